@@ -1,0 +1,53 @@
+# One target per folder: heddle_target(base DEPENDS ...) makes heddle_base, with the alias heddle::base, from the folder's
+# .cc files. Files ending in _test.cc go to the folder's test.
+
+add_library(heddle_options INTERFACE)
+target_compile_options(heddle_options INTERFACE -Wall -Wextra -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 warns of overlapping copies inside std::string that cannot happen (GCC bug 105651).
+  target_compile_options(heddle_options INTERFACE -Wno-restrict)
+endif()
+target_include_directories(heddle_options INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+if(HEDDLE_SANITIZE)
+  target_compile_options(heddle_options INTERFACE
+    -fsanitize=${HEDDLE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(heddle_options INTERFACE -fsanitize=${HEDDLE_SANITIZE})
+endif()
+
+find_program(HEDDLE_MOLD mold)
+if(HEDDLE_MOLD)
+  target_link_options(heddle_options INTERFACE $<BUILD_INTERFACE:-fuse-ld=mold>)
+endif()
+find_program(HEDDLE_CCACHE ccache)
+if(HEDDLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
+endif()
+
+function(heddle_target name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  string(REPLACE "/" "_" target ${name})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  add_library(heddle_${target} STATIC ${sources})
+  add_library(heddle::${target} ALIAS heddle_${target})
+  set_target_properties(heddle_${target} PROPERTIES EXPORT_NAME ${target})
+  target_link_libraries(heddle_${target} PUBLIC heddle_options ${ARG_DEPENDS})
+  set_property(GLOBAL APPEND PROPERTY HEDDLE_LIBRARIES heddle_${target})
+  # One precompiled header for all: the standard and fmt headers that nearly every file includes.
+  if(name STREQUAL "base")
+    target_precompile_headers(heddle_base PRIVATE <algorithm> <map> <optional> <span> <string> <variant> <vector> <fmt/core.h>)
+  else()
+    target_precompile_headers(heddle_${target} REUSE_FROM heddle_base)
+  endif()
+
+  file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)
+  if(HEDDLE_TESTS AND tests)
+    find_package(GTest REQUIRED)
+    add_executable(${target}_test ${tests})
+    target_link_libraries(${target}_test PRIVATE heddle_${target} GTest::gtest_main)
+    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+    add_test(NAME unit.${target} COMMAND ${target}_test)
+  endif()
+endfunction()

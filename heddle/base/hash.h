@@ -1,0 +1,84 @@
+// Stable hashes: the same bytes give the same number on every platform and in every run (xxHash, XXH3).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle {
+
+struct Hash128 {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  auto operator<=>(const Hash128&) const = default;
+};
+
+uint64_t Hash64(const void* data, size_t size);
+inline uint64_t Hash64(std::string_view text) { return Hash64(text.data(), text.size()); }
+template <typename T>
+uint64_t Hash64(std::span<const T> items) {
+  static_assert(std::has_unique_object_representations_v<T>, "padding would be hashed");
+  return Hash64(items.data(), items.size_bytes());
+}
+Hash128 HashWords128(std::span<const uint64_t> words);
+
+// 32 hexadecimal digits.
+std::string Format(const Hash128& hash);
+
+// One word that depends on both, and on their order.
+constexpr uint64_t MixHash(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9E3779B97F4A7C15u + b;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
+  return x ^ (x >> 29);
+}
+
+// An open-addressing index from hashes to dense numbers. The keys live with the caller, who compares them: the same
+// index serves strings, types, attributes and nodes.
+class HashIndex {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // The number stored under `hash` for which `equal(number)` holds, or kNone.
+  template <typename Equal>
+  uint32_t Find(uint64_t hash, Equal&& equal) const {
+    if (slots_.empty()) return kNone;
+    uint32_t tag = Fold(hash);
+    for (size_t i = tag & mask_; slots_[i].number != kNone; i = (i + 1) & mask_) {
+      if (slots_[i].tag == tag && equal(slots_[i].number)) return slots_[i].number;
+    }
+    return kNone;
+  }
+
+  void Insert(uint64_t hash, uint32_t number) {
+    if (2 * (size_ + 1) > slots_.size()) Grow(2 * (size_ + 1));
+    Place({Fold(hash), number});
+    ++size_;
+  }
+
+  void Reserve(size_t n) {
+    if (2 * n > slots_.size()) Grow(2 * n);
+  }
+
+ private:
+  struct Slot {
+    uint32_t tag = 0;
+    uint32_t number = kNone;
+  };
+
+  static uint32_t Fold(uint64_t hash) { return static_cast<uint32_t>(hash ^ (hash >> 32)); }
+  void Place(Slot slot) {
+    size_t i = slot.tag & mask_;
+    while (slots_[i].number != kNone) i = (i + 1) & mask_;
+    slots_[i] = slot;
+  }
+  void Grow(size_t least);
+
+  std::vector<Slot> slots_;
+  size_t mask_ = 0;
+  size_t size_ = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,47 @@
+// Quantities with a unit in their type: a bare number never crosses a header as a size, a time or an amount of work.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "heddle/base/result.h"
+
+namespace heddle {
+
+template <typename Tag>
+struct Quantity {
+  int64_t value = 0;
+
+  constexpr auto operator<=>(const Quantity&) const = default;
+  constexpr Quantity& operator+=(Quantity other) {
+    value += other.value;
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity other) {
+    value -= other.value;
+    return *this;
+  }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return {a.value + b.value}; }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return {a.value - b.value}; }
+  friend constexpr Quantity operator*(Quantity a, int64_t n) { return {a.value * n}; }
+};
+
+using Bytes = Quantity<struct BytesTag>;
+using Nanos = Quantity<struct NanosTag>;
+using Flops = Quantity<struct FlopsTag>;
+
+constexpr Bytes KiB(int64_t n) { return {n << 10}; }
+constexpr Bytes MiB(int64_t n) { return {n << 20}; }
+constexpr Bytes GiB(int64_t n) { return {n << 30}; }
+
+// `1.50 GiB`, `17 B`; `12.3 ms`; `4.5 TFLOP`.
+std::string Format(Bytes bytes);
+std::string Format(Nanos nanos);
+std::string Format(Flops flops);
+
+// `64MiB`, `1.5 GiB`, `4096` (bytes), `10GB` (powers of ten).
+Result<Bytes> ParseBytes(std::string_view text);
+
+}  // namespace heddle

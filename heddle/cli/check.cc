@@ -1,0 +1,88 @@
+// heddle check: parse and verify, every error with its place.
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/commands.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+struct CheckCommand {
+  static constexpr const char* kName = "check";
+  static constexpr const char* kSummary =
+      "Parse and verify a graph; report every error with its place";
+  static constexpr const char* kNote = "";
+
+  std::string file;
+  bool json = false;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+};
+
+nlohmann::ordered_json ToJson(const Diagnostics& diagnostics) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Diagnostic& d : diagnostics) {
+    list.push_back({{"file", d.file},
+                    {"line", d.line},
+                    {"column", d.column},
+                    {"kind", Name(d.kind)},
+                    {"message", d.message}});
+  }
+  return list;
+}
+
+// Not errors, but a slip in the name of an op ends up here.
+std::string OpaqueNotes(const Module& module) {
+  std::map<std::string, int64_t> counts;
+  for (const Graph& graph : module.graphs) {
+    for (NodeId id : graph.nodes()) {
+      if (graph[id].op == kOpaqueOp) ++counts[graph.attrs(id).opaque_op];
+    }
+  }
+  std::string notes;
+  for (const auto& [name, count] : counts) {
+    notes += fmt::format("note: `{}` is not in the op table and is carried as it is, {} node{}{}\n",
+                         name, count, count == 1 ? "" : "s", Ops().Hint(name));
+  }
+  return notes;
+}
+
+void CheckCommand::Declare(Flags& flags) {
+  flags.Positional("FILE", file, "the graph, or - for standard input");
+  flags.Switch("--json", json, "print {ok, errors: [{file, line, column, kind, message}]}");
+}
+
+ExitCode CheckCommand::Run(const Streams& streams) const {
+  Result<Module> module = LoadModule(file, streams);
+  if (json) {
+    streams.out << nlohmann::ordered_json{{"ok", module.ok()},
+                                          {"errors", ToJson(module.diagnostics())}}
+                       .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                << "\n";
+    return module.ok() ? ExitCode::kDone : ExitCode::kUserMistake;
+  }
+  if (!module.ok()) {
+    Report(module.diagnostics(), streams);
+    size_t n = module.diagnostics().size();
+    streams.err << fmt::format("{}: {} error{}\n", InputName(file), n, n == 1 ? "" : "s");
+    return ExitCode::kUserMistake;
+  }
+  streams.err << OpaqueNotes(*module);
+  size_t nodes = 0;
+  for (const Graph& graph : module->graphs) nodes += graph.node_count();
+  streams.out << fmt::format("{}: ok, {} graph{}, {} nodes\n", InputName(file),
+                             module->graphs.size(), module->graphs.size() == 1 ? "" : "s",
+                             WithCommas(static_cast<int64_t>(nodes)));
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddCheck(CommandSet& commands) { commands.Add<CheckCommand>(); }
+
+}  // namespace heddle

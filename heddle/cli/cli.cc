@@ -1,0 +1,50 @@
+#include "heddle/cli/cli.h"
+
+#include <istream>
+#include <iterator>
+#include <ostream>
+
+#include "heddle/base/file.h"
+#include "heddle/cli/commands.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ops/ops.h"
+
+namespace heddle {
+
+ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams) {
+  CommandSet commands;
+  AddCheck(commands);
+  AddDiff(commands);
+  AddDoc(commands);
+  AddOpt(commands);
+  AddReduce(commands);
+  AddStats(commands);
+  return commands.Run(std::move(args), streams);
+}
+
+Result<std::string> ReadInput(const std::string& path, const Streams& streams) {
+  if (path != "-") return ReadFile(path);
+  return std::string(std::istreambuf_iterator<char>(streams.in), {});
+}
+
+std::string InputName(const std::string& path) { return path == "-" ? "<stdin>" : path; }
+
+Result<Module> LoadModule(const std::string& path, const Streams& streams) {
+  HEDDLE_TRY(std::string text, ReadInput(path, streams));
+  return ParseModule(std::move(text), InputName(path), Ops());
+}
+
+Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams) {
+  if (!path.empty() && path != "-") return WriteFile(path, content);
+  streams.out << content;
+  streams.out.flush();
+  if (!streams.out) return Error(Diag::kFileWrite, "cannot write to standard output");
+  return Done{};
+}
+
+ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {
+  streams.err << Format(diagnostics);
+  return ExitCode::kUserMistake;
+}
+
+}  // namespace heddle

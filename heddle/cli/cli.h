@@ -1,0 +1,44 @@
+// The command line: one file per command, each adding itself to the app.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "heddle/base/result.h"
+#include "heddle/ir/graph.h"
+
+namespace heddle {
+
+enum class ExitCode : int {
+  kDone = 0,
+  kUserMistake = 1,
+  kDiffers = 2,
+  kInfeasible = 3,
+  kFault = 4
+};
+
+// Where a command reads and writes, so that tests can run it in their own process.
+struct Streams {
+  std::istream& in;
+  std::ostream& out;
+  std::ostream& err;
+};
+
+// Runs `heddle ARGS...`; `args` does not hold the program's name.
+ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams);
+
+// --- For the command files
+
+// The content of a file, or of standard input for `-`.
+Result<std::string> ReadInput(const std::string& path, const Streams& streams);
+// The name of an input in diagnostics.
+std::string InputName(const std::string& path);
+// Reads, parses and verifies.
+Result<Module> LoadModule(const std::string& path, const Streams& streams);
+// To a file, or to standard output if `path` is empty or `-`.
+Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams);
+// Prints diagnostics; the exit code of a user's mistake.
+ExitCode Report(const Diagnostics& diagnostics, const Streams& streams);
+
+}  // namespace heddle

@@ -1,0 +1,16 @@
+// The commands. Each is described in flags.h's terms and lives in the file of its name.
+#pragma once
+
+#include "heddle/cli/flags.h"
+
+namespace heddle {
+
+// One function per command, so that a command's type stays in its file.
+void AddCheck(CommandSet& commands);
+void AddDiff(CommandSet& commands);
+void AddDoc(CommandSet& commands);
+void AddOpt(CommandSet& commands);
+void AddReduce(CommandSet& commands);
+void AddStats(CommandSet& commands);
+
+}  // namespace heddle

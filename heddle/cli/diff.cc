@@ -1,0 +1,60 @@
+// heddle diff: what became of the nodes of one graph in another.
+#include "heddle/ir/diff.h"
+
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/cli/commands.h"
+
+namespace heddle {
+namespace {
+
+struct DiffCommand {
+  static constexpr const char* kName = "diff";
+  static constexpr const char* kSummary =
+      "Show which nodes appeared (+), vanished (-), changed (< >) or moved (^) from A to B";
+  static constexpr const char* kNote = "Exit code 0 if there is no difference, 2 if there is one.";
+
+  std::string a;
+  std::string b;
+  bool json = false;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+};
+
+void DiffCommand::Declare(Flags& flags) {
+  flags.Positional("A", a, "the graph before, or - for standard input");
+  flags.Positional("B", b, "the graph after, or - for standard input");
+  flags.Switch("--json", json, "print [{kind, graph, before, after, from, to, follows}]");
+}
+
+ExitCode DiffCommand::Run(const Streams& streams) const {
+  Result<Module> before = LoadModule(a, streams);
+  if (!before.ok()) return Report(before.diagnostics(), streams);
+  Result<Module> after = LoadModule(b, streams);
+  if (!after.ok()) return Report(after.diagnostics(), streams);
+  std::vector<Change> changes = Diff(*before, *after);
+  if (json) {
+    auto list = nlohmann::ordered_json::array();
+    for (const Change& c : changes) {
+      nlohmann::ordered_json entry{{"kind", Name(c.kind)}, {"graph", c.graph}};
+      if (!c.before.empty()) entry["before"] = c.before;
+      if (!c.after.empty()) entry["after"] = c.after;
+      if (c.kind == ChangeKind::kMoved)
+        entry.update({{"from", c.from}, {"to", c.to}, {"follows", c.follows}});
+      list.push_back(std::move(entry));
+    }
+    streams.out << list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  } else {
+    streams.out << Format(changes);
+  }
+  return changes.empty() ? ExitCode::kDone : ExitCode::kDiffers;
+}
+
+}  // namespace
+
+void AddDiff(CommandSet& commands) { commands.Add<DiffCommand>(); }
+
+}  // namespace heddle

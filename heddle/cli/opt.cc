@@ -1,0 +1,125 @@
+// heddle opt: run a pipeline of passes over a graph.
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/cli/commands.h"
+#include "heddle/ir/print.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
+#include "heddle/report/table.h"
+
+namespace heddle {
+namespace {
+
+struct OptCommand {
+  static constexpr const char* kName = "opt";
+  static constexpr const char* kSummary =
+      "Run a pipeline of passes over a graph and print the result";
+  static constexpr const char* kNote =
+      "A pipeline is a list, as in 'clean, repeat{dce, cse}'; `heddle doc passes` describes "
+      "passes, options and named pipelines.";
+
+  std::string file;
+  std::string pipeline;
+  std::string output;
+  bool stats = false;
+  bool remarks = false;
+  bool time = false;
+  bool json = false;
+  ManagerOptions manager;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+};
+
+std::string FormatStats(const RunReport& report) {
+  std::string out = "--- stats\n";
+  for (const PassRecord& record : report.passes) {
+    out += record.pass + ":";
+    for (const auto& [name, count] : record.stats) out += fmt::format(" {}={}", name, count);
+    out += "\n";
+  }
+  return out;
+}
+
+std::string FormatRemarks(const RunReport& report) {
+  std::string out = "--- remarks\n";
+  for (const PassRecord& record : report.passes) {
+    for (const Remark& remark : record.remarks)
+      out += fmt::format("{}: {}\n", record.pass, Format(remark));
+  }
+  return out;
+}
+
+std::string FormatTimes(const RunReport& report) {
+  TextTable table({"#>", "pass", "changed", "time>"});
+  for (const PassRecord& record : report.passes) {
+    table.AddRow({std::to_string(record.number), record.pass,
+                  record.changed == Changed::kYes ? "yes" : "no", Format(record.time)});
+  }
+  return "--- time\n" + table.Format() +
+         fmt::format("all, with checks: {}\n", Format(report.total));
+}
+
+nlohmann::ordered_json ToJson(const RunReport& report) {
+  auto passes = nlohmann::ordered_json::array();
+  for (const PassRecord& record : report.passes) {
+    auto stats = nlohmann::ordered_json::object();
+    for (const auto& [name, count] : record.stats) stats[name] = count;
+    auto remarks = nlohmann::ordered_json::array();
+    for (const Remark& r : record.remarks)
+      remarks.push_back(
+          {{"graph", r.graph}, {"value", r.value}, {"text", r.text}, {"kind", r.kind}});
+    passes.push_back({{"number", record.number},
+                      {"pass", record.pass},
+                      {"changed", record.changed == Changed::kYes},
+                      {"stats", stats},
+                      {"remarks", remarks},
+                      {"nanoseconds", record.time.value}});
+  }
+  return {{"passes", passes}, {"nanoseconds", report.total.value}};
+}
+
+void OptCommand::Declare(Flags& flags) {
+  flags.Positional("FILE", file, "the graph, or - for standard input");
+  flags.Option("--pipeline,--pass", pipeline,
+               "what to run; an empty pipeline prints the graph in canonical form");
+  flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
+  flags.Switch("--stats", stats, "print the counts of each pass to standard error");
+  flags.Switch("--remarks", remarks, "print what passes declined, and why, to standard error");
+  flags.Switch("--time", time, "print the time of each pass to standard error");
+  flags.Switch("--json", json, "print the report of all passes as JSON; times are in nanoseconds");
+  flags.Option("--dump-dir", manager.dump_dir,
+               "write the graph after each pass into this directory, as step.0042.dce.changed.hd");
+  flags.Option("--stop-after", manager.stop_after, "run only the first N passes (default: all)", 0);
+  flags.Option("--reproducer-dir", manager.reproducer_dir,
+               "where a failing pass leaves its reproducer");
+}
+
+ExitCode OptCommand::Run(const Streams& streams) const {
+  Result<Pipeline> parsed = ParsePipeline(pipeline, Passes());
+  if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
+  Result<Module> module = LoadModule(file, streams);
+  if (!module.ok()) return Report(module.diagnostics(), streams);
+  Result<RunReport> report = RunPipeline(*module, *parsed, manager);
+  if (!report.ok()) return Report(report.diagnostics(), streams);
+  // With --json, standard output is the report; the graph goes only to -o.
+  if (!json || !output.empty()) {
+    Status written = WriteOutput(output, Print(*module), streams);
+    if (!written.ok()) return Report(written.diagnostics(), streams);
+  }
+  if (json)
+    streams.out << ToJson(*report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                << "\n";
+  if (remarks) streams.err << FormatRemarks(*report);
+  if (stats) streams.err << FormatStats(*report);
+  if (time) streams.err << FormatTimes(*report);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddOpt(CommandSet& commands) { commands.Add<OptCommand>(); }
+
+}  // namespace heddle

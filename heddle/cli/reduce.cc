@@ -1,0 +1,63 @@
+// heddle reduce: the smallest graph on which a pipeline still fails in the same way.
+#include <ostream>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/commands.h"
+#include "heddle/ir/print.h"
+#include "heddle/pass/reduce.h"
+#include "heddle/passes/passes.h"
+
+namespace heddle {
+namespace {
+
+struct ReduceCommand {
+  static constexpr const char* kName = "reduce";
+  static constexpr const char* kSummary =
+      "Find the smallest graph on which a pipeline still fails with a given error";
+  static constexpr const char* kNote =
+      "Each trial runs in a process of its own, so a crash counts as a failure; its text is what "
+      "the process printed.";
+
+  std::string file;
+  std::string pipeline;
+  std::string error;
+  std::string output;
+  int64_t seconds = 10;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+};
+
+void ReduceCommand::Declare(Flags& flags) {
+  flags.Positional("FILE", file, "the graph that fails, or - for standard input");
+  flags.Option("--pipeline,--pass", pipeline, "the pipeline that fails", true);
+  flags.Option("--error", error, "text that the error contains", true);
+  flags.Option("-o,--output", output, "where the smaller graph goes (default: standard output)");
+  flags.Option("--trial-seconds", seconds,
+               "a trial that takes longer, in seconds, does not count as failing", 1);
+}
+
+ExitCode ReduceCommand::Run(const Streams& streams) const {
+  Result<Pipeline> parsed = ParsePipeline(pipeline, Passes());
+  if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
+  Result<Module> module = LoadModule(file, streams);
+  if (!module.ok()) return Report(module.diagnostics(), streams);
+  ReduceOptions options;
+  options.error = error;
+  options.trial_limit = {seconds * 1'000'000'000};
+  options.progress = [&](size_t nodes, size_t trials) {
+    streams.err << fmt::format("{} nodes after {} trials\n",
+                               WithCommas(static_cast<int64_t>(nodes)), trials)
+                << std::flush;
+  };
+  Result<Module> reduced = ReduceModule(*module, *parsed, options);
+  if (!reduced.ok()) return Report(reduced.diagnostics(), streams);
+  Status written = WriteOutput(output, Print(*reduced), streams);
+  return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
+}
+
+}  // namespace
+
+void AddReduce(CommandSet& commands) { commands.Add<ReduceCommand>(); }
+
+}  // namespace heddle

@@ -1,0 +1,55 @@
+// heddle stats: what is in a graph, in numbers.
+#include "heddle/report/stats.h"
+
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/cli/commands.h"
+
+namespace heddle {
+namespace {
+
+struct StatsCommand {
+  static constexpr const char* kName = "stats";
+  static constexpr const char* kSummary =
+      "Count nodes, parameters, collectives and memory of a graph";
+  static constexpr const char* kNote = "";
+
+  std::string file;
+  bool json = false;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+};
+
+void StatsCommand::Declare(Flags& flags) {
+  flags.Positional("FILE", file, "the graph, or - for standard input");
+  flags.Switch("--json", json,
+               "print an object, or a list of one for each graph; sizes are in bytes");
+}
+
+ExitCode StatsCommand::Run(const Streams& streams) const {
+  Result<Module> module = LoadModule(file, streams);
+  if (!module.ok()) return Report(module.diagnostics(), streams);
+  std::vector<GraphStats> all;
+  for (const Graph& graph : module->graphs) all.push_back(ComputeStats(*module, graph));
+  if (json) {
+    // One graph is the common case, and gets one object.
+    auto list = nlohmann::ordered_json::array();
+    for (const GraphStats& stats : all) list.push_back(ToJson(stats));
+    streams.out << (all.size() == 1 ? list[0] : list)
+                       .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                << "\n";
+    return ExitCode::kDone;
+  }
+  for (size_t i = 0; i < all.size(); ++i)
+    streams.out << (i == 0 ? "" : "\n") << FormatStats(all[i]);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddStats(CommandSet& commands) { commands.Add<StatsCommand>(); }
+
+}  // namespace heddle

@@ -1,0 +1,117 @@
+#include "heddle/ir/graph.h"
+
+#include <iterator>
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::string_view kPhases[] = {"fwd", "bwd", "opt"};
+constexpr std::string_view kKeeps[] = {"default", "must_save", "must_recompute", "prefer_recompute",
+                                       "offload"};
+constexpr std::string_view kInputRoles[] = {"",      "param", "buffer", "opt",
+                                            "batch", "seed",  "saved",  "tangent"};
+constexpr std::string_view kOutputRoles[] = {"", "loss", "grad", "update", "saved", "metric"};
+
+template <typename Enum, size_t N>
+std::optional<Enum> Parse(const std::string_view (&names)[N], std::string_view name) {
+  for (size_t i = 0; i < N; ++i) {
+    if (!name.empty() && names[i] == name) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view Name(Phase phase) { return kPhases[static_cast<size_t>(phase)]; }
+std::string_view Name(Keep keep) { return kKeeps[static_cast<size_t>(keep)]; }
+std::string_view Name(InputRole role) { return kInputRoles[static_cast<size_t>(role)]; }
+std::string_view Name(OutputRole role) { return kOutputRoles[static_cast<size_t>(role)]; }
+std::string_view Name(View view) { return view == View::kGlobal ? "global" : "local"; }
+std::optional<Phase> ParsePhase(std::string_view name) { return Parse<Phase>(kPhases, name); }
+std::optional<Keep> ParseKeep(std::string_view name) { return Parse<Keep>(kKeeps, name); }
+std::optional<InputRole> ParseInputRole(std::string_view name) {
+  return Parse<InputRole>(kInputRoles, name);
+}
+std::optional<OutputRole> ParseOutputRole(std::string_view name) {
+  return Parse<OutputRole>(kOutputRoles, name);
+}
+
+ValueId Graph::FindValue(std::string_view name) const {
+  NameId id = names_.Find(name);
+  return id ? value_of_name_[id] : ValueId();
+}
+
+const Input* Graph::FindParam(int64_t index) const {
+  for (const Input& input : inputs_) {
+    if (input.role == InputRole::kParam && input.index == index) return &input;
+  }
+  return nullptr;
+}
+
+ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
+  NameId name = names_.Intern(spec.name);
+  if (name.index() < value_of_name_.size()) name = names_.Intern(FreshName(spec.name));
+  ValueId id = values_.Add({spec.type, spec.placement, producer, name, spec.keep});
+  value_of_name_.Add(id);
+  return id;
+}
+
+ValueId Graph::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
+  HEDDLE_CHECK(nodes_.size() == 0, "an input was added after a node");
+  ResultSpec spec;
+  spec.type = type;
+  spec.name = name;
+  spec.placement = placement;
+  input.value = AddValue(spec, NodeId());
+  inputs_.push_back(std::move(input));
+  return inputs_.back().value;
+}
+
+NodeId Graph::Append(const NodeSpec& spec) {
+  NodeId id(nodes_.size());
+  Node node;
+  node.op = spec.op;
+  node.phase = spec.phase;
+  node.stream = spec.stream;
+  node.scope = spec.scope;
+  node.attrs = spec.attrs;
+  node.first_operand = static_cast<uint32_t>(operand_pool_.size());
+  node.operand_count = static_cast<uint32_t>(spec.operands.size());
+  node.first_result = ValueId(values_.size());
+  node.result_count = static_cast<uint32_t>(spec.results.size());
+  operand_pool_.insert(operand_pool_.end(), spec.operands.begin(), spec.operands.end());
+  for (const ResultSpec& result : spec.results) AddValue(result, id);
+  return nodes_.Add(node);
+}
+
+void Graph::Reserve(size_t nodes, size_t name_chars) {
+  nodes_.reserve(nodes);
+  values_.reserve(nodes);
+  operand_pool_.reserve(2 * nodes);
+  names_.Reserve(nodes, name_chars);
+  value_of_name_.reserve(nodes);
+}
+
+std::string Graph::FreshName(std::string_view base) {
+  if (!names_.Find(base)) return std::string(base);
+  NameId key = fresh_bases_.Intern(base);
+  if (key.index() == fresh_next_.size()) fresh_next_.push_back(1);
+  std::string name;
+  do {
+    name = base;
+    name += '_';
+    AppendInt(name, fresh_next_[key.index()]++);
+  } while (names_.Find(name));
+  return name;
+}
+
+std::vector<Type> OperandTypes(const Graph& graph, std::span<const ValueId> operands) {
+  std::vector<Type> types;
+  types.reserve(operands.size());
+  for (ValueId id : operands) types.push_back(id ? graph.types()[graph.type(id)] : Type());
+  return types;
+}
+
+}  // namespace heddle

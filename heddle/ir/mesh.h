@@ -1,0 +1,87 @@
+// The device mesh: named axes with sizes, and ordered lists of axes.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle {
+
+// The position of an axis in its mesh.
+using AxisId = uint8_t;
+
+// An ordered list of different mesh axes, the slowest first: `[dp,tp]` and `[tp,dp]` are different. Eight bytes, by value.
+class Axes {
+ public:
+  static constexpr size_t kMax = 7;
+
+  constexpr Axes() = default;
+  constexpr explicit Axes(AxisId axis) : count_(1) { ids_[0] = axis; }
+
+  constexpr size_t size() const { return count_; }
+  constexpr bool empty() const { return count_ == 0; }
+  constexpr AxisId operator[](size_t i) const { return ids_[i]; }
+  constexpr const AxisId* begin() const { return ids_.data(); }
+  constexpr const AxisId* end() const { return ids_.data() + count_; }
+  constexpr bool contains(AxisId axis) const {
+    for (AxisId id : *this) {
+      if (id == axis) return true;
+    }
+    return false;
+  }
+  // False when the list is full or has `axis` already.
+  constexpr bool Add(AxisId axis) {
+    if (count_ == kMax || contains(axis)) return false;
+    ids_[count_++] = axis;
+    return true;
+  }
+  constexpr auto operator<=>(const Axes&) const = default;
+  // All eight bytes as one number, for hashing.
+  uint64_t bits() const {
+    uint64_t word = count_;
+    for (AxisId id : ids_) word = word << 8 | id;
+    return word;
+  }
+
+ private:
+  uint8_t count_ = 0;
+  std::array<AxisId, kMax> ids_{};
+};
+
+struct MeshAxis {
+  std::string name;
+  int64_t size;
+  bool operator==(const MeshAxis&) const = default;
+};
+
+class Mesh {
+ public:
+  static constexpr size_t kMaxAxes = Axes::kMax;
+
+  Mesh() = default;
+  explicit Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {}
+
+  const std::vector<MeshAxis>& axes() const { return axes_; }
+  bool empty() const { return axes_.empty(); }
+  const MeshAxis& operator[](AxisId id) const { return axes_[id]; }
+  std::optional<AxisId> Find(std::string_view name) const;
+  // The number of ranks along `axes`, and in all.
+  int64_t Size(const Axes& axes) const;
+  int64_t ranks() const;
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  std::vector<MeshAxis> axes_;
+};
+
+// `dp=4, tp=2`
+std::string Format(const Mesh& mesh);
+// `dp,tp`
+void AppendAxes(std::string& out, const Mesh& mesh, const Axes& axes);
+std::string Format(const Mesh& mesh, const Axes& axes);
+
+}  // namespace heddle

@@ -1,0 +1,148 @@
+#include "heddle/ir/parse.h"
+
+#include <algorithm>
+
+#include "heddle/base/text.h"
+#include "heddle/ir/parse_graph.h"
+#include "heddle/ir/verify.h"
+
+namespace heddle {
+namespace {
+
+// Enough for any cluster, and small enough that products of axis sizes never overflow.
+constexpr int64_t kMaxRanks = int64_t{1} << 31;
+
+class ModuleParser {
+ public:
+  ModuleParser(std::string_view text, std::string_view file, const OpTable& ops)
+      : scan_(text), report_(file, text), ops_(ops) {}
+
+  void Parse() {
+    if (!ParseHeader()) return;
+    if (scan_.TakeWord("mesh") && !ParseMesh()) return;
+    while (!scan_.AtEnd()) {
+      size_t begin = scan_.offset();
+      if (!scan_.TakeWord("graph")) {
+        Fail(begin, 1, Diag::kSyntax, "expected `graph` or the end of the text");
+        return;
+      }
+      scan_.set_offset(begin);
+      GraphParser parser(scan_, report_, module_, ops_);
+      bool readable = parser.Parse();
+      Graph graph = parser.TakeGraph();
+      for (const Graph& other : module_.graphs) {
+        if (other.name() == graph.name())
+          Fail(begin, 5, Diag::kDuplicateName, "graph `@{}` is defined already", graph.name());
+      }
+      module_.graphs.push_back(std::move(graph));
+      sources_.push_back(parser.TakeSource());
+      if (!readable) return;
+    }
+    if (module_.graphs.empty()) Fail(scan_.offset(), 1, Diag::kSyntax, "the text has no graph");
+  }
+
+  Module TakeModule() { return std::move(module_); }
+  std::vector<GraphSource> TakeSources() { return std::move(sources_); }
+  Diagnostics TakeDiagnostics() { return report_.Take(); }
+
+ private:
+  template <typename... Args>
+  bool Fail(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
+            Args&&... args) {
+    report_.Report(offset, width, kind, format, std::forward<Args>(args)...);
+    return false;
+  }
+
+  bool ParseHeader() {
+    if (!scan_.TakeWord("heddle")) {
+      return Fail(scan_.offset(), 1, Diag::kSyntax,
+                  "expected `heddle 1 local` or `heddle 1 global` at the start");
+    }
+    size_t begin = scan_.offset();
+    std::optional<int64_t> version = scan_.TakeInt();
+    if (version != 1) {
+      return Fail(begin, scan_.offset() - begin, Diag::kVersion,
+                  "format version {} is not known; this heddle reads version 1",
+                  version ? std::to_string(*version) : "?");
+    }
+    if (scan_.TakeWord("global")) {
+      module_.view = View::kGlobal;
+    } else if (scan_.TakeWord("local")) {
+      module_.view = View::kLocal;
+    } else {
+      return Fail(scan_.offset(), 1, Diag::kSyntax,
+                  "expected `global` or `local` after the version");
+    }
+    return true;
+  }
+
+  bool ParseMesh() {
+    if (!scan_.Take('['))
+      return Fail(scan_.offset(), 1, Diag::kSyntax, "expected `[` after `mesh`");
+    std::vector<MeshAxis> axes;
+    int64_t ranks = 1;
+    do {
+      scan_.SkipSpace();
+      size_t begin = scan_.offset();
+      std::string_view name = scan_.TakeRawRun(CharClass::kWord);
+      if (name.empty() || (name[0] >= '0' && name[0] <= '9') || !scan_.Take('=')) {
+        return Fail(begin, 1, Diag::kSyntax, "expected a mesh axis, as in `dp=4`");
+      }
+      if (IsReservedWord(name))
+        return Fail(begin, name.size(), Diag::kReservedName,
+                    "`{}` is a word of the format and cannot name a mesh axis", name);
+      std::optional<int64_t> size = scan_.TakeInt();
+      if (!size || *size < 1 || *size > kMaxRanks || (ranks *= *size) > kMaxRanks) {
+        return Fail(begin, scan_.offset() - begin, Diag::kMeshSize,
+                    "mesh axis `{}` has {} ranks, or the mesh more than 2^31", name,
+                    size ? std::to_string(*size) : "no number of");
+      }
+      bool twice =
+          std::ranges::any_of(axes, [&](const MeshAxis& axis) { return axis.name == name; });
+      if (twice)
+        return Fail(begin, name.size(), Diag::kAxisTwice, "mesh axis `{}` is defined twice", name);
+      if (axes.size() == Mesh::kMaxAxes)
+        return Fail(begin, name.size(), Diag::kMeshSize, "a mesh has at most {} axes",
+                    Mesh::kMaxAxes);
+      axes.push_back({std::string(name), *size});
+    } while (scan_.Take(','));
+    if (!scan_.Take(']'))
+      return Fail(scan_.offset(), 1, Diag::kSyntax, "expected `,` or `]` after a mesh axis");
+    module_.mesh = Mesh(std::move(axes));
+    return true;
+  }
+
+  Scanner scan_;
+  Reporter report_;
+  const OpTable& ops_;
+  Module module_;
+  std::vector<GraphSource> sources_;
+};
+
+}  // namespace
+
+Parsed ParseText(std::string text, std::string file, const OpTable& ops) {
+  Parsed parsed;
+  parsed.source.file = std::move(file);
+  parsed.source.text = std::move(text);
+  ModuleParser parser(parsed.source.text, parsed.source.file, ops);
+  parser.Parse();
+  parsed.module = parser.TakeModule();
+  parsed.source.graphs = parser.TakeSources();
+  parsed.diagnostics = parser.TakeDiagnostics();
+  return parsed;
+}
+
+Result<Module> ParseModule(std::string text, std::string file, const OpTable& ops) {
+  Parsed parsed = ParseText(std::move(text), std::move(file), ops);
+  Diagnostics all = std::move(parsed.diagnostics);
+  Diagnostics verified = VerifyParsed(parsed);
+  all.insert(all.end(), std::make_move_iterator(verified.begin()),
+             std::make_move_iterator(verified.end()));
+  if (all.empty()) return std::move(parsed.module);
+  std::ranges::stable_sort(all, {},
+                           [](const Diagnostic& d) { return std::pair(d.line, d.column); });
+  return Failure{std::move(all)};
+}
+
+}  // namespace heddle

@@ -1,0 +1,171 @@
+// Heddle's own ops: collectives, redistributions, and moves between device and host memory.
+//
+// A collective takes any number of tensors and launches once; it gives one async value, whose wait gives as many tensors
+// back. `over` lists mesh axes in rank order, the slowest first; `dim` is the dimension that is gathered or scattered.
+#include "heddle/ops/define.h"
+
+namespace heddle {
+namespace {
+
+Status CheckOver(const OpArgs& args) {
+  Axes over = args.AxesOf("over");
+  if (over.empty()) return Error(Diag::kUnknownAxis, "`over` names no mesh axis");
+  for (AxisId axis : over) {
+    if (axis >= args.mesh().axes().size())
+      return Error(Diag::kUnknownAxis, "`over` names axis {} of a mesh with {}", axis,
+                   args.mesh().axes().size());
+  }
+  return Done{};
+}
+
+// The size of a dimension after gathering it over `over`: a chunk loses its innermost axes, a plain size is multiplied.
+Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
+  Axes over = args.AxesOf("over");
+  if (!IsSymbol(size)) return NumElements(args, {size, args.mesh().Size(over)});
+  const Symbol symbol = args.symbols()[size];
+  if (symbol.is_chunk() && symbol.axes.size() >= over.size()) {
+    Axes rest;
+    bool fits = true;
+    for (size_t i = 0; i < symbol.axes.size(); ++i) {
+      size_t outer = symbol.axes.size() - over.size();
+      if (i < outer) {
+        rest.Add(symbol.axes[i]);
+      } else {
+        fits &= symbol.axes[i] == over[i - outer];
+      }
+    }
+    if (fits)
+      return rest.empty() ? symbol.whole : args.symbols().Chunk(symbol.whole, rest, args.mesh());
+  }
+  return Error(Diag::kCommSize, "a dimension of size {} is not split over [{}] innermost",
+               DimText(args, size), Format(args.mesh(), over));
+}
+
+// The size of this rank's part after scattering a dimension over `over`.
+Result<Dim> ScatteredSize(const OpArgs& args, Dim size) {
+  Axes over = args.AxesOf("over");
+  if (!IsSymbol(size)) return args.symbols().Chunk(size, over, args.mesh());
+  const Symbol symbol = args.symbols()[size];
+  if (!symbol.is_chunk())
+    return Error(Diag::kCommSize, "a dimension of size {} cannot be scattered",
+                 DimText(args, size));
+  Axes axes = symbol.axes;
+  for (AxisId axis : over) {
+    if (!axes.Add(axis))
+      return Error(Diag::kCommSize, "a dimension of size {} is split over [{}] already",
+                   DimText(args, size), Format(args.mesh(), over));
+  }
+  return args.symbols().Chunk(symbol.whole, axes, args.mesh());
+}
+
+using SizeRule = Result<Dim> (*)(const OpArgs&, Dim);
+
+// Applies a size rule to dimension `dim` of every operand.
+Result<Types> CollectiveShape(const OpArgs& args,
+                              std::initializer_list<std::pair<std::string_view, SizeRule>> rules) {
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
+  if (args.size() == 0) return Error(Diag::kOperandCount, "a collective has at least one tensor");
+  std::vector<Type> elements;
+  for (size_t i = 0; i < args.size(); ++i) {
+    Type type = args[i];
+    for (auto [attr, rule] : rules) {
+      HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, i, 1));
+      HEDDLE_TRY(size_t dim, DimAttr(args, type.rank(), attr));
+      HEDDLE_TRY(type.dims[dim], rule(args, type.dims[dim]));
+    }
+    elements.push_back(std::move(type));
+  }
+  return Types{Type::Async(std::move(elements))};
+}
+
+Result<Types> AllGatherShape(const OpArgs& args) {
+  return CollectiveShape(args, {{"dim", GatheredSize}});
+}
+Result<Types> ReduceScatterShape(const OpArgs& args) {
+  return CollectiveShape(args, {{"dim", ScatteredSize}});
+}
+Result<Types> AllReduceShape(const OpArgs& args) { return CollectiveShape(args, {}); }
+Result<Types> AllToAllShape(const OpArgs& args) {
+  return CollectiveShape(args, {{"split_dim", ScatteredSize}, {"concat_dim", GatheredSize}});
+}
+Result<Types> WaitShape(const OpArgs& args) { return args[0].elements; }
+Result<Types> SameShape(const OpArgs& args) { return Types{args[0]}; }
+
+Result<Types> MoveTo(const OpArgs& args, Space from, Space to) {
+  if (args[0].space != from)
+    return Error(Diag::kSpace, "operand 0 is in {} memory already",
+                 to == Space::kHost ? "host" : "device");
+  Type type = args[0];
+  type.space = to;
+  return Types{Type::Async({std::move(type)})};
+}
+Result<Types> OffloadShape(const OpArgs& args) {
+  return MoveTo(args, Space::kDevice, Space::kHost);
+}
+Result<Types> ReloadShape(const OpArgs& args) { return MoveTo(args, Space::kHost, Space::kDevice); }
+
+Bytes Sum(const OpArgs& args, const std::vector<Type>& types) {
+  Bytes sum;
+  for (const Type& type : types) sum += type.async ? Sum(args, type.elements) : BytesOf(args, type);
+  return sum;
+}
+// What is handed to the network and what comes back; `cost/` knows what travels.
+Work CommWork(const OpArgs& args, const Types& results) {
+  return {{0}, Sum(args, args.operands()), Sum(args, results)};
+}
+Work NoWork(const OpArgs&, const Types&) { return {}; }
+
+// These stand outside sharding: they are what sharding turns into.
+Result<Factors> NoFactors(const OpArgs& args, const Types& results) {
+  return WholeFactors(args, results);
+}
+
+constexpr OpDef Comm(std::string_view schema, ShapeFn shape, WorkFn work, std::string_view example,
+                     Effect effect = Effect::kComm) {
+  return {.schema = schema,
+          .shape = shape,
+          .factors = {.compute = NoFactors},
+          .work = work,
+          .effect = effect,
+          .example = example};
+}
+
+Result<Types> OpaqueShape(const OpArgs&) {
+  return Error(Diag::kUnknownOp, "an op that is not in the table has no shape rule");
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_OP(opaque)
+Comm("heddle::opaque() -> ()", OpaqueShape, nullptr, "()", Effect::kOpaque);
+
+HEDDLE_DEFINE_OP(comm_all_gather)
+Comm(
+    "comm::all_gather(Tensor... inputs, *, Axes over, int dim=0, Why why, str? unit=None) -> Async",
+    AllGatherShape, CommWork, "(bf16[2,8], bf16[4,8], over=[dp], why=unshard)");
+HEDDLE_DEFINE_OP(comm_reduce_scatter)
+Comm(
+    "comm::reduce_scatter(Tensor... inputs, *, Axes over, int dim=0, ReduceOp op=sum, float "
+    "scale=1.0, Why why, str? unit=None) -> Async",
+    ReduceScatterShape, CommWork, "(f32[8,8], over=[dp], why=grad)");
+HEDDLE_DEFINE_OP(comm_all_reduce)
+Comm(
+    "comm::all_reduce(Tensor... inputs, *, Axes over, ReduceOp op=sum, float scale=1.0, Why why, "
+    "str? unit=None) -> Async",
+    AllReduceShape, CommWork, "(f32[8,8], over=[dp], why=grad)");
+HEDDLE_DEFINE_OP(comm_all_to_all)
+Comm(
+    "comm::all_to_all(Tensor... inputs, *, Axes over, int split_dim, int concat_dim, Why why, str? "
+    "unit=None) -> Async",
+    AllToAllShape, CommWork, "(bf16[8,2], over=[dp], split_dim=0, concat_dim=1, why=tensor)");
+HEDDLE_DEFINE_OP(comm_wait)
+Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])");
+HEDDLE_DEFINE_OP(shard_redistribute)
+Comm("shard::redistribute(Tensor input, *, Why why, str? unit=None) -> Tensor", SameShape, CommWork,
+     "(bf16[8,8], why=unshard)");
+HEDDLE_DEFINE_OP(mem_offload)
+Comm("mem::offload(Tensor input) -> Async", OffloadShape, CommWork, "(bf16[8,8])");
+HEDDLE_DEFINE_OP(mem_reload)
+Comm("mem::reload(Tensor input) -> Async", ReloadShape, CommWork, "(host bf16[8,8])");
+
+}  // namespace heddle

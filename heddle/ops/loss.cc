@@ -1,0 +1,133 @@
+// Losses. `reduction` is 0 for none, 1 for the mean, 2 for the sum.
+#include "heddle/ops/define.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kNone = 0;
+constexpr int64_t kMean = 1;
+constexpr int64_t kSum = 2;
+
+Status CheckReduction(const OpArgs& args) {
+  int64_t reduction = args.Int("reduction");
+  if (reduction >= kNone && reduction <= kSum) return Done{};
+  return Error(Diag::kShapeMismatch, "`reduction` is {}, expected 0 (none), 1 (mean) or 2 (sum)",
+               reduction);
+}
+
+// Rows of scores and one target each.
+Status CheckScores(const OpArgs& args, size_t scores) {
+  HEDDLE_RETURN_IF_ERROR(CheckReduction(args));
+  HEDDLE_RETURN_IF_ERROR(CheckRank(args, scores, 2));
+  HEDDLE_RETURN_IF_ERROR(CheckRank(args, scores + 1, 1));
+  return CheckSame(args, "rows of scores and targets differ", args.dims(scores)[0],
+                   args.dims(scores + 1)[0]);
+}
+
+Result<Types> NllForwardShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckScores(args, 0));
+  Type total = Type::Tensor(args.dtype(0), {});
+  if (args.Int("reduction") == kNone)
+    return Types{Type::Tensor(args.dtype(0), {args.dims(0)[0]}), total};
+  return Types{total, total};
+}
+
+Result<Types> NllBackwardShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckScores(args, 1));
+  return Types{args[1]};
+}
+
+// A sum over part of the rows is a part of the sum. A mean divides by all of them first.
+Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
+  int64_t reduction = args.Int("reduction");
+  bool backward = args.op().schema.Find("grad_output") != nullptr;
+  const Type& scores = args[backward ? 1 : 0];
+  FactorKind rows = backward || reduction == kNone ? FactorKind::kKeep
+                    : reduction == kSum            ? FactorKind::kReduce
+                                                   : FactorKind::kWhole;
+  Factors factors;
+  FactorId n = factors.Add("n", scores.dims[0], rows);
+  FactorId c = factors.Add("c", scores.dims[1], FactorKind::kWhole);
+  auto fit = [&](const Type& type, bool per_class) -> TensorFactors {
+    if (type.rank() == 2) return {{n}, {c}};
+    if (type.rank() == 0) return {};
+    return per_class ? TensorFactors{{c}} : TensorFactors{{n}};
+  };
+  for (const Arg& arg : args.op().schema.args) {
+    if (IsOperand(arg.kind))
+      factors.operands.push_back(fit(args[factors.operands.size()], arg.name == "weight"));
+  }
+  for (const Type& type : results) factors.results.push_back(fit(type, false));
+  if (backward) factors.linear.push_back({0});
+  return factors;
+}
+
+Result<Types> MseShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckReduction(args));
+  HEDDLE_TRY(Dims dims, Broadcast(args));
+  DType dtype = PromotedDType(args);
+  return Types{Type::Tensor(dtype, args.Int("reduction") == kNone ? std::move(dims) : Dims{})};
+}
+
+Result<Types> MseBackwardShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckReduction(args));
+  HEDDLE_TRY(Dims dims, Broadcast(args));
+  return Types{Type::Tensor(PromotedDType(args), std::move(dims))};
+}
+
+Result<Factors> MseFactors(const OpArgs& args, const Types&) {
+  int64_t reduction = args.Int("reduction");
+  FactorKind kind = reduction == kSum    ? FactorKind::kReduce
+                    : reduction == kMean ? FactorKind::kWhole
+                                         : FactorKind::kKeep;
+  Factors factors;
+  TensorFactors all = AddDims(factors, args[0], "d", kind);
+  TensorFactors target(args[1].rank());
+  if (args.dims(1) == args.dims(0)) target = all;
+  factors.operands = {all, target};
+  factors.results = {kind == FactorKind::kKeep ? all : TensorFactors{}};
+  return factors;
+}
+
+// A mean divides by the number of elements, which a part does not know.
+Result<Factors> MseBackwardFactors(const OpArgs& args, const Types& results) {
+  if (args.Int("reduction") == kMean) return WholeFactors(args, results);
+  HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
+  factors.linear.push_back({0});
+  return factors;
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_OP(nll_loss_forward){
+    .schema =
+        "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt "
+        "ignore_index) -> (Tensor output, Tensor total_weight)",
+    .shape = NllForwardShape,
+    .factors = {.compute = NllFactors},
+    .example = "(f32[6,10], i64[6] below 10, reduction=2, ignore_index=-100)",
+};
+HEDDLE_DEFINE_OP(nll_loss_backward){
+    .schema =
+        "aten::nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, "
+        "int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
+    .shape = NllBackwardShape,
+    .factors = {.compute = NllFactors},
+    .example = "(f32[], f32[6,10], i64[6] below 10, f32[], reduction=2, ignore_index=-100)",
+};
+HEDDLE_DEFINE_OP(mse_loss){
+    .schema = "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+    .shape = MseShape,
+    .factors = {.compute = MseFactors},
+    .example = "(f32[4,6], f32[4,6], reduction=2)",
+};
+HEDDLE_DEFINE_OP(mse_loss_backward){
+    .schema =
+        "aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> "
+        "Tensor",
+    .shape = MseBackwardShape,
+    .factors = {.compute = MseBackwardFactors},
+    .example = "(f32[], f32[4,6], f32[4,6], reduction=2)",
+};
+
+}  // namespace heddle

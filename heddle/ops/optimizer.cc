@@ -1,0 +1,90 @@
+// Optimizer steps. Functional: the new state comes out, and takes over the storage of the old.
+#include "heddle/ops/define.h"
+
+namespace heddle {
+namespace {
+
+Result<Types> AdamWShape(const OpArgs& args) {
+  std::span<const Type> params = args.list(0);
+  Types results;
+  for (size_t list = 0; list < 5; ++list) {
+    std::span<const Type> tensors = args.list(list);
+    bool maximum = list == 4;
+    if (tensors.size() != (maximum && !args.Bool("amsgrad") ? 0 : params.size())) {
+      return Error(Diag::kOperandCount, "tensor list {} has {} entries, there are {} parameters",
+                   list, tensors.size(), params.size());
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].dims != params[i].dims) {
+        return Error(Diag::kShapeMismatch, "tensor list {} has {} where the parameter is {}", list,
+                     DimsText(args, tensors[i].dims), DimsText(args, params[i].dims));
+      }
+      results.push_back(tensors[i]);
+    }
+  }
+  if (args.list(5).size() != params.size()) {
+    return Error(Diag::kOperandCount, "there are {} step counters for {} parameters",
+                 args.list(5).size(), params.size());
+  }
+  return results;
+}
+
+// Element by element for each parameter.
+Result<Factors> AdamWFactors(const OpArgs& args, const Types& results) {
+  Factors factors;
+  std::vector<TensorFactors> dims;
+  for (size_t i = 0; i < args.list(0).size(); ++i)
+    dims.push_back(AddDims(factors, args.list(0)[i], fmt::format("p{}_", i)));
+  for (size_t list = 0; list < 6; ++list) {
+    for (size_t i = 0; i < args.list(list).size(); ++i) {
+      factors.operands.push_back(args.list(list)[i].rank() == dims[i].size()
+                                     ? dims[i]
+                                     : TensorFactors(args.list(list)[i].rank()));
+    }
+  }
+  while (factors.operands.size() < args.size())
+    factors.operands.push_back(TensorFactors(args[factors.operands.size()].rank()));
+  for (size_t i = 0; i < results.size(); ++i) factors.results.push_back(dims[i % dims.size()]);
+  return factors;
+}
+
+Work AdamWWork(const OpArgs& args, const Types& results) {
+  int64_t elements = 0;
+  for (const Type& param : args.list(0)) elements += BoundedElements(args, param);
+  return WorkOf(args, results, 16 * elements);
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_OP(_fused_adamw){
+    .schema =
+        "aten::_fused_adamw(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] "
+        "exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, "
+        "float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? "
+        "grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, "
+        "Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out)",
+    .shape = AdamWShape,
+    .factors = {.compute = AdamWFactors},
+    .work = AdamWWork,
+    .effect = Effect::kUpdate,
+    .example =
+        "([f32[4,6]], [f32[4,6]], [f32[4,6]], [f32[4,6]], [], [f32[]], lr=0.001, beta1=0.9, "
+        "beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)",
+};
+HEDDLE_DEFINE_OP(_fused_adamw_tensor_lr){
+    .schema =
+        "aten::_fused_adamw.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] "
+        "exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, "
+        "float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? "
+        "grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, "
+        "Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out)",
+    .shape = AdamWShape,
+    .factors = {.compute = AdamWFactors},
+    .work = AdamWWork,
+    .effect = Effect::kUpdate,
+    .example =
+        "([f32[4,6]], [f32[4,6]], [f32[4,6]], [f32[4,6]], [], [f32[]], f32[], beta1=0.9, "
+        "beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)",
+};
+
+}  // namespace heddle

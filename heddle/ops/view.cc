@@ -1,0 +1,375 @@
+// Views: other shapes over the same storage.
+#include <algorithm>
+
+#include "heddle/ops/define.h"
+
+namespace heddle {
+namespace {
+
+// --- Reshaping
+
+// `size`, in which one -1 stands for what is left over. Symbols must occur on both sides, in the same order.
+Result<Dims> ReshapedDims(const OpArgs& args, std::string_view attr) {
+  Dims size = args.Ints(attr);
+  Dims known_in;
+  Dims known_out;
+  Dims symbols_in;
+  Dims symbols_out;
+  size_t open = SIZE_MAX;
+  for (Dim dim : args.dims(0)) (IsSymbol(dim) ? symbols_in : known_in).push_back(dim);
+  for (size_t d = 0; d < size.size(); ++d) {
+    if (size[d] == -1 && open == SIZE_MAX) {
+      open = d;
+    } else if (size[d] < 0 && !IsSymbol(size[d])) {
+      return Error(Diag::kReshape, "size {} of dimension {} is negative", size[d], d);
+    } else {
+      (IsSymbol(size[d]) ? symbols_out : known_out).push_back(size[d]);
+    }
+  }
+  HEDDLE_TRY(int64_t in, NumElements(args, known_in));
+  HEDDLE_TRY(int64_t out, NumElements(args, known_out));
+  bool fits = symbols_in == symbols_out;
+  if (open != SIZE_MAX) {
+    fits &= out != 0 && in % out == 0;
+    size[open] = out == 0 ? 0 : in / out;
+  } else {
+    fits &= in == out;
+  }
+  if (fits) return size;
+  return Error(Diag::kReshape, "{} has {} elements, {} has {}", DimsText(args, args.dims(0)), in,
+               DimsText(args, args.Ints(attr)), out);
+}
+
+Result<Types> ViewShape(const OpArgs& args) {
+  HEDDLE_TRY(Dims dims, ReshapedDims(args, "size"));
+  return Types{WithDims(args, std::move(dims))};
+}
+Result<Types> ReshapeShape(const OpArgs& args) {
+  HEDDLE_TRY(Dims dims, ReshapedDims(args, "shape"));
+  return Types{WithDims(args, std::move(dims))};
+}
+
+Result<Types> ViewDTypeShape(const OpArgs& args) {
+  DType dtype = std::get<DType>(args.attr("dtype"));
+  int64_t from = ItemSize(args.dtype(0));
+  int64_t to = ItemSize(dtype);
+  Dims dims = args.dims(0);
+  if (from != to) {
+    HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+    if (IsSymbol(dims.back()) || (from < to && dims.back() % (to / from) != 0)) {
+      return Error(Diag::kReshape, "the last dimension, {}, cannot be viewed as {} instead of {}",
+                   DimText(args, dims.back()), Name(dtype), Name(args.dtype(0)));
+    }
+    dims.back() = from > to ? dims.back() * (from / to) : dims.back() / (to / from);
+  }
+  return Types{Type::Tensor(dtype, std::move(dims))};
+}
+
+// --- Permuting
+
+Result<std::vector<size_t>> Permutation(const OpArgs& args) {
+  size_t rank = args[0].rank();
+  std::vector<size_t> order(rank);
+  for (size_t d = 0; d < rank; ++d) order[d] = d;
+  if (args.op().schema.Find("dims") != nullptr) {
+    HEDDLE_TRY(std::vector<bool> flags, DimFlags(args, rank, "dims"));
+    if (args.Ints("dims").size() != rank) {
+      return Error(Diag::kDimRange, "`dims` has {} entries for {} dimensions",
+                   args.Ints("dims").size(), rank);
+    }
+    for (size_t d = 0; d < rank; ++d) order[d] = *WrapDim(args.Ints("dims")[d], rank);
+  } else if (args.op().schema.Find("dim0") != nullptr) {
+    HEDDLE_TRY(size_t a, DimAttr(args, rank, "dim0"));
+    HEDDLE_TRY(size_t b, DimAttr(args, rank, "dim1"));
+    if (rank > 0) std::swap(order[a], order[b]);
+  } else {
+    if (rank > 2)
+      return Error(Diag::kRank, "operand 0 has {} dimensions, expected at most 2", rank);
+    std::ranges::reverse(order);
+  }
+  return order;
+}
+
+Result<Types> PermuteShape(const OpArgs& args) {
+  HEDDLE_TRY(std::vector<size_t> order, Permutation(args));
+  Dims dims;
+  for (size_t d : order) dims.push_back(args.dims(0)[d]);
+  return Types{WithDims(args, std::move(dims))};
+}
+
+Result<Factors> PermuteFactors(const OpArgs& args, const Types&) {
+  HEDDLE_TRY(std::vector<size_t> order, Permutation(args));
+  Factors factors;
+  factors.operands = {AddDims(factors, args[0], "d")};
+  TensorFactors result;
+  for (size_t d : order) result.push_back(factors.operands[0][d]);
+  factors.results = {result};
+  return factors;
+}
+
+// --- Dimensions of size 1
+
+Result<Types> UnsqueezeShape(const OpArgs& args) {
+  Dims dims = args.dims(0);
+  HEDDLE_TRY(size_t dim, WrapDim(args.Int("dim"), dims.size() + 1));
+  dims.insert(dims.begin() + static_cast<ptrdiff_t>(dim), 1);
+  return Types{WithDims(args, std::move(dims))};
+}
+
+Result<Types> SqueezeShape(const OpArgs& args) {
+  size_t rank = args[0].rank();
+  std::vector<bool> flags(rank, true);
+  if (const Arg* arg = args.op().schema.Find("dim"); arg != nullptr && arg->kind == ArgKind::kInt) {
+    HEDDLE_TRY(size_t dim, DimAttr(args, rank));
+    flags.assign(rank, false);
+    if (rank > 0) flags[dim] = true;
+  } else if (arg != nullptr && !args.Ints("dim").empty()) {
+    HEDDLE_TRY(flags, DimFlags(args, rank));
+  } else if (arg != nullptr) {
+    flags.assign(rank, false);
+  }
+  Dims dims;
+  for (size_t d = 0; d < rank; ++d) {
+    if (!flags[d] || args.dims(0)[d] != 1) dims.push_back(args.dims(0)[d]);
+  }
+  return Types{WithDims(args, std::move(dims))};
+}
+
+Result<Types> ExpandShape(const OpArgs& args) {
+  Dims size = args.Ints("size");
+  const Dims& from = args.dims(0);
+  if (size.size() < from.size())
+    return Error(Diag::kRank, "operand 0 has {} dimensions, `size` has {}", from.size(),
+                 size.size());
+  size_t offset = size.size() - from.size();
+  for (size_t d = 0; d < size.size(); ++d) {
+    Dim have = d < offset ? 1 : from[d - offset];
+    if (size[d] == -1 && d >= offset) size[d] = have;
+    if (size[d] != have && have != 1) {
+      return Error(Diag::kShapeMismatch, "size {} in dimension {} does not stretch to {}",
+                   DimText(args, have), d, DimText(args, size[d]));
+    }
+    if (size[d] < 0 && !IsSymbol(size[d]))
+      return Error(Diag::kReshape, "size {} of dimension {} is negative", size[d], d);
+  }
+  return Types{WithDims(args, std::move(size))};
+}
+
+// --- Taking parts
+
+Result<Types> SliceShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  Dims dims = args.dims(0);
+  HEDDLE_TRY(size_t dim, DimAttr(args, dims.size()));
+  HEDDLE_TRY(dims[dim], SlicedSize(args, dims[dim]));
+  return Types{WithDims(args, std::move(dims))};
+}
+
+// All dimensions but `dim` carry over; `dim` is whole on both sides unless nothing happens to it.
+Result<Factors> OneDimFactors(const OpArgs& args, const Types& results) {
+  size_t rank = args[0].rank();
+  HEDDLE_TRY(size_t dim, DimAttr(args, rank));
+  Factors factors;
+  TensorFactors all = AddDims(factors, args[0], "d");
+  auto fit = [&](const Type& type) {
+    TensorFactors dims = all;
+    if (type.rank() < rank) {
+      dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));
+    } else if (rank > 0 && type.dims[dim] != args.dims(0)[dim]) {
+      dims[dim] = {factors.Add(fmt::format("n{}", factors.factors.size()), type.dims[dim],
+                               FactorKind::kWhole)};
+      factors.factors[dim].kind = FactorKind::kWhole;
+    }
+    return dims;
+  };
+  for (const Type& type : args.operands()) factors.operands.push_back(fit(type));
+  for (const Type& type : results) factors.results.push_back(fit(type));
+  if (rank > 0 && (results.size() != 1 || results[0].rank() != rank))
+    factors.factors[dim].kind = FactorKind::kWhole;
+  return factors;
+}
+
+Result<Types> SelectShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  Dims dims = args.dims(0);
+  HEDDLE_TRY(size_t dim, DimAttr(args, dims.size()));
+  int64_t index = args.Int("index");
+  if (!IsSymbol(dims[dim]) && (index < -dims[dim] || index >= dims[dim])) {
+    return Error(Diag::kSlice, "index {} in dimension {} of size {}", index, dim, dims[dim]);
+  }
+  dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));
+  return Types{WithDims(args, std::move(dims))};
+}
+
+Result<Types> SplitInto(const OpArgs& args, size_t dim, const std::vector<int64_t>& sizes) {
+  Types results;
+  for (int64_t size : sizes) {
+    Dims dims = args.dims(0);
+    dims[dim] = size;
+    results.push_back(WithDims(args, std::move(dims)));
+  }
+  return results;
+}
+
+Result<Types> SplitShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  HEDDLE_TRY(size_t dim, DimAttr(args, args[0].rank()));
+  int64_t size = args.dims(0)[dim];
+  int64_t part = args.Int("split_size");
+  if (IsSymbol(size))
+    return Error(Diag::kSymbolicSize, "parts of a dimension of size {}", DimText(args, size));
+  if (part < 0 || (part == 0 && size != 0))
+    return Error(Diag::kSlice, "split size {} of a dimension of size {}", part, size);
+  // As many results as a text can name; a hostile size must not become memory.
+  if (part > 0 && size / part > (1 << 20))
+    return Error(Diag::kSlice, "{} parts of a dimension of size {}", size / part, size);
+  std::vector<int64_t> sizes;
+  for (int64_t left = size; left > 0 && part > 0; left -= part)
+    sizes.push_back(std::min(part, left));
+  if (sizes.empty()) sizes.push_back(size);
+  return SplitInto(args, dim, sizes);
+}
+
+Result<Types> SplitWithSizesShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  HEDDLE_TRY(size_t dim, DimAttr(args, args[0].rank()));
+  const std::vector<int64_t>& sizes = args.Ints("split_sizes");
+  HEDDLE_TRY(int64_t size, NumElements(args, {args.dims(0)[dim]}));
+  int64_t sum = 0;
+  for (int64_t part : sizes) {
+    if (part < 0 || __builtin_add_overflow(sum, part, &sum))
+      return Error(Diag::kSlice, "part {} in `split_sizes`", part);
+  }
+  if (sum != size)
+    return Error(Diag::kSlice, "`split_sizes` add up to {}, dimension {} is {}", sum, dim, size);
+  return SplitInto(args, dim, sizes);
+}
+
+Result<Types> UnbindShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  HEDDLE_TRY(size_t dim, DimAttr(args, args[0].rank()));
+  HEDDLE_TRY(int64_t size, NumElements(args, {args.dims(0)[dim]}));
+  if (size > (1 << 20)) return Error(Diag::kSlice, "{} parts of a dimension", size);
+  Dims dims = args.dims(0);
+  dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));
+  return Types(static_cast<size_t>(size), WithDims(args, std::move(dims)));
+}
+
+// --- Complex numbers as pairs
+
+Result<Types> AsComplexShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  if (!IsFloat(args.dtype(0)) || args.dims(0).back() != 2) {
+    return Error(Diag::kShapeMismatch,
+                 "operand 0 is {}{}, expected pairs of floats in the last dimension",
+                 Name(args.dtype(0)), DimsText(args, args.dims(0)));
+  }
+  Dims dims = args.dims(0);
+  dims.pop_back();
+  return Types{Type::Tensor(ToComplex(args.dtype(0)), std::move(dims))};
+}
+
+Result<Types> AsRealShape(const OpArgs& args) {
+  if (!IsComplex(args.dtype(0)))
+    return Error(Diag::kDTypeMismatch, "operand 0 is {}, expected complex numbers",
+                 Name(args.dtype(0)));
+  Dims dims = args.dims(0);
+  dims.push_back(2);
+  return Types{Type::Tensor(ToReal(args.dtype(0)), std::move(dims))};
+}
+
+Result<Factors> PairFactors(const OpArgs& args, const Types& results) {
+  Factors factors;
+  const Type& pairs = args[0].rank() > results[0].rank() ? args[0] : results[0];
+  TensorFactors all = AddDims(factors, pairs, "d");
+  factors.factors.back().kind = FactorKind::kWhole;
+  TensorFactors rest(all.begin(), all.end() - 1);
+  bool from_pairs = args[0].rank() > results[0].rank();
+  factors.operands = {from_pairs ? all : rest};
+  factors.results = {from_pairs ? rest : all};
+  return factors;
+}
+
+Result<Types> SameType(const OpArgs& args) { return Types{args[0]}; }
+
+constexpr OpDef View(std::string_view schema, ShapeFn shape, FactorsFn factors,
+                     std::string_view example, std::string_view shape_attr = "") {
+  return {.schema = schema,
+          .shape = shape,
+          .factors = {.compute = factors, .linear = "0"},
+          .effect = Effect::kView,
+          .shape_attr = shape_attr,
+          .example = example};
+}
+}  // namespace
+
+HEDDLE_DEFINE_OP(view)
+View("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", ViewShape, ReshapeFactors,
+     "(f32[4,6,8], size=[24,2,4])", "size");
+HEDDLE_DEFINE_OP(reshape)
+View("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", ReshapeShape, ReshapeFactors,
+     "(f32[4,6], shape=[2,-1])", "shape");
+HEDDLE_DEFINE_OP(_unsafe_view)
+View("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewShape, ReshapeFactors,
+     "(f32[24,8], size=[4,6,8])", "size");
+HEDDLE_DEFINE_OP(view_dtype){
+    .schema = "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)",
+    .shape = ViewDTypeShape,
+    .factors = {.compute = UnchangedDimsFactors},
+    .effect = Effect::kView,
+    .example = "(f32[4,6], dtype=i32)",
+};
+HEDDLE_DEFINE_OP(t)
+View("aten::t(Tensor(a) self) -> Tensor(a)", PermuteShape, PermuteFactors, "(f32[4,6])");
+HEDDLE_DEFINE_OP(transpose_int)
+View("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", PermuteShape,
+     PermuteFactors, "(f32[2,4,6], dim0=1, dim1=-1)");
+HEDDLE_DEFINE_OP(permute)
+View("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", PermuteShape, PermuteFactors,
+     "(f32[2,4,6], dims=[2,0,1])");
+HEDDLE_DEFINE_OP(expand)
+View("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
+     ExpandShape, PointwiseFactors, "(f32[4,1], size=[3,4,6])", "size");
+HEDDLE_DEFINE_OP(unsqueeze)
+View("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", UnsqueezeShape, ReshapeFactors,
+     "(f32[4,6], dim=1)");
+HEDDLE_DEFINE_OP(squeeze)
+View("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeShape, ReshapeFactors, "(f32[4,1,6])");
+HEDDLE_DEFINE_OP(squeeze_dim)
+View("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeShape, ReshapeFactors,
+     "(f32[4,1,6], dim=1)");
+HEDDLE_DEFINE_OP(squeeze_dims)
+View("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeShape, ReshapeFactors,
+     "(f32[1,4,1,6], dim=[0,2])");
+HEDDLE_DEFINE_OP(select_int)
+View("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", SelectShape,
+     OneDimFactors, "(f32[4,6], dim=1, index=-2)");
+HEDDLE_DEFINE_OP(slice_Tensor)
+View(
+    "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt "
+    "step=1) -> Tensor(a)",
+    SliceShape, OneDimFactors, "(f32[4,6], dim=1, start=1, end=-1, step=2)");
+HEDDLE_DEFINE_OP(split_Tensor)
+View("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
+     SplitShape, OneDimFactors, "(f32[4,7], split_size=3, dim=1)");
+HEDDLE_DEFINE_OP(split_with_sizes)
+View("aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
+     SplitWithSizesShape, OneDimFactors, "(f32[4,6], split_sizes=[1,5], dim=1)");
+HEDDLE_DEFINE_OP(unbind_int)
+View("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", UnbindShape, OneDimFactors,
+     "(f32[4,2,6], dim=1)");
+HEDDLE_DEFINE_OP(alias)
+View("aten::alias(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
+HEDDLE_DEFINE_OP(detach)
+View("aten::detach(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
+HEDDLE_DEFINE_OP(lift_fresh)
+View("aten::lift_fresh(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
+HEDDLE_DEFINE_OP(view_as_complex)
+View("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", AsComplexShape, PairFactors,
+     "(f32[4,6,2])");
+HEDDLE_DEFINE_OP(view_as_real)
+View("aten::view_as_real(Tensor(a) self) -> Tensor(a)", AsRealShape, PairFactors, "(c64[4,6])");
+HEDDLE_DEFINE_OP(_conj)
+View("aten::_conj(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(c64[4,6])");
+
+}  // namespace heddle

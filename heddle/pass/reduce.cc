@@ -1,0 +1,240 @@
+#include "heddle/pass/reduce.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "heddle/analysis/uses.h"
+#include "heddle/ir/verify.h"
+#include "heddle/pass/manager.h"
+
+namespace heddle {
+namespace {
+
+// A directory for what failing trials leave behind; gone with this object.
+class ScratchDir {
+ public:
+  ScratchDir() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "heddle-reduce-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  }
+  ~ScratchDir() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchDir(const ScratchDir&) = delete;
+  ScratchDir& operator=(const ScratchDir&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// What a child process printed, until it ended or ran out of time; then it is stopped.
+std::string ReadUntil(int fd, pid_t child, Nanos limit) {
+  std::string text;
+  char buffer[4096];
+  pollfd poll{fd, POLLIN, 0};
+  auto milliseconds = static_cast<int>(limit.value / 1'000'000);
+  while (::poll(&poll, 1, milliseconds) > 0) {
+    ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n <= 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  ::kill(child, SIGKILL);
+  return "";
+}
+
+class Reducer {
+ public:
+  Reducer(const Module& module, const Pipeline& pipeline, const ReduceOptions& options)
+      : best_(module), pipeline_(pipeline), options_(options) {}
+
+  Result<Module> Run() {
+    if (scratch_.path().empty())
+      return Error(Diag::kFileWrite, "cannot make a temporary directory");
+    std::string text;
+    if (!Fails(best_, &text)) {
+      return Error(Diag::kReduce,
+                   "the pipeline does not fail with `{}` on the whole graph; it says `{}`",
+                   options_.error, text.empty() ? "nothing" : text.substr(0, text.find('\n')));
+    }
+    // Outputs first: each one less makes much of the graph dead.
+    bool smaller = true;
+    while (smaller) {
+      smaller = ShrinkGraphs();
+      for (size_t g = 0; g < best_.graphs.size(); ++g) {
+        smaller |= ShrinkList(
+            best_.graphs[g].outputs().size(),
+            [g](Module& m, size_t from, size_t to) { DropOutputs(m.graphs[g], from, to); });
+        smaller |= ShrinkList(best_.graphs[g].node_count(), [g](Module& m, size_t from, size_t to) {
+          CutNodes(m.graphs[g], from, to);
+        });
+        smaller |= ShrinkList(
+            best_.graphs[g].inputs().size(),
+            [g](Module& m, size_t from, size_t to) { DropUnusedInputs(m.graphs[g], from, to); });
+      }
+    }
+    return std::move(best_);
+  }
+
+ private:
+  static size_t Size(const Module& module) {
+    size_t size = 0;
+    for (const Graph& graph : module.graphs)
+      size += graph.node_count() + graph.inputs().size() + graph.outputs().size() + 1;
+    return size;
+  }
+
+  // In a process of its own: a failure may be a crash.
+  bool Fails(const Module& module, std::string* said = nullptr) {
+    ++trials_;
+    int ends[2];
+    if (::pipe(ends) != 0) return false;
+    pid_t child = ::fork();
+    if (child == 0) {
+      ::close(ends[0]);
+      ::dup2(ends[1], STDERR_FILENO);
+      Module copy = module;
+      ManagerOptions manager;
+      manager.reproducer_dir = scratch_.path();
+      Result<RunReport> report = RunPipeline(copy, pipeline_, manager);
+      std::string text = report.ok() ? "" : Format(report.diagnostics());
+      if (::write(ends[1], text.data(), text.size()) < 0) std::_Exit(1);
+      std::_Exit(0);
+    }
+    ::close(ends[1]);
+    std::string text = child > 0 ? ReadUntil(ends[0], child, options_.trial_limit) : "";
+    ::close(ends[0]);
+    if (child > 0) ::waitpid(child, nullptr, 0);
+    if (said != nullptr) *said = text;
+    return text.find(options_.error) != std::string::npos;
+  }
+
+  bool Accept(Module candidate) {
+    if (Size(candidate) >= Size(best_) || !Verify(candidate).ok() || !Fails(candidate))
+      return false;
+    best_ = std::move(candidate);
+    if (options_.progress) {
+      size_t nodes = 0;
+      for (const Graph& graph : best_.graphs) nodes += graph.node_count();
+      options_.progress(nodes, trials_);
+    }
+    return true;
+  }
+
+  bool ShrinkGraphs() {
+    bool any = false;
+    for (size_t g = best_.graphs.size(); best_.graphs.size() > 1 && g-- > 0;) {
+      Module candidate = best_;
+      candidate.graphs.erase(candidate.graphs.begin() + static_cast<ptrdiff_t>(g));
+      any |= Accept(std::move(candidate));
+    }
+    return any;
+  }
+
+  // Tries to remove runs of items, halves first, then ever shorter ones, from the back: later items depend on earlier.
+  template <typename Remove>
+  bool ShrinkList(size_t count, Remove remove) {
+    bool any = false;
+    for (size_t run = std::max<size_t>(count / 2, 1); run > 0; run /= 2) {
+      for (size_t to = count; to > 0;) {
+        size_t from = to > run ? to - run : 0;
+        Module candidate = best_;
+        remove(candidate, from, std::min(to, count));
+        size_t before = Size(best_);
+        if (Accept(std::move(candidate))) {
+          any = true;
+          // Fewer items are left; numbers in front of `from` still hold.
+          count -= std::min(count, before - Size(best_));
+        }
+        to = std::min(from, count);
+      }
+    }
+    return any;
+  }
+
+  static void DropOutputs(Graph& graph, size_t from, size_t to) {
+    Rewriter rewriter(graph);
+    for (size_t i = from; i < to && i < graph.outputs().size(); ++i) rewriter.EraseOutput(i);
+    rewriter.Commit();
+    RemoveDead(graph);
+  }
+
+  // Nodes vanish; results that others still need become inputs.
+  static void CutNodes(Graph& graph, size_t from, size_t to) {
+    to = std::min(to, graph.node_count());
+    Uses uses(graph);
+    Rewriter rewriter(graph);
+    bool roles = std::ranges::any_of(graph.inputs(),
+                                     [](const Input& i) { return i.role != InputRole::kPlain; });
+    auto outside = [&](ValueId v) {
+      if (uses.is_output(v)) return true;
+      return std::ranges::any_of(
+          uses.of(v), [&](const Use& u) { return u.node.index() < from || u.node.index() >= to; });
+    };
+    for (size_t i = from; i < to; ++i) {
+      NodeId id(i);
+      for (ValueId v : graph.results(id)) {
+        if (!outside(v)) continue;
+        Input input;
+        if (roles) input.role = InputRole::kBuffer;
+        ValueId fresh = rewriter.AddInput(std::move(input), graph.type(v),
+                                          std::string(graph.name(v)), graph[v].placement);
+        rewriter.ReplaceValue(v, fresh);
+      }
+      rewriter.Erase(id);
+    }
+    rewriter.Commit();
+    RemoveDead(graph);
+  }
+
+  static void DropUnusedInputs(Graph& graph, size_t from, size_t to) {
+    Uses uses(graph);
+    Rewriter rewriter(graph);
+    for (size_t i = from; i < to && i < graph.inputs().size(); ++i) {
+      ValueId value = graph.inputs()[i].value;
+      bool updated =
+          std::ranges::any_of(graph.outputs(), [&](const Output& o) { return o.target == value; });
+      if (uses.unused(value) && !updated) rewriter.EraseInput(i);
+    }
+    rewriter.Commit();
+  }
+
+  // As dce does, but without the passes above this layer.
+  static void RemoveDead(Graph& graph) {
+    Table<ValueId, bool> needed(graph.value_count());
+    for (const Output& output : graph.outputs()) needed[output.value] = true;
+    Rewriter rewriter(graph);
+    for (size_t i = graph.node_count(); i-- > 0;) {
+      IdRange<ValueId> results = graph.results(NodeId(i));
+      bool alive = std::ranges::any_of(results, [&](ValueId v) { return needed[v]; });
+      if (!alive) rewriter.Erase(NodeId(i));
+      for (ValueId v : graph.operands(NodeId(i))) {
+        if (alive && v) needed[v] = true;
+      }
+    }
+    rewriter.Commit();
+  }
+
+  Module best_;
+  const Pipeline& pipeline_;
+  const ReduceOptions& options_;
+  ScratchDir scratch_;
+  size_t trials_ = 0;
+};
+
+}  // namespace
+
+Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
+                            const ReduceOptions& options) {
+  return Reducer(module, pipeline, options).Run();
+}
+
+}  // namespace heddle

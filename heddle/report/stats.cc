@@ -1,0 +1,172 @@
+#include "heddle/report/stats.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/analysis/memory.h"
+#include "heddle/base/text.h"
+#include "heddle/ir/print.h"
+#include "heddle/ops/ops.h"
+#include "heddle/report/table.h"
+
+namespace heddle {
+namespace {
+
+// How many values the text lists; JSON has them all.
+constexpr size_t kAliveShown = 10;
+
+int64_t Elements(const Graph& graph, const Input& input) {
+  return graph.types().elements_bound(input.global.type ? input.global.type
+                                                        : graph.type(input.value));
+}
+
+}  // namespace
+
+std::vector<CollectiveStats> CountCollectives(const Module& module, const Graph& graph) {
+  // Sorted by phase first, so that a table reads in the order of execution.
+  std::map<std::tuple<Phase, std::string, std::string, std::string>, CollectiveStats> groups;
+  for (NodeId id : graph.nodes()) {
+    if (graph.op(id).effect() != Effect::kComm || graph[id].op == op::comm_wait) continue;
+    const Attrs& attrs = graph.attrs(id);
+    std::string kind(graph.op(id).name());
+    kind = kind.substr(kind.find('.') + 1);
+    const AttrValue* over = attrs.Find("over");
+    const AttrValue* why = attrs.Find("why");
+    std::string over_text = over != nullptr ? Format(module.mesh, std::get<Axes>(*over)) : "";
+    std::string why_text = why != nullptr ? std::string(Name(std::get<Why>(*why))) : "";
+    CollectiveStats& stats = groups[{graph[id].phase, kind, over_text, why_text}];
+    stats.kind = kind;
+    stats.over = over_text;
+    stats.why = why_text;
+    stats.phase = Name(graph[id].phase);
+    ++stats.count;
+    Bytes in;
+    Bytes out;
+    for (ValueId v : graph.operands(id)) {
+      in += graph.types().bytes(graph.type(v));
+      ++stats.operands;
+    }
+    for (ValueId v : graph.results(id)) out += graph.types().bytes(graph.type(v));
+    stats.bytes += std::max(in, out);
+  }
+  std::vector<CollectiveStats> list;
+  for (auto& [key, stats] : groups) list.push_back(std::move(stats));
+  return list;
+}
+
+GraphStats ComputeStats(const Module& module, const Graph& graph) {
+  GraphStats stats;
+  stats.name = graph.name();
+  stats.nodes = static_cast<int64_t>(graph.node_count());
+  std::array<int64_t, 3> by_phase{};
+  for (NodeId id : graph.nodes()) {
+    ++by_phase[static_cast<size_t>(graph[id].phase)];
+    bool opaque = graph[id].op == kOpaqueOp;
+    std::string name(opaque ? std::string_view(graph.attrs(id).opaque_op) : graph.op(id).name());
+    if (opaque) ++stats.opaque[name];
+    ++stats.ops[std::move(name)];
+  }
+  for (Phase phase : {Phase::kForward, Phase::kBackward, Phase::kOptimizer}) {
+    int64_t count = by_phase[static_cast<size_t>(phase)];
+    if (count > 0) stats.nodes_by_phase.emplace_back(Name(phase), count);
+  }
+  stats.collectives = CountCollectives(module, graph);
+  for (const Input& input : graph.inputs()) {
+    if (input.role != InputRole::kParam) continue;
+    ++stats.parameter_tensors;
+    stats.parameters += Elements(graph, input);
+  }
+  Liveness liveness(graph);
+  MemoryTimeline memory = ComputeMemoryTimeline(graph, liveness);
+  stats.peak_bytes = memory.peak;
+  if (memory.peak_node) {
+    NodeId id = memory.peak_node;
+    stats.peak_node = graph[id].result_count > 0
+                          ? "%" + std::string(graph.name(graph[id].first_result))
+                          : std::string(graph.op(id).name());
+  }
+  for (StorageId id : memory.alive_at_peak) {
+    const Storage& storage = liveness.storages()[id];
+    stats.alive_at_peak.push_back(
+        {"%" + std::string(graph.name(storage.value)),
+         PrintType(module, graph, graph.type(storage.value), graph[storage.value].placement),
+         storage.bytes});
+  }
+  return stats;
+}
+
+std::string FormatStats(const GraphStats& stats) {
+  std::string out = fmt::format("graph @{}\n  nodes       {}", stats.name, WithCommas(stats.nodes));
+  const char* open = " (";
+  for (const auto& [phase, count] : stats.nodes_by_phase) {
+    out += fmt::format("{}{} {}", open, WithCommas(count), phase);
+    open = ", ";
+  }
+  out += stats.nodes_by_phase.empty() ? "\n" : ")\n";
+  out += fmt::format("  parameters  {} in {} tensors\n", WithCommas(stats.parameters),
+                     stats.parameter_tensors);
+  out += fmt::format("  peak memory {} at {}\n", Format(stats.peak_bytes),
+                     stats.peak_node.empty() ? "the start" : stats.peak_node);
+
+  std::vector<std::pair<std::string, int64_t>> ops(stats.ops.begin(), stats.ops.end());
+  std::ranges::stable_sort(ops, [](const auto& a, const auto& b) { return a.second > b.second; });
+  TextTable op_table({"op", "nodes>"});
+  for (const auto& [name, count] : ops) op_table.AddRow({name, WithCommas(count)});
+  if (!op_table.empty()) out += "\n" + op_table.Format(2);
+
+  TextTable comm({"phase", "collective", "over", "why", "launches>", "tensors>", "bytes>"});
+  for (const CollectiveStats& c : stats.collectives) {
+    comm.AddRow({c.phase, c.kind, c.over, c.why, WithCommas(c.count), WithCommas(c.operands),
+                 Format(c.bytes)});
+  }
+  if (!comm.empty()) out += "\n" + comm.Format(2);
+
+  TextTable alive({"alive at the peak", "type", "bytes>"});
+  for (size_t i = 0; i < std::min(kAliveShown, stats.alive_at_peak.size()); ++i) {
+    const AliveStats& a = stats.alive_at_peak[i];
+    alive.AddRow({a.value, a.type, Format(a.bytes)});
+  }
+  if (!alive.empty()) out += "\n" + alive.Format(2);
+  if (stats.alive_at_peak.size() > kAliveShown)
+    out += fmt::format("  and {} more\n",
+                       WithCommas(static_cast<int64_t>(stats.alive_at_peak.size() - kAliveShown)));
+  return out;
+}
+
+nlohmann::ordered_json ToJson(const std::vector<CollectiveStats>& collectives) {
+  auto list = nlohmann::ordered_json::array();
+  for (const CollectiveStats& c : collectives) {
+    list.push_back({{"kind", c.kind},
+                    {"over", c.over},
+                    {"why", c.why},
+                    {"phase", c.phase},
+                    {"count", c.count},
+                    {"operands", c.operands},
+                    {"bytes", c.bytes.value}});
+  }
+  return list;
+}
+
+nlohmann::ordered_json ToJson(const GraphStats& stats) {
+  auto alive = nlohmann::ordered_json::array();
+  for (const AliveStats& a : stats.alive_at_peak)
+    alive.push_back({{"value", a.value}, {"type", a.type}, {"bytes", a.bytes.value}});
+  auto phases = nlohmann::ordered_json::object();
+  for (const auto& [phase, count] : stats.nodes_by_phase) phases[phase] = count;
+  return {{"graph", stats.name},
+          {"nodes", stats.nodes},
+          {"nodes_by_phase", phases},
+          {"parameters", stats.parameters},
+          {"parameter_tensors", stats.parameter_tensors},
+          {"peak_bytes", stats.peak_bytes.value},
+          {"peak_node", stats.peak_node},
+          {"alive_at_peak", alive},
+          {"ops", stats.ops},
+          {"opaque", stats.opaque},
+          {"collectives", ToJson(stats.collectives)}};
+}
+
+}  // namespace heddle

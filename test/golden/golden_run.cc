@@ -1,0 +1,148 @@
+#include "test/golden/golden_run.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "heddle/base/file.h"
+#include "heddle/base/text.h"
+#include "heddle/cli/cli.h"
+
+namespace heddle {
+namespace {
+
+// Splits a command as a shell would: spaces separate, single and double quotes group.
+std::vector<std::string> Words(std::string_view command) {
+  std::vector<std::string> words;
+  char quote = 0;
+  bool in_word = false;
+  for (char c : command) {
+    if (quote == 0 && c == ' ') {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    if (quote == 0 && (c == '\'' || c == '"')) {
+      quote = c;
+    } else if (c == quote) {
+      quote = 0;
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+// Inputs besides %s, as files in a directory that goes with this object.
+class ExtraFiles {
+ public:
+  explicit ExtraFiles(const GoldenCase& one) {
+    for (const GoldenSection& section : one.sections) {
+      if (!section.header.starts_with("file ")) continue;
+      if (dir_.empty()) {
+        std::string pattern =
+            (std::filesystem::temp_directory_path() / "heddle-golden-XXXXXX").string();
+        if (::mkdtemp(pattern.data()) == nullptr) return;
+        dir_ = pattern;
+      }
+      std::string name = section.header.substr(5);
+      paths_["%" + name] = dir_ + "/" + name;
+      if (!WriteFile(paths_["%" + name], section.text).ok()) return;
+    }
+  }
+  ~ExtraFiles() {
+    std::error_code ignored;
+    if (!dir_.empty()) std::filesystem::remove_all(dir_, ignored);
+  }
+  ExtraFiles(const ExtraFiles&) = delete;
+  ExtraFiles& operator=(const ExtraFiles&) = delete;
+
+  std::string Substitute(const std::string& word) const {
+    if (word == "%s") return "-";
+    auto at = paths_.find(word);
+    return at == paths_.end() ? word : at->second;
+  }
+  // Paths differ from run to run; the golden shows names.
+  std::string Hide(std::string text) const {
+    if (dir_.empty()) return text;
+    for (size_t at = text.find(dir_ + "/"); at != std::string::npos; at = text.find(dir_ + "/"))
+      text.erase(at, dir_.size() + 1);
+    return text;
+  }
+
+ private:
+  std::string dir_;
+  std::map<std::string, std::string> paths_;
+};
+
+void AddSection(std::vector<GoldenSection>& sections, std::string header, std::string text) {
+  if (!text.empty() && !text.ends_with('\n')) text += '\n';
+  sections.push_back({std::move(header), std::move(text)});
+}
+
+// Standard error holds sections of its own; what comes before the first is `error`.
+void SplitErrors(std::vector<GoldenSection>& sections, std::string_view text) {
+  std::string header = "error";
+  std::string body;
+  auto flush = [&] {
+    if (header != "error" || !body.empty()) AddSection(sections, header, body);
+  };
+  for (std::string_view line : Split(text, '\n')) {
+    if (line.starts_with("--- ")) {
+      flush();
+      header = line.substr(4);
+      body.clear();
+    } else if (!line.empty() || !body.empty()) {
+      body += line;
+      body += '\n';
+    }
+  }
+  while (body.ends_with("\n\n")) body.pop_back();
+  flush();
+}
+
+}  // namespace
+
+GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
+  GoldenOutcome outcome;
+  std::vector<std::string> runs = RunLines(one.preamble);
+  if (runs.empty()) runs = RunLines(file.preamble);
+  if (runs.size() != 1 || !runs[0].starts_with("heddle ")) {
+    outcome.problem = "the case needs one line `// RUN: heddle ...`";
+    return outcome;
+  }
+  ExtraFiles files(one);
+  std::vector<std::string> args = Words(runs[0]);
+  args.erase(args.begin());
+  for (std::string& arg : args) arg = files.Substitute(arg);
+  std::istringstream in(one.input);
+  std::ostringstream out;
+  std::ostringstream err;
+  int code = static_cast<int>(RunCommandLine(args, {in, out, err}));
+
+  for (const GoldenSection& section : one.sections) {
+    if (section.header.starts_with("file ")) outcome.sections.push_back(section);
+  }
+  if (!out.str().empty()) {
+    bool unchanged = out.str() == one.input;
+    AddSection(outcome.sections, unchanged ? "out unchanged" : "out",
+               unchanged ? "" : files.Hide(out.str()));
+  }
+  SplitErrors(outcome.sections, files.Hide(err.str()));
+  bool usual = code == (one.must_fail() ? 1 : 0);
+  if (!usual) AddSection(outcome.sections, fmt::format("exit {}", code), "");
+  if ((code == 0) == one.must_fail()) {
+    outcome.problem = fmt::format("exit code {}, but the case is called `{}`", code, one.name);
+  }
+  for (const GoldenSection& section : one.sections) {
+    if (!section.header.starts_with("equal")) continue;
+    outcome.sections.push_back(section);
+    ++outcome.skipped;
+  }
+  return outcome;
+}
+
+}  // namespace heddle

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Fails if a folder of heddle/ includes one that it may not: dependence goes one way.
+
+The edges are those of docs/architecture.md. A folder may also include what its dependencies may. Folders in TORCH may
+include libtorch; no other may.
+"""
+import pathlib
+import re
+import sys
+
+ALLOWED = {
+    "base": [],
+    "ir": ["base"],
+    "ops": ["ir"],
+    "analysis": ["ops"],
+    "pass": ["analysis"],
+    "passes/clean": ["pass"],
+    "passes": ["passes/clean"],
+    "report": ["analysis"],
+    "cli": ["passes", "report"],
+}
+TORCH = []
+# Above everything: may include any folder, and nothing includes them.
+TOP = ["test", "bench", "fuzz"]
+
+INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
+
+
+def reachable(folder):
+    seen, todo = {folder}, [folder]
+    while todo:
+        for below in ALLOWED[todo.pop()]:
+            if below not in seen:
+                seen.add(below)
+                todo.append(below)
+    return seen
+
+
+def folder_of(path):
+    """The folder of heddle/ that a path below heddle/ belongs to: the longest that is listed."""
+    parts = pathlib.PurePosixPath(path).parts[:-1]
+    for n in range(len(parts), 0, -1):
+        if "/".join(parts[:n]) in ALLOWED:
+            return "/".join(parts[:n])
+    return None
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    problems = []
+    files = sorted(p for p in (root / "heddle").rglob("*") if p.suffix in (".h", ".cc", ".def"))
+    for path in files:
+        relative = path.relative_to(root / "heddle").as_posix()
+        folder = folder_of(relative)
+        if folder is None:
+            problems.append(f"heddle/{relative}: its folder is not listed in {pathlib.Path(__file__).name}")
+            continue
+        allowed = reachable(folder)
+        for include in INCLUDE.findall(path.read_text()):
+            if include.startswith("heddle/"):
+                target = folder_of(include.removeprefix("heddle/"))
+                if target not in allowed:
+                    problems.append(f"heddle/{relative}: {folder} may not include {target} ({include})")
+            elif re.match(r"(torch|ATen|c10)/", include) and folder not in TORCH:
+                problems.append(f"heddle/{relative}: {folder} may not include libtorch ({include})")
+            elif include.split("/")[0] in TOP:
+                problems.append(f"heddle/{relative}: nothing includes {include}")
+    print("\n".join(problems) if problems else f"{len(files)} files, every include goes down")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
