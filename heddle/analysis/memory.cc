@@ -8,21 +8,21 @@ MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& livenes
   MemoryTimeline timeline;
   size_t n = graph.node_count();
   // Differences first: what is added at a node and what is gone after it.
-  std::vector<int64_t> delta(n + 1, 0);
+  std::vector<Bytes> delta(n + 1);
   for (const Storage& storage : liveness.storages()) {
     if (storage.space != Space::kDevice) continue;
     if (!storage.birth) {
       timeline.inputs += storage.bytes;
       continue;
     }
-    delta[storage.birth.index()] += storage.bytes.value;
-    if (storage.death) delta[storage.death.index() + 1] -= storage.bytes.value;
+    delta[storage.birth.index()] += storage.bytes;
+    if (storage.death) delta[storage.death.index() + 1] -= storage.bytes;
   }
   timeline.live.resize(n);
   Bytes live = timeline.inputs;
   timeline.peak = live;
   for (size_t i = 0; i < n; ++i) {
-    live.value += delta[i];
+    live += delta[i];
     timeline.live[i] = live;
     if (live > timeline.peak || !timeline.peak_node) {
       timeline.peak = live;

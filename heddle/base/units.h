@@ -10,22 +10,32 @@
 
 namespace heddle {
 
+// Arithmetic stops at the limits of 64 bits: a hostile graph may claim any sizes, and sums of them.
 template <typename Tag>
 struct Quantity {
   int64_t value = 0;
 
   constexpr auto operator<=>(const Quantity&) const = default;
-  constexpr Quantity& operator+=(Quantity other) {
-    value += other.value;
-    return *this;
+  constexpr Quantity& operator+=(Quantity other) { return *this = *this + other; }
+  constexpr Quantity& operator-=(Quantity other) { return *this = *this - other; }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(a.value, b.value, &sum))
+      return {b.value > 0 ? INT64_MAX : INT64_MIN};
+    return {sum};
   }
-  constexpr Quantity& operator-=(Quantity other) {
-    value -= other.value;
-    return *this;
+  friend constexpr Quantity operator-(Quantity a, Quantity b) {
+    int64_t difference = 0;
+    if (__builtin_sub_overflow(a.value, b.value, &difference))
+      return {b.value < 0 ? INT64_MAX : INT64_MIN};
+    return {difference};
   }
-  friend constexpr Quantity operator+(Quantity a, Quantity b) { return {a.value + b.value}; }
-  friend constexpr Quantity operator-(Quantity a, Quantity b) { return {a.value - b.value}; }
-  friend constexpr Quantity operator*(Quantity a, int64_t n) { return {a.value * n}; }
+  friend constexpr Quantity operator*(Quantity a, int64_t n) {
+    int64_t product = 0;
+    if (__builtin_mul_overflow(a.value, n, &product))
+      return {(a.value < 0) == (n < 0) ? INT64_MAX : INT64_MIN};
+    return {product};
+  }
 };
 
 using Bytes = Quantity<struct BytesTag>;

@@ -52,9 +52,13 @@ const Input* Graph::FindParam(int64_t index) const {
 
 ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
   NameId name = names_.Intern(spec.name);
-  if (name.index() < value_of_name_.size()) name = names_.Intern(FreshName(spec.name));
+  if (value_of_name_.size() < names_.size()) value_of_name_.resize(names_.size());
+  if (value_of_name_[name]) {
+    name = names_.Intern(FreshName(spec.name));
+    value_of_name_.resize(names_.size());
+  }
   ValueId id = values_.Add({spec.type, spec.placement, producer, name, spec.keep});
-  value_of_name_.Add(id);
+  value_of_name_[name] = id;
   return id;
 }
 
@@ -88,14 +92,15 @@ NodeId Graph::Append(const NodeSpec& spec) {
 
 void Graph::Reserve(size_t nodes, size_t name_chars) {
   nodes_.reserve(nodes);
-  values_.reserve(nodes);
+  size_t values = values_.size() + nodes + nodes / 4;
+  values_.reserve(values);
   operand_pool_.reserve(2 * nodes);
-  names_.Reserve(nodes, name_chars);
-  value_of_name_.reserve(nodes);
+  names_.Reserve(values, name_chars);
+  value_of_name_.reserve(values);
 }
 
 std::string Graph::FreshName(std::string_view base) {
-  if (!names_.Find(base)) return std::string(base);
+  if (!FindValue(base)) return std::string(base);
   NameId key = fresh_bases_.Intern(base);
   if (key.index() == fresh_next_.size()) fresh_next_.push_back(1);
   std::string name;
@@ -103,7 +108,7 @@ std::string Graph::FreshName(std::string_view base) {
     name = base;
     name += '_';
     AppendInt(name, fresh_next_[key.index()]++);
-  } while (names_.Find(name));
+  } while (FindValue(name));
   return name;
 }
 

@@ -186,6 +186,7 @@ class Graph {
   std::vector<ValueId> operand_pool_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
+  // Names of values that are gone stay in the table, and map to none.
   StringTable<NameId> names_;
   Table<NameId, ValueId> value_of_name_;
   // For FreshName: the last number tried for a base, so that a long run of fresh names stays linear.

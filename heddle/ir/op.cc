@@ -70,7 +70,30 @@ std::string OpTable::Hint(std::string_view name) const {
   return NearestHint(name, names);
 }
 
-Result<Types> InferTypes(const OpArgs& args) { return args.op().def->shape(args); }
+namespace {
+Status CheckRepresentable(const OpArgs& args, const Types& types) {
+  for (const Type& type : types) {
+    HEDDLE_RETURN_IF_ERROR(CheckRepresentable(args, type.elements));
+    for (const Dim& dim : type.dims) {
+      if (dim < 0 && !IsSymbol(dim)) {
+        return Error(Diag::kBadType, "dimension {} of the result is {}", &dim - type.dims.data(),
+                     dim);
+      }
+    }
+    if (!CheckedBytes(args.symbols(), type.dims, type.dtype)) {
+      return Error(Diag::kSizeOverflow, "the bytes of the result exceed 2^63 - 1");
+    }
+  }
+  return Done{};
+}
+}  // namespace
+
+Result<Types> InferTypes(const OpArgs& args) {
+  HEDDLE_TRY(Types types, args.op().def->shape(args));
+  // Once here, so that no rule needs to guard its arithmetic: what it returns can be represented.
+  HEDDLE_RETURN_IF_ERROR(CheckRepresentable(args, types));
+  return types;
+}
 
 Result<Factors> InferFactors(const OpArgs& args, const Types& results) {
   const FactorRule& rule = args.op().def->factors;

@@ -30,6 +30,8 @@ bool GraphParser::Parse() {
     scan_.set_offset(brace + 2);
     return true;
   }
+  // Tables that grow in steps would copy a large graph several times. Printed nodes take about 120 bytes.
+  graph_.Reserve((scan_.text().size() - scan_.offset()) / 120, 0);
   bool closed = ParseBody();
   ResolvePending();
   return closed;

@@ -315,13 +315,7 @@ bool GraphParser::InferResultTypes(const Op& op, AttrsId attrs) {
     return Fail(offset, 1, Diag::kResultCount, "the node names {} results, {} gives {}",
                 result_names_.size(), op.name(), types->size());
   }
-  for (const Type& type : *types) {
-    if (!CheckedBytes(symbols, type.dims, type.dtype)) {
-      return Fail(offset, 1, Diag::kSizeOverflow, "{}: the bytes of the result exceed 2^63 - 1",
-                  op.name());
-    }
-    result_types_.push_back({graph_.types().Intern(type)});
-  }
+  for (const Type& type : *types) result_types_.push_back({graph_.types().Intern(type)});
   return true;
 }
 

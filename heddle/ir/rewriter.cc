@@ -234,17 +234,13 @@ std::vector<NodeId> Rewriter::NewOrder() const {
 void Rewriter::Rebuild(const std::vector<NodeId>& order) {
   Table<ValueId, ValueId> renumbered(graph_.value_count());
   Table<ValueId, Value> values;
-  StringTable<NameId> names;
-  Table<NameId, ValueId> value_of_name;
+  Table<NameId, ValueId> value_of_name(graph_.names_.size());
   values.reserve(graph_.value_count());
-  names.Reserve(graph_.value_count(), 0);
-  value_of_name.reserve(graph_.value_count());
   auto carry = [&](ValueId old, NodeId producer) {
     Value value = graph_.values_[old];
     value.producer = producer;
-    value.name = names.Intern(graph_.names_[value.name]);
     renumbered[old] = values.Add(value);
-    value_of_name.Add(renumbered[old]);
+    value_of_name[value.name] = renumbered[old];
   };
 
   std::vector<Input> inputs;
@@ -293,7 +289,6 @@ void Rewriter::Rebuild(const std::vector<NodeId>& order) {
   graph_.operand_pool_ = std::move(pool);
   graph_.inputs_ = std::move(inputs);
   graph_.outputs_ = std::move(outputs);
-  graph_.names_ = std::move(names);
   graph_.value_of_name_ = std::move(value_of_name);
   // Fresh names depend on the names alive now, not on what was tried before: a run resumed from text makes the same.
   graph_.fresh_bases_ = {};

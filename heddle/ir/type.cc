@@ -145,7 +145,8 @@ TypeId TypeTable::Async(std::span<const TypeId> elements) {
   entry.content_hash = MixHash(1, elements.size());
   for (TypeId element : elements) {
     entry.bytes += bytes(element);
-    entry.numel += elements_bound(element);
+    if (__builtin_add_overflow(entry.numel, elements_bound(element), &entry.numel))
+      entry.numel = INT64_MAX;
     entry.content_hash = MixHash(entry.content_hash, content_hash(element));
   }
   elements_.insert(elements_.end(), elements.begin(), elements.end());

@@ -157,6 +157,9 @@ Result<Types> ExpandShape(const OpArgs& args) {
 
 // --- Taking parts
 
+// A size in a text must not become memory: no op has more results than this.
+constexpr int64_t kMaxParts = 4096;
+
 Result<Types> SliceShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
   Dims dims = args.dims(0);
@@ -220,8 +223,7 @@ Result<Types> SplitShape(const OpArgs& args) {
     return Error(Diag::kSymbolicSize, "parts of a dimension of size {}", DimText(args, size));
   if (part < 0 || (part == 0 && size != 0))
     return Error(Diag::kSlice, "split size {} of a dimension of size {}", part, size);
-  // As many results as a text can name; a hostile size must not become memory.
-  if (part > 0 && size / part > (1 << 20))
+  if (part > 0 && size / part > kMaxParts)
     return Error(Diag::kSlice, "{} parts of a dimension of size {}", size / part, size);
   std::vector<int64_t> sizes;
   for (int64_t left = size; left > 0 && part > 0; left -= part)
@@ -249,7 +251,7 @@ Result<Types> UnbindShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
   HEDDLE_TRY(size_t dim, DimAttr(args, args[0].rank()));
   HEDDLE_TRY(int64_t size, NumElements(args, {args.dims(0)[dim]}));
-  if (size > (1 << 20)) return Error(Diag::kSlice, "{} parts of a dimension", size);
+  if (size > kMaxParts) return Error(Diag::kSlice, "{} parts of a dimension", size);
   Dims dims = args.dims(0);
   dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));
   return Types(static_cast<size_t>(size), WithDims(args, std::move(dims)));

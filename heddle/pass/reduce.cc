@@ -70,15 +70,17 @@ class Reducer {
     while (smaller) {
       smaller = ShrinkGraphs();
       for (size_t g = 0; g < best_.graphs.size(); ++g) {
-        smaller |= ShrinkList(
-            best_.graphs[g].outputs().size(),
-            [g](Module& m, size_t from, size_t to) { DropOutputs(m.graphs[g], from, to); });
-        smaller |= ShrinkList(best_.graphs[g].node_count(), [g](Module& m, size_t from, size_t to) {
-          CutNodes(m.graphs[g], from, to);
+        auto outputs = [g](const Module& m) { return m.graphs[g].outputs().size(); };
+        auto nodes = [g](const Module& m) { return m.graphs[g].node_count(); };
+        auto inputs = [g](const Module& m) { return m.graphs[g].inputs().size(); };
+        smaller |= ShrinkList(outputs, [g](Module& m, size_t from, size_t to) {
+          DropOutputs(m.graphs[g], from, to);
         });
         smaller |= ShrinkList(
-            best_.graphs[g].inputs().size(),
-            [g](Module& m, size_t from, size_t to) { DropUnusedInputs(m.graphs[g], from, to); });
+            nodes, [g](Module& m, size_t from, size_t to) { CutNodes(m.graphs[g], from, to); });
+        smaller |= ShrinkList(inputs, [g](Module& m, size_t from, size_t to) {
+          DropUnusedInputs(m.graphs[g], from, to);
+        });
       }
     }
     return std::move(best_);
@@ -87,8 +89,9 @@ class Reducer {
  private:
   static size_t Size(const Module& module) {
     size_t size = 0;
+    // Nodes weigh most: cutting one may cost an input and an output.
     for (const Graph& graph : module.graphs)
-      size += graph.node_count() + graph.inputs().size() + graph.outputs().size() + 1;
+      size += 8 * graph.node_count() + graph.inputs().size() + graph.outputs().size() + 1;
     return size;
   }
 
@@ -140,21 +143,16 @@ class Reducer {
   }
 
   // Tries to remove runs of items, halves first, then ever shorter ones, from the back: later items depend on earlier.
-  template <typename Remove>
-  bool ShrinkList(size_t count, Remove remove) {
+  template <typename Count, typename Remove>
+  bool ShrinkList(Count count, Remove remove) {
     bool any = false;
-    for (size_t run = std::max<size_t>(count / 2, 1); run > 0; run /= 2) {
-      for (size_t to = count; to > 0;) {
+    for (size_t run = std::max<size_t>(count(best_) / 2, 1); run > 0; run /= 2) {
+      for (size_t to = count(best_); to > 0;) {
         size_t from = to > run ? to - run : 0;
         Module candidate = best_;
-        remove(candidate, from, std::min(to, count));
-        size_t before = Size(best_);
-        if (Accept(std::move(candidate))) {
-          any = true;
-          // Fewer items are left; numbers in front of `from` still hold.
-          count -= std::min(count, before - Size(best_));
-        }
-        to = std::min(from, count);
+        remove(candidate, from, to);
+        any |= Accept(std::move(candidate));
+        to = std::min(from, count(best_));
       }
     }
     return any;
@@ -167,32 +165,46 @@ class Reducer {
     RemoveDead(graph);
   }
 
-  // Nodes vanish; results that others still need become inputs.
+  // Nodes vanish. Results that others still need become inputs, operands that nobody else needs become outputs, so that
+  // the rest of the graph stays as alive as it was.
   static void CutNodes(Graph& graph, size_t from, size_t to) {
-    to = std::min(to, graph.node_count());
     Uses uses(graph);
     Rewriter rewriter(graph);
-    bool roles = std::ranges::any_of(graph.inputs(),
-                                     [](const Input& i) { return i.role != InputRole::kPlain; });
-    auto outside = [&](ValueId v) {
-      if (uses.is_output(v)) return true;
-      return std::ranges::any_of(
-          uses.of(v), [&](const Use& u) { return u.node.index() < from || u.node.index() >= to; });
-    };
+    bool in_roles = std::ranges::any_of(graph.inputs(),
+                                        [](const Input& i) { return i.role != InputRole::kPlain; });
+    bool out_roles = std::ranges::any_of(
+        graph.outputs(), [](const Output& o) { return o.role != OutputRole::kPlain; });
+    auto cut = [&](NodeId id) { return id && id.index() >= from && id.index() < to; };
+    for (size_t i = 0; i < graph.outputs().size(); ++i) {
+      if (cut(graph[graph.outputs()[i].value].producer)) rewriter.EraseOutput(i);
+    }
+    std::vector<ValueId> orphans;
     for (size_t i = from; i < to; ++i) {
       NodeId id(i);
       for (ValueId v : graph.results(id)) {
-        if (!outside(v)) continue;
+        if (std::ranges::all_of(uses.of(v), [&](const Use& u) { return cut(u.node); })) continue;
         Input input;
-        if (roles) input.role = InputRole::kBuffer;
+        if (in_roles) input.role = InputRole::kBuffer;
         ValueId fresh = rewriter.AddInput(std::move(input), graph.type(v),
                                           std::string(graph.name(v)), graph[v].placement);
         rewriter.ReplaceValue(v, fresh);
       }
+      for (ValueId v : graph.operands(id)) {
+        bool orphan = v && graph[v].producer && !cut(graph[v].producer) && !uses.is_output(v) &&
+                      std::ranges::all_of(uses.of(v), [&](const Use& u) { return cut(u.node); });
+        if (orphan && !graph.types().is_async(graph.type(v))) orphans.push_back(v);
+      }
       rewriter.Erase(id);
     }
+    std::ranges::sort(orphans);
+    orphans.erase(std::unique(orphans.begin(), orphans.end()), orphans.end());
+    for (ValueId v : orphans) {
+      Output output;
+      output.value = v;
+      if (out_roles) output.role = OutputRole::kMetric;
+      graph.AddOutput(std::move(output));
+    }
     rewriter.Commit();
-    RemoveDead(graph);
   }
 
   static void DropUnusedInputs(Graph& graph, size_t from, size_t to) {

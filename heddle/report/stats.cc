@@ -77,7 +77,7 @@ GraphStats ComputeStats(const Module& module, const Graph& graph) {
   for (const Input& input : graph.inputs()) {
     if (input.role != InputRole::kParam) continue;
     ++stats.parameter_tensors;
-    stats.parameters += Elements(graph, input);
+    stats.parameters = (Bytes{stats.parameters} + Bytes{Elements(graph, input)}).value;
   }
   Liveness liveness(graph);
   MemoryTimeline memory = ComputeMemoryTimeline(graph, liveness);

@@ -1,0 +1,67 @@
+# make        set up and build
+# make test   set up, build, run every test
+# make train  set up, build, run the main job
+# make bench  measure; writes build/bench.json
+# make docs   write the generated pages anew
+# make TORCH_PYTHON=python3 ...   use the torch of that Python, and install none
+
+TORCH_PYTHON ?=
+ifeq ($(TORCH_PYTHON),)
+  SETUP = tools/setup.sh
+  TORCH = -DHEDDLE_TORCH_PYTHON=$(CURDIR)/.venv/bin/python3
+else
+  SETUP = tools/setup.sh --no-torch
+  TORCH = -DHEDDLE_TORCH_PYTHON=$(TORCH_PYTHON)
+endif
+CLANG = $(firstword $(wildcard /usr/bin/clang++-1[6-9] /usr/bin/clang++-2[0-9]))
+FUZZ_SECONDS ?= 30
+# Precompiled headers keep ccache from caching unless it may overlook what they hide.
+export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
+
+.PHONY: all setup build test fuzz train bench docs goldens format clean
+
+all: build
+
+setup:
+	@$(SETUP)
+
+build: setup
+	@cmake --preset release $(TORCH) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --build --preset release
+
+test: build fuzz
+	@ctest --preset release
+
+# The parsers under AddressSanitizer and UndefinedBehaviorSanitizer: damaged texts, then random ones.
+fuzz: setup
+	@CXX=$(CLANG) cmake --preset fuzz >/dev/null
+	@cmake --build --preset fuzz --target heddle-fuzz-parse damage_test
+	@build/fuzz/test/damage_test --gtest_brief=1
+	@mkdir -p build/fuzz/found
+	@echo "fuzzing the parser for $(FUZZ_SECONDS) s"
+	@build/fuzz/heddle-fuzz-parse -max_total_time=$(FUZZ_SECONDS) -max_len=2000 -rss_limit_mb=2000 -print_final_stats=0 \
+	  -dict=fuzz/words.dict -artifact_prefix=build/fuzz/ build/fuzz/found fuzz/corpus >build/fuzz/log 2>&1 \
+	  || { tail -40 build/fuzz/log; exit 1; }
+	@tail -1 build/fuzz/log
+
+train: build
+	@build/heddle check fuzz/corpus/a_step_with_collectives.hd
+	@build/heddle opt --pipeline=clean --stats fuzz/corpus/a_step_with_collectives.hd -o build/step.hd
+	@build/heddle stats build/step.hd
+
+bench: build
+	@build/heddle-bench --benchmark_out=build/bench.json --benchmark_out_format=json >/dev/null 2>&1
+	@python3 tools/bench_report.py build/bench.json
+
+docs: build
+	@build/heddle doc ops -o docs/ops.md
+	@build/heddle doc passes -o docs/passes.md
+
+goldens: build
+	@build/heddle-golden --update $$(find heddle -name '*.hdt')
+
+format:
+	@clang-format-16 -i $$(git ls-files '*.h' '*.cc')
+
+clean:
+	@rm -rf build

@@ -1,0 +1,124 @@
+// What the graph costs: each figure for 36,000 nodes, and for ten times as many.
+//
+// `copy_text` is the reference of the same run: one copy of the module's text, which is as fast as anything that touches
+// it can be. tools/bench_report.py prints the rest as multiples of it, and against the goals.
+#include <cstring>
+
+#include <benchmark/benchmark.h>
+
+#include "bench/llama_graph.h"
+#include "heddle/analysis/dependence.h"
+#include "heddle/analysis/memory.h"
+#include "heddle/analysis/uses.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ir/print.h"
+#include "heddle/ir/structural_hash.h"
+#include "heddle/ir/verify.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
+
+namespace heddle {
+namespace {
+
+const Module& GraphOf(int64_t nodes) {
+  static const Module small = MakeLlamaGraph({.nodes = 36'000});
+  static const Module large = MakeLlamaGraph({.nodes = 360'000});
+  return nodes == 36'000 ? small : large;
+}
+const std::string& TextOf(int64_t nodes) {
+  static const std::string small = Print(GraphOf(36'000));
+  static const std::string large = Print(GraphOf(360'000));
+  return nodes == 36'000 ? small : large;
+}
+
+void Describe(benchmark::State& state) {
+  const Graph& graph = GraphOf(state.range(0)).graphs[0];
+  state.counters["nodes"] = static_cast<double>(graph.node_count());
+  state.counters["collectives"] =
+      static_cast<double>(CollectiveDependence(graph).collectives().size());
+  state.counters["text_mb"] = static_cast<double>(TextOf(state.range(0)).size()) / 1e6;
+}
+
+void CopyText(benchmark::State& state) {
+  const std::string& text = TextOf(state.range(0));
+  std::string copy(text.size(), '\0');
+  for (auto _ : state) {
+    std::memcpy(copy.data(), text.data(), text.size());
+    benchmark::DoNotOptimize(copy.data());
+    benchmark::ClobberMemory();
+  }
+  Describe(state);
+}
+
+void ParseGraph(benchmark::State& state) {
+  const std::string& text = TextOf(state.range(0));
+  for (auto _ : state) {
+    Parsed parsed = ParseText(text, "bench", Ops());
+    benchmark::DoNotOptimize(parsed.module);
+  }
+}
+
+void PrintGraph(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(Print(GraphOf(state.range(0))));
+}
+
+void VerifyGraph(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(FindErrors(GraphOf(state.range(0))));
+}
+
+void HashGraph(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(StructuralHash(GraphOf(state.range(0))));
+}
+
+void CopyGraph(benchmark::State& state) {
+  for (auto _ : state) {
+    Module copy = GraphOf(state.range(0));
+    benchmark::DoNotOptimize(copy);
+  }
+}
+
+void ComputeUses(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(Uses(GraphOf(state.range(0)).graphs[0]));
+}
+
+void ComputeMemory(benchmark::State& state) {
+  const Graph& graph = GraphOf(state.range(0)).graphs[0];
+  for (auto _ : state) {
+    Liveness liveness(graph);
+    benchmark::DoNotOptimize(ComputeMemoryTimeline(graph, liveness));
+  }
+}
+
+void ComputeDependence(benchmark::State& state) {
+  for (auto _ : state)
+    benchmark::DoNotOptimize(CollectiveDependence(GraphOf(state.range(0)).graphs[0]));
+}
+
+// The passes as a user runs them, with every check of the manager.
+void RunClean(benchmark::State& state) {
+  Result<Pipeline> pipeline = ParsePipeline("dce, cse, canonicalize", Passes());
+  for (auto _ : state) {
+    state.PauseTiming();
+    Module module = GraphOf(state.range(0));
+    state.ResumeTiming();
+    Result<RunReport> report = RunPipeline(module, *pipeline);
+    HEDDLE_CHECK(report.ok(), Format(report.diagnostics()));
+  }
+}
+
+#define HEDDLE_BENCH(function, name) \
+  BENCHMARK(function)->Name(name)->Arg(36'000)->Arg(360'000)->Unit(benchmark::kMillisecond)
+HEDDLE_BENCH(CopyText, "copy_text");
+HEDDLE_BENCH(ParseGraph, "parse");
+HEDDLE_BENCH(PrintGraph, "print");
+HEDDLE_BENCH(VerifyGraph, "verify");
+HEDDLE_BENCH(HashGraph, "hash");
+HEDDLE_BENCH(CopyGraph, "copy");
+HEDDLE_BENCH(ComputeUses, "uses");
+HEDDLE_BENCH(ComputeMemory, "liveness_memory");
+HEDDLE_BENCH(ComputeDependence, "dependence");
+HEDDLE_BENCH(RunClean, "dce_cse_canonicalize");
+
+}  // namespace
+}  // namespace heddle

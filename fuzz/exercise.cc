@@ -1,0 +1,55 @@
+#include "fuzz/exercise.h"
+
+#include "heddle/analysis/dependence.h"
+#include "heddle/ir/diff.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ir/print.h"
+#include "heddle/ir/structural_hash.h"
+#include "heddle/ir/verify.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
+#include "heddle/report/stats.h"
+
+namespace heddle {
+namespace {
+
+void AskForFacts(Module& module, Graph& graph) {
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].op == kOpaqueOp) continue;
+    OpArgs args(graph.op(id), graph.attrs(id), module.mesh, graph.types().symbols(),
+                OperandTypes(graph, graph.operands(id)));
+    Types results;
+    for (ValueId v : graph.results(id)) results.push_back(graph.types()[graph.type(v)]);
+    (void)InferWork(args, results);
+    Result<Factors> factors = InferFactors(args, results);
+    if (factors.ok()) (void)Format(*factors);
+  }
+}
+
+}  // namespace
+
+bool Exercise(const std::string& text) {
+  Result<Module> module = ParseModule(text, "input", Ops());
+  if (!module.ok()) {
+    (void)Format(module.diagnostics());
+    return false;
+  }
+  std::string printed = Print(*module);
+  Result<Module> again = ParseModule(printed, "printed", Ops());
+  HEDDLE_CHECK(again.ok(), printed + Format(again.diagnostics()));
+  HEDDLE_CHECK(Print(*again) == printed, printed);
+  HEDDLE_CHECK(StructuralHash(*again) == StructuralHash(*module), printed);
+  HEDDLE_CHECK(Diff(*module, *again).empty(), printed);
+  for (Graph& graph : module->graphs) {
+    (void)FormatStats(ComputeStats(*module, graph));
+    CollectiveDependence dependence(graph);
+    AskForFacts(*module, graph);
+  }
+  static const Pipeline pipeline = *ParsePipeline("clean", Passes());
+  Result<RunReport> report = RunPipeline(*module, pipeline);
+  HEDDLE_CHECK(report.ok(), printed + Format(report.diagnostics()));
+  return true;
+}
+
+}  // namespace heddle

@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Prints build/bench.json as a table: milliseconds, multiples of the reference in the same run, and the goals.
+
+Goals are for one core of a current server in a release build. They are shown, never enforced: times belong to machines.
+"""
+import json
+import sys
+
+# Milliseconds for 36,000 nodes; ten times the nodes may take twelve times as long.
+GOALS = {"parse": 60, "print": 30, "verify": 15, "hash": 5, "uses": 1, "dce_cse_canonicalize": 40, "liveness_memory": 20}
+
+
+def main():
+    data = json.load(open(sys.argv[1]))["benchmarks"]
+    times = {b["name"]: b["cpu_time"] for b in data if b.get("run_type", "iteration") == "iteration"}
+    shape = next(b for b in data if b["name"] == "copy_text/36000")
+    print(f"{shape['nodes']:.0f} nodes, {shape['collectives']:.0f} collectives, {shape['text_mb']:.1f} MB of text")
+    print(f"{'':24}{'36,000 nodes':>16}{'goal':>9}{'x copy':>9}{'360,000 nodes':>17}{'ratio':>8}{'goal':>9}")
+    missed = 0
+    for name in dict.fromkeys(n.split("/")[0] for n in times):
+        small, large = times.get(f"{name}/36000"), times.get(f"{name}/360000")
+        if small is None or large is None:
+            continue
+        goal = GOALS.get(name)
+        reference = small / times["copy_text/36000"]
+        mark = ""
+        if goal and (small > goal or large > 12 * goal):
+            mark, missed = "  over the goal", missed + 1
+        goals = (f"{goal} ms", f"{12 * goal} ms") if goal else ("", "")
+        print(f"{name:24}{small:13.2f} ms{goals[0]:>9}{reference:9.1f}{large:14.2f} ms{large / small:8.1f}{goals[1]:>9}{mark}")
+    print(f"{missed} over their goals")
+
+
+if __name__ == "__main__":
+    main()
