@@ -1,5 +1,5 @@
 # One target per folder: heddle_target(base DEPENDS ...) makes heddle_base, with the alias heddle::base, from the folder's
-# .cc files. Files ending in _test.cc go to the folder's test.
+# .cc files. Files ending in _test.cc go to the folder's test. TORCH marks the folders that may see libtorch.
 
 add_library(heddle_options INTERFACE)
 target_compile_options(heddle_options INTERFACE -Wall -Wextra -Werror)
@@ -26,7 +26,7 @@ if(HEDDLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 function(heddle_target name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "DEPENDS" ${ARGN})
   string(REPLACE "/" "_" target ${name})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
@@ -35,9 +35,18 @@ function(heddle_target name)
   set_target_properties(heddle_${target} PROPERTIES EXPORT_NAME ${target})
   target_link_libraries(heddle_${target} PUBLIC heddle_options ${ARG_DEPENDS})
   set_property(GLOBAL APPEND PROPERTY HEDDLE_LIBRARIES heddle_${target})
-  # One precompiled header for all: the standard and fmt headers that nearly every file includes.
+  # One precompiled header for all: the standard and fmt headers that nearly every file includes; and one for those that see
+  # libtorch.
+  set(standard <algorithm> <map> <optional> <span> <string> <variant> <vector> <fmt/core.h>)
+  if(ARG_TORCH)
+    target_link_libraries(heddle_${target} PUBLIC heddle_torch)
+  endif()
   if(name STREQUAL "base")
-    target_precompile_headers(heddle_base PRIVATE <algorithm> <map> <optional> <span> <string> <variant> <vector> <fmt/core.h>)
+    target_precompile_headers(heddle_base PRIVATE ${standard})
+  elseif(name STREQUAL "aten")
+    target_precompile_headers(heddle_aten PRIVATE ${standard} <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h>)
+  elseif(ARG_TORCH)
+    target_precompile_headers(heddle_${target} REUSE_FROM heddle_aten)
   else()
     target_precompile_headers(heddle_${target} REUSE_FROM heddle_base)
   endif()

@@ -3,6 +3,9 @@
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY HEDDLE_LIBRARIES)
+if(HEDDLE_TORCH)
+  list(APPEND libraries heddle_torch)
+endif()
 install(TARGETS heddle_options ${libraries} EXPORT heddleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT heddleTargets NAMESPACE heddle:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/heddle DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

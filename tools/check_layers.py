@@ -18,8 +18,13 @@ ALLOWED = {
     "passes": ["passes/clean"],
     "report": ["analysis"],
     "cli": ["passes", "report"],
+    "aten": ["ops"],
+    "capture": ["aten"],
+    "models": ["capture"],
+    "runtime": ["aten", "analysis"],
+    "cli/torch": ["cli", "models", "runtime"],
 }
-TORCH = []
+TORCH = ["aten", "capture", "models", "runtime", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

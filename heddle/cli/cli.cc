@@ -1,5 +1,6 @@
 #include "heddle/cli/cli.h"
 
+#include <algorithm>
 #include <istream>
 #include <iterator>
 #include <ostream>
@@ -11,8 +12,27 @@
 
 namespace heddle {
 
-ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams) {
+namespace {
+// Listed here so that the program without libtorch knows what it is asked for.
+constexpr TorchCommand kTorchCommands[] = {
+    {"capture", "Capture one training step of a model as a graph"},
+    {"models", "List models, flavors, layers and numbers of parameters"},
+};
+}  // namespace
+
+std::span<const TorchCommand> TorchCommands() { return kTorchCommands; }
+
+bool IsTorchCommand(std::string_view name) {
+  return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) { return c.name == name; });
+}
+
+ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams, void (*add_more)(CommandSet&)) {
   CommandSet commands;
+  if (add_more != nullptr) {
+    add_more(commands);
+  } else {
+    for (const TorchCommand& command : kTorchCommands) commands.AddListed(command.name, command.summary);
+  }
   AddCheck(commands);
   AddDiff(commands);
   AddDoc(commands);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,19 @@ struct Streams {
   std::ostream& err;
 };
 
-// Runs `heddle ARGS...`; `args` does not hold the program's name.
-ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams);
+class CommandSet;
+
+// Runs `heddle ARGS...`; `args` does not hold the program's name. `add_more` adds the commands that need libtorch; without it
+// they are only listed.
+ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams, void (*add_more)(CommandSet&) = nullptr);
+
+// A command that needs libtorch.
+struct TorchCommand {
+  const char* name;
+  const char* summary;
+};
+std::span<const TorchCommand> TorchCommands();
+bool IsTorchCommand(std::string_view name);
 
 // --- For the command files
 

@@ -31,11 +31,15 @@ void Flags::Option(const std::string& name, std::string& target, const std::stri
 }
 
 void Flags::Option(const std::string& name, int64_t& target, const std::string& help,
-                   int64_t least) {
-  CLI::Option* option = app_.add_option(name, target, help)->check(CLI::Range(least, INT64_MAX));
+                   std::optional<int64_t> least) {
+  CLI::Option* option = app_.add_option(name, target, help)->type_name("INT");
+  if (least) option->check(CLI::Range(*least, INT64_MAX));
   // Below the range: no default to show.
-  if (target >= least) option->capture_default_str();
-  option->type_name("INT");
+  if (!least || target >= *least) option->capture_default_str();
+}
+
+void Flags::Option(const std::string& name, std::optional<int64_t>& target, const std::string& help) {
+  app_.add_option(name, target, help)->type_name("INT");
 }
 
 CommandSet::CommandSet() : state_(std::make_unique<State>()) {
@@ -58,6 +62,13 @@ CLI::App& CommandSet::AddApp(const char* name, const char* summary, const char* 
   State* state = state_.get();
   sub->callback([state, run = std::move(run)] { state->chosen = run; });
   return *sub;
+}
+
+void CommandSet::AddListed(const char* name, const char* summary) {
+  AddApp(name, summary, "", [](const Streams& streams) {
+    streams.err << "this command is run by heddle-torch\n";
+    return ExitCode::kFault;
+  });
 }
 
 ExitCode CommandSet::Run(std::vector<std::string> args, const Streams& streams) {

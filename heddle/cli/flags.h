@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,10 @@ class Flags {
   void Switch(const std::string& name, bool& target, const std::string& help);
   void Option(const std::string& name, std::string& target, const std::string& help,
               bool required = false);
-  // At least `least`.
-  void Option(const std::string& name, int64_t& target, const std::string& help, int64_t least);
+  // At least `least`, if given; whoever takes the number may know better.
+  void Option(const std::string& name, int64_t& target, const std::string& help, std::optional<int64_t> least = std::nullopt);
+  // Left alone unless the user gives it.
+  void Option(const std::string& name, std::optional<int64_t>& target, const std::string& help);
 
  private:
   CLI::App& app_;
@@ -52,6 +55,9 @@ class CommandSet {
     Flags flags(app);
     command->Declare(flags);
   }
+
+  // A command that the help lists and another program runs.
+  void AddListed(const char* name, const char* summary);
 
   ExitCode Run(std::vector<std::string> args, const Streams& streams);
 

@@ -9,9 +9,18 @@
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/cli.h"
+#if HEDDLE_TORCH
+#include "heddle/cli/torch/commands.h"
+#endif
 
 namespace heddle {
 namespace {
+
+#if HEDDLE_TORCH
+constexpr auto kMoreCommands = AddTorchCommands;
+#else
+constexpr void (*kMoreCommands)(CommandSet&) = nullptr;
+#endif
 
 // Splits a command as a shell would: spaces separate, single and double quotes group.
 std::vector<std::string> Words(std::string_view command) {
@@ -121,7 +130,7 @@ GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
   std::istringstream in(one.input);
   std::ostringstream out;
   std::ostringstream err;
-  int code = static_cast<int>(RunCommandLine(args, {in, out, err}));
+  int code = static_cast<int>(RunCommandLine(args, {in, out, err}, kMoreCommands));
 
   for (const GoldenSection& section : one.sections) {
     if (section.header.starts_with("file ")) outcome.sections.push_back(section);

@@ -1,0 +1,121 @@
+#include "heddle/aten/call.h"
+
+#include <algorithm>
+
+#include "heddle/aten/attr.h"
+
+namespace heddle {
+
+std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
+  // The namespace ends at the first dot, the overload begins behind the second.
+  size_t space = name.find('.');
+  if (space == std::string_view::npos) return std::nullopt;
+  std::string_view rest = name.substr(space + 1);
+  size_t overload = rest.find('.');
+  c10::OperatorName full(std::string(name.substr(0, space)) + "::" + std::string(rest.substr(0, overload)),
+                         overload == std::string_view::npos ? "" : std::string(rest.substr(overload + 1)));
+  return c10::Dispatcher::singleton().findSchema(full);
+}
+
+namespace {
+
+// How the operands of a node are passed: by the name of the argument, and how many. A name is empty for a positional
+// argument of an opaque op.
+struct Passed {
+  std::string_view name;
+  uint32_t operand;
+  uint32_t count;
+};
+
+std::vector<Passed> PassedOperands(const Graph& graph, NodeId node) {
+  std::vector<Passed> passed;
+  const Attrs& attrs = graph.attrs(node);
+  uint32_t at = 0;
+  if (graph[node].op == kOpaqueOp) {
+    for (const OpaqueSlot& slot : attrs.opaque_slots) {
+      passed.push_back({slot.name, at, slot.count});
+      at += slot.count;
+    }
+    return passed;
+  }
+  size_t lists = 0;
+  for (const Arg& arg : graph.op(node).schema.args) {
+    if (!IsOperand(arg.kind)) continue;
+    uint32_t count = IsListOperand(arg.kind) ? attrs.list_sizes[lists++] : 1;
+    passed.push_back({arg.name, at, count});
+    at += count;
+  }
+  return passed;
+}
+
+}  // namespace
+
+Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId node, c10::Device device) {
+  const Attrs& attrs = graph.attrs(node);
+  std::string_view name = graph[node].op == kOpaqueOp ? std::string_view(attrs.opaque_op) : graph.op(node).name();
+  std::optional<c10::OperatorHandle> op = FindOperator(name);
+  if (!op) return Error(Diag::kUnknownOp, "{} is not an operator of this libtorch", name);
+  AtenCall call(*op);
+  std::vector<Passed> passed = PassedOperands(graph, node);
+  size_t next_positional = 0;
+  for (const c10::Argument& arg : op->schema().arguments()) {
+    auto index = static_cast<uint32_t>(call.arguments_.size());
+    ArgKind kind = KindOf(arg);
+    if (IsOperand(kind)) {
+      auto found = std::ranges::find_if(passed, [&](const Passed& p) { return p.name == arg.name(); });
+      // Opaque calls pass required tensors by position.
+      if (found == passed.end() && kind != ArgKind::kOptionalTensor) {
+        while (next_positional < passed.size() && !passed[next_positional].name.empty()) ++next_positional;
+        found = passed.begin() + static_cast<ptrdiff_t>(std::min(next_positional++, passed.size()));
+      }
+      call.arguments_.emplace_back();
+      if (found == passed.end()) continue;
+      bool is_list = IsListOperand(kind);
+      call.slots_.push_back({index, found->operand, found->count, is_list, kind == ArgKind::kOptionalTensorList,
+                             kind == ArgKind::kOptionalTensor});
+      continue;
+    }
+    if (const AttrValue* value = attrs.Find(arg.name())) {
+      HEDDLE_TRY(c10::IValue converted, ToIValue(*value, module.mesh, graph.types().symbols()));
+      // ATen tells lists of integers and of numbers apart by their type; an empty list has none.
+      bool empty_floats = kind == ArgKind::kFloatList && converted.isIntList();
+      call.arguments_.push_back(empty_floats ? c10::IValue(std::vector<double>()) : converted);
+    } else if (arg.name() == "device" && !arg.default_value()->isDevice() && graph.operands(node).empty()) {
+      call.arguments_.emplace_back(device);
+    } else if (arg.default_value()) {
+      call.arguments_.push_back(*arg.default_value());
+    } else {
+      call.arguments_.emplace_back();
+    }
+  }
+  return call;
+}
+
+void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>& results) const {
+  torch::jit::Stack stack = arguments_;
+  for (const Slot& slot : slots_) {
+    std::span<const at::Tensor> given = operands.subspan(slot.operand, slot.count);
+    if (slot.is_optional_list) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const at::Tensor& t : given) list.push_back(t.defined() ? std::optional(t) : std::nullopt);
+      stack[slot.argument] = std::move(list);
+    } else if (slot.is_list) {
+      stack[slot.argument] = c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(given.data(), given.size()));
+    } else if (!slot.is_optional || given[0].defined()) {
+      stack[slot.argument] = given[0];
+    }
+  }
+  op_.callBoxed(stack);
+  results.clear();
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) {
+      results.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) results.push_back(t);
+    } else if (value.isNone()) {
+      results.emplace_back();
+    }
+  }
+}
+
+}  // namespace heddle

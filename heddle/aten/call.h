@@ -1,0 +1,50 @@
+// AtenCall: a node bound to the ATen operator that runs it.
+//
+// Binding looks the operator up by schema and lays out its arguments once: constants in place, slots for tensors. Running fills
+// the slots and calls the dispatcher; there is no table of kernels.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include "heddle/base/result.h"
+#include "heddle/ir/graph.h"
+
+namespace heddle {
+
+// `aten.add.Tensor` as ATen spells it, or nothing if ATen has no such operator.
+std::optional<c10::OperatorHandle> FindOperator(std::string_view name);
+
+class AtenCall {
+ public:
+  // Tensors that the op makes from nothing go to `device`.
+  static Result<AtenCall> Bind(const Module& module, const Graph& graph, NodeId node, c10::Device device);
+
+  // `operands` in the flat order of the node; undefined tensors where one is absent. Results in the order of the node's;
+  // undefined where the op leaves one so. Throws what ATen throws.
+  void Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>& results) const;
+
+ private:
+  explicit AtenCall(c10::OperatorHandle op) : op_(std::move(op)) {}
+
+  // Where operands go in the arguments: one tensor, or a list of them.
+  struct Slot {
+    uint32_t argument;
+    uint32_t operand;
+    uint32_t count;
+    bool is_list;
+    bool is_optional_list;
+    bool is_optional;
+  };
+
+  c10::OperatorHandle op_;
+  std::vector<c10::IValue> arguments_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace heddle

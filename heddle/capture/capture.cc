@@ -1,0 +1,136 @@
+#include "heddle/capture/capture.h"
+
+#include <ATen/ops/ones_like.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "heddle/capture/optimizer.h"
+#include "heddle/capture/recorder.h"
+#include "heddle/capture/scope.h"
+#include "heddle/ir/verify.h"
+#include "heddle/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+// Backward must run on this thread: the recorder and the scopes are the thread's.
+class SingleThreadedAutograd {
+ public:
+  SingleThreadedAutograd() : before_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
+  ~SingleThreadedAutograd() { c10::AutogradState::get_tls_state().set_multithreading_enabled(before_); }
+  SingleThreadedAutograd(const SingleThreadedAutograd&) = delete;
+  SingleThreadedAutograd& operator=(const SingleThreadedAutograd&) = delete;
+
+ private:
+  bool before_;
+};
+
+class StepCapture {
+ public:
+  StepCapture(std::span<const ParamSpec> params, std::span<const StepInput> inputs, const CaptureOptions& options)
+      : specs_(params), input_specs_(inputs), options_(options), graph_(options.graph_name, Ops()), recorder_(graph_) {}
+
+  Result<Module> Run(const StepFunction& step) {
+    RegisterTracing();
+    SingleThreadedAutograd single;
+    Recorder::Active active(recorder_);
+    try {
+      HEDDLE_RETURN_IF_ERROR(Record(step));
+    } catch (const CaptureStopped&) {
+      return Failure{recorder_.diagnostics()};
+    } catch (const std::exception& error) {
+      // Autograd wraps what was thrown inside backward.
+      if (!recorder_.diagnostics().empty()) return Failure{recorder_.diagnostics()};
+      std::string text = error.what();
+      return Error(Diag::kCaptureOp, "{}", text.substr(0, text.find('\n')));
+    }
+    Module module;
+    module.view = View::kGlobal;
+    module.graphs.push_back(std::move(graph_));
+    HEDDLE_RETURN_IF_ERROR(Verify(module));
+    return module;
+  }
+
+ private:
+  Status Record(const StepFunction& step) {
+    AddInputs();
+    at::Tensor loss = step(params_, inputs_);
+    if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad()) {
+      return Error(Diag::kCaptureLoss, "the step gives {}, not one number that depends on a parameter",
+                   loss.defined() ? fmt::format("{} elements", loss.numel()) : "nothing");
+    }
+    Output output;
+    output.role = OutputRole::kLoss;
+    output.value = recorder_.ValueOf(loss);
+    graph_.AddOutput(output);
+    HEDDLE_TRY(std::vector<at::Tensor> grads, Backward(loss));
+    if (!options_.optimizer) return Done{};
+    recorder_.set_phase(Phase::kOptimizer);
+    return RecordOptimizer(recorder_, graph_, specs_, params_, grads, states_, *options_.optimizer);
+  }
+
+  void AddInputs() {
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      Input input;
+      input.role = InputRole::kParam;
+      input.index = static_cast<int64_t>(i);
+      input.label = specs_[i].name;
+      input.unit = specs_[i].unit;
+      params_.push_back(recorder_.AddInput(std::move(input), options_.param_dtype, specs_[i].shape, specs_[i].name));
+      params_.back().set_requires_grad(specs_[i].trainable);
+    }
+    if (options_.optimizer) states_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
+    for (const StepInput& spec : input_specs_) {
+      Input input;
+      input.role = spec.role;
+      input.label = spec.name;
+      inputs_.push_back(recorder_.AddInput(std::move(input), spec.dtype, spec.shape, spec.name));
+    }
+  }
+
+  Result<std::vector<at::Tensor>> Backward(const at::Tensor& loss) {
+    recorder_.BeginBackward(loss);
+    std::vector<at::Tensor> trainable;
+    std::vector<size_t> indices;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      if (!specs_[i].trainable) continue;
+      trainable.push_back(params_[i]);
+      indices.push_back(i);
+    }
+    torch::autograd::variable_list grads =
+        torch::autograd::grad({loss}, trainable, {at::ones_like(loss)}, /*retain_graph=*/false, /*create_graph=*/false,
+                              /*allow_unused=*/true);
+    std::vector<at::Tensor> by_param(params_.size());
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const ParamSpec& spec = specs_[indices[i]];
+      if (!grads[i].defined()) return Error(Diag::kCaptureNoGrad, "parameter `{}` has no gradient; the loss does not depend on it", spec.name);
+      Output output;
+      output.role = OutputRole::kGrad;
+      output.index = static_cast<int64_t>(indices[i]);
+      output.value = recorder_.ValueOf(grads[i]);
+      graph_.AddOutput(output);
+      by_param[indices[i]] = grads[i];
+    }
+    return by_param;
+  }
+
+  std::span<const ParamSpec> specs_;
+  std::span<const StepInput> input_specs_;
+  const CaptureOptions& options_;
+  Graph graph_;
+  Recorder recorder_;
+  std::vector<at::Tensor> params_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<OptimizerState> states_;
+};
+
+}  // namespace
+
+Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params, std::span<const StepInput> inputs,
+                       const CaptureOptions& options) {
+  return StepCapture(params, inputs, options).Run(step);
+}
+
+}  // namespace heddle

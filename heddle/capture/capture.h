@@ -1,0 +1,64 @@
+// Capture: one training step, written in C++ over ATen, as one flat graph.
+//
+// The step runs once on traced tensors, which have shapes but no data; then autograd runs backward through the same tensors.
+// Every ATen call on the way becomes a node with the scope of its module and the phase it belongs to: a backward node gets the
+// scope of the forward op whose gradient it computes. Nothing is lost silently: a call that cannot be recorded faithfully ends
+// the capture with an error that names the op and the scope.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/base/result.h"
+#include "heddle/ir/graph.h"
+
+namespace heddle {
+
+struct ParamSpec {
+  // Full name: `layers.0.attention.wq.weight`.
+  std::string name;
+  std::vector<int64_t> shape;
+  // The FSDP unit it belongs to.
+  std::string unit;
+  bool trainable = true;
+};
+
+struct StepInput {
+  std::string name;
+  // kBatch or kBuffer.
+  InputRole role = InputRole::kBatch;
+  DType dtype = DType::kI64;
+  std::vector<int64_t> shape;
+};
+
+// Clip by global norm, then AdamW, for every trainable parameter.
+struct OptimizerOptions {
+  double lr = 8e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  // No clipping if not positive.
+  double max_norm = 1.0;
+};
+
+struct CaptureOptions {
+  std::string graph_name = "step";
+  DType param_dtype = DType::kF32;
+  // Appends the optimizer as phase `opt` if set; its state become inputs, and outputs that update them.
+  std::optional<OptimizerOptions> optimizer;
+};
+
+// The loss of one step. Tensors come in the order of the specs. It must use nothing but ATen.
+using StepFunction = std::function<at::Tensor(std::span<const at::Tensor> params, std::span<const at::Tensor> inputs)>;
+
+// A global module without a mesh: parameters, optimizer state, buffers and batch in; loss and one gradient for each trainable
+// parameter out.
+Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params, std::span<const StepInput> inputs,
+                       const CaptureOptions& options = {});
+
+}  // namespace heddle

@@ -1,0 +1,92 @@
+#include "heddle/capture/optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/stack.h>
+
+#include "heddle/capture/scope.h"
+
+namespace heddle {
+namespace {
+
+// `layers.0.wq` for `layers.0.wq.weight`.
+std::string ModuleOf(const std::string& param) {
+  size_t dot = param.rfind('.');
+  return dot == std::string::npos ? std::string() : param.substr(0, dot);
+}
+
+void AddUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value, const at::Tensor& new_value) {
+  Output output;
+  output.role = OutputRole::kUpdate;
+  output.target = recorder.ValueOf(old_value);
+  output.value = recorder.ValueOf(new_value);
+  graph.AddOutput(output);
+}
+
+}  // namespace
+
+std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params, DType dtype) {
+  std::vector<OptimizerState> states(params.size());
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].trainable) continue;
+    auto add = [&](const char* label, DType type, std::span<const int64_t> shape) {
+      Input input;
+      input.role = InputRole::kOpt;
+      input.index = static_cast<int64_t>(i);
+      input.label = label;
+      return recorder.AddInput(std::move(input), type, shape, params[i].name + "." + label);
+    };
+    states[i].exp_avg = add("exp_avg", dtype, params[i].shape);
+    states[i].exp_avg_sq = add("exp_avg_sq", dtype, params[i].shape);
+    states[i].step = add("step", DType::kF32, {});
+  }
+  return states;
+}
+
+ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm) {
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& grad : grads) {
+    if (grad.defined()) norms.push_back(at::linalg_vector_norm(grad, 2));
+  }
+  ClipFactor clip;
+  clip.norm = at::linalg_vector_norm(at::stack(norms), 2);
+  // A number over a tensor is the reciprocal times the number.
+  at::Tensor ratio = at::mul(at::reciprocal(at::add(clip.norm, 1e-6)), max_norm);
+  clip.factor = at::clamp(ratio, std::nullopt, 1.0);
+  return clip;
+}
+
+Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+                       std::span<const at::Tensor> grads, std::span<const OptimizerState> states, const OptimizerOptions& options) {
+  at::NoGradGuard no_grad;
+  ClipFactor clip;
+  if (options.max_norm > 0) {
+    clip = ComputeClipFactor(grads, options.max_norm);
+    Output norm;
+    norm.role = OutputRole::kMetric;
+    norm.label = "grad_norm";
+    norm.value = recorder.ValueOf(clip.norm);
+    graph.AddOutput(norm);
+  }
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!grads[i].defined()) continue;
+    ScopeGuard scope(ModuleOf(specs[i].name));
+    at::Tensor grad = clip.factor.defined() ? at::mul(grads[i], clip.factor) : grads[i];
+    at::Tensor step = at::add(states[i].step, 1);
+    auto [new_params, new_grads, averages, squares, maxima] =
+        at::_fused_adamw({params[i]}, {grad}, {states[i].exp_avg}, {states[i].exp_avg_sq}, {}, {step}, options.lr, options.beta1,
+                         options.beta2, options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false);
+    AddUpdate(recorder, graph, params[i], new_params[0]);
+    AddUpdate(recorder, graph, states[i].exp_avg, averages[0]);
+    AddUpdate(recorder, graph, states[i].exp_avg_sq, squares[0]);
+    AddUpdate(recorder, graph, states[i].step, step);
+  }
+  return Done{};
+}
+
+}  // namespace heddle

@@ -1,0 +1,31 @@
+// The optimizer of a captured step: clip by global norm, then AdamW for each parameter.
+#pragma once
+
+#include "heddle/capture/capture.h"
+#include "heddle/capture/recorder.h"
+
+namespace heddle {
+
+// Of one trainable parameter; undefined for others.
+struct OptimizerState {
+  at::Tensor exp_avg;
+  at::Tensor exp_avg_sq;
+  at::Tensor step;
+};
+
+// Inputs `opt N "exp_avg"`, `"exp_avg_sq"` and `"step"` for every trainable parameter.
+std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params, DType dtype);
+
+// Records the update of every trainable parameter and its state, and adds the outputs.
+Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+                       std::span<const at::Tensor> grads, std::span<const OptimizerState> states, const OptimizerOptions& options);
+
+// The factor that gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ works it out.
+// Also the norm itself.
+struct ClipFactor {
+  at::Tensor norm;
+  at::Tensor factor;
+};
+ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm);
+
+}  // namespace heddle

@@ -1,0 +1,46 @@
+// heddle capture: one training step of a model, as a graph.
+#include "heddle/capture/capture.h"
+
+#include <ostream>
+
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/model_flags.h"
+#include "heddle/ir/print.h"
+
+namespace heddle {
+namespace {
+
+struct CaptureCommand {
+  static constexpr const char* kName = "capture";
+  static constexpr const char* kSummary = "Capture one training step of a model as a graph";
+  static constexpr const char* kNote = "No weight is allocated: any model can be captured on any machine.";
+
+  ModelFlags model;
+  bool with_optimizer = false;
+  std::string output;
+
+  void Declare(Flags& flags) {
+    model.Declare(flags);
+    flags.Switch("--with-optimizer", with_optimizer, "append clipping by global norm (1.0) and AdamW");
+    flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
+  }
+  ExitCode Run(const Streams& streams) const;
+};
+
+ExitCode CaptureCommand::Run(const Streams& streams) const {
+  Result<Model> made = model.Make();
+  if (!made.ok()) return Report(made.diagnostics(), streams);
+  CaptureOptions options;
+  if (made->numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
+  if (with_optimizer) options.optimizer = OptimizerOptions();
+  Result<Module> module = Capture(made->loss, made->params, made->inputs, options);
+  if (!module.ok()) return Report(module.diagnostics(), streams);
+  Status written = WriteOutput(output, Print(*module), streams);
+  return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
+}
+
+}  // namespace
+
+void AddCapture(CommandSet& commands) { commands.Add<CaptureCommand>(); }
+
+}  // namespace heddle

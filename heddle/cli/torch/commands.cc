@@ -1,0 +1,10 @@
+#include "heddle/cli/torch/commands.h"
+
+namespace heddle {
+
+void AddTorchCommands(CommandSet& commands) {
+  AddCapture(commands);
+  AddModels(commands);
+}
+
+}  // namespace heddle

@@ -1,0 +1,14 @@
+// The commands that need libtorch.
+#pragma once
+
+#include "heddle/cli/flags.h"
+
+namespace heddle {
+
+void AddCapture(CommandSet& commands);
+void AddModels(CommandSet& commands);
+
+// All of them; for RunCommandLine.
+void AddTorchCommands(CommandSet& commands);
+
+}  // namespace heddle

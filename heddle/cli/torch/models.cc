@@ -1,0 +1,43 @@
+// heddle models: what can be captured.
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/models/model.h"
+#include "heddle/report/table.h"
+
+namespace heddle {
+namespace {
+
+struct ModelsCommand {
+  static constexpr const char* kName = "models";
+  static constexpr const char* kSummary = "List models, flavors, layers and numbers of parameters";
+  static constexpr const char* kNote = "";
+
+  bool json = false;
+
+  void Declare(Flags& flags) { flags.Switch("--json", json, "print [{model, flavor, layers, parameters}]"); }
+  ExitCode Run(const Streams& streams) const;
+};
+
+ExitCode ModelsCommand::Run(const Streams& streams) const {
+  auto list = nlohmann::ordered_json::array();
+  TextTable table({"model", "flavor", "layers>", "parameters>"});
+  for (const ModelConfig& config : AllModels()) {
+    Result<Model> model = MakeModel(config, {}, {});
+    if (!model.ok()) return Report(model.diagnostics(), streams);
+    int64_t parameters = model->parameter_count();
+    list.push_back({{"model", Name(config.family)}, {"flavor", config.flavor}, {"layers", config.n_layers}, {"parameters", parameters}});
+    table.AddRow({std::string(Name(config.family)), config.flavor, std::to_string(config.n_layers), WithCommas(parameters)});
+  }
+  streams.out << (json ? list.dump(2) + "\n" : table.Format());
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddModels(CommandSet& commands) { commands.Add<ModelsCommand>(); }
+
+}  // namespace heddle

@@ -1,0 +1,99 @@
+#include "heddle/models/init.h"
+
+#include <cmath>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+
+#include "heddle/aten/dtype.h"
+
+namespace heddle {
+namespace {
+
+// A bijective scramble of 64 bits (splitmix64).
+uint64_t Scramble(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// Nearly normal, mean 0, variance 1: the sum of twelve uniform numbers of 32 bits, less its mean. Exact in integers.
+double Normal(uint64_t key) {
+  uint64_t sum = 0;
+  for (int i = 0; i < 6; ++i) {
+    uint64_t bits = Scramble(key + static_cast<uint64_t>(i) * 0xD1B54A32D192ED03u);
+    sum += (bits >> 32) + (bits & 0xFFFFFFFFu);
+  }
+  return (static_cast<double>(sum) - 6.0 * 4294967295.0) * 0x1p-32;
+}
+
+struct Spread {
+  double deviation;
+  // Numbers further out, in deviations, are drawn again.
+  double cut;
+};
+
+Spread SpreadOf(const ModelConfig& c, const std::string& name) {
+  constexpr double kFar = 6.0;
+  auto ends = [&](std::string_view tail) { return name.ends_with(tail); };
+  if (name == "tok_embeddings.weight") return {1.0, kFar};
+  if (name == "output.weight") return {1.0 / std::sqrt(static_cast<double>(c.dim)), 3.0};
+  int64_t layer = 0;
+  if (name.starts_with("layers.")) layer = std::stoll(name.substr(7));
+  // Modules that write to the residual stream start smaller the deeper they are.
+  bool residual = ends(".wo.weight") || ends(".w2.weight") || ends(".w3.weight") || ends(".w2_EDF") || ends(".w3_EFD");
+  return {residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1)) : 0.02, kFar};
+}
+
+}  // namespace
+
+at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, DType dtype) {
+  at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(dtype));
+  if (param.name.find("norm.weight") != std::string::npos) return at::ones(param.shape, options);
+  at::Tensor tensor = at::empty(param.shape, at::kDouble);
+  auto* data = tensor.data_ptr<double>();
+  uint64_t base = Scramble(seed) ^ Hash64(param.name);
+  Spread spread = SpreadOf(model.config, param.name);
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    uint64_t key = Scramble(base + static_cast<uint64_t>(i));
+    double x = Normal(key);
+    while (std::abs(x) > spread.cut) x = Normal(key = Scramble(key));
+    data[i] = x * spread.deviation;
+  }
+  return tensor.to(options.dtype(ToScalarType(dtype)));
+}
+
+std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype) {
+  std::vector<at::Tensor> params;
+  for (const ParamSpec& param : model.params) params.push_back(InitParam(model, param, seed, dtype));
+  return params;
+}
+
+Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step, int64_t first_row) {
+  Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
+  for (int64_t r = 0; r < rows; ++r) {
+    uint64_t row = Scramble(Scramble(Scramble(seed) + static_cast<uint64_t>(step)) + static_cast<uint64_t>(first_row + r));
+    auto token = [&](int64_t p) { return static_cast<int64_t>(Scramble(row + static_cast<uint64_t>(p)) % static_cast<uint64_t>(vocab_size)); };
+    auto* tokens = batch.tokens.data_ptr<int64_t>() + r * seq_len;
+    auto* labels = batch.labels.data_ptr<int64_t>() + r * seq_len;
+    for (int64_t p = 0; p < seq_len; ++p) {
+      tokens[p] = token(p);
+      labels[p] = token(p + 1);
+    }
+  }
+  return batch;
+}
+
+std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t step) {
+  std::vector<at::Tensor> inputs;
+  for (const StepInput& input : model.inputs) {
+    if (input.role == InputRole::kBuffer) inputs.push_back(MakeBuffer(model, input));
+  }
+  Batch batch = MakeBatch(model.config.vocab_size, model.batch.batch, model.batch.seq_len, seed, step);
+  inputs.push_back(batch.tokens);
+  inputs.push_back(batch.labels);
+  return inputs;
+}
+
+}  // namespace heddle

@@ -1,0 +1,142 @@
+#include "heddle/models/layers.h"
+
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_rms_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "heddle/aten/dtype.h"
+#include "heddle/capture/scope.h"
+
+namespace heddle {
+namespace {
+
+// On CUDA, rms_norm is one kernel, whose autograd formula a CPU build of libtorch lacks.
+struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double eps) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [out, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, eps);
+    context->save_for_backward({x, weight, rstd});
+    return out;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+    torch::autograd::variable_list saved = context->get_saved_variables();
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [dx, dw] = at::_fused_rms_norm_backward(grads[0], saved[0], {saved[0].size(-1)}, saved[2], saved[1], {true, true});
+    return {dx, dw, at::Tensor()};
+  }
+};
+
+at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::optional<double> scale, Target target) {
+  if (target == Target::kCpu) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, /*is_causal=*/true, std::nullopt, scale));
+  }
+  return std::get<0>(at::_scaled_dot_product_flash_attention(query, key, value, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale));
+}
+
+}  // namespace
+
+Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params, std::span<const StepInput> inputs,
+                 std::span<const at::Tensor> input_tensors, const StepNumerics& numerics)
+    : numerics_(numerics) {
+  for (size_t i = 0; i < specs.size(); ++i) tensors_.emplace(specs[i].name, params[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) tensors_.emplace(inputs[i].name, input_tensors[i]);
+}
+
+at::Tensor Weights::operator()(std::string_view name) const {
+  std::string full(CurrentScope());
+  full += '.';
+  full += name;
+  auto at = tensors_.find(full);
+  HEDDLE_CHECK(at != tensors_.end(), "the model has no weight " + full);
+  return at->second.to(ToScalarType(numerics_.compute));
+}
+
+at::Tensor Weights::Buffer(std::string_view full_name) const {
+  auto at = tensors_.find(std::string(full_name));
+  HEDDLE_CHECK(at != tensors_.end(), "the model has no buffer " + std::string(full_name));
+  return at->second;
+}
+
+at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x) {
+  ScopeGuard scope(name);
+  return at::linear(x, weights("weight"));
+}
+
+at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tensor& x, double eps) {
+  ScopeGuard scope(name);
+  at::Tensor weight = weights("weight");
+  if (weights.numerics().target == Target::kCuda) return FusedRmsNorm::apply(x, weight, eps);
+  return at::rms_norm(x, {x.size(-1)}, weight, eps);
+}
+
+at::Tensor FeedForward(const Weights& weights, std::string_view name, const at::Tensor& x) {
+  ScopeGuard scope(name);
+  at::Tensor gate = at::silu(Linear(weights, "w1", x));
+  return Linear(weights, "w2", at::mul(gate, Linear(weights, "w3", x)));
+}
+
+at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations) {
+  std::vector<int64_t> pairs(x.sizes().begin(), x.sizes().end());
+  pairs.back() /= 2;
+  pairs.push_back(2);
+  at::Tensor turned = at::mul(at::view_as_complex(x.to(at::kFloat).reshape(pairs)), rotations.view({1, x.size(1), 1, -1}));
+  return at::view_as_real(turned).flatten(-2).to(x.scalar_type());
+}
+
+at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
+  int64_t half = x.size(-1) / 2;
+  at::Tensor low = x.slice(-1, 0, half);
+  at::Tensor high = x.slice(-1, half);
+  at::Tensor turned = at::cat({high.neg(), low}, -1);
+  return x * cosines.to(x.scalar_type()).view({1, x.size(1), 1, -1}) + turned * sines.to(x.scalar_type()).view({1, x.size(1), 1, -1});
+}
+
+at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::optional<double> scale,
+                  const StepNumerics& numerics) {
+  if (numerics.attention == AttentionKind::kMath) {
+    bool grouped = query.size(1) != key.size(1);
+    return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
+  }
+  int64_t size = value.size(3);
+  if (size == query.size(3)) return FlashAttention(query, key, value, scale, numerics.target);
+  // The kernels want values as wide as queries; columns of zeros change nothing else.
+  at::Tensor padded = at::constant_pad_nd(value, {0, query.size(3) - size});
+  return FlashAttention(query, key, padded, scale, numerics.target).slice(-1, 0, size);
+}
+
+at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, int64_t tokens) {
+  ScopeGuard scope("loss");
+  at::Tensor sum = at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, 1), labels.flatten(), std::nullopt, at::Reduction::Sum);
+  return at::div(sum, static_cast<double>(tokens));
+}
+
+at::Tensor RopeFrequencies(int64_t size, double theta) {
+  at::Tensor exponents = at::arange(0, size, 2).slice(0, 0, size / 2).to(at::kFloat) / size;
+  return at::reciprocal(at::pow(theta, exponents)) * 1.0;
+}
+
+at::Tensor RopeAngles(const at::Tensor& frequencies, int64_t positions) {
+  return at::outer(at::arange(positions), frequencies).to(at::kFloat);
+}
+
+}  // namespace heddle

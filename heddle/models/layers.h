@@ -1,0 +1,64 @@
+// The pieces of models: plain functions over named weights. The same code runs traced and eagerly, on CPU and CUDA.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/capture/capture.h"
+
+namespace heddle {
+
+enum class AttentionKind : uint8_t { kFlash, kMath };
+// Which kernels a step is meant for. Traced tensors have no device of their own to ask.
+enum class Target : uint8_t { kCpu, kCuda };
+
+// What a step computes with.
+struct StepNumerics {
+  // Weights are cast to it at every read; the gradient is cast back.
+  DType compute = DType::kF32;
+  AttentionKind attention = AttentionKind::kFlash;
+  Target target = Target::kCpu;
+};
+
+// Weights and buffers by their full names.
+class Weights {
+ public:
+  Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params, std::span<const StepInput> inputs,
+          std::span<const at::Tensor> input_tensors, const StepNumerics& numerics);
+
+  // The weight `name` of the current scope, in the compute type.
+  at::Tensor operator()(std::string_view name) const;
+  // A buffer, as it is.
+  at::Tensor Buffer(std::string_view full_name) const;
+  const StepNumerics& numerics() const { return numerics_; }
+
+ private:
+  std::unordered_map<std::string, at::Tensor> tensors_;
+  StepNumerics numerics_;
+};
+
+// x W^T with the weight of module `name`.
+at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x);
+at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tensor& x, double eps);
+// w2(silu(w1(x)) * w3(x)), in module `name`.
+at::Tensor FeedForward(const Weights& weights, std::string_view name, const at::Tensor& x);
+// Rotates adjacent pairs of the last dimension, as complex numbers in f32. x is [batch, positions, heads, size].
+at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations);
+// Rotates the first half of the last dimension against the second.
+at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
+// Causal attention. Query is [batch, heads, positions, size]; keys and values may have fewer heads.
+at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::optional<double> scale,
+                  const StepNumerics& numerics);
+// Cross entropy in f32, summed, over the number of tokens. Logits are [batch, positions, vocabulary].
+at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, int64_t tokens);
+
+// Rotations of position p by frequency f, [positions, size / 2]: for RotatePairs as complex numbers.
+at::Tensor RopeFrequencies(int64_t size, double theta);
+at::Tensor RopeAngles(const at::Tensor& frequencies, int64_t positions);
+
+}  // namespace heddle

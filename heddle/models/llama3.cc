@@ -1,0 +1,52 @@
+// Llama 3: grouped-query attention, rotary embedding on adjacent pairs, SwiGLU.
+#include <ATen/ops/add.h>
+
+#include "heddle/capture/scope.h"
+#include "heddle/models/model.h"
+
+namespace heddle {
+namespace {
+
+at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
+  ScopeGuard scope("attention");
+  at::Tensor rotations = weights.Buffer("rope");
+  auto heads = [&](std::string_view name) { return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()}); };
+  at::Tensor q = heads("wq");
+  at::Tensor k = heads("wk");
+  at::Tensor v = heads("wv");
+  q = RotatePairs(q, rotations);
+  k = RotatePairs(k, rotations);
+  at::Tensor out = Attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), std::nullopt, weights.numerics());
+  return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
+}
+
+}  // namespace
+
+FamilyParts MakeLlama3(const ModelConfig& config, const BatchConfig& batch) {
+  ParamList params;
+  AddEmbedding(params, config);
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    std::string unit = BlockUnit(layer);
+    int64_t size = config.head_size();
+    params.Add(unit + ".attention.wq.weight", {config.n_heads * size, config.dim}, unit);
+    params.Add(unit + ".attention.wk.weight", {config.n_kv_heads * size, config.dim}, unit);
+    params.Add(unit + ".attention.wv.weight", {config.n_kv_heads * size, config.dim}, unit);
+    params.Add(unit + ".attention.wo.weight", {config.dim, config.n_heads * size}, unit);
+    AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
+    params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
+    params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
+  }
+  AddOutput(params, config);
+  FamilyParts parts;
+  parts.params = params.Take();
+  parts.buffers = {{"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}}};
+  parts.logits = [config](const Weights& weights, const at::Tensor& tokens) {
+    return Decoder(weights, config, tokens, [&](const Weights& w, const at::Tensor& x, int64_t) {
+      at::Tensor h = at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
+      return at::add(h, FeedForward(w, "feed_forward", RmsNorm(w, "ffn_norm", h, config.norm_eps)));
+    });
+  };
+  return parts;
+}
+
+}  // namespace heddle

@@ -1,0 +1,106 @@
+// Mixture of experts on one device: every token goes to its best experts, which work on groups of rows.
+//
+// The number of rows, tokens times experts per token, is static; how they divide among experts is data.
+#include <limits>
+
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/masked_fill.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/scatter.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/topk.h>
+
+#include "heddle/capture/scope.h"
+#include "heddle/models/model.h"
+
+namespace heddle {
+namespace {
+
+struct Routing {
+  // [tokens, top_k]: which experts, and how much of each.
+  at::Tensor experts;
+  at::Tensor weights;
+};
+
+// Scores for choosing, with the experts of all but the best groups ruled out. A group is as good as its two best experts.
+at::Tensor LimitGroups(const MoeConfig& moe, const at::Tensor& scores) {
+  int64_t tokens = scores.size(0);
+  at::Tensor grouped = scores.view({tokens, moe.groups, -1});
+  int64_t judged = std::min<int64_t>(2, moe.experts / moe.groups);
+  at::Tensor group_scores = std::get<0>(at::topk(grouped, judged, -1)).sum(-1);
+  at::Tensor best = std::get<1>(at::topk(group_scores, moe.limited_groups, -1, /*largest=*/true, /*sorted=*/false));
+  at::Tensor ruled_out = at::scatter(at::ones_like(group_scores, at::kBool), 1, best, false);
+  return at::masked_fill(grouped, ruled_out.unsqueeze(-1), -std::numeric_limits<double>::infinity()).view({tokens, moe.experts});
+}
+
+Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x, const std::optional<at::Tensor>& bias) {
+  ScopeGuard scope("router");
+  at::Tensor logits;
+  {
+    ScopeGuard gate("gate");
+    logits = at::linear(x.to(at::kFloat), weights("weight").to(at::kFloat));
+  }
+  at::Tensor scores = moe.sigmoid_scores ? at::sigmoid(logits) : at::softmax(logits, -1);
+  at::Tensor choosing = bias ? at::add(scores, *bias) : scores;
+  if (moe.groups > 0) choosing = LimitGroups(moe, choosing);
+  Routing routing;
+  routing.experts = std::get<1>(at::topk(choosing, moe.top_k, -1, /*largest=*/true, /*sorted=*/false));
+  routing.weights = at::gather(scores, 1, routing.experts);
+  if (moe.normalize) routing.weights = at::div(routing.weights, at::add(routing.weights.sum(-1, true), 1e-20));
+  routing.weights = at::mul(routing.weights, moe.route_scale);
+  return routing;
+}
+
+// Rows of x, grouped by expert; `ends` says where each group ends.
+at::Tensor RunExperts(const Weights& weights, const at::Tensor& x, const at::Tensor& ends) {
+  ScopeGuard scope("routed_experts.inner_experts");
+  auto product = [&](const at::Tensor& rows, std::string_view name) { return at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends); };
+  at::Tensor hidden = at::mul(at::silu(product(x, "w1_EFD")), product(x, "w3_EFD"));
+  return product(hidden, "w2_EDF");
+}
+
+}  // namespace
+
+std::string ExpertBiasName(int64_t layer) { return fmt::format("layers.{}.moe.expert_bias_E", layer); }
+
+void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config, const std::string& unit) {
+  const MoeConfig& moe = config.moe;
+  std::string experts = prefix + ".routed_experts.inner_experts";
+  params.Add(experts + ".w1_EFD", {moe.experts, moe.ffn_dim, config.dim}, unit);
+  params.Add(experts + ".w2_EDF", {moe.experts, config.dim, moe.ffn_dim}, unit);
+  params.Add(experts + ".w3_EFD", {moe.experts, moe.ffn_dim, config.dim}, unit);
+  params.Add(prefix + ".router.gate.weight", {moe.experts, config.dim}, unit);
+  if (moe.shared_experts > 0) AddFeedForward(params, prefix + ".shared_experts", config.dim, moe.ffn_dim * moe.shared_experts, unit);
+}
+
+at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& input, const std::optional<at::Tensor>& bias) {
+  ScopeGuard scope("moe");
+  const MoeConfig& moe = config.moe;
+  at::Tensor x = input.reshape({-1, config.dim});
+  Routing routing = Route(weights, moe, x, bias);
+  at::Tensor chosen = routing.experts.flatten();
+  at::Tensor counts = at::bincount(chosen, std::nullopt, moe.experts);
+  at::Tensor ends = at::cumsum(counts, 0).to(at::kInt);
+  // Stable, so that rows of one expert keep the order of their tokens.
+  at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));
+  at::Tensor back = std::get<1>(at::sort(order, /*stable=*/true, 0, /*descending=*/false));
+  at::Tensor token_of_row = at::div(order, moe.top_k, "floor");
+  at::Tensor rows = RunExperts(weights, x.index_select(0, token_of_row), ends);
+  // Back in the order of tokens; weighted and added up in f32.
+  at::Tensor by_token = rows.index_select(0, back).view({x.size(0), moe.top_k, config.dim});
+  at::Tensor out = at::mul(by_token.to(at::kFloat), routing.weights.unsqueeze(-1)).sum(1).to(x.scalar_type());
+  if (moe.shared_experts > 0) out = at::add(out, FeedForward(weights, "shared_experts", x));
+  return out.view(input.sizes());
+}
+
+}  // namespace heddle

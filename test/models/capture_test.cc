@@ -1,0 +1,192 @@
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "heddle/capture/optimizer.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ir/print.h"
+#include "heddle/models/init.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
+#include "heddle/runtime/program.h"
+
+namespace heddle {
+namespace {
+
+struct Case {
+  const char* family;
+  const char* flavor;
+  DType compute;
+  AttentionKind attention;
+};
+
+std::string NameOf(const testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_{}_{}_{}", info.param.family, info.param.flavor, Name(info.param.compute),
+                     info.param.attention == AttentionKind::kFlash ? "flash" : "math");
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  at::Tensor x = a.contiguous();
+  at::Tensor y = b.contiguous();
+  return std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
+}
+
+class CaptureTest : public testing::TestWithParam<Case> {
+ protected:
+  CaptureTest() {
+    at::set_num_threads(1);
+    const Case& c = GetParam();
+    ModelConfig config = *FindModel(c.family, c.flavor);
+    // As large as the published debug models, but for depth and the largest tables, so that the tests stay quick.
+    config.n_layers = 2;
+    if (config.moe.experts > 16) config.moe.experts = 16;
+    StepNumerics numerics{c.compute, c.attention, Target::kCpu};
+    model_ = *MakeModel(config, {.batch = 2, .seq_len = 64}, numerics);
+  }
+
+  Module CaptureModel(const CaptureOptions& options = {}) {
+    Result<Module> module = Capture(model_.loss, model_.params, model_.inputs, options);
+    EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
+    return module.ok() ? *module : Module();
+  }
+
+  // Loss and gradients, as the graph orders them.
+  std::vector<at::Tensor> Eager(std::span<const at::Tensor> params, std::span<const at::Tensor> inputs) {
+    std::vector<at::Tensor> leaves;
+    for (const at::Tensor& p : params) leaves.push_back(p.detach().clone().set_requires_grad(true));
+    at::Tensor loss = model_.loss(leaves, inputs);
+    std::vector<at::Tensor> results{loss.detach()};
+    for (at::Tensor& grad : torch::autograd::grad({loss}, leaves)) results.push_back(std::move(grad));
+    return results;
+  }
+
+  static std::vector<at::Tensor> Join(std::vector<at::Tensor> a, const std::vector<at::Tensor>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+
+  void ExpectEqualBits(const Module& module, const Graph& graph, const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(SameBits(got[i], expected[i])) << PrintOutput(module, graph, graph.outputs()[i]);
+    }
+  }
+
+  Model model_;
+};
+
+TEST_P(CaptureTest, GivesTheBitsOfEagerAutograd) {
+  Module module = CaptureModel();
+  ASSERT_EQ(module.graphs.size(), 1u);
+  Result<Program> program = Program::Compile(module, module.graphs[0]);
+  ASSERT_TRUE(program.ok()) << Format(program.diagnostics());
+  std::vector<at::Tensor> params = InitParams(model_, 7);
+  for (int64_t step = 0; step < 3; ++step) {
+    std::vector<at::Tensor> inputs = MakeInputs(model_, 7, step);
+    Result<std::vector<at::Tensor>> got = program->Run(Join(params, inputs));
+    ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
+    ExpectEqualBits(module, module.graphs[0], *got, Eager(params, inputs));
+  }
+}
+
+TEST_P(CaptureTest, EveryNodeOutsideTheRootHasAScope) {
+  Module module = CaptureModel();
+  const Graph& graph = module.graphs[0];
+  for (NodeId id : graph.nodes()) EXPECT_FALSE(graph.scope(id).empty()) << PrintNode(module, graph, id);
+  // A gradient is computed in the module that its parameter belongs to, or where several uses of it meet.
+  for (const Output& output : graph.outputs()) {
+    if (output.role != OutputRole::kGrad) continue;
+    EXPECT_EQ(graph[graph[output.value].producer].phase, Phase::kBackward);
+    std::string module_name = model_.params[static_cast<size_t>(output.index)].name;
+    module_name = module_name.substr(0, module_name.rfind('.'));
+    EXPECT_EQ(graph.scope(graph[output.value].producer), module_name);
+  }
+}
+
+TEST_P(CaptureTest, SurvivesTextAndCleaning) {
+  Module module = CaptureModel();
+  std::string text = Print(module);
+  Result<Module> again = ParseModule(text, "captured", Ops());
+  ASSERT_TRUE(again.ok()) << Format(again.diagnostics());
+  EXPECT_EQ(Print(*again), text);
+  Result<RunReport> report = RunPipeline(*again, *ParsePipeline("clean", Passes()));
+  ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
+  std::vector<at::Tensor> inputs = Join(InitParams(model_, 7), MakeInputs(model_, 7, 0));
+  ExpectEqualBits(module, module.graphs[0], *Program::Compile(*again, again->graphs[0])->Run(inputs),
+                  *Program::Compile(module, module.graphs[0])->Run(inputs));
+}
+
+TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
+  CaptureOptions options;
+  options.optimizer = OptimizerOptions();
+  const OptimizerOptions& o = *options.optimizer;
+  Module module = CaptureModel(options);
+  const Graph& graph = module.graphs[0];
+  Program program = *Program::Compile(module, graph);
+  std::vector<at::Tensor> params = InitParams(model_, 7);
+  size_t n = params.size();
+  std::vector<at::Tensor> averages, squares, steps;
+  for (const at::Tensor& p : params) {
+    averages.push_back(at::zeros_like(p));
+    squares.push_back(at::zeros_like(p));
+    steps.push_back(at::zeros({}, at::kFloat));
+  }
+  std::vector<at::Tensor> eager_params = params, eager_averages = averages, eager_squares = squares, eager_steps = steps;
+  auto clone_all = [](std::vector<at::Tensor>& tensors) {
+    for (at::Tensor& t : tensors) t = t.clone();
+  };
+  for (auto* list : {&eager_params, &eager_averages, &eager_squares, &eager_steps}) clone_all(*list);
+  for (int64_t step = 0; step < 5; ++step) {
+    std::vector<at::Tensor> batch = MakeInputs(model_, 7, step);
+    // The graph: state goes in by role and comes out by role.
+    std::vector<at::Tensor> inputs;
+    size_t next_batch = 0;
+    for (const Input& input : graph.inputs()) {
+      auto i = static_cast<size_t>(input.index);
+      if (input.role == InputRole::kParam) inputs.push_back(params[i]);
+      else if (input.role == InputRole::kOpt) inputs.push_back(input.label == "exp_avg" ? averages[i] : input.label == "exp_avg_sq" ? squares[i] : steps[i]);
+      else inputs.push_back(batch[next_batch++]);
+    }
+    Result<std::vector<at::Tensor>> outputs = program.Run(inputs);
+    ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
+    for (size_t k = 0; k < outputs->size(); ++k) {
+      const Output& output = graph.outputs()[k];
+      if (output.role != OutputRole::kUpdate) continue;
+      const Input& target = graph.inputs()[output.target.index()];
+      auto i = static_cast<size_t>(target.index);
+      (target.role == InputRole::kParam ? params[i] : target.label == "exp_avg" ? averages[i] : target.label == "exp_avg_sq" ? squares[i] : steps[i]) = (*outputs)[k];
+    }
+    // Eagerly, in place.
+    std::vector<at::Tensor> results = Eager(eager_params, batch);
+    std::vector<at::Tensor> grads(results.begin() + 1, results.end());
+    at::NoGradGuard no_grad;
+    ClipFactor clip = ComputeClipFactor(grads, o.max_norm);
+    for (at::Tensor& grad : grads) grad.mul_(clip.factor);
+    for (at::Tensor& s : eager_steps) s.add_(1);
+    at::_fused_adamw_(eager_params, grads, eager_averages, eager_squares, {}, eager_steps, o.lr, o.beta1, o.beta2, o.weight_decay, o.eps, false, false);
+    for (size_t i = 0; i < n; ++i) {
+      EXPECT_TRUE(SameBits(params[i], eager_params[i])) << step << " " << model_.params[i].name;
+      EXPECT_TRUE(SameBits(averages[i], eager_averages[i])) << step << " " << model_.params[i].name;
+      EXPECT_TRUE(SameBits(squares[i], eager_squares[i])) << step << " " << model_.params[i].name;
+    }
+  }
+}
+
+constexpr Case kCases[] = {
+    {"llama3", "debugmodel", DType::kF32, AttentionKind::kFlash},      {"llama3", "debugmodel", DType::kF32, AttentionKind::kMath},
+    {"llama3", "debugmodel", DType::kBF16, AttentionKind::kFlash},     {"llama3", "debugmodel", DType::kBF16, AttentionKind::kMath},
+    {"qwen3", "debugmodel", DType::kF32, AttentionKind::kFlash},       {"qwen3", "debugmodel", DType::kF32, AttentionKind::kMath},
+    {"qwen3", "debugmodel", DType::kBF16, AttentionKind::kFlash},      {"qwen3", "debugmodel", DType::kBF16, AttentionKind::kMath},
+    {"qwen3", "debugmodel_moe", DType::kF32, AttentionKind::kFlash},   {"qwen3", "debugmodel_moe", DType::kBF16, AttentionKind::kFlash},
+    {"deepseek_v3", "debugmodel", DType::kF32, AttentionKind::kFlash}, {"deepseek_v3", "debugmodel", DType::kF32, AttentionKind::kMath},
+    {"deepseek_v3", "debugmodel", DType::kBF16, AttentionKind::kFlash}, {"deepseek_v3", "debugmodel", DType::kBF16, AttentionKind::kMath},
+};
+INSTANTIATE_TEST_SUITE_P(Models, CaptureTest, testing::ValuesIn(kCases), NameOf);
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+
+#include "heddle/models/model.h"
+
+namespace heddle {
+namespace {
+
+struct Size {
+  const char* family;
+  const char* flavor;
+  int64_t parameters;
+};
+
+TEST(Models, HaveThePublishedNumbersOfParameters) {
+  const Size sizes[] = {
+      {"llama3", "debugmodel", 6'163'712},
+      {"llama3", "1B", 1'235'814'400},
+      {"llama3", "3B", 3'212'749'824},
+      {"llama3", "8B", 8'030'261'248},
+      {"llama3", "70B", 70'553'706'496},
+      {"llama3", "405B", 405'853'388'800},
+      {"qwen3", "debugmodel", 31'987'968},
+      {"qwen3", "0.6B", 596'049'920},
+      {"qwen3", "1.7B", 1'720'574'976},
+      {"qwen3", "4B", 4'022'468'096},
+      {"qwen3", "8B", 8'190'735'360},
+      {"qwen3", "14B", 14'768'307'200},
+      {"qwen3", "32B", 32'762'123'264},
+      {"qwen3", "debugmodel_moe", 315'758'848},
+      {"qwen3", "30B-A3B", 30'532'122'624},
+      {"qwen3", "235B-A22B", 235'093'634'560},
+      {"deepseek_v3", "debugmodel", 33'014'016},
+      {"deepseek_v3", "16B", 15'706'484'224},
+      {"deepseek_v3", "236B", 235'741'434'880},
+      {"deepseek_v3", "671B", 671'026'404'352},
+  };
+  for (const Size& size : sizes) {
+    Result<ModelConfig> config = FindModel(size.family, size.flavor);
+    ASSERT_TRUE(config.ok()) << size.family << " " << size.flavor;
+    Result<Model> model = MakeModel(*config, {}, {});
+    ASSERT_TRUE(model.ok()) << Format(model.diagnostics());
+    EXPECT_EQ(model->parameter_count(), size.parameters) << size.family << " " << size.flavor;
+  }
+}
+
+TEST(Models, RegisterParametersInOrder) {
+  Result<Model> model = MakeModel(*FindModel("llama3", "8B"), {}, {});
+  ASSERT_EQ(model->params.size(), 291u);
+  const char* block[] = {"attention.wq.weight", "attention.wk.weight", "attention.wv.weight", "attention.wo.weight", "feed_forward.w1.weight",
+                         "feed_forward.w2.weight", "feed_forward.w3.weight", "attention_norm.weight", "ffn_norm.weight"};
+  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(model->params[1 + 9 + i].name, std::string("layers.1.") + block[i]);
+  EXPECT_EQ(model->params[0].unit, "tok_embeddings");
+  EXPECT_EQ(model->params[289].unit, "norm+output");
+  Result<Model> tied = MakeModel(*FindModel("qwen3", "debugmodel"), {}, {});
+  EXPECT_EQ(tied->params.front().unit, "tok_embeddings+norm+output");
+  EXPECT_EQ(tied->params.back().name, "norm.weight");
+}
+
+TEST(Models, RefuseSizesThatDoNotFit) {
+  auto kind = [](const char* family, std::initializer_list<std::pair<const char*, int64_t>> sizes, BatchConfig batch = {}) {
+    ModelConfig config = *FindModel(family, "debugmodel");
+    for (auto [name, value] : sizes) EXPECT_TRUE(OverrideSize(config, name, value).ok());
+    Result<Model> model = MakeModel(config, batch, {});
+    EXPECT_FALSE(model.ok());
+    return model.ok() ? Diag::kSyntax : model.diagnostics()[0].kind;
+  };
+  EXPECT_EQ(kind("llama3", {{"n_layers", -1}}), Diag::kModelSize);
+  EXPECT_EQ(kind("llama3", {{"n_heads", 7}}), Diag::kModelSize);
+  EXPECT_EQ(kind("llama3", {{"n_kv_heads", 3}}), Diag::kModelSize);
+  EXPECT_EQ(kind("llama3", {{"head_dim", 15}}), Diag::kModelSize);
+  EXPECT_EQ(kind("deepseek_v3", {{"moe.top_k", 9}}), Diag::kModelSize);
+  EXPECT_EQ(kind("deepseek_v3", {{"mla.rope_dim", 3}}), Diag::kModelSize);
+  EXPECT_EQ(kind("llama3", {}, {.batch = 0}), Diag::kModelSize);
+  EXPECT_EQ(kind("llama3", {}, {.batch = 1, .seq_len = 0}), Diag::kModelSize);
+  EXPECT_EQ(FindModel("lama3", "8B").diagnostics()[0].message, "unknown model `lama3`; nearest is `llama3`");
+  EXPECT_EQ(FindModel("llama3", "8b").diagnostics()[0].kind, Diag::kUnknownModel);
+}
+
+}  // namespace
+}  // namespace heddle
