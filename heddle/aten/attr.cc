@@ -65,7 +65,8 @@ Result<c10::IValue> ToIValue(const AttrValue& value, const Mesh& mesh, const Sym
           c10::List<bool> bools;
           for (bool item : v) bools.push_back(item);
           return c10::IValue(bools);
-        } else if constexpr (std::is_same_v<T, Why> || std::is_same_v<T, ReduceOp> || std::is_same_v<T, Axes>) {
+        } else if constexpr (std::is_same_v<T, Why> || std::is_same_v<T, ReduceOp> ||
+                             std::is_same_v<T, Axes>) {
           return Error(Diag::kAttrKind, "an attribute of collectives is not an argument of ATen");
         } else {
           return c10::IValue(v);
@@ -99,7 +100,9 @@ Result<AttrValue> FromIValue(const c10::IValue& value, ArgKind kind) {
       for (bool item : value.toBoolList()) list.push_back(item);
       return AttrValue(std::move(list));
     }
-    default: return Error(Diag::kAttrKind, "an argument of type {} cannot be an attribute", value.tagKind());
+    default:
+      return Error(Diag::kAttrKind, "an argument of type {} cannot be an attribute",
+                   value.tagKind());
   }
 }
 

@@ -12,8 +12,9 @@ std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
   if (space == std::string_view::npos) return std::nullopt;
   std::string_view rest = name.substr(space + 1);
   size_t overload = rest.find('.');
-  c10::OperatorName full(std::string(name.substr(0, space)) + "::" + std::string(rest.substr(0, overload)),
-                         overload == std::string_view::npos ? "" : std::string(rest.substr(overload + 1)));
+  c10::OperatorName full(
+      std::string(name.substr(0, space)) + "::" + std::string(rest.substr(0, overload)),
+      overload == std::string_view::npos ? "" : std::string(rest.substr(overload + 1)));
   return c10::Dispatcher::singleton().findSchema(full);
 }
 
@@ -50,9 +51,11 @@ std::vector<Passed> PassedOperands(const Graph& graph, NodeId node) {
 
 }  // namespace
 
-Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId node, c10::Device device) {
+Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId node,
+                                c10::Device device) {
   const Attrs& attrs = graph.attrs(node);
-  std::string_view name = graph[node].op == kOpaqueOp ? std::string_view(attrs.opaque_op) : graph.op(node).name();
+  std::string_view name =
+      graph[node].op == kOpaqueOp ? std::string_view(attrs.opaque_op) : graph.op(node).name();
   std::optional<c10::OperatorHandle> op = FindOperator(name);
   if (!op) return Error(Diag::kUnknownOp, "{} is not an operator of this libtorch", name);
   AtenCall call(*op);
@@ -62,16 +65,19 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
     auto index = static_cast<uint32_t>(call.arguments_.size());
     ArgKind kind = KindOf(arg);
     if (IsOperand(kind)) {
-      auto found = std::ranges::find_if(passed, [&](const Passed& p) { return p.name == arg.name(); });
+      auto found =
+          std::ranges::find_if(passed, [&](const Passed& p) { return p.name == arg.name(); });
       // Opaque calls pass required tensors by position.
       if (found == passed.end() && kind != ArgKind::kOptionalTensor) {
-        while (next_positional < passed.size() && !passed[next_positional].name.empty()) ++next_positional;
+        while (next_positional < passed.size() && !passed[next_positional].name.empty())
+          ++next_positional;
         found = passed.begin() + static_cast<ptrdiff_t>(std::min(next_positional++, passed.size()));
       }
       call.arguments_.emplace_back();
       if (found == passed.end()) continue;
       bool is_list = IsListOperand(kind);
-      call.slots_.push_back({index, found->operand, found->count, is_list, kind == ArgKind::kOptionalTensorList,
+      call.slots_.push_back({index, found->operand, found->count, is_list,
+                             kind == ArgKind::kOptionalTensorList,
                              kind == ArgKind::kOptionalTensor});
       continue;
     }
@@ -80,7 +86,8 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
       // ATen tells lists of integers and of numbers apart by their type; an empty list has none.
       bool empty_floats = kind == ArgKind::kFloatList && converted.isIntList();
       call.arguments_.push_back(empty_floats ? c10::IValue(std::vector<double>()) : converted);
-    } else if (arg.name() == "device" && !arg.default_value()->isDevice() && graph.operands(node).empty()) {
+    } else if (arg.name() == "device" && !arg.default_value()->isDevice() &&
+               graph.operands(node).empty()) {
       call.arguments_.emplace_back(device);
     } else if (arg.default_value()) {
       call.arguments_.push_back(*arg.default_value());
@@ -97,10 +104,12 @@ void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>
     std::span<const at::Tensor> given = operands.subspan(slot.operand, slot.count);
     if (slot.is_optional_list) {
       c10::List<std::optional<at::Tensor>> list;
-      for (const at::Tensor& t : given) list.push_back(t.defined() ? std::optional(t) : std::nullopt);
+      for (const at::Tensor& t : given)
+        list.push_back(t.defined() ? std::optional(t) : std::nullopt);
       stack[slot.argument] = std::move(list);
     } else if (slot.is_list) {
-      stack[slot.argument] = c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(given.data(), given.size()));
+      stack[slot.argument] =
+          c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(given.data(), given.size()));
     } else if (!slot.is_optional || given[0].defined()) {
       stack[slot.argument] = given[0];
     }

@@ -23,7 +23,8 @@ std::optional<c10::OperatorHandle> FindOperator(std::string_view name);
 class AtenCall {
  public:
   // Tensors that the op makes from nothing go to `device`.
-  static Result<AtenCall> Bind(const Module& module, const Graph& graph, NodeId node, c10::Device device);
+  static Result<AtenCall> Bind(const Module& module, const Graph& graph, NodeId node,
+                               c10::Device device);
 
   // `operands` in the flat order of the node; undefined tensors where one is absent. Results in the order of the node's;
   // undefined where the op leaves one so. Throws what ATen throws.

@@ -16,10 +16,13 @@ namespace {
 // Backward must run on this thread: the recorder and the scopes are the thread's.
 class SingleThreadedAutograd {
  public:
-  SingleThreadedAutograd() : before_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+  SingleThreadedAutograd()
+      : before_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
-  ~SingleThreadedAutograd() { c10::AutogradState::get_tls_state().set_multithreading_enabled(before_); }
+  ~SingleThreadedAutograd() {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(before_);
+  }
   SingleThreadedAutograd(const SingleThreadedAutograd&) = delete;
   SingleThreadedAutograd& operator=(const SingleThreadedAutograd&) = delete;
 
@@ -29,8 +32,13 @@ class SingleThreadedAutograd {
 
 class StepCapture {
  public:
-  StepCapture(std::span<const ParamSpec> params, std::span<const StepInput> inputs, const CaptureOptions& options)
-      : specs_(params), input_specs_(inputs), options_(options), graph_(options.graph_name, Ops()), recorder_(graph_) {}
+  StepCapture(std::span<const ParamSpec> params, std::span<const StepInput> inputs,
+              const CaptureOptions& options)
+      : specs_(params),
+        input_specs_(inputs),
+        options_(options),
+        graph_(options.graph_name, Ops()),
+        recorder_(graph_) {}
 
   Result<Module> Run(const StepFunction& step) {
     RegisterTracing();
@@ -58,7 +66,8 @@ class StepCapture {
     AddInputs();
     at::Tensor loss = step(params_, inputs_);
     if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad()) {
-      return Error(Diag::kCaptureLoss, "the step gives {}, not one number that depends on a parameter",
+      return Error(Diag::kCaptureLoss,
+                   "the step gives {}, not one number that depends on a parameter",
                    loss.defined() ? fmt::format("{} elements", loss.numel()) : "nothing");
     }
     Output output;
@@ -78,7 +87,8 @@ class StepCapture {
       input.index = static_cast<int64_t>(i);
       input.label = specs_[i].name;
       input.unit = specs_[i].unit;
-      params_.push_back(recorder_.AddInput(std::move(input), options_.param_dtype, specs_[i].shape, specs_[i].name));
+      params_.push_back(recorder_.AddInput(std::move(input), options_.param_dtype, specs_[i].shape,
+                                           specs_[i].name));
       params_.back().set_requires_grad(specs_[i].trainable);
     }
     if (options_.optimizer) states_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
@@ -99,13 +109,15 @@ class StepCapture {
       trainable.push_back(params_[i]);
       indices.push_back(i);
     }
-    torch::autograd::variable_list grads =
-        torch::autograd::grad({loss}, trainable, {at::ones_like(loss)}, /*retain_graph=*/false, /*create_graph=*/false,
-                              /*allow_unused=*/true);
+    torch::autograd::variable_list grads = torch::autograd::grad(
+        {loss}, trainable, {at::ones_like(loss)}, /*retain_graph=*/false, /*create_graph=*/false,
+        /*allow_unused=*/true);
     std::vector<at::Tensor> by_param(params_.size());
     for (size_t i = 0; i < grads.size(); ++i) {
       const ParamSpec& spec = specs_[indices[i]];
-      if (!grads[i].defined()) return Error(Diag::kCaptureNoGrad, "parameter `{}` has no gradient; the loss does not depend on it", spec.name);
+      if (!grads[i].defined())
+        return Error(Diag::kCaptureNoGrad,
+                     "parameter `{}` has no gradient; the loss does not depend on it", spec.name);
       Output output;
       output.role = OutputRole::kGrad;
       output.index = static_cast<int64_t>(indices[i]);
@@ -128,8 +140,8 @@ class StepCapture {
 
 }  // namespace
 
-Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params, std::span<const StepInput> inputs,
-                       const CaptureOptions& options) {
+Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params,
+                       std::span<const StepInput> inputs, const CaptureOptions& options) {
   return StepCapture(params, inputs, options).Run(step);
 }
 

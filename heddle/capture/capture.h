@@ -54,11 +54,12 @@ struct CaptureOptions {
 };
 
 // The loss of one step. Tensors come in the order of the specs. It must use nothing but ATen.
-using StepFunction = std::function<at::Tensor(std::span<const at::Tensor> params, std::span<const at::Tensor> inputs)>;
+using StepFunction = std::function<at::Tensor(std::span<const at::Tensor> params,
+                                              std::span<const at::Tensor> inputs)>;
 
 // A global module without a mesh: parameters, optimizer state, buffers and batch in; loss and one gradient for each trainable
 // parameter out.
-Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params, std::span<const StepInput> inputs,
-                       const CaptureOptions& options = {});
+Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params,
+                       std::span<const StepInput> inputs, const CaptureOptions& options = {});
 
 }  // namespace heddle

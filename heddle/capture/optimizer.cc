@@ -20,7 +20,8 @@ std::string ModuleOf(const std::string& param) {
   return dot == std::string::npos ? std::string() : param.substr(0, dot);
 }
 
-void AddUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value, const at::Tensor& new_value) {
+void AddUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
+               const at::Tensor& new_value) {
   Output output;
   output.role = OutputRole::kUpdate;
   output.target = recorder.ValueOf(old_value);
@@ -30,7 +31,8 @@ void AddUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value, co
 
 }  // namespace
 
-std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params, DType dtype) {
+std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder,
+                                               std::span<const ParamSpec> params, DType dtype) {
   std::vector<OptimizerState> states(params.size());
   for (size_t i = 0; i < params.size(); ++i) {
     if (!params[i].trainable) continue;
@@ -61,8 +63,9 @@ ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm)
   return clip;
 }
 
-Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-                       std::span<const at::Tensor> grads, std::span<const OptimizerState> states, const OptimizerOptions& options) {
+Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs,
+                       std::span<const at::Tensor> params, std::span<const at::Tensor> grads,
+                       std::span<const OptimizerState> states, const OptimizerOptions& options) {
   at::NoGradGuard no_grad;
   ClipFactor clip;
   if (options.max_norm > 0) {
@@ -79,8 +82,9 @@ Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSp
     at::Tensor grad = clip.factor.defined() ? at::mul(grads[i], clip.factor) : grads[i];
     at::Tensor step = at::add(states[i].step, 1);
     auto [new_params, new_grads, averages, squares, maxima] =
-        at::_fused_adamw({params[i]}, {grad}, {states[i].exp_avg}, {states[i].exp_avg_sq}, {}, {step}, options.lr, options.beta1,
-                         options.beta2, options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false);
+        at::_fused_adamw({params[i]}, {grad}, {states[i].exp_avg}, {states[i].exp_avg_sq}, {},
+                         {step}, options.lr, options.beta1, options.beta2, options.weight_decay,
+                         options.eps, /*amsgrad=*/false, /*maximize=*/false);
     AddUpdate(recorder, graph, params[i], new_params[0]);
     AddUpdate(recorder, graph, states[i].exp_avg, averages[0]);
     AddUpdate(recorder, graph, states[i].exp_avg_sq, squares[0]);

@@ -14,11 +14,13 @@ struct OptimizerState {
 };
 
 // Inputs `opt N "exp_avg"`, `"exp_avg_sq"` and `"step"` for every trainable parameter.
-std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params, DType dtype);
+std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder,
+                                               std::span<const ParamSpec> params, DType dtype);
 
 // Records the update of every trainable parameter and its state, and adds the outputs.
-Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-                       std::span<const at::Tensor> grads, std::span<const OptimizerState> states, const OptimizerOptions& options);
+Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs,
+                       std::span<const at::Tensor> params, std::span<const at::Tensor> grads,
+                       std::span<const OptimizerState> states, const OptimizerOptions& options);
 
 // The factor that gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ works it out.
 // Also the norm itself.

@@ -26,7 +26,8 @@ at::Tensor MetaOf(const at::Tensor& tensor) {
 
 // Replaces traced tensors and devices by meta ones.
 c10::IValue ToMeta(const c10::IValue& value) {
-  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(MetaOf(value.toTensor())) : value;
+  if (value.isTensor())
+    return value.toTensor().defined() ? c10::IValue(MetaOf(value.toTensor())) : value;
   if (value.isDevice()) return c10::IValue(c10::Device(c10::kMeta));
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
@@ -51,6 +52,16 @@ std::string NameOf(const c10::FunctionSchema& schema) {
   return name;
 }
 
+// What results of `aten._scaled_dot_product_flash_attention.overload` are called: `flash_attention`.
+std::string_view ResultName(std::string_view op) {
+  op.remove_prefix(op.find('.') + 1);
+  op = op.substr(0, op.find('.'));
+  op.remove_prefix(std::min(op.find_first_not_of('_'), op.size()));
+  constexpr std::string_view kAttention = "scaled_dot_product_";
+  if (op.starts_with(kAttention)) op.remove_prefix(kAttention.size());
+  return op;
+}
+
 // The functional twin of an in-place op: its name without the last underscore.
 std::optional<c10::OperatorHandle> FunctionalTwin(const c10::FunctionSchema& schema) {
   std::string name = schema.name();
@@ -63,7 +74,8 @@ std::optional<c10::OperatorHandle> FunctionalTwin(const c10::FunctionSchema& sch
 
 }  // namespace
 
-Recorder::Active::Active(Recorder& recorder) : previous_(std::exchange(active_recorder, &recorder)) {}
+Recorder::Active::Active(Recorder& recorder)
+    : previous_(std::exchange(active_recorder, &recorder)) {}
 Recorder::Active::~Active() { active_recorder = previous_; }
 Recorder* Recorder::current() { return active_recorder; }
 
@@ -71,17 +83,19 @@ template <typename... Args>
 void Recorder::Stop(Diag kind, fmt::format_string<Args...> format, Args&&... args) {
   Diagnostic diagnostic = MakeDiagnostic(kind, format, std::forward<Args>(args)...);
   std::string_view scope = graph_.scope_name(CurrentScopeId());
-  diagnostic.message += fmt::format("; in {} of {}", Name(phase_), scope.empty() ? "the root" : std::string(scope));
+  diagnostic.message +=
+      fmt::format("; in {} of {}", Name(phase_), scope.empty() ? "the root" : std::string(scope));
   diagnostics_.push_back(std::move(diagnostic));
   throw CaptureStopped();
 }
 
-at::Tensor Recorder::AddInput(Input input, DType dtype, std::span<const int64_t> shape, const std::string& name) {
+at::Tensor Recorder::AddInput(Input input, DType dtype, std::span<const int64_t> shape,
+                              const std::string& name) {
   ValueId value = graph_.AddInput(std::move(input), graph_.types().Tensor(dtype, shape), name);
   at::Tensor meta = at::empty(c10::IntArrayRef(shape.data(), shape.size()),
                               at::TensorOptions().dtype(ToScalarType(dtype)).device(c10::kMeta));
   auto group = std::make_shared<AliasGroup>();
-  group->is_input = true;
+  group->input = value;
   return MakeTraced(std::move(meta), value, std::move(group));
 }
 
@@ -97,9 +111,12 @@ Recorder::OpInfo& Recorder::InfoOf(const c10::OperatorHandle& op) {
     info.kinds.push_back(KindOf(arg));
     info.in_place |= arg.alias_info() != nullptr && arg.alias_info()->isWrite();
   }
-  for (const c10::Argument& result : schema.returns()) info.is_view |= result.alias_info() != nullptr;
+  for (const c10::Argument& result : schema.returns())
+    info.is_view |= result.alias_info() != nullptr;
   if (info.in_place) info.functional = FunctionalTwin(schema);
-  info.meta_works = op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+  // The kernel of _grouped_mm for meta tensors refuses types that ATen's CPU kernel lacks; the rule here does not.
+  info.meta_works =
+      op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta) && info.op != op::_grouped_mm;
   return info;
 }
 
@@ -130,8 +147,9 @@ void Recorder::Call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
   const c10::FunctionSchema& schema = op.schema();
   size_t count = schema.arguments().size();
-  std::vector<c10::IValue> arguments(std::make_move_iterator(stack.end() - static_cast<ptrdiff_t>(count)),
-                                     std::make_move_iterator(stack.end()));
+  std::vector<c10::IValue> arguments(
+      std::make_move_iterator(stack.end() - static_cast<ptrdiff_t>(count)),
+      std::make_move_iterator(stack.end()));
   stack.resize(stack.size() - count);
   ReadArguments(info, schema, arguments);
   torch::jit::Stack inferred = Infer(info, op, arguments);
@@ -151,7 +169,9 @@ ValueId Recorder::Operand(const at::Tensor& tensor, std::string_view op) {
   const TracedImpl* traced = AsTraced(tensor);
   if (traced == nullptr) return Constant(tensor, op);
   if (traced->stale()) {
-    Stop(Diag::kCaptureAlias, "{} reads `%{}` after its storage was written to through another view", op, graph_.name(traced->value()));
+    Stop(Diag::kCaptureAlias,
+         "{} reads `%{}` after its storage was written to through another view", op,
+         graph_.name(traced->value()));
   }
   return traced->value();
 }
@@ -159,7 +179,9 @@ ValueId Recorder::Operand(const at::Tensor& tensor, std::string_view op) {
 // Numbers reach ops as tensors without dimensions; they become ops. Anything larger would be data hidden in the graph.
 ValueId Recorder::Constant(const at::Tensor& tensor, std::string_view op) {
   if (tensor.dim() != 0 || tensor.is_meta()) {
-    Stop(Diag::kCaptureConstant, "{} reads a tensor of {} elements that is neither an input nor computed from one", op, tensor.numel());
+    Stop(Diag::kCaptureConstant,
+         "{} reads a tensor of {} elements that is neither an input nor computed from one", op,
+         tensor.numel());
   }
   Result<DType> dtype = FromScalarType(tensor.scalar_type());
   if (!dtype.ok()) Stop(Diag::kCaptureConstant, "{}: {}", op, dtype.diagnostics()[0].message);
@@ -177,7 +199,8 @@ ValueId Recorder::Constant(const at::Tensor& tensor, std::string_view op) {
   return graph_[graph_.Append(spec)].first_result;
 }
 
-void Recorder::ReadArguments(const OpInfo& info, const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments) {
+void Recorder::ReadArguments(const OpInfo& info, const c10::FunctionSchema& schema,
+                             std::span<const c10::IValue> arguments) {
   operands_.clear();
   operand_metas_.clear();
   attrs_.list.clear();
@@ -203,7 +226,8 @@ void Recorder::ReadArguments(const OpInfo& info, const c10::FunctionSchema& sche
     } else if (IsListOperand(kind)) {
       size_t before = operands_.size();
       if (value.isOptionalTensorList()) {
-        for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector()) add(t.value_or(at::Tensor()));
+        for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
+          add(t.value_or(at::Tensor()));
       } else {
         for (const at::Tensor& t : value.toTensorVector()) add(t);
       }
@@ -215,11 +239,14 @@ void Recorder::ReadArguments(const OpInfo& info, const c10::FunctionSchema& sche
       }
     } else if (kind != ArgKind::kAmbient) {
       Result<AttrValue> attr = FromIValue(value, kind);
-      if (!attr.ok()) Stop(attr.diagnostics()[0].kind, "{}: `{}`: {}", info.name, name, attr.diagnostics()[0].message);
+      if (!attr.ok())
+        Stop(attr.diagnostics()[0].kind, "{}: `{}`: {}", info.name, name,
+             attr.diagnostics()[0].message);
       const Arg* arg = opaque ? nullptr : op.schema.Find(name);
       if (arg != nullptr) {
         if (arg->has_default && SameValue(*attr, arg->default_value)) continue;
-      } else if (schema.arguments()[i].default_value() && *schema.arguments()[i].default_value() == value) {
+      } else if (schema.arguments()[i].default_value() &&
+                 *schema.arguments()[i].default_value() == value) {
         continue;
       }
       attrs_.list.push_back({name, *std::move(attr)});
@@ -227,7 +254,8 @@ void Recorder::ReadArguments(const OpInfo& info, const c10::FunctionSchema& sche
   }
 }
 
-torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
+torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op,
+                                  std::span<const c10::IValue> arguments) {
   if (info.meta_works) {
     torch::jit::Stack stack;
     stack.reserve(arguments.size());
@@ -248,12 +276,14 @@ torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op, s
 
 torch::jit::Stack Recorder::InferByRule(const OpInfo& info, const c10::FunctionSchema& schema) {
   if (info.op == kOpaqueOp) {
-    Stop(Diag::kCaptureOp, "{} has neither a shape rule here nor a kernel for tensors without data", info.name);
+    Stop(Diag::kCaptureOp, "{} has neither a shape rule here nor a kernel for tensors without data",
+         info.name);
   }
   std::vector<Type> types = OperandTypes(graph_, operands_);
   OpArgs args(graph_.ops()[info.op], attrs_, mesh_, graph_.types().symbols(), std::move(types));
   Result<Types> results = InferTypes(args);
-  if (!results.ok()) Stop(results.diagnostics()[0].kind, "{}: {}", info.name, results.diagnostics()[0].message);
+  if (!results.ok())
+    Stop(results.diagnostics()[0].kind, "{}: {}", info.name, results.diagnostics()[0].message);
   torch::jit::Stack stack;
   size_t next = 0;
   size_t lists = 0;
@@ -279,9 +309,11 @@ torch::jit::Stack Recorder::InferByRule(const OpInfo& info, const c10::FunctionS
 // A meta tensor of this type. Kernels lay a result out like the operand that it has the shape of.
 at::Tensor Recorder::EmptyLike(const Type& type) const {
   if (type.is_none()) return at::Tensor();
-  at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(type.dtype)).device(c10::kMeta);
+  at::TensorOptions options =
+      at::TensorOptions().dtype(ToScalarType(type.dtype)).device(c10::kMeta);
   for (const at::Tensor& operand : operand_metas_) {
-    bool like = operand.defined() && operand.sizes() == c10::IntArrayRef(type.dims) && operand.is_non_overlapping_and_dense();
+    bool like = operand.defined() && operand.sizes() == c10::IntArrayRef(type.dims) &&
+                operand.is_non_overlapping_and_dense();
     if (like) return at::empty_strided(type.dims, operand.strides(), options);
   }
   return at::empty(type.dims, options);
@@ -295,9 +327,13 @@ TypeId Recorder::TypeOf(const at::Tensor& meta, std::string_view op) {
 }
 
 NodeId Recorder::Append(const OpInfo& info, std::span<const TypeId> types) {
-  std::string_view name = info.name;
-  name.remove_prefix(name.find('.') + 1);
-  name = name.substr(0, name.find('.'));
+  std::string_view name = ResultName(info.name);
+  // What the call left to be inferred is written down: a shape that a pass may have to change is never half said.
+  std::string_view shape_attr = graph_.ops()[info.op].def->shape_attr;
+  if (!shape_attr.empty()) {
+    std::span<const Dim> dims = graph_.types().dims(types[0]);
+    attrs_.Set(shape_attr, std::vector<int64_t>(dims.begin(), dims.end()));
+  }
   std::vector<ResultSpec> results;
   results.reserve(types.size());
   for (TypeId type : types) results.push_back({.type = type, .name = name});
@@ -312,8 +348,9 @@ NodeId Recorder::Append(const OpInfo& info, std::span<const TypeId> types) {
   return graph_.Append(spec);
 }
 
-void Recorder::PushResults(const OpInfo& info, const c10::FunctionSchema& schema, torch::jit::Stack& stack,
-                           std::span<const c10::IValue> arguments, torch::jit::Stack inferred) {
+void Recorder::PushResults(const OpInfo& info, const c10::FunctionSchema& schema,
+                           torch::jit::Stack& stack, std::span<const c10::IValue> arguments,
+                           torch::jit::Stack inferred) {
   std::vector<TypeId> types;
   for (const c10::IValue& value : inferred) {
     if (value.isTensor()) types.push_back(TypeOf(value.toTensor(), info.name));
@@ -328,7 +365,8 @@ void Recorder::PushResults(const OpInfo& info, const c10::FunctionSchema& schema
     ValueId value = results[next++];
     if (!meta.defined()) return at::Tensor();
     std::shared_ptr<AliasGroup> group;
-    const TracedImpl* base = info.is_view && arguments[0].isTensor() ? AsTraced(arguments[0].toTensor()) : nullptr;
+    const TracedImpl* base =
+        info.is_view && arguments[0].isTensor() ? AsTraced(arguments[0].toTensor()) : nullptr;
     group = base != nullptr ? base->group() : std::make_shared<AliasGroup>();
     return MakeTraced(meta, value, std::move(group));
   };
@@ -352,20 +390,23 @@ void Recorder::PushResults(const OpInfo& info, const c10::FunctionSchema& schema
 void Recorder::CallInPlace(OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const c10::FunctionSchema& schema = op.schema();
   size_t count = schema.arguments().size();
-  at::Tensor self = stack[stack.size() - count].isTensor() ? stack[stack.size() - count].toTensor() : at::Tensor();
+  at::Tensor self = stack[stack.size() - count].isTensor() ? stack[stack.size() - count].toTensor()
+                                                           : at::Tensor();
   TracedImpl* traced = self.defined() ? AsTraced(self) : nullptr;
-  bool writes_self = schema.arguments()[0].alias_info() != nullptr && schema.arguments()[0].alias_info()->isWrite();
+  bool writes_self = schema.arguments()[0].alias_info() != nullptr &&
+                     schema.arguments()[0].alias_info()->isWrite();
   if (traced == nullptr || !writes_self || !info.functional || schema.returns().size() != 1) {
     Stop(Diag::kCaptureInPlace, "{} writes to an argument, and has no functional form", info.name);
   }
-  if (traced->group()->is_input) {
-    Stop(Diag::kCaptureInPlace, "{} writes to input `%{}`", info.name, graph_.name(traced->value()));
+  if (ValueId input = traced->group()->input) {
+    Stop(Diag::kCaptureInPlace, "{} writes to input `%{}`", info.name, graph_.name(input));
   }
   size_t below = stack.size() - count;
   // `zeros_like` and its kind take fewer arguments than the op they stand for.
   stack.resize(below + std::min(count, info.functional->schema().arguments().size()));
   for (size_t i = stack.size() - below; i < info.functional->schema().arguments().size(); ++i) {
-    stack.push_back(info.functional->schema().arguments()[i].default_value().value_or(c10::IValue()));
+    stack.push_back(
+        info.functional->schema().arguments()[i].default_value().value_or(c10::IValue()));
   }
   Call(*info.functional, stack);
   at::Tensor result = stack.back().toTensor();
@@ -373,13 +414,15 @@ void Recorder::CallInPlace(OpInfo& info, const c10::OperatorHandle& op, torch::j
   if (result.scalar_type() != self.scalar_type()) {
     stack.emplace_back(result);
     c10::OperatorHandle cast = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "");
-    for (size_t i = 1; i < cast.schema().arguments().size(); ++i) stack.push_back(*cast.schema().arguments()[i].default_value());
+    for (size_t i = 1; i < cast.schema().arguments().size(); ++i)
+      stack.push_back(*cast.schema().arguments()[i].default_value());
     stack[below + 1] = self.scalar_type();
     Call(cast, stack);
     result = stack.back().toTensor();
     stack.pop_back();
   }
-  if (result.sizes() != self.sizes()) Stop(Diag::kCaptureInPlace, "{} changes the shape of what it writes to", info.name);
+  if (result.sizes() != self.sizes())
+    Stop(Diag::kCaptureInPlace, "{} changes the shape of what it writes to", info.name);
   traced->Written(AsTraced(result)->value());
   stack.emplace_back(self);
 }

@@ -32,7 +32,8 @@ class Recorder {
   };
   static Recorder* current();
 
-  at::Tensor AddInput(Input input, DType dtype, std::span<const int64_t> shape, const std::string& name);
+  at::Tensor AddInput(Input input, DType dtype, std::span<const int64_t> shape,
+                      const std::string& name);
   void set_phase(Phase phase) { phase_ = phase; }
   // Backward begins at `loss`, and its first node belongs where the loss was computed.
   void BeginBackward(const at::Tensor& loss);
@@ -63,10 +64,12 @@ class Recorder {
 
   OpInfo& InfoOf(const c10::OperatorHandle& op);
   ScopeId CurrentScopeId();
-  void ReadArguments(const OpInfo& info, const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments);
+  void ReadArguments(const OpInfo& info, const c10::FunctionSchema& schema,
+                     std::span<const c10::IValue> arguments);
   ValueId Operand(const at::Tensor& tensor, std::string_view op);
   ValueId Constant(const at::Tensor& tensor, std::string_view op);
-  torch::jit::Stack Infer(OpInfo& info, const c10::OperatorHandle& op, std::span<const c10::IValue> arguments);
+  torch::jit::Stack Infer(OpInfo& info, const c10::OperatorHandle& op,
+                          std::span<const c10::IValue> arguments);
   torch::jit::Stack InferByRule(const OpInfo& info, const c10::FunctionSchema& schema);
   at::Tensor EmptyLike(const Type& type) const;
   NodeId Append(const OpInfo& info, std::span<const TypeId> types);

@@ -12,7 +12,8 @@ namespace {
 
 void RecordCall(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   Recorder* recorder = Recorder::current();
-  TORCH_CHECK(recorder != nullptr, "a traced tensor was used outside its capture, by ", op.schema().name());
+  TORCH_CHECK(recorder != nullptr, "a traced tensor was used outside its capture, by ",
+              op.schema().name());
   recorder->Call(op, *stack);
 }
 
@@ -27,7 +28,8 @@ struct TracedGuard final : c10::impl::NoOpDeviceGuardImpl<kTracedDevice> {
 bool MustRegister(const c10::OperatorHandle& op) {
   bool decomposes = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   if (!decomposes) return true;
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.hasKernelForDispatchKey(c10::DispatchKey::CUDA) ||
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CUDA) ||
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
@@ -35,7 +37,8 @@ void RegisterAll() {
   static TracedGuard guard;
   c10::impl::device_guard_impl_registry[static_cast<size_t>(kTracedDevice)].store(&guard);
   // Kept for the life of the process: registrations end with the library object.
-  static torch::Library* library = new torch::Library(torch::Library::IMPL, "aten", kTracedKey, __FILE__, __LINE__);
+  static torch::Library* library =
+      new torch::Library(torch::Library::IMPL, "aten", kTracedKey, __FILE__, __LINE__);
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.getNamespace() != "aten") continue;
     std::optional<c10::OperatorHandle> op = c10::Dispatcher::singleton().findSchema(name);
@@ -44,7 +47,8 @@ void RegisterAll() {
     if (!name.overload_name.empty()) local += "." + name.overload_name;
     library->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunction<&RecordCall>());
   }
-  static torch::Library* fallback = new torch::Library(torch::Library::IMPL, "_", kTracedKey, __FILE__, __LINE__);
+  static torch::Library* fallback =
+      new torch::Library(torch::Library::IMPL, "_", kTracedKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&RecordCall>());
 }
 

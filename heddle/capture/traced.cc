@@ -19,7 +19,8 @@ void TracedImpl::Written(ValueId value) {
   seen_writes_ = ++group_->writes;
 }
 
-c10::intrusive_ptr<c10::TensorImpl> TracedImpl::Copy(const c10::VariableVersion& version, bool allow_metadata_change) const {
+c10::intrusive_ptr<c10::TensorImpl> TracedImpl::Copy(const c10::VariableVersion& version,
+                                                     bool allow_metadata_change) const {
   auto copy = c10::make_intrusive<TracedImpl>(meta_, value_, group_);
   copy->seen_writes_ = seen_writes_;
   copy->set_version_counter(version);
@@ -27,13 +28,13 @@ c10::intrusive_ptr<c10::TensorImpl> TracedImpl::Copy(const c10::VariableVersion&
   return copy;
 }
 
-c10::intrusive_ptr<c10::TensorImpl> TracedImpl::shallow_copy_and_detach(const c10::VariableVersion& version,
-                                                                        bool allow_metadata_change) const {
+c10::intrusive_ptr<c10::TensorImpl> TracedImpl::shallow_copy_and_detach(
+    const c10::VariableVersion& version, bool allow_metadata_change) const {
   return Copy(version, allow_metadata_change);
 }
 
-c10::intrusive_ptr<c10::TensorImpl> TracedImpl::shallow_copy_and_detach(c10::VariableVersion&& version,
-                                                                        bool allow_metadata_change) const {
+c10::intrusive_ptr<c10::TensorImpl> TracedImpl::shallow_copy_and_detach(
+    c10::VariableVersion&& version, bool allow_metadata_change) const {
   return Copy(version, allow_metadata_change);
 }
 
@@ -41,6 +42,8 @@ at::Tensor MakeTraced(at::Tensor meta, ValueId value, std::shared_ptr<AliasGroup
   return at::Tensor(c10::make_intrusive<TracedImpl>(std::move(meta), value, std::move(group)));
 }
 
-TracedImpl* AsTraced(const at::Tensor& tensor) { return dynamic_cast<TracedImpl*>(tensor.unsafeGetTensorImpl()); }
+TracedImpl* AsTraced(const at::Tensor& tensor) {
+  return dynamic_cast<TracedImpl*>(tensor.unsafeGetTensorImpl());
+}
 
 }  // namespace heddle

@@ -18,8 +18,8 @@ inline constexpr c10::DispatchKey kTracedKey = c10::DispatchKey::IPU;
 // What views of one storage share: how often it was written to. A tensor that has not seen the last write is stale.
 struct AliasGroup {
   uint32_t writes = 0;
-  // Parameters and inputs are never written to.
-  bool is_input = false;
+  // The input whose storage it is, or none. Inputs are never written to.
+  ValueId input;
 };
 
 class TracedImpl final : public c10::TensorImpl {
@@ -34,13 +34,14 @@ class TracedImpl final : public c10::TensorImpl {
   // The storage was written to through this tensor, which is now `value`.
   void Written(ValueId value);
 
-  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
-                                                              bool allow_metadata_change) const override;
-  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
-                                                              bool allow_metadata_change) const override;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
+      const c10::VariableVersion& version, bool allow_metadata_change) const override;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
+      c10::VariableVersion&& version, bool allow_metadata_change) const override;
 
  private:
-  c10::intrusive_ptr<c10::TensorImpl> Copy(const c10::VariableVersion& version, bool allow_metadata_change) const;
+  c10::intrusive_ptr<c10::TensorImpl> Copy(const c10::VariableVersion& version,
+                                           bool allow_metadata_change) const;
 
   at::Tensor meta_;
   ValueId value_;

@@ -26,12 +26,14 @@ bool IsTorchCommand(std::string_view name) {
   return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) { return c.name == name; });
 }
 
-ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams, void (*add_more)(CommandSet&)) {
+ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams,
+                        void (*add_more)(CommandSet&)) {
   CommandSet commands;
   if (add_more != nullptr) {
     add_more(commands);
   } else {
-    for (const TorchCommand& command : kTorchCommands) commands.AddListed(command.name, command.summary);
+    for (const TorchCommand& command : kTorchCommands)
+      commands.AddListed(command.name, command.summary);
   }
   AddCheck(commands);
   AddDiff(commands);

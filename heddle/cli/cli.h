@@ -30,7 +30,8 @@ class CommandSet;
 
 // Runs `heddle ARGS...`; `args` does not hold the program's name. `add_more` adds the commands that need libtorch; without it
 // they are only listed.
-ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams, void (*add_more)(CommandSet&) = nullptr);
+ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams,
+                        void (*add_more)(CommandSet&) = nullptr);
 
 // A command that needs libtorch.
 struct TorchCommand {

@@ -38,7 +38,8 @@ void Flags::Option(const std::string& name, int64_t& target, const std::string& 
   if (!least || target >= *least) option->capture_default_str();
 }
 
-void Flags::Option(const std::string& name, std::optional<int64_t>& target, const std::string& help) {
+void Flags::Option(const std::string& name, std::optional<int64_t>& target,
+                   const std::string& help) {
   app_.add_option(name, target, help)->type_name("INT");
 }
 

@@ -29,7 +29,8 @@ class Flags {
   void Option(const std::string& name, std::string& target, const std::string& help,
               bool required = false);
   // At least `least`, if given; whoever takes the number may know better.
-  void Option(const std::string& name, int64_t& target, const std::string& help, std::optional<int64_t> least = std::nullopt);
+  void Option(const std::string& name, int64_t& target, const std::string& help,
+              std::optional<int64_t> least = std::nullopt);
   // Left alone unless the user gives it.
   void Option(const std::string& name, std::optional<int64_t>& target, const std::string& help);
 

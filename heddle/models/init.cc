@@ -42,7 +42,8 @@ Spread SpreadOf(const ModelConfig& c, const std::string& name) {
   int64_t layer = 0;
   if (name.starts_with("layers.")) layer = std::stoll(name.substr(7));
   // Modules that write to the residual stream start smaller the deeper they are.
-  bool residual = ends(".wo.weight") || ends(".w2.weight") || ends(".w3.weight") || ends(".w2_EDF") || ends(".w3_EFD");
+  bool residual = ends(".wo.weight") || ends(".w2.weight") || ends(".w3.weight") ||
+                  ends(".w2_EDF") || ends(".w3_EFD");
   return {residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1)) : 0.02, kFar};
 }
 
@@ -66,15 +67,21 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, 
 
 std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype) {
   std::vector<at::Tensor> params;
-  for (const ParamSpec& param : model.params) params.push_back(InitParam(model, param, seed, dtype));
+  for (const ParamSpec& param : model.params)
+    params.push_back(InitParam(model, param, seed, dtype));
   return params;
 }
 
-Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step, int64_t first_row) {
+Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
+                int64_t first_row) {
   Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
   for (int64_t r = 0; r < rows; ++r) {
-    uint64_t row = Scramble(Scramble(Scramble(seed) + static_cast<uint64_t>(step)) + static_cast<uint64_t>(first_row + r));
-    auto token = [&](int64_t p) { return static_cast<int64_t>(Scramble(row + static_cast<uint64_t>(p)) % static_cast<uint64_t>(vocab_size)); };
+    uint64_t row = Scramble(Scramble(Scramble(seed) + static_cast<uint64_t>(step)) +
+                            static_cast<uint64_t>(first_row + r));
+    auto token = [&](int64_t p) {
+      return static_cast<int64_t>(Scramble(row + static_cast<uint64_t>(p)) %
+                                  static_cast<uint64_t>(vocab_size));
+    };
     auto* tokens = batch.tokens.data_ptr<int64_t>() + r * seq_len;
     auto* labels = batch.labels.data_ptr<int64_t>() + r * seq_len;
     for (int64_t p = 0; p < seq_len; ++p) {
@@ -90,7 +97,8 @@ std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t st
   for (const StepInput& input : model.inputs) {
     if (input.role == InputRole::kBuffer) inputs.push_back(MakeBuffer(model, input));
   }
-  Batch batch = MakeBatch(model.config.vocab_size, model.batch.batch, model.batch.seq_len, seed, step);
+  Batch batch =
+      MakeBatch(model.config.vocab_size, model.batch.batch, model.batch.seq_len, seed, step);
   inputs.push_back(batch.tokens);
   inputs.push_back(batch.labels);
   return inputs;

@@ -11,7 +11,8 @@
 namespace heddle {
 
 // Of one parameter, by its name and shape: normal with the spread that its kind of module asks for; norms are ones.
-at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, DType dtype = DType::kF32);
+at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed,
+                     DType dtype = DType::kF32);
 std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype = DType::kF32);
 
 // Tokens and labels of step `step`. Row r of a batch does not depend on how many rows there are, so ranks can make their own.
@@ -19,7 +20,8 @@ struct Batch {
   at::Tensor tokens;
   at::Tensor labels;
 };
-Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step, int64_t first_row = 0);
+Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
+                int64_t first_row = 0);
 
 // All inputs of the model's step, in order: buffers, tokens, labels.
 std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t step);

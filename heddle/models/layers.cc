@@ -8,6 +8,7 @@
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -32,31 +33,38 @@ namespace {
 
 // On CUDA, rms_norm is one kernel, whose autograd formula a CPU build of libtorch lacks.
 struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double eps) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight, double eps) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto [out, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, eps);
     context->save_for_backward({x, weight, rstd});
     return out;
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     torch::autograd::variable_list saved = context->get_saved_variables();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [dx, dw] = at::_fused_rms_norm_backward(grads[0], saved[0], {saved[0].size(-1)}, saved[2], saved[1], {true, true});
+    auto [dx, dw] = at::_fused_rms_norm_backward(grads[0], saved[0], {saved[0].size(-1)}, saved[2],
+                                                 saved[1], {true, true});
     return {dx, dw, at::Tensor()};
   }
 };
 
-at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::optional<double> scale, Target target) {
+at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          std::optional<double> scale, Target target) {
   if (target == Target::kCpu) {
-    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, /*is_causal=*/true, std::nullopt, scale));
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, /*is_causal=*/true, std::nullopt, scale));
   }
-  return std::get<0>(at::_scaled_dot_product_flash_attention(query, key, value, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale));
+  return std::get<0>(at::_scaled_dot_product_flash_attention(
+      query, key, value, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale));
 }
 
 }  // namespace
 
-Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params, std::span<const StepInput> inputs,
-                 std::span<const at::Tensor> input_tensors, const StepNumerics& numerics)
+Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+                 std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
+                 const StepNumerics& numerics)
     : numerics_(numerics) {
   for (size_t i = 0; i < specs.size(); ++i) tensors_.emplace(specs[i].name, params[i]);
   for (size_t i = 0; i < inputs.size(); ++i) tensors_.emplace(inputs[i].name, input_tensors[i]);
@@ -75,6 +83,10 @@ at::Tensor Weights::Buffer(std::string_view full_name) const {
   auto at = tensors_.find(std::string(full_name));
   HEDDLE_CHECK(at != tensors_.end(), "the model has no buffer " + std::string(full_name));
   return at->second;
+}
+
+at::Tensor Widened(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
 at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x) {
@@ -99,7 +111,9 @@ at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations) {
   std::vector<int64_t> pairs(x.sizes().begin(), x.sizes().end());
   pairs.back() /= 2;
   pairs.push_back(2);
-  at::Tensor turned = at::mul(at::view_as_complex(x.to(at::kFloat).reshape(pairs)), rotations.view({1, x.size(1), 1, -1}));
+  // One call a line: C++ does not say which argument is computed first, and a graph should not depend on the compiler.
+  at::Tensor complex = at::view_as_complex(Widened(x).reshape(pairs));
+  at::Tensor turned = at::mul(complex, rotations.view({1, x.size(1), 1, -1}));
   return at::view_as_real(turned).flatten(-2).to(x.scalar_type());
 }
 
@@ -108,14 +122,17 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
   at::Tensor low = x.slice(-1, 0, half);
   at::Tensor high = x.slice(-1, half);
   at::Tensor turned = at::cat({high.neg(), low}, -1);
-  return x * cosines.to(x.scalar_type()).view({1, x.size(1), 1, -1}) + turned * sines.to(x.scalar_type()).view({1, x.size(1), 1, -1});
+  at::Tensor along = at::mul(x, cosines.to(x.scalar_type()).view({1, x.size(1), 1, -1}));
+  at::Tensor across = at::mul(turned, sines.to(x.scalar_type()).view({1, x.size(1), 1, -1}));
+  return at::add(along, across);
 }
 
-at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::optional<double> scale,
-                  const StepNumerics& numerics) {
+at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  std::optional<double> scale, const StepNumerics& numerics) {
   if (numerics.attention == AttentionKind::kMath) {
     bool grouped = query.size(1) != key.size(1);
-    return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
+    return std::get<0>(at::_scaled_dot_product_attention_math(
+        query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
   }
   int64_t size = value.size(3);
   if (size == query.size(3)) return FlashAttention(query, key, value, scale, numerics.target);
@@ -126,7 +143,9 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 
 at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, int64_t tokens) {
   ScopeGuard scope("loss");
-  at::Tensor sum = at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, 1), labels.flatten(), std::nullopt, at::Reduction::Sum);
+  at::Tensor scores = Widened(logits).flatten(0, 1);
+  at::Tensor sum =
+      at::cross_entropy_loss(scores, labels.flatten(), std::nullopt, at::Reduction::Sum);
   return at::div(sum, static_cast<double>(tokens));
 }
 

@@ -28,8 +28,9 @@ struct StepNumerics {
 // Weights and buffers by their full names.
 class Weights {
  public:
-  Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params, std::span<const StepInput> inputs,
-          std::span<const at::Tensor> input_tensors, const StepNumerics& numerics);
+  Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+          std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
+          const StepNumerics& numerics);
 
   // The weight `name` of the current scope, in the compute type.
   at::Tensor operator()(std::string_view name) const;
@@ -42,6 +43,8 @@ class Weights {
   StepNumerics numerics_;
 };
 
+// In f32, or f64 if it is that already.
+at::Tensor Widened(const at::Tensor& x);
 // x W^T with the weight of module `name`.
 at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x);
 at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tensor& x, double eps);
@@ -52,8 +55,8 @@ at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations);
 // Rotates the first half of the last dimension against the second.
 at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
 // Causal attention. Query is [batch, heads, positions, size]; keys and values may have fewer heads.
-at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::optional<double> scale,
-                  const StepNumerics& numerics);
+at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  std::optional<double> scale, const StepNumerics& numerics);
 // Cross entropy in f32, summed, over the number of tokens. Logits are [batch, positions, vocabulary].
 at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, int64_t tokens);
 

@@ -10,13 +10,15 @@ namespace {
 at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
   at::Tensor rotations = weights.Buffer("rope");
-  auto heads = [&](std::string_view name) { return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()}); };
+  auto heads = [&](std::string_view name) {
+    return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()});
+  };
   at::Tensor q = heads("wq");
   at::Tensor k = heads("wk");
   at::Tensor v = heads("wv");
-  q = RotatePairs(q, rotations);
-  k = RotatePairs(k, rotations);
-  at::Tensor out = Attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), std::nullopt, weights.numerics());
+  q = RotatePairs(q, rotations).transpose(1, 2);
+  k = RotatePairs(k, rotations).transpose(1, 2);
+  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
@@ -39,10 +41,12 @@ FamilyParts MakeLlama3(const ModelConfig& config, const BatchConfig& batch) {
   AddOutput(params, config);
   FamilyParts parts;
   parts.params = params.Take();
-  parts.buffers = {{"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}}};
+  parts.buffers = {
+      {"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}}};
   parts.logits = [config](const Weights& weights, const at::Tensor& tokens) {
     return Decoder(weights, config, tokens, [&](const Weights& w, const at::Tensor& x, int64_t) {
-      at::Tensor h = at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
+      at::Tensor h =
+          at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
       return at::add(h, FeedForward(w, "feed_forward", RmsNorm(w, "ffn_norm", h, config.norm_eps)));
     });
   };

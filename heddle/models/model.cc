@@ -26,7 +26,8 @@ at::Tensor ScaleLlama(const at::Tensor& frequencies, double factor) {
   at::Tensor slow = at::where(wavelengths > kOriginal / kLow, frequencies / factor, frequencies);
   at::Tensor blend = (kOriginal / wavelengths - kLow) / (kHigh - kLow);
   at::Tensor blended = (1 - blend) * frequencies / factor + blend * frequencies;
-  at::Tensor between = (wavelengths <= kOriginal / kLow).logical_and(wavelengths >= kOriginal / kHigh);
+  at::Tensor between =
+      (wavelengths <= kOriginal / kLow).logical_and(wavelengths >= kOriginal / kHigh);
   return at::where(between, blended, slow);
 }
 
@@ -36,7 +37,9 @@ at::Tensor ScaleYarn(const at::Tensor& frequencies, double factor, double theta)
   constexpr double kSlow = 1.0;
   constexpr double kOriginal = 4096.0;
   auto size = static_cast<double>(frequencies.numel() * 2);
-  auto dimension = [&](double rotations) { return size * std::log(kOriginal / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta)); };
+  auto dimension = [&](double rotations) {
+    return size * std::log(kOriginal / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta));
+  };
   double low = std::max(std::floor(dimension(kFast)), 0.0);
   double high = std::min(std::ceil(dimension(kSlow)), size - 1);
   if (low == high) high += 0.001;
@@ -49,7 +52,9 @@ at::Tensor Rotations(const Model& model, int64_t size) {
   const ModelConfig& c = model.config;
   at::Tensor frequencies = RopeFrequencies(size, c.rope_theta);
   if (c.rope_scaling != 1.0) {
-    frequencies = c.family == Family::kDeepSeekV3 ? ScaleYarn(frequencies, c.rope_scaling, c.rope_theta) : ScaleLlama(frequencies, c.rope_scaling);
+    frequencies = c.family == Family::kDeepSeekV3
+                      ? ScaleYarn(frequencies, c.rope_scaling, c.rope_theta)
+                      : ScaleLlama(frequencies, c.rope_scaling);
   }
   return RopeAngles(frequencies, model.batch.seq_len);
 }
@@ -75,10 +80,12 @@ int64_t Model::parameter_count() const {
   return sum;
 }
 
-Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch, const StepNumerics& numerics) {
+Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
+                        const StepNumerics& numerics) {
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   if (batch.batch < 1 || batch.seq_len < 1) {
-    return Error(Diag::kModelSize, "a batch of {} sequences of {} tokens; both must be at least 1", batch.batch, batch.seq_len);
+    return Error(Diag::kModelSize, "a batch of {} sequences of {} tokens; both must be at least 1",
+                 batch.batch, batch.seq_len);
   }
   Model model{config, batch, numerics, {}, {}, {}};
   FamilyParts parts = MakeParts(config, batch);
@@ -87,7 +94,8 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch, con
   model.inputs.push_back({"tokens", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   // Copies of the specs, so that the function does not depend on where the model lives.
-  model.loss = [specs = model.params, inputs = model.inputs, numerics, logits = std::move(parts.logits), tokens = batch.batch * batch.seq_len](
+  model.loss = [specs = model.params, inputs = model.inputs, numerics,
+                logits = std::move(parts.logits), tokens = batch.batch * batch.seq_len](
                    std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
     Weights weights(specs, params, inputs, given, numerics);
     return TokenLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1], tokens);
@@ -97,7 +105,8 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch, con
 
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
   if (buffer.name == "rope") {
-    int64_t size = model.config.mla.kv_rank > 0 ? model.config.mla.rope_dim : model.config.head_size();
+    int64_t size =
+        model.config.mla.kv_rank > 0 ? model.config.mla.rope_dim : model.config.head_size();
     at::Tensor angles = Rotations(model, size);
     return at::polar(at::ones_like(angles), angles);
   }
@@ -110,8 +119,12 @@ at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
 }
 
 std::string BlockUnit(int64_t layer) { return fmt::format("layers.{}", layer); }
-std::string EmbeddingUnit(const ModelConfig& config) { return config.tied ? OutputUnit(config) : "tok_embeddings"; }
-std::string OutputUnit(const ModelConfig& config) { return config.tied ? "tok_embeddings+norm+output" : "norm+output"; }
+std::string EmbeddingUnit(const ModelConfig& config) {
+  return config.tied ? OutputUnit(config) : "tok_embeddings";
+}
+std::string OutputUnit(const ModelConfig& config) {
+  return config.tied ? "tok_embeddings+norm+output" : "norm+output";
+}
 
 void AddEmbedding(ParamList& params, const ModelConfig& config) {
   params.Add("tok_embeddings.weight", {config.vocab_size, config.dim}, EmbeddingUnit(config));
@@ -119,16 +132,19 @@ void AddEmbedding(ParamList& params, const ModelConfig& config) {
 
 void AddOutput(ParamList& params, const ModelConfig& config) {
   params.Add("norm.weight", {config.dim}, OutputUnit(config));
-  if (!config.tied) params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
+  if (!config.tied)
+    params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
 }
 
-void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden, const std::string& unit) {
+void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
+                    const std::string& unit) {
   params.Add(prefix + ".w1.weight", {hidden, dim}, unit);
   params.Add(prefix + ".w2.weight", {dim, hidden}, unit);
   params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
 }
 
-at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens, const BlockFunction& block) {
+at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
+                   const BlockFunction& block) {
   at::Tensor x;
   {
     ScopeGuard scope("tok_embeddings");

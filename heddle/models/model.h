@@ -32,7 +32,8 @@ struct Model {
 };
 
 // Fails for sizes that do not fit together.
-Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch, const StepNumerics& numerics);
+Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
+                        const StepNumerics& numerics);
 
 // The values of a buffer of the model: tables of rotations, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
@@ -51,7 +52,9 @@ FamilyParts MakeToy(const ModelConfig& config, const BatchConfig& batch);
 // Collects parameters under a prefix.
 class ParamList {
  public:
-  void Add(const std::string& name, std::vector<int64_t> shape, const std::string& unit) { params_.push_back({name, std::move(shape), unit}); }
+  void Add(const std::string& name, std::vector<int64_t> shape, const std::string& unit) {
+    params_.push_back({name, std::move(shape), unit});
+  }
   std::vector<ParamSpec> Take() { return std::move(params_); }
 
  private:
@@ -66,13 +69,17 @@ std::string OutputUnit(const ModelConfig& config);
 // What decoder models share: embedding, blocks, norm, output.
 void AddEmbedding(ParamList& params, const ModelConfig& config);
 void AddOutput(ParamList& params, const ModelConfig& config);
-void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden, const std::string& unit);
+void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
+                    const std::string& unit);
 using BlockFunction = std::function<at::Tensor(const Weights&, const at::Tensor& x, int64_t layer)>;
-at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens, const BlockFunction& block);
+at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
+                   const BlockFunction& block);
 
 // The mixture of experts of one block, in module `moe`.
-void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config, const std::string& unit);
-at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& x, const std::optional<at::Tensor>& bias);
+void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config,
+            const std::string& unit);
+at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& x,
+               const std::optional<at::Tensor>& bias);
 std::string ExpertBiasName(int64_t layer);
 
 }  // namespace heddle

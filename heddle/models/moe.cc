@@ -38,25 +38,31 @@ at::Tensor LimitGroups(const MoeConfig& moe, const at::Tensor& scores) {
   at::Tensor grouped = scores.view({tokens, moe.groups, -1});
   int64_t judged = std::min<int64_t>(2, moe.experts / moe.groups);
   at::Tensor group_scores = std::get<0>(at::topk(grouped, judged, -1)).sum(-1);
-  at::Tensor best = std::get<1>(at::topk(group_scores, moe.limited_groups, -1, /*largest=*/true, /*sorted=*/false));
+  at::Tensor best = std::get<1>(
+      at::topk(group_scores, moe.limited_groups, -1, /*largest=*/true, /*sorted=*/false));
   at::Tensor ruled_out = at::scatter(at::ones_like(group_scores, at::kBool), 1, best, false);
-  return at::masked_fill(grouped, ruled_out.unsqueeze(-1), -std::numeric_limits<double>::infinity()).view({tokens, moe.experts});
+  return at::masked_fill(grouped, ruled_out.unsqueeze(-1), -std::numeric_limits<double>::infinity())
+      .view({tokens, moe.experts});
 }
 
-Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x, const std::optional<at::Tensor>& bias) {
+Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x,
+              const std::optional<at::Tensor>& bias) {
   ScopeGuard scope("router");
   at::Tensor logits;
   {
     ScopeGuard gate("gate");
-    logits = at::linear(x.to(at::kFloat), weights("weight").to(at::kFloat));
+    at::Tensor weight = Widened(weights("weight"));
+    logits = at::linear(Widened(x), weight);
   }
   at::Tensor scores = moe.sigmoid_scores ? at::sigmoid(logits) : at::softmax(logits, -1);
   at::Tensor choosing = bias ? at::add(scores, *bias) : scores;
   if (moe.groups > 0) choosing = LimitGroups(moe, choosing);
   Routing routing;
-  routing.experts = std::get<1>(at::topk(choosing, moe.top_k, -1, /*largest=*/true, /*sorted=*/false));
+  routing.experts =
+      std::get<1>(at::topk(choosing, moe.top_k, -1, /*largest=*/true, /*sorted=*/false));
   routing.weights = at::gather(scores, 1, routing.experts);
-  if (moe.normalize) routing.weights = at::div(routing.weights, at::add(routing.weights.sum(-1, true), 1e-20));
+  if (moe.normalize)
+    routing.weights = at::div(routing.weights, at::add(routing.weights.sum(-1, true), 1e-20));
   routing.weights = at::mul(routing.weights, moe.route_scale);
   return routing;
 }
@@ -64,26 +70,35 @@ Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x,
 // Rows of x, grouped by expert; `ends` says where each group ends.
 at::Tensor RunExperts(const Weights& weights, const at::Tensor& x, const at::Tensor& ends) {
   ScopeGuard scope("routed_experts.inner_experts");
-  auto product = [&](const at::Tensor& rows, std::string_view name) { return at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends); };
-  at::Tensor hidden = at::mul(at::silu(product(x, "w1_EFD")), product(x, "w3_EFD"));
-  return product(hidden, "w2_EDF");
+  auto product = [&](const at::Tensor& rows, std::string_view name) {
+    return at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends);
+  };
+  at::Tensor gate = at::silu(product(x, "w1_EFD"));
+  at::Tensor up = product(x, "w3_EFD");
+  return product(at::mul(gate, up), "w2_EDF");
 }
 
 }  // namespace
 
-std::string ExpertBiasName(int64_t layer) { return fmt::format("layers.{}.moe.expert_bias_E", layer); }
+std::string ExpertBiasName(int64_t layer) {
+  return fmt::format("layers.{}.moe.expert_bias_E", layer);
+}
 
-void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config, const std::string& unit) {
+void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config,
+            const std::string& unit) {
   const MoeConfig& moe = config.moe;
   std::string experts = prefix + ".routed_experts.inner_experts";
   params.Add(experts + ".w1_EFD", {moe.experts, moe.ffn_dim, config.dim}, unit);
   params.Add(experts + ".w2_EDF", {moe.experts, config.dim, moe.ffn_dim}, unit);
   params.Add(experts + ".w3_EFD", {moe.experts, moe.ffn_dim, config.dim}, unit);
   params.Add(prefix + ".router.gate.weight", {moe.experts, config.dim}, unit);
-  if (moe.shared_experts > 0) AddFeedForward(params, prefix + ".shared_experts", config.dim, moe.ffn_dim * moe.shared_experts, unit);
+  if (moe.shared_experts > 0)
+    AddFeedForward(params, prefix + ".shared_experts", config.dim, moe.ffn_dim * moe.shared_experts,
+                   unit);
 }
 
-at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& input, const std::optional<at::Tensor>& bias) {
+at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& input,
+               const std::optional<at::Tensor>& bias) {
   ScopeGuard scope("moe");
   const MoeConfig& moe = config.moe;
   at::Tensor x = input.reshape({-1, config.dim});
@@ -98,7 +113,8 @@ at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tens
   at::Tensor rows = RunExperts(weights, x.index_select(0, token_of_row), ends);
   // Back in the order of tokens; weighted and added up in f32.
   at::Tensor by_token = rows.index_select(0, back).view({x.size(0), moe.top_k, config.dim});
-  at::Tensor out = at::mul(by_token.to(at::kFloat), routing.weights.unsqueeze(-1)).sum(1).to(x.scalar_type());
+  at::Tensor shares = routing.weights.unsqueeze(-1);
+  at::Tensor out = at::mul(Widened(by_token), shares).sum(1).to(x.scalar_type());
   if (moe.shared_experts > 0) out = at::add(out, FeedForward(weights, "shared_experts", x));
   return out.view(input.sizes());
 }

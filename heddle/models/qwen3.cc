@@ -11,13 +11,15 @@ at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Ten
   ScopeGuard scope("attention");
   at::Tensor cosines = weights.Buffer("rope_cos");
   at::Tensor sines = weights.Buffer("rope_sin");
-  auto heads = [&](std::string_view name) { return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()}); };
+  auto heads = [&](std::string_view name) {
+    return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()});
+  };
   at::Tensor q = heads("wq");
   at::Tensor k = heads("wk");
   at::Tensor v = heads("wv");
-  q = RotateHalves(RmsNorm(weights, "q_norm", q, c.norm_eps), cosines, sines);
-  k = RotateHalves(RmsNorm(weights, "k_norm", k, c.norm_eps), cosines, sines);
-  at::Tensor out = Attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), std::nullopt, weights.numerics());
+  q = RotateHalves(RmsNorm(weights, "q_norm", q, c.norm_eps), cosines, sines).transpose(1, 2);
+  k = RotateHalves(RmsNorm(weights, "k_norm", k, c.norm_eps), cosines, sines).transpose(1, 2);
+  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
@@ -49,11 +51,14 @@ FamilyParts MakeQwen3(const ModelConfig& config, const BatchConfig& batch) {
   parts.buffers = {{"rope_cos", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}},
                    {"rope_sin", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}}};
   parts.logits = [config](const Weights& weights, const at::Tensor& tokens) {
-    return Decoder(weights, config, tokens, [&](const Weights& w, const at::Tensor& x, int64_t layer) {
-      at::Tensor h = at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
-      at::Tensor normed = RmsNorm(w, "ffn_norm", h, config.norm_eps);
-      return at::add(h, config.is_moe_layer(layer) ? Moe(w, config, normed, std::nullopt) : FeedForward(w, "feed_forward", normed));
-    });
+    return Decoder(
+        weights, config, tokens, [&](const Weights& w, const at::Tensor& x, int64_t layer) {
+          at::Tensor h =
+              at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
+          at::Tensor normed = RmsNorm(w, "ffn_norm", h, config.norm_eps);
+          return at::add(h, config.is_moe_layer(layer) ? Moe(w, config, normed, std::nullopt)
+                                                       : FeedForward(w, "feed_forward", normed));
+        });
   };
   return parts;
 }

@@ -13,7 +13,8 @@ std::string TensorText(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   std::string sizes;
   for (int64_t size : tensor.sizes()) sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
-  return fmt::format("{}[{}] on {}", c10::toString(tensor.scalar_type()), sizes, tensor.device().str());
+  return fmt::format("{}[{}] on {}", c10::toString(tensor.scalar_type()), sizes,
+                     tensor.device().str());
 }
 
 }  // namespace
@@ -23,8 +24,9 @@ Result<Program> Program::Compile(const Module& module, const Graph& graph, c10::
   for (NodeId id : graph.nodes()) {
     HEDDLE_TRY(AtenCall call, AtenCall::Bind(module, graph, id, device));
     const Node& node = graph[id];
-    program.steps_.push_back({std::move(call), id, static_cast<uint32_t>(program.operands_.size()), node.operand_count,
-                              node.first_result.index(), node.result_count, 0, 0});
+    program.steps_.push_back({std::move(call), id, static_cast<uint32_t>(program.operands_.size()),
+                              node.operand_count, node.first_result.index(), node.result_count, 0,
+                              0});
     for (ValueId v : graph.operands(id)) program.operands_.push_back(v ? v.index() : kAbsent);
   }
   program.PlanReleases();
@@ -54,7 +56,8 @@ void Program::PlanReleases() {
 }
 
 Result<std::vector<at::Tensor>> Program::Run(std::span<const at::Tensor> inputs) const {
-  HEDDLE_CHECK(inputs.size() == graph().inputs().size(), "a program was run with another number of inputs than it has");
+  HEDDLE_CHECK(inputs.size() == graph().inputs().size(),
+               "a program was run with another number of inputs than it has");
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> values(graph().value_count());
   std::copy(inputs.begin(), inputs.end(), values.begin());
@@ -72,21 +75,25 @@ Result<std::vector<at::Tensor>> Program::Run(std::span<const at::Tensor> inputs)
       return Describe(step, operands, error.what());
     }
     HEDDLE_CHECK(results.size() == step.result_count, PrintNode(module_, graph(), step.node));
-    for (uint32_t i = 0; i < step.result_count; ++i) values[step.first_result + i] = std::move(results[i]);
+    for (uint32_t i = 0; i < step.result_count; ++i)
+      values[step.first_result + i] = std::move(results[i]);
     operands.clear();
-    for (uint32_t i = 0; i < step.released_count; ++i) values[released_[step.first_released + i]].reset();
+    for (uint32_t i = 0; i < step.released_count; ++i)
+      values[released_[step.first_released + i]].reset();
   }
   std::vector<at::Tensor> outputs;
   for (const Output& output : graph().outputs()) outputs.push_back(values[output.value.index()]);
   return outputs;
 }
 
-Failure Program::Describe(const Step& step, std::span<const at::Tensor> operands, const char* what) const {
+Failure Program::Describe(const Step& step, std::span<const at::Tensor> operands,
+                          const char* what) const {
   std::string text = what;
   std::string arguments;
-  for (size_t i = 0; i < operands.size(); ++i) arguments += fmt::format("\n  operand {}: {}", i, TensorText(operands[i]));
-  return Error(Diag::kRunFault, "node {} failed: {}\n  {}{}", step.node.index(), text.substr(0, text.find('\n')),
-               PrintNode(module_, graph(), step.node), arguments);
+  for (size_t i = 0; i < operands.size(); ++i)
+    arguments += fmt::format("\n  operand {}: {}", i, TensorText(operands[i]));
+  return Error(Diag::kRunFault, "node {} failed: {}\n  {}{}", step.node.index(),
+               text.substr(0, text.find('\n')), PrintNode(module_, graph(), step.node), arguments);
 }
 
 }  // namespace heddle

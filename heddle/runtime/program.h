@@ -14,7 +14,8 @@ namespace heddle {
 class Program {
  public:
   // A graph of one rank, without collectives.
-  static Result<Program> Compile(const Module& module, const Graph& graph, c10::Device device = c10::kCPU);
+  static Result<Program> Compile(const Module& module, const Graph& graph,
+                                 c10::Device device = c10::kCPU);
 
   // Inputs and outputs in the order of the graph's. Fails with the node, its arguments and what ATen said.
   Result<std::vector<at::Tensor>> Run(std::span<const at::Tensor> inputs) const;

@@ -46,9 +46,12 @@ TEST(Models, HaveThePublishedNumbersOfParameters) {
 TEST(Models, RegisterParametersInOrder) {
   Result<Model> model = MakeModel(*FindModel("llama3", "8B"), {}, {});
   ASSERT_EQ(model->params.size(), 291u);
-  const char* block[] = {"attention.wq.weight", "attention.wk.weight", "attention.wv.weight", "attention.wo.weight", "feed_forward.w1.weight",
-                         "feed_forward.w2.weight", "feed_forward.w3.weight", "attention_norm.weight", "ffn_norm.weight"};
-  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(model->params[1 + 9 + i].name, std::string("layers.1.") + block[i]);
+  const char* block[] = {
+      "attention.wq.weight",    "attention.wk.weight",    "attention.wv.weight",
+      "attention.wo.weight",    "feed_forward.w1.weight", "feed_forward.w2.weight",
+      "feed_forward.w3.weight", "attention_norm.weight",  "ffn_norm.weight"};
+  for (size_t i = 0; i < 9; ++i)
+    EXPECT_EQ(model->params[1 + 9 + i].name, std::string("layers.1.") + block[i]);
   EXPECT_EQ(model->params[0].unit, "tok_embeddings");
   EXPECT_EQ(model->params[289].unit, "norm+output");
   Result<Model> tied = MakeModel(*FindModel("qwen3", "debugmodel"), {}, {});
@@ -57,7 +60,8 @@ TEST(Models, RegisterParametersInOrder) {
 }
 
 TEST(Models, RefuseSizesThatDoNotFit) {
-  auto kind = [](const char* family, std::initializer_list<std::pair<const char*, int64_t>> sizes, BatchConfig batch = {}) {
+  auto kind = [](const char* family, std::initializer_list<std::pair<const char*, int64_t>> sizes,
+                 BatchConfig batch = {}) {
     ModelConfig config = *FindModel(family, "debugmodel");
     for (auto [name, value] : sizes) EXPECT_TRUE(OverrideSize(config, name, value).ok());
     Result<Model> model = MakeModel(config, batch, {});
@@ -72,7 +76,8 @@ TEST(Models, RefuseSizesThatDoNotFit) {
   EXPECT_EQ(kind("deepseek_v3", {{"mla.rope_dim", 3}}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 0}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 1, .seq_len = 0}), Diag::kModelSize);
-  EXPECT_EQ(FindModel("lama3", "8B").diagnostics()[0].message, "unknown model `lama3`; nearest is `llama3`");
+  EXPECT_EQ(FindModel("lama3", "8B").diagnostics()[0].message,
+            "unknown model `lama3`; nearest is `llama3`");
   EXPECT_EQ(FindModel("llama3", "8b").diagnostics()[0].kind, Diag::kUnknownModel);
 }
 

@@ -13,7 +13,8 @@ namespace {
 struct CaptureCommand {
   static constexpr const char* kName = "capture";
   static constexpr const char* kSummary = "Capture one training step of a model as a graph";
-  static constexpr const char* kNote = "No weight is allocated: any model can be captured on any machine.";
+  static constexpr const char* kNote =
+      "No weight is allocated: any model can be captured on any machine.";
 
   ModelFlags model;
   bool with_optimizer = false;
@@ -21,7 +22,8 @@ struct CaptureCommand {
 
   void Declare(Flags& flags) {
     model.Declare(flags);
-    flags.Switch("--with-optimizer", with_optimizer, "append clipping by global norm (1.0) and AdamW");
+    flags.Switch("--with-optimizer", with_optimizer,
+                 "append clipping by global norm (1.0) and AdamW");
     flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
   }
   ExitCode Run(const Streams& streams) const;

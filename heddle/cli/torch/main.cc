@@ -8,7 +8,8 @@
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   heddle::Streams streams{std::cin, std::cout, std::cerr};
-  heddle::ExitCode code = heddle::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc), streams, heddle::AddTorchCommands);
+  heddle::ExitCode code = heddle::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc),
+                                                 streams, heddle::AddTorchCommands);
   std::cout.flush();
   std::cerr.flush();
   // Without libtorch's destructors, which take a tenth of a second and have nothing to save.

@@ -7,9 +7,12 @@ namespace heddle {
 void ModelFlags::Declare(Flags& flags) {
   flags.Option("--model", model, "the family; `heddle models` lists them");
   flags.Option("--flavor", flavor, "the size");
-  flags.Option("--training.local_batch_size", local_batch_size, "sequences on each data-parallel rank");
+  flags.Option("--training.local_batch_size", local_batch_size,
+               "sequences on each data-parallel rank");
   flags.Option("--training.seq_len", seq_len, "tokens in a sequence");
-  flags.Option("--precision", precision, "what the step computes with: bf16, f32 or f64; parameters are f32, or f64 with f64");
+  flags.Option(
+      "--precision", precision,
+      "what the step computes with: bf16, f32 or f64; parameters are f32, or f64 with f64");
   flags.Option("--attention", attention, "flash, one fused kernel, or math, its parts");
   flags.Option("--device", device, "cpu or cuda: whose kernels the step is for");
   for (std::string_view size : OverridableSizes()) {
@@ -21,7 +24,8 @@ void ModelFlags::Declare(Flags& flags) {
 namespace {
 
 template <typename T>
-Result<T> Choose(std::string_view flag, std::string_view given, std::initializer_list<std::pair<std::string_view, T>> choices) {
+Result<T> Choose(std::string_view flag, std::string_view given,
+                 std::initializer_list<std::pair<std::string_view, T>> choices) {
   std::vector<std::string_view> names;
   for (const auto& [name, value] : choices) {
     if (name == given) return value;
@@ -29,7 +33,8 @@ Result<T> Choose(std::string_view flag, std::string_view given, std::initializer
   }
   std::string list;
   for (std::string_view name : names) list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
-  return Error(Diag::kBadChoice, "{} is `{}`{}; it is one of {}", flag, given, NearestHint(given, names), list);
+  return Error(Diag::kBadChoice, "{} is `{}`{}; it is one of {}", flag, given,
+               NearestHint(given, names), list);
 }
 
 }  // namespace
@@ -40,12 +45,18 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks) const {
     if (value) HEDDLE_RETURN_IF_ERROR(OverrideSize(config, name, *value));
   }
   StepNumerics numerics;
-  HEDDLE_TRY(numerics.compute, (Choose<DType>("--precision", precision, {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}})));
-  HEDDLE_TRY(numerics.attention,
-             (Choose<AttentionKind>("--attention", attention, {{"flash", AttentionKind::kFlash}, {"math", AttentionKind::kMath}})));
-  HEDDLE_TRY(numerics.target, (Choose<Target>("--device", device, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}})));
+  HEDDLE_TRY(numerics.compute,
+             (Choose<DType>("--precision", precision,
+                            {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}})));
+  HEDDLE_TRY(
+      numerics.attention,
+      (Choose<AttentionKind>("--attention", attention,
+                             {{"flash", AttentionKind::kFlash}, {"math", AttentionKind::kMath}})));
+  HEDDLE_TRY(numerics.target, (Choose<Target>("--device", device,
+                                              {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}})));
   int64_t batch = 0;
-  if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch)) return Error(Diag::kModelSize, "local_batch_size is {}", local_batch_size);
+  if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
+    return Error(Diag::kModelSize, "local_batch_size is {}", local_batch_size);
   return MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
 }
 

@@ -18,7 +18,9 @@ struct ModelsCommand {
 
   bool json = false;
 
-  void Declare(Flags& flags) { flags.Switch("--json", json, "print [{model, flavor, layers, parameters}]"); }
+  void Declare(Flags& flags) {
+    flags.Switch("--json", json, "print [{model, flavor, layers, parameters}]");
+  }
   ExitCode Run(const Streams& streams) const;
 };
 
@@ -29,8 +31,12 @@ ExitCode ModelsCommand::Run(const Streams& streams) const {
     Result<Model> model = MakeModel(config, {}, {});
     if (!model.ok()) return Report(model.diagnostics(), streams);
     int64_t parameters = model->parameter_count();
-    list.push_back({{"model", Name(config.family)}, {"flavor", config.flavor}, {"layers", config.n_layers}, {"parameters", parameters}});
-    table.AddRow({std::string(Name(config.family)), config.flavor, std::to_string(config.n_layers), WithCommas(parameters)});
+    list.push_back({{"model", Name(config.family)},
+                    {"flavor", config.flavor},
+                    {"layers", config.n_layers},
+                    {"parameters", parameters}});
+    table.AddRow({std::string(Name(config.family)), config.flavor, std::to_string(config.n_layers),
+                  WithCommas(parameters)});
   }
   streams.out << (json ? list.dump(2) + "\n" : table.Format());
   return ExitCode::kDone;

@@ -1,0 +1,81 @@
+// Captures and runs one step of a model, and writes parameters, inputs, loss and gradients to a file in safetensors format, for
+// PyTorch to be held against: step_dump FAMILY FLAVOR PRECISION SEQ_LEN FILE [SIZE=VALUE...]
+#include <cstdio>
+
+#include <ATen/Parallel.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/aten/dtype.h"
+#include "heddle/base/file.h"
+#include "heddle/models/init.h"
+#include "heddle/runtime/program.h"
+
+namespace heddle {
+namespace {
+
+const char* SafetensorsName(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return "F32";
+    case at::kLong: return "I64";
+    default: return nullptr;
+  }
+}
+
+std::string Safetensors(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  nlohmann::json header;
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    if (SafetensorsName(tensor.scalar_type()) == nullptr) continue;
+    at::Tensor t = tensor.contiguous();
+    header[name] = {{"dtype", SafetensorsName(t.scalar_type())},
+                    {"shape", t.sizes().vec()},
+                    {"data_offsets", {data.size(), data.size() + t.nbytes()}}};
+    data.append(static_cast<const char*>(t.data_ptr()), t.nbytes());
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + text + data;
+}
+
+Status Dump(const std::vector<std::string>& args) {
+  HEDDLE_TRY(ModelConfig config, FindModel(args[0], args[1]));
+  for (size_t i = 5; i < args.size(); ++i) {
+    size_t equals = args[i].find('=');
+    HEDDLE_RETURN_IF_ERROR(
+        OverrideSize(config, args[i].substr(0, equals), std::stoll(args[i].substr(equals + 1))));
+  }
+  StepNumerics numerics;
+  numerics.compute = *ParseDType(args[2]);
+  HEDDLE_TRY(Model model,
+             MakeModel(config, {.batch = 2, .seq_len = std::stoll(args[3])}, numerics));
+  HEDDLE_TRY(Module module, Capture(model.loss, model.params, model.inputs));
+  HEDDLE_TRY(Program program, Program::Compile(module, module.graphs[0]));
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  std::vector<at::Tensor> values = InitParams(model, 7);
+  for (size_t i = 0; i < values.size(); ++i) tensors.emplace_back(model.params[i].name, values[i]);
+  std::vector<at::Tensor> inputs = MakeInputs(model, 7, 0);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    tensors.emplace_back("input." + model.inputs[i].name, inputs[i]);
+  values.insert(values.end(), inputs.begin(), inputs.end());
+  HEDDLE_TRY(std::vector<at::Tensor> outputs, program.Run(values));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Output& output = module.graphs[0].outputs()[i];
+    std::string name = output.role == OutputRole::kLoss
+                           ? "loss"
+                           : "grad." + model.params[static_cast<size_t>(output.index)].name;
+    tensors.emplace_back(name, outputs[i]);
+  }
+  return WriteFile(args[4], Safetensors(tensors));
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  if (argc < 6) return 1;
+  at::set_num_threads(1);
+  heddle::Status status = heddle::Dump(std::vector<std::string>(argv + 1, argv + argc));
+  if (!status.ok()) std::fputs(Format(status.diagnostics()).c_str(), stderr);
+  return status.ok() ? 0 : 1;
+}
