@@ -8,11 +8,12 @@
 TORCH_PYTHON ?=
 ifeq ($(TORCH_PYTHON),)
   SETUP = tools/setup.sh
-  TORCH = -DHEDDLE_TORCH_PYTHON=$(CURDIR)/.venv/bin/python3
+  PYTHON = $(CURDIR)/.venv/bin/python3
 else
   SETUP = tools/setup.sh --no-torch
-  TORCH = -DHEDDLE_TORCH_PYTHON=$(TORCH_PYTHON)
+  PYTHON = $(TORCH_PYTHON)
 endif
+TORCH = -DHEDDLE_TORCH_PYTHON=$(PYTHON)
 CLANG = $(firstword $(wildcard /usr/bin/clang++-1[6-9] /usr/bin/clang++-2[0-9]))
 FUZZ_SECONDS ?= 30
 # Precompiled headers keep ccache from caching unless it may overlook what they hide.
@@ -45,13 +46,14 @@ fuzz: setup
 	@tail -1 build/fuzz/log
 
 train: build
-	@build/heddle check fuzz/corpus/a_step_with_collectives.hd
-	@build/heddle opt --pipeline=clean --stats fuzz/corpus/a_step_with_collectives.hd -o build/step.hd
-	@build/heddle stats build/step.hd
+	@build/heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 --time -o build/8b.hd
+	@build/heddle opt --pipeline=clean --stats build/8b.hd -o build/8b.clean.hd
+	@build/heddle stats build/8b.clean.hd
 
 bench: build
 	@build/heddle-bench --benchmark_out=build/bench.json --benchmark_out_format=json >/dev/null 2>&1
 	@python3 tools/bench_report.py build/bench.json
+	@$(PYTHON) bench/capture_bench.py build/heddle build/bench_capture.json
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md

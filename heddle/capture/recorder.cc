@@ -44,9 +44,10 @@ c10::IValue ToMeta(const c10::IValue& value) {
   return value;
 }
 
-// `aten::add_.Scalar` as `aten.add_.Scalar`.
+// `aten::add_.Scalar` as `aten.add_.Scalar`. Ops in our own namespace stand for ATen's of the same name.
 std::string NameOf(const c10::FunctionSchema& schema) {
   std::string name = schema.name();
+  if (name.starts_with("heddle::")) name.replace(0, 6, "aten");
   name.replace(name.find("::"), 2, ".");
   if (!schema.overload_name().empty()) name += "." + schema.overload_name();
   return name;

@@ -1,9 +1,9 @@
 #include "heddle/pass/manager.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/ir/print.h"
 #include "heddle/ir/structural_hash.h"
@@ -14,17 +14,6 @@ namespace {
 
 // A repeat that does not settle by then is a pass that undoes another.
 constexpr int kMaxRounds = 100;
-
-class Clock {
- public:
-  Nanos Elapsed() const {
-    auto elapsed = std::chrono::steady_clock::now() - start_;
-    return {std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count()};
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // The roles of a module, as text, sorted: what a pass must not lose.
 std::vector<std::string> Roles(const Module& module) {

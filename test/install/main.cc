@@ -8,7 +8,8 @@
 
 int main() {
   auto module = heddle::ParseModule(
-      "heddle 1 local\ngraph @g(%x: f32[4]) -> (%b) { %a = aten.alias(%x) %b = aten.exp(%a) }", "text", heddle::Ops());
+      "heddle 1 local\ngraph @g(%x: f32[4]) -> (%b) { %a = aten.alias(%x) %b = aten.exp(%a) }",
+      "text", heddle::Ops());
   auto pipeline = heddle::ParsePipeline("clean", heddle::Passes());
   if (!module.ok() || !pipeline.ok() || !heddle::RunPipeline(*module, *pipeline).ok()) return 1;
   std::fputs(heddle::Print(*module).c_str(), stdout);

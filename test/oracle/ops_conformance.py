@@ -118,13 +118,16 @@ def run(op):
     positional, named = Reader(op["example"]).arguments()
     args, kwargs = [], {}
     rest = list(positional)
+    optional = set(re.findall(r"Tensor\? (\w+)", op["schema"]))
     for arg in schema.arguments:
         if arg.name in named:
             value = named[arg.name]
-        elif str(arg.type) in ("Tensor", "List[Tensor]", "List[Optional[Tensor]]") and rest:
+        elif arg.name not in optional and str(arg.type) in ("Tensor", "List[Tensor]", "List[Optional[Tensor]]") and rest:
             value = rest.pop(0)
         elif arg.has_default_value():
             continue
+        elif str(arg.type) == "Tensor":
+            raise NotImplementedError("Python cannot pass an undefined tensor")
         else:
             value = None
         if arg.kwarg_only:

@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "heddle/base/clock.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/ir/print.h"
@@ -19,11 +20,13 @@ struct CaptureCommand {
   ModelFlags model;
   bool with_optimizer = false;
   std::string output;
+  bool time = false;
 
   void Declare(Flags& flags) {
     model.Declare(flags);
     flags.Switch("--with-optimizer", with_optimizer,
                  "append clipping by global norm (1.0) and AdamW");
+    flags.Switch("--time", time, "print seconds and peak memory to standard error");
     flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
   }
   ExitCode Run(const Streams& streams) const;
@@ -35,9 +38,17 @@ ExitCode CaptureCommand::Run(const Streams& streams) const {
   CaptureOptions options;
   if (made->numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
   if (with_optimizer) options.optimizer = OptimizerOptions();
+  Clock clock;
   Result<Module> module = Capture(made->loss, made->params, made->inputs, options);
   if (!module.ok()) return Report(module.diagnostics(), streams);
-  Status written = WriteOutput(output, Print(*module), streams);
+  Nanos captured = clock.Elapsed();
+  std::string text = Print(*module);
+  if (time) {
+    streams.err << fmt::format("capture {:.3f} s, print {:.3f} s, {} nodes, peak memory {}\n",
+                               Seconds(captured), Seconds(clock.Elapsed() - captured),
+                               module->graphs[0].node_count(), Format(PeakMemory()));
+  }
+  Status written = WriteOutput(output, text, streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
 }
 
