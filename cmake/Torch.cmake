@@ -20,8 +20,9 @@ endif()
 message(STATUS "torch ${HEDDLE_TORCH_VERSION} of ${HEDDLE_TORCH_PYTHON}")
 
 add_library(heddle_torch INTERFACE)
-target_include_directories(heddle_torch SYSTEM INTERFACE
-  ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+# Headers inside the source tree (.venv) may not be exported: heddleConfig.cmake names them again for who links heddle.
+set(HEDDLE_TORCH_INCLUDES ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+target_include_directories(heddle_torch SYSTEM INTERFACE "$<BUILD_INTERFACE:${HEDDLE_TORCH_INCLUDES}>")
 target_compile_definitions(heddle_torch INTERFACE AT_PER_OPERATOR_HEADERS)
 # libtorch carries headers of an fmt of its own, without the library. Ours must come first.
 get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
