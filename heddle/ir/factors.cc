@@ -28,6 +28,9 @@ class RuleReader {
       scan_.set_offset(close + 1);
       if (word == "linear") {
         AddLinear(out_, inner);
+      } else if (word == "local" || word == "masked") {
+        bool Factor::*mark = word == "local" ? &Factor::local : &Factor::masked;
+        for (std::string_view name : Split(inner, ' ')) out_.factors[Named(Trim(name))].*mark = true;
       } else if (!SetKinds(word, inner)) {
         return Bad();
       }
@@ -182,10 +185,36 @@ void AppendKinds(std::string& out, const std::vector<Factor>& factors, std::stri
   if (!names.empty()) out += fmt::format(" {}{{{}}}", word, names);
 }
 
+void AppendMarks(std::string& out, const std::vector<Factor>& factors, std::string_view word,
+                 bool Factor::*mark) {
+  std::string names;
+  for (const Factor& factor : factors) {
+    if (!(factor.*mark)) continue;
+    if (!names.empty()) names += ' ';
+    names += factor.name;
+  }
+  if (!names.empty()) out += fmt::format(" {}{{{}}}", word, names);
+}
+
+// `{0+1|2}`
+void AppendOperands(std::string& out, std::string_view word,
+                    const std::vector<std::vector<uint32_t>>& groups) {
+  if (groups.empty()) return;
+  out += fmt::format(" {}{{", word);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (g != 0) out += '|';
+    for (size_t k = 0; k < groups[g].size(); ++k) {
+      if (k != 0) out += '+';
+      AppendInt(out, groups[g][k]);
+    }
+  }
+  out += '}';
+}
+
 }  // namespace
 
 FactorId Factors::Add(std::string name, Dim size, FactorKind kind, ReduceOp reduce) {
-  factors.push_back({std::move(name), size, kind, reduce});
+  factors.push_back({.name = std::move(name), .size = size, .kind = kind, .reduce = reduce});
   return static_cast<FactorId>(factors.size() - 1);
 }
 
@@ -214,17 +243,12 @@ std::string Format(const Factors& factors) {
   AppendTensors(out, factors.results, factors.factors);
   AppendKinds(out, factors.factors, "reduce", FactorKind::kReduce, ReduceOp::kSum);
   AppendKinds(out, factors.factors, "max", FactorKind::kReduce, ReduceOp::kMax);
+  AppendKinds(out, factors.factors, "min", FactorKind::kReduce, ReduceOp::kMin);
   AppendKinds(out, factors.factors, "whole", FactorKind::kWhole, std::nullopt);
-  if (factors.linear.empty()) return out;
-  out += " linear{";
-  for (size_t g = 0; g < factors.linear.size(); ++g) {
-    if (g != 0) out += '|';
-    for (size_t k = 0; k < factors.linear[g].size(); ++k) {
-      if (k != 0) out += '+';
-      AppendInt(out, factors.linear[g][k]);
-    }
-  }
-  out += '}';
+  AppendMarks(out, factors.factors, "local", &Factor::local);
+  AppendMarks(out, factors.factors, "masked", &Factor::masked);
+  AppendOperands(out, "linear", factors.linear);
+  if (!factors.unread.empty()) AppendOperands(out, "unread", {factors.unread});
   return out;
 }
 

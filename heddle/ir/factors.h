@@ -4,6 +4,8 @@
 // operands and results that have it; splitting `k` makes the result partial; the op is linear in operand 0 and in
 // operand 1, each while the other is whole, so a partial operand gives a partial result.
 //
+// `local{t}`, `masked{v}` and `unread{0}`: see Factor::local, Factor::masked and Factors::unread.
+//
 // A dimension may be made of several factors, the outermost first: `(b s)` is a dimension that merges two. An operand
 // without a factor is replicated over an axis that splits it.
 #pragma once
@@ -33,6 +35,12 @@ struct Factor {
   FactorKind kind = FactorKind::kKeep;
   // For kReduce: how the parts combine.
   ReduceOp reduce = ReduceOp::kSum;
+  // Whole, but a region that a plan calls local may split it: each rank then works on its own part alone. A sort of tokens
+  // by expert is such a loop, if what follows undoes it.
+  bool local = false;
+  // Positions along it are looked up by number: a rank that has a part of them shifts the numbers and leaves out those of
+  // other ranks. No part may be empty.
+  bool masked = false;
 };
 
 using FactorId = uint32_t;
@@ -47,6 +55,9 @@ struct Factors {
   std::vector<TensorFactors> results;
   // Groups of operands: the op is linear in the operands of one group together, the others held fixed.
   std::vector<std::vector<uint32_t>> linear;
+  // Operands of which only the type is read: pending reductions on them do not matter, nor splits of dimensions without
+  // factors.
+  std::vector<uint32_t> unread;
 
   // Adds a factor that no tensor has yet.
   FactorId Add(std::string name, Dim size, FactorKind kind = FactorKind::kKeep,

@@ -55,8 +55,17 @@ Dim SymbolTable::Named(std::string_view name, int64_t bound) {
   return FindOrAdd({.name = std::string(name), .bound = bound, .whole = 0, .axes = {}});
 }
 
-Dim SymbolTable::Chunk(int64_t whole, const Axes& axes, const Mesh& mesh) {
-  if (whole % mesh.Size(axes) == 0) return whole / mesh.Size(axes);
+Dim SymbolTable::Chunk(int64_t whole, const Axes& all_axes, const Mesh& mesh) {
+  if (whole % mesh.Size(all_axes) == 0) return whole / mesh.Size(all_axes);
+  // Outer axes that divide leave a smaller whole: `16{dp,tp}` is `8{tp}` on two times three ranks.
+  Axes axes;
+  for (AxisId axis : all_axes) {
+    if (axes.empty() && whole % mesh[axis].size == 0) {
+      whole /= mesh[axis].size;
+    } else {
+      axes.Add(axis);
+    }
+  }
   int64_t bound = whole;
   for (AxisId axis : axes) bound = CeilDiv(bound, mesh[axis].size);
   return FindOrAdd({.name = {}, .bound = bound, .whole = whole, .axes = axes});

@@ -1,7 +1,12 @@
 // Heddle's own ops: collectives, redistributions, and moves between device and host memory.
 //
+// `shard.slice` is this rank's part of a tensor that all ranks have. `shard.bound` is where this rank's part of a dimension of
+// `size` begins, or ends.
+//
 // A collective takes any number of tensors and launches once; it gives one async value, whose wait gives as many tensors
 // back. `over` lists mesh axes in rank order, the slowest first; `dim` is the dimension that is gathered or scattered.
+#include <algorithm>
+
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -18,24 +23,25 @@ Status CheckOver(const OpArgs& args) {
   return Done{};
 }
 
-// The size of a dimension after gathering it over `over`: a chunk loses its innermost axes, a plain size is multiplied.
+// The size of a dimension after gathering it over `over`: a chunk loses its innermost axes, a plain size is multiplied, and
+// so is a chunk by axes outside those it shows, because they divided.
 Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
   Axes over = args.AxesOf("over");
   if (!IsSymbol(size)) return NumElements(args, {size, args.mesh().Size(over)});
   const Symbol symbol = args.symbols()[size];
-  if (symbol.is_chunk() && symbol.axes.size() >= over.size()) {
+  size_t shared = std::min(symbol.axes.size(), over.size());
+  bool fits = symbol.is_chunk();
+  for (size_t i = 1; i <= shared; ++i)
+    fits &= symbol.axes[symbol.axes.size() - i] == over[over.size() - i];
+  if (fits) {
     Axes rest;
-    bool fits = true;
-    for (size_t i = 0; i < symbol.axes.size(); ++i) {
-      size_t outer = symbol.axes.size() - over.size();
-      if (i < outer) {
-        rest.Add(symbol.axes[i]);
-      } else {
-        fits &= symbol.axes[i] == over[i - outer];
-      }
-    }
-    if (fits)
-      return rest.empty() ? symbol.whole : args.symbols().Chunk(symbol.whole, rest, args.mesh());
+    for (size_t i = 0; i < symbol.axes.size() - shared; ++i) rest.Add(symbol.axes[i]);
+    Axes outer;
+    for (size_t i = 0; i < over.size() - shared; ++i) outer.Add(over[i]);
+    Dim gathered =
+        rest.empty() ? symbol.whole : args.symbols().Chunk(symbol.whole, rest, args.mesh());
+    return outer.empty() ? Result<Dim>(gathered)
+                         : NumElements(args, {gathered, args.mesh().Size(outer)});
   }
   return Error(Diag::kCommSize, "a dimension of size {} is not split over [{}] innermost",
                DimText(args, size), Format(args.mesh(), over));
@@ -87,6 +93,17 @@ Result<Types> ReduceScatterShape(const OpArgs& args) {
 Result<Types> AllReduceShape(const OpArgs& args) { return CollectiveShape(args, {}); }
 Result<Types> AllToAllShape(const OpArgs& args) {
   return CollectiveShape(args, {{"split_dim", ScatteredSize}, {"concat_dim", GatheredSize}});
+}
+// Without a collective: the same tensor is there on every rank, and each keeps its part.
+Result<Types> SliceShape(const OpArgs& args) {
+  HEDDLE_TRY(Types types, CollectiveShape(args, {{"dim", ScatteredSize}}));
+  return types[0].elements;
+}
+Result<Types> BoundShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
+  if (args.Int("size") < 0)
+    return Error(Diag::kShapeMismatch, "size {} is negative", args.Int("size"));
+  return Types{Type::Tensor(DType::kI64, {})};
 }
 Result<Types> WaitShape(const OpArgs& args) { return args[0].elements; }
 Result<Types> SameShape(const OpArgs& args) { return Types{args[0]}; }
@@ -161,8 +178,16 @@ Comm(
 HEDDLE_DEFINE_OP(comm_wait)
 Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])");
 HEDDLE_DEFINE_OP(shard_redistribute)
-Comm("shard::redistribute(Tensor input, *, Why why, str? unit=None) -> Tensor", SameShape, CommWork,
-     "(bf16[8,8], why=unshard)");
+Comm(
+    "shard::redistribute(Tensor input, *, Why why, str? unit=None, bool average=False, float "
+    "scale=1.0) -> Tensor",
+    SameShape, CommWork, "(bf16[8,8], why=unshard)");
+HEDDLE_DEFINE_OP(shard_slice)
+Comm("shard::slice(Tensor input, *, Axes over, int dim=0) -> Tensor", SliceShape, NoWork,
+     "(bf16[8,8], over=[dp], dim=1)", Effect::kView);
+HEDDLE_DEFINE_OP(shard_bound)
+Comm("shard::bound(int size, *, Axes over, bool end=False) -> Tensor", BoundShape, NoWork,
+     "(size=10, over=[dp], end=true)", Effect::kPure);
 HEDDLE_DEFINE_OP(mem_offload)
 Comm("mem::offload(Tensor input) -> Async", OffloadShape, CommWork, "(bf16[8,8])");
 HEDDLE_DEFINE_OP(mem_reload)

@@ -79,6 +79,14 @@ Result<Factors> ConstantFactors(const OpArgs& args, const Types& results) {
   for (const Type& operand : args.operands())
     factors.operands.push_back(TensorFactors(operand.rank()));
   factors.results = {AddDims(factors, results[0], "d")};
+  for (uint32_t i = 0; i < args.size(); ++i) factors.unread.push_back(i);
+  return factors;
+}
+
+// A constant of the operand's shape.
+Result<Factors> LikeFactors(const OpArgs& args, const Types& results) {
+  HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
+  factors.unread = {0};
   return factors;
 }
 
@@ -147,23 +155,23 @@ HEDDLE_DEFINE_OP(zeros_like)
 Create(
     "aten::zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
     "device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
-    LikeShape, PointwiseFactors, "(f32[4,6])");
+    LikeShape, LikeFactors, "(f32[4,6])");
 HEDDLE_DEFINE_OP(ones_like)
 Create(
     "aten::ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
     "device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
-    LikeShape, PointwiseFactors, "(f32[4,6], dtype=bf16)");
+    LikeShape, LikeFactors, "(f32[4,6], dtype=bf16)");
 HEDDLE_DEFINE_OP(full_like)
 Create(
     "aten::full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None, Layout? "
     "layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> "
     "Tensor",
-    LikeShape, PointwiseFactors, "(f32[4,6], fill_value=2)");
+    LikeShape, LikeFactors, "(f32[4,6], fill_value=2)");
 HEDDLE_DEFINE_OP(empty_like)
 Create(
     "aten::empty_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
     "device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
-    LikeShape, PointwiseFactors, "(f32[4,6])");
+    LikeShape, LikeFactors, "(f32[4,6])");
 HEDDLE_DEFINE_OP(new_zeros)
 Create(
     "aten::new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, "

@@ -31,14 +31,21 @@ Result<Types> EmbeddingBackwardShape(const OpArgs& args) {
   return Types{Type::Tensor(args.dtype(0), {args.Int("num_weights"), args.dims(0).back()})};
 }
 
-// Rows of the table are looked up by number: they stay whole. Positions can be split; the gradient is then partial.
+// Rows of the table are looked up by number. A rank with some of the rows gives zeros for the others: a partial result.
+// Positions can be split; the gradient is then partial.
 Result<Factors> EmbeddingFactors(const OpArgs& args, const Types& results) {
   bool backward = args.op().schema.Find("num_weights") != nullptr;
   const Type& table = backward ? results[0] : args[0];
   Factors factors;
   TensorFactors positions =
       AddDims(factors, args[1], "i", backward ? FactorKind::kReduce : FactorKind::kKeep);
-  FactorId v = factors.Add("v", table.dims[0], FactorKind::kWhole);
+  // Two features tell rows apart by number, and the shifted numbers would be others.
+  bool numbered = args.Int("padding_idx") >= 0 || args.Bool("scale_grad_by_freq");
+  FactorId v = factors.Add("v", table.dims[0],
+                           numbered   ? FactorKind::kWhole
+                           : backward ? FactorKind::kKeep
+                                      : FactorKind::kReduce);
+  factors.factors[v].masked = !numbered;
   FactorId d = factors.Add("d", table.dims[1]);
   TensorFactors rows = positions;
   rows.push_back({d});

@@ -189,7 +189,9 @@ Result<Factors> IndexSelectFactors(const OpArgs& args, const Types& results) {
   Factors factors;
   TensorFactors self = AddDims(factors, args[0], "d");
   factors.factors[dim].kind = FactorKind::kWhole;
+  factors.factors[dim].local = true;
   FactorId i = factors.Add("i", args.dims(1)[0], add ? FactorKind::kWhole : FactorKind::kKeep);
+  factors.factors[i].local = add;
   TensorFactors picked = self;
   picked[dim] = {i};
   factors.operands = {self, {{i}}};
@@ -224,8 +226,11 @@ Result<Factors> SortFactors(const OpArgs& args, const Types& results) {
   TensorFactors sorted = self;
   if (!self.empty()) {
     factors.factors[dim].kind = FactorKind::kWhole;
-    if (results[0].dims[dim] != args.dims(0)[dim])
+    if (results[0].dims[dim] == args.dims(0)[dim]) {
+      factors.factors[dim].local = true;
+    } else {
       sorted[dim] = {factors.Add("k", results[0].dims[dim], FactorKind::kWhole)};
+    }
   }
   factors.operands = {self};
   factors.results.assign(results.size(), sorted);

@@ -37,7 +37,8 @@ Result<Types> NllBackwardShape(const OpArgs& args) {
   return Types{args[1]};
 }
 
-// A sum over part of the rows is a part of the sum. A mean divides by all of them first.
+// A sum over part of the rows is a part of the sum. A mean divides by all of them first. The class of a row is looked up by
+// number; a rank with some of the classes ignores the rows of the others.
 Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
   int64_t reduction = args.Int("reduction");
   bool backward = args.op().schema.Find("grad_output") != nullptr;
@@ -47,7 +48,11 @@ Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
                                                    : FactorKind::kWhole;
   Factors factors;
   FactorId n = factors.Add("n", scores.dims[0], rows);
-  FactorId c = factors.Add("c", scores.dims[1], FactorKind::kWhole);
+  FactorKind classes = reduction == kMean ? FactorKind::kWhole
+                       : backward         ? FactorKind::kKeep
+                                          : FactorKind::kReduce;
+  FactorId c = factors.Add("c", scores.dims[1], classes);
+  factors.factors[c].masked = reduction != kMean;
   auto fit = [&](const Type& type, bool per_class) -> TensorFactors {
     if (type.rank() == 2) return {{n}, {c}};
     if (type.rank() == 0) return {};
@@ -58,7 +63,11 @@ Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
       factors.operands.push_back(fit(args[factors.operands.size()], arg.name == "weight"));
   }
   for (const Type& type : results) factors.results.push_back(fit(type, false));
-  if (backward) factors.linear.push_back({0});
+  if (backward) {
+    factors.linear.push_back({0});
+    // Only a mean needs the total weight.
+    if (reduction != kMean) factors.unread.push_back(static_cast<uint32_t>(args.size() - 1));
+  }
   return factors;
 }
 

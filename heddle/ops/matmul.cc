@@ -242,9 +242,9 @@ Result<Factors> GroupedMmFactors(const OpArgs& args, const Types& results) {
   const char* rule = nullptr;
   switch (args[0].rank() * 10 + args[1].rank()) {
     case 33: rule = "(g m k, g k n) -> (g m n) reduce{k}"; break;
-    case 23: rule = "(t k, g k n, g) -> (t n) reduce{k} whole{t g}"; break;
-    case 32: rule = "(g m k, k t, g) -> (m t) reduce{k} whole{t g}"; break;
-    default: rule = "(m t, t n, g) -> (g m n) whole{t g}"; break;
+    case 23: rule = "(t k, g k n, g) -> (t n) reduce{k} whole{t g} local{t}"; break;
+    case 32: rule = "(g m k, k t, g) -> (m t) reduce{k} whole{t g} local{t}"; break;
+    default: rule = "(m t, t n, g) -> (g m n) whole{t g} local{t}"; break;
   }
   return FactorsFromText(rule, args.operands(), results);
 }

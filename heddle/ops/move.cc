@@ -219,6 +219,13 @@ Result<Types> ToCopyShape(const OpArgs& args) {
   return Types{std::move(type)};
 }
 
+// Casts keep sums, up to rounding, unless they cut fractions off.
+Result<Factors> CastFactors(const OpArgs& args, const Types& results) {
+  HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
+  if (!IsInteger(results[0].dtype) || IsInteger(args.dtype(0))) factors.linear.push_back({0});
+  return factors;
+}
+
 constexpr OpDef Move(std::string_view schema, ShapeFn shape, FactorsFn factors,
                      std::string_view linear, std::string_view example,
                      std::string_view shape_attr = "") {
@@ -241,10 +248,10 @@ Move(
     "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
     "device=None, bool? pin_memory=None, bool non_blocking=False, MemoryFormat? "
     "memory_format=None) -> Tensor",
-    ToCopyShape, PointwiseFactors, "0", "(f32[4,6], dtype=bf16)");
+    ToCopyShape, CastFactors, "", "(f32[4,6], dtype=bf16)");
 HEDDLE_DEFINE_OP(convert_element_type)
 Move("prims::convert_element_type(Tensor a, ScalarType dtype) -> Tensor", ToCopyShape,
-     PointwiseFactors, "0", "(f32[4,6], dtype=bf16)");
+     CastFactors, "", "(f32[4,6], dtype=bf16)");
 HEDDLE_DEFINE_OP(cat)
 Move("aten::cat(Tensor[] tensors, int dim=0) -> Tensor", CatShape, CatFactors, "",
      "([f32[4,2], f32[4,3]], dim=1)");
