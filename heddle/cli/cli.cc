@@ -17,6 +17,7 @@ namespace {
 constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"models", "List models, flavors, layers and numbers of parameters"},
+    {"plan", "Spread a training step over ranks and say what it takes"},
 };
 }  // namespace
 
@@ -39,6 +40,7 @@ ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams,
   AddDiff(commands);
   AddDoc(commands);
   AddOpt(commands);
+  AddParallelize(commands);
   AddReduce(commands);
   AddStats(commands);
   return commands.Run(std::move(args), streams);

@@ -10,6 +10,7 @@ void AddCheck(CommandSet& commands);
 void AddDiff(CommandSet& commands);
 void AddDoc(CommandSet& commands);
 void AddOpt(CommandSet& commands);
+void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);
 void AddStats(CommandSet& commands);
 

@@ -30,7 +30,8 @@ class RuleReader {
         AddLinear(out_, inner);
       } else if (word == "local" || word == "masked") {
         bool Factor::*mark = word == "local" ? &Factor::local : &Factor::masked;
-        for (std::string_view name : Split(inner, ' ')) out_.factors[Named(Trim(name))].*mark = true;
+        for (std::string_view name : Split(inner, ' '))
+          out_.factors[Named(Trim(name))].*mark = true;
       } else if (!SetKinds(word, inner)) {
         return Bad();
       }

@@ -107,7 +107,7 @@ struct NodeSpec {
   std::span<const ValueId> operands;
   AttrsId attrs = AttrsTable::kEmpty;
   std::span<const ResultSpec> results;
-  ScopeId scope;
+  ScopeId scope = {};
   Phase phase = Phase::kForward;
   uint8_t stream = 0;
 };

@@ -250,8 +250,8 @@ Move(
     "memory_format=None) -> Tensor",
     ToCopyShape, CastFactors, "", "(f32[4,6], dtype=bf16)");
 HEDDLE_DEFINE_OP(convert_element_type)
-Move("prims::convert_element_type(Tensor a, ScalarType dtype) -> Tensor", ToCopyShape,
-     CastFactors, "", "(f32[4,6], dtype=bf16)");
+Move("prims::convert_element_type(Tensor a, ScalarType dtype) -> Tensor", ToCopyShape, CastFactors,
+     "", "(f32[4,6], dtype=bf16)");
 HEDDLE_DEFINE_OP(cat)
 Move("aten::cat(Tensor[] tensors, int dim=0) -> Tensor", CatShape, CatFactors, "",
      "([f32[4,2], f32[4,3]], dim=1)");

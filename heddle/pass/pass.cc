@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 
 namespace heddle {
@@ -53,7 +54,13 @@ Status ParseOption(std::string_view text, Bytes& out) {
   return Done{};
 }
 Status ParseOption(std::string_view text, std::string& out) {
-  out = text;
+  if (!text.starts_with('"')) {
+    out = text;
+    return Done{};
+  }
+  std::optional<std::string> unquoted = Scanner(text).TakeQuoted();
+  if (!unquoted) return Error(Diag::kPassOption, "a string in quotes does not end");
+  out = std::move(*unquoted);
   return Done{};
 }
 
@@ -68,7 +75,9 @@ std::string FormatOption(Bytes value) {
   }
   return std::to_string(value.value);
 }
-std::string FormatOption(const std::string& value) { return value; }
+std::string FormatOption(const std::string& value) {
+  return value.find_first_of(" ,{}[]\"\n") == std::string::npos ? value : Quoted(value);
+}
 
 const PassDef* PassTable::Find(std::string_view name) const {
   for (const PassDef* pass : passes) {

@@ -122,9 +122,12 @@ class PipelineParser {
     return Done{};
   }
 
-  // Up to the comma or brace that ends it; brackets may hold commas.
+  // Up to the comma or brace that ends it; brackets may hold commas, and quotes anything.
   std::string_view TakeValue() {
+    scan_.SkipSpace();
     size_t begin = scan_.offset();
+    if (scan_.PeekRaw() == '"' && scan_.TakeQuoted())
+      return scan_.text().substr(begin, scan_.offset() - begin);
     int depth = 0;
     while (scan_.offset() < scan_.text().size()) {
       char c = scan_.PeekRaw();

@@ -5,6 +5,7 @@ namespace heddle {
 void AddTorchCommands(CommandSet& commands) {
   AddCapture(commands);
   AddModels(commands);
+  AddPlan(commands);
 }
 
 }  // namespace heddle

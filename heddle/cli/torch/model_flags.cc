@@ -39,11 +39,16 @@ Result<T> Choose(std::string_view flag, std::string_view given,
 
 }  // namespace
 
-Result<Model> ModelFlags::Make(int64_t batch_ranks) const {
+Result<ModelConfig> ModelFlags::Config() const {
   HEDDLE_TRY(ModelConfig config, FindModel(model, flavor));
   for (const auto& [name, value] : sizes) {
     if (value) HEDDLE_RETURN_IF_ERROR(OverrideSize(config, name, *value));
   }
+  return config;
+}
+
+Result<Model> ModelFlags::Make(int64_t batch_ranks) const {
+  HEDDLE_TRY(ModelConfig config, Config());
   StepNumerics numerics;
   HEDDLE_TRY(numerics.compute,
              (Choose<DType>("--precision", precision,

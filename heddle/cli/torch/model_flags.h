@@ -20,6 +20,8 @@ struct ModelFlags {
   std::map<std::string, std::optional<int64_t>> sizes;
 
   void Declare(Flags& flags);
+  // The sizes alone.
+  Result<ModelConfig> Config() const;
   // The model for a batch of local_batch_size on each of `batch_ranks` ranks.
   Result<Model> Make(int64_t batch_ranks = 1) const;
 };

@@ -1,0 +1,63 @@
+// heddle parallelize: from a captured graph and a plan to the graph of one rank.
+#include "heddle/passes/parallel/parallelize.h"
+
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/cli/commands.h"
+#include "heddle/cli/stage.h"
+#include "heddle/report/summary.h"
+
+namespace heddle {
+namespace {
+
+struct ParallelizeCommand {
+  static constexpr const char* kName = "parallelize";
+  static constexpr const char* kSummary = "Place a captured graph on a mesh as a plan says";
+  static constexpr const char* kNote =
+      "`heddle plan` writes plans for the usual ways with --write-plan; docs/plans.md describes "
+      "the text.";
+
+  std::string file;
+  std::string plan;
+  std::string output;
+  StageFlags stages;
+  bool json = false;
+
+  void Declare(Flags& flags) {
+    flags.Positional("FILE", file, "the captured graph, or - for standard input");
+    flags.Option("--plan", plan, "the file with the plan", true);
+    flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
+    stages.Declare(flags);
+    flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
+  }
+
+  ExitCode Run(const Streams& streams) const {
+    Result<Plan> parsed = Load(streams);
+    if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
+    Result<Module> module = LoadModule(file, streams);
+    if (!module.ok()) return Report(module.diagnostics(), streams);
+    bool want_graph = !json || !output.empty();
+    Result<StageReport> report = stages.Run(*module, *parsed, want_graph);
+    if (!report.ok()) return Report(report.diagnostics(), streams);
+    if (want_graph) {
+      Status written = WriteOutput(output, report->graph, streams);
+      if (!written.ok()) return Report(written.diagnostics(), streams);
+    }
+    stages.Print(*report, streams);
+    if (json) streams.out << ToJson(Summarize(*module, module->graphs[0])).dump(2) << "\n";
+    return ExitCode::kDone;
+  }
+
+  Result<Plan> Load(const Streams& streams) const {
+    HEDDLE_TRY(std::string text, ReadInput(plan, streams));
+    return ParsePlan(text, InputName(plan));
+  }
+};
+
+}  // namespace
+
+void AddParallelize(CommandSet& commands) { commands.Add<ParallelizeCommand>(); }
+
+}  // namespace heddle

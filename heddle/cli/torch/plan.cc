@@ -1,0 +1,104 @@
+// heddle plan: captures a model, spreads it over ranks, and says what that costs.
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/clock.h"
+#include "heddle/capture/capture.h"
+#include "heddle/cli/stage.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/report/summary.h"
+
+namespace heddle {
+namespace {
+
+struct PlanCommand {
+  static constexpr const char* kName = "plan";
+  static constexpr const char* kSummary = "Spread a training step over ranks and say what it takes";
+  static constexpr const char* kNote =
+      "Captures the model, places it on the mesh, inserts collectives, and prints memory, work and "
+      "communication of one "
+      "rank. No weight is allocated, and nothing depends on how many ranks there are.";
+
+  ModelFlags model;
+  ParallelFlags parallel;
+  StageFlags stages;
+  bool with_optimizer = false;
+  std::string output;
+  std::string plan_output;
+  bool json = false;
+
+  void Declare(Flags& flags) {
+    model.Declare(flags);
+    parallel.Declare(flags);
+    stages.Declare(flags);
+    flags.Switch("--with-optimizer", with_optimizer,
+                 "capture clipping by global norm (1.0) and AdamW, too");
+    flags.Option("-o,--output", output, "where the graph of --stage goes");
+    flags.Option("--write-plan", plan_output,
+                 "where the plan goes, as text for `heddle parallelize`");
+    flags.Switch("--json", json, "print the summary as JSON; sizes are in bytes");
+  }
+  ExitCode Run(const Streams& streams) const;
+
+ private:
+  struct Planned {
+    Module module;
+    Plan plan;
+    StageReport report;
+    Nanos capture;
+  };
+  Result<Planned> Make() const;
+};
+
+Result<PlanCommand::Planned> PlanCommand::Make() const {
+  Clock clock;
+  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
+  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks));
+  CaptureOptions options;
+  if (made.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
+  if (with_optimizer) options.optimizer = OptimizerOptions();
+  HEDDLE_TRY(Module module, Capture(made.loss, made.params, made.inputs, options));
+  Nanos captured = clock.Elapsed();
+  HEDDLE_TRY(Plan plan, MakePlan(module.graphs[0], layout.mesh, layout.preset));
+  HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
+  HEDDLE_TRY(StageReport report, stages.Run(module, plan, !output.empty()));
+  return Planned{std::move(module), std::move(plan), std::move(report), captured};
+}
+
+ExitCode PlanCommand::Run(const Streams& streams) const {
+  Result<Planned> planned = Make();
+  if (!planned.ok()) return Report(planned.diagnostics(), streams);
+  for (const auto& [path, text] : {std::pair(output, planned->report.graph),
+                                   std::pair(plan_output, FormatPlan(planned->plan))}) {
+    if (path.empty()) continue;
+    Status written = WriteOutput(path, text, streams);
+    if (!written.ok()) return Report(written.diagnostics(), streams);
+  }
+  stages.Print(planned->report, streams);
+  StepSummary summary = Summarize(planned->module, planned->module.graphs[0]);
+  double seconds[] = {Seconds(planned->capture), Seconds(planned->report.parallelize),
+                      Seconds(planned->report.cleaning)};
+  if (json) {
+    nlohmann::ordered_json out = ToJson(summary);
+    out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
+    streams.out << out.dump(2) << "\n";
+    return ExitCode::kDone;
+  }
+  // The graph may be on standard output.
+  if (output == "-") return ExitCode::kDone;
+  streams.out << FormatSummary(summary)
+              << fmt::format(
+                     "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",
+                     seconds[0] + seconds[1] + seconds[2], seconds[0], seconds[1], seconds[2]);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddPlan(CommandSet& commands) { commands.Add<PlanCommand>(); }
+
+}  // namespace heddle

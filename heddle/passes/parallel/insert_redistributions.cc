@@ -1,0 +1,134 @@
+// insert-redistributions: moves operands to where their ops need them, given the placements of all values.
+//
+//   %y = aten.mm(%x, %w) : bf16[32{dp},64]      with %w: bf16[128,64{dp}] becomes
+//
+//   %r = shard.redistribute(%w, why=tensor)     : bf16[128,64]
+//   %y = aten.mm(%x, %r)                        : bf16[32{dp},64]
+//
+// An operand that several nodes need in one placement is moved once. Constants are made where they are needed. It works on any
+// global graph with placements: those that propagate wrote, a solver's, or a person's.
+#include <algorithm>
+#include <map>
+
+#include "heddle/ops/ops.h"
+#include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/node_facts.h"
+#include "heddle/passes/parallel/plan.h"
+#include "heddle/passes/parallel/region.h"
+
+namespace heddle {
+namespace {
+
+struct InsertOptions {
+  std::string plan;
+};
+
+class Inserter {
+ public:
+  Inserter(Graph& graph, const Mesh& mesh, Regions regions, PassContext& context)
+      : graph_(graph),
+        regions_(std::move(regions)),
+        context_(context),
+        facts_(graph, mesh),
+        rewriter_(graph) {}
+
+  Result<Changed> Run() {
+    size_t count = graph_.node_count();
+    for (uint32_t n = 0; n < count; ++n) {
+      NodeId node{n};
+      if (graph_[node].op == op::shard_redistribute || IsConstant(graph_, node)) continue;
+      if (Indifferent(node)) continue;
+      HEDDLE_TRY(const NodePlacing* placing, Place(node));
+      for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+        ValueId v = graph_.operands(node)[i];
+        if (!v) continue;
+        PlacementId wanted = graph_.placements().Intern(placing->operands[i]);
+        if (wanted != graph_[v].placement) rewriter_.SetOperand(node, i, Moved(v, wanted, node));
+      }
+    }
+    return rewriter_.Commit();
+  }
+
+ private:
+  // Nothing of the node is split or pending.
+  bool Indifferent(NodeId node) const {
+    auto plain = [&](ValueId v) {
+      return !v || graph_[v].placement == PlacementTable::kReplicated;
+    };
+    return std::ranges::all_of(graph_.operands(node), plain) &&
+           std::ranges::all_of(graph_.results(node), plain);
+  }
+
+  Result<const NodePlacing*> Place(NodeId node) {
+    std::vector<NodeFacts::Operand> operands;
+    for (ValueId v : graph_.operands(node))
+      operands.push_back({v, v ? graph_[v].placement : PlacementTable::kReplicated});
+    std::vector<PlacementId> wanted;
+    for (ValueId v : graph_.results(node)) wanted.push_back(graph_[v].placement);
+    return facts_.Place(node, operands, regions_.local(graph_[node].scope), &wanted);
+  }
+
+  ValueId Moved(ValueId v, PlacementId target, NodeId node) {
+    auto known = moved_.find({v, target});
+    if (known != moved_.end()) return known->second;
+    Attrs attrs;
+    attrs.Set("why", WhyFor(node));
+    ResultSpec result{graph_.type(v), Name(WhyFor(node)), target};
+    NodeSpec spec{.op = op::shard_redistribute,
+                  .operands = {&v, 1},
+                  .attrs = graph_.InternAttrs(attrs),
+                  .results = {&result, 1},
+                  .scope = graph_[node].scope,
+                  .phase = graph_[node].phase};
+    ValueId out = graph_[rewriter_.InsertBefore(node, spec)].first_result;
+    moved_.emplace(std::pair(v, target), out);
+    context_.Count("redistributions");
+    return out;
+  }
+
+  // What an optimizer gathers is for the norm of the gradients.
+  Why WhyFor(NodeId node) const {
+    return graph_[node].phase == Phase::kOptimizer ? Why::kNorm : regions_.why(graph_[node].scope);
+  }
+
+  Graph& graph_;
+  Regions regions_;
+  PassContext& context_;
+  NodeFacts facts_;
+  Rewriter rewriter_;
+  std::map<std::pair<ValueId, PlacementId>, ValueId> moved_;
+};
+
+Result<Changed> InsertRedistributions(Module& module, const InsertOptions& options,
+                                      PassContext& context) {
+  Plan plan;
+  if (!options.plan.empty()) {
+    HEDDLE_TRY(plan, ParsePlan(options.plan, "plan"));
+  }
+  Changed changed = Changed::kNo;
+  for (Graph& graph : module.graphs) {
+    HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
+    HEDDLE_TRY(Changed one, Inserter(graph, module.mesh, std::move(regions), context).Run());
+    changed = changed | one;
+  }
+  return changed;
+}
+
+constexpr OptionDef kOptions[] = {Option<&InsertOptions::plan>(
+    "plan", "the plan, as text in quotes: which modules are local, and purposes")};
+constexpr std::string_view kStats[] = {"redistributions"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(insert_redistributions){
+    .name = "insert-redistributions",
+    .summary = "moves operands to where their ops need them",
+    .run = Run<InsertRedistributions>,
+    .make_options = Make<InsertOptions>,
+    .options = kOptions,
+    .any_view = false,
+    .needs = View::kGlobal,
+    .stats = kStats,
+};
+
+}  // namespace heddle

@@ -1,0 +1,203 @@
+// localize: from the whole mesh to one rank. Sizes become this rank's, and every step of a redistribution its collective.
+//
+//   %y = aten.mm(%x, %u)                       : bf16[32{dp},4096]            becomes      bf16[8,4096]
+//   %u = shard.redistribute(%h, why=unshard)   : bf16[1024,4096]              becomes
+//
+//   %u! = comm.all_gather(%h, over=[dp], why=unshard)  : async bf16[1024,4096]
+//   %u  = comm.wait(%u!)                               : bf16[1024,4096]
+//
+// Sizes that the axes do not divide become chunks, `5{dp}`. Inputs and outputs keep their global types beside the local ones.
+#include <map>
+
+#include "heddle/ops/ops.h"
+#include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/masked.h"
+#include "heddle/passes/parallel/redistribution.h"
+
+namespace heddle {
+namespace {
+
+class Localizer {
+ public:
+  Localizer(Graph& graph, const Mesh& mesh, PassContext& context)
+      : graph_(graph), mesh_(mesh), context_(context), rewriter_(graph) {}
+
+  Result<Changed> Run() {
+    for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
+    for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
+    // Types change at the end of each node's turn; later nodes still ask for the global ones of theirs.
+    size_t values = graph_.value_count();
+    for (uint32_t v = 0; v < values; ++v) {
+      global_.push_back({graph_.type(ValueId(v)), graph_[ValueId(v)].placement});
+      rewriter_.SetType(ValueId(v), LocalType(global_.back()), PlacementTable::kReplicated);
+    }
+    size_t nodes = graph_.node_count();
+    for (uint32_t n = 0; n < nodes; ++n) {
+      NodeId node{n};
+      if (graph_[node].op == op::shard_redistribute) {
+        HEDDLE_RETURN_IF_ERROR(Communicate(node));
+      } else {
+        HEDDLE_RETURN_IF_ERROR(Shrink(node));
+      }
+    }
+    rewriter_.Commit();
+    return Changed::kYes;
+  }
+
+ private:
+  GlobalType GlobalOf(ValueId v) const {
+    // Where nothing is split or pending, the local type says it all.
+    if (graph_[v].placement == PlacementTable::kReplicated) return {};
+    return {graph_.type(v), graph_[v].placement};
+  }
+
+  TypeId LocalType(const GlobalType& global) {
+    if (global.placement == PlacementTable::kReplicated) return global.type;
+    auto [at, added] = local_types_.try_emplace({global.type, global.placement});
+    if (!added) return at->second;
+    Type type = graph_.types()[global.type];
+    const Placement& placement = graph_.placements()[global.placement];
+    for (size_t d = 0; d < placement.splits.size(); ++d) {
+      if (!placement.splits[d].empty())
+        type.dims[d] = graph_.types().symbols().Chunk(type.dims[d], placement.splits[d], mesh_);
+    }
+    return at->second = graph_.types().Intern(type);
+  }
+
+  const Placement& PlacementOf(ValueId v) const {
+    return graph_.placements()[global_[v.index()].placement];
+  }
+
+  // Attributes that repeat the result's shape follow it, and table lookups are shifted to this rank's part.
+  Status Shrink(NodeId node) {
+    const OpDef& def = *graph_.op(node).def;
+    ValueId result = graph_[node].result_count > 0 ? graph_[node].first_result : ValueId();
+    if (!def.shape_attr.empty() && result &&
+        global_[result.index()].placement != PlacementTable::kReplicated) {
+      std::span<const Dim> dims = graph_.types().dims(graph_.type(result));
+      Attrs attrs = graph_.attrs(node);
+      attrs.Set(def.shape_attr, std::vector<int64_t>(dims.begin(), dims.end()));
+      rewriter_.SetAttrs(node, graph_.InternAttrs(attrs));
+    }
+    std::vector<const Placement*> operands;
+    for (ValueId v : graph_.operands(node)) operands.push_back(v ? &PlacementOf(v) : nullptr);
+    Axes over = MaskedAxes(graph_, node, operands, result ? PlacementOf(result) : Placement());
+    if (!over.empty()) {
+      ShiftLookup(graph_, rewriter_, node, over, GlobalDims(node), mesh_);
+      context_.Count("shifted_lookups");
+    }
+    return Done{};
+  }
+  // The size of the table that a lookup is in: of operand 0 or of the result.
+  std::vector<int64_t> GlobalDims(NodeId node) const {
+    ValueId table = MaskedTable(graph_, node);
+    std::span<const Dim> dims = graph_.types().dims(global_[table.index()].type);
+    return {dims.begin(), dims.end()};
+  }
+
+  Status Communicate(NodeId node) {
+    ValueId from = graph_.operands(node)[0];
+    ValueId to = graph_[node].first_result;
+    std::span<const Dim> global = graph_.types().dims(global_[to.index()].type);
+    HEDDLE_TRY(auto steps, PlanRedistribution(PlacementOf(from), PlacementOf(to),
+                                              Dims(global.begin(), global.end()), mesh_));
+    // A constant may be made as a pending sum, or stay as it is.
+    if (steps.empty()) {
+      rewriter_.ReplaceValue(to, from);
+      rewriter_.Erase(node);
+      return Done{};
+    }
+    if (steps.size() > 1) {
+      return Error(Diag::kRedistribution,
+                   "%{} takes {} collectives; `lower` cuts it into steps of one", graph_.name(to),
+                   steps.size());
+    }
+    const RedistributionStep& step = steps[0];
+    if (step.kind == StepKind::kSlice) {
+      Attrs attrs;
+      attrs.Set("over", step.over);
+      if (step.dim != 0) attrs.Set("dim", static_cast<int64_t>(step.dim));
+      rewriter_.SetOp(node, op::shard_slice, graph_.InternAttrs(attrs));
+      return Done{};
+    }
+    StartAndWait(node, from, step);
+    context_.Count("collectives");
+    return Done{};
+  }
+
+  void StartAndWait(NodeId node, ValueId from, const RedistributionStep& step) {
+    ValueId to = graph_[node].first_result;
+    TypeId element = graph_.type(to);
+    ResultSpec started{graph_.types().Async({&element, 1}), fmt::format("{}!", graph_.name(to))};
+    std::string name = fmt::format("{}!", graph_.name(to));
+    started.name = name;
+    NodeSpec start{.op = OpOf(step.kind),
+                   .operands = {&from, 1},
+                   .attrs = graph_.InternAttrs(CommAttrs(graph_.attrs(node), step)),
+                   .results = {&started, 1},
+                   .scope = graph_[node].scope,
+                   .phase = graph_[node].phase};
+    ValueId handle = graph_[rewriter_.InsertBefore(node, start)].first_result;
+    rewriter_.SetOperand(node, 0, handle);
+    rewriter_.SetOp(node, op::comm_wait, AttrsTable::kEmpty);
+  }
+
+  static OpId OpOf(StepKind kind) {
+    switch (kind) {
+      case StepKind::kAllGather: return op::comm_all_gather;
+      case StepKind::kReduceScatter: return op::comm_reduce_scatter;
+      case StepKind::kAllReduce: return op::comm_all_reduce;
+      default: return op::comm_all_to_all;
+    }
+  }
+
+  static Attrs CommAttrs(const Attrs& from, const RedistributionStep& step) {
+    Attrs attrs;
+    attrs.Set("over", step.over);
+    bool reduces = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllReduce;
+    if (step.kind == StepKind::kAllToAll) {
+      attrs.Set("split_dim", static_cast<int64_t>(step.dim));
+      attrs.Set("concat_dim", static_cast<int64_t>(step.concat_dim));
+    } else if (step.kind != StepKind::kAllReduce && step.dim != 0) {
+      attrs.Set("dim", static_cast<int64_t>(step.dim));
+    }
+    if (reduces) {
+      ReduceOp op = from.Find("average") != nullptr ? ReduceOp::kAvg : step.op;
+      if (op != ReduceOp::kSum) attrs.Set("op", op);
+      if (const AttrValue* scale = from.Find("scale")) attrs.Set("scale", *scale);
+    }
+    for (std::string_view name : {"why", "unit"}) {
+      if (const AttrValue* value = from.Find(name)) attrs.Set(name, *value);
+    }
+    return attrs;
+  }
+
+  Graph& graph_;
+  const Mesh& mesh_;
+  PassContext& context_;
+  Rewriter rewriter_;
+  std::vector<GlobalType> global_;
+  std::map<std::pair<TypeId, PlacementId>, TypeId> local_types_;
+};
+
+Result<Changed> Localize(Module& module, PassContext& context) {
+  for (Graph& graph : module.graphs)
+    HEDDLE_RETURN_IF_ERROR(Localizer(graph, module.mesh, context).Run());
+  module.view = View::kLocal;
+  return Changed::kYes;
+}
+
+constexpr std::string_view kStats[] = {"collectives", "shifted_lookups"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(localize){
+    .name = "localize",
+    .summary = "turns a graph of the whole mesh into the graph of one rank",
+    .run = Run<Localize>,
+    .any_view = false,
+    .needs = View::kGlobal,
+    .stats = kStats,
+};
+
+}  // namespace heddle

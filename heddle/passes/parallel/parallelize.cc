@@ -1,0 +1,16 @@
+#include "heddle/passes/parallel/parallelize.h"
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+
+std::string PlanningPipeline(const Plan& plan) {
+  std::string text = Quoted(FormatPlan(plan));
+  return fmt::format("propagate{{plan={}}}, insert-redistributions{{plan={}}}", text, text);
+}
+
+std::string LoweringPipeline(bool reduce_first) {
+  return fmt::format("lower{{reduce_first={}}}, localize", reduce_first);
+}
+
+}  // namespace heddle

@@ -1,0 +1,489 @@
+#include "heddle/passes/parallel/placing.h"
+
+#include <algorithm>
+
+#include "heddle/ir/op.h"
+
+namespace heddle {
+
+std::vector<std::optional<FactorId>> FactorsOfAxes(const DimFactors& dim, const Axes& axes,
+                                                   const Factors& factors, const Mesh& mesh) {
+  std::vector<std::optional<FactorId>> out(axes.size());
+  if (dim.empty()) return out;
+  if (dim.size() == 1) {
+    std::ranges::fill(out, dim[0]);
+    return out;
+  }
+  size_t at = 0;
+  int64_t left = factors.factors[dim[0]].size;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    while (left == 1 && at + 1 < dim.size()) left = factors.factors[dim[++at]].size;
+    int64_t ranks = mesh[axes[i]].size;
+    // An inner axis cannot be placed when an outer one could not.
+    if (IsSymbol(left) || left % ranks != 0) break;
+    left /= ranks;
+    out[i] = dim[at];
+  }
+  return out;
+}
+
+DimAxes AxesOfDim(const DimFactors& dim, const std::vector<Axes>& by_factor, const Factors& factors,
+                  const Mesh& mesh) {
+  DimAxes out;
+  bool used_up = true;
+  for (size_t k = 0; k < dim.size(); ++k) {
+    const Axes& axes = by_factor[dim[k]];
+    Dim size = factors.factors[dim[k]].size;
+    if (!axes.empty()) {
+      // Inside of a merged dimension only what is contiguous can be said; and only even parts line up.
+      bool even = !IsSymbol(size) && size % mesh.Size(axes) == 0;
+      if (!used_up || (dim.size() > 1 && !even)) return {.axes = {}, .blocked = dim[k]};
+      for (AxisId axis : axes) out.axes.Add(axis);
+    }
+    used_up = used_up && !IsSymbol(size) && size == mesh.Size(axes);
+  }
+  return out;
+}
+
+namespace {
+
+enum class Use : uint8_t { kReplicated, kSplit, kPartial };
+
+// The state of one tensor on one axis.
+struct AxisState {
+  Use use = Use::kReplicated;
+  size_t dim = 0;
+  ReduceOp op = ReduceOp::kSum;
+  bool operator==(const AxisState&) const = default;
+};
+
+AxisState StateOn(const Placement& placement, AxisId axis) {
+  for (size_t d = 0; d < placement.splits.size(); ++d) {
+    if (placement.splits[d].contains(axis)) return {Use::kSplit, d, ReduceOp::kSum};
+  }
+  for (const Partial& partial : placement.partials) {
+    if (partial.axis == axis) return {Use::kPartial, 0, partial.op};
+  }
+  return {};
+}
+
+// What an op can do with one axis.
+struct Choice {
+  enum class Kind : uint8_t { kSplit, kLinear, kReplicate } kind = Kind::kReplicate;
+  // The factor, or the linear group.
+  uint32_t index = 0;
+  bool operator==(const Choice&) const = default;
+};
+
+class Placer {
+ public:
+  Placer(const PlacingRequest& request, const Mesh& mesh)
+      : request_(request),
+        factors_(*request.factors),
+        mesh_(mesh),
+        axes_of_(factors_.factors.size()) {
+    proposals_.resize(request.operands.size());
+    for (size_t i = 0; i < request.operands.size(); ++i) Propose(i);
+  }
+
+  Result<NodePlacing> Run() {
+    for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+      if (!Concerned(axis)) continue;
+      if (request_.local.contains(axis)) {
+        SplitLocally(axis);
+      } else {
+        HEDDLE_RETURN_IF_ERROR(CheckContraction(axis));
+        HEDDLE_RETURN_IF_ERROR(Choose(axis));
+      }
+    }
+    OrderAxes();
+    while (true) {
+      NodePlacing out;
+      std::optional<FactorId> blocked = Build(out);
+      if (!blocked) return Checked(std::move(out));
+      // The inner axis gives way.
+      Axes& axes = axes_of_[*blocked];
+      Axes fewer;
+      for (size_t i = 0; i + 1 < axes.size(); ++i) fewer.Add(axes[i]);
+      axes = fewer;
+    }
+  }
+
+ private:
+  struct Proposal {
+    AxisId axis;
+    FactorId factor;
+  };
+
+  const TensorFactors& dims(size_t operand) const { return factors_.operands[operand]; }
+  bool IsUnread(size_t operand) const {
+    return std::ranges::find(factors_.unread, operand) != factors_.unread.end();
+  }
+
+  // The factors that the splits of operand `i` suggest.
+  void Propose(size_t i) {
+    const OperandState& operand = request_.operands[i];
+    if (operand.is_free || operand.type->is_none()) return;
+    for (size_t d = 0; d < operand.placement.splits.size(); ++d) {
+      const Axes& axes = operand.placement.splits[d];
+      auto found = FactorsOfAxes(dims(i)[d], axes, factors_, mesh_);
+      for (size_t k = 0; k < axes.size(); ++k) {
+        if (found[k]) proposals_[i].push_back({axes[k], *found[k]});
+      }
+    }
+  }
+
+  bool Concerned(AxisId axis) const {
+    auto has = [&](const Placement& p) { return StateOn(p, axis).use != Use::kReplicated; };
+    for (const OperandState& operand : request_.operands) {
+      if (!operand.is_free && has(operand.placement)) return true;
+    }
+    return request_.wanted_results && std::ranges::any_of(*request_.wanted_results, has);
+  }
+
+  // Where the tensor has the factor, or nothing.
+  static std::optional<size_t> DimWith(const TensorFactors& dims, FactorId factor) {
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (std::ranges::count(dims[d], factor) > 0) return d;
+    }
+    return std::nullopt;
+  }
+
+  bool Splittable(FactorId id, AxisId axis) const {
+    const Factor& factor = factors_.factors[id];
+    if (factor.kind == FactorKind::kWhole) return false;
+    if (!factor.masked) return true;
+    // No rank's part of a masked factor may be empty.
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> last;
+    Axes axes = axes_of_[id];
+    axes.Add(axis);
+    for (AxisId a : axes) {
+      sizes.push_back(mesh_[a].size);
+      last.push_back(mesh_[a].size - 1);
+    }
+    return !IsSymbol(factor.size) && ChunkSize(factor.size, sizes, last) > 0;
+  }
+
+  AxisState Needed(size_t operand, const Choice& choice) const {
+    if (choice.kind == Choice::Kind::kSplit) {
+      std::optional<size_t> dim = DimWith(dims(operand), choice.index);
+      if (dim) return {Use::kSplit, *dim, ReduceOp::kSum};
+    }
+    if (choice.kind == Choice::Kind::kLinear) {
+      const auto& group = factors_.linear[choice.index];
+      if (std::ranges::find(group, operand) != group.end())
+        return {Use::kPartial, 0, ReduceOp::kSum};
+    }
+    return {};
+  }
+
+  AxisState Made(size_t result, const Choice& choice) const {
+    if (choice.kind == Choice::Kind::kLinear) return {Use::kPartial, 0, ReduceOp::kSum};
+    if (choice.kind == Choice::Kind::kReplicate) return {};
+    std::optional<size_t> dim = DimWith(factors_.results[result], choice.index);
+    if (dim) return {Use::kSplit, *dim, ReduceOp::kSum};
+    const Factor& factor = factors_.factors[choice.index];
+    if (factor.kind == FactorKind::kReduce) return {Use::kPartial, 0, factor.reduce};
+    return {};
+  }
+
+  // Bytes that an operand moves to get to where a choice needs it, or nothing if it cannot.
+  std::optional<int64_t> Cost(size_t i, AxisId axis, const Choice& choice) const {
+    const OperandState& operand = request_.operands[i];
+    if (operand.type->is_none()) return 0;
+    AxisState need = Needed(i, choice);
+    if (operand.is_free) {
+      return need.use == Use::kPartial && !operand.is_zero ? std::nullopt
+                                                           : std::optional<int64_t>(0);
+    }
+    AxisState have = StateOn(operand.placement, axis);
+    if (have == need) return 0;
+    if (IsUnread(i) && (have.use == Use::kPartial || !HasFactors(i, have.dim))) return 0;
+    if (need.use == Use::kPartial) return std::nullopt;
+    if (have.use == Use::kReplicated) return 0;
+    int64_t bytes = PartBytes(operand, axis);
+    int64_t ranks = mesh_[axis].size;
+    int64_t share = bytes - bytes / ranks;
+    if (need.use == Use::kReplicated) return have.use == Use::kPartial ? 2 * share : share;
+    return have.use == Use::kPartial ? share : std::max<int64_t>(share / ranks, 1);
+  }
+  bool HasFactors(size_t operand, size_t dim) const {
+    return dim < dims(operand).size() && !dims(operand)[dim].empty();
+  }
+
+  // Bytes of a rank's part if the axis did not split it.
+  int64_t PartBytes(const OperandState& operand, AxisId axis) const {
+    int64_t bytes = ItemSize(operand.type->dtype);
+    for (size_t d = 0; d < operand.type->rank(); ++d) {
+      int64_t size = IsSymbol(operand.type->dims[d]) ? 1 : operand.type->dims[d];
+      for (AxisId a : operand.placement.split(d)) {
+        if (a != axis) size = (size + mesh_[a].size - 1) / mesh_[a].size;
+      }
+      if (__builtin_mul_overflow(bytes, size, &bytes)) return INT64_MAX / 1024;
+    }
+    return std::min(bytes, INT64_MAX / 1024);
+  }
+
+  // Choices in the order in which ties are decided.
+  std::vector<Choice> Choices(AxisId axis) const {
+    std::vector<Choice> kept;
+    std::vector<Choice> reduced;
+    auto add = [&](FactorId f) {
+      if (!Splittable(f, axis)) return;
+      auto& list = factors_.factors[f].kind == FactorKind::kKeep ? kept : reduced;
+      Choice choice{Choice::Kind::kSplit, f};
+      if (std::ranges::find(list, choice) == list.end()) list.push_back(choice);
+    };
+    if (request_.wanted_results) {
+      for (FactorId f = 0; f < factors_.factors.size(); ++f) add(f);
+    }
+    for (const auto& list : proposals_) {
+      for (const Proposal& p : list) {
+        if (p.axis == axis) add(p.factor);
+      }
+    }
+    kept.insert(kept.end(), reduced.begin(), reduced.end());
+    for (uint32_t g = 0; g < factors_.linear.size(); ++g)
+      kept.push_back({Choice::Kind::kLinear, g});
+    kept.push_back({});
+    return kept;
+  }
+
+  Status Choose(AxisId axis) {
+    std::optional<int64_t> best_cost;
+    Choice best;
+    for (const Choice& choice : Choices(axis)) {
+      if (!MeetsWanted(axis, choice)) continue;
+      std::optional<int64_t> total = 0;
+      for (size_t i = 0; i < request_.operands.size() && total; ++i) {
+        std::optional<int64_t> cost = Cost(i, axis, choice);
+        total = cost ? std::optional(*total + *cost) : std::nullopt;
+      }
+      if (!total || (best_cost && *best_cost <= *total)) continue;
+      best_cost = total;
+      best = choice;
+    }
+    if (!best_cost) {
+      return Error(Diag::kPlacement,
+                   "no way of splitting the op over `{}` gives the placements of its results",
+                   mesh_[axis].name);
+    }
+    Apply(axis, best);
+    return Done{};
+  }
+
+  bool MeetsWanted(AxisId axis, const Choice& choice) const {
+    if (!request_.wanted_results) return true;
+    for (size_t r = 0; r < request_.wanted_results->size(); ++r) {
+      if ((*request_.results)[r].is_none()) continue;
+      if (StateOn((*request_.wanted_results)[r], axis) != Made(r, choice)) return false;
+    }
+    return true;
+  }
+
+  void Apply(AxisId axis, const Choice& choice) {
+    if (choice.kind == Choice::Kind::kSplit) axes_of_[choice.index].Add(axis);
+    if (choice.kind == Choice::Kind::kLinear) linear_.push_back({axis, choice.index});
+  }
+
+  // A contracted loop that two operands split over different axes has no meaning that could be guessed.
+  Status CheckContraction(AxisId axis) const {
+    for (size_t i = 0; i < proposals_.size(); ++i) {
+      for (const Proposal& p : proposals_[i]) {
+        if (p.axis != axis || factors_.factors[p.factor].kind != FactorKind::kReduce) continue;
+        for (size_t j = 0; j < proposals_.size(); ++j) {
+          Axes mine = ProposedAxes(i, p.factor);
+          Axes other = ProposedAxes(j, p.factor);
+          if (j == i || other.empty() || other == mine) continue;
+          return Error(
+              Diag::kContraction,
+              "operands {} and {} split what is summed over differently: over [{}] and over [{}]",
+              std::min(i, j), std::max(i, j), Format(mesh_, i < j ? mine : other),
+              Format(mesh_, i < j ? other : mine));
+        }
+      }
+    }
+    return Done{};
+  }
+  Axes ProposedAxes(size_t operand, FactorId factor) const {
+    Axes axes;
+    for (const Proposal& p : proposals_[operand]) {
+      if (p.factor == factor && !request_.local.contains(p.axis)) axes.Add(p.axis);
+    }
+    return axes;
+  }
+
+  // Inside a local region operands stay as they are.
+  void SplitLocally(AxisId axis) {
+    bool any = false;
+    auto split = [&](FactorId f) {
+      axes_of_[f].Add(axis);
+      any = true;
+    };
+    for (const auto& list : proposals_) {
+      for (const Proposal& p : list) {
+        if (p.axis == axis) split(p.factor);
+      }
+    }
+    if (!any) return;
+    // Constants take part in the loops that are local.
+    for (size_t i = 0; i < request_.operands.size(); ++i) {
+      if (!request_.operands[i].is_free) continue;
+      for (const DimFactors& dim : dims(i)) {
+        for (FactorId f : dim) {
+          if (factors_.factors[f].local) split(f);
+        }
+      }
+    }
+  }
+
+  // Axes of a factor stand in the order that the wanted results, or else the largest operand, have them in.
+  void OrderAxes() {
+    for (FactorId f = 0; f < axes_of_.size(); ++f) {
+      if (axes_of_[f].size() < 2) continue;
+      Axes model;
+      int64_t most = -1;
+      for (size_t i = 0; i < proposals_.size(); ++i) {
+        int64_t bytes = PartBytes(request_.operands[i], UINT8_MAX);
+        Axes axes = ProposedAxes(i, f);
+        if (axes.empty() || bytes <= most) continue;
+        most = bytes;
+        model = axes;
+      }
+      if (request_.wanted_results) model = Joined(WantedOrder(f), model);
+      Axes ordered;
+      for (AxisId axis : model) {
+        if (axes_of_[f].contains(axis)) ordered.Add(axis);
+      }
+      axes_of_[f] = Joined(ordered, axes_of_[f]);
+    }
+  }
+  static Axes Joined(Axes a, const Axes& b) {
+    for (AxisId axis : b) a.Add(axis);
+    return a;
+  }
+  Axes WantedOrder(FactorId factor) const {
+    Axes order;
+    for (size_t r = 0; r < request_.wanted_results->size(); ++r) {
+      std::optional<size_t> dim = DimWith(factors_.results[r], factor);
+      if (dim) order = Joined(order, (*request_.wanted_results)[r].split(*dim));
+    }
+    return order;
+  }
+
+  // The placements that follow; or the factor that has to give an axis up.
+  std::optional<FactorId> Build(NodePlacing& out) const {
+    for (size_t i = 0; i < request_.operands.size(); ++i) {
+      const OperandState& operand = request_.operands[i];
+      Placement placement;
+      if (!operand.type->is_none()) {
+        if (std::optional<FactorId> blocked = SplitsOf(dims(i), placement)) return blocked;
+        PassThrough(i, placement);
+      }
+      placement.Normalize();
+      out.operands.push_back(std::move(placement));
+    }
+    for (size_t r = 0; r < request_.results->size(); ++r) {
+      Placement placement;
+      if (!(*request_.results)[r].is_none()) {
+        if (std::optional<FactorId> blocked = SplitsOf(factors_.results[r], placement))
+          return blocked;
+        AddPartials(r, placement);
+      }
+      placement.Normalize();
+      out.results.push_back(std::move(placement));
+    }
+    return std::nullopt;
+  }
+
+  std::optional<FactorId> SplitsOf(const TensorFactors& dims, Placement& placement) const {
+    placement.splits.resize(dims.size());
+    for (size_t d = 0; d < dims.size(); ++d) {
+      DimAxes found = AxesOfDim(dims[d], axes_of_, factors_, mesh_);
+      if (found.blocked) return found.blocked;
+      placement.splits[d] = found.axes;
+    }
+    return std::nullopt;
+  }
+
+  // What an operand may keep although no loop is split: pending sums, and what is not read.
+  void PassThrough(size_t i, Placement& placement) const {
+    for (auto [axis, group] : linear_) {
+      const auto& members = factors_.linear[group];
+      if (std::ranges::find(members, i) != members.end())
+        placement.partials.push_back({axis, ReduceOp::kSum});
+    }
+    const Placement& have = request_.operands[i].placement;
+    if (request_.operands[i].is_free) return;
+    for (const Partial& partial : have.partials) {
+      if (IsUnread(i) || request_.local.contains(partial.axis))
+        placement.partials.push_back(partial);
+    }
+    if (!IsUnread(i)) return;
+    for (size_t d = 0; d < have.splits.size(); ++d) {
+      if (!HasFactors(i, d)) placement.splits[d] = have.splits[d];
+    }
+  }
+
+  void AddPartials(size_t r, Placement& placement) const {
+    for (auto [axis, group] : linear_) placement.partials.push_back({axis, ReduceOp::kSum});
+    for (FactorId f = 0; f < axes_of_.size(); ++f) {
+      const Factor& factor = factors_.factors[f];
+      if (DimWith(factors_.results[r], f)) continue;
+      for (AxisId axis : axes_of_[f]) {
+        bool summed = factor.kind == FactorKind::kReduce || factor.local;
+        if (summed && StateOn(placement, axis).use == Use::kReplicated)
+          placement.partials.push_back({axis, factor.reduce});
+      }
+    }
+    // A count that each rank made of its own tokens stays its own.
+    for (size_t i = 0; i < request_.operands.size(); ++i) {
+      if (IsUnread(i) || request_.operands[i].is_free) continue;
+      for (const Partial& partial : request_.operands[i].placement.partials) {
+        if (request_.local.contains(partial.axis) &&
+            StateOn(placement, partial.axis).use == Use::kReplicated)
+          placement.partials.push_back(partial);
+      }
+    }
+  }
+
+  Result<NodePlacing> Checked(NodePlacing out) const {
+    if (request_.wanted_results) {
+      for (size_t r = 0; r < out.results.size(); ++r) {
+        if ((*request_.results)[r].is_none() || out.results[r] == (*request_.wanted_results)[r])
+          continue;
+        return Error(Diag::kPlacement, "the op cannot give result {} in the placement that it has",
+                     r);
+      }
+    }
+    for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+      bool had = false;
+      for (const OperandState& operand : request_.operands)
+        had |= !operand.is_free && StateOn(operand.placement, axis).use != Use::kReplicated;
+      auto has = [&](const Placement& p) { return StateOn(p, axis).use != Use::kReplicated; };
+      if (had && std::ranges::none_of(out.operands, has)) out.dropped.Add(axis);
+    }
+    return out;
+  }
+
+  struct LinearAxis {
+    AxisId axis;
+    uint32_t group;
+  };
+
+  const PlacingRequest& request_;
+  const Factors& factors_;
+  const Mesh& mesh_;
+  std::vector<std::vector<Proposal>> proposals_;
+  std::vector<Axes> axes_of_;
+  std::vector<LinearAxis> linear_;
+};
+
+}  // namespace
+
+Result<NodePlacing> PlaceNode(const PlacingRequest& request, const Mesh& mesh) {
+  return Placer(request, mesh).Run();
+}
+
+}  // namespace heddle

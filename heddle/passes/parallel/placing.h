@@ -1,0 +1,63 @@
+// How one op is split, and what that asks of its operands and makes of its results. All from the op's factors.
+//
+// For each mesh axis the op splits one of its loops, or passes pending sums through, or works replicated. Of the ways that
+// the operands suggest, the one that moves the fewest bytes is taken; ties go to a kept loop, then a reduced one, then
+// pending sums. Nothing depends on the number of ranks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/base/result.h"
+#include "heddle/ir/factors.h"
+#include "heddle/ir/mesh.h"
+#include "heddle/ir/op.h"
+#include "heddle/ir/placement.h"
+#include "heddle/ir/type.h"
+
+namespace heddle {
+
+// What an operand brings.
+struct OperandState {
+  const Type* type = nullptr;
+  Placement placement;
+  // A constant that nothing has read yet: it can be made in any split.
+  bool is_free = false;
+  // A constant zero: it can also be made as a pending sum.
+  bool is_zero = false;
+};
+
+struct PlacingRequest {
+  const Factors* factors = nullptr;
+  std::vector<OperandState> operands;
+  const Types* results = nullptr;
+  // Axes over which every rank works on its own part, and loops marked `local` may be split.
+  Axes local;
+  // If set: the placements that the results must get.
+  const std::vector<Placement>* wanted_results = nullptr;
+};
+
+struct NodePlacing {
+  std::vector<Placement> operands;
+  std::vector<Placement> results;
+  // Axes that an operand is split over or pending on, and that no loop of the op could take.
+  Axes dropped;
+};
+
+// Fails where two operands split a contracted loop differently, or where the wanted results cannot be had.
+Result<NodePlacing> PlaceNode(const PlacingRequest& request, const Mesh& mesh);
+
+// Which factor each axis of a dimension splits, or nothing where the axes cut a factor unevenly.
+// Exact rules for merged dimensions: axes go to the outermost factor until they have used it up, then to the next.
+std::vector<std::optional<FactorId>> FactorsOfAxes(const DimFactors& dim, const Axes& axes,
+                                                   const Factors& factors, const Mesh& mesh);
+// The axes of a dimension whose factors have these axes; or the factor that would have to give its last axis up.
+struct DimAxes {
+  Axes axes;
+  std::optional<FactorId> blocked;
+};
+DimAxes AxesOfDim(const DimFactors& dim, const std::vector<Axes>& by_factor, const Factors& factors,
+                  const Mesh& mesh);
+
+}  // namespace heddle

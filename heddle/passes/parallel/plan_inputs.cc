@@ -1,0 +1,147 @@
+#include "heddle/passes/parallel/plan_inputs.h"
+
+#include <set>
+
+#include "heddle/base/text.h"
+#include "heddle/passes/parallel/redistribution.h"
+
+namespace heddle {
+namespace {
+
+class InputPlacer {
+ public:
+  InputPlacer(Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {}
+
+  Result<PlacedInputs> Run() {
+    out_.placement.assign(graph_.value_count(), PlacementTable::kReplicated);
+    out_.is_batch.assign(graph_.value_count(), false);
+    for (Input& input : graph_.mutable_inputs()) {
+      if (input.role == InputRole::kParam) HEDDLE_RETURN_IF_ERROR(PlaceParam(input));
+      if (input.role == InputRole::kBatch || input.role == InputRole::kBuffer)
+        HEDDLE_RETURN_IF_ERROR(PlaceOther(input));
+    }
+    for (const Input& input : graph_.inputs()) {
+      if (input.role == InputRole::kOpt) PlaceState(input);
+    }
+    HEDDLE_RETURN_IF_ERROR(CheckPatterns());
+    return std::move(out_);
+  }
+
+ private:
+  size_t Rank(const Input& input) const { return graph_.types().rank(graph_.type(input.value)); }
+
+  Status CheckRank(const Input& input, size_t rank, uint32_t line) const {
+    if (rank <= Rank(input)) return Done{};
+    return Error(Diag::kPlan, "line {} of the plan: `{}` has {} dimensions, the placement {}", line,
+                 input.label, Rank(input), rank);
+  }
+
+  Status PlaceParam(Input& input) {
+    const PlanParam* found = nullptr;
+    for (const PlanParam& rule : plan_.params) {
+      if (!MatchesPattern(rule.pattern, input.label)) continue;
+      used_.insert(&rule);
+      if (found != nullptr && (found->store != rule.store || found->compute != rule.compute)) {
+        return Error(Diag::kPlan, "lines {} and {} of the plan place parameter `{}` differently",
+                     found->line, rule.line, input.label);
+      }
+      if (found == nullptr) found = &rule;
+    }
+    if (found == nullptr)
+      return Error(Diag::kPlan, "parameter `{}` has no placement in the plan", input.label);
+    HEDDLE_RETURN_IF_ERROR(CheckRank(input, found->store_rank, found->line));
+    HEDDLE_RETURN_IF_ERROR(CheckRank(input, found->compute_rank, found->line));
+    if (!found->unit.empty()) input.unit = found->unit;
+    PlacedInputs::ParamPlan& param = out_.params[input.index];
+    param = {Interned(found->store), Interned(found->compute), input.unit};
+    out_.placement[input.value.index()] = param.store;
+    return Done{};
+  }
+
+  Status PlaceOther(const Input& input) {
+    bool batch = input.role == InputRole::kBatch;
+    out_.is_batch[input.value.index()] = batch;
+    for (const PlanInput& rule : plan_.inputs) {
+      if (!MatchesPattern(rule.pattern, input.label)) continue;
+      used_.insert(&rule);
+      // A star means the batch; buffers are meant only by name.
+      if (!batch && rule.pattern != input.label) continue;
+      HEDDLE_RETURN_IF_ERROR(CheckRank(input, rule.rank, rule.line));
+      PlacementId id = Interned(rule.placement);
+      PlacementId& at = out_.placement[input.value.index()];
+      if (at != PlacementTable::kReplicated && at != id) {
+        return Error(Diag::kPlan,
+                     "line {} of the plan places `{}` differently than a line before it", rule.line,
+                     input.label);
+      }
+      at = id;
+      if (!batch) continue;
+      for (const Axes& axes : graph_.placements()[id].splits) {
+        for (AxisId axis : axes) out_.batch_axes.Add(axis);
+      }
+    }
+    return Done{};
+  }
+
+  // Moments lie as their parameter does; counters are everywhere.
+  void PlaceState(const Input& input) {
+    const Input* param = graph_.FindParam(input.index);
+    if (param != nullptr && graph_.types().dims(graph_.type(param->value)).size() == Rank(input))
+      out_.placement[input.value.index()] = out_.placement[param->value.index()];
+  }
+
+  PlacementId Interned(const Placement& placement) {
+    return graph_.placements().Intern(OnMesh(placement, plan_.mesh));
+  }
+
+  Status CheckPatterns() const {
+    std::vector<std::string_view> params;
+    std::vector<std::string_view> others;
+    for (const Input& input : graph_.inputs()) {
+      bool is_param = input.role == InputRole::kParam;
+      if (is_param || input.role != InputRole::kOpt)
+        (is_param ? params : others).push_back(input.label);
+    }
+    for (const PlanParam& rule : plan_.params) {
+      if (!used_.contains(&rule)) return Unknown(rule.line, "parameter", rule.pattern, params);
+    }
+    for (const PlanInput& rule : plan_.inputs) {
+      if (!used_.contains(&rule)) return Unknown(rule.line, "input", rule.pattern, others);
+    }
+    return Done{};
+  }
+  static Failure Unknown(uint32_t line, std::string_view what, std::string_view pattern,
+                         const std::vector<std::string_view>& known) {
+    return Error(Diag::kPlan, "line {} of the plan: no {} of the graph is called `{}`{}", line,
+                 what, pattern, NearestHint(pattern, known));
+  }
+
+  Graph& graph_;
+  const Plan& plan_;
+  PlacedInputs out_;
+  std::set<const void*> used_;
+};
+
+}  // namespace
+
+Result<PlacedInputs> PlaceInputs(Graph& graph, const Plan& plan) {
+  return InputPlacer(graph, plan).Run();
+}
+
+Placement OnMesh(const Placement& placement, const Mesh& mesh) {
+  Placement out;
+  for (const Axes& axes : placement.splits) {
+    Axes kept;
+    for (AxisId axis : axes) {
+      if (mesh[axis].size > 1) kept.Add(axis);
+    }
+    out.splits.push_back(kept);
+  }
+  for (const Partial& partial : placement.partials) {
+    if (mesh[partial.axis].size > 1) out.partials.push_back(partial);
+  }
+  out.Normalize();
+  return out;
+}
+
+}  // namespace heddle

@@ -1,0 +1,382 @@
+// propagate: gives every value of a global graph a placement, from a plan and the factors of the ops.
+//
+//   %w: f32[1024,4096] param        with `param "*" store [dp,-] compute [-,-]` becomes
+//
+//   %w: f32[1024{dp},4096] param
+//   %h = aten._to_copy(%w, dtype=bf16)           : bf16[1024{dp},4096]
+//   %u = shard.redistribute(%h, why=unshard)     : bf16[1024,4096]
+//   %y = aten.mm(%x, %u)                         : bf16[32{dp},4096]
+//
+// In graph order. What the plan fixes gets its redistribution here: parameters where they are read (after the cast that narrows
+// them, once for all readers), what crosses the boundary of a module, gradients and the loss. Everything else follows from
+// placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
+#include <algorithm>
+#include <map>
+
+#include "heddle/base/text.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/node_facts.h"
+#include "heddle/passes/parallel/plan.h"
+#include "heddle/passes/parallel/plan_inputs.h"
+#include "heddle/passes/parallel/region.h"
+#include "heddle/passes/parallel/write_out.h"
+
+namespace heddle {
+namespace {
+
+struct PropagateOptions {
+  std::string plan;
+};
+
+class Propagator {
+ public:
+  Propagator(Module& module, Graph& graph, const Plan& plan, Regions regions, PassContext& context)
+      : graph_(graph),
+        mesh_(module.mesh),
+        plan_(plan),
+        regions_(std::move(regions)),
+        context_(context),
+        facts_(graph, module.mesh),
+        rewriter_(graph) {}
+
+  Result<Changed> Run() {
+    HEDDLE_TRY(inputs_, PlaceInputs(graph_, plan_));
+    placement_.assign(graph_.value_count(), PlacementTable::kReplicated);
+    param_.assign(graph_.value_count(), nullptr);
+    for (const Input& input : graph_.inputs()) {
+      SetPlacement(input.value, inputs_.placement[input.value.index()]);
+      param_[input.value.index()] = inputs_.Param(input);
+    }
+    for (size_t i = 0; i < graph_.outputs().size(); ++i)
+      outputs_of_.emplace(graph_.outputs()[i].value, i);
+    // Nodes that are inserted on the way have their placements already.
+    size_t count = graph_.node_count();
+    for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
+    for (const Input& input : graph_.inputs()) FinishOutputs(input.value, NodeId());
+    return rewriter_.Commit();
+  }
+
+ private:
+  using ParamPlan = PlacedInputs::ParamPlan;
+
+  PlacementId At(ValueId v) const { return placement_[v.index()]; }
+  bool IsBackward(ValueId v) const {
+    NodeId producer = graph_[v].producer;
+    return producer && graph_[producer].phase == Phase::kBackward;
+  }
+
+  Status Visit(NodeId node) {
+    if (KeepsStorage(node)) return Done{};
+    std::vector<NodeFacts::Operand> operands;
+    for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+      ValueId v = graph_.operands(node)[i];
+      if (v) {
+        ValueId wanted = Arrive(v, node);
+        if (wanted != v) rewriter_.SetOperand(node, i, wanted);
+        v = wanted;
+      }
+      operands.push_back(OperandOf(v));
+    }
+    HEDDLE_TRY(const NodePlacing* placing,
+               facts_.Place(node, operands, regions_.local(graph_[node].scope), nullptr));
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].is_free) Settle(operands[i].value, placing->operands[i]);
+    }
+    size_t r = 0;
+    for (ValueId v : graph_.results(node)) SetPlacement(v, placing->results[r++]);
+    if (!placing->dropped.empty()) RemarkDropped(node, placing->dropped);
+    for (ValueId v : graph_.results(node)) FinishOutputs(v, node);
+    return Done{};
+  }
+
+  NodeFacts::Operand OperandOf(ValueId v) const {
+    if (!v) return {};
+    NodeId producer = graph_[v].producer;
+    bool constant = producer && !settled_.contains(v) && IsConstant(graph_, producer);
+    return {v, At(v), constant, constant && IsZero(graph_, producer)};
+  }
+  // The first reader of a constant decides how it is made.
+  void Settle(ValueId v, const Placement& placement) {
+    SetPlacement(v, placement);
+    settled_.emplace(v, true);
+  }
+
+  void SetPlacement(ValueId v, const Placement& placement) {
+    SetPlacement(v, graph_.placements().Intern(placement));
+  }
+  void SetPlacement(ValueId v, PlacementId id) {
+    placement_[v.index()] = id;
+    if (graph_[v].placement != id) rewriter_.SetType(v, graph_.type(v), id);
+  }
+
+  // A cast of a parameter that narrows it happens in its storage, so that fewer bytes are gathered.
+  bool KeepsStorage(NodeId node) {
+    if (graph_[node].phase == Phase::kOptimizer || graph_[node].op != op::_to_copy) return false;
+    ValueId from = graph_.operands(node)[0];
+    ValueId to = graph_[node].first_result;
+    const ParamPlan* param = param_[from.index()];
+    if (param == nullptr || ItemSize(graph_.types().dtype(graph_.type(to))) >=
+                                ItemSize(graph_.types().dtype(graph_.type(from))))
+      return false;
+    param_[to.index()] = param;
+    SetPlacement(to, At(from));
+    // Several readers cast alike: all of them use the first one's gather.
+    same_cast_[to] = casts_.try_emplace({param, graph_.type(to)}, to).first->second;
+    return true;
+  }
+
+  // The value as it arrives at a node: out of one module, into another, in the wide or the narrow type.
+  ValueId Arrive(ValueId v, NodeId node) {
+    if (graph_[node].phase == Phase::kOptimizer) {
+      auto done = finished_.find(v);
+      return done == finished_.end() ? v : done->second;
+    }
+    if (const ParamPlan* param = param_[v.index()]) {
+      auto first = same_cast_.find(v);
+      return Redistribute(first == same_cast_.end() ? v : first->second, param->compute,
+                          Why::kUnshard, param->unit, node);
+    }
+    v = Cross(v, node);
+    if (!plan_.wide_tensor_grads && IsGradCast(node)) {
+      const ParamPlan* param = GradParam(graph_[node].first_result);
+      v = Redistribute(v, WithoutTensorPartials(v, *param), Why::kGrad, param->unit, node);
+    }
+    return v;
+  }
+
+  // --- Boundaries of modules
+
+  ValueId Cross(ValueId v, NodeId node) {
+    NodeId producer = graph_[v].producer;
+    if (!producer && !inputs_.is_batch[v.index()]) return v;
+    ScopeId from = producer ? graph_[producer].scope : ScopeId();
+    ScopeId to = graph_[node].scope;
+    if (from == to) return v;
+    size_t rank = graph_.types().rank(graph_.type(v));
+    std::vector<uint32_t> left = Without(regions_.of(from), regions_.of(to));
+    std::vector<uint32_t> entered = Without(regions_.of(to), regions_.of(from));
+    if (IsBackward(v)) return CrossBack(v, node, rank, left, entered);
+    // Out of the outermost module that is left, into the innermost that is entered.
+    for (uint32_t i : left) {
+      ModuleInstance& instance = regions_[i];
+      if (!instance.rule->out || instance.rule->out->rank != rank) continue;
+      instance.inside_out[rank] = At(v);
+      v = Redistribute(v, Meshed(instance.rule->out->placement), instance.rule->why, {}, node);
+      break;
+    }
+    for (uint32_t i : entered) {
+      ModuleInstance& instance = regions_[i];
+      if (!instance.rule->in || instance.rule->in->rank != rank) continue;
+      instance.outside_in.try_emplace(rank, At(v));
+      v = Redistribute(v, Meshed(instance.rule->in->placement), instance.rule->why, {}, node);
+    }
+    return v;
+  }
+
+  // A gradient leaves a module where its input came in, and enters one where its output went out: the mirrored
+  // redistribution. What was pending in forward is whole in backward.
+  ValueId CrossBack(ValueId v, NodeId node, size_t rank, const std::vector<uint32_t>& left,
+                    const std::vector<uint32_t>& entered) {
+    for (uint32_t i : left) {
+      auto found = regions_[i].outside_in.find(rank);
+      if (found == regions_[i].outside_in.end()) continue;
+      v = Redistribute(v, Summed(found->second), regions_[i].rule->why, {}, node);
+      break;
+    }
+    for (uint32_t i : entered) {
+      auto found = regions_[i].inside_out.find(rank);
+      if (found != regions_[i].inside_out.end())
+        v = Redistribute(v, Summed(found->second), regions_[i].rule->why, {}, node);
+    }
+    return v;
+  }
+
+  PlacementId Meshed(const Placement& placement) {
+    return graph_.placements().Intern(OnMesh(placement, mesh_));
+  }
+  PlacementId Summed(PlacementId id) {
+    Placement placement = graph_.placements()[id];
+    placement.partials.clear();
+    return graph_.placements().Intern(std::move(placement));
+  }
+
+  // --- Gradients and other outputs
+
+  const ParamPlan* GradParam(ValueId v) const {
+    auto [begin, end] = outputs_of_.equal_range(v);
+    for (auto it = begin; it != end; ++it) {
+      const Output& output = graph_.outputs()[it->second];
+      if (output.role == OutputRole::kGrad) return inputs_.ParamNumber(output.index);
+    }
+    return nullptr;
+  }
+
+  // A cast to a wider type that ends in a gradient.
+  bool IsGradCast(NodeId node) const {
+    if (graph_[node].op != op::_to_copy) return false;
+    ValueId from = graph_.operands(node)[0];
+    ValueId to = graph_[node].first_result;
+    return GradParam(to) != nullptr && ItemSize(graph_.types().dtype(graph_.type(to))) >
+                                           ItemSize(graph_.types().dtype(graph_.type(from)));
+  }
+
+  // Sums pending over axes that split neither the batch nor the parameter's storage: those of tensor parallelism.
+  PlacementId WithoutTensorPartials(ValueId v, const ParamPlan& param) {
+    Placement placement = graph_.placements()[At(v)];
+    const Placement& store = graph_.placements()[param.store];
+    std::erase_if(placement.partials, [&](const Partial& partial) {
+      bool stored = std::ranges::any_of(
+          store.splits, [&](const Axes& axes) { return axes.contains(partial.axis); });
+      return !stored && !inputs_.batch_axes.contains(partial.axis);
+    });
+    return graph_.placements().Intern(std::move(placement));
+  }
+
+  // Redistributes what leaves the graph, right behind the node that makes it.
+  void FinishOutputs(ValueId v, NodeId node) {
+    auto [begin, end] = outputs_of_.equal_range(v);
+    for (auto it = begin; it != end; ++it) {
+      const Output& output = graph_.outputs()[it->second];
+      ValueId out = v;
+      if (output.role == OutputRole::kGrad) {
+        const ParamPlan& param = *inputs_.ParamNumber(output.index);
+        if (!plan_.wide_tensor_grads)
+          out = RedistributeBehind(out, WithoutTensorPartials(out, param), Why::kGrad, param.unit,
+                                   node);
+        out = RedistributeBehind(out, param.store, Why::kGrad, param.unit, node, true);
+        if (out != v) finished_.emplace(v, out);
+      } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {
+        out = RedistributeBehind(out, PlacementTable::kReplicated, Why::kLoss, {}, node);
+      } else if (output.role == OutputRole::kUpdate) {
+        out = RedistributeBehind(out, At(output.target), Why::kTensor, {}, node);
+      }
+      if (out != v) rewriter_.SetOutput(it->second, out);
+    }
+  }
+
+  // --- Redistributions
+
+  ValueId RedistributeBehind(ValueId v, PlacementId target, Why why, std::string_view unit,
+                             NodeId node, bool scaled = false) {
+    if (At(v) == target) return v;
+    auto known = redistributed_.find({v, target});
+    if (known != redistributed_.end()) return known->second;
+    NodeId producer = graph_[v].producer;
+    NodeId anchor = producer ? producer : node;
+    NodeSpec spec = Spec(v, target, why, unit, scaled);
+    spec.scope = anchor ? graph_[anchor].scope : ScopeId();
+    spec.phase = anchor ? graph_[anchor].phase : Phase::kForward;
+    return Inserted(v, target,
+                    anchor ? rewriter_.InsertAfter(anchor, spec) : rewriter_.InsertFirst(spec));
+  }
+
+  ValueId Redistribute(ValueId v, PlacementId target, Why why, std::string_view unit,
+                       NodeId before) {
+    if (At(v) == target) return v;
+    auto known = redistributed_.find({v, target});
+    if (known != redistributed_.end()) return known->second;
+    NodeSpec spec = Spec(v, target, why, unit, false);
+    spec.scope = graph_[before].scope;
+    spec.phase = graph_[before].phase;
+    return Inserted(v, target, rewriter_.InsertBefore(before, spec));
+  }
+
+  NodeSpec Spec(ValueId v, PlacementId target, Why why, std::string_view unit, bool scaled) {
+    Attrs attrs;
+    attrs.Set("why", why);
+    if (!unit.empty()) attrs.Set("unit", std::string(unit));
+    if (scaled && plan_.average) attrs.Set("average", true);
+    if (scaled && plan_.grad_scale != 1.0) attrs.Set("scale", plan_.grad_scale);
+    operand_ = v;
+    result_ = {graph_.type(v), Name(why), target};
+    context_.Count("redistributions");
+    return {.op = op::shard_redistribute,
+            .operands = {&operand_, 1},
+            .attrs = graph_.InternAttrs(attrs),
+            .results = {&result_, 1}};
+  }
+
+  ValueId Inserted(ValueId v, PlacementId target, NodeId node) {
+    ValueId result = graph_[node].first_result;
+    placement_.resize(graph_.value_count(), PlacementTable::kReplicated);
+    param_.resize(graph_.value_count(), nullptr);
+    placement_[result.index()] = target;
+    redistributed_.emplace(std::pair(v, target), result);
+    return result;
+  }
+
+  void RemarkDropped(NodeId node, const Axes& dropped) {
+    ValueId v = graph_[node].first_result;
+    if (graph_.op(node).effect() == Effect::kView) {
+      context_.AddRemark(graph_, v, "view-not-local",
+                         "{} cannot work on parts over [{}]; its operand is gathered first",
+                         graph_.op(node).name(), Format(mesh_, dropped));
+      return;
+    }
+    context_.AddRemark(graph_, v, "replicated",
+                       "{} has no loop to split over [{}]; it works on whole tensors",
+                       graph_[node].op == kOpaqueOp ? graph_.attrs(node).opaque_op
+                                                    : std::string(graph_.op(node).name()),
+                       Format(mesh_, dropped));
+  }
+
+  Graph& graph_;
+  const Mesh& mesh_;
+  const Plan& plan_;
+  Regions regions_;
+  PassContext& context_;
+  NodeFacts facts_;
+  Rewriter rewriter_;
+  PlacedInputs inputs_;
+  // By value: its placement, and the parameter whose storage it still is.
+  std::vector<PlacementId> placement_;
+  std::vector<const ParamPlan*> param_;
+  std::map<std::pair<const ParamPlan*, TypeId>, ValueId> casts_;
+  std::map<ValueId, ValueId> same_cast_;
+  std::map<ValueId, bool> settled_;
+  std::multimap<ValueId, size_t> outputs_of_;
+  // Gradients by what they are before they are reduced.
+  std::map<ValueId, ValueId> finished_;
+  std::map<std::pair<ValueId, PlacementId>, ValueId> redistributed_;
+  ValueId operand_;
+  ResultSpec result_;
+};
+
+Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
+  HEDDLE_TRY(Plan plan, ParsePlan(options.plan, "plan"));
+  if (!module.mesh.empty() && module.mesh != plan.mesh) {
+    return Error(Diag::kPlan, "the graph is on mesh [{}], the plan on [{}]", Format(module.mesh),
+                 Format(plan.mesh));
+  }
+  bool new_mesh = module.mesh != plan.mesh;
+  module.mesh = plan.mesh;
+  Changed changed = new_mesh ? Changed::kYes : Changed::kNo;
+  for (Graph& graph : module.graphs) {
+    HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
+    changed = changed | WriteOut(graph, regions, plan.mesh);
+    HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
+    changed = changed | one;
+  }
+  return changed;
+}
+
+constexpr OptionDef kOptions[] = {
+    Option<&PropagateOptions::plan>("plan", "the plan, as text in quotes")};
+constexpr std::string_view kStats[] = {"redistributions"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(propagate){
+    .name = "propagate",
+    .summary = "gives every value a placement, from a plan and the factors of the ops",
+    .run = Run<Propagate>,
+    .make_options = Make<PropagateOptions>,
+    .options = kOptions,
+    .any_view = false,
+    .needs = View::kGlobal,
+    .numerics = Numerics::kRounding,
+    .stats = kStats,
+};
+
+}  // namespace heddle

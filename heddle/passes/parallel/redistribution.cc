@@ -1,0 +1,276 @@
+#include "heddle/passes/parallel/redistribution.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "heddle/ir/attrs.h"
+
+namespace heddle {
+namespace {
+
+// Whether `b` comes before `a` in a search: fewer collectives, fewer elements moved, fewer steps.
+struct Price {
+  int collectives = 0;
+  int64_t moved = 0;
+  int steps = 0;
+  auto operator<=>(const Price&) const = default;
+};
+
+// A placement as a search key: splits of every dimension, then partials.
+using Key = std::vector<uint64_t>;
+
+Key KeyOf(const Placement& placement, size_t rank) {
+  Key key;
+  for (size_t d = 0; d < rank; ++d) key.push_back(placement.split(d).bits());
+  for (const Partial& partial : placement.partials)
+    key.push_back(uint64_t{partial.axis} << 8 | static_cast<uint64_t>(partial.op));
+  return key;
+}
+
+Axes Prefix(const Axes& axes, size_t n) {
+  Axes out;
+  for (size_t i = 0; i < n; ++i) out.Add(axes[i]);
+  return out;
+}
+Axes Suffix(const Axes& axes, size_t from) {
+  Axes out;
+  for (size_t i = from; i < axes.size(); ++i) out.Add(axes[i]);
+  return out;
+}
+Axes Joined(Axes a, const Axes& b) {
+  for (AxisId axis : b) a.Add(axis);
+  return a;
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+// Dijkstra's search over placements.
+class Search {
+ public:
+  Search(const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
+         const RedistributionOptions& options)
+      : to_(to), dims_(dims), mesh_(mesh), options_(options) {
+    Reach(from, {}, {}, nullptr);
+  }
+
+  Result<std::vector<RedistributionStep>> Run() {
+    Key goal = KeyOf(to_, dims_.size());
+    while (!open_.empty()) {
+      auto [price, key] = *open_.begin();
+      open_.erase(open_.begin());
+      if (key == goal) return PathTo(key);
+      const Placement placement = reached_.at(key).placement;
+      Scatter(placement, price, key);
+      Reduce(placement, price, key);
+      Gather(placement, price, key);
+      Slice(placement, price, key);
+    }
+    return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
+                 FormatPlacement(reached_.begin()->second.placement, dims_.size(), mesh_),
+                 FormatPlacement(to_, dims_.size(), mesh_));
+  }
+
+ private:
+  struct Reached {
+    Placement placement;
+    Price price;
+    RedistributionStep step;
+    Key before;
+    bool is_start = false;
+  };
+
+  std::vector<RedistributionStep> PathTo(const Key& key) const {
+    std::vector<RedistributionStep> steps;
+    for (const Reached* at = &reached_.at(key); !at->is_start; at = &reached_.at(at->before))
+      steps.push_back(at->step);
+    std::reverse(steps.begin(), steps.end());
+    // Slices of one dimension, one axis after the other, are one slice.
+    std::vector<RedistributionStep> out;
+    for (RedistributionStep& step : steps) {
+      bool joins = !out.empty() && step.kind == StepKind::kSlice &&
+                   out.back().kind == StepKind::kSlice && out.back().dim == step.dim;
+      if (joins) step.over = Joined(out.back().over, step.over);
+      if (joins) out.pop_back();
+      out.push_back(std::move(step));
+    }
+    return out;
+  }
+
+  void Reach(const Placement& placement, Price price, RedistributionStep step, const Key* before) {
+    Key key = KeyOf(placement, dims_.size());
+    auto found = reached_.find(key);
+    if (found != reached_.end()) {
+      if (found->second.price <= price) return;
+      open_.erase({found->second.price, key});
+    }
+    step.to = placement;
+    reached_[key] = {placement, price, std::move(step), before ? *before : Key(),
+                     before == nullptr};
+    open_.insert({price, std::move(key)});
+  }
+
+  void Take(const Placement& placement, Price price, int64_t moved, RedistributionStep step,
+            const Key& before) {
+    Placement normal = placement;
+    normal.Normalize();
+    price.collectives += step.is_collective() ? 1 : 0;
+    price.moved += moved;
+    price.steps += 1;
+    Reach(normal, price, std::move(step), &before);
+  }
+
+  Placement Sized(Placement placement) const {
+    placement.splits.resize(dims_.size());
+    return placement;
+  }
+
+  int64_t Elements(const Placement& placement) const {
+    return LocalElements(dims_, placement, mesh_);
+  }
+  int64_t Share(int64_t elements, const Axes& over) const {
+    return elements - CeilDiv(elements, mesh_.Size(over));
+  }
+
+  // The innermost axes of a dimension go away, or to another dimension.
+  void Gather(const Placement& placement, Price price, const Key& key) {
+    for (size_t d = 0; d < placement.splits.size(); ++d) {
+      Axes axes = placement.splits[d];
+      for (size_t from = 0; from < axes.size(); ++from) {
+        Axes over = Suffix(axes, from);
+        Placement next = Sized(placement);
+        next.splits[d] = Prefix(axes, from);
+        Take(next, price, Elements(next) - Elements(placement),
+             {.kind = StepKind::kAllGather, .over = over, .dim = d}, key);
+        for (size_t e = 0; e < dims_.size(); ++e) {
+          if (e == d) continue;
+          Placement moved = next;
+          moved.splits[e] = Joined(moved.splits[e], over);
+          Take(moved, price, Share(Elements(placement), over),
+               {.kind = StepKind::kAllToAll, .over = over, .dim = e, .concat_dim = d}, key);
+        }
+      }
+    }
+  }
+
+  // All ordered choices of axes that are partial in the same way.
+  template <typename Visit>
+  void ForEachPartialList(const Placement& placement, const Visit& visit) {
+    std::vector<Axes> lists{Axes()};
+    for (size_t at = 0; at < lists.size(); ++at) {
+      for (const Partial& partial : placement.partials) {
+        Axes list = lists[at];
+        bool same_op = list.empty() || OpOf(placement, list[0]) == partial.op;
+        if (same_op && list.Add(partial.axis)) lists.push_back(list);
+      }
+    }
+    for (size_t at = 1; at < lists.size(); ++at) visit(lists[at], OpOf(placement, lists[at][0]));
+  }
+  static ReduceOp OpOf(const Placement& placement, AxisId axis) {
+    for (const Partial& partial : placement.partials) {
+      if (partial.axis == axis) return partial.op;
+    }
+    return ReduceOp::kSum;
+  }
+  static Placement Without(const Placement& placement, const Axes& axes) {
+    Placement out = placement;
+    std::erase_if(out.partials, [&](const Partial& p) { return axes.contains(p.axis); });
+    return out;
+  }
+
+  void Scatter(const Placement& placement, Price price, const Key& key) {
+    if (options_.reduce_first && MustReduce(placement)) return;
+    ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
+      for (size_t d = 0; d < dims_.size(); ++d) {
+        Placement next = Sized(Without(placement, over));
+        next.splits[d] = Joined(next.splits[d], over);
+        Take(next, price, Elements(placement) - Elements(next),
+             {.kind = StepKind::kReduceScatter, .over = over, .dim = d, .op = op}, key);
+      }
+    });
+  }
+
+  void Reduce(const Placement& placement, Price price, const Key& key) {
+    ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
+      if (!std::is_sorted(over.begin(), over.end())) return;
+      Take(Without(placement, over), price, 2 * Share(Elements(placement), over),
+           {.kind = StepKind::kAllReduce, .over = over, .op = op}, key);
+    });
+  }
+
+  // Whether some partial axis ends replicated.
+  bool MustReduce(const Placement& placement) const {
+    return std::ranges::any_of(placement.partials, [&](const Partial& partial) {
+      return std::ranges::none_of(to_.splits,
+                                  [&](const Axes& axes) { return axes.contains(partial.axis); });
+    });
+  }
+
+  // An axis that nothing uses, where the goal has it.
+  void Slice(const Placement& placement, Price price, const Key& key) {
+    Axes used;
+    for (const Axes& axes : placement.splits) used = Joined(used, axes);
+    for (const Partial& partial : placement.partials) used.Add(partial.axis);
+    for (size_t d = 0; d < to_.splits.size(); ++d) {
+      for (AxisId axis : to_.splits[d]) {
+        if (used.contains(axis)) continue;
+        Placement next = Sized(placement);
+        next.splits[d].Add(axis);
+        Take(next, price, 0, {.kind = StepKind::kSlice, .over = Axes(axis), .dim = d}, key);
+      }
+    }
+  }
+
+  const Placement& to_;
+  const Dims& dims_;
+  const Mesh& mesh_;
+  const RedistributionOptions& options_;
+  std::map<Key, Reached> reached_;
+  std::set<std::pair<Price, Key>> open_;
+};
+
+}  // namespace
+
+int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh) {
+  int64_t elements = 1;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    // Prices only: an unknown size counts once for all ways.
+    int64_t size = IsSymbol(dims[d]) ? 1 : dims[d];
+    for (AxisId axis : placement.split(d)) size = CeilDiv(size, mesh[axis].size);
+    if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX / 8;
+  }
+  return std::min(elements, INT64_MAX / 8);
+}
+
+Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,
+                                                           const Placement& to, const Dims& dims,
+                                                           const Mesh& mesh,
+                                                           const RedistributionOptions& options) {
+  return Search(from, to, dims, mesh, options).Run();
+}
+
+std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh) {
+  std::string out = "[";
+  for (size_t d = 0; d < rank; ++d) {
+    if (d != 0) out += ',';
+    Axes axes = placement.split(d);
+    if (axes.empty()) {
+      out += '-';
+    } else if (axes.size() == 1) {
+      AppendAxes(out, mesh, axes);
+    } else {
+      out += '{';
+      AppendAxes(out, mesh, axes);
+      out += '}';
+    }
+  }
+  out += ']';
+  for (const Partial& partial : placement.partials) {
+    out += partial.op == ReduceOp::kSum ? "{+" : fmt::format("{{{}:", Name(partial.op));
+    out += mesh[partial.axis].name + "}";
+  }
+  return out;
+}
+
+}  // namespace heddle

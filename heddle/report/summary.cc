@@ -1,0 +1,139 @@
+#include "heddle/report/summary.h"
+
+#include <algorithm>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/analysis/liveness.h"
+#include "heddle/base/text.h"
+#include "heddle/ops/ops.h"
+#include "heddle/report/table.h"
+
+namespace heddle {
+namespace {
+
+// How many values the text lists.
+constexpr size_t kAliveShown = 5;
+
+// Equal nodes do equal work: layers repeat, so most are asked for once.
+Flops TotalFlops(const Module& module, const Graph& graph) {
+  std::map<std::vector<uint32_t>, Flops> known;
+  SymbolTable symbols = graph.types().symbols();
+  Flops total;
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].op == kOpaqueOp || graph.op(id).effect() == Effect::kComm) continue;
+    std::vector<uint32_t> key{graph[id].op.index(), graph[id].attrs.index()};
+    for (ValueId v : graph.operands(id)) key.push_back(v ? graph.type(v).index() : UINT32_MAX);
+    auto [at, added] = known.try_emplace(std::move(key));
+    if (added) {
+      Types results;
+      for (ValueId v : graph.results(id)) results.push_back(graph.types()[graph.type(v)]);
+      OpArgs args(graph.op(id), graph.attrs(id), module.mesh, symbols,
+                  OperandTypes(graph, graph.operands(id)));
+      at->second = InferWork(args, results).flops;
+    }
+    total += at->second;
+  }
+  return total;
+}
+
+// What exists between the last node of forward and the first of backward, the caller's tensors aside.
+Bytes KeptForBackward(const Graph& graph) {
+  NodeId last;
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].phase == Phase::kForward) last = id;
+  }
+  Bytes kept;
+  if (!last) return kept;
+  Liveness liveness(graph);
+  for (const Storage& storage : liveness.storages()) {
+    bool made = storage.birth && storage.birth <= last;
+    if (made && (!storage.death || last < storage.death)) kept += storage.bytes;
+  }
+  return kept;
+}
+
+}  // namespace
+
+StepSummary Summarize(const Module& module, const Graph& graph) {
+  GraphStats stats = ComputeStats(module, graph);
+  StepSummary out;
+  out.mesh = module.mesh;
+  out.ranks = module.mesh.ranks();
+  out.parameters = stats.parameters;
+  out.peak_bytes = stats.peak_bytes;
+  out.peak_node = stats.peak_node;
+  out.alive_at_peak = std::move(stats.alive_at_peak);
+  out.collectives = std::move(stats.collectives);
+  out.nodes = stats.nodes;
+  Bytes state;
+  for (const Input& input : graph.inputs()) {
+    Bytes bytes = graph.types().bytes(graph.type(input.value));
+    if (input.role == InputRole::kParam) out.param_bytes += bytes;
+    if (input.role == InputRole::kOpt) state += bytes;
+    out.has_optimizer |= input.role == InputRole::kOpt;
+  }
+  for (const Output& output : graph.outputs()) {
+    if (output.role == OutputRole::kGrad)
+      out.grad_bytes += graph.types().bytes(graph.type(output.value));
+  }
+  out.optimizer_bytes = out.has_optimizer ? state : out.param_bytes * 2;
+  out.activation_bytes = KeptForBackward(graph);
+  out.flops = TotalFlops(module, graph);
+  return out;
+}
+
+std::string FormatSummary(const StepSummary& s) {
+  std::string out;
+  auto line = [&](std::string_view what, const std::string& text) {
+    out += fmt::format("{:<22} {}\n", what, text);
+  };
+  line("mesh", fmt::format("[{}], {} ranks", Format(s.mesh), WithCommas(s.ranks)));
+  line("parameters", WithCommas(s.parameters));
+  line("each rank", "");
+  line("  parameters", Format(s.param_bytes));
+  line("  gradients", Format(s.grad_bytes));
+  line("  optimizer state", Format(s.optimizer_bytes));
+  line("  kept for backward", Format(s.activation_bytes));
+  line("  peak of the step",
+       fmt::format("{} at {}{}", Format(s.peak_bytes),
+                   s.peak_node.empty() ? "the start" : s.peak_node,
+                   s.has_optimizer ? ""
+                                   : fmt::format("; with optimizer state {}",
+                                                 Format(s.peak_bytes + s.optimizer_bytes))));
+  line("  work", Format(s.flops));
+  line("  nodes", WithCommas(s.nodes));
+
+  TextTable comm({"phase", "collective", "over", "why", "launches>", "tensors>", "bytes>"});
+  for (const CollectiveStats& c : s.collectives) {
+    comm.AddRow({c.phase, c.kind, c.over, c.why, WithCommas(c.count), WithCommas(c.operands),
+                 Format(c.bytes)});
+  }
+  if (!comm.empty()) out += "\n" + comm.Format(0);
+  TextTable alive({"alive at the peak", "type", "bytes>"});
+  for (size_t i = 0; i < std::min(kAliveShown, s.alive_at_peak.size()); ++i)
+    alive.AddRow(
+        {s.alive_at_peak[i].value, s.alive_at_peak[i].type, Format(s.alive_at_peak[i].bytes)});
+  if (!alive.empty()) out += "\n" + alive.Format(0);
+  return out;
+}
+
+nlohmann::ordered_json ToJson(const StepSummary& s) {
+  auto mesh = nlohmann::ordered_json::object();
+  for (const MeshAxis& axis : s.mesh.axes()) mesh[axis.name] = axis.size;
+  return {{"parameters", s.parameters},
+          {"ranks", s.ranks},
+          {"mesh", mesh},
+          {"param_bytes_per_rank", s.param_bytes.value},
+          {"grad_bytes_per_rank", s.grad_bytes.value},
+          {"optimizer_bytes_per_rank", s.optimizer_bytes.value},
+          {"activation_bytes_per_rank", s.activation_bytes.value},
+          {"peak_bytes", s.peak_bytes.value},
+          {"peak_node", s.peak_node},
+          {"flops_per_rank", s.flops.value},
+          {"nodes", s.nodes},
+          {"collectives", ToJson(s.collectives)}};
+}
+
+}  // namespace heddle

@@ -1,0 +1,35 @@
+// What a person wants to know of a step before spending a cluster on it.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "heddle/report/stats.h"
+
+namespace heddle {
+
+struct StepSummary {
+  Mesh mesh;
+  int64_t ranks = 1;
+  // Elements of all parameters of the whole mesh.
+  int64_t parameters = 0;
+  // Of one rank, the largest.
+  Bytes param_bytes;
+  Bytes grad_bytes;
+  // Two moments for each parameter, as AdamW keeps them; what the graph itself has, if it has an optimizer.
+  Bytes optimizer_bytes;
+  bool has_optimizer = false;
+  // What forward leaves for backward, at the end of forward.
+  Bytes activation_bytes;
+  Bytes peak_bytes;
+  std::string peak_node;
+  std::vector<AliveStats> alive_at_peak;
+  Flops flops;
+  int64_t nodes = 0;
+  std::vector<CollectiveStats> collectives;
+};
+
+StepSummary Summarize(const Module& module, const Graph& graph);
+std::string FormatSummary(const StepSummary& summary);
+nlohmann::ordered_json ToJson(const StepSummary& summary);
+
+}  // namespace heddle
