@@ -22,7 +22,7 @@ class NodeFacts {
 
   struct Operand {
     ValueId value;
-    PlacementId placement;
+    PlacementId placement = PlacementTable::kReplicated;
     bool is_free = false;
     bool is_zero = false;
   };
