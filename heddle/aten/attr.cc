@@ -1,6 +1,7 @@
 #include "heddle/aten/attr.h"
 
-#include <ATen/core/function_schema.h>
+#include <algorithm>
+
 #include <c10/core/MemoryFormat.h>
 
 #include "heddle/aten/dtype.h"
@@ -33,22 +34,54 @@ AttrValue FromScalar(const c10::Scalar& scalar) {
   return scalar.toDouble();
 }
 
-bool HasSymbol(const std::vector<int64_t>& list) {
-  for (int64_t item : list) {
-    if (IsSymbol(item)) return true;
+bool HasSymbol(const AttrValue& value) {
+  if (const auto* one = std::get_if<int64_t>(&value)) return IsSymbol(*one);
+  const auto* list = std::get_if<std::vector<int64_t>>(&value);
+  return list != nullptr && std::ranges::any_of(*list, IsSymbol);
+}
+
+// False if a symbol has no number.
+bool Resolve(int64_t& size, const SymbolTable& symbols, const SizeResolver& size_of) {
+  if (!IsSymbol(size)) return true;
+  std::optional<int64_t> number = size_of ? size_of(symbols[size]) : std::nullopt;
+  if (number) size = *number;
+  return number.has_value();
+}
+
+Result<AttrValue> WithNumbers(const AttrValue& value, const Mesh& mesh, const SymbolTable& symbols,
+                              const SizeResolver& size_of) {
+  AttrValue resolved = value;
+  bool known = true;
+  if (auto* one = std::get_if<int64_t>(&resolved)) {
+    known = Resolve(*one, symbols, size_of);
+  } else {
+    for (int64_t& size : std::get<std::vector<int64_t>>(resolved))
+      known &= Resolve(size, symbols, size_of);
   }
-  return false;
+  if (known) return resolved;
+  std::string text;
+  AppendAttrValue(text, value, mesh, symbols);
+  return Error(Diag::kSymbolicSize, "attribute {} has a size that is not a number", text);
 }
 
 }  // namespace
 
-Result<c10::IValue> ToIValue(const AttrValue& value, const Mesh& mesh, const SymbolTable& symbols) {
-  const auto* one = std::get_if<int64_t>(&value);
-  const auto* list = std::get_if<std::vector<int64_t>>(&value);
-  if ((one != nullptr && IsSymbol(*one)) || (list != nullptr && HasSymbol(*list))) {
-    std::string text;
-    AppendAttrValue(text, value, mesh, symbols);
-    return Error(Diag::kSymbolicSize, "attribute {} has a size that is not a number", text);
+SizeResolver SizesAt(const Mesh& mesh, int64_t rank) {
+  return [&mesh, rank](const Symbol& symbol) -> std::optional<int64_t> {
+    if (!symbol.is_chunk()) return std::nullopt;
+    return PartAt(symbol.whole, symbol.axes, mesh, rank).size;
+  };
+}
+
+bool HasSymbols(const Attrs& attrs) {
+  return std::ranges::any_of(attrs.list, [](const Attr& attr) { return HasSymbol(attr.value); });
+}
+
+Result<c10::IValue> ToIValue(const AttrValue& value, const Mesh& mesh, const SymbolTable& symbols,
+                             const SizeResolver& size_of) {
+  if (HasSymbol(value)) {
+    HEDDLE_TRY(AttrValue resolved, WithNumbers(value, mesh, symbols, size_of));
+    return ToIValue(resolved, mesh, symbols);
   }
   return std::visit(
       [](const auto& v) -> Result<c10::IValue> {

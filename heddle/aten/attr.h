@@ -1,6 +1,10 @@
 // Attributes of graphs as arguments of ATen, and back.
 #pragma once
 
+#include <functional>
+#include <optional>
+
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 
 #include "heddle/base/result.h"
@@ -9,8 +13,16 @@
 
 namespace heddle {
 
-// The argument that ATen takes for `value`. Sizes must be plain numbers by now.
-Result<c10::IValue> ToIValue(const AttrValue& value, const Mesh& mesh, const SymbolTable& symbols);
+// The number that a symbol stands for, or nothing where it is not known.
+using SizeResolver = std::function<std::optional<int64_t>(const Symbol&)>;
+// Chunks as `rank` has them. `mesh` outlives the resolver.
+SizeResolver SizesAt(const Mesh& mesh, int64_t rank);
+// Whether an attribute is, or lists, a size that is not a number.
+bool HasSymbols(const Attrs& attrs);
+
+// The argument that ATen takes for `value`. `size_of` gives symbols their numbers; without it there may be none.
+Result<c10::IValue> ToIValue(const AttrValue& value, const Mesh& mesh, const SymbolTable& symbols,
+                             const SizeResolver& size_of = {});
 // The attribute of kind `kind` that an ATen argument is.
 Result<AttrValue> FromIValue(const c10::IValue& value, ArgKind kind);
 // The kind of an argument of an ATen schema; kAmbient for what graphs leave out.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/aten/attr.h"
+#include "heddle/aten/grouped_mm.h"
 
 namespace heddle {
 
@@ -52,13 +52,14 @@ std::vector<Passed> PassedOperands(const Graph& graph, NodeId node) {
 }  // namespace
 
 Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId node,
-                                c10::Device device) {
+                                c10::Device device, const SizeResolver& size_of) {
   const Attrs& attrs = graph.attrs(node);
   std::string_view name =
       graph[node].op == kOpaqueOp ? std::string_view(attrs.opaque_op) : graph.op(node).name();
   std::optional<c10::OperatorHandle> op = FindOperator(name);
   if (!op) return Error(Diag::kUnknownOp, "{} is not an operator of this libtorch", name);
   AtenCall call(*op);
+  if (NeedsOwnGroupedMm(graph, node)) call.kernel_ = RunGroupedMm;
   std::vector<Passed> passed = PassedOperands(graph, node);
   size_t next_positional = 0;
   for (const c10::Argument& arg : op->schema().arguments()) {
@@ -82,7 +83,8 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
       continue;
     }
     if (const AttrValue* value = attrs.Find(arg.name())) {
-      HEDDLE_TRY(c10::IValue converted, ToIValue(*value, module.mesh, graph.types().symbols()));
+      HEDDLE_TRY(c10::IValue converted,
+                 ToIValue(*value, module.mesh, graph.types().symbols(), size_of));
       // ATen tells lists of integers and of numbers apart by their type; an empty list has none.
       bool empty_floats = kind == ArgKind::kFloatList && converted.isIntList();
       call.arguments_.push_back(empty_floats ? c10::IValue(std::vector<double>()) : converted);
@@ -114,7 +116,11 @@ void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>
       stack[slot.argument] = given[0];
     }
   }
-  op_.callBoxed(stack);
+  if (kernel_ != nullptr) {
+    kernel_(stack);
+  } else {
+    op_.callBoxed(stack);
+  }
   results.clear();
   for (const c10::IValue& value : stack) {
     if (value.isTensor()) {

@@ -1,7 +1,7 @@
 // AtenCall: a node bound to the ATen operator that runs it.
 //
 // Binding looks the operator up by schema and lays out its arguments once: constants in place, slots for tensors. Running fills
-// the slots and calls the dispatcher; there is no table of kernels.
+// the slots and calls the dispatcher; there is no table of kernels. The one exception is in grouped_mm.h.
 #pragma once
 
 #include <span>
@@ -12,6 +12,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include "heddle/aten/attr.h"
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
 
@@ -22,9 +23,9 @@ std::optional<c10::OperatorHandle> FindOperator(std::string_view name);
 
 class AtenCall {
  public:
-  // Tensors that the op makes from nothing go to `device`.
+  // Tensors that the op makes from nothing go to `device`; symbols among the attributes become what `size_of` says.
   static Result<AtenCall> Bind(const Module& module, const Graph& graph, NodeId node,
-                               c10::Device device);
+                               c10::Device device, const SizeResolver& size_of = {});
 
   // `operands` in the flat order of the node; undefined tensors where one is absent. Results in the order of the node's;
   // undefined where the op leaves one so. Throws what ATen throws.
@@ -44,6 +45,8 @@ class AtenCall {
   };
 
   c10::OperatorHandle op_;
+  // Runs in the place of op_, on the same stack; usually null.
+  void (*kernel_)(torch::jit::Stack&) = nullptr;
   std::vector<c10::IValue> arguments_;
   std::vector<Slot> slots_;
 };

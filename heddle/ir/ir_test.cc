@@ -76,6 +76,23 @@ TEST(Chunk, EvenSizesArePlainNumbers) {
   EXPECT_EQ(symbols.Chunk(6, both, mesh), uneven);
 }
 
+TEST(Mesh, RanksCountWithTheFirstAxisSlowest) {
+  Mesh mesh({{"dp", 2}, {"tp", 3}});
+  for (int64_t rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(mesh.Coordinate(rank, 0), rank / 3);
+    EXPECT_EQ(mesh.Coordinate(rank, 1), rank % 3);
+  }
+  using Lists = std::vector<std::vector<int64_t>>;
+  Axes swapped(1);
+  swapped.Add(0);
+  EXPECT_EQ(Groups(mesh, Axes(0)), (Lists{{0, 3}, {1, 4}, {2, 5}}));
+  EXPECT_EQ(Groups(mesh, Axes(1)), (Lists{{0, 1, 2}, {3, 4, 5}}));
+  EXPECT_EQ(Groups(mesh, swapped), (Lists{{0, 3, 1, 4, 2, 5}}));
+  EXPECT_EQ(Groups(mesh, Axes()), (Lists{{0}, {1}, {2}, {3}, {4}, {5}}));
+  EXPECT_EQ(Groups(Mesh(), Axes()), (Lists{{0}}));
+  EXPECT_EQ(PartAt(5, swapped, mesh, 1), (Part{2, 1}));
+}
+
 TEST(Types, OverflowIsCounted) {
   SymbolTable symbols;
   EXPECT_EQ(CheckedBytes(symbols, Dims{3, 5}, DType::kBF16), 30);

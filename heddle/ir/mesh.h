@@ -72,11 +72,17 @@ class Mesh {
   // The number of ranks along `axes`, and in all.
   int64_t Size(const Axes& axes) const;
   int64_t ranks() const;
+  // Where `rank` stands along an axis. Ranks count with the first axis slowest.
+  int64_t Coordinate(int64_t rank, AxisId axis) const;
   bool operator==(const Mesh&) const = default;
 
  private:
   std::vector<MeshAxis> axes_;
 };
+
+// The groups that a collective over `axes` works in: ranks that differ along these axes only, in the order that `axes` gives.
+// Groups stand in the order of their first ranks.
+std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const Axes& axes);
 
 // `dp=4, tp=2`
 std::string Format(const Mesh& mesh);

@@ -39,6 +39,18 @@ int64_t ChunkBegin(int64_t whole, std::span<const int64_t> axis_sizes,
   return begin;
 }
 
+Part PartAt(int64_t whole, const Axes& axes, const Mesh& mesh, int64_t rank) {
+  std::array<int64_t, Axes::kMax> sizes;
+  std::array<int64_t, Axes::kMax> coordinates;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    sizes[i] = mesh[axes[i]].size;
+    coordinates[i] = mesh.Coordinate(rank, axes[i]);
+  }
+  std::span<const int64_t> s(sizes.data(), axes.size());
+  std::span<const int64_t> c(coordinates.data(), axes.size());
+  return {ChunkBegin(whole, s, c), ChunkSize(whole, s, c)};
+}
+
 Dim SymbolTable::FindOrAdd(const Symbol& symbol) {
   uint64_t hash = KeyHash(symbol);
   uint32_t found = index_.Find(hash, [&](uint32_t n) {

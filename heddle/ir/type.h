@@ -48,6 +48,14 @@ int64_t ChunkSize(int64_t whole, std::span<const int64_t> axis_sizes,
 int64_t ChunkBegin(int64_t whole, std::span<const int64_t> axis_sizes,
                    std::span<const int64_t> coordinates);
 
+// Both, for a rank of a mesh.
+struct Part {
+  int64_t begin;
+  int64_t size;
+  bool operator==(const Part&) const = default;
+};
+Part PartAt(int64_t whole, const Axes& axes, const Mesh& mesh, int64_t rank);
+
 // Where a tensor lives.
 enum class Space : uint8_t { kDevice, kHost };
 
