@@ -153,6 +153,7 @@ class Localizer {
 
   static Attrs CommAttrs(const Attrs& from, const RedistributionStep& step) {
     Attrs attrs;
+    attrs.list_sizes = {1};
     attrs.Set("over", step.over);
     bool reduces = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllReduce;
     if (step.kind == StepKind::kAllToAll) {

@@ -6,7 +6,6 @@ namespace heddle {
 namespace {
 
 bool IsLoss(OpId op) { return op == op::nll_loss_forward || op == op::nll_loss_backward; }
-bool IsEmbedding(OpId op) { return op == op::embedding || op == op::embedding_dense_backward; }
 
 // Adds nodes in front of one, or behind it, with its scope and phase.
 class Shift {
@@ -19,16 +18,6 @@ class Shift {
     ResultSpec result{type, name};
     return graph_[rewriter_.InsertBefore(node_, Spec(op, operands, attrs, result))].first_result;
   }
-  // Takes the place of the node's first result.
-  void Behind(OpId op, std::string_view name, ValueId extra, Attrs attrs) {
-    ValueId value = graph_[node_].first_result;
-    ResultSpec result{graph_.type(value), name};
-    std::vector<ValueId> operands{value, extra};
-    NodeId added = rewriter_.InsertAfter(node_, Spec(op, operands, attrs, result));
-    rewriter_.ReplaceValue(value, graph_[added].first_result);
-    rewriter_.SetOperand(added, 0, value);
-  }
-
   TypeId Like(ValueId v, DType dtype) {
     Type type = graph_.types()[graph_.type(v)];
     type.dtype = dtype;
@@ -113,13 +102,20 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
   ValueId others = shift.Others(index, begin, end);
   const Attrs attrs = graph.attrs(node);
   int64_t instead = IsLoss(op) ? std::get<int64_t>(*attrs.Find("ignore_index")) : 0;
-  rewriter.SetOperand(node, index_at, shift.Shifted(index, begin, others, instead));
-  if (!IsEmbedding(op)) return;
-  ValueId rows = shift.Rows(others);
+  ValueId here = shift.Shifted(index, begin, others, instead);
   if (op == op::embedding) {
-    shift.Behind(op::masked_fill_Scalar, "embedding", rows, Shift::Value(0));
+    // The node itself becomes the one that clears rows, so that its readers find it.
+    ValueId result = graph[node].first_result;
+    ValueId found =
+        shift.Before(op, "embedding", {graph.operands(node)[0], here}, attrs, graph.type(result));
+    std::vector<ValueId> operands{found, shift.Rows(others)};
+    rewriter.SetOp(node, op::masked_fill_Scalar, graph.InternAttrs(Shift::Value(0)));
+    rewriter.SetOperands(node, operands, graph.InternAttrs(Shift::Value(0)));
     return;
   }
+  rewriter.SetOperand(node, index_at, here);
+  if (IsLoss(op)) return;
+  ValueId rows = shift.Rows(others);
   ValueId grad = graph.operands(node)[0];
   rewriter.SetOperand(node, 0,
                       shift.Before(op::masked_fill_Scalar, "masked_fill", {grad, rows},

@@ -52,9 +52,10 @@ Result<Factors> NodeFacts::FactorsOf(NodeId node) const {
 
 Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Operand>& operands,
                                             const Axes& local,
-                                            const std::vector<PlacementId>* wanted) {
+                                            const std::vector<PlacementId>* wanted,
+                                            PlacementId goal) {
   std::vector<uint64_t> key{graph_[node].op.index(), graph_[node].attrs.index(), local.bits(),
-                            wanted != nullptr};
+                            wanted != nullptr, goal.index()};
   for (const Operand& operand : operands) {
     key.push_back(operand.value ? graph_.type(operand.value).index() : UINT32_MAX);
     key.push_back(uint64_t{operand.placement.index()} << 2 | uint64_t{operand.is_free} << 1 |
@@ -87,6 +88,7 @@ Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Opera
     request.operands.push_back({&types[i], graph_.placements()[operands[i].placement],
                                 operands[i].is_free, operands[i].is_zero});
   }
+  if (goal != PlacementTable::kReplicated) request.goal = &graph_.placements()[goal];
   std::vector<Placement> wanted_results;
   if (wanted) {
     for (PlacementId p : *wanted) wanted_results.push_back(graph_.placements()[p]);

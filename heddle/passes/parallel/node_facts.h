@@ -26,9 +26,10 @@ class NodeFacts {
     bool is_free = false;
     bool is_zero = false;
   };
-  // PlaceNode for this node with these operands; errors name the node. `wanted` may be null.
+  // PlaceNode for this node with these operands; errors name the node. `wanted` may be null; `goal` is replicated for none.
   Result<const NodePlacing*> Place(NodeId node, const std::vector<Operand>& operands,
-                                   const Axes& local, const std::vector<PlacementId>* wanted);
+                                   const Axes& local, const std::vector<PlacementId>* wanted,
+                                   PlacementId goal = PlacementTable::kReplicated);
 
  private:
   const Graph& graph_;

@@ -96,6 +96,7 @@ class Placer {
         HEDDLE_RETURN_IF_ERROR(Choose(axis));
       }
     }
+    if (request_.goal) SplitForGoal(*request_.goal);
     OrderAxes();
     while (true) {
       NodePlacing out;
@@ -338,6 +339,20 @@ class Placer {
     }
   }
 
+  // Loops that only the result has cost nothing to split, and save work.
+  void SplitForGoal(const Placement& goal) {
+    for (size_t d = 0; d < goal.splits.size() && d < factors_.results[0].size(); ++d) {
+      const DimFactors& dim = factors_.results[0][d];
+      if (dim.size() != 1) continue;
+      bool shared = std::ranges::any_of(
+          factors_.operands, [&](const TensorFactors& t) { return DimWith(t, dim[0]).has_value(); });
+      if (shared) continue;
+      for (AxisId axis : goal.splits[d]) {
+        if (!Concerned(axis) && Splittable(dim[0], axis)) axes_of_[dim[0]].Add(axis);
+      }
+    }
+  }
+
   // Axes of a factor stand in the order that the wanted results, or else the largest operand, have them in.
   void OrderAxes() {
     for (FactorId f = 0; f < axes_of_.size(); ++f) {
@@ -460,7 +475,7 @@ class Placer {
     for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
       bool had = false;
       for (const OperandState& operand : request_.operands)
-        had |= !operand.is_free && StateOn(operand.placement, axis).use != Use::kReplicated;
+        had |= !operand.is_free && StateOn(operand.placement, axis).use == Use::kSplit;
       auto has = [&](const Placement& p) { return StateOn(p, axis).use != Use::kReplicated; };
       if (had && std::ranges::none_of(out.operands, has)) out.dropped.Add(axis);
     }

@@ -34,6 +34,8 @@ struct PlacingRequest {
   const Types* results = nullptr;
   // Axes over which every rank works on its own part, and loops marked `local` may be split.
   Axes local;
+  // If set: where result 0 will end. Loops that no operand has are split so from the start.
+  const Placement* goal = nullptr;
   // If set: the placements that the results must get.
   const std::vector<Placement>* wanted_results = nullptr;
 };
@@ -41,7 +43,7 @@ struct PlacingRequest {
 struct NodePlacing {
   std::vector<Placement> operands;
   std::vector<Placement> results;
-  // Axes that an operand is split over or pending on, and that no loop of the op could take.
+  // Axes that an operand is split over, and that no loop of the op could take.
   Axes dropped;
 };
 

@@ -50,6 +50,7 @@ class Propagator {
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i)
       outputs_of_.emplace(graph_.outputs()[i].value, i);
+    SetGoals();
     // Nodes that are inserted on the way have their placements already.
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
@@ -79,7 +80,8 @@ class Propagator {
       operands.push_back(OperandOf(v));
     }
     HEDDLE_TRY(const NodePlacing* placing,
-               facts_.Place(node, operands, regions_.local(graph_[node].scope), nullptr));
+               facts_.Place(node, operands, regions_.local(graph_[node].scope), nullptr,
+                            GoalOf(node)));
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].is_free) Settle(operands[i].value, placing->operands[i]);
     }
@@ -143,6 +145,26 @@ class Propagator {
       v = Redistribute(v, WithoutTensorPartials(v, *param), Why::kGrad, param->unit, node);
     }
     return v;
+  }
+
+  // Where gradients will end, for what they are made of element by element.
+  void SetGoals() {
+    goal_.assign(graph_.value_count(), PlacementTable::kReplicated);
+    for (const Output& output : graph_.outputs()) {
+      if (output.role == OutputRole::kGrad)
+        goal_[output.value.index()] = inputs_.ParamNumber(output.index)->compute;
+    }
+    for (size_t n = graph_.node_count(); n-- > 0;) {
+      NodeId node{static_cast<uint32_t>(n)};
+      if (graph_[node].op != op::_to_copy && graph_[node].op != op::add_Tensor) continue;
+      PlacementId goal = GoalOf(node);
+      if (goal == PlacementTable::kReplicated) continue;
+      for (ValueId v : graph_.operands(node)) goal_[v.index()] = goal;
+    }
+  }
+  PlacementId GoalOf(NodeId node) const {
+    return graph_[node].result_count > 0 ? goal_[graph_[node].first_result.index()]
+                                         : PlacementTable::kReplicated;
   }
 
   // --- Boundaries of modules
@@ -332,6 +354,7 @@ class Propagator {
   // By value: its placement, and the parameter whose storage it still is.
   std::vector<PlacementId> placement_;
   std::vector<const ParamPlan*> param_;
+  std::vector<PlacementId> goal_;
   std::map<std::pair<const ParamPlan*, TypeId>, ValueId> casts_;
   std::map<ValueId, ValueId> same_cast_;
   std::map<ValueId, bool> settled_;
