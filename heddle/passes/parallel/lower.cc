@@ -39,14 +39,16 @@ class Lowering {
     ValueId from = graph_.operands(node)[0];
     ValueId to = graph_[node].first_result;
     bool grad = std::get<Why>(*graph_.attrs(node).Find("why")) == Why::kGrad;
-    bool reduce_first = options_.reduce_first && grad;
-    auto [at, added] = paths_.try_emplace(
-        {graph_.type(to), graph_[from].placement, graph_[to].placement, reduce_first});
+    ReduceOrder order = !grad                   ? ReduceOrder::kFewest
+                        : options_.reduce_first ? ReduceOrder::kReduceFirst
+                                                : ReduceOrder::kScatterFirst;
+    auto [at, added] =
+        paths_.try_emplace({graph_.type(to), graph_[from].placement, graph_[to].placement, order});
     if (!added) return &at->second;
     std::span<const Dim> dims = graph_.types().dims(graph_.type(to));
-    Result<Steps> steps = PlanRedistribution(
-        graph_.placements()[graph_[from].placement], graph_.placements()[graph_[to].placement],
-        Dims(dims.begin(), dims.end()), mesh_, {.reduce_first = reduce_first});
+    Result<Steps> steps = PlanRedistribution(graph_.placements()[graph_[from].placement],
+                                             graph_.placements()[graph_[to].placement],
+                                             Dims(dims.begin(), dims.end()), mesh_, order);
     if (!steps.ok()) {
       steps.diagnostics()[0].message =
           fmt::format("%{}: {}", graph_.name(to), steps.diagnostics()[0].message);
@@ -102,7 +104,7 @@ class Lowering {
   const LowerOptions& options_;
   PassContext& context_;
   Rewriter rewriter_;
-  std::map<std::tuple<TypeId, PlacementId, PlacementId, bool>, Steps> paths_;
+  std::map<std::tuple<TypeId, PlacementId, PlacementId, ReduceOrder>, Steps> paths_;
 };
 
 Result<Changed> Lower(Module& module, const LowerOptions& options, PassContext& context) {

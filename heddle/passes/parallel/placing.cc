@@ -344,8 +344,9 @@ class Placer {
     for (size_t d = 0; d < goal.splits.size() && d < factors_.results[0].size(); ++d) {
       const DimFactors& dim = factors_.results[0][d];
       if (dim.size() != 1) continue;
-      bool shared = std::ranges::any_of(
-          factors_.operands, [&](const TensorFactors& t) { return DimWith(t, dim[0]).has_value(); });
+      bool shared = std::ranges::any_of(factors_.operands, [&](const TensorFactors& t) {
+        return DimWith(t, dim[0]).has_value();
+      });
       if (shared) continue;
       for (AxisId axis : goal.splits[d]) {
         if (!Concerned(axis) && Splittable(dim[0], axis)) axes_of_[dim[0]].Add(axis);

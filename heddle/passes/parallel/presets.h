@@ -14,9 +14,9 @@ namespace heddle {
 
 struct PresetOptions {
   // Names of axes of the mesh; empty where that kind is not used.
-  std::string replicate;
-  std::string shard;
-  std::string tensor;
+  std::string replicate = {};
+  std::string shard = {};
+  std::string tensor = {};
   bool sequence_parallel = true;
   // The loss works on logits that are split by vocabulary; otherwise they are gathered.
   bool split_loss = true;

@@ -79,9 +79,9 @@ class Propagator {
       }
       operands.push_back(OperandOf(v));
     }
-    HEDDLE_TRY(const NodePlacing* placing,
-               facts_.Place(node, operands, regions_.local(graph_[node].scope), nullptr,
-                            GoalOf(node)));
+    HEDDLE_TRY(
+        const NodePlacing* placing,
+        facts_.Place(node, operands, regions_.local(graph_[node].scope), nullptr, GoalOf(node)));
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].is_free) Settle(operands[i].value, placing->operands[i]);
     }

@@ -50,8 +50,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 class Search {
  public:
   Search(const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
-         const RedistributionOptions& options)
-      : to_(to), dims_(dims), mesh_(mesh), options_(options) {
+         ReduceOrder order)
+      : to_(to), dims_(dims), mesh_(mesh), order_(order) {
     Reach(from, {}, {}, nullptr);
   }
 
@@ -180,7 +180,7 @@ class Search {
   }
 
   void Scatter(const Placement& placement, Price price, const Key& key) {
-    if (options_.reduce_first && MustReduce(placement)) return;
+    if (order_ == ReduceOrder::kReduceFirst && MustReduce(placement)) return;
     ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
       for (size_t d = 0; d < dims_.size(); ++d) {
         Placement next = Sized(Without(placement, over));
@@ -194,6 +194,9 @@ class Search {
   void Reduce(const Placement& placement, Price price, const Key& key) {
     ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
       if (!std::is_sorted(over.begin(), over.end())) return;
+      if (order_ != ReduceOrder::kFewest &&
+          std::ranges::any_of(over, [&](AxisId a) { return EndsSplit(a); }))
+        return;
       Take(Without(placement, over), price, 2 * Share(Elements(placement), over),
            {.kind = StepKind::kAllReduce, .over = over, .op = op}, key);
     });
@@ -201,10 +204,11 @@ class Search {
 
   // Whether some partial axis ends replicated.
   bool MustReduce(const Placement& placement) const {
-    return std::ranges::any_of(placement.partials, [&](const Partial& partial) {
-      return std::ranges::none_of(to_.splits,
-                                  [&](const Axes& axes) { return axes.contains(partial.axis); });
-    });
+    return std::ranges::any_of(placement.partials,
+                               [&](const Partial& partial) { return !EndsSplit(partial.axis); });
+  }
+  bool EndsSplit(AxisId axis) const {
+    return std::ranges::any_of(to_.splits, [&](const Axes& axes) { return axes.contains(axis); });
   }
 
   // An axis that nothing uses, where the goal has it.
@@ -225,7 +229,7 @@ class Search {
   const Placement& to_;
   const Dims& dims_;
   const Mesh& mesh_;
-  const RedistributionOptions& options_;
+  ReduceOrder order_;
   std::map<Key, Reached> reached_;
   std::set<std::pair<Price, Key>> open_;
 };
@@ -245,9 +249,8 @@ int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& 
 
 Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,
                                                            const Placement& to, const Dims& dims,
-                                                           const Mesh& mesh,
-                                                           const RedistributionOptions& options) {
-  return Search(from, to, dims, mesh, options).Run();
+                                                           const Mesh& mesh, ReduceOrder order) {
+  return Search(from, to, dims, mesh, order).Run();
 }
 
 std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh) {

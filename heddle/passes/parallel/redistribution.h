@@ -33,15 +33,19 @@ struct RedistributionStep {
   bool operator==(const RedistributionStep&) const = default;
 };
 
-struct RedistributionOptions {
-  // Reduce what stays replicated before scattering the rest: more bytes, and the order of DTensor's planner.
-  bool reduce_first = false;
+enum class ReduceOrder : uint8_t {
+  // However it takes the fewest collectives: what is pending over two axes and ends split over one is all-reduced at once.
+  kFewest,
+  // Scatter over the axes that end split, then reduce the rest in small: the order of FSDP2.
+  kScatterFirst,
+  // Reduce in large over the axes that end replicated, then scatter: the order of DTensor.
+  kReduceFirst,
 };
 
 // Fails where there is no way: nothing becomes partial.
 Result<std::vector<RedistributionStep>> PlanRedistribution(
     const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
-    const RedistributionOptions& options = {});
+    ReduceOrder order = ReduceOrder::kFewest);
 
 // Elements of one rank's part, the largest.
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh);

@@ -1,0 +1,108 @@
+// Every model on every usual mesh gives the loss and gradients of the whole graph, in f64.
+#include <ATen/Parallel.h>
+
+#include "heddle/ir/print.h"
+#include "heddle/ir/structural_hash.h"
+#include "heddle/models/init.h"
+#include "heddle/passes/parallel/presets.h"
+#include "test/parallel/ranks.h"
+
+namespace heddle {
+namespace {
+
+struct Layout {
+  const char* name;
+  std::vector<MeshAxis> mesh;
+  PresetOptions preset;
+};
+
+const std::vector<Layout>& Layouts() {
+  static const std::vector<Layout> layouts = {
+      {"fsdp4", {{"dp", 4}}, {.shard = "dp"}},
+      {"ddp4", {{"dp", 4}}, {.replicate = "dp"}},
+      {"hsdp2x2", {{"rep", 2}, {"dp", 2}}, {.replicate = "rep", .shard = "dp"}},
+      {"fsdp2_tp2", {{"dp", 2}, {"tp", 2}}, {.shard = "dp", .tensor = "tp"}},
+      {"fsdp2_tp2_replicated",
+       {{"dp", 2}, {"tp", 2}},
+       {.shard = "dp", .tensor = "tp", .sequence_parallel = false}},
+      {"fsdp2_tp2_gathered_logits",
+       {{"dp", 2}, {"tp", 2}},
+       {.shard = "dp", .tensor = "tp", .split_loss = false}},
+      {"tp4", {{"tp", 4}}, {.tensor = "tp"}},
+      {"tp4_replicated_gathered",
+       {{"tp", 4}},
+       {.tensor = "tp", .sequence_parallel = false, .split_loss = false}},
+      {"hsdp2x2_tp2",
+       {{"rep", 2}, {"dp", 2}, {"tp", 2}},
+       {.replicate = "rep", .shard = "dp", .tensor = "tp"}},
+      // Neither the batch nor the weights divide by three.
+      {"fsdp3", {{"dp", 3}}, {.shard = "dp"}},
+  };
+  return layouts;
+}
+
+struct Family {
+  const char* name;
+  const char* flavor;
+};
+constexpr Family kFamilies[] = {{"llama3", "debugmodel"},
+                                {"qwen3", "debugmodel"},
+                                {"qwen3", "debugmodel_moe"},
+                                {"deepseek_v3", "debugmodel"},
+                                {"mlp", "small"}};
+
+struct Case {
+  Family family;
+  size_t layout;
+};
+
+class ParallelModels : public testing::TestWithParam<std::tuple<Family, size_t>> {
+ protected:
+  static Model MakeSmall(const Family& family) {
+    at::set_num_threads(1);
+    ModelConfig config = *FindModel(family.name, family.flavor);
+    // Two or three layers are as good as all, and the largest model needs fewer experts.
+    config.n_layers = std::min<int64_t>(config.n_layers, config.moe.dense_layers + 2);
+    config.moe.experts = std::min<int64_t>(config.moe.experts, 8);
+    config.moe.top_k = std::min<int64_t>(config.moe.top_k, 3);
+    return *MakeModel(config, {.batch = 4, .seq_len = 12},
+                      {DType::kF64, AttentionKind::kFlash, Target::kCpu});
+  }
+  static Module Captured(const Model& model) {
+    CaptureOptions options;
+    options.param_dtype = DType::kF64;
+    return *Capture(model.loss, model.params, model.inputs, options);
+  }
+};
+
+TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
+  auto [family, at] = GetParam();
+  const Layout& layout = Layouts()[at];
+  Model model = MakeSmall(family);
+  Module whole = Captured(model);
+  std::vector<at::Tensor> inputs = InitParams(model, 3, DType::kF64);
+  for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
+  Result<Plan> plan = MakePlan(whole.graphs[0], Mesh(layout.mesh), layout.preset);
+  ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
+  std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+  Module local = Parallelized(whole, *plan);
+  if (HasFatalFailure()) return;
+  std::vector<at::Tensor> got = RunOnRanks(local, inputs);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
+        << PrintOutput(local, local.graphs[0], local.graphs[0].outputs()[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ParallelModels,
+                         testing::Combine(testing::ValuesIn(kFamilies),
+                                          testing::Range<size_t>(0, Layouts().size())),
+                         [](const auto& info) {
+                           const Family& family = std::get<0>(info.param);
+                           return fmt::format("{}_{}_{}", family.name, family.flavor,
+                                              Layouts()[std::get<1>(info.param)].name);
+                         });
+
+}  // namespace
+}  // namespace heddle
