@@ -25,7 +25,7 @@ void StageFlags::Declare(Flags& flags) {
                "write the graph after each pass into this directory");
 }
 
-Result<StageReport> StageFlags::Run(Module& module, const Plan& plan, bool want_graph) const {
+Result<StageReport> StageFlags::Run(Module& module, std::string_view plan, bool want_graph) const {
   if (std::ranges::find(kStages, stage) == std::end(kStages)) {
     return Error(Diag::kBadChoice,
                  "`{}` is not a stage; there are captured, planned, lowered and final{}", stage,

@@ -4,7 +4,6 @@
 #include "heddle/base/units.h"
 #include "heddle/cli/flags.h"
 #include "heddle/pass/manager.h"
-#include "heddle/passes/parallel/plan.h"
 
 namespace heddle {
 
@@ -26,8 +25,8 @@ struct StageFlags {
 
   void Declare(Flags& flags);
   // Takes `module` through all stages: `captured`, `planned` (placements and redistributions), `lowered` (collectives and
-  // local sizes), `final` (after the pipeline).
-  Result<StageReport> Run(Module& module, const Plan& plan, bool want_graph) const;
+  // local sizes), `final` (after the pipeline). `plan` is the text of a plan.
+  Result<StageReport> Run(Module& module, std::string_view plan, bool want_graph) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const StageReport& report, const Streams& streams) const;
 };

@@ -65,7 +65,7 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
   Nanos captured = clock.Elapsed();
   HEDDLE_TRY(Plan plan, MakePlan(module.graphs[0], layout.mesh, layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
-  HEDDLE_TRY(StageReport report, stages.Run(module, plan, !output.empty()));
+  HEDDLE_TRY(StageReport report, stages.Run(module, FormatPlan(plan), !output.empty()));
   return Planned{std::move(module), std::move(plan), std::move(report), captured};
 }
 
