@@ -17,7 +17,7 @@ class InputPlacer {
     out_.is_batch.assign(graph_.value_count(), false);
     for (Input& input : graph_.mutable_inputs()) {
       if (input.role == InputRole::kParam) HEDDLE_RETURN_IF_ERROR(PlaceParam(input));
-      if (input.role == InputRole::kBatch || input.role == InputRole::kBuffer)
+      if (input.role != InputRole::kParam && input.role != InputRole::kOpt)
         HEDDLE_RETURN_IF_ERROR(PlaceOther(input));
     }
     for (const Input& input : graph_.inputs()) {
@@ -59,12 +59,12 @@ class InputPlacer {
   }
 
   Status PlaceOther(const Input& input) {
-    bool batch = input.role == InputRole::kBatch;
+    bool batch = input.role == InputRole::kBatch || input.role == InputRole::kTangent;
     out_.is_batch[input.value.index()] = batch;
     for (const PlanInput& rule : plan_.inputs) {
       if (!MatchesPattern(rule.pattern, input.label)) continue;
       used_.insert(&rule);
-      // A star means the batch; buffers are meant only by name.
+      // A star means what comes with the batch; others are meant only by name.
       if (!batch && rule.pattern != input.label) continue;
       HEDDLE_RETURN_IF_ERROR(CheckRank(input, rule.rank, rule.line));
       PlacementId id = Interned(rule.placement);

@@ -182,6 +182,9 @@ class Search {
   void Scatter(const Placement& placement, Price price, const Key& key) {
     if (order_ == ReduceOrder::kReduceFirst && MustReduce(placement)) return;
     ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
+      if (order_ != ReduceOrder::kFewest &&
+          !std::ranges::all_of(over, [&](AxisId a) { return EndsSplit(a); }))
+        return;
       for (size_t d = 0; d < dims_.size(); ++d) {
         Placement next = Sized(Without(placement, over));
         next.splits[d] = Joined(next.splits[d], over);
