@@ -56,13 +56,18 @@ Result<StageReport> StageFlags::Run(Module& module, std::string_view plan, bool 
 }
 
 void StageFlags::Print(const StageReport& report, const Streams& streams) const {
+  if (time) streams.err << "--- time\n";
   for (const PassRecord& record : report.passes) {
     if (time)
       streams.err << fmt::format("{:<24} {:>8.1f} ms\n",
                                  record.pass.substr(0, record.pass.find('{')),
                                  Seconds(record.time) * 1e3);
-    if (!remarks) continue;
-    for (const Remark& remark : record.remarks) streams.err << Format(remark) << "\n";
+  }
+  if (remarks) streams.err << "--- remarks\n";
+  for (const PassRecord& record : report.passes) {
+    for (const Remark& remark : record.remarks) {
+      if (remarks) streams.err << Format(remark) << "\n";
+    }
   }
 }
 

@@ -22,7 +22,10 @@ class Localizer {
   Localizer(Graph& graph, const Mesh& mesh, PassContext& context)
       : graph_(graph), mesh_(mesh), context_(context), rewriter_(graph) {}
 
-  Result<Changed> Run() {
+  Result<Changed> Run() { return rewriter_.Finish(Walk()); }
+
+ private:
+  Status Walk() {
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
     // Types change at the end of each node's turn; later nodes still ask for the global ones of theirs.
@@ -40,11 +43,9 @@ class Localizer {
         HEDDLE_RETURN_IF_ERROR(Shrink(node));
       }
     }
-    rewriter_.Commit();
-    return Changed::kYes;
+    return Done{};
   }
 
- private:
   GlobalType GlobalOf(ValueId v) const {
     // Where nothing is split or pending, the local type says it all.
     if (graph_[v].placement == PlacementTable::kReplicated) return {};
@@ -108,9 +109,8 @@ class Localizer {
       return Done{};
     }
     if (steps.size() > 1) {
-      return Error(Diag::kRedistribution,
-                   "%{} takes {} collectives; `lower` cuts it into steps of one", graph_.name(to),
-                   steps.size());
+      return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
+                   graph_.name(to), steps.size());
     }
     const RedistributionStep& step = steps[0];
     if (step.kind == StepKind::kSlice) {

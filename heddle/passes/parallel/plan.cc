@@ -175,9 +175,12 @@ class PlanParser {
       } else if (scan_.TakeWord("local")) {
         if (!scan_.Take('[') || !ParseAxes(module.local, ']')) return Expected("`[axis, ...]`");
       } else if (scan_.TakeWord("why")) {
-        AttrValue why = ParseEnumerator(TakeWord());
+        size_t at = Here();
+        std::string_view word = TakeWord();
+        AttrValue why = ParseEnumerator(word);
         if (!std::holds_alternative<Why>(why))
-          return Expected("a purpose, such as `tensor` or `loss`");
+          return Fail(at, word.size(), Diag::kSyntax,
+                      "`{}` is not a purpose; `tensor` and `loss` are", word);
         module.why = std::get<Why>(why);
       } else if (scan_.TakeSymbol("write-out")) {
         module.write_out = true;

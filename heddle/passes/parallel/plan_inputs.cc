@@ -53,7 +53,7 @@ class InputPlacer {
     HEDDLE_RETURN_IF_ERROR(CheckRank(input, found->compute_rank, found->line));
     if (!found->unit.empty()) input.unit = found->unit;
     PlacedInputs::ParamPlan& param = out_.params[input.index];
-    param = {Interned(found->store), Interned(found->compute), input.unit};
+    param = {Interned(found->store, input), Interned(found->compute, input), input.unit};
     out_.placement[input.value.index()] = param.store;
     return Done{};
   }
@@ -67,7 +67,7 @@ class InputPlacer {
       // A star means what comes with the batch; others are meant only by name.
       if (!batch && rule.pattern != input.label) continue;
       HEDDLE_RETURN_IF_ERROR(CheckRank(input, rule.rank, rule.line));
-      PlacementId id = Interned(rule.placement);
+      PlacementId id = Interned(rule.placement, input);
       PlacementId& at = out_.placement[input.value.index()];
       if (at != PlacementTable::kReplicated && at != id) {
         return Error(Diag::kPlan,
@@ -90,8 +90,11 @@ class InputPlacer {
       out_.placement[input.value.index()] = out_.placement[param->value.index()];
   }
 
-  PlacementId Interned(const Placement& placement) {
-    return graph_.placements().Intern(OnMesh(placement, plan_.mesh));
+  // Dimensions that the plan does not list are whole.
+  PlacementId Interned(const Placement& placement, const Input& input) {
+    Placement full = placement;
+    full.splits.resize(Rank(input));
+    return graph_.placements().Intern(OnMesh(full, plan_.mesh));
   }
 
   Status CheckPatterns() const {

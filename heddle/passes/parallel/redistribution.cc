@@ -273,7 +273,7 @@ std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh&
   }
   out += ']';
   for (const Partial& partial : placement.partials) {
-    out += partial.op == ReduceOp::kSum ? "{+" : fmt::format("{{{}:", Name(partial.op));
+    out += partial.op == ReduceOp::kSum ? "{+" : fmt::format("{{{} ", Name(partial.op));
     out += mesh[partial.axis].name + "}";
   }
   return out;
