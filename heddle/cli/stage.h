@@ -16,7 +16,8 @@ struct StageReport {
 };
 
 struct StageFlags {
-  std::string stage = "final";
+  // Empty: final.
+  std::string stage;
   std::string pipeline = "clean";
   bool reduce_first = false;
   bool remarks = false;
@@ -27,6 +28,8 @@ struct StageFlags {
   // Takes `module` through all stages: `captured`, `planned` (placements and redistributions), `lowered` (collectives and
   // local sizes), `final` (after the pipeline). `plan` is the text of a plan.
   Result<StageReport> Run(Module& module, std::string_view plan, bool want_graph) const;
+  // The stage that the user asked for.
+  std::string_view Stage() const { return stage.empty() ? "final" : std::string_view(stage); }
   // Remarks and times, to standard error, where asked for.
   void Print(const StageReport& report, const Streams& streams) const;
 };

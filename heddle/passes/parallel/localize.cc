@@ -26,6 +26,7 @@ class Localizer {
 
  private:
   Status Walk() {
+    HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
     // Types change at the end of each node's turn; later nodes still ask for the global ones of theirs.
@@ -50,6 +51,24 @@ class Localizer {
     // Where nothing is split or pending, the local type says it all.
     if (graph_[v].placement == PlacementTable::kReplicated) return {};
     return {graph_.type(v), graph_[v].placement};
+  }
+
+  // Gradients and updates lie where their parameters do, or a rank could not use them.
+  Status CheckOutputs() const {
+    for (const Output& output : graph_.outputs()) {
+      ValueId owner = output.target;
+      if (const Input* param = graph_.FindParam(output.index);
+          output.role == OutputRole::kGrad && param)
+        owner = param->value;
+      if (!owner || graph_[owner].placement == graph_[output.value].placement) continue;
+      size_t rank = graph_.types().rank(graph_.type(owner));
+      return Error(
+          Diag::kPlacement, "%{} is {}, %{} that it belongs to is {}", graph_.name(output.value),
+          FormatPlacement(graph_.placements()[graph_[output.value].placement], rank, mesh_),
+          graph_.name(owner),
+          FormatPlacement(graph_.placements()[graph_[owner].placement], rank, mesh_));
+    }
+    return Done{};
   }
 
   TypeId LocalType(const GlobalType& global) {

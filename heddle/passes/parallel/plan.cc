@@ -49,8 +49,8 @@ class PlanParser {
     while (!scan_.AtEnd()) {
       size_t begin = Here();
       if (ParseStatement()) continue;
-      // To the next line that begins like a statement, so that one mistake is one message.
-      scan_.set_offset(std::max(scan_.offset(), begin));
+      // On with the line behind the one where the statement began: one mistake is one message, as a rule.
+      scan_.set_offset(begin);
       scan_.SkipLine();
     }
     if (!diagnostics_.empty()) return Failure{std::move(diagnostics_)};

@@ -30,8 +30,16 @@ class InputPlacer {
  private:
   size_t Rank(const Input& input) const { return graph_.types().rank(graph_.type(input.value)); }
 
-  Status CheckRank(const Input& input, size_t rank, uint32_t line) const {
-    if (rank <= Rank(input)) return Done{};
+  Status CheckFits(const Input& input, const Placement& placement, size_t rank,
+                   uint32_t line) const {
+    std::span<const Dim> dims = graph_.types().dims(graph_.type(input.value));
+    for (size_t d = 0; d < std::min(dims.size(), placement.splits.size()); ++d) {
+      if (IsSymbol(dims[d]) && !placement.splits[d].empty())
+        return Error(Diag::kSymbolicSize,
+                     "line {} of the plan: dimension {} of `{}` has no fixed size", line, d,
+                     input.label);
+    }
+    if (rank <= dims.size()) return Done{};
     return Error(Diag::kPlan, "line {} of the plan: `{}` has {} dimensions, the placement {}", line,
                  input.label, Rank(input), rank);
   }
@@ -49,8 +57,8 @@ class InputPlacer {
     }
     if (found == nullptr)
       return Error(Diag::kPlan, "parameter `{}` has no placement in the plan", input.label);
-    HEDDLE_RETURN_IF_ERROR(CheckRank(input, found->store_rank, found->line));
-    HEDDLE_RETURN_IF_ERROR(CheckRank(input, found->compute_rank, found->line));
+    HEDDLE_RETURN_IF_ERROR(CheckFits(input, found->store, found->store_rank, found->line));
+    HEDDLE_RETURN_IF_ERROR(CheckFits(input, found->compute, found->compute_rank, found->line));
     if (!found->unit.empty()) input.unit = found->unit;
     PlacedInputs::ParamPlan& param = out_.params[input.index];
     param = {Interned(found->store, input), Interned(found->compute, input), input.unit};
@@ -66,7 +74,7 @@ class InputPlacer {
       used_.insert(&rule);
       // A star means what comes with the batch; others are meant only by name.
       if (!batch && rule.pattern != input.label) continue;
-      HEDDLE_RETURN_IF_ERROR(CheckRank(input, rule.rank, rule.line));
+      HEDDLE_RETURN_IF_ERROR(CheckFits(input, rule.placement, rule.rank, rule.line));
       PlacementId id = Interned(rule.placement, input);
       PlacementId& at = out_.placement[input.value.index()];
       if (at != PlacementTable::kReplicated && at != id) {
