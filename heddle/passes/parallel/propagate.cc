@@ -137,6 +137,7 @@ class Propagator {
       return done == finished_.end() ? v : done->second;
     }
     if (const ParamPlan* param = param_[v.index()]) {
+      if (At(v) == param->compute) return v;
       auto first = same_cast_.find(v);
       return Redistribute(first == same_cast_.end() ? v : first->second, param->compute,
                           Why::kUnshard, param->unit, node);
