@@ -46,14 +46,13 @@ fuzz: setup
 	@tail -1 build/fuzz/log
 
 train: build
-	@build/heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 --time -o build/8b.hd
-	@build/heddle opt --pipeline=clean --stats build/8b.hd -o build/8b.clean.hd
-	@build/heddle stats build/8b.clean.hd
+	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
+	  --parallelism.tensor_parallel_degree=8 -o build/8b.hd
 
 bench: build
 	@build/heddle-bench --benchmark_out=build/bench.json --benchmark_out_format=json >/dev/null 2>&1
 	@python3 tools/bench_report.py build/bench.json
-	@$(PYTHON) bench/capture_bench.py build/heddle build/bench_capture.json
+	@$(PYTHON) bench/step_bench.py build/heddle build/bench_steps.json
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md

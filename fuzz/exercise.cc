@@ -8,6 +8,7 @@
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
+#include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/stats.h"
 
@@ -27,9 +28,24 @@ void AskForFacts(Module& module, Graph& graph) {
   }
 }
 
+// A plan that can be read is printed, and reads back as it was.
+bool ExercisePlan(const std::string& text) {
+  Result<Plan> plan = ParsePlan(text, "input");
+  if (!plan.ok()) {
+    (void)Format(plan.diagnostics());
+    return false;
+  }
+  std::string printed = FormatPlan(*plan);
+  Result<Plan> again = ParsePlan(printed, "printed");
+  HEDDLE_CHECK(again.ok(), printed + Format(again.diagnostics()));
+  HEDDLE_CHECK(FormatPlan(*again) == printed, printed);
+  return true;
+}
+
 }  // namespace
 
 bool Exercise(const std::string& text) {
+  if (text.starts_with("heddle plan")) return ExercisePlan(text);
   Result<Module> module = ParseModule(text, "input", Ops());
   if (!module.ok()) {
     (void)Format(module.diagnostics());
@@ -49,6 +65,13 @@ bool Exercise(const std::string& text) {
   static const Pipeline pipeline = *ParsePipeline("clean", Passes());
   Result<RunReport> report = RunPipeline(*module, pipeline);
   HEDDLE_CHECK(report.ok(), printed + Format(report.diagnostics()));
+  // Placements that nobody checked may be refused, in words.
+  static const Pipeline lowering =
+      *ParsePipeline("insert-redistributions, lower, localize", Passes());
+  if (module->view == View::kGlobal) {
+    Result<RunReport> lowered = RunPipeline(*module, lowering);
+    if (!lowered.ok()) (void)Format(lowered.diagnostics());
+  }
   return true;
 }
 

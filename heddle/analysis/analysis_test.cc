@@ -119,13 +119,14 @@ TEST(Memory, FollowsTheRules) {
           last = std::max<size_t>(last, graph[user].producer.index());
       };
       for (ValueId user : graph.values()) reach(user);
+      Uses uses(graph);
       for (NodeId id : graph.nodes()) {
         for (ValueId operand : graph.operands(id)) {
           if (owner(operand) != v) continue;
           last = std::max<size_t>(last, id.index());
           // What a collective reads, it reads until its wait.
           if (graph.op(id).effect() != Effect::kComm || graph[id].op == op::comm_wait) continue;
-          for (const Use& use : Uses(graph).of(graph[id].first_result))
+          for (const Use& use : uses.of(graph[id].first_result))
             last = std::max<size_t>(last, use.node.index());
         }
       }

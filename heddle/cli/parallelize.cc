@@ -7,6 +7,7 @@
 
 #include "heddle/cli/commands.h"
 #include "heddle/cli/stage.h"
+#include "heddle/passes/parallel/plan.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -34,12 +35,12 @@ struct ParallelizeCommand {
   }
 
   ExitCode Run(const Streams& streams) const {
-    Result<Plan> parsed = Load(streams);
-    if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
+    Result<std::string> text = Load(streams);
+    if (!text.ok()) return Report(text.diagnostics(), streams);
     Result<Module> module = LoadModule(file, streams);
     if (!module.ok()) return Report(module.diagnostics(), streams);
     bool want_graph = !json || !output.empty();
-    Result<StageReport> report = stages.Run(*module, *parsed, want_graph);
+    Result<StageReport> report = stages.Run(*module, *text, want_graph);
     if (!report.ok()) return Report(report.diagnostics(), streams);
     if (want_graph) {
       Status written = WriteOutput(output, report->graph, streams);
@@ -50,9 +51,11 @@ struct ParallelizeCommand {
     return ExitCode::kDone;
   }
 
-  Result<Plan> Load(const Streams& streams) const {
+  // A plan that can be read: its mistakes are shown in its own file.
+  Result<std::string> Load(const Streams& streams) const {
     HEDDLE_TRY(std::string text, ReadInput(plan, streams));
-    return ParsePlan(text, InputName(plan));
+    HEDDLE_RETURN_IF_ERROR(ParsePlan(text, InputName(plan)));
+    return text;
   }
 };
 

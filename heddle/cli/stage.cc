@@ -15,7 +15,8 @@ constexpr std::string_view kStages[] = {"captured", "planned", "lowered", "final
 }
 
 void StageFlags::Declare(Flags& flags) {
-  flags.Option("--stage", stage, "the graph to stop at: captured, planned, lowered or final");
+  flags.Option("--stage", stage,
+               "the graph to write: captured, planned, lowered or final (default: final)");
   flags.Option("--compile.passes", pipeline, "the pipeline after lowering");
   flags.Switch("--parallelism.reduce_before_scatter", reduce_first,
                "HSDP: all-reduce whole gradients and scatter them then; FSDP2 scatters first");
@@ -25,8 +26,8 @@ void StageFlags::Declare(Flags& flags) {
                "write the graph after each pass into this directory");
 }
 
-Result<StageReport> StageFlags::Run(Module& module, const Plan& plan, bool want_graph) const {
-  if (std::ranges::find(kStages, stage) == std::end(kStages)) {
+Result<StageReport> StageFlags::Run(Module& module, std::string_view plan, bool want_graph) const {
+  if (std::ranges::find(kStages, Stage()) == std::end(kStages)) {
     return Error(Diag::kBadChoice,
                  "`{}` is not a stage; there are captured, planned, lowered and final{}", stage,
                  NearestHint(stage, kStages));
@@ -37,10 +38,12 @@ Result<StageReport> StageFlags::Run(Module& module, const Plan& plan, bool want_
   StageReport report;
   Nanos printing;
   auto reach = [&](std::string_view name, const Pipeline& passes) -> Status {
-    HEDDLE_TRY(RunReport one, RunPipeline(module, passes, manager));
+    ManagerOptions options = manager;
+    options.passes_before = static_cast<int64_t>(report.passes.size());
+    HEDDLE_TRY(RunReport one, RunPipeline(module, passes, options));
     for (PassRecord& record : one.passes) report.passes.push_back(std::move(record));
     Clock clock;
-    if (want_graph && stage == name) report.graph = heddle::Print(module);
+    if (want_graph && Stage() == name) report.graph = heddle::Print(module);
     printing += clock.Elapsed();
     return Done{};
   };
@@ -56,13 +59,18 @@ Result<StageReport> StageFlags::Run(Module& module, const Plan& plan, bool want_
 }
 
 void StageFlags::Print(const StageReport& report, const Streams& streams) const {
+  if (time) streams.err << "--- time\n";
   for (const PassRecord& record : report.passes) {
     if (time)
       streams.err << fmt::format("{:<24} {:>8.1f} ms\n",
                                  record.pass.substr(0, record.pass.find('{')),
                                  Seconds(record.time) * 1e3);
-    if (!remarks) continue;
-    for (const Remark& remark : record.remarks) streams.err << Format(remark) << "\n";
+  }
+  if (remarks) streams.err << "--- remarks\n";
+  for (const PassRecord& record : report.passes) {
+    for (const Remark& remark : record.remarks) {
+      if (remarks) streams.err << Format(remark) << "\n";
+    }
   }
 }
 

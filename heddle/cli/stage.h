@@ -4,7 +4,6 @@
 #include "heddle/base/units.h"
 #include "heddle/cli/flags.h"
 #include "heddle/pass/manager.h"
-#include "heddle/passes/parallel/plan.h"
 
 namespace heddle {
 
@@ -17,7 +16,8 @@ struct StageReport {
 };
 
 struct StageFlags {
-  std::string stage = "final";
+  // Empty: final.
+  std::string stage;
   std::string pipeline = "clean";
   bool reduce_first = false;
   bool remarks = false;
@@ -26,8 +26,10 @@ struct StageFlags {
 
   void Declare(Flags& flags);
   // Takes `module` through all stages: `captured`, `planned` (placements and redistributions), `lowered` (collectives and
-  // local sizes), `final` (after the pipeline).
-  Result<StageReport> Run(Module& module, const Plan& plan, bool want_graph) const;
+  // local sizes), `final` (after the pipeline). `plan` is the text of a plan.
+  Result<StageReport> Run(Module& module, std::string_view plan, bool want_graph) const;
+  // The stage that the user asked for.
+  std::string_view Stage() const { return stage.empty() ? "final" : std::string_view(stage); }
   // Remarks and times, to standard error, where asked for.
   void Print(const StageReport& report, const Streams& streams) const;
 };

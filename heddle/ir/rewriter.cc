@@ -215,6 +215,12 @@ void Rewriter::EraseOutput(size_t output) {
   output_erased_[output] = true;
 }
 
+Result<Changed> Rewriter::Finish(Status status) {
+  if (status.ok()) return Commit();
+  Abandon();
+  return std::move(status).failure();
+}
+
 Changed Rewriter::Commit() {
   if (!edited_) return Changed::kNo;
   Rebuild(NewOrder());

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
 
 namespace heddle {
@@ -62,6 +63,10 @@ class Rewriter {
 
   // kYes if there was any edit.
   Changed Commit();
+  // Instead of a commit, where a pass fails half way: the graph is of no use any more, and its owner drops it.
+  void Abandon() { edited_ = false; }
+  // Commits, or abandons if `status` is an error, and passes the error on.
+  Result<Changed> Finish(Status status);
 
  private:
   NodeId Add(const NodeSpec& spec);

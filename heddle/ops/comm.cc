@@ -1,7 +1,7 @@
 // Heddle's own ops: collectives, redistributions, and moves between device and host memory.
 //
-// `shard.slice` is this rank's part of a tensor that all ranks have. `shard.bound` is where this rank's part of a dimension of
-// `size` begins, or ends.
+// `shard.slice` is this rank's part of a tensor that all ranks have, copied: not every view of a part could be viewed further.
+// `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
 //
 // A collective takes any number of tensors and launches once; it gives one async value, whose wait gives as many tensors
 // back. `over` lists mesh axes in rank order, the slowest first; `dim` is the dimension that is gathered or scattered.
@@ -131,6 +131,10 @@ Work CommWork(const OpArgs& args, const Types& results) {
   return {{0}, Sum(args, args.operands()), Sum(args, results)};
 }
 Work NoWork(const OpArgs&, const Types&) { return {}; }
+Work SliceWork(const OpArgs& args, const Types& results) {
+  Bytes part = BytesOf(args, results[0]);
+  return {{0}, part, part};
+}
 
 // These stand outside sharding: they are what sharding turns into.
 Result<Factors> NoFactors(const OpArgs& args, const Types& results) {
@@ -183,8 +187,8 @@ Comm(
     "scale=1.0) -> Tensor",
     SameShape, CommWork, "(bf16[8,8], why=unshard)");
 HEDDLE_DEFINE_OP(shard_slice)
-Comm("shard::slice(Tensor input, *, Axes over, int dim=0) -> Tensor", SliceShape, NoWork,
-     "(bf16[8,8], over=[dp], dim=1)", Effect::kView);
+Comm("shard::slice(Tensor input, *, Axes over, int dim=0) -> Tensor", SliceShape, SliceWork,
+     "(bf16[8,8], over=[dp], dim=1)", Effect::kPure);
 HEDDLE_DEFINE_OP(shard_bound)
 Comm("shard::bound(int size, *, Axes over, bool end=False) -> Tensor", BoundShape, NoWork,
      "(size=10, over=[dp], end=true)", Effect::kPure);

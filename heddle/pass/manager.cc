@@ -88,8 +88,12 @@ class Manager {
       return Error(Diag::kPassView, "{} needs a {} module, this one is {}", pass.name,
                    Name(pass.needs), Name(module_.view));
     }
-    PassRecord record{
-        static_cast<int64_t>(report_.passes.size()) + 1, Format(item), Changed::kNo, {}, {}, {}};
+    PassRecord record{options_.passes_before + static_cast<int64_t>(report_.passes.size()) + 1,
+                      Format(item),
+                      Changed::kNo,
+                      {},
+                      {},
+                      {}};
     Module before = module_;
     CrashScope scope(*this, before, record);
     PassContext context(module_.mesh);

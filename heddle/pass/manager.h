@@ -20,6 +20,8 @@ struct ManagerOptions {
   std::string dump_dir;
   // Runs only so many passes; all if negative.
   int64_t stop_after = -1;
+  // How many passes ran on the module before these: numbers go on from there.
+  int64_t passes_before = 0;
   // Where a reproducer goes.
   std::string reproducer_dir = ".";
 };

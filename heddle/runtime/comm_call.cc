@@ -103,7 +103,7 @@ Tensors CommCall::RunTensor(std::span<const int64_t> ranks, const Tensors& parts
     case Number::comm_all_to_all: return Exchange(ranks, parts);
     case Number::shard_slice: {
       Part part = PartAt(parts[0].size(cut_dim_), over_, mesh_, ranks[0]);
-      return {Cut(parts[0], cut_dim_, part)};
+      return {Cut(parts[0], cut_dim_, part).contiguous()};
     }
     case Number::mem_offload: return {parts[0].to(at::kCPU)};
     case Number::mem_reload: return {parts[0].to(device_)};

@@ -51,11 +51,6 @@ constexpr Family kFamilies[] = {{"llama3", "debugmodel"},
                                 {"deepseek_v3", "debugmodel"},
                                 {"mlp", "small"}};
 
-struct Case {
-  Family family;
-  size_t layout;
-};
-
 class ParallelModels : public testing::TestWithParam<std::tuple<Family, size_t>> {
  protected:
   static Model MakeSmall(const Family& family) {
@@ -92,6 +87,42 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
         << PrintOutput(local, local.graphs[0], local.graphs[0].outputs()[i]);
+  }
+}
+
+// Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.
+TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
+  at::set_num_threads(1);
+  for (const char* family : {"llama3", "qwen3"}) {
+    ModelConfig config = *FindModel(family, "debugmodel");
+    config.n_layers = 2;
+    config.dim = 96;
+    config.n_heads = 6;
+    config.n_kv_heads = 3;
+    config.head_dim = 16;
+    config.ffn_dim = 100;
+    config.vocab_size = 61;
+    Model model = *MakeModel(config, {.batch = 3, .seq_len = 13},
+                             {DType::kF64, AttentionKind::kFlash, Target::kCpu});
+    CaptureOptions options;
+    options.param_dtype = DType::kF64;
+    Module whole = *Capture(model.loss, model.params, model.inputs, options);
+    std::vector<at::Tensor> inputs = InitParams(model, 3, DType::kF64);
+    for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
+    std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+    for (bool sequence_parallel : {true, false}) {
+      Plan plan =
+          *MakePlan(whole.graphs[0], Mesh({{"dp", 2}, {"tp", 3}}),
+                    {.shard = "dp", .tensor = "tp", .sequence_parallel = sequence_parallel});
+      Module local = Parallelized(whole, plan);
+      if (testing::Test::HasFatalFailure()) return;
+      std::vector<at::Tensor> got = RunOnRanks(local, inputs);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
+            << family << " " << PrintOutput(local, local.graphs[0], local.graphs[0].outputs()[i]);
+      }
+    }
   }
 }
 

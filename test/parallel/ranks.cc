@@ -31,7 +31,7 @@ void RunPasses(Module& module, std::string_view text) {
 }
 
 Module Parallelized(Module module, const Plan& plan, bool reduce_first) {
-  RunPasses(module, PlanningPipeline(plan));
+  RunPasses(module, PlanningPipeline(FormatPlan(plan)));
   if (testing::Test::HasFatalFailure()) return module;
   RunPasses(module, LoweringPipeline(reduce_first));
   return module;

@@ -8,6 +8,7 @@
 #include "heddle/ir/graph.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/parallel/parallelize.h"
+#include "heddle/passes/parallel/plan.h"
 
 namespace heddle {
 

@@ -51,6 +51,10 @@ struct PlanCommand {
     Nanos capture;
   };
   Result<Planned> Make() const;
+  // Who asks for a stage and names no file wants to see the graph.
+  bool PrintsGraph() const {
+    return output == "-" || (output.empty() && !stages.stage.empty() && !json);
+  }
 };
 
 Result<PlanCommand::Planned> PlanCommand::Make() const {
@@ -65,7 +69,8 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
   Nanos captured = clock.Elapsed();
   HEDDLE_TRY(Plan plan, MakePlan(module.graphs[0], layout.mesh, layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
-  HEDDLE_TRY(StageReport report, stages.Run(module, plan, !output.empty()));
+  HEDDLE_TRY(StageReport report,
+             stages.Run(module, FormatPlan(plan), !output.empty() || PrintsGraph()));
   return Planned{std::move(module), std::move(plan), std::move(report), captured};
 }
 
@@ -88,8 +93,10 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     streams.out << out.dump(2) << "\n";
     return ExitCode::kDone;
   }
-  // The graph may be on standard output.
-  if (output == "-") return ExitCode::kDone;
+  if (PrintsGraph()) {
+    if (output.empty()) streams.out << planned->report.graph;
+    return ExitCode::kDone;
+  }
   streams.out << FormatSummary(summary)
               << fmt::format(
                      "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",

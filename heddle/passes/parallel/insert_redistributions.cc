@@ -32,7 +32,10 @@ class Inserter {
         facts_(graph, mesh),
         rewriter_(graph) {}
 
-  Result<Changed> Run() {
+  Result<Changed> Run() { return rewriter_.Finish(Walk()); }
+
+ private:
+  Status Walk() {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
@@ -46,10 +49,9 @@ class Inserter {
         if (wanted != graph_[v].placement) rewriter_.SetOperand(node, i, Moved(v, wanted, node));
       }
     }
-    return rewriter_.Commit();
+    return Done{};
   }
 
- private:
   // Nothing of the node is split or pending.
   bool Indifferent(NodeId node) const {
     auto plain = [&](ValueId v) {

@@ -22,7 +22,11 @@ class Localizer {
   Localizer(Graph& graph, const Mesh& mesh, PassContext& context)
       : graph_(graph), mesh_(mesh), context_(context), rewriter_(graph) {}
 
-  Result<Changed> Run() {
+  Result<Changed> Run() { return rewriter_.Finish(Walk()); }
+
+ private:
+  Status Walk() {
+    HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
     // Types change at the end of each node's turn; later nodes still ask for the global ones of theirs.
@@ -40,15 +44,31 @@ class Localizer {
         HEDDLE_RETURN_IF_ERROR(Shrink(node));
       }
     }
-    rewriter_.Commit();
-    return Changed::kYes;
+    return Done{};
   }
 
- private:
   GlobalType GlobalOf(ValueId v) const {
     // Where nothing is split or pending, the local type says it all.
     if (graph_[v].placement == PlacementTable::kReplicated) return {};
     return {graph_.type(v), graph_[v].placement};
+  }
+
+  // Gradients and updates lie where their parameters do, or a rank could not use them.
+  Status CheckOutputs() const {
+    for (const Output& output : graph_.outputs()) {
+      ValueId owner = output.target;
+      if (const Input* param = graph_.FindParam(output.index);
+          output.role == OutputRole::kGrad && param)
+        owner = param->value;
+      if (!owner || graph_[owner].placement == graph_[output.value].placement) continue;
+      size_t rank = graph_.types().rank(graph_.type(owner));
+      return Error(
+          Diag::kPlacement, "%{} is {}, %{} that it belongs to is {}", graph_.name(output.value),
+          FormatPlacement(graph_.placements()[graph_[output.value].placement], rank, mesh_),
+          graph_.name(owner),
+          FormatPlacement(graph_.placements()[graph_[owner].placement], rank, mesh_));
+    }
+    return Done{};
   }
 
   TypeId LocalType(const GlobalType& global) {
@@ -108,9 +128,8 @@ class Localizer {
       return Done{};
     }
     if (steps.size() > 1) {
-      return Error(Diag::kRedistribution,
-                   "%{} takes {} collectives; `lower` cuts it into steps of one", graph_.name(to),
-                   steps.size());
+      return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
+                   graph_.name(to), steps.size());
     }
     const RedistributionStep& step = steps[0];
     if (step.kind == StepKind::kSlice) {

@@ -24,15 +24,17 @@ class Lowering {
   Lowering(Graph& graph, const Mesh& mesh, const LowerOptions& options, PassContext& context)
       : graph_(graph), mesh_(mesh), options_(options), context_(context), rewriter_(graph) {}
 
-  Result<Changed> Run() {
+  Result<Changed> Run() { return rewriter_.Finish(Walk()); }
+
+ private:
+  Status Walk() {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       if (graph_[NodeId(n)].op == op::shard_redistribute) HEDDLE_RETURN_IF_ERROR(Cut(NodeId(n)));
     }
-    return rewriter_.Commit();
+    return Done{};
   }
 
- private:
   using Steps = std::vector<RedistributionStep>;
 
   Result<const Steps*> PathOf(NodeId node) {

@@ -4,8 +4,8 @@
 
 namespace heddle {
 
-std::string PlanningPipeline(const Plan& plan) {
-  std::string text = Quoted(FormatPlan(plan));
+std::string PlanningPipeline(std::string_view plan) {
+  std::string text = Quoted(plan);
   return fmt::format("propagate{{plan={}}}, insert-redistributions{{plan={}}}", text, text);
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <string>
-
-#include "heddle/passes/parallel/plan.h"
+#include <string_view>
 
 namespace heddle {
 
-// Placements and redistributions: the graph stays global.
-std::string PlanningPipeline(const Plan& plan);
+// Placements and redistributions: the graph stays global. `plan` is the text of a plan, as its author wrote it, so that
+// messages point into it.
+std::string PlanningPipeline(std::string_view plan);
 // Collectives and local sizes.
 std::string LoweringPipeline(bool reduce_first);
 

@@ -49,8 +49,8 @@ class PlanParser {
     while (!scan_.AtEnd()) {
       size_t begin = Here();
       if (ParseStatement()) continue;
-      // To the next line that begins like a statement, so that one mistake is one message.
-      scan_.set_offset(std::max(scan_.offset(), begin));
+      // On with the line behind the one where the statement began: one mistake is one message, as a rule.
+      scan_.set_offset(begin);
       scan_.SkipLine();
     }
     if (!diagnostics_.empty()) return Failure{std::move(diagnostics_)};
@@ -175,9 +175,12 @@ class PlanParser {
       } else if (scan_.TakeWord("local")) {
         if (!scan_.Take('[') || !ParseAxes(module.local, ']')) return Expected("`[axis, ...]`");
       } else if (scan_.TakeWord("why")) {
-        AttrValue why = ParseEnumerator(TakeWord());
+        size_t at = Here();
+        std::string_view word = TakeWord();
+        AttrValue why = ParseEnumerator(word);
         if (!std::holds_alternative<Why>(why))
-          return Expected("a purpose, such as `tensor` or `loss`");
+          return Fail(at, word.size(), Diag::kSyntax,
+                      "`{}` is not a purpose; `tensor` and `loss` are", word);
         module.why = std::get<Why>(why);
       } else if (scan_.TakeSymbol("write-out")) {
         module.write_out = true;

@@ -17,7 +17,7 @@ class InputPlacer {
     out_.is_batch.assign(graph_.value_count(), false);
     for (Input& input : graph_.mutable_inputs()) {
       if (input.role == InputRole::kParam) HEDDLE_RETURN_IF_ERROR(PlaceParam(input));
-      if (input.role == InputRole::kBatch || input.role == InputRole::kBuffer)
+      if (input.role != InputRole::kParam && input.role != InputRole::kOpt)
         HEDDLE_RETURN_IF_ERROR(PlaceOther(input));
     }
     for (const Input& input : graph_.inputs()) {
@@ -30,8 +30,16 @@ class InputPlacer {
  private:
   size_t Rank(const Input& input) const { return graph_.types().rank(graph_.type(input.value)); }
 
-  Status CheckRank(const Input& input, size_t rank, uint32_t line) const {
-    if (rank <= Rank(input)) return Done{};
+  Status CheckFits(const Input& input, const Placement& placement, size_t rank,
+                   uint32_t line) const {
+    std::span<const Dim> dims = graph_.types().dims(graph_.type(input.value));
+    for (size_t d = 0; d < std::min(dims.size(), placement.splits.size()); ++d) {
+      if (IsSymbol(dims[d]) && !placement.splits[d].empty())
+        return Error(Diag::kSymbolicSize,
+                     "line {} of the plan: dimension {} of `{}` has no fixed size", line, d,
+                     input.label);
+    }
+    if (rank <= dims.size()) return Done{};
     return Error(Diag::kPlan, "line {} of the plan: `{}` has {} dimensions, the placement {}", line,
                  input.label, Rank(input), rank);
   }
@@ -49,25 +57,25 @@ class InputPlacer {
     }
     if (found == nullptr)
       return Error(Diag::kPlan, "parameter `{}` has no placement in the plan", input.label);
-    HEDDLE_RETURN_IF_ERROR(CheckRank(input, found->store_rank, found->line));
-    HEDDLE_RETURN_IF_ERROR(CheckRank(input, found->compute_rank, found->line));
+    HEDDLE_RETURN_IF_ERROR(CheckFits(input, found->store, found->store_rank, found->line));
+    HEDDLE_RETURN_IF_ERROR(CheckFits(input, found->compute, found->compute_rank, found->line));
     if (!found->unit.empty()) input.unit = found->unit;
     PlacedInputs::ParamPlan& param = out_.params[input.index];
-    param = {Interned(found->store), Interned(found->compute), input.unit};
+    param = {Interned(found->store, input), Interned(found->compute, input), input.unit};
     out_.placement[input.value.index()] = param.store;
     return Done{};
   }
 
   Status PlaceOther(const Input& input) {
-    bool batch = input.role == InputRole::kBatch;
+    bool batch = input.role == InputRole::kBatch || input.role == InputRole::kTangent;
     out_.is_batch[input.value.index()] = batch;
     for (const PlanInput& rule : plan_.inputs) {
       if (!MatchesPattern(rule.pattern, input.label)) continue;
       used_.insert(&rule);
-      // A star means the batch; buffers are meant only by name.
+      // A star means what comes with the batch; others are meant only by name.
       if (!batch && rule.pattern != input.label) continue;
-      HEDDLE_RETURN_IF_ERROR(CheckRank(input, rule.rank, rule.line));
-      PlacementId id = Interned(rule.placement);
+      HEDDLE_RETURN_IF_ERROR(CheckFits(input, rule.placement, rule.rank, rule.line));
+      PlacementId id = Interned(rule.placement, input);
       PlacementId& at = out_.placement[input.value.index()];
       if (at != PlacementTable::kReplicated && at != id) {
         return Error(Diag::kPlan,
@@ -90,8 +98,11 @@ class InputPlacer {
       out_.placement[input.value.index()] = out_.placement[param->value.index()];
   }
 
-  PlacementId Interned(const Placement& placement) {
-    return graph_.placements().Intern(OnMesh(placement, plan_.mesh));
+  // Dimensions that the plan does not list are whole.
+  PlacementId Interned(const Placement& placement, const Input& input) {
+    Placement full = placement;
+    full.splits.resize(Rank(input));
+    return graph_.placements().Intern(OnMesh(full, plan_.mesh));
   }
 
   Status CheckPatterns() const {

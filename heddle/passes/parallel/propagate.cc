@@ -40,7 +40,12 @@ class Propagator {
         facts_(graph, module.mesh),
         rewriter_(graph) {}
 
-  Result<Changed> Run() {
+  Result<Changed> Run() { return rewriter_.Finish(Walk()); }
+
+ private:
+  using ParamPlan = PlacedInputs::ParamPlan;
+
+  Status Walk() {
     HEDDLE_TRY(inputs_, PlaceInputs(graph_, plan_));
     placement_.assign(graph_.value_count(), PlacementTable::kReplicated);
     param_.assign(graph_.value_count(), nullptr);
@@ -55,11 +60,8 @@ class Propagator {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
     for (const Input& input : graph_.inputs()) FinishOutputs(input.value, NodeId());
-    return rewriter_.Commit();
+    return Done{};
   }
-
- private:
-  using ParamPlan = PlacedInputs::ParamPlan;
 
   PlacementId At(ValueId v) const { return placement_[v.index()]; }
   bool IsBackward(ValueId v) const {
@@ -135,6 +137,7 @@ class Propagator {
       return done == finished_.end() ? v : done->second;
     }
     if (const ParamPlan* param = param_[v.index()]) {
+      if (At(v) == param->compute) return v;
       auto first = same_cast_.find(v);
       return Redistribute(first == same_cast_.end() ? v : first->second, param->compute,
                           Why::kUnshard, param->unit, node);
@@ -272,9 +275,22 @@ class Propagator {
         out = RedistributeBehind(out, PlacementTable::kReplicated, Why::kLoss, {}, node);
       } else if (output.role == OutputRole::kUpdate) {
         out = RedistributeBehind(out, At(output.target), Why::kTensor, {}, node);
+      } else if (node) {
+        out = LeaveModules(out, node);
       }
       if (out != v) rewriter_.SetOutput(it->second, out);
     }
+  }
+
+  // What leaves the graph leaves the modules that it comes from.
+  ValueId LeaveModules(ValueId v, NodeId node) {
+    size_t rank = graph_.types().rank(graph_.type(v));
+    for (uint32_t i : regions_.of(graph_[node].scope)) {
+      const PlanModule& rule = *regions_[i].rule;
+      if (rule.out && rule.out->rank == rank && graph_[node].phase == Phase::kForward)
+        return RedistributeBehind(v, Meshed(rule.out->placement), rule.why, {}, node);
+    }
+    return v;
   }
 
   // --- Redistributions

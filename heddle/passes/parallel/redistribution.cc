@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -52,12 +53,16 @@ class Search {
   Search(const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
          ReduceOrder order)
       : to_(to), dims_(dims), mesh_(mesh), order_(order) {
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (!from.split(d).empty() || !to.split(d).empty()) ends_.push_back(d);
+    }
     Reach(from, {}, {}, nullptr);
   }
 
-  Result<std::vector<RedistributionStep>> Run() {
+  // Nothing if there is no way, or if too many placements would have to be looked at.
+  std::optional<std::vector<RedistributionStep>> Run() {
     Key goal = KeyOf(to_, dims_.size());
-    while (!open_.empty()) {
+    while (!open_.empty() && reached_.size() < kMostPlacements) {
       auto [price, key] = *open_.begin();
       open_.erase(open_.begin());
       if (key == goal) return PathTo(key);
@@ -67,9 +72,7 @@ class Search {
       Gather(placement, price, key);
       Slice(placement, price, key);
     }
-    return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
-                 FormatPlacement(reached_.begin()->second.placement, dims_.size(), mesh_),
-                 FormatPlacement(to_, dims_.size(), mesh_));
+    return std::nullopt;
   }
 
  private:
@@ -143,7 +146,7 @@ class Search {
         next.splits[d] = Prefix(axes, from);
         Take(next, price, Elements(next) - Elements(placement),
              {.kind = StepKind::kAllGather, .over = over, .dim = d}, key);
-        for (size_t e = 0; e < dims_.size(); ++e) {
+        for (size_t e : ends_) {
           if (e == d) continue;
           Placement moved = next;
           moved.splits[e] = Joined(moved.splits[e], over);
@@ -182,7 +185,10 @@ class Search {
   void Scatter(const Placement& placement, Price price, const Key& key) {
     if (order_ == ReduceOrder::kReduceFirst && MustReduce(placement)) return;
     ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
-      for (size_t d = 0; d < dims_.size(); ++d) {
+      if (order_ != ReduceOrder::kFewest &&
+          !std::ranges::all_of(over, [&](AxisId a) { return EndsSplit(a); }))
+        return;
+      for (size_t d : ends_) {
         Placement next = Sized(Without(placement, over));
         next.splits[d] = Joined(next.splits[d], over);
         Take(next, price, Elements(placement) - Elements(next),
@@ -230,9 +236,80 @@ class Search {
   const Dims& dims_;
   const Mesh& mesh_;
   ReduceOrder order_;
+  // Dimensions that are split at either end: no other is worth splitting on the way.
+  std::vector<size_t> ends_;
   std::map<Key, Reached> reached_;
   std::set<std::pair<Price, Key>> open_;
+  static constexpr size_t kMostPlacements = 20'000;
 };
+
+// What both placements share and no step has to touch: common outermost axes of each dimension, equal pending reductions.
+struct Common {
+  std::vector<Axes> prefixes;
+  std::vector<Partial> partials;
+
+  Common(const Placement& from, const Placement& to, size_t rank) : prefixes(rank) {
+    for (size_t d = 0; d < rank; ++d) {
+      Axes a = from.split(d);
+      Axes b = to.split(d);
+      for (size_t i = 0; i < std::min(a.size(), b.size()) && a[i] == b[i]; ++i)
+        prefixes[d].Add(a[i]);
+    }
+    for (const Partial& partial : from.partials) {
+      if (std::ranges::find(to.partials, partial) != to.partials.end()) partials.push_back(partial);
+    }
+  }
+  Placement Removed(const Placement& placement) const {
+    Placement out;
+    for (size_t d = 0; d < prefixes.size(); ++d)
+      out.splits.push_back(Suffix(placement.split(d), prefixes[d].size()));
+    for (const Partial& partial : placement.partials) {
+      if (std::ranges::find(partials, partial) == partials.end()) out.partials.push_back(partial);
+    }
+    out.Normalize();
+    return out;
+  }
+  Placement Restored(const Placement& placement) const {
+    Placement out = placement;
+    out.splits.resize(prefixes.size());
+    for (size_t d = 0; d < prefixes.size(); ++d) out.splits[d] = Joined(prefixes[d], out.splits[d]);
+    out.partials.insert(out.partials.end(), partials.begin(), partials.end());
+    std::ranges::sort(out.partials, {}, &Partial::axis);
+    out.Normalize();
+    return out;
+  }
+};
+
+// Reduce everything, gather everything, cut: never wrong, rarely short.
+std::vector<RedistributionStep> DirectPath(const Placement& from, const Placement& to,
+                                           size_t rank) {
+  std::vector<RedistributionStep> steps;
+  Placement at = from;
+  at.splits.resize(rank);
+  while (!at.partials.empty()) {
+    RedistributionStep step{.kind = StepKind::kAllReduce, .op = at.partials[0].op};
+    for (const Partial& partial : at.partials) {
+      if (partial.op == step.op) step.over.Add(partial.axis);
+    }
+    std::erase_if(at.partials, [&](const Partial& partial) { return partial.op == step.op; });
+    step.to = at;
+    steps.push_back(step);
+  }
+  for (size_t d = 0; d < rank; ++d) {
+    if (at.splits[d].empty()) continue;
+    RedistributionStep step{.kind = StepKind::kAllGather, .over = at.splits[d], .dim = d};
+    at.splits[d] = Axes();
+    step.to = at;
+    steps.push_back(step);
+  }
+  for (size_t d = 0; d < rank; ++d) {
+    if (to.split(d).empty()) continue;
+    at.splits[d] = to.split(d);
+    steps.push_back({.kind = StepKind::kSlice, .over = to.split(d), .dim = d, .to = at});
+  }
+  for (RedistributionStep& step : steps) step.to.Normalize();
+  return steps;
+}
 
 }  // namespace
 
@@ -250,7 +327,22 @@ int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& 
 Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,
                                                            const Placement& to, const Dims& dims,
                                                            const Mesh& mesh, ReduceOrder order) {
-  return Search(from, to, dims, mesh, order).Run();
+  Common common(from, to, dims.size());
+  Placement start = common.Removed(from);
+  Placement goal = common.Removed(to);
+  // Nothing becomes partial.
+  if (!goal.partials.empty()) {
+    return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
+                 FormatPlacement(from, dims.size(), mesh), FormatPlacement(to, dims.size(), mesh));
+  }
+  Dims parts = dims;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    for (AxisId axis : common.prefixes[d]) parts[d] = CeilDiv(parts[d], mesh[axis].size);
+  }
+  auto steps = Search(start, goal, parts, mesh, order).Run();
+  if (!steps) steps = DirectPath(start, goal, dims.size());
+  for (RedistributionStep& step : *steps) step.to = common.Restored(step.to);
+  return std::move(*steps);
 }
 
 std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh) {
@@ -270,7 +362,7 @@ std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh&
   }
   out += ']';
   for (const Partial& partial : placement.partials) {
-    out += partial.op == ReduceOp::kSum ? "{+" : fmt::format("{{{}:", Name(partial.op));
+    out += partial.op == ReduceOp::kSum ? "{+" : fmt::format("{{{} ", Name(partial.op));
     out += mesh[partial.axis].name + "}";
   }
   return out;

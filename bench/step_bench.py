@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""How long captures and plans take, and how long PyTorch's make_fx takes to trace: step_bench.py HEDDLE OUT.json
+
+Each capture and each plan is a process of its own, so that its peak memory can be read: wall seconds of the whole process, and
+the seconds of the work alone. make_fx traces forward, loss and backward of the same Llama 3 with fake tensors, in this process.
+"""
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+# model, flavor, sequence length, goals in seconds and MiB
+CAPTURES = [("llama3", "8B", 8192, 0.4, 600), ("llama3", "405B", 8192, 2.0, 600), ("deepseek_v3", "671B", 4096, 2.5, 600)]
+# model, flavor, sequence length, shard and tensor degree, goals
+PLANS = [("llama3", "8B", 8192, 8, 8, 0.5, 300), ("llama3", "8B", 8192, 4096, 8, 0.5, 300),
+         ("llama3", "405B", 8192, 64, 8, 2.5, 1000), ("deepseek_v3", "16B", 4096, 64, 1, 2.5, 1000)]
+
+
+def run_heddle(command, number):
+    """Median wall seconds and seconds of the work, and the most memory in MiB, of five runs. `number` reads the seconds."""
+    walls, works, peak = [], [], 0
+    for _ in range(5):
+        begin = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        text = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0, text
+        walls.append(time.perf_counter() - begin)
+        works.append(number(text))
+        peak = max(peak, usage.ru_maxrss)
+    return statistics.median(walls), statistics.median(works), peak / 1024
+
+
+def run_capture(heddle, args):
+    with tempfile.TemporaryDirectory() as directory:
+        command = [heddle, "capture", "--time", "-o", os.path.join(directory, "step.hd")] + args
+        return run_heddle(command, lambda text: float(re.search(r"capture ([\d.]+) s", text).group(1)))
+
+
+def run_plan(heddle, args):
+    return run_heddle([heddle, "plan", "--json"] + args, lambda text: sum(json.loads(text)["seconds"].values()))
+
+
+def show(name, wall, goal, work, peak, most):
+    mark = "" if wall <= goal and peak <= most else "  over the goal"
+    print(f"{name:34}{wall:8.3f} s{goal:6.1f} s{work:8.3f} s{peak:8.0f} MiB{most:8.0f} MiB{mark}")
+
+
+def run_make_fx(layers):
+    import torch
+    import torch.nn.functional as F
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    dim, heads, ffn, vocab, positions = 256, 16, 768, 2048, 2048
+    size = dim // heads
+    shapes = [(vocab, dim)]
+    for _ in range(layers):
+        shapes += [(dim, dim)] * 4 + [(ffn, dim), (dim, ffn), (ffn, dim), (dim,), (dim,)]
+    shapes += [(dim,), (vocab, dim)]
+
+    def rotate(x, rope):
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * rope[None, :, None, :]).flatten(3).to(x.dtype)
+
+    def step(params, rope, tokens, labels):
+        cast = iter([p.to(torch.bfloat16) for p in params])
+        x = F.embedding(tokens, next(cast))
+        for _ in range(layers):
+            wq, wk, wv, wo, w1, w2, w3, n1, n2 = (next(cast) for _ in range(9))
+            h = F.rms_norm(x, (dim,), n1, 1e-5)
+            q, k, v = (F.linear(h, w).view(1, positions, heads, size) for w in (wq, wk, wv))
+            q, k = rotate(q, rope), rotate(k, rope)
+            out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+            x = x + F.linear(out.transpose(1, 2).reshape(1, positions, -1), wo)
+            h = F.rms_norm(x, (dim,), n2, 1e-5)
+            x = x + F.linear(F.silu(F.linear(h, w1)) * F.linear(h, w3), w2)
+        x = F.rms_norm(x, (dim,), next(cast), 1e-5)
+        logits = F.linear(x, next(cast)).float().flatten(0, 1)
+        loss = F.cross_entropy(logits, labels.flatten(), reduction="sum") / positions
+        return [loss] + list(torch.autograd.grad(loss, params))
+
+    with FakeTensorMode():
+        params = [torch.empty(s, requires_grad=True) for s in shapes]
+        rope = torch.empty(positions, size // 2, dtype=torch.complex64)
+        tokens, labels = (torch.zeros(1, positions, dtype=torch.int64) for _ in range(2))
+        begin = time.perf_counter()
+        graph = make_fx(step)(params, rope, tokens, labels)
+        return time.perf_counter() - begin, len(graph.graph.nodes)
+
+
+def main():
+    heddle, out = sys.argv[1:3]
+    report = {"captures": [], "plans": [], "make_fx": []}
+    print(f"{'':34}{'process':>10}{'goal':>8}{'work':>10}{'peak':>12}{'goal':>12}")
+    for model, flavor, seq_len, goal, most in CAPTURES:
+        wall, work, peak = run_capture(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}"])
+        show(f"capture {model} {flavor}", wall, goal, work, peak, most)
+        report["captures"].append({"model": model, "flavor": flavor, "seconds": wall, "capture_seconds": work, "peak_mib": peak})
+    for model, flavor, seq_len, shard, tensor, goal, most in PLANS:
+        wall, work, peak = run_plan(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}",
+                                             f"--parallelism.data_parallel_shard_degree={shard}", f"--parallelism.tensor_parallel_degree={tensor}"])
+        show(f"plan {model} {flavor} {shard} x {tensor}", wall, goal, work, peak, most)
+        report["plans"].append({"model": model, "flavor": flavor, "shard": shard, "tensor": tensor, "seconds": wall, "work_seconds": work, "peak_mib": peak})
+    for layers in (6, 32):
+        _, capture, _ = run_capture(heddle, ["--flavor=debugmodel", f"--model.n_layers={layers}"])
+        seconds, nodes = run_make_fx(layers)
+        print(f"llama3 debugmodel, {layers:2} layers: make_fx {seconds:.2f} s ({nodes} nodes), heddle {capture:.3f} s, {seconds / capture:.0f} times faster")
+        report["make_fx"].append({"layers": layers, "make_fx_seconds": seconds, "heddle_seconds": capture, "ratio": seconds / capture})
+    json.dump(report, open(out, "w"), indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+// What plans make of captured models: counts of collectives, one rank, options, the same text every time.
+#include <ATen/Parallel.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+
+#include "heddle/ir/print.h"
+#include "heddle/models/init.h"
+#include "heddle/passes/parallel/presets.h"
+#include "heddle/report/stats.h"
+#include "test/parallel/ranks.h"
+
+namespace heddle {
+namespace {
+
+Model MakeNamed(const char* family, const char* flavor, const BatchConfig& batch, DType compute,
+                int64_t layers = 0) {
+  at::set_num_threads(1);
+  ModelConfig config = *FindModel(family, flavor);
+  if (layers > 0) config.n_layers = layers;
+  config.moe.experts = std::min<int64_t>(config.moe.experts, 64);
+  return *MakeModel(config, batch, {compute, AttentionKind::kFlash, Target::kCpu});
+}
+
+Module Captured(const Model& model, bool with_optimizer = false) {
+  CaptureOptions options;
+  if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
+  if (with_optimizer) options.optimizer = OptimizerOptions();
+  return *Capture(model.loss, model.params, model.inputs, options);
+}
+
+Module Placed(const Module& whole, std::vector<MeshAxis> mesh, const PresetOptions& preset) {
+  return Parallelized(whole, *MakePlan(whole.graphs[0], Mesh(std::move(mesh)), preset));
+}
+
+// `kind over why phase` -> launches.
+std::map<std::string, int64_t> Counts(const Module& module) {
+  std::map<std::string, int64_t> counts;
+  for (const CollectiveStats& c : CountCollectives(module, module.graphs[0]))
+    counts[fmt::format("{} {} {} {}", c.kind, c.over, c.why, c.phase)] = c.count;
+  return counts;
+}
+
+TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
+  Module whole = Captured(MakeNamed("llama3", "8B", {.batch = 8, .seq_len = 8192}, DType::kBF16));
+  Module local = Placed(whole, {{"dp", 8}, {"tp", 8}}, {.shard = "dp", .tensor = "tp"});
+  // Two gathers and two scatters for each of 32 blocks and direction, one for the embedding, one for the output.
+  std::map<std::string, int64_t> expected = {
+      {"all_gather dp unshard fwd", 291},
+      {"reduce_scatter dp grad bwd", 291},
+      {"all_gather tp tensor fwd", 65},
+      {"reduce_scatter tp tensor fwd", 65},
+      {"all_gather tp tensor bwd", 65},
+      {"reduce_scatter tp tensor bwd", 65},
+      // Norm weights: two in each block, one at the end.
+      {"all_reduce tp grad bwd", 65},
+      // Maximum and sum of the logits, the loss itself; and one sum in backward.
+      {"all_reduce tp loss fwd", 2},
+      {"all_reduce dp,tp loss fwd", 1},
+      {"all_reduce tp loss bwd", 1}};
+  EXPECT_EQ(Counts(local), expected);
+
+  Module replicated =
+      Placed(whole, {{"dp", 8}, {"tp", 8}},
+             {.shard = "dp", .tensor = "tp", .sequence_parallel = false, .split_loss = false});
+  expected = {{"all_gather dp unshard fwd", 291}, {"reduce_scatter dp grad bwd", 291},
+              {"all_reduce tp tensor fwd", 65},   {"all_reduce tp tensor bwd", 65},
+              {"all_gather tp tensor fwd", 1},    {"all_reduce dp loss fwd", 1}};
+  EXPECT_EQ(Counts(replicated), expected);
+}
+
+// Everything but the head of the text.
+std::string Body(const Module& module) {
+  std::string text = Print(module);
+  return text.substr(text.find("graph @"));
+}
+
+TEST(Plans, OneRankChangesNothing) {
+  for (auto [family, flavor] : {std::pair("llama3", "debugmodel"),
+                                {"qwen3", "debugmodel"},
+                                {"qwen3", "debugmodel_moe"},
+                                {"deepseek_v3", "debugmodel"}}) {
+    Module whole =
+        Captured(MakeNamed(family, flavor, {.batch = 2, .seq_len = 16}, DType::kBF16, 2));
+    Module local = Placed(whole, {{"rep", 1}, {"dp", 1}, {"tp", 1}},
+                          {.replicate = "rep", .shard = "dp", .tensor = "tp"});
+    EXPECT_EQ(Body(local), Body(whole)) << family << " " << flavor;
+  }
+}
+
+TEST(Plans, GiveTheSameTextEveryTime) {
+  Module whole = Captured(
+      MakeNamed("deepseek_v3", "debugmodel", {.batch = 4, .seq_len = 16}, DType::kBF16, 2));
+  PresetOptions preset{.replicate = "rep", .shard = "dp", .tensor = "tp"};
+  std::string first = Print(Placed(whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset));
+  EXPECT_EQ(Print(Placed(whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset)), first);
+  // The text of a plan says all that the plan says.
+  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}), preset);
+  Result<Plan> read = ParsePlan(FormatPlan(plan), "plan");
+  ASSERT_TRUE(read.ok()) << Format(read.diagnostics());
+  EXPECT_EQ(FormatPlan(*read), FormatPlan(plan));
+}
+
+// Cost of planning does not depend on how many ranks there are: neither does the graph.
+TEST(Plans, AreAsLongForManyRanksAsForFew) {
+  Module few = Captured(MakeNamed("llama3", "8B", {.batch = 2, .seq_len = 512}, DType::kBF16));
+  Module many = Captured(MakeNamed("llama3", "8B", {.batch = 4096, .seq_len = 512}, DType::kBF16));
+  PresetOptions preset{.shard = "dp", .tensor = "tp"};
+  EXPECT_EQ(Placed(few, {{"dp", 2}, {"tp", 2}}, preset).graphs[0].node_count(),
+            Placed(many, {{"dp", 4096}, {"tp", 8}}, preset).graphs[0].node_count());
+}
+
+// All outputs of a step on ranks against the whole graph.
+void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
+                                 const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+  std::vector<at::Tensor> got = RunOnRanks(local, inputs);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
+        << PrintOutput(local, local.graphs[0], local.graphs[0].outputs()[i]);
+  }
+}
+
+std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole) {
+  std::vector<at::Tensor> params = InitParams(model, 5, DType::kF64);
+  std::vector<at::Tensor> rest = MakeInputs(model, 5, 0);
+  std::vector<at::Tensor> inputs = params;
+  // States of the optimizer start as zeros, their counters, too.
+  const Graph& graph = whole.graphs[0];
+  for (const Input& input : graph.inputs()) {
+    if (input.role != InputRole::kOpt) continue;
+    std::span<const Dim> dims = graph.types().dims(graph.type(input.value));
+    inputs.push_back(at::zeros(
+        std::vector<int64_t>(dims.begin(), dims.end()),
+        graph.types().dtype(graph.type(input.value)) == DType::kF64 ? at::kDouble : at::kFloat));
+  }
+  inputs.insert(inputs.end(), rest.begin(), rest.end());
+  return inputs;
+}
+
+TEST(Plans, CarryTheOptimizer) {
+  Model model = MakeNamed("llama3", "debugmodel", {.batch = 4, .seq_len = 8}, DType::kF64, 1);
+  Module whole = Captured(model, true);
+  std::vector<at::Tensor> inputs = InputsOf(model, whole);
+  ExpectTheWholeGraphsOutputs(
+      whole, Placed(whole, {{"dp", 2}, {"tp", 2}}, {.shard = "dp", .tensor = "tp"}), inputs);
+  ExpectTheWholeGraphsOutputs(
+      whole, Placed(whole, {{"rep", 2}, {"dp", 2}}, {.replicate = "rep", .shard = "dp"}), inputs);
+}
+
+TEST(Plans, OrdersAndTypesOfReductionsGiveTheSameGradients) {
+  Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, DType::kF64, 1);
+  Module whole = Captured(model);
+  std::vector<at::Tensor> inputs = InputsOf(model, whole);
+  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
+                        {.replicate = "rep", .shard = "dp", .tensor = "tp"});
+  plan.wide_tensor_grads = true;
+  ExpectTheWholeGraphsOutputs(whole, Parallelized(whole, plan, true), inputs);
+}
+
+TEST(Plans, AveragesAndFactorsScaleGradients) {
+  Model model = MakeNamed("mlp", "small", {.batch = 4, .seq_len = 8}, DType::kF64);
+  Module whole = Captured(model);
+  std::vector<at::Tensor> inputs = InputsOf(model, whole);
+  std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}}),
+                        {.replicate = "rep", .shard = "dp"});
+  for (auto [average, scale] : {std::pair(true, 1.0), std::pair(false, 0.25)}) {
+    plan.average = average;
+    plan.grad_scale = scale;
+    std::vector<at::Tensor> got = RunOnRanks(Parallelized(whole, plan), inputs);
+    ASSERT_EQ(got.size(), expected.size());
+    EXPECT_LE(RelativeDifference(got[0], expected[0]), 1e-9);
+    for (size_t i = 1; i < got.size(); ++i)
+      EXPECT_LE(RelativeDifference(at::mul(got[i], 4), expected[i]), 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
