@@ -90,7 +90,10 @@ double ToleranceOf(const OpCall& call, const SplitTraits& traits) {
   }
   static constexpr std::string_view kExact[] = {"pointwise", "view", "move", "create", "index"};
   bool exact = std::ranges::find(kExact, call.def().family) != std::end(kExact);
-  if (!exact || !traits.kept) return 1e-6;
+  // Some results of wide operands are narrow all the same: those of whole numbers.
+  bool narrow =
+      std::ranges::any_of(call.results, [](const Type& type) { return type.dtype == DType::kF32; });
+  if (!exact || !traits.kept) return narrow ? 1e-5 : 1e-6;
   return Contains(kRounded, call.op) ? 1e-14 : 0;
 }
 
@@ -245,7 +248,9 @@ TEST(Conformance, OfEveryOpWithOperandsAnywhere) {
   at::set_num_threads(1);
   Counts counts;
   for (OpId op : Ops().ids()) {
-    if (Ops()[op].family != "comm") ForEachCall(op, CheckAnyPlacements, counts);
+    // What is drawn at random on each rank is not the same on all.
+    if (Ops()[op].family != "comm" && Ops()[op].effect() != Effect::kRandom)
+      ForEachCall(op, CheckAnyPlacements, counts);
   }
   std::cout << fmt::format("{} cases: {} move data, {} more refused\n", counts.cases, counts.moved,
                            counts.refused);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/complex.h>
 #include <ATen/ops/from_blob.h>
@@ -139,6 +140,8 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
     auto [at, added] = summands.try_emplace(place);
     if (added) {
       at->second = RandomTensor(call_.operands[i], call_.data[i], random_);
+      // Sums of whole numbers could be zero, by which something may be divided.
+      if (!sums.empty() && IsInteger(call_.operands[i].dtype)) at->second = at::abs(at->second);
       out.whole = out.whole.defined() ? at::add(out.whole, at->second) : at->second;
     }
     out.parts[static_cast<size_t>(rank)] = ShardOf(at->second, splits, mesh, rank);
