@@ -1,8 +1,8 @@
 #include "test/parallel/all_placements.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
+#include <set>
 
 namespace heddle {
 namespace {
@@ -58,30 +58,49 @@ void Choices(const std::vector<AxisId>& from, std::vector<AxisId> chosen,
   }
 }
 
+int64_t Elements(const State& state, const Dims& dims, const Mesh& mesh) {
+  return LargestPart(PlacementOf(state), dims, mesh);
+}
+// What a rank with `elements` sends to the others of a group.
+int64_t Sent(int64_t elements, const std::vector<AxisId>& over, const Mesh& mesh) {
+  int64_t ranks = 1;
+  for (AxisId axis : over) ranks *= mesh[axis].size;
+  return elements - (elements + ranks - 1) / ranks;
+}
+
+struct Move {
+  State to;
+  int64_t moved;
+};
+
 // What one collective makes of a state.
-std::vector<State> AfterCollective(const State& state) {
-  size_t rank = state.size() - 2;
-  std::vector<State> next;
+std::vector<Move> Collectives(const State& state, const Dims& dims, const Mesh& mesh) {
+  size_t rank = dims.size();
+  int64_t have = Elements(state, dims, mesh);
+  std::vector<Move> next;
   for (size_t d = 0; d < rank; ++d) {
     for (size_t n = 1; n <= state[d].size(); ++n) {
       std::vector<AxisId> last(state[d].end() - static_cast<ptrdiff_t>(n), state[d].end());
-      // To another dimension; or behind them all, to the axes that are not used.
-      for (size_t e = 0; e <= rank + 1; ++e) {
-        if (e != d && e != rank) next.push_back(Moved(state, d, e, last));
+      State gathered = Moved(state, d, rank + 1, last);
+      next.push_back({gathered, Elements(gathered, dims, mesh) - have});
+      for (size_t e = 0; e < rank; ++e) {
+        if (e != d) next.push_back({Moved(state, d, e, last), Sent(have, last, mesh)});
       }
     }
   }
   std::vector<std::vector<AxisId>> lists;
   Choices(state[rank], {}, lists);
   for (const std::vector<AxisId>& list : lists) {
-    for (size_t e = 0; e <= rank + 1; ++e) {
-      if (e != rank) next.push_back(Moved(state, rank, e, list));
+    next.push_back({Moved(state, rank, rank + 1, list), 2 * Sent(have, list, mesh)});
+    for (size_t e = 0; e < rank; ++e) {
+      State scattered = Moved(state, rank, e, list);
+      next.push_back({scattered, have - Elements(scattered, dims, mesh)});
     }
   }
   return next;
 }
 
-std::vector<State> AfterSlice(const State& state) {
+std::vector<State> Slices(const State& state) {
   size_t rank = state.size() - 2;
   std::vector<State> next;
   for (AxisId axis : state[rank + 1]) {
@@ -116,22 +135,30 @@ std::vector<Placement> AllPlacements(size_t rank, const Mesh& mesh) {
   return out;
 }
 
-std::vector<int> FewestCollectives(const std::vector<Placement>& placements, size_t from,
-                                   size_t rank, const Mesh& mesh) {
-  std::map<State, int> fewest;
-  std::deque<std::pair<State, int>> open{{StateOf(placements[from], rank, mesh), 0}};
-  // What is free goes to the front, so that states are taken up in the order of their collectives.
+int64_t LargestPart(const Placement& placement, const Dims& dims, const Mesh& mesh) {
+  int64_t elements = 1;
+  for (size_t d = 0; d < dims.size(); ++d)
+    elements *= PartAt(dims[d], placement.split(d), mesh, 0).size;
+  return elements;
+}
+
+std::vector<std::optional<Distance>> Distances(const std::vector<Placement>& placements,
+                                               size_t from, const Dims& dims, const Mesh& mesh) {
+  std::map<State, Distance> nearest;
+  std::set<std::pair<Distance, State>> open{{{}, StateOf(placements[from], dims.size(), mesh)}};
   while (!open.empty()) {
-    auto [state, count] = open.front();
-    open.pop_front();
-    if (!fewest.emplace(state, count).second) continue;
-    for (State& next : AfterSlice(state)) open.emplace_front(std::move(next), count);
-    for (State& next : AfterCollective(state)) open.emplace_back(std::move(next), count + 1);
+    auto [distance, state] = *open.begin();
+    open.erase(open.begin());
+    if (!nearest.emplace(state, distance).second) continue;
+    for (State& next : Slices(state)) open.emplace(distance, std::move(next));
+    for (Move& move : Collectives(state, dims, mesh))
+      open.emplace(Distance{distance.collectives + 1, distance.moved + move.moved},
+                   std::move(move.to));
   }
-  std::vector<int> out;
+  std::vector<std::optional<Distance>> out;
   for (const Placement& placement : placements) {
-    auto found = fewest.find(StateOf(placement, rank, mesh));
-    out.push_back(found == fewest.end() ? -1 : found->second);
+    auto found = nearest.find(StateOf(placement, dims.size(), mesh));
+    out.push_back(found == nearest.end() ? std::nullopt : std::optional(found->second));
   }
   return out;
 }

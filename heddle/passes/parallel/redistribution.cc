@@ -232,17 +232,20 @@ class Search {
     return std::ranges::any_of(to_.splits, [&](const Axes& axes) { return axes.contains(axis); });
   }
 
-  // An axis that nothing uses, where the goal has it.
+  // An axis that nothing uses and the goal splits. Not only where the goal has it: on the way, what is cut already is less to
+  // move.
   void Slice(const Placement& placement, Price price, const Key& key) {
     Axes used;
     for (const Axes& axes : placement.splits) used = Joined(used, axes);
     for (const Partial& partial : placement.partials) used.Add(partial.axis);
-    for (size_t d = 0; d < to_.splits.size(); ++d) {
-      for (AxisId axis : to_.splits[d]) {
+    for (const Axes& axes : to_.splits) {
+      for (AxisId axis : axes) {
         if (used.contains(axis)) continue;
-        Placement next = Sized(placement);
-        next.splits[d].Add(axis);
-        Take(next, price, 0, {.kind = StepKind::kSlice, .over = Axes(axis), .dim = d}, key);
+        for (size_t d : ends_) {
+          Placement next = Sized(placement);
+          next.splits[d].Add(axis);
+          Take(next, price, 0, {.kind = StepKind::kSlice, .over = Axes(axis), .dim = d}, key);
+        }
       }
     }
   }
