@@ -4,7 +4,8 @@
 // operands and results that have it; splitting `k` makes the result partial; the op is linear in operand 0 and in
 // operand 1, each while the other is whole, so a partial operand gives a partial result.
 //
-// `local{t}`, `masked{v}` and `unread{0}`: see Factor::local, Factor::masked and Factors::unread.
+// `local{t}`, `masked{v}`, `nonempty{s}` and `unread{0}`: see Factor::local, Factor::masked, Factor::nonempty and
+// Factors::unread.
 //
 // A dimension may be made of several factors, the outermost first: `(b s)` is a dimension that merges two. An operand
 // without a factor is replicated over an axis that splits it.
@@ -41,6 +42,14 @@ struct Factor {
   // Positions along it are looked up by number: a rank that has a part of them shifts the numbers and leaves out those of
   // other ranks. No part may be empty.
   bool masked = false;
+  // Kernels of the op do not take an empty part of it.
+  bool nonempty = false;
+
+  // Whether ranks may be left without a part. A maximum of nothing is no number.
+  bool may_be_empty() const {
+    bool has_neutral = kind != FactorKind::kReduce || reduce == ReduceOp::kSum;
+    return !masked && !nonempty && has_neutral;
+  }
 };
 
 using FactorId = uint32_t;

@@ -122,6 +122,9 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
                        : layout.backward ? FactorKind::kReduce
                                          : FactorKind::kKeep;
   FactorId s = factors.Add("s", query[2], queries);
+  // The kernels for CPUs divide by the number of heads and by the length of a block of queries.
+  factors.factors[g].nonempty = true;
+  factors.factors[s].nonempty = true;
   FactorId t = factors.Add("t", key[2], FactorKind::kWhole);
   FactorId d = factors.Add("d", query[3], FactorKind::kWhole);
   FactorId e = factors.Add("e", args.dims(layout.query + 2)[3], FactorKind::kWhole);

@@ -83,9 +83,13 @@ Result<int64_t> NumElements(const OpArgs& args, const Dims& dims) {
 Result<Dim> SlicedSize(const OpArgs& args, Dim size) {
   int64_t step = args.Int("step");
   if (step < 1) return Error(Diag::kSlice, "step {} is not positive", step);
-  bool from_start = args.IsNone("start") || args.Int("start") == 0;
   if (IsSymbol(size)) {
-    bool to_end = args.IsNone("end") || args.Int("end") == INT64_MAX || args.Int("end") == size;
+    // Ends are those of the whole, which this may be a part of.
+    int64_t most = args.symbols().Bound(size);
+    int64_t start = args.IntOr("start", 0);
+    int64_t end = args.IntOr("end", INT64_MAX);
+    bool from_start = start == 0 || (start < 0 && !IsSymbol(start) && -start >= most);
+    bool to_end = end == size || end >= most;
     if (from_start && to_end && step == 1) return size;
     return Error(Diag::kSymbolicSize, "a part of a dimension of size {}", DimText(args, size));
   }
@@ -156,6 +160,11 @@ DType PromotedDType(const OpArgs& args, size_t first, size_t last) {
       numbers = Promote(numbers, NumberDType(args.attr(arg.name)));
   }
   return CombineCategories(with_dims, CombineCategories(scalars, numbers));
+}
+
+bool CastKeepsSums(DType from, DType to) {
+  if (from == to) return true;
+  return to != DType::kBool && (!IsInteger(to) || IsInteger(from));
 }
 
 TensorFactors AddDims(Factors& factors, const Type& type, std::string_view prefix,

@@ -45,6 +45,8 @@ DType PromotedDType(const OpArgs& args, size_t first = 0, size_t last = SIZE_MAX
 
 // --- Factors
 
+// Whether a sum can be cast summand by summand: not where fractions are cut off, nor to true and false.
+bool CastKeepsSums(DType from, DType to);
 // One factor for each dimension of the result; operands are lined up from the right and may be stretched.
 Result<Factors> PointwiseFactors(const OpArgs& args, const Types& results);
 // Operand 0 and every result of its rank have one factor per dimension; those flagged are whole. Other tensors, none.

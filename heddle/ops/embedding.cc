@@ -37,8 +37,12 @@ Result<Factors> EmbeddingFactors(const OpArgs& args, const Types& results) {
   bool backward = args.op().schema.Find("num_weights") != nullptr;
   const Type& table = backward ? results[0] : args[0];
   Factors factors;
-  TensorFactors positions =
-      AddDims(factors, args[1], "i", backward ? FactorKind::kReduce : FactorKind::kKeep);
+  // Rows are scaled by how often they occur among all positions.
+  bool counted = backward && args.Bool("scale_grad_by_freq");
+  TensorFactors positions = AddDims(factors, args[1], "i",
+                                    counted    ? FactorKind::kWhole
+                                    : backward ? FactorKind::kReduce
+                                               : FactorKind::kKeep);
   // Two features tell rows apart by number, and the shifted numbers would be others.
   bool numbered = args.Int("padding_idx") >= 0 || args.Bool("scale_grad_by_freq");
   FactorId v = factors.Add("v", table.dims[0],

@@ -71,9 +71,13 @@ class ExampleText {
 
 }  // namespace
 
-Result<Example> MakeExample(const OpTable& ops, OpId id) {
+Result<Example> MakeExample(const OpTable& ops, OpId op) {
+  return MakeExample(ops, op, ops[op].def->example);
+}
+
+Result<Example> MakeExample(const OpTable& ops, OpId id, std::string_view call) {
   const Op& op = ops[id];
-  ExampleText example(op.def->example);
+  ExampleText example(call);
   example.Read();
   // The number of results may depend on the call, so try until the names are as many as the types.
   int fixed = op.schema.FixedResults();

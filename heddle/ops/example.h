@@ -22,5 +22,7 @@ struct Example {
 
 // In an example, types stand where a call has values: `(f32[10,6], i64[2,3] below 10, dim=1)`.
 Result<Example> MakeExample(const OpTable& ops, OpId op);
+// The same of another call, for tests: the op's own example shows one way of many.
+Result<Example> MakeExample(const OpTable& ops, OpId op, std::string_view call);
 
 }  // namespace heddle

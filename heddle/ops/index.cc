@@ -266,6 +266,8 @@ Result<Factors> CountFactors(const OpArgs& args, const Types& results) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (!args.has(i)) factors.operands[i].clear();
   }
+  // ATen forgets the type of weights where there is nothing to weigh.
+  if (args.has(1)) factors.factors[0].nonempty = true;
   factors.results = {AddDims(factors, results[0], "b", FactorKind::kWhole)};
   return factors;
 }

@@ -48,11 +48,15 @@ Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
                                                    : FactorKind::kWhole;
   Factors factors;
   FactorId n = factors.Add("n", scores.dims[0], rows);
-  FactorKind classes = reduction == kMean ? FactorKind::kWhole
-                       : backward         ? FactorKind::kKeep
-                                          : FactorKind::kReduce;
+  // A class that is ignored has a number, and the shifted numbers would be others.
+  int64_t ignored = args.Int("ignore_index");
+  bool numbered = ignored >= 0 && (IsSymbol(scores.dims[1]) || ignored < scores.dims[1]);
+  bool whole = reduction == kMean || numbered;
+  FactorKind classes = whole      ? FactorKind::kWhole
+                       : backward ? FactorKind::kKeep
+                                  : FactorKind::kReduce;
   FactorId c = factors.Add("c", scores.dims[1], classes);
-  factors.factors[c].masked = reduction != kMean;
+  factors.factors[c].masked = !whole;
   auto fit = [&](const Type& type, bool per_class) -> TensorFactors {
     if (type.rank() == 2) return {{n}, {c}};
     if (type.rank() == 0) return {};
@@ -84,17 +88,17 @@ Result<Types> MseBackwardShape(const OpArgs& args) {
   return Types{Type::Tensor(PromotedDType(args), std::move(dims))};
 }
 
-Result<Factors> MseFactors(const OpArgs& args, const Types&) {
+Result<Factors> MseFactors(const OpArgs& args, const Types& results) {
   int64_t reduction = args.Int("reduction");
   FactorKind kind = reduction == kSum    ? FactorKind::kReduce
                     : reduction == kMean ? FactorKind::kWhole
                                          : FactorKind::kKeep;
-  Factors factors;
-  TensorFactors all = AddDims(factors, args[0], "d", kind);
-  TensorFactors target(args[1].rank());
-  if (args.dims(1) == args.dims(0)) target = all;
-  factors.operands = {all, target};
-  factors.results = {kind == FactorKind::kKeep ? all : TensorFactors{}};
+  HEDDLE_TRY(Dims dims, Broadcast(args));
+  // What is reduced, element by element.
+  HEDDLE_TRY(Factors factors,
+             PointwiseFactors(args, {Type::Tensor(results[0].dtype, std::move(dims))}));
+  for (Factor& factor : factors.factors) factor.kind = kind;
+  if (kind != FactorKind::kKeep) factors.results = {TensorFactors()};
   return factors;
 }
 

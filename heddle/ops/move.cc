@@ -126,6 +126,11 @@ Result<Factors> InsertFactors(const OpArgs& args, const Types& results) {
     factors.operands.push_back(std::move(dims));
   }
   factors.results = {all};
+  // The part that is inserted takes on the element type of the rest.
+  std::vector<uint32_t> together;
+  for (uint32_t i = 0; i < args.size(); ++i) together.push_back(i);
+  if (CastKeepsSums(args.dtype(args.size() - 1), results[0].dtype))
+    factors.linear.push_back(std::move(together));
   return factors;
 }
 
@@ -169,6 +174,12 @@ Result<Types> PadShape(const OpArgs& args) {
 // Padding with zeros is linear; with any other number, each rank's part of a partial sum would add it.
 Result<Factors> PadFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(Factors factors, UnchangedDimsFactors(args, results));
+  // What is added on one side and cut off on the other leaves the size, but moves everything.
+  const std::vector<int64_t>& pad = args.Ints("pad");
+  for (size_t i = 0; i < pad.size() / 2; ++i) {
+    bool moves = pad[2 * i] != 0 || pad[2 * i + 1] != 0;
+    if (moves) factors.factors[args[0].rank() - 1 - i].kind = FactorKind::kWhole;
+  }
   const AttrValue& value = args.attr("value");
   bool zero = SameValue(value, int64_t{0}) || SameValue(value, 0.0) || SameValue(value, false);
   if (zero) AddLinear(factors, "0");
@@ -219,10 +230,10 @@ Result<Types> ToCopyShape(const OpArgs& args) {
   return Types{std::move(type)};
 }
 
-// Casts keep sums, up to rounding, unless they cut fractions off.
+// Casts keep sums, up to rounding, unless they cut something off.
 Result<Factors> CastFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
-  if (!IsInteger(results[0].dtype) || IsInteger(args.dtype(0))) factors.linear.push_back({0});
+  if (CastKeepsSums(args.dtype(0), results[0].dtype)) factors.linear.push_back({0});
   return factors;
 }
 
@@ -262,22 +273,22 @@ HEDDLE_DEFINE_OP(select_backward)
 Move(
     "aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> "
     "Tensor",
-    InputSizesShape, InsertFactors, "0", "(f32[4,6], input_sizes=[4,3,6], dim=1, index=2)",
+    InputSizesShape, InsertFactors, "", "(f32[4,6], input_sizes=[4,3,6], dim=1, index=2)",
     "input_sizes");
 HEDDLE_DEFINE_OP(slice_backward)
 Move(
     "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt "
     "end, SymInt step) -> Tensor",
-    InputSizesShape, InsertFactors, "0",
+    InputSizesShape, InsertFactors, "",
     "(f32[4,2], input_sizes=[4,6], dim=1, start=1, end=3, step=1)", "input_sizes");
 HEDDLE_DEFINE_OP(slice_scatter)
 Move(
     "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, "
     "SymInt step=1) -> Tensor",
-    ScatterShape, InsertFactors, "0+1", "(f32[4,6], f32[4,2], dim=1, start=1, end=3)");
+    ScatterShape, InsertFactors, "", "(f32[4,6], f32[4,2], dim=1, start=1, end=3)");
 HEDDLE_DEFINE_OP(select_scatter)
 Move("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", ScatterShape,
-     InsertFactors, "0+1", "(f32[4,6], f32[4], dim=1, index=2)");
+     InsertFactors, "", "(f32[4,6], f32[4], dim=1, index=2)");
 HEDDLE_DEFINE_OP(constant_pad_nd)
 Move("aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", PadShape,
      PadFactors, "", "(f32[4,6], pad=[1,2])");

@@ -45,6 +45,18 @@ Result<Types> DivModeShape(const OpArgs& args) {
   return args.IsNone("rounding_mode") ? FloatShape(args) : PromotedShape(args);
 }
 
+// The last operand takes on the element type of the others.
+Result<Factors> CastLastFactors(const OpArgs& args, const Types& results) {
+  HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
+  auto last = static_cast<uint32_t>(args.size() - 1);
+  if (!CastKeepsSums(args.dtype(last), results[0].dtype)) return factors;
+  // What is overwritten altogether does not count.
+  bool fills_part = args.op().schema.Find("mask") != nullptr;
+  factors.linear.push_back(fills_part ? std::vector<uint32_t>{0, last}
+                                      : std::vector<uint32_t>{last});
+  return factors;
+}
+
 constexpr OpDef Make(std::string_view schema, ShapeFn shape, std::string_view example,
                      std::string_view linear) {
   return {.schema = schema,
@@ -62,6 +74,12 @@ constexpr OpDef FloatPointwise(std::string_view schema, std::string_view example
 }
 constexpr OpDef Compare(std::string_view schema, std::string_view example) {
   return Make(schema, BoolShape, example, "");
+}
+constexpr OpDef CastLast(std::string_view schema, ShapeFn shape, std::string_view example) {
+  return {.schema = schema,
+          .shape = shape,
+          .factors = {.compute = CastLastFactors},
+          .example = example};
 }
 
 }  // namespace
@@ -252,15 +270,15 @@ HEDDLE_DEFINE_OP(masked_fill_Scalar)
 Make("aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", MaskedFillShape,
      "(f32[4,6], bool[6], value=-inf)", "");
 HEDDLE_DEFINE_OP(masked_fill_Tensor)
-Make("aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor", MaskedFillShape,
-     "(f32[4,6], bool[4,6], f32[])", "0+2");
+CastLast("aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor",
+         MaskedFillShape, "(f32[4,6], bool[4,6], f32[])");
 HEDDLE_DEFINE_OP(copy)
-Make("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", LikeFirst,
-     "(f32[4,6], bf16[6])", "1");
+CastLast("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", LikeFirst,
+         "(f32[4,6], bf16[6])");
 HEDDLE_DEFINE_OP(fill_Scalar)
 Make("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", LikeFirst, "(f32[4,6], value=1)",
      "");
 HEDDLE_DEFINE_OP(fill_Tensor)
-Make("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", LikeFirst, "(f32[4,6], f32[])", "1");
+CastLast("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", LikeFirst, "(f32[4,6], f32[])");
 
 }  // namespace heddle

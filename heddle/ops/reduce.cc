@@ -89,7 +89,10 @@ Result<Factors> ReduceFactors(const OpArgs& args, const Types& results, FactorKi
   return factors;
 }
 Result<Factors> SumFactors(const OpArgs& args, const Types& results) {
-  return ReduceFactors(args, results, FactorKind::kReduce, ReduceOp::kSum);
+  HEDDLE_TRY(Factors factors, ReduceFactors(args, results, FactorKind::kReduce, ReduceOp::kSum));
+  // Elements are cast before they are summed.
+  if (CastKeepsSums(args.dtype(0), results[0].dtype)) factors.linear.push_back({0});
+  return factors;
 }
 Result<Factors> MaxFactors(const OpArgs& args, const Types& results) {
   return ReduceFactors(args, results, FactorKind::kReduce, ReduceOp::kMax);
@@ -149,6 +152,12 @@ Result<Factors> DimWholeFactors(const OpArgs& args, const Types& results) {
   return SameDimsFactors(args, results, whole);
 }
 
+Result<Factors> CumsumFactors(const OpArgs& args, const Types& results) {
+  HEDDLE_TRY(Factors factors, DimWholeFactors(args, results));
+  if (CastKeepsSums(args.dtype(0), results[0].dtype)) factors.linear.push_back({0});
+  return factors;
+}
+
 Work SoftmaxWork(const OpArgs& args, const Types& results) {
   return WorkOf(args, results, 5 * BoundedElements(args, args[0]));
 }
@@ -165,13 +174,13 @@ constexpr OpDef AlongDim(std::string_view schema, ShapeFn shape, WorkFn work,
 }  // namespace
 
 HEDDLE_DEFINE_OP(sum)
-Reduce("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumShape, SumFactors, "0",
+Reduce("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumShape, SumFactors, "",
        "(i64[4,6])");
 HEDDLE_DEFINE_OP(sum_dim_IntList)
 Reduce(
     "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
     "dtype=None) -> Tensor",
-    SumShape, SumFactors, "0", "(bf16[4,6,2], dim=[0,-1], keepdim=true, dtype=f32)");
+    SumShape, SumFactors, "", "(bf16[4,6,2], dim=[0,-1], keepdim=true, dtype=f32)");
 HEDDLE_DEFINE_OP(mean)
 Reduce("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", MeanShape,
        WholeReduceFactors, "0", "(f32[4,6])");
@@ -236,9 +245,12 @@ Reduce(
     "keepdim=False) -> (Tensor, Tensor)",
     VarMeanShape, WholeReduceFactors, "", "(f32[4,6], dim=[1], keepdim=true)");
 
-HEDDLE_DEFINE_OP(cumsum)
-AlongDim("aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanShape,
-         nullptr, "0", "(i32[4,6], dim=0)");
+HEDDLE_DEFINE_OP(cumsum){
+    .schema = "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+    .shape = ScanShape,
+    .factors = {.compute = CumsumFactors},
+    .example = "(i32[4,6], dim=0)",
+};
 HEDDLE_DEFINE_OP(cumprod)
 AlongDim("aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanShape,
          nullptr, "", "(f32[4,6], dim=1)");

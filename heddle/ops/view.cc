@@ -116,7 +116,8 @@ Result<Types> UnsqueezeShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-Result<Types> SqueezeShape(const OpArgs& args) {
+// Which dimensions go away if they have size 1.
+Result<std::vector<bool>> SqueezedDims(const OpArgs& args) {
   size_t rank = args[0].rank();
   std::vector<bool> flags(rank, true);
   if (const Arg* arg = args.op().schema.Find("dim"); arg != nullptr && arg->kind == ArgKind::kInt) {
@@ -128,11 +129,28 @@ Result<Types> SqueezeShape(const OpArgs& args) {
   } else if (arg != nullptr) {
     flags.assign(rank, false);
   }
+  return flags;
+}
+
+Result<Types> SqueezeShape(const OpArgs& args) {
+  HEDDLE_TRY(std::vector<bool> flags, SqueezedDims(args));
   Dims dims;
-  for (size_t d = 0; d < rank; ++d) {
+  for (size_t d = 0; d < flags.size(); ++d) {
     if (!flags[d] || args.dims(0)[d] != 1) dims.push_back(args.dims(0)[d]);
   }
   return Types{WithDims(args, std::move(dims))};
+}
+
+// A dimension that would go away if a rank's part of it had size 1 stays whole.
+Result<Factors> SqueezeFactors(const OpArgs& args, const Types& results) {
+  HEDDLE_TRY(std::vector<bool> flags, SqueezedDims(args));
+  HEDDLE_TRY(Factors factors, ReshapeFactors(args, results));
+  for (size_t d = 0; d < flags.size(); ++d) {
+    for (FactorId f : factors.operands[0][d]) {
+      if (flags[d]) factors.factors[f].kind = FactorKind::kWhole;
+    }
+  }
+  return factors;
 }
 
 Result<Types> ExpandShape(const OpArgs& args) {
@@ -168,7 +186,7 @@ Result<Types> SliceShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// All dimensions but `dim` carry over; `dim` is whole on both sides unless nothing happens to it.
+// All dimensions but `dim` carry over; `dim` is whole on both sides unless a slice takes all of it.
 Result<Factors> OneDimFactors(const OpArgs& args, const Types& results) {
   size_t rank = args[0].rank();
   HEDDLE_TRY(size_t dim, DimAttr(args, rank));
@@ -187,8 +205,9 @@ Result<Factors> OneDimFactors(const OpArgs& args, const Types& results) {
   };
   for (const Type& type : args.operands()) factors.operands.push_back(fit(type));
   for (const Type& type : results) factors.results.push_back(fit(type));
-  if (rank > 0 && (results.size() != 1 || results[0].rank() != rank))
-    factors.factors[dim].kind = FactorKind::kWhole;
+  // Sizes among the attributes of other ops are those of the whole.
+  bool is_slice = args.op().schema.Find("step") != nullptr;
+  if (rank > 0 && !is_slice) factors.factors[dim].kind = FactorKind::kWhole;
   return factors;
 }
 
@@ -336,12 +355,12 @@ HEDDLE_DEFINE_OP(unsqueeze)
 View("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", UnsqueezeShape, ReshapeFactors,
      "(f32[4,6], dim=1)");
 HEDDLE_DEFINE_OP(squeeze)
-View("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeShape, ReshapeFactors, "(f32[4,1,6])");
+View("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeShape, SqueezeFactors, "(f32[4,1,6])");
 HEDDLE_DEFINE_OP(squeeze_dim)
-View("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeShape, ReshapeFactors,
+View("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeShape, SqueezeFactors,
      "(f32[4,1,6], dim=1)");
 HEDDLE_DEFINE_OP(squeeze_dims)
-View("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeShape, ReshapeFactors,
+View("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeShape, SqueezeFactors,
      "(f32[1,4,1,6], dim=[0,2])");
 HEDDLE_DEFINE_OP(select_int)
 View("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", SelectShape,

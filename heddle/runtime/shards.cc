@@ -68,8 +68,12 @@ Status CheckReplicas(std::span<const at::Tensor> parts, const Axes& axes, const 
 
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  // Flat, because a scalar cannot be viewed as bytes.
-  auto bytes = [](const at::Tensor& t) { return t.contiguous().view({-1}).view(at::kByte); };
+  // Flat, because a scalar cannot be viewed as bytes; with a stride of 1, which a dimension of size 1 need not have; and with
+  // conjugation and negation carried out where they are still pending.
+  auto bytes = [](const at::Tensor& t) {
+    at::Tensor plain = t.resolve_conj().resolve_neg().contiguous();
+    return plain.as_strided({plain.numel()}, {1}).view(at::kByte);
+  };
   return a.numel() == 0 || bytes(a).equal(bytes(b));
 }
 

@@ -119,27 +119,28 @@ class Localizer {
     ValueId from = graph_.operands(node)[0];
     ValueId to = graph_[node].first_result;
     std::span<const Dim> global = graph_.types().dims(global_[to.index()].type);
-    HEDDLE_TRY(auto steps, PlanRedistribution(PlacementOf(from), PlacementOf(to),
-                                              Dims(global.begin(), global.end()), mesh_));
+    Dims dims(global.begin(), global.end());
     // A constant may be made as a pending sum, or stay as it is.
-    if (steps.empty()) {
+    if (PlacementOf(from) == PlacementOf(to)) {
       rewriter_.ReplaceValue(to, from);
       rewriter_.Erase(node);
       return Done{};
     }
-    if (steps.size() > 1) {
+    std::optional<RedistributionStep> step =
+        OneStep(PlacementOf(from), PlacementOf(to), dims, mesh_);
+    if (!step) {
+      HEDDLE_TRY(auto steps, PlanRedistribution(PlacementOf(from), PlacementOf(to), dims, mesh_));
       return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
                    graph_.name(to), steps.size());
     }
-    const RedistributionStep& step = steps[0];
-    if (step.kind == StepKind::kSlice) {
+    if (step->kind == StepKind::kSlice) {
       Attrs attrs;
-      attrs.Set("over", step.over);
-      if (step.dim != 0) attrs.Set("dim", static_cast<int64_t>(step.dim));
+      attrs.Set("over", step->over);
+      if (step->dim != 0) attrs.Set("dim", static_cast<int64_t>(step->dim));
       rewriter_.SetOp(node, op::shard_slice, graph_.InternAttrs(attrs));
       return Done{};
     }
-    StartAndWait(node, from, step);
+    StartAndWait(node, from, *step);
     context_.Count("collectives");
     return Done{};
   }

@@ -153,17 +153,27 @@ class Placer {
   bool Splittable(FactorId id, AxisId axis) const {
     const Factor& factor = factors_.factors[id];
     if (factor.kind == FactorKind::kWhole) return false;
-    if (!factor.masked) return true;
-    // No rank's part of a masked factor may be empty.
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> last;
+    if (factor.may_be_empty()) return true;
+    // How long the parts are depends on the order of the axes.
     Axes axes = axes_of_[id];
     axes.Add(axis);
-    for (AxisId a : axes) {
-      sizes.push_back(mesh_[a].size);
-      last.push_back(mesh_[a].size - 1);
+    return !IsSymbol(factor.size) && LeavesNoneEmpty(factor.size, Ordered(id, axes));
+  }
+  bool LeavesNoneEmpty(int64_t size, const Axes& axes) const {
+    // Along each axis all parts are alike but the last; and a shorter one may cut better than a longer one.
+    std::vector<int64_t> sizes{size};
+    for (AxisId axis : axes) {
+      std::vector<int64_t> parts;
+      for (int64_t whole : sizes) {
+        int64_t part = (whole + mesh_[axis].size - 1) / mesh_[axis].size;
+        int64_t last = whole - part * (mesh_[axis].size - 1);
+        if (last <= 0) return false;
+        parts.push_back(part);
+        parts.push_back(last);
+      }
+      sizes = std::move(parts);
     }
-    return !IsSymbol(factor.size) && ChunkSize(factor.size, sizes, last) > 0;
+    return true;
   }
 
   AxisState Needed(size_t operand, const Choice& choice) const {
@@ -356,24 +366,25 @@ class Placer {
 
   // Axes of a factor stand in the order that the wanted results, or else the largest operand, have them in.
   void OrderAxes() {
-    for (FactorId f = 0; f < axes_of_.size(); ++f) {
-      if (axes_of_[f].size() < 2) continue;
-      Axes model;
-      int64_t most = -1;
-      for (size_t i = 0; i < proposals_.size(); ++i) {
-        int64_t bytes = PartBytes(request_.operands[i], UINT8_MAX);
-        Axes axes = ProposedAxes(i, f);
-        if (axes.empty() || bytes <= most) continue;
-        most = bytes;
-        model = axes;
-      }
-      if (request_.wanted_results) model = Joined(WantedOrder(f), model);
-      Axes ordered;
-      for (AxisId axis : model) {
-        if (axes_of_[f].contains(axis)) ordered.Add(axis);
-      }
-      axes_of_[f] = Joined(ordered, axes_of_[f]);
+    for (FactorId f = 0; f < axes_of_.size(); ++f) axes_of_[f] = Ordered(f, axes_of_[f]);
+  }
+  Axes Ordered(FactorId factor, const Axes& axes) const {
+    if (axes.size() < 2) return axes;
+    Axes model;
+    int64_t most = -1;
+    for (size_t i = 0; i < proposals_.size(); ++i) {
+      int64_t bytes = PartBytes(request_.operands[i], UINT8_MAX);
+      Axes proposed = ProposedAxes(i, factor);
+      if (proposed.empty() || bytes <= most) continue;
+      most = bytes;
+      model = proposed;
     }
+    if (request_.wanted_results) model = Joined(WantedOrder(factor), model);
+    Axes ordered;
+    for (AxisId axis : model) {
+      if (axes.contains(axis)) ordered.Add(axis);
+    }
+    return Joined(ordered, axes);
   }
   static Axes Joined(Axes a, const Axes& b) {
     for (AxisId axis : b) a.Add(axis);

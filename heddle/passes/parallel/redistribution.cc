@@ -75,6 +75,21 @@ class Search {
     return std::nullopt;
   }
 
+  // The one step to the goal, or nothing.
+  std::optional<RedistributionStep> RunOnce() {
+    auto [price, key] = *open_.begin();
+    const Placement placement = reached_.at(key).placement;
+    Scatter(placement, price, key);
+    Reduce(placement, price, key);
+    Gather(placement, price, key);
+    auto found = reached_.find(KeyOf(to_, dims_.size()));
+    if (found != reached_.end() && !found->second.is_start) return found->second.step;
+    // Slices go by axes, of which one step may have several.
+    if (!placement.replicated() || ends_.size() != 1 || !to_.partials.empty()) return std::nullopt;
+    return RedistributionStep{
+        .kind = StepKind::kSlice, .over = to_.splits[ends_[0]], .dim = ends_[0], .to = to_};
+  }
+
  private:
   struct Reached {
     Placement placement;
@@ -269,6 +284,13 @@ struct Common {
     out.Normalize();
     return out;
   }
+  // The sizes that are left to move.
+  Dims Parts(Dims dims, const Mesh& mesh) const {
+    for (size_t d = 0; d < dims.size(); ++d) {
+      for (AxisId axis : prefixes[d]) dims[d] = CeilDiv(dims[d], mesh[axis].size);
+    }
+    return dims;
+  }
   Placement Restored(const Placement& placement) const {
     Placement out = placement;
     out.splits.resize(prefixes.size());
@@ -335,14 +357,23 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from
     return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
                  FormatPlacement(from, dims.size(), mesh), FormatPlacement(to, dims.size(), mesh));
   }
-  Dims parts = dims;
-  for (size_t d = 0; d < dims.size(); ++d) {
-    for (AxisId axis : common.prefixes[d]) parts[d] = CeilDiv(parts[d], mesh[axis].size);
-  }
+  Dims parts = common.Parts(dims, mesh);
   auto steps = Search(start, goal, parts, mesh, order).Run();
   if (!steps) steps = DirectPath(start, goal, dims.size());
   for (RedistributionStep& step : *steps) step.to = common.Restored(step.to);
   return std::move(*steps);
+}
+
+std::optional<RedistributionStep> OneStep(const Placement& from, const Placement& to,
+                                          const Dims& dims, const Mesh& mesh) {
+  Common common(from, to, dims.size());
+  Placement start = common.Removed(from);
+  Placement goal = common.Removed(to);
+  Dims parts = common.Parts(dims, mesh);
+  std::optional<RedistributionStep> step =
+      Search(start, goal, parts, mesh, ReduceOrder::kFewest).RunOnce();
+  if (step) step->to = to;
+  return step;
 }
 
 std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh) {

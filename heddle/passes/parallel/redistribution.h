@@ -5,6 +5,7 @@
 // if they are the innermost of a dimension, in their order.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,11 @@ enum class ReduceOrder : uint8_t {
 Result<std::vector<RedistributionStep>> PlanRedistribution(
     const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
     ReduceOrder order = ReduceOrder::kFewest);
+
+// The step that leads from one placement to the other, if one does. Two that cost less may as well, where a plan for just this
+// stretch may choose what a plan for a longer way had no reason to: what was planned is kept.
+std::optional<RedistributionStep> OneStep(const Placement& from, const Placement& to,
+                                          const Dims& dims, const Mesh& mesh);
 
 // Elements of one rank's part, the largest.
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh);

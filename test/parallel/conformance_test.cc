@@ -1,0 +1,274 @@
+// Every op that has factors, split in every way that they allow, gives on ranks what the whole op gives on one.
+#include <algorithm>
+#include <iostream>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include "heddle/ir/print.h"
+#include "heddle/passes/parallel/placing.h"
+#include "test/parallel/op_run.h"
+#include "test/parallel/op_split.h"
+
+namespace heddle {
+namespace {
+
+const std::vector<Mesh>& Meshes() {
+  static const std::vector<Mesh> meshes = {Mesh({{"a", 2}}), Mesh({{"a", 4}}),
+                                           Mesh({{"a", 2}, {"b", 2}}), Mesh({{"a", 2}, {"b", 3}}),
+                                           Mesh({{"a", 2}, {"b", 2}, {"c", 2}})};
+  return meshes;
+}
+
+// Ops that can be split, but that this machine cannot run.
+constexpr OpId kNotOnCpu[] = {
+    // Kernels for GPUs only.
+    op::bmm_dtype, op::mm_dtype, op::_fused_rms_norm_backward,
+    op::_scaled_dot_product_cudnn_attention, op::_scaled_dot_product_cudnn_attention_backward,
+    op::_scaled_dot_product_efficient_attention,
+    op::_scaled_dot_product_efficient_attention_backward, op::_scaled_dot_product_flash_attention,
+    op::_scaled_dot_product_flash_attention_backward,
+    // Written in Python, which libtorch does not hold.
+    op::convert_element_type};
+
+// Ops that ATen does not run in f64, or for which that would be another op. Their results are compared with less precision.
+struct Narrow {
+  OpId op;
+  double tolerance;
+  std::string_view why;
+};
+constexpr Narrow kNarrow[] = {
+    {op::view_dtype, 0, "its result depends on the width of an element"},
+};
+
+// ATen computes elements that do not fill a vector register with other instructions, which round differently.
+constexpr OpId kRounded[] = {op::abs,          op::gelu,       op::gelu_backward,
+                             op::mul_Tensor,   op::pow_Scalar, op::pow_Tensor_Tensor,
+                             op::sgn,          op::sigmoid,    op::silu,
+                             op::silu_backward};
+
+// What they return is whatever the memory held.
+constexpr OpId kUndefined[] = {op::empty_memory_format, op::empty_like, op::new_empty};
+
+bool Contains(std::span<const OpId> ops, OpId op) {
+  return std::ranges::find(ops, op) != ops.end();
+}
+
+// ATen warns of each variance of nothing, of which empty parts have many.
+class Quiet : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+
+ private:
+  c10::WarningUtils::WarningHandlerGuard guard_{this};
+};
+
+struct Counts {
+  int64_t cases = 0;
+  int64_t uneven = 0;
+  int64_t empty = 0;
+  int64_t sums = 0;
+  int64_t moved = 0;
+  int64_t refused = 0;
+};
+
+// All that is wrong with one op; only the first few are shown.
+class Report {
+ public:
+  explicit Report(OpId op) : op_(op) {}
+  ~Report() {
+    if (count_ > kShown) ADD_FAILURE() << Ops()[op_].name() << ": " << count_ << " cases in all";
+  }
+  void Fail(const std::string& what, const std::string& why) {
+    if (++count_ <= kShown) ADD_FAILURE() << what << "\n" << why;
+  }
+
+ private:
+  static constexpr int kShown = 2;
+  OpId op_;
+  int count_ = 0;
+};
+
+// Data movement and arithmetic on single elements give the same bits, however they are split.
+double ToleranceOf(const OpCall& call, const SplitTraits& traits) {
+  if (Contains(kUndefined, call.op)) return INFINITY;
+  for (const Narrow& narrow : kNarrow) {
+    if (narrow.op == call.op) return narrow.tolerance;
+  }
+  static constexpr std::string_view kExact[] = {"pointwise", "view", "move", "create", "index"};
+  bool exact = std::ranges::find(kExact, call.def().family) != std::end(kExact);
+  // Some results of wide operands are narrow all the same: those of whole numbers.
+  bool narrow =
+      std::ranges::any_of(call.results, [](const Type& type) { return type.dtype == DType::kF32; });
+  if (!exact || !traits.kept) return narrow ? 1e-5 : 1e-6;
+  return Contains(kRounded, call.op) ? 1e-14 : 0;
+}
+
+Result<NodePlacing> Place(const OpCall& call, const std::vector<Placement>& operands,
+                          const std::vector<Placement>* wanted, const Mesh& mesh) {
+  PlacingRequest request;
+  request.factors = &call.factors;
+  request.results = &call.results;
+  request.wanted_results = wanted;
+  for (size_t i = 0; i < call.operands.size(); ++i)
+    request.operands.push_back({&call.operands[i], operands[i]});
+  return PlaceNode(request, mesh);
+}
+
+// What the operands' placements suggest must be taken up, with the results that the factors promise.
+std::string CheckPlacing(const OpCall& call, const OpPlacements& placements, bool suggested,
+                         const Mesh& mesh) {
+  Result<NodePlacing> placing =
+      Place(call, placements.operands, suggested ? nullptr : &placements.results, mesh);
+  if (!placing.ok()) return Format(placing.diagnostics());
+  if (placing->operands != placements.operands) return "PlaceNode moves an operand";
+  if (placing->results != placements.results) return "PlaceNode places a result elsewhere";
+  if (!placing->dropped.empty()) return "PlaceNode drops an axis";
+  return "";
+}
+
+void CheckSplits(const OpRun& run, const Mesh& mesh, uint32_t, Counts& counts, Report& report) {
+  const OpCall& call = run.call();
+  for (const OpSplit& split : SplitsOf(call, mesh)) {
+    std::optional<OpPlacements> placements = PlacementsOf(call, split, mesh);
+    if (!placements) continue;
+    SplitTraits traits = TraitsOf(call, split, mesh);
+    ++counts.cases;
+    counts.uneven += traits.uneven;
+    counts.empty += traits.empty;
+    counts.sums += split.has_sums();
+    std::string error = CheckPlacing(call, *placements, traits.suggested, mesh);
+    if (error.empty()) {
+      Module global =
+          ModuleOf(call, View::kGlobal, mesh, placements->operands, placements->results);
+      OpRun::Outcome outcome =
+          run.Check(std::move(global), placements->operands, ToleranceOf(call, traits));
+      error = outcome.error;
+      if (error.empty() && outcome.collectives > 0) error = "data moves between ranks";
+    }
+    if (!error.empty()) report.Fail(Describe(call, split, mesh), error);
+  }
+}
+
+// On each axis an operand is replicated, split along any of its dimensions, or a pending sum.
+Placement RandomPlacement(const Type& type, const ExampleInput& data, const Mesh& mesh,
+                          std::mt19937& random) {
+  Placement placement;
+  if (type.is_none()) return placement;
+  placement.splits.resize(type.rank());
+  bool may_be_sum = type.dtype != DType::kBool && data.data == ExampleInput::Data::kAny;
+  std::vector<AxisId> axes(mesh.axes().size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (random() % 2 == 0) std::ranges::reverse(axes);
+  for (AxisId axis : axes) {
+    size_t way = random() % (type.rank() + 2);
+    if (way < type.rank()) placement.splits[way].Add(axis);
+    if (way == type.rank() && may_be_sum) placement.partials.push_back({axis, ReduceOp::kSum});
+  }
+  placement.Normalize();
+  return placement;
+}
+
+// However operands lie, they are moved to where the op gives the right results.
+void CheckAnyPlacements(const OpRun& run, const Mesh& mesh, uint32_t seed, Counts& counts,
+                        Report& report) {
+  constexpr int kTries = 6;
+  const OpCall& call = run.call();
+  std::mt19937 random(seed);
+  for (int i = 0; i < kTries; ++i) {
+    OpPlacements placements;
+    for (size_t o = 0; o < call.operands.size(); ++o)
+      placements.operands.push_back(RandomPlacement(call.operands[o], call.data[o], mesh, random));
+    Result<NodePlacing> placing = Place(call, placements.operands, nullptr, mesh);
+    // Operands that split a sum differently are refused, and that is all that is.
+    if (!placing.ok() && placing.diagnostics()[0].kind == Diag::kContraction) {
+      ++counts.refused;
+      continue;
+    }
+    ++counts.cases;
+    std::string error = placing.ok() ? "" : Format(placing.diagnostics());
+    Module global(ModuleOf(call, View::kGlobal, mesh, placements.operands,
+                           placing.ok() ? placing->results : std::vector<Placement>()));
+    double tolerance = ToleranceOf(call, {.kept = false});
+    OpRun::Outcome outcome;
+    if (error.empty()) outcome = run.Check(global, placements.operands, tolerance);
+    counts.moved += outcome.collectives > 0;
+    error += outcome.error;
+    if (!error.empty()) report.Fail(Describe(call) + "\n" + Print(global), error);
+  }
+}
+
+// In f64 where that runs. Nothing where nothing runs.
+std::optional<OpRun> MakeRun(const OpCall& call, uint32_t seed) {
+  bool narrow = std::ranges::any_of(kNarrow, [&](const Narrow& n) { return n.op == call.op; });
+  std::optional<OpCall> wide = narrow ? std::nullopt : Widened(call);
+  Result<OpRun> run = OpRun::Make(wide ? *wide : call, seed);
+  if (!run.ok() && !Contains(kNotOnCpu, call.op))
+    ADD_FAILURE() << Describe(call) << "\n" << Format(run.diagnostics());
+  return run.ok() ? std::optional(*std::move(run)) : std::nullopt;
+}
+
+bool CanBeSplit(const OpCall& call) { return !SplitsOf(call, Meshes()[0]).empty(); }
+
+using Check = void (*)(const OpRun&, const Mesh&, uint32_t, Counts&, Report&);
+
+// The op's calls in several sizes, on all meshes. Returns whether any of them can be split.
+bool ForEachCall(OpId op, Check check, Counts& counts) {
+  Report report(op);
+  bool splits = false;
+  uint32_t seed = op.index() * 1000;
+  for (const OpCall& call : CallsOf(op)) {
+    std::vector<OpCall> calls{call};
+    for (size_t turn = 0; turn < 3 && CanBeSplit(call); ++turn)
+      calls.push_back(Resized(call, turn));
+    for (const OpCall& sized : calls) {
+      splits |= CanBeSplit(sized);
+      std::optional<OpRun> run = MakeRun(sized, ++seed);
+      if (!run) continue;
+      for (const Mesh& mesh : Meshes()) check(*run, mesh, seed, counts, report);
+    }
+  }
+  return splits;
+}
+
+TEST(Conformance, OfEveryOpInEverySplit) {
+  at::set_num_threads(1);
+  Quiet quiet;
+  Counts counts;
+  for (OpId op : Ops().ids()) {
+    if (Ops()[op].family == "comm") continue;
+    int64_t before = counts.cases;
+    bool splits = ForEachCall(op, CheckSplits, counts);
+    bool ran = counts.cases > before;
+    if (ran != (splits && !Contains(kNotOnCpu, op)))
+      ADD_FAILURE() << Ops()[op].name()
+                    << (ran ? " ran, but is listed as not running" : ": no case ran");
+  }
+  std::cout << fmt::format("{} cases: {} uneven, {} with empty parts, {} with pending sums\n",
+                           counts.cases, counts.uneven, counts.empty, counts.sums);
+  EXPECT_GE(counts.cases, 5000);
+  EXPECT_GE(counts.uneven, 1000);
+  EXPECT_GE(counts.empty, 500);
+  EXPECT_GE(counts.sums, 500);
+}
+
+TEST(Conformance, OfEveryOpWithOperandsAnywhere) {
+  at::set_num_threads(1);
+  Quiet quiet;
+  Counts counts;
+  for (OpId op : Ops().ids()) {
+    // What is drawn at random on each rank is not the same on all.
+    if (Ops()[op].family != "comm" && Ops()[op].effect() != Effect::kRandom)
+      ForEachCall(op, CheckAnyPlacements, counts);
+  }
+  std::cout << fmt::format("{} cases: {} move data, {} more refused\n", counts.cases, counts.moved,
+                           counts.refused);
+  EXPECT_GE(counts.cases, 5000);
+  EXPECT_GE(counts.moved, 1000);
+}
+
+}  // namespace
+}  // namespace heddle

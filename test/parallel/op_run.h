@@ -1,0 +1,53 @@
+// One call, run whole on one rank and in parts on all ranks, with random numbers.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/runtime/world.h"
+#include "test/parallel/op_call.h"
+
+namespace heddle {
+
+class OpRun {
+ public:
+  // Fails where ATen does not run the call on a CPU.
+  static Result<OpRun> Make(OpCall call, uint32_t seed);
+
+  const OpCall& call() const { return call_; }
+
+  // Runs `insert-redistributions, lower, localize` on a global graph of the call, then the local graph on ranks, and compares
+  // its outputs with the whole ones: within `tolerance` of the largest element, or to the last bit for 0, or only in their
+  // sizes if it is infinite. `operands` are their global placements; each summand of a pending one is random.
+  struct Outcome {
+    // What is wrong, if anything.
+    std::string error;
+    // Moves of data between ranks.
+    int collectives = 0;
+  };
+  Outcome Check(Module global, const std::vector<Placement>& operands, double tolerance) const;
+
+ private:
+  explicit OpRun(OpCall call, uint32_t seed) : call_(std::move(call)), random_(seed) {}
+
+  // By flat operand: the whole of it, and the part of each rank.
+  struct Operand {
+    at::Tensor whole;
+    std::vector<at::Tensor> parts;
+  };
+  Operand MakeOperand(size_t i, const Placement& placement, const Mesh& mesh) const;
+  Result<std::vector<at::Tensor>> RunWhole(const std::vector<at::Tensor>& inputs) const;
+
+  OpCall call_;
+  // Numbers differ from case to case.
+  mutable std::mt19937 random_;
+  std::optional<LockstepWorld> whole_;
+};
+
+// Whether two tensors are the same, up to this difference relative to the largest element of `b`. NaN equals NaN.
+bool AreClose(const at::Tensor& a, const at::Tensor& b, double tolerance);
+
+}  // namespace heddle

@@ -1,0 +1,237 @@
+// Between any two placements: the right data, by the fewest collectives.
+#include <iostream>
+
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+
+#include "heddle/ir/print.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/parallel/redistribution.h"
+#include "heddle/passes/passes.h"
+#include "heddle/runtime/shards.h"
+#include "heddle/runtime/world.h"
+#include "test/parallel/all_placements.h"
+
+namespace heddle {
+namespace {
+
+struct Setting {
+  const char* name;
+  std::vector<MeshAxis> mesh;
+  Dims dims;
+  // Every so many pairs run on ranks; the collectives of all are counted.
+  size_t stride = 1;
+};
+
+void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
+
+const std::vector<Setting>& Settings() {
+  static const std::vector<Setting> settings = {
+      {"2_even", {{"a", 2}}, {4}},
+      {"2_uneven", {{"a", 2}}, {5}},
+      {"2_2d", {{"a", 2}}, {4, 3}},
+      {"4_even", {{"a", 4}}, {8}},
+      {"4_empty", {{"a", 4}}, {5}},
+      {"4_2d", {{"a", 4}}, {6, 1}},
+      {"2x2_even", {{"a", 2}, {"b", 2}}, {8}},
+      {"2x2_uneven", {{"a", 2}, {"b", 2}}, {7}},
+      {"2x2_2d_even", {{"a", 2}, {"b", 2}}, {8, 4}},
+      {"2x2_2d_uneven", {{"a", 2}, {"b", 2}}, {5, 3}},
+      {"2x3_even", {{"a", 2}, {"b", 3}}, {12}},
+      {"2x3_uneven", {{"a", 2}, {"b", 3}}, {7}},
+      {"2x3_2d_even", {{"a", 2}, {"b", 3}}, {6, 12}},
+      {"2x3_2d_uneven", {{"a", 2}, {"b", 3}}, {7, 5}},
+      {"2x2x2_even", {{"a", 2}, {"b", 2}, {"c", 2}}, {8}},
+      {"2x2x2_uneven", {{"a", 2}, {"b", 2}, {"c", 2}}, {11}},
+      {"2x2x2_2d_even", {{"a", 2}, {"b", 2}, {"c", 2}}, {8, 16}},
+      {"2x2x2_2d_uneven", {{"a", 2}, {"b", 2}, {"c", 2}}, {5, 7}},
+      // Gathering a dimension of size 1 costs nothing, which tempts the planner.
+      {"2x2_3d", {{"a", 2}, {"b", 2}}, {2, 1, 16}},
+      {"2x3_3d", {{"a", 2}, {"b", 3}}, {1, 5, 1}},
+      {"2x2x2_3d", {{"a", 2}, {"b", 2}, {"c", 2}}, {2, 1, 16}, 7},
+  };
+  return settings;
+}
+
+Module RedistributeModule(const Mesh& mesh, const Dims& dims, const Placement& from,
+                          const Placement& to, Why why = Why::kTensor) {
+  Module module{View::kGlobal, mesh, {Graph("g", Ops())}};
+  Graph& graph = module.graphs[0];
+  TypeId type = graph.types().Intern(Type::Tensor(DType::kF64, dims));
+  ValueId in = graph.AddInput({}, type, "x", graph.placements().Intern(from));
+  Attrs attrs;
+  attrs.Set("why", why);
+  ResultSpec result{type, "y", graph.placements().Intern(to)};
+  NodeId node = graph.Append({.op = op::shard_redistribute,
+                              .operands = {&in, 1},
+                              .attrs = graph.InternAttrs(attrs),
+                              .results = {&result, 1}});
+  Output output;
+  output.value = graph[node].first_result;
+  graph.AddOutput(std::move(output));
+  return module;
+}
+
+Result<Module> Lowered(Module module, std::string_view pipeline = "lower, localize") {
+  // Nothing is written where a test runs.
+  ManagerOptions options;
+  options.reproducer_dir = testing::TempDir();
+  HEDDLE_TRY(RunReport report, RunPipeline(module, *ParsePipeline(pipeline, Passes()), options));
+  return module;
+}
+
+std::vector<std::string> Collectives(const Module& module) {
+  std::vector<std::string> names;
+  const Graph& graph = module.graphs[0];
+  for (NodeId id : graph.nodes()) {
+    if (graph.op(id).effect() != Effect::kComm || graph[id].op == op::comm_wait) continue;
+    const Axes& over = std::get<Axes>(*graph.attrs(id).Find("over"));
+    names.push_back(fmt::format("{}[{}]", graph.op(id).name(), Format(module.mesh, over)));
+  }
+  return names;
+}
+
+bool NeedsNewSum(const Placement& from, const Placement& to) {
+  return std::ranges::any_of(to.partials, [&](const Partial& partial) {
+    return std::ranges::find(from.partials, partial) == from.partials.end();
+  });
+}
+
+// Small whole numbers, whose sums are exact: the whole, and its summand at each place along the axes of the sum.
+class Numbers {
+ public:
+  Numbers(const Dims& dims, const Placement& placement, const Mesh& mesh) {
+    Placement splits{placement.splits, {}};
+    std::map<std::vector<int64_t>, at::Tensor> summands;
+    int64_t count = 1;
+    for (Dim size : dims) count *= size;
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+      std::vector<int64_t> place;
+      for (const Partial& partial : placement.partials)
+        place.push_back(mesh.Coordinate(rank, partial.axis));
+      auto [at, added] = summands.try_emplace(place);
+      if (added) {
+        auto first = static_cast<int64_t>(100 * summands.size() * summands.size());
+        at->second = at::arange(first, first + count, at::kDouble).view(dims);
+        whole = whole.defined() ? at::add(whole, at->second) : at->second;
+      }
+      parts.push_back({ShardOf(at->second, splits, mesh, rank)});
+    }
+  }
+
+  at::Tensor whole;
+  std::vector<std::vector<at::Tensor>> parts;
+};
+
+// Each rank holds its part, bit for bit. What is still pending adds up to it.
+std::string CheckData(const Module& local, const Dims& dims, const Placement& from,
+                      const Placement& to) {
+  const Mesh& mesh = local.mesh;
+  Result<LockstepWorld> world = LockstepWorld::Compile(local, local.graphs[0]);
+  if (!world.ok()) return Format(world.diagnostics());
+  Numbers numbers(dims, from, mesh);
+  Result<std::vector<std::vector<at::Tensor>>> out = world->Run(numbers.parts);
+  if (!out.ok()) return Format(out.diagnostics());
+  std::vector<at::Tensor> parts;
+  for (const auto& outputs : *out) parts.push_back(outputs[0]);
+  Result<at::Tensor> whole = Assemble(parts, to, mesh, dims);
+  if (!whole.ok()) return Format(whole.diagnostics());
+  if (!SameBits(*whole, numbers.whole)) return "the whole differs";
+  for (int64_t rank = 0; rank < mesh.ranks() && to.partials.empty(); ++rank) {
+    if (!SameBits(parts[static_cast<size_t>(rank)], ShardOf(numbers.whole, to, mesh, rank)))
+      return fmt::format("the part of rank {} differs", rank);
+  }
+  return "";
+}
+
+class Redistribution : public testing::TestWithParam<Setting> {
+ protected:
+  // A few of many failures are shown.
+  void Fail(const Placement& from, const Placement& to, const std::string& why) {
+    size_t rank = GetParam().dims.size();
+    Mesh mesh(GetParam().mesh);
+    if (++failures_ <= 3)
+      ADD_FAILURE() << FormatPlacement(from, rank, mesh) << " to "
+                    << FormatPlacement(to, rank, mesh) << ": " << why;
+  }
+  void TearDown() override {
+    if (failures_ > 3) ADD_FAILURE() << failures_ << " pairs in all";
+  }
+
+  void CheckPair(const Placement& from, const Placement& to, int fewest, bool run) {
+    const Setting& setting = GetParam();
+    Result<Module> local = Lowered(RedistributeModule(Mesh(setting.mesh), setting.dims, from, to));
+    if (NeedsNewSum(from, to)) {
+      EXPECT_EQ(fewest, -1);
+      if (local.ok() || local.diagnostics()[0].kind != Diag::kRedistribution)
+        Fail(from, to, "nothing becomes partial");
+      return;
+    }
+    if (!local.ok()) return Fail(from, to, Format(local.diagnostics()));
+    std::vector<std::string> collectives = Collectives(*local);
+    if (static_cast<int>(collectives.size()) != fewest)
+      return Fail(from, to, fmt::format("{} would do\n{}", fewest, Print(*local)));
+    std::string error = run ? CheckData(*local, setting.dims, from, to) : "";
+    if (!error.empty()) Fail(from, to, error + "\n" + Print(*local));
+  }
+
+  int failures_ = 0;
+};
+
+TEST_P(Redistribution, GivesTheRightDataByTheFewestCollectives) {
+  at::set_num_threads(1);
+  const Setting& setting = GetParam();
+  Mesh mesh(setting.mesh);
+  size_t rank = setting.dims.size();
+  std::vector<Placement> placements = AllPlacements(rank, mesh);
+  size_t pair = 0;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    std::vector<int> fewest = FewestCollectives(placements, i, rank, mesh);
+    for (size_t j = 0; j < placements.size(); ++j)
+      CheckPair(placements[i], placements[j], fewest[j], pair++ % setting.stride == 0);
+  }
+  std::cout << fmt::format("{} pairs of {} placements\n", pair, placements.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Redistribution, testing::ValuesIn(Settings()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Gradients of hybrid sharding: the order of the two reductions is the user's.
+TEST(GradientRedistribution, ReducesInTheOrderAskedFor) {
+  at::set_num_threads(1);
+  Mesh mesh({{"rep", 2}, {"dp", 2}});
+  Dims dims{5, 3};
+  Placement from{{}, {{0, ReduceOp::kSum}, {1, ReduceOp::kSum}}};
+  Placement to{{Axes(1), Axes()}, {}};
+  using Names = std::vector<std::string>;
+  auto check = [&](std::string_view pipeline, const Names& expected) {
+    Result<Module> local = Lowered(RedistributeModule(mesh, dims, from, to, Why::kGrad), pipeline);
+    ASSERT_TRUE(local.ok()) << Format(local.diagnostics());
+    EXPECT_EQ(Collectives(*local), expected);
+    EXPECT_EQ(CheckData(*local, dims, from, to), "");
+  };
+  check("lower, localize", {"comm.reduce_scatter[dp]", "comm.all_reduce[rep]"});
+  check("lower{reduce_first=true}, localize", {"comm.all_reduce[rep]", "comm.reduce_scatter[dp]"});
+
+  auto kinds = [&](ReduceOrder order) {
+    std::vector<std::pair<StepKind, Axes>> out;
+    std::vector<RedistributionStep> steps = *PlanRedistribution(from, to, dims, mesh, order);
+    for (const RedistributionStep& step : steps) out.push_back({step.kind, step.over});
+    return out;
+  };
+  using Kinds = std::vector<std::pair<StepKind, Axes>>;
+  EXPECT_EQ(kinds(ReduceOrder::kScatterFirst),
+            (Kinds{{StepKind::kReduceScatter, Axes(1)}, {StepKind::kAllReduce, Axes(0)}}));
+  EXPECT_EQ(kinds(ReduceOrder::kReduceFirst),
+            (Kinds{{StepKind::kAllReduce, Axes(0)}, {StepKind::kReduceScatter, Axes(1)}}));
+  // All at once, where nobody asks for an order.
+  EXPECT_EQ(kinds(ReduceOrder::kFewest).size(), 2u);
+  EXPECT_EQ(kinds(ReduceOrder::kFewest)[1].first, StepKind::kSlice);
+}
+
+}  // namespace
+}  // namespace heddle
