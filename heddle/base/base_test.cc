@@ -127,5 +127,20 @@ TEST(File, WritesAllOrNothing) {
   std::filesystem::remove_all(dir);
 }
 
+TEST(File, DirectoriesComeAndGo) {
+  std::string path;
+  {
+    TempDir dir;
+    path = dir.path();
+    ASSERT_TRUE(std::filesystem::is_directory(path));
+    ASSERT_TRUE(MakeDirectories(path + "/a/b/c").ok());
+    ASSERT_TRUE(MakeDirectories(path + "/a/b/c").ok());
+    ASSERT_TRUE(WriteFile(path + "/a/b/c/x", "y").ok());
+    EXPECT_EQ(MakeDirectories(path + "/a/b/c/x").diagnostics()[0].kind, Diag::kFileWrite);
+    EXPECT_EQ(MakeDirectories(path + "/a/b/c/x/y").diagnostics()[0].kind, Diag::kFileWrite);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 }  // namespace
 }  // namespace heddle

@@ -2,9 +2,11 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,6 +64,32 @@ Status WriteFile(const std::string& path, std::string_view content) {
   Failure failure = SystemError(Diag::kFileWrite, "cannot write", path);
   if (!in_place) ::unlink(target.c_str());
   return failure;
+}
+
+Status MakeDirectories(const std::string& path) {
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    std::string part = path.substr(0, slash);
+    if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST)
+      return SystemError(Diag::kFileWrite, "cannot make directory", path);
+    if (slash == std::string::npos) break;
+  }
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return Done{};
+  errno = ENOTDIR;
+  return SystemError(Diag::kFileWrite, "cannot make directory", path);
+}
+
+TempDir::TempDir() {
+  const char* parent = std::getenv("TMPDIR");
+  std::string pattern =
+      fmt::format("{}/heddle-XXXXXX", parent != nullptr && *parent != '\0' ? parent : "/tmp");
+  if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+}
+
+TempDir::~TempDir() {
+  if (path_.empty()) return;
+  auto remove = [](const char* path, const struct stat*, int, FTW*) { return std::remove(path); };
+  ::nftw(path_.c_str(), remove, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 }  // namespace heddle

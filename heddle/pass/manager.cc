@@ -1,7 +1,6 @@
 #include "heddle/pass/manager.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
@@ -39,13 +38,7 @@ class Manager {
 
   Result<RunReport> Run(const Pipeline& pipeline) {
     Clock clock;
-    if (!options_.dump_dir.empty()) {
-      std::error_code error;
-      std::filesystem::create_directories(options_.dump_dir, error);
-      if (error)
-        return Error(Diag::kFileWrite, "cannot make directory `{}`: {}", options_.dump_dir,
-                     error.message());
-    }
+    if (!options_.dump_dir.empty()) HEDDLE_RETURN_IF_ERROR(MakeDirectories(options_.dump_dir));
     hash_ = StructuralHash(module_);
     HEDDLE_RETURN_IF_ERROR(RunItems(pipeline));
     report_.total = clock.Elapsed();

@@ -1,6 +1,5 @@
 // The manager must catch every way in which a pass can lie or break things. The passes here do.
 #include <cstdlib>
-#include <filesystem>
 
 #include <gtest/gtest.h>
 
@@ -85,15 +84,12 @@ constexpr PassTable kTable{kPasses, kNamed};
 class ManagerTest : public testing::Test {
  protected:
   ManagerTest() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "heddle-pass-test-XXXXXX").string();
-    dir_ = ::mkdtemp(pattern.data());
+    dir_ = scratch_.path();
     options_.reproducer_dir = dir_;
     module_ = Read(
         "heddle 1 local\ngraph @g(%x: f32[4] batch) -> (loss %b) {\n  %a = aten.exp(%x) : f32[4]\n "
         " %b = aten.sum(%a) : f32[]\n}\n");
   }
-  ~ManagerTest() override { std::filesystem::remove_all(dir_); }
 
   static Module Read(const std::string& text) {
     Result<Module> module = ParseModule(text, "test", Ops());
@@ -109,6 +105,7 @@ class ManagerTest : public testing::Test {
     return report.diagnostics()[0].kind;
   }
 
+  TempDir scratch_;
   std::string dir_;
   ManagerOptions options_;
   Module module_;

@@ -3,38 +3,18 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "heddle/analysis/uses.h"
+#include "heddle/base/file.h"
 #include "heddle/ir/verify.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
 namespace {
-
-// A directory for what failing trials leave behind; gone with this object.
-class ScratchDir {
- public:
-  ScratchDir() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "heddle-reduce-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchDir() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchDir(const ScratchDir&) = delete;
-  ScratchDir& operator=(const ScratchDir&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // What a child process printed, until it ended or ran out of time; then it is stopped.
 std::string ReadUntil(int fd, pid_t child, Nanos limit) {
@@ -238,7 +218,7 @@ class Reducer {
   Module best_;
   const Pipeline& pipeline_;
   const ReduceOptions& options_;
-  ScratchDir scratch_;
+  TempDir scratch_;
   size_t trials_ = 0;
 };
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "heddle/base/file.h"
@@ -51,23 +51,12 @@ class ExtraFiles {
   explicit ExtraFiles(const GoldenCase& one) {
     for (const GoldenSection& section : one.sections) {
       if (!section.header.starts_with("file ")) continue;
-      if (dir_.empty()) {
-        std::string pattern =
-            (std::filesystem::temp_directory_path() / "heddle-golden-XXXXXX").string();
-        if (::mkdtemp(pattern.data()) == nullptr) return;
-        dir_ = pattern;
-      }
+      if (!dir_) dir_.emplace();
       std::string name = section.header.substr(5);
-      paths_["%" + name] = dir_ + "/" + name;
+      paths_["%" + name] = dir_->path() + "/" + name;
       if (!WriteFile(paths_["%" + name], section.text).ok()) return;
     }
   }
-  ~ExtraFiles() {
-    std::error_code ignored;
-    if (!dir_.empty()) std::filesystem::remove_all(dir_, ignored);
-  }
-  ExtraFiles(const ExtraFiles&) = delete;
-  ExtraFiles& operator=(const ExtraFiles&) = delete;
 
   std::string Substitute(const std::string& word) const {
     if (word == "%s") return "-";
@@ -76,14 +65,15 @@ class ExtraFiles {
   }
   // Paths differ from run to run; the golden shows names.
   std::string Hide(std::string text) const {
-    if (dir_.empty()) return text;
-    for (size_t at = text.find(dir_ + "/"); at != std::string::npos; at = text.find(dir_ + "/"))
-      text.erase(at, dir_.size() + 1);
+    if (!dir_) return text;
+    std::string prefix = dir_->path() + "/";
+    for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
+      text.erase(at, prefix.size());
     return text;
   }
 
  private:
-  std::string dir_;
+  std::optional<TempDir> dir_;
   std::map<std::string, std::string> paths_;
 };
 

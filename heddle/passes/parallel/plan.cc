@@ -236,12 +236,13 @@ class PlanParser {
       } while (scan_.Take(','));
       if (!scan_.Take(']')) return Expected("`,` or `]`");
     }
+    Axes pending;
     while (scan_.TakeSymbol("{+")) {
-      Axes axes;
-      if (!ParseAxis(axes)) return false;
-      out.partials.push_back({axes[0], ReduceOp::kSum});
+      if (!ParseAxis(pending)) return false;
       if (!scan_.Take('}')) return Expected("`}`");
     }
+    out.partials.reserve(pending.size());
+    for (AxisId axis : pending) out.partials.push_back({axis, ReduceOp::kSum});
     return CheckAxesOnce(out, at);
   }
 
