@@ -8,10 +8,10 @@
 // An operand that several nodes need in one placement is moved once. Constants are made where they are needed. It works on any
 // global graph with placements: those that propagate wrote, a solver's, or a person's.
 #include <algorithm>
-#include <map>
 
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/node_facts.h"
 #include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/parallel/region.h"
@@ -30,7 +30,8 @@ class Inserter {
         regions_(std::move(regions)),
         context_(context),
         facts_(graph, mesh),
-        rewriter_(graph) {}
+        rewriter_(graph),
+        inserter_(graph, rewriter_) {}
 
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
@@ -46,9 +47,11 @@ class Inserter {
         ValueId v = graph_.operands(node)[i];
         if (!v) continue;
         PlacementId wanted = graph_.placements().Intern(placing->operands[i]);
-        if (wanted != graph_[v].placement) rewriter_.SetOperand(node, i, Moved(v, wanted, node));
+        if (wanted != graph_[v].placement)
+          rewriter_.SetOperand(node, i, inserter_.Before(node, v, wanted, {.why = WhyFor(node)}));
       }
     }
+    context_.Count("redistributions", inserter_.count());
     return Done{};
   }
 
@@ -70,24 +73,6 @@ class Inserter {
     return facts_.Place(node, operands, regions_.local(graph_[node].scope), &wanted);
   }
 
-  ValueId Moved(ValueId v, PlacementId target, NodeId node) {
-    auto known = moved_.find({v, target});
-    if (known != moved_.end()) return known->second;
-    Attrs attrs;
-    attrs.Set("why", WhyFor(node));
-    ResultSpec result{graph_.type(v), Name(WhyFor(node)), target};
-    NodeSpec spec{.op = op::shard_redistribute,
-                  .operands = {&v, 1},
-                  .attrs = graph_.InternAttrs(attrs),
-                  .results = {&result, 1},
-                  .scope = graph_[node].scope,
-                  .phase = graph_[node].phase};
-    ValueId out = graph_[rewriter_.InsertBefore(node, spec)].first_result;
-    moved_.emplace(std::pair(v, target), out);
-    context_.Count("redistributions");
-    return out;
-  }
-
   // What an optimizer gathers is for the norm of the gradients.
   Why WhyFor(NodeId node) const {
     return graph_[node].phase == Phase::kOptimizer ? Why::kNorm : regions_.why(graph_[node].scope);
@@ -98,7 +83,7 @@ class Inserter {
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
-  std::map<std::pair<ValueId, PlacementId>, ValueId> moved_;
+  RedistributionInserter inserter_;
 };
 
 Result<Changed> InsertRedistributions(Module& module, const InsertOptions& options,

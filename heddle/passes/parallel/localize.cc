@@ -103,7 +103,7 @@ class Localizer {
     for (ValueId v : graph_.operands(node)) operands.push_back(v ? &PlacementOf(v) : nullptr);
     Axes over = MaskedAxes(graph_, node, operands, result ? PlacementOf(result) : Placement());
     if (!over.empty()) {
-      ShiftLookup(graph_, rewriter_, node, over, GlobalDims(node), mesh_);
+      ShiftLookup(graph_, rewriter_, node, over, GlobalDims(node));
       context_.Count("shifted_lookups");
     }
     return Done{};

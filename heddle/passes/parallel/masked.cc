@@ -1,23 +1,19 @@
 #include "heddle/passes/parallel/masked.h"
 
 #include "heddle/ops/ops.h"
+#include "heddle/passes/parallel/inserter.h"
 
 namespace heddle {
 namespace {
 
 bool IsLoss(OpId op) { return op == op::nll_loss_forward || op == op::nll_loss_backward; }
 
-// Adds nodes in front of one, or behind it, with its scope and phase.
-class Shift {
+// The pieces of a lookup in a part of a table.
+class Shift : public NodeInserter {
  public:
   Shift(Graph& graph, Rewriter& rewriter, NodeId node)
-      : graph_(graph), rewriter_(rewriter), node_(node) {}
+      : NodeInserter(graph, rewriter, node), graph_(graph) {}
 
-  ValueId Before(OpId op, std::string_view name, std::vector<ValueId> operands, Attrs attrs,
-                 TypeId type) {
-    ResultSpec result{type, name};
-    return graph_[rewriter_.InsertBefore(node_, Spec(op, operands, attrs, result))].first_result;
-  }
   TypeId Like(ValueId v, DType dtype) {
     Type type = graph_.types()[graph_.type(v)];
     type.dtype = dtype;
@@ -28,20 +24,20 @@ class Shift {
     attrs.Set("size", size);
     attrs.Set("over", over);
     if (end) attrs.Set("end", true);
-    return Before(op::shard_bound, end ? "end" : "begin", {}, attrs,
-                  graph_.types().Intern(Type::Tensor(DType::kI64, {})));
+    return Add(op::shard_bound, end ? "end" : "begin", {}, attrs,
+               graph_.types().Intern(Type::Tensor(DType::kI64, {})));
   }
   // Which positions are not in this rank's part.
   ValueId Others(ValueId index, ValueId begin, ValueId end) {
     TypeId flags = Like(index, DType::kBool);
-    ValueId below = Before(op::lt_Tensor, "below", {index, begin}, {}, flags);
-    ValueId above = Before(op::ge_Tensor, "above", {index, end}, {}, flags);
-    return Before(op::bitwise_or_Tensor, "others", {below, above}, {}, flags);
+    ValueId below = Add(op::lt_Tensor, "below", {index, begin}, {}, flags);
+    ValueId above = Add(op::ge_Tensor, "above", {index, end}, {}, flags);
+    return Add(op::bitwise_or_Tensor, "others", {below, above}, {}, flags);
   }
   ValueId Shifted(ValueId index, ValueId begin, ValueId others, int64_t instead) {
-    ValueId shifted = Before(op::sub_Tensor, "shifted", {index, begin}, {}, graph_.type(index));
-    return Before(op::masked_fill_Scalar, "here", {shifted, others}, Value(instead),
-                  graph_.type(index));
+    ValueId shifted = Add(op::sub_Tensor, "shifted", {index, begin}, {}, graph_.type(index));
+    return Add(op::masked_fill_Scalar, "here", {shifted, others}, Value(instead),
+               graph_.type(index));
   }
   static Attrs Value(int64_t value) {
     Attrs attrs;
@@ -54,23 +50,11 @@ class Shift {
     type.dims.push_back(1);
     Attrs attrs;
     attrs.Set("dim", int64_t{-1});
-    return Before(op::unsqueeze, "rows", {flags}, attrs, graph_.types().Intern(type));
+    return Add(op::unsqueeze, "rows", {flags}, attrs, graph_.types().Intern(type));
   }
 
  private:
-  NodeSpec Spec(OpId op, std::span<const ValueId> operands, const Attrs& attrs,
-                const ResultSpec& result) {
-    return {.op = op,
-            .operands = operands,
-            .attrs = graph_.InternAttrs(attrs),
-            .results = {&result, 1},
-            .scope = graph_[node_].scope,
-            .phase = graph_[node_].phase};
-  }
-
   Graph& graph_;
-  Rewriter& rewriter_;
-  NodeId node_;
 };
 
 }  // namespace
@@ -91,7 +75,7 @@ Axes MaskedAxes(const Graph& graph, NodeId node, const std::vector<const Placeme
 }
 
 void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over,
-                 const std::vector<int64_t>& table, const Mesh&) {
+                 const std::vector<int64_t>& table) {
   Shift shift(graph, rewriter, node);
   OpId op = graph[node].op;
   size_t index_at = op == op::nll_loss_backward ? 2 : 1;
@@ -107,7 +91,7 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
     // The node itself becomes the one that clears rows, so that its readers find it.
     ValueId result = graph[node].first_result;
     ValueId found =
-        shift.Before(op, "embedding", {graph.operands(node)[0], here}, attrs, graph.type(result));
+        shift.Add(op, "embedding", {graph.operands(node)[0], here}, attrs, graph.type(result));
     std::vector<ValueId> operands{found, shift.Rows(others)};
     rewriter.SetOp(node, op::masked_fill_Scalar, graph.InternAttrs(Shift::Value(0)));
     rewriter.SetOperands(node, operands, graph.InternAttrs(Shift::Value(0)));
@@ -118,8 +102,8 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
   ValueId rows = shift.Rows(others);
   ValueId grad = graph.operands(node)[0];
   rewriter.SetOperand(node, 0,
-                      shift.Before(op::masked_fill_Scalar, "masked_fill", {grad, rows},
-                                   Shift::Value(0), graph.type(grad)));
+                      shift.Add(op::masked_fill_Scalar, "masked_fill", {grad, rows},
+                                Shift::Value(0), graph.type(grad)));
   Attrs local = attrs;
   local.Set("num_weights", graph.types().dims(graph.type(graph[node].first_result))[0]);
   rewriter.SetAttrs(node, graph.InternAttrs(local));

@@ -24,6 +24,6 @@ Axes MaskedAxes(const Graph& graph, NodeId node, const std::vector<const Placeme
 ValueId MaskedTable(const Graph& graph, NodeId node);
 // Rewrites the lookup of a graph whose types are local already. `table` is the table's global shape.
 void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over,
-                 const std::vector<int64_t>& table, const Mesh& mesh);
+                 const std::vector<int64_t>& table);
 
 }  // namespace heddle

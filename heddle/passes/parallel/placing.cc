@@ -2,78 +2,11 @@
 
 #include <algorithm>
 
-#include "heddle/ir/op.h"
+#include "heddle/passes/parallel/axis_choice.h"
 
 namespace heddle {
 
-std::vector<std::optional<FactorId>> FactorsOfAxes(const DimFactors& dim, const Axes& axes,
-                                                   const Factors& factors, const Mesh& mesh) {
-  std::vector<std::optional<FactorId>> out(axes.size());
-  if (dim.empty()) return out;
-  if (dim.size() == 1) {
-    std::ranges::fill(out, dim[0]);
-    return out;
-  }
-  size_t at = 0;
-  int64_t left = factors.factors[dim[0]].size;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    while (left == 1 && at + 1 < dim.size()) left = factors.factors[dim[++at]].size;
-    int64_t ranks = mesh[axes[i]].size;
-    // An inner axis cannot be placed when an outer one could not.
-    if (IsSymbol(left) || left % ranks != 0) break;
-    left /= ranks;
-    out[i] = dim[at];
-  }
-  return out;
-}
-
-DimAxes AxesOfDim(const DimFactors& dim, const std::vector<Axes>& by_factor, const Factors& factors,
-                  const Mesh& mesh) {
-  DimAxes out;
-  bool used_up = true;
-  for (size_t k = 0; k < dim.size(); ++k) {
-    const Axes& axes = by_factor[dim[k]];
-    Dim size = factors.factors[dim[k]].size;
-    if (!axes.empty()) {
-      // Inside of a merged dimension only what is contiguous can be said; and only even parts line up.
-      bool even = !IsSymbol(size) && size % mesh.Size(axes) == 0;
-      if (!used_up || (dim.size() > 1 && !even)) return {.axes = {}, .blocked = dim[k]};
-      for (AxisId axis : axes) out.axes.Add(axis);
-    }
-    used_up = used_up && !IsSymbol(size) && size == mesh.Size(axes);
-  }
-  return out;
-}
-
 namespace {
-
-enum class Use : uint8_t { kReplicated, kSplit, kPartial };
-
-// The state of one tensor on one axis.
-struct AxisState {
-  Use use = Use::kReplicated;
-  size_t dim = 0;
-  ReduceOp op = ReduceOp::kSum;
-  bool operator==(const AxisState&) const = default;
-};
-
-AxisState StateOn(const Placement& placement, AxisId axis) {
-  for (size_t d = 0; d < placement.splits.size(); ++d) {
-    if (placement.splits[d].contains(axis)) return {Use::kSplit, d, ReduceOp::kSum};
-  }
-  for (const Partial& partial : placement.partials) {
-    if (partial.axis == axis) return {Use::kPartial, 0, partial.op};
-  }
-  return {};
-}
-
-// What an op can do with one axis.
-struct Choice {
-  enum class Kind : uint8_t { kSplit, kLinear, kReplicate } kind = Kind::kReplicate;
-  // The factor, or the linear group.
-  uint32_t index = 0;
-  bool operator==(const Choice&) const = default;
-};
 
 class Placer {
  public:
@@ -81,6 +14,7 @@ class Placer {
       : request_(request),
         factors_(*request.factors),
         mesh_(mesh),
+        choices_(request, mesh),
         axes_of_(factors_.factors.size()) {
     proposals_.resize(request.operands.size());
     for (size_t i = 0; i < request.operands.size(); ++i) Propose(i);
@@ -117,9 +51,6 @@ class Placer {
   };
 
   const TensorFactors& dims(size_t operand) const { return factors_.operands[operand]; }
-  bool IsUnread(size_t operand) const {
-    return std::ranges::find(factors_.unread, operand) != factors_.unread.end();
-  }
 
   // The factors that the splits of operand `i` suggest.
   void Propose(size_t i) {
@@ -135,19 +66,11 @@ class Placer {
   }
 
   bool Concerned(AxisId axis) const {
-    auto has = [&](const Placement& p) { return StateOn(p, axis).use != Use::kReplicated; };
+    auto has = [&](const Placement& p) { return StateOn(p, axis).use != AxisUse::kReplicated; };
     for (const OperandState& operand : request_.operands) {
       if (!operand.is_free && has(operand.placement)) return true;
     }
     return request_.wanted_results && std::ranges::any_of(*request_.wanted_results, has);
-  }
-
-  // Where the tensor has the factor, or nothing.
-  static std::optional<size_t> DimWith(const TensorFactors& dims, FactorId factor) {
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (std::ranges::count(dims[d], factor) > 0) return d;
-    }
-    return std::nullopt;
   }
 
   bool Splittable(FactorId id, AxisId axis) const {
@@ -174,66 +97,6 @@ class Placer {
       sizes = std::move(parts);
     }
     return true;
-  }
-
-  AxisState Needed(size_t operand, const Choice& choice) const {
-    if (choice.kind == Choice::Kind::kSplit) {
-      std::optional<size_t> dim = DimWith(dims(operand), choice.index);
-      if (dim) return {Use::kSplit, *dim, ReduceOp::kSum};
-    }
-    if (choice.kind == Choice::Kind::kLinear) {
-      const auto& group = factors_.linear[choice.index];
-      if (std::ranges::find(group, operand) != group.end())
-        return {Use::kPartial, 0, ReduceOp::kSum};
-    }
-    return {};
-  }
-
-  AxisState Made(size_t result, const Choice& choice) const {
-    if (choice.kind == Choice::Kind::kLinear) return {Use::kPartial, 0, ReduceOp::kSum};
-    if (choice.kind == Choice::Kind::kReplicate) return {};
-    std::optional<size_t> dim = DimWith(factors_.results[result], choice.index);
-    if (dim) return {Use::kSplit, *dim, ReduceOp::kSum};
-    const Factor& factor = factors_.factors[choice.index];
-    if (factor.kind == FactorKind::kReduce) return {Use::kPartial, 0, factor.reduce};
-    return {};
-  }
-
-  // Bytes that an operand moves to get to where a choice needs it, or nothing if it cannot.
-  std::optional<int64_t> Cost(size_t i, AxisId axis, const Choice& choice) const {
-    const OperandState& operand = request_.operands[i];
-    if (operand.type->is_none()) return 0;
-    AxisState need = Needed(i, choice);
-    if (operand.is_free) {
-      return need.use == Use::kPartial && !operand.is_zero ? std::nullopt
-                                                           : std::optional<int64_t>(0);
-    }
-    AxisState have = StateOn(operand.placement, axis);
-    if (have == need) return 0;
-    if (IsUnread(i) && (have.use == Use::kPartial || !HasFactors(i, have.dim))) return 0;
-    if (need.use == Use::kPartial) return std::nullopt;
-    if (have.use == Use::kReplicated) return 0;
-    int64_t bytes = PartBytes(operand, axis);
-    int64_t ranks = mesh_[axis].size;
-    int64_t share = bytes - bytes / ranks;
-    if (need.use == Use::kReplicated) return have.use == Use::kPartial ? 2 * share : share;
-    return have.use == Use::kPartial ? share : std::max<int64_t>(share / ranks, 1);
-  }
-  bool HasFactors(size_t operand, size_t dim) const {
-    return dim < dims(operand).size() && !dims(operand)[dim].empty();
-  }
-
-  // Bytes of a rank's part if the axis did not split it.
-  int64_t PartBytes(const OperandState& operand, AxisId axis) const {
-    int64_t bytes = ItemSize(operand.type->dtype);
-    for (size_t d = 0; d < operand.type->rank(); ++d) {
-      int64_t size = IsSymbol(operand.type->dims[d]) ? 1 : operand.type->dims[d];
-      for (AxisId a : operand.placement.split(d)) {
-        if (a != axis) size = (size + mesh_[a].size - 1) / mesh_[a].size;
-      }
-      if (__builtin_mul_overflow(bytes, size, &bytes)) return INT64_MAX / 1024;
-    }
-    return std::min(bytes, INT64_MAX / 1024);
   }
 
   // Choices in the order in which ties are decided.
@@ -268,7 +131,7 @@ class Placer {
       if (!MeetsWanted(axis, choice)) continue;
       std::optional<int64_t> total = 0;
       for (size_t i = 0; i < request_.operands.size() && total; ++i) {
-        std::optional<int64_t> cost = Cost(i, axis, choice);
+        std::optional<int64_t> cost = choices_.Cost(i, axis, choice);
         total = cost ? std::optional(*total + *cost) : std::nullopt;
       }
       if (!total || (best_cost && *best_cost <= *total)) continue;
@@ -288,7 +151,7 @@ class Placer {
     if (!request_.wanted_results) return true;
     for (size_t r = 0; r < request_.wanted_results->size(); ++r) {
       if ((*request_.results)[r].is_none()) continue;
-      if (StateOn((*request_.wanted_results)[r], axis) != Made(r, choice)) return false;
+      if (StateOn((*request_.wanted_results)[r], axis) != choices_.Made(r, choice)) return false;
     }
     return true;
   }
@@ -373,7 +236,7 @@ class Placer {
     Axes model;
     int64_t most = -1;
     for (size_t i = 0; i < proposals_.size(); ++i) {
-      int64_t bytes = PartBytes(request_.operands[i], UINT8_MAX);
+      int64_t bytes = choices_.PartBytes(i, UINT8_MAX);
       Axes proposed = ProposedAxes(i, factor);
       if (proposed.empty() || bytes <= most) continue;
       most = bytes;
@@ -385,10 +248,6 @@ class Placer {
       if (axes.contains(axis)) ordered.Add(axis);
     }
     return Joined(ordered, axes);
-  }
-  static Axes Joined(Axes a, const Axes& b) {
-    for (AxisId axis : b) a.Add(axis);
-    return a;
   }
   Axes WantedOrder(FactorId factor) const {
     Axes order;
@@ -444,12 +303,12 @@ class Placer {
     const Placement& have = request_.operands[i].placement;
     if (request_.operands[i].is_free) return;
     for (const Partial& partial : have.partials) {
-      if (IsUnread(i) || request_.local.contains(partial.axis))
+      if (choices_.IsUnread(i) || request_.local.contains(partial.axis))
         placement.partials.push_back(partial);
     }
-    if (!IsUnread(i)) return;
+    if (!choices_.IsUnread(i)) return;
     for (size_t d = 0; d < have.splits.size(); ++d) {
-      if (!HasFactors(i, d)) placement.splits[d] = have.splits[d];
+      if (!choices_.HasFactors(i, d)) placement.splits[d] = have.splits[d];
     }
   }
 
@@ -460,16 +319,16 @@ class Placer {
       if (DimWith(factors_.results[r], f)) continue;
       for (AxisId axis : axes_of_[f]) {
         bool summed = factor.kind == FactorKind::kReduce || factor.local;
-        if (summed && StateOn(placement, axis).use == Use::kReplicated)
+        if (summed && StateOn(placement, axis).use == AxisUse::kReplicated)
           placement.partials.push_back({axis, factor.reduce});
       }
     }
     // A count that each rank made of its own tokens stays its own.
     for (size_t i = 0; i < request_.operands.size(); ++i) {
-      if (IsUnread(i) || request_.operands[i].is_free) continue;
+      if (choices_.IsUnread(i) || request_.operands[i].is_free) continue;
       for (const Partial& partial : request_.operands[i].placement.partials) {
         if (request_.local.contains(partial.axis) &&
-            StateOn(placement, partial.axis).use == Use::kReplicated)
+            StateOn(placement, partial.axis).use == AxisUse::kReplicated)
           placement.partials.push_back(partial);
       }
     }
@@ -487,8 +346,8 @@ class Placer {
     for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
       bool had = false;
       for (const OperandState& operand : request_.operands)
-        had |= !operand.is_free && StateOn(operand.placement, axis).use == Use::kSplit;
-      auto has = [&](const Placement& p) { return StateOn(p, axis).use != Use::kReplicated; };
+        had |= !operand.is_free && StateOn(operand.placement, axis).use == AxisUse::kSplit;
+      auto has = [&](const Placement& p) { return StateOn(p, axis).use != AxisUse::kReplicated; };
       if (had && std::ranges::none_of(out.operands, has)) out.dropped.Add(axis);
     }
     return out;
@@ -502,6 +361,7 @@ class Placer {
   const PlacingRequest& request_;
   const Factors& factors_;
   const Mesh& mesh_;
+  AxisChoices choices_;
   std::vector<std::vector<Proposal>> proposals_;
   std::vector<Axes> axes_of_;
   std::vector<LinearAxis> linear_;

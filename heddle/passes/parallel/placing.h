@@ -50,16 +50,4 @@ struct NodePlacing {
 // Fails where two operands split a contracted loop differently, or where the wanted results cannot be had.
 Result<NodePlacing> PlaceNode(const PlacingRequest& request, const Mesh& mesh);
 
-// Which factor each axis of a dimension splits, or nothing where the axes cut a factor unevenly.
-// Exact rules for merged dimensions: axes go to the outermost factor until they have used it up, then to the next.
-std::vector<std::optional<FactorId>> FactorsOfAxes(const DimFactors& dim, const Axes& axes,
-                                                   const Factors& factors, const Mesh& mesh);
-// The axes of a dimension whose factors have these axes; or the factor that would have to give its last axis up.
-struct DimAxes {
-  Axes axes;
-  std::optional<FactorId> blocked;
-};
-DimAxes AxesOfDim(const DimFactors& dim, const std::vector<Axes>& by_factor, const Factors& factors,
-                  const Mesh& mesh);
-
 }  // namespace heddle

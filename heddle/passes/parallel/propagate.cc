@@ -16,6 +16,7 @@
 #include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/node_facts.h"
 #include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/parallel/plan_inputs.h"
@@ -38,7 +39,8 @@ class Propagator {
         regions_(std::move(regions)),
         context_(context),
         facts_(graph, module.mesh),
-        rewriter_(graph) {}
+        rewriter_(graph),
+        inserter_(graph, rewriter_) {}
 
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
@@ -60,6 +62,7 @@ class Propagator {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
     for (const Input& input : graph_.inputs()) FinishOutputs(input.value, NodeId());
+    context_.Count("redistributions", inserter_.count());
     return Done{};
   }
 
@@ -140,12 +143,13 @@ class Propagator {
       if (At(v) == param->compute) return v;
       auto first = same_cast_.find(v);
       return Redistribute(first == same_cast_.end() ? v : first->second, param->compute,
-                          Why::kUnshard, param->unit, node);
+                          {.why = Why::kUnshard, .unit = param->unit}, node);
     }
     v = Cross(v, node);
     if (!plan_.wide_tensor_grads && IsGradCast(node)) {
       const ParamPlan* param = GradParam(graph_[node].first_result);
-      v = Redistribute(v, WithoutTensorPartials(v, *param), Why::kGrad, param->unit, node);
+      v = Redistribute(v, WithoutTensorPartials(v, *param),
+                       {.why = Why::kGrad, .unit = param->unit}, node);
     }
     return v;
   }
@@ -187,14 +191,14 @@ class Propagator {
       ModuleInstance& instance = regions_[i];
       if (!instance.rule->out || instance.rule->out->rank != rank) continue;
       instance.inside_out[rank] = At(v);
-      v = Redistribute(v, Meshed(instance.rule->out->placement), instance.rule->why, {}, node);
+      v = Redistribute(v, Meshed(instance.rule->out->placement), {.why = instance.rule->why}, node);
       break;
     }
     for (uint32_t i : entered) {
       ModuleInstance& instance = regions_[i];
       if (!instance.rule->in || instance.rule->in->rank != rank) continue;
       instance.outside_in.try_emplace(rank, At(v));
-      v = Redistribute(v, Meshed(instance.rule->in->placement), instance.rule->why, {}, node);
+      v = Redistribute(v, Meshed(instance.rule->in->placement), {.why = instance.rule->why}, node);
     }
     return v;
   }
@@ -206,13 +210,13 @@ class Propagator {
     for (uint32_t i : left) {
       auto found = regions_[i].outside_in.find(rank);
       if (found == regions_[i].outside_in.end()) continue;
-      v = Redistribute(v, Summed(found->second), regions_[i].rule->why, {}, node);
+      v = Redistribute(v, Summed(found->second), {.why = regions_[i].rule->why}, node);
       break;
     }
     for (uint32_t i : entered) {
       auto found = regions_[i].inside_out.find(rank);
       if (found != regions_[i].inside_out.end())
-        v = Redistribute(v, Summed(found->second), regions_[i].rule->why, {}, node);
+        v = Redistribute(v, Summed(found->second), {.why = regions_[i].rule->why}, node);
     }
     return v;
   }
@@ -267,14 +271,15 @@ class Propagator {
       if (output.role == OutputRole::kGrad) {
         const ParamPlan& param = *inputs_.ParamNumber(output.index);
         if (!plan_.wide_tensor_grads)
-          out = RedistributeBehind(out, WithoutTensorPartials(out, param), Why::kGrad, param.unit,
-                                   node);
-        out = RedistributeBehind(out, param.store, Why::kGrad, param.unit, node, true);
+          out = RedistributeBehind(out, WithoutTensorPartials(out, param),
+                                   {.why = Why::kGrad, .unit = param.unit});
+        out = RedistributeBehind(out, param.store,
+                                 {Why::kGrad, param.unit, plan_.average, plan_.grad_scale});
         if (out != v) finished_.emplace(v, out);
       } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {
-        out = RedistributeBehind(out, PlacementTable::kReplicated, Why::kLoss, {}, node);
+        out = RedistributeBehind(out, PlacementTable::kReplicated, {.why = Why::kLoss});
       } else if (output.role == OutputRole::kUpdate) {
-        out = RedistributeBehind(out, At(output.target), Why::kTensor, {}, node);
+        out = RedistributeBehind(out, At(output.target), {});
       } else if (node) {
         out = LeaveModules(out, node);
       }
@@ -288,59 +293,25 @@ class Propagator {
     for (uint32_t i : regions_.of(graph_[node].scope)) {
       const PlanModule& rule = *regions_[i].rule;
       if (rule.out && rule.out->rank == rank && graph_[node].phase == Phase::kForward)
-        return RedistributeBehind(v, Meshed(rule.out->placement), rule.why, {}, node);
+        return RedistributeBehind(v, Meshed(rule.out->placement), {.why = rule.why});
     }
     return v;
   }
 
   // --- Redistributions
 
-  ValueId RedistributeBehind(ValueId v, PlacementId target, Why why, std::string_view unit,
-                             NodeId node, bool scaled = false) {
-    if (At(v) == target) return v;
-    auto known = redistributed_.find({v, target});
-    if (known != redistributed_.end()) return known->second;
-    NodeId producer = graph_[v].producer;
-    NodeId anchor = producer ? producer : node;
-    NodeSpec spec = Spec(v, target, why, unit, scaled);
-    spec.scope = anchor ? graph_[anchor].scope : ScopeId();
-    spec.phase = anchor ? graph_[anchor].phase : Phase::kForward;
-    return Inserted(v, target,
-                    anchor ? rewriter_.InsertAfter(anchor, spec) : rewriter_.InsertFirst(spec));
-  }
+  using Purpose = RedistributionInserter::Purpose;
 
-  ValueId Redistribute(ValueId v, PlacementId target, Why why, std::string_view unit,
-                       NodeId before) {
-    if (At(v) == target) return v;
-    auto known = redistributed_.find({v, target});
-    if (known != redistributed_.end()) return known->second;
-    NodeSpec spec = Spec(v, target, why, unit, false);
-    spec.scope = graph_[before].scope;
-    spec.phase = graph_[before].phase;
-    return Inserted(v, target, rewriter_.InsertBefore(before, spec));
+  ValueId Redistribute(ValueId v, PlacementId target, const Purpose& purpose, NodeId before) {
+    return At(v) == target ? v : Noted(inserter_.Before(before, v, target, purpose), target);
   }
-
-  NodeSpec Spec(ValueId v, PlacementId target, Why why, std::string_view unit, bool scaled) {
-    Attrs attrs;
-    attrs.Set("why", why);
-    if (!unit.empty()) attrs.Set("unit", std::string(unit));
-    if (scaled && plan_.average) attrs.Set("average", true);
-    if (scaled && plan_.grad_scale != 1.0) attrs.Set("scale", plan_.grad_scale);
-    operand_ = v;
-    result_ = {graph_.type(v), Name(why), target};
-    context_.Count("redistributions");
-    return {.op = op::shard_redistribute,
-            .operands = {&operand_, 1},
-            .attrs = graph_.InternAttrs(attrs),
-            .results = {&result_, 1}};
+  ValueId RedistributeBehind(ValueId v, PlacementId target, const Purpose& purpose) {
+    return At(v) == target ? v : Noted(inserter_.Behind(v, target, purpose), target);
   }
-
-  ValueId Inserted(ValueId v, PlacementId target, NodeId node) {
-    ValueId result = graph_[node].first_result;
+  ValueId Noted(ValueId result, PlacementId placement) {
     placement_.resize(graph_.value_count(), PlacementTable::kReplicated);
     param_.resize(graph_.value_count(), nullptr);
-    placement_[result.index()] = target;
-    redistributed_.emplace(std::pair(v, target), result);
+    placement_[result.index()] = placement;
     return result;
   }
 
@@ -366,6 +337,7 @@ class Propagator {
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
+  RedistributionInserter inserter_;
   PlacedInputs inputs_;
   // By value: its placement, and the parameter whose storage it still is.
   std::vector<PlacementId> placement_;
@@ -377,9 +349,6 @@ class Propagator {
   std::multimap<ValueId, size_t> outputs_of_;
   // Gradients by what they are before they are reduced.
   std::map<ValueId, ValueId> finished_;
-  std::map<std::pair<ValueId, PlacementId>, ValueId> redistributed_;
-  ValueId operand_;
-  ResultSpec result_;
 };
 
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {

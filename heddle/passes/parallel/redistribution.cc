@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "heddle/ir/attrs.h"
+#include "heddle/passes/parallel/axis_state.h"
 
 namespace heddle {
 namespace {
@@ -39,10 +40,6 @@ Axes Suffix(const Axes& axes, size_t from) {
   Axes out;
   for (size_t i = from; i < axes.size(); ++i) out.Add(axes[i]);
   return out;
-}
-Axes Joined(Axes a, const Axes& b) {
-  for (AxisId axis : b) a.Add(axis);
-  return a;
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }

@@ -1,37 +1,10 @@
 #include "heddle/passes/parallel/write_out.h"
 
 #include "heddle/ops/ops.h"
+#include "heddle/passes/parallel/inserter.h"
 
 namespace heddle {
 namespace {
-
-// Puts a chain of ops in place of one node.
-class Chain {
- public:
-  Chain(Graph& graph, Rewriter& rewriter, NodeId at)
-      : graph_(graph), rewriter_(rewriter), at_(at) {}
-
-  ValueId Add(OpId op, std::string_view name, std::initializer_list<ValueId> operands, Attrs attrs,
-              TypeId type) {
-    ResultSpec result{type, name};
-    NodeSpec spec{.op = op,
-                  .operands = {operands.begin(), operands.size()},
-                  .attrs = graph_.InternAttrs(attrs),
-                  .results = {&result, 1},
-                  .scope = graph_[at_].scope,
-                  .phase = graph_[at_].phase};
-    return graph_[rewriter_.InsertBefore(at_, spec)].first_result;
-  }
-  void ReplaceBy(ValueId value) {
-    rewriter_.ReplaceValue(graph_[at_].first_result, value);
-    rewriter_.Erase(at_);
-  }
-
- private:
-  Graph& graph_;
-  Rewriter& rewriter_;
-  NodeId at_;
-};
 
 class Writer {
  public:
@@ -73,14 +46,14 @@ class Writer {
     TypeId type = TypeOf(node);
     int64_t dim = DimOf(node);
     TypeId row = RowType(type, dim);
-    Chain chain(graph_, rewriter_, node);
+    NodeInserter chain(graph_, rewriter_, node);
     ValueId x = Cast(chain, graph_.operands(node)[0], type);
     ValueId most = chain.Add(op::amax, "amax", {x}, AlongDim(dim), row);
     ValueId shifted = chain.Add(op::sub_Tensor, "sub", {x, most}, {}, type);
     ValueId powers = chain.Add(op::exp, "exp", {shifted}, {}, type);
     ValueId sum = chain.Add(op::sum_dim_IntList, "sum", {powers}, AlongDim(dim), row);
     ValueId log = chain.Add(op::log, "log", {sum}, {}, row);
-    chain.ReplaceBy(chain.Add(op::sub_Tensor, "log_softmax", {shifted, log}, {}, type));
+    Replace(node, chain.Add(op::sub_Tensor, "log_softmax", {shifted, log}, {}, type));
   }
 
   // g - exp(y) * sum(g)
@@ -89,15 +62,19 @@ class Writer {
     ValueId output = graph_.operands(node)[1];
     TypeId type = graph_.type(grad);
     int64_t dim = DimOf(node);
-    Chain chain(graph_, rewriter_, node);
+    NodeInserter chain(graph_, rewriter_, node);
     ValueId sum = chain.Add(op::sum_dim_IntList, "sum", {grad}, AlongDim(dim), RowType(type, dim));
     ValueId powers = chain.Add(op::exp, "exp", {output}, {}, graph_.type(output));
     ValueId scaled = chain.Add(op::mul_Tensor, "mul", {powers, sum}, {}, type);
     ValueId out = chain.Add(op::sub_Tensor, "log_softmax_backward", {grad, scaled}, {}, type);
-    chain.ReplaceBy(Cast(chain, out, TypeOf(node)));
+    Replace(node, Cast(chain, out, TypeOf(node)));
   }
 
-  ValueId Cast(Chain& chain, ValueId v, TypeId to) {
+  void Replace(NodeId node, ValueId by) {
+    rewriter_.ReplaceValue(graph_[node].first_result, by);
+    rewriter_.Erase(node);
+  }
+  ValueId Cast(NodeInserter& chain, ValueId v, TypeId to) {
     if (graph_.type(v) == to) return v;
     Attrs attrs;
     attrs.Set("dtype", graph_.types().dtype(to));

@@ -1,0 +1,58 @@
+// Nodes that the passes of this folder put into a graph.
+#pragma once
+
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "heddle/ir/rewriter.h"
+
+namespace heddle {
+
+// Puts ops in front of one node, with its scope and phase.
+class NodeInserter {
+ public:
+  NodeInserter(Graph& graph, Rewriter& rewriter, NodeId at)
+      : graph_(graph), rewriter_(rewriter), at_(at) {}
+
+  // The one result. Its name is made fresh.
+  ValueId Add(OpId op, std::string_view name, const std::vector<ValueId>& operands,
+              const Attrs& attrs, TypeId type, PlacementId placement = PlacementTable::kReplicated);
+
+ private:
+  Graph& graph_;
+  Rewriter& rewriter_;
+  NodeId at_;
+};
+
+// Redistributions of a global graph; what several readers need is made once.
+class RedistributionInserter {
+ public:
+  RedistributionInserter(Graph& graph, Rewriter& rewriter) : graph_(graph), rewriter_(rewriter) {}
+
+  struct Purpose {
+    Why why = Why::kTensor;
+    std::string_view unit = {};
+    // Of gradients.
+    bool average = false;
+    double scale = 1.0;
+  };
+  // `v` in the placement `target`, in front of the first node that asks for it.
+  ValueId Before(NodeId reader, ValueId v, PlacementId target, const Purpose& purpose);
+  // The same right behind the node that makes `v`, or at the beginning for an input.
+  ValueId Behind(ValueId v, PlacementId target, const Purpose& purpose);
+
+  // How many were inserted.
+  int64_t count() const { return static_cast<int64_t>(known_.size()); }
+
+ private:
+  template <typename Insert>
+  ValueId Make(ValueId v, PlacementId target, const Purpose& purpose, NodeId like,
+               const Insert& insert);
+
+  Graph& graph_;
+  Rewriter& rewriter_;
+  std::map<std::pair<ValueId, PlacementId>, ValueId> known_;
+};
+
+}  // namespace heddle
