@@ -108,6 +108,7 @@ int64_t Moved(const Placement& from, const Placement& to, const Dims& dims, cons
     int64_t ranks = mesh.Size(step.over);
     int64_t sent = have - (have + ranks - 1) / ranks;
     switch (step.kind) {
+      case StepKind::kForget:
       case StepKind::kSlice: break;
       case StepKind::kAllGather: moved += next - have; break;
       case StepKind::kReduceScatter: moved += have - next; break;

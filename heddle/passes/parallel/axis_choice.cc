@@ -42,7 +42,11 @@ std::optional<int64_t> AxisChoices::Cost(size_t i, AxisId axis, const Choice& ch
   AxisState have = StateOn(operand.placement, axis);
   if (have == need) return 0;
   if (IsUnread(i) && (have.use == AxisUse::kPartial || !HasFactors(i, have.dim))) return 0;
-  if (need.use == AxisUse::kPartial) return std::nullopt;
+  if (need.use == AxisUse::kPartial) {
+    // A single number is pending as soon as all ranks but the first forget it.
+    bool forgets = have.use == AxisUse::kReplicated && IsOneElement(operand.type->dims);
+    return forgets ? std::optional<int64_t>(0) : std::nullopt;
+  }
   if (have.use == AxisUse::kReplicated) return 0;
   int64_t bytes = PartBytes(i, axis);
   int64_t ranks = mesh_[axis].size;

@@ -14,6 +14,10 @@ AxisState StateOn(const Placement& placement, AxisId axis) {
   return {};
 }
 
+bool IsOneElement(const Dims& dims) {
+  return std::ranges::all_of(dims, [](Dim dim) { return dim == 1; });
+}
+
 Axes Joined(Axes a, const Axes& b) {
   for (AxisId axis : b) a.Add(axis);
   return a;

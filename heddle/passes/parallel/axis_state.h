@@ -21,6 +21,9 @@ struct AxisState {
 };
 AxisState StateOn(const Placement& placement, AxisId axis);
 
+// Whether a tensor of this shape is a single number.
+bool IsOneElement(const Dims& dims);
+
 // `a`, then the axes of `b` that it lacks.
 Axes Joined(Axes a, const Axes& b);
 

@@ -11,6 +11,7 @@
 
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/masked.h"
 #include "heddle/passes/parallel/redistribution.h"
 
@@ -133,6 +134,10 @@ class Localizer {
       return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
                    graph_.name(to), steps.size());
     }
+    if (step->kind == StepKind::kForget) {
+      Forget(node, from, step->over);
+      return Done{};
+    }
     if (step->kind == StepKind::kSlice) {
       Attrs attrs;
       attrs.Set("over", step->over);
@@ -143,6 +148,27 @@ class Localizer {
     StartAndWait(node, from, *step);
     context_.Count("collectives");
     return Done{};
+  }
+
+  // All ranks but the first put a zero in the place of a number.
+  void Forget(NodeId node, ValueId from, const Axes& over) {
+    NodeInserter before(graph_, rewriter_, node);
+    Attrs place;
+    place.Set("size", mesh_.Size(over));
+    place.Set("over", over);
+    Type number = Type::Tensor(DType::kI64, {});
+    ValueId rank = before.Add(op::shard_bound, "rank", {}, place, graph_.types().Intern(number));
+    Attrs zero;
+    zero.Set("other", int64_t{0});
+    number.dtype = DType::kBool;
+    ValueId others =
+        before.Add(op::gt_Scalar, "others", {rank}, zero, graph_.types().Intern(number));
+    Attrs value;
+    value.Set("value", int64_t{0});
+    AttrsId attrs = graph_.InternAttrs(value);
+    rewriter_.SetOp(node, op::masked_fill_Scalar, attrs);
+    std::vector<ValueId> operands{from, others};
+    rewriter_.SetOperands(node, operands, attrs);
   }
 
   void StartAndWait(NodeId node, ValueId from, const RedistributionStep& step) {

@@ -333,6 +333,17 @@ std::vector<RedistributionStep> DirectPath(const Placement& from, const Placemen
   return steps;
 }
 
+// The axes over which a replicated number has to become a pending sum; nothing if something else would have to.
+std::optional<Axes> Forgotten(const Placement& start, const Placement& goal, const Dims& dims) {
+  Axes axes;
+  for (const Partial& partial : goal.partials) {
+    bool replicated = StateOn(start, partial.axis).use == AxisUse::kReplicated;
+    if (!IsOneElement(dims) || !replicated || partial.op != ReduceOp::kSum) return std::nullopt;
+    axes.Add(partial.axis);
+  }
+  return axes;
+}
+
 }  // namespace
 
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh) {
@@ -352,15 +363,18 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from
   Common common(from, to, dims.size());
   Placement start = common.Removed(from);
   Placement goal = common.Removed(to);
-  // Nothing becomes partial.
-  if (!goal.partials.empty()) {
+  std::optional<Axes> forgotten = Forgotten(start, goal, dims);
+  if (!forgotten) {
     return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
                  FormatPlacement(from, dims.size(), mesh), FormatPlacement(to, dims.size(), mesh));
   }
+  goal.partials.clear();
   Dims parts = common.Parts(dims, mesh);
   auto steps = Search(start, goal, parts, mesh, order).Run();
   if (!steps) steps = DirectPath(start, goal, dims.size());
   for (RedistributionStep& step : *steps) step.to = common.Restored(step.to);
+  if (!forgotten->empty())
+    steps->push_back({.kind = StepKind::kForget, .over = *forgotten, .to = to});
   return std::move(*steps);
 }
 
@@ -369,6 +383,12 @@ std::optional<RedistributionStep> OneStep(const Placement& from, const Placement
   Common common(from, to, dims.size());
   Placement start = common.Removed(from);
   Placement goal = common.Removed(to);
+  std::optional<Axes> forgotten = Forgotten(start, goal, dims);
+  if (forgotten && !forgotten->empty()) {
+    goal.partials.clear();
+    if (start != goal) return std::nullopt;
+    return RedistributionStep{.kind = StepKind::kForget, .over = *forgotten, .to = to};
+  }
   Dims parts = common.Parts(dims, mesh);
   std::optional<RedistributionStep> step =
       Search(start, goal, parts, mesh, ReduceOrder::kFewest).RunOnce();

@@ -16,7 +16,15 @@
 
 namespace heddle {
 
-enum class StepKind : uint8_t { kSlice, kAllGather, kReduceScatter, kAllReduce, kAllToAll };
+enum class StepKind : uint8_t {
+  kSlice,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kAllToAll,
+  // All ranks but the first forget a number that they all have: it is a pending sum then. Nothing is sent.
+  kForget,
+};
 
 struct RedistributionStep {
   StepKind kind = StepKind::kSlice;
@@ -30,7 +38,7 @@ struct RedistributionStep {
   // The placement after the step.
   Placement to = {};
 
-  bool is_collective() const { return kind != StepKind::kSlice; }
+  bool is_collective() const { return kind != StepKind::kSlice && kind != StepKind::kForget; }
   bool operator==(const RedistributionStep&) const = default;
 };
 
@@ -43,7 +51,7 @@ enum class ReduceOrder : uint8_t {
   kReduceFirst,
 };
 
-// Fails where there is no way: nothing becomes partial.
+// Fails where there is no way: nothing becomes partial, but for single numbers.
 Result<std::vector<RedistributionStep>> PlanRedistribution(
     const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
     ReduceOrder order = ReduceOrder::kFewest);

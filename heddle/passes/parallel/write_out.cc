@@ -1,5 +1,6 @@
 #include "heddle/passes/parallel/write_out.h"
 
+#include "heddle/analysis/uses.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/inserter.h"
 
@@ -8,12 +9,13 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(Graph& graph) : graph_(graph), rewriter_(graph) {}
+  explicit Writer(Graph& graph) : graph_(graph), uses_(graph), rewriter_(graph) {}
 
   Changed Run(const Regions& regions) {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
+      if (IsNorm(node)) NormOfNorms(node);
       if (!regions.write_out(graph_[node].scope)) continue;
       if (graph_[node].op == op::_log_softmax) Forward(node);
       if (graph_[node].op == op::_log_softmax_backward_data) Backward(node);
@@ -70,6 +72,39 @@ class Writer {
     Replace(node, Cast(chain, out, TypeOf(node)));
   }
 
+  // The Euclidean norm of all elements, as one number.
+  bool IsNorm(NodeId node) const {
+    if (!node || graph_[node].op != op::linalg_vector_norm) return false;
+    const Attrs& attrs = graph_.attrs(node);
+    const AttrValue* order = attrs.Find("ord");
+    bool euclidean = order == nullptr || SameValue(*order, int64_t{2}) || SameValue(*order, 2.0);
+    return euclidean && attrs.list.size() == (order != nullptr ? 1u : 0u);
+  }
+
+  // norm(stack(norm(a), norm(b), ...)) is sqrt(sum(a * a) + sum(b * b) + ...).
+  void NormOfNorms(NodeId node) {
+    NodeId stack = graph_[graph_.operands(node)[0]].producer;
+    if (!stack || graph_[stack].op != op::stack) return;
+    std::vector<NodeId> norms;
+    for (ValueId v : graph_.operands(stack)) {
+      norms.push_back(graph_[v].producer);
+      if (!IsNorm(norms.back()) || uses_.of(v).size() != 1) return;
+    }
+    std::vector<ValueId> sums;
+    for (NodeId norm : norms) {
+      NodeInserter before(graph_, rewriter_, norm);
+      ValueId x = graph_.operands(norm)[0];
+      ValueId squares = before.Add(op::mul_Tensor, "squares", {x, x}, {}, graph_.type(x));
+      sums.push_back(before.Add(op::sum, "sum", {squares}, {}, TypeOf(norm)));
+      rewriter_.Erase(norm);
+    }
+    rewriter_.SetOperands(stack, sums, graph_[stack].attrs);
+    NodeInserter before(graph_, rewriter_, node);
+    ValueId stacked = graph_[stack].first_result;
+    ValueId sum = before.Add(op::sum, "sum", {stacked}, {}, TypeOf(node));
+    Replace(node, before.Add(op::sqrt, "sqrt", {sum}, {}, TypeOf(node)));
+  }
+
   void Replace(NodeId node, ValueId by) {
     rewriter_.ReplaceValue(graph_[node].first_result, by);
     rewriter_.Erase(node);
@@ -82,6 +117,7 @@ class Writer {
   }
 
   Graph& graph_;
+  Uses uses_;
   Rewriter rewriter_;
 };
 
