@@ -12,6 +12,7 @@
 // placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
@@ -106,7 +107,7 @@ class Propagator {
   // The first reader of a constant decides how it is made.
   void Settle(ValueId v, const Placement& placement) {
     SetPlacement(v, placement);
-    settled_.emplace(v, true);
+    settled_.insert(v);
   }
 
   void SetPlacement(ValueId v, const Placement& placement) {
@@ -345,7 +346,7 @@ class Propagator {
   std::vector<PlacementId> goal_;
   std::map<std::pair<const ParamPlan*, TypeId>, ValueId> casts_;
   std::map<ValueId, ValueId> same_cast_;
-  std::map<ValueId, bool> settled_;
+  std::set<ValueId> settled_;
   std::multimap<ValueId, size_t> outputs_of_;
   // Gradients by what they are before they are reduced.
   std::map<ValueId, ValueId> finished_;
