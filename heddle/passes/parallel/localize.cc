@@ -174,9 +174,8 @@ class Localizer {
   void StartAndWait(NodeId node, ValueId from, const RedistributionStep& step) {
     ValueId to = graph_[node].first_result;
     TypeId element = graph_.type(to);
-    ResultSpec started{graph_.types().Async({&element, 1}), fmt::format("{}!", graph_.name(to))};
     std::string name = fmt::format("{}!", graph_.name(to));
-    started.name = name;
+    ResultSpec started{graph_.types().Async({&element, 1}), name};
     NodeSpec start{.op = OpOf(step.kind),
                    .operands = {&from, 1},
                    .attrs = graph_.InternAttrs(CommAttrs(graph_.attrs(node), step)),
