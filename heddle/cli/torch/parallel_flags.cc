@@ -133,9 +133,7 @@ Status ParallelFlags::SetGradients(Plan& plan) const {
                  "--parallelism.gradients is `{}`; it is sum, average or a positive number",
                  gradients);
   }
-  // FSDP2 averages when the factor is the number of ranks that scatter.
-  plan.average = factor == static_cast<double>(shard) && shard > 1;
-  if (!plan.average) plan.grad_scale = 1.0 / factor;
+  plan.grad_scale = 1.0 / factor;
   return Done{};
 }
 

@@ -68,7 +68,6 @@ class Lowering {
       rewriter_.Erase(node);
       return Done{};
     }
-    if (steps->size() == 1) return Done{};
     const Attrs attrs = graph_.attrs(node);
     bool scaled = false;
     for (size_t s = 0; s + 1 < steps->size(); ++s) {
@@ -83,19 +82,23 @@ class Lowering {
       at = graph_[rewriter_.InsertBefore(node, spec)].first_result;
       context_.Count("steps");
     }
-    rewriter_.SetOperand(node, 0, at);
-    rewriter_.SetAttrs(node, graph_.InternAttrs(StepAttrs(attrs, steps->back(), scaled)));
+    if (steps->size() > 1) rewriter_.SetOperand(node, 0, at);
+    AttrsId last = graph_.InternAttrs(StepAttrs(attrs, steps->back(), scaled));
+    if (last != graph_[node].attrs) rewriter_.SetAttrs(node, last);
     return Done{};
   }
 
-  // Averages are taken at every reduction; a factor is applied at the first.
-  static Attrs StepAttrs(const Attrs& attrs, const RedistributionStep& step, bool& scaled) {
+  // Averages are taken at every reduction; a factor is applied at the first. FSDP2's rule: a factor that is one over the ranks
+  // that scatter is their average.
+  Attrs StepAttrs(const Attrs& attrs, const RedistributionStep& step, bool& scaled) const {
     bool reduces = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllReduce;
     Attrs out;
     for (const Attr& attr : attrs.list) {
       if (attr.name == "average" && !reduces) continue;
       if (attr.name == "scale" && (!reduces || scaled)) continue;
-      out.list.push_back(attr);
+      bool average = attr.name == "scale" && step.kind == StepKind::kReduceScatter &&
+                     SameValue(attr.value, 1.0 / static_cast<double>(mesh_.Size(step.over)));
+      out.list.push_back(average ? Attr{"average", true} : attr);
     }
     scaled |= reduces;
     return out;
