@@ -8,6 +8,7 @@
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
+#include "heddle/passes/parallel/parallelize.h"
 #include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/stats.h"
@@ -26,6 +27,26 @@ void AskForFacts(Module& module, Graph& graph) {
     Result<Factors> factors = InferFactors(args, results);
     if (factors.ok()) (void)Format(*factors);
   }
+}
+
+// Splits everything over the first axis of a mesh. What comes of it may be refused, in words.
+void Spread(Module module) {
+  if (module.mesh.empty()) module.mesh = Mesh({{"a", 2}, {"b", 3}});
+  std::string axis = module.mesh.axes()[0].name;
+  std::string plan = fmt::format("heddle plan 1\nmesh [{}]\n", Format(module.mesh));
+  bool has_params = false;
+  bool has_batch = false;
+  for (const Graph& graph : module.graphs) {
+    for (const Input& input : graph.inputs()) {
+      has_params |= input.role == InputRole::kParam;
+      has_batch |= input.role == InputRole::kBatch || input.role == InputRole::kTangent;
+    }
+  }
+  if (has_params) plan += fmt::format("param \"**\" store [{}] compute [-]\n", axis);
+  if (has_batch) plan += fmt::format("input \"**\" [{}]\n", axis);
+  std::string text = PlanningPipeline(plan) + ", " + LoweringPipeline(false);
+  Result<RunReport> report = RunPipeline(module, *ParsePipeline(text, Passes()));
+  if (!report.ok()) (void)Format(report.diagnostics());
 }
 
 // A plan that can be read is printed, and reads back as it was.
@@ -65,6 +86,7 @@ bool Exercise(const std::string& text) {
   static const Pipeline pipeline = *ParsePipeline("clean", Passes());
   Result<RunReport> report = RunPipeline(*module, pipeline);
   HEDDLE_CHECK(report.ok(), printed + Format(report.diagnostics()));
+  if (module->view == View::kGlobal) Spread(*module);
   // Placements that nobody checked may be refused, in words.
   static const Pipeline lowering =
       *ParsePipeline("insert-redistributions, lower, localize", Passes());

@@ -47,7 +47,12 @@ struct ParallelizeCommand {
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     stages.Print(*report, streams);
-    if (json) streams.out << ToJson(Summarize(*module, module->graphs[0])).dump(2) << "\n";
+    if (json) {
+      // One graph is the common case, and gets one object.
+      auto list = nlohmann::ordered_json::array();
+      for (const Graph& graph : module->graphs) list.push_back(ToJson(Summarize(*module, graph)));
+      streams.out << (list.size() == 1 ? list[0] : list).dump(2) << "\n";
+    }
     return ExitCode::kDone;
   }
 

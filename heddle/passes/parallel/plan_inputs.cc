@@ -23,6 +23,7 @@ class InputPlacer {
     for (const Input& input : graph_.inputs()) {
       if (input.role == InputRole::kOpt) PlaceState(input);
     }
+    HEDDLE_RETURN_IF_ERROR(CheckGradients());
     HEDDLE_RETURN_IF_ERROR(CheckPatterns());
     return std::move(out_);
   }
@@ -103,6 +104,16 @@ class InputPlacer {
     Placement full = placement;
     full.splits.resize(Rank(input));
     return graph_.placements().Intern(OnMesh(full, plan_.mesh));
+  }
+
+  // A gradient goes where its parameter lies.
+  Status CheckGradients() const {
+    for (const Output& output : graph_.outputs()) {
+      if (output.role != OutputRole::kGrad || out_.params.contains(output.index)) continue;
+      return Error(Diag::kPlan, "%{} is the gradient of parameter {}, which is not an input of @{}",
+                   graph_.name(output.value), output.index, graph_.name());
+    }
+    return Done{};
   }
 
   Status CheckPatterns() const {
