@@ -33,12 +33,12 @@ INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
 
 
 def reachable(folder):
-    seen, todo = {folder}, [folder]
-    while todo:
-        for below in ALLOWED[todo.pop()]:
+    seen, open_folders = {folder}, [folder]
+    while open_folders:
+        for below in ALLOWED[open_folders.pop()]:
             if below not in seen:
                 seen.add(below)
-                todo.append(below)
+                open_folders.append(below)
     return seen
 
 

@@ -78,13 +78,13 @@ TEST(Dependence, IsReachability) {
     ASSERT_GT(all.size(), 600u);
     for (size_t later = 0; later < all.size(); later += 37) {
       std::set<NodeId> ancestors;
-      std::vector<NodeId> todo{all[later]};
-      while (!todo.empty()) {
-        NodeId id = todo.back();
-        todo.pop_back();
+      std::vector<NodeId> open{all[later]};
+      while (!open.empty()) {
+        NodeId id = open.back();
+        open.pop_back();
         for (ValueId v : graph.operands(id)) {
           NodeId producer = graph[v].producer;
-          if (producer && ancestors.insert(producer).second) todo.push_back(producer);
+          if (producer && ancestors.insert(producer).second) open.push_back(producer);
         }
       }
       for (size_t earlier = 0; earlier < all.size(); ++earlier) {
