@@ -98,6 +98,22 @@ GraphStats ComputeStats(const Module& module, const Graph& graph) {
   return stats;
 }
 
+std::string FormatCollectives(const std::vector<CollectiveStats>& collectives, size_t indent) {
+  TextTable table({"phase", "collective", "over", "why", "launches>", "tensors>", "bytes>"});
+  for (const CollectiveStats& c : collectives) {
+    table.AddRow({c.phase, c.kind, c.over, c.why, WithCommas(c.count), WithCommas(c.operands),
+                  Format(c.bytes)});
+  }
+  return table.empty() ? "" : table.Format(indent);
+}
+
+std::string FormatAlive(const std::vector<AliveStats>& alive, size_t most, size_t indent) {
+  TextTable table({"alive at the peak", "type", "bytes>"});
+  for (size_t i = 0; i < std::min(most, alive.size()); ++i)
+    table.AddRow({alive[i].value, alive[i].type, Format(alive[i].bytes)});
+  return table.empty() ? "" : table.Format(indent);
+}
+
 std::string FormatStats(const GraphStats& stats) {
   std::string out = fmt::format("graph @{}\n  nodes       {}", stats.name, WithCommas(stats.nodes));
   const char* open = " (";
@@ -117,19 +133,10 @@ std::string FormatStats(const GraphStats& stats) {
   for (const auto& [name, count] : ops) op_table.AddRow({name, WithCommas(count)});
   if (!op_table.empty()) out += "\n" + op_table.Format(2);
 
-  TextTable comm({"phase", "collective", "over", "why", "launches>", "tensors>", "bytes>"});
-  for (const CollectiveStats& c : stats.collectives) {
-    comm.AddRow({c.phase, c.kind, c.over, c.why, WithCommas(c.count), WithCommas(c.operands),
-                 Format(c.bytes)});
-  }
-  if (!comm.empty()) out += "\n" + comm.Format(2);
-
-  TextTable alive({"alive at the peak", "type", "bytes>"});
-  for (size_t i = 0; i < std::min(kAliveShown, stats.alive_at_peak.size()); ++i) {
-    const AliveStats& a = stats.alive_at_peak[i];
-    alive.AddRow({a.value, a.type, Format(a.bytes)});
-  }
-  if (!alive.empty()) out += "\n" + alive.Format(2);
+  std::string comm = FormatCollectives(stats.collectives, 2);
+  if (!comm.empty()) out += "\n" + comm;
+  std::string alive = FormatAlive(stats.alive_at_peak, kAliveShown, 2);
+  if (!alive.empty()) out += "\n" + alive;
   if (stats.alive_at_peak.size() > kAliveShown)
     out += fmt::format("  and {} more\n",
                        WithCommas(static_cast<int64_t>(stats.alive_at_peak.size() - kAliveShown)));

@@ -53,6 +53,10 @@ std::string FormatStats(const GraphStats& stats);
 nlohmann::ordered_json ToJson(const GraphStats& stats);
 nlohmann::ordered_json ToJson(const std::vector<CollectiveStats>& collectives);
 
+// As tables, indented; empty if there is nothing to list. At most `most` of what is alive.
+std::string FormatCollectives(const std::vector<CollectiveStats>& collectives, size_t indent);
+std::string FormatAlive(const std::vector<AliveStats>& alive, size_t most, size_t indent);
+
 std::vector<CollectiveStats> CountCollectives(const Module& module, const Graph& graph);
 
 }  // namespace heddle

@@ -8,7 +8,6 @@
 #include "heddle/analysis/liveness.h"
 #include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
-#include "heddle/report/table.h"
 
 namespace heddle {
 namespace {
@@ -105,17 +104,10 @@ std::string FormatSummary(const StepSummary& s) {
   line("  work", Format(s.flops));
   line("  nodes", WithCommas(s.nodes));
 
-  TextTable comm({"phase", "collective", "over", "why", "launches>", "tensors>", "bytes>"});
-  for (const CollectiveStats& c : s.collectives) {
-    comm.AddRow({c.phase, c.kind, c.over, c.why, WithCommas(c.count), WithCommas(c.operands),
-                 Format(c.bytes)});
-  }
-  if (!comm.empty()) out += "\n" + comm.Format(0);
-  TextTable alive({"alive at the peak", "type", "bytes>"});
-  for (size_t i = 0; i < std::min(kAliveShown, s.alive_at_peak.size()); ++i)
-    alive.AddRow(
-        {s.alive_at_peak[i].value, s.alive_at_peak[i].type, Format(s.alive_at_peak[i].bytes)});
-  if (!alive.empty()) out += "\n" + alive.Format(0);
+  std::string comm = FormatCollectives(s.collectives, 0);
+  if (!comm.empty()) out += "\n" + comm;
+  std::string alive = FormatAlive(s.alive_at_peak, kAliveShown, 0);
+  if (!alive.empty()) out += "\n" + alive;
   return out;
 }
 
