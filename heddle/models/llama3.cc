@@ -29,11 +29,7 @@ FamilyParts MakeLlama3(const ModelConfig& config, const BatchConfig& batch) {
   AddEmbedding(params, config);
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     std::string unit = BlockUnit(layer);
-    int64_t size = config.head_size();
-    params.Add(unit + ".attention.wq.weight", {config.n_heads * size, config.dim}, unit);
-    params.Add(unit + ".attention.wk.weight", {config.n_kv_heads * size, config.dim}, unit);
-    params.Add(unit + ".attention.wv.weight", {config.n_kv_heads * size, config.dim}, unit);
-    params.Add(unit + ".attention.wo.weight", {config.dim, config.n_heads * size}, unit);
+    AddAttention(params, config, unit);
     AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
     params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
     params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);

@@ -136,6 +136,22 @@ void AddOutput(ParamList& params, const ModelConfig& config) {
     params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
 }
 
+Result<Module> CaptureModel(const Model& model, const std::optional<OptimizerOptions>& optimizer) {
+  CaptureOptions options;
+  if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
+  options.optimizer = optimizer;
+  return Capture(model.loss, model.params, model.inputs, options);
+}
+
+void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
+  std::string prefix = unit + ".attention.";
+  int64_t size = config.head_size();
+  params.Add(prefix + "wq.weight", {config.n_heads * size, config.dim}, unit);
+  params.Add(prefix + "wk.weight", {config.n_kv_heads * size, config.dim}, unit);
+  params.Add(prefix + "wv.weight", {config.n_kv_heads * size, config.dim}, unit);
+  params.Add(prefix + "wo.weight", {config.dim, config.n_heads * size}, unit);
+}
+
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit) {
   params.Add(prefix + ".w1.weight", {hidden, dim}, unit);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct Model {
 // Fails for sizes that do not fit together.
 Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics);
+
+// The step as a graph. Parameters are f32, or f64 where the step computes in f64.
+Result<Module> CaptureModel(const Model& model,
+                            const std::optional<OptimizerOptions>& optimizer = std::nullopt);
 
 // The values of a buffer of the model: tables of rotations, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
@@ -69,6 +74,8 @@ std::string OutputUnit(const ModelConfig& config);
 // What decoder models share: embedding, blocks, norm, output.
 void AddEmbedding(ParamList& params, const ModelConfig& config);
 void AddOutput(ParamList& params, const ModelConfig& config);
+// wq, wk, wv and wo of grouped-query attention, in module `attention`.
+void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit);
 using BlockFunction = std::function<at::Tensor(const Weights&, const at::Tensor& x, int64_t layer)>;

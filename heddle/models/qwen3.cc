@@ -31,10 +31,7 @@ FamilyParts MakeQwen3(const ModelConfig& config, const BatchConfig& batch) {
   int64_t size = config.head_size();
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     std::string unit = BlockUnit(layer);
-    params.Add(unit + ".attention.wq.weight", {config.n_heads * size, config.dim}, unit);
-    params.Add(unit + ".attention.wk.weight", {config.n_kv_heads * size, config.dim}, unit);
-    params.Add(unit + ".attention.wv.weight", {config.n_kv_heads * size, config.dim}, unit);
-    params.Add(unit + ".attention.wo.weight", {config.dim, config.n_heads * size}, unit);
+    AddAttention(params, config, unit);
     params.Add(unit + ".attention.q_norm.weight", {size}, unit);
     params.Add(unit + ".attention.k_norm.weight", {size}, unit);
     if (config.is_moe_layer(layer)) {

@@ -65,18 +65,13 @@ class ParallelModels : public testing::TestWithParam<std::tuple<Family, size_t>>
     return *MakeModel(config, {.batch = 4, .seq_len = 12},
                       {DType::kF64, AttentionKind::kFlash, Target::kCpu});
   }
-  static Module Captured(const Model& model) {
-    CaptureOptions options;
-    options.param_dtype = DType::kF64;
-    return *Capture(model.loss, model.params, model.inputs, options);
-  }
 };
 
 TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   auto [family, at] = GetParam();
   const Layout& layout = Layouts()[at];
   Model model = MakeDebug(family);
-  Module whole = Captured(model);
+  Module whole = *CaptureModel(model);
   std::vector<at::Tensor> inputs = InitParams(model, 3, DType::kF64);
   for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
   Result<Plan> plan = MakePlan(whole.graphs[0], Mesh(layout.mesh), layout.preset);
@@ -106,9 +101,7 @@ TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
     config.vocab_size = 61;
     Model model = *MakeModel(config, {.batch = 3, .seq_len = 13},
                              {DType::kF64, AttentionKind::kFlash, Target::kCpu});
-    CaptureOptions options;
-    options.param_dtype = DType::kF64;
-    Module whole = *Capture(model.loss, model.params, model.inputs, options);
+    Module whole = *CaptureModel(model);
     std::vector<at::Tensor> inputs = InitParams(model, 3, DType::kF64);
     for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
     std::vector<at::Tensor> expected = RunWhole(whole, inputs);

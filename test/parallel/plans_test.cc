@@ -21,12 +21,7 @@ Model MakeNamed(const char* family, const char* flavor, const BatchConfig& batch
   return *MakeModel(config, batch, {compute, AttentionKind::kFlash, Target::kCpu});
 }
 
-Module Captured(const Model& model, bool with_optimizer = false) {
-  CaptureOptions options;
-  if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
-  if (with_optimizer) options.optimizer = OptimizerOptions();
-  return *Capture(model.loss, model.params, model.inputs, options);
-}
+Module Captured(const Model& model) { return *CaptureModel(model); }
 
 Module Placed(const Module& whole, std::vector<MeshAxis> mesh, const PresetOptions& preset) {
   return Parallelized(whole, *MakePlan(whole.graphs[0], Mesh(std::move(mesh)), preset));
@@ -140,7 +135,7 @@ std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole) {
 
 TEST(Plans, CarryTheOptimizer) {
   Model model = MakeNamed("llama3", "debugmodel", {.batch = 4, .seq_len = 8}, DType::kF64, 1);
-  Module whole = Captured(model, true);
+  Module whole = *CaptureModel(model, OptimizerOptions());
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
   ExpectTheWholeGraphsOutputs(
       whole, Placed(whole, {{"dp", 2}, {"tp", 2}}, {.shard = "dp", .tensor = "tp"}), inputs);

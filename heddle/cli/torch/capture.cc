@@ -35,11 +35,9 @@ struct CaptureCommand {
 ExitCode CaptureCommand::Run(const Streams& streams) const {
   Result<Model> made = model.Make();
   if (!made.ok()) return Report(made.diagnostics(), streams);
-  CaptureOptions options;
-  if (made->numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
-  if (with_optimizer) options.optimizer = OptimizerOptions();
   Clock clock;
-  Result<Module> module = Capture(made->loss, made->params, made->inputs, options);
+  Result<Module> module =
+      CaptureModel(*made, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt);
   if (!module.ok()) return Report(module.diagnostics(), streams);
   Nanos captured = clock.Elapsed();
   std::string text = Print(*module);

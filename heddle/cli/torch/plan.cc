@@ -62,10 +62,8 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
   HEDDLE_TRY(Model made, model.Make(layout.batch_ranks));
-  CaptureOptions options;
-  if (made.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
-  if (with_optimizer) options.optimizer = OptimizerOptions();
-  HEDDLE_TRY(Module module, Capture(made.loss, made.params, made.inputs, options));
+  HEDDLE_TRY(Module module,
+             CaptureModel(made, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
   Nanos captured = clock.Elapsed();
   HEDDLE_TRY(Plan plan, MakePlan(module.graphs[0], layout.mesh, layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
