@@ -16,6 +16,7 @@
 #include "heddle/passes/passes.h"
 #include "heddle/runtime/fault.h"
 #include "heddle/runtime/shards.h"
+#include "test/parallel/ranks.h"
 
 namespace heddle {
 namespace {
@@ -60,7 +61,7 @@ const Pipeline& LocalPipeline() {
 
 std::vector<double> Numbers(const at::Tensor& tensor) {
   at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
-  at::Tensor flat = real.to(at::kDouble).contiguous();
+  at::Tensor flat = real.to(at::kCPU, at::kDouble).contiguous();
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
 }
 
@@ -68,18 +69,6 @@ int CountCollectives(const Graph& graph) {
   int count = 0;
   for (NodeId id : graph.nodes()) count += graph[id].op == op::comm_wait;
   return count;
-}
-
-Result<at::Tensor> AssembledOutput(const Module& local, size_t o,
-                                   const std::vector<std::vector<at::Tensor>>& by_rank) {
-  const Graph& graph = local.graphs[0];
-  const Output& output = graph.outputs()[o];
-  TypeId type = output.global.type ? output.global.type : graph.type(output.value);
-  std::span<const Dim> dims = graph.types().dims(type);
-  std::vector<at::Tensor> parts;
-  for (const auto& outputs : by_rank) parts.push_back(outputs[o]);
-  return Assemble(parts, graph.placements()[output.global.placement], local.mesh,
-                  {dims.data(), dims.size()});
 }
 
 // Whether each rank has a tensor of the size of its part.
@@ -109,10 +98,10 @@ bool AreClose(const at::Tensor& a, const at::Tensor& b, double tolerance) {
   return true;
 }
 
-Result<OpRun> OpRun::Make(OpCall call, uint32_t seed) {
-  OpRun run(std::move(call), seed);
+Result<OpRun> OpRun::Make(OpCall call, uint32_t seed, c10::Device device) {
+  OpRun run(std::move(call), seed, device);
   Module module = ModuleOf(run.call_, View::kLocal, Mesh(), {}, {});
-  HEDDLE_TRY(run.whole_, LockstepWorld::Compile(module, module.graphs[0]));
+  HEDDLE_TRY(run.whole_, LockstepWorld::Compile(module, module.graphs[0], device));
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < run.call_.operands.size(); ++i) {
     if (!run.call_.operands[i].is_none()) inputs.push_back(run.MakeOperand(i, {}, Mesh()).whole);
@@ -139,7 +128,7 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
     for (AxisId axis : sums) place.push_back(mesh.Coordinate(rank, axis));
     auto [at, added] = summands.try_emplace(place);
     if (added) {
-      at->second = RandomTensor(call_.operands[i], call_.data[i], random_);
+      at->second = RandomTensor(call_.operands[i], call_.data[i], random_).to(device_);
       // Sums of whole numbers could be zero, by which something may be divided.
       if (!sums.empty() && IsInteger(call_.operands[i].dtype)) at->second = at::abs(at->second);
       out.whole = out.whole.defined() ? at::add(out.whole, at->second) : at->second;
@@ -165,7 +154,7 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
     outcome.error = what + "\n" + Print(local);
     return outcome;
   };
-  Result<LockstepWorld> world = LockstepWorld::Compile(local, local.graphs[0]);
+  Result<LockstepWorld> world = LockstepWorld::Compile(local, local.graphs[0], device_);
   if (!world.ok()) return fail(Format(world.diagnostics()));
   std::vector<at::Tensor> inputs;
   std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(local.mesh.ranks()));

@@ -14,8 +14,8 @@ namespace heddle {
 
 class OpRun {
  public:
-  // Fails where ATen does not run the call on a CPU.
-  static Result<OpRun> Make(OpCall call, uint32_t seed);
+  // Fails where ATen does not run the call on this device.
+  static Result<OpRun> Make(OpCall call, uint32_t seed, c10::Device device = c10::kCPU);
 
   const OpCall& call() const { return call_; }
 
@@ -31,7 +31,8 @@ class OpRun {
   Outcome Check(Module global, const std::vector<Placement>& operands, double tolerance) const;
 
  private:
-  explicit OpRun(OpCall call, uint32_t seed) : call_(std::move(call)), random_(seed) {}
+  OpRun(OpCall call, uint32_t seed, c10::Device device)
+      : call_(std::move(call)), device_(device), random_(seed) {}
 
   // By flat operand: the whole of it, and the part of each rank.
   struct Operand {
@@ -42,6 +43,7 @@ class OpRun {
   Result<std::vector<at::Tensor>> RunWhole(const std::vector<at::Tensor>& inputs) const;
 
   OpCall call_;
+  c10::Device device_;
   // Numbers differ from case to case.
   mutable std::mt19937 random_;
   std::optional<LockstepWorld> whole_;

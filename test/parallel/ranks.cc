@@ -16,11 +16,6 @@ const Placement& PlacementOf(const Graph& graph, const GlobalType& global) {
   return graph.placements()[global.type ? global.placement : PlacementTable::kReplicated];
 }
 
-std::vector<int64_t> WholeSizes(const Graph& graph, TypeId local, const GlobalType& global) {
-  std::span<const Dim> dims = graph.types().dims(global.type ? global.type : local);
-  return {dims.begin(), dims.end()};
-}
-
 }  // namespace
 
 void RunPasses(Module& module, std::string_view text) {
@@ -63,16 +58,23 @@ std::vector<at::Tensor> RunOnRanks(const Module& module, const std::vector<at::T
   if (!out.ok()) return {};
   std::vector<at::Tensor> whole;
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
-    const Output& output = graph.outputs()[o];
-    std::vector<at::Tensor> parts;
-    for (const auto& outputs : *out) parts.push_back(outputs[o]);
-    Result<at::Tensor> assembled =
-        Assemble(parts, PlacementOf(graph, output.global), module.mesh,
-                 WholeSizes(graph, graph.type(output.value), output.global));
+    Result<at::Tensor> assembled = AssembledOutput(module, o, *out);
     EXPECT_TRUE(assembled.ok()) << Format(assembled.diagnostics());
     whole.push_back(assembled.ok() ? *assembled : at::Tensor());
   }
   return whole;
+}
+
+Result<at::Tensor> AssembledOutput(const Module& local, size_t o,
+                                   const std::vector<std::vector<at::Tensor>>& by_rank) {
+  const Graph& graph = local.graphs[0];
+  const Output& output = graph.outputs()[o];
+  TypeId type = output.global.type ? output.global.type : graph.type(output.value);
+  std::span<const Dim> dims = graph.types().dims(type);
+  std::vector<at::Tensor> parts;
+  for (const auto& outputs : by_rank) parts.push_back(outputs[o]);
+  return Assemble(parts, graph.placements()[output.global.placement], local.mesh,
+                  {dims.data(), dims.size()});
 }
 
 double RelativeDifference(const at::Tensor& a, const at::Tensor& b) {

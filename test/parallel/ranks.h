@@ -22,6 +22,10 @@ std::vector<at::Tensor> RunWhole(const Module& module, const std::vector<at::Ten
 // Outputs of a local graph on all ranks, put together: each rank gets its parts of `inputs`.
 std::vector<at::Tensor> RunOnRanks(const Module& module, const std::vector<at::Tensor>& inputs);
 
+// Output `o` of a local graph, put together from what each rank has.
+Result<at::Tensor> AssembledOutput(const Module& local, size_t o,
+                                   const std::vector<std::vector<at::Tensor>>& by_rank);
+
 // The largest difference, relative to the largest element of `b`.
 double RelativeDifference(const at::Tensor& a, const at::Tensor& b);
 
