@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/aten/attention_layout.h"
 #include "heddle/aten/grouped_mm.h"
 
 namespace heddle {
@@ -60,6 +61,7 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
   if (!op) return Error(Diag::kUnknownOp, "{} is not an operator of this libtorch", name);
   AtenCall call(*op);
   if (NeedsOwnGroupedMm(graph, node)) call.kernel_ = RunGroupedMm;
+  if (ReadsFixedLayout(graph[node].op)) call.kernel_ = RunInFixedLayout;
   std::vector<Passed> passed = PassedOperands(graph, node);
   size_t next_positional = 0;
   for (const c10::Argument& arg : op->schema().arguments()) {
@@ -117,7 +119,7 @@ void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>
     }
   }
   if (kernel_ != nullptr) {
-    kernel_(stack);
+    kernel_(op_, stack);
   } else {
     op_.callBoxed(stack);
   }

@@ -1,7 +1,8 @@
 // AtenCall: a node bound to the ATen operator that runs it.
 //
 // Binding looks the operator up by schema and lays out its arguments once: constants in place, slots for tensors. Running fills
-// the slots and calls the dispatcher; there is no table of kernels. The one exception is in grouped_mm.h.
+// the slots and calls the dispatcher; there is no table of kernels. The exceptions are in grouped_mm.h and
+// attention_layout.h.
 #pragma once
 
 #include <span>
@@ -46,7 +47,7 @@ class AtenCall {
 
   c10::OperatorHandle op_;
   // Runs in the place of op_, on the same stack; usually null.
-  void (*kernel_)(torch::jit::Stack&) = nullptr;
+  void (*kernel_)(const c10::OperatorHandle&, torch::jit::Stack&) = nullptr;
   std::vector<c10::IValue> arguments_;
   std::vector<Slot> slots_;
 };

@@ -36,7 +36,7 @@ bool NeedsOwnGroupedMm(const Graph& graph, NodeId node) {
          graph.types().dtype(graph.type(graph.operands(node)[0])) == DType::kF64;
 }
 
-void RunGroupedMm(torch::jit::Stack& stack) {
+void RunGroupedMm(const c10::OperatorHandle&, torch::jit::Stack& stack) {
   // self, mat2, offs, bias, out_dtype
   TORCH_CHECK(stack[3].isNone(), "a grouped product of f64 takes no bias");
   TORCH_CHECK(stack[4].isNone() || stack[4].toScalarType() == at::kDouble,

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
 #include "heddle/ir/graph.h"
@@ -18,6 +19,6 @@ at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
 
 // Whether a node must run as RunGroupedMm, which takes and leaves the stack that the operator would.
 bool NeedsOwnGroupedMm(const Graph& graph, NodeId node);
-void RunGroupedMm(torch::jit::Stack& stack);
+void RunGroupedMm(const c10::OperatorHandle&, torch::jit::Stack& stack);
 
 }  // namespace heddle

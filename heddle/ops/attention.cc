@@ -125,6 +125,8 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   // The kernels for CPUs divide by the number of heads and by the length of a block of queries.
   factors.factors[g].nonempty = true;
   factors.factors[s].nonempty = true;
+  // cuDNN gives no tensors at all for an empty batch.
+  factors.factors[b].nonempty = args.op().name().find("cudnn") != std::string_view::npos;
   FactorId t = factors.Add("t", key[2], FactorKind::kWhole);
   FactorId d = factors.Add("d", query[3], FactorKind::kWhole);
   FactorId e = factors.Add("e", args.dims(layout.query + 2)[3], FactorKind::kWhole);

@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Context.h>
+#include <ATen/ops/rand.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/models/init.h"
+#include "heddle/ops/ops.h"
 #include "heddle/runtime/program.h"
 
 namespace heddle {
@@ -72,6 +75,71 @@ constexpr Case kCases[] = {{"llama3", "debugmodel", AttentionKind::kFlash},
                            {"deepseek_v3", "debugmodel", AttentionKind::kFlash},
                            {"deepseek_v3", "debugmodel", AttentionKind::kMath}};
 INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCases), NameOf);
+
+// The output of forward and its gradient come to backward as forward left them, or copied to another layout: `%o` becomes
+// `%out`, `%g` becomes `%grad`.
+struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const char*>> {
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+    for (size_t i = 0; i < 4; ++i)
+      operands.push_back(at::rand({2, 6, 8, 16}).to(at::kCUDA, at::kBFloat16));
+  }
+  std::vector<at::Tensor> Gradients(const std::string& copies) {
+    std::string sizes = "bf16[2,6,8,16]";
+    Result<Module> module = ParseModule(
+        fmt::format(
+            "heddle 1 local\ngraph @g(%q: {0}, %k: {0}, %v: {0}, %g: {0}) -> (%dq, %dk, %dv) {{\n"
+            "{1}\n{2}{3}\n}}\n",
+            sizes, GetParam().first, copies, GetParam().second),
+        "test", Ops());
+    EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
+    if (!module.ok()) return {};
+    return *Program::Compile(*module, module->graphs[0], c10::kCUDA)->Run(operands);
+  }
+  std::vector<at::Tensor> operands;
+};
+
+TEST_P(AttentionLayout, OfTheOutputDoesNotMatter) {
+  const std::string kept = "  %out = aten.alias(%o)\n  %grad = aten.alias(%g)\n";
+  const std::string contiguous =
+      "  %out = aten.clone(%o, memory_format=contiguous)\n"
+      "  %grad = aten.clone(%g, memory_format=contiguous)\n";
+  const std::string positions_first =
+      "  %ot = aten.transpose.int(%o, dim0=1, dim1=2)\n"
+      "  %oc = aten.clone(%ot, memory_format=contiguous)\n"
+      "  %out = aten.transpose.int(%oc, dim0=1, dim1=2)\n"
+      "  %gt = aten.transpose.int(%g, dim0=1, dim1=2)\n"
+      "  %gc = aten.clone(%gt, memory_format=contiguous)\n"
+      "  %grad = aten.transpose.int(%gc, dim0=1, dim1=2)\n";
+  std::vector<at::Tensor> expected = Gradients(kept);
+  for (const std::string& copies : {contiguous, positions_first}) {
+    std::vector<at::Tensor> got = Gradients(copies);
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(got[i].to(at::kFloat).allclose(expected[i].to(at::kFloat), 2e-2, 2e-2))
+          << copies << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, AttentionLayout,
+    testing::Values(
+        std::pair(
+            "  %o, %l, %a, %b = aten._scaled_dot_product_efficient_attention(%q, %k, %v, "
+            "compute_log_sumexp=true)",
+            "  %dq, %dk, %dv, %m = aten._scaled_dot_product_efficient_attention_backward(%grad, "
+            "%q, %k, %v, %out, %l, "
+            "%a, %b, dropout_p=0.0, grad_input_mask=[true,true,true,false])"),
+        std::pair(
+            "  %o, %l, %cq, %ck, %a, %b, %d = aten._scaled_dot_product_cudnn_attention(%q, %k, %v, "
+            "compute_log_sumexp=true)",
+            "  %dq, %dk, %dv = aten._scaled_dot_product_cudnn_attention_backward(%grad, %q, %k, "
+            "%v, %out, %l, %a, %b, "
+            "max_q=8, max_k=8, dropout_p=0.0, is_causal=false)"),
+        std::pair(
+            "  %o, %l, %cq, %ck, %a, %b, %d = aten._scaled_dot_product_flash_attention(%q, %k, %v)",
+            "  %dq, %dk, %dv = aten._scaled_dot_product_flash_attention_backward(%grad, %q, %k, "
+            "%v, %out, %l, %a, %b, "
+            "max_q=8, max_k=8, dropout_p=0.0, is_causal=false)")));
 
 }  // namespace
 }  // namespace heddle

@@ -24,7 +24,8 @@ namespace {
 double RandomNumber(DType dtype, const ExampleInput& note, int64_t at, int64_t count,
                     std::mt19937& random) {
   double unit = static_cast<double>(random()) / 4294967296.0;
-  double sign = random() % 2 == 0 ? 1 : -1;
+  bool is_signed = c10::isSignedType(ToScalarType(dtype));
+  double sign = random() % 2 == 0 || !is_signed ? 1 : -1;
   switch (note.data) {
     case ExampleInput::Data::kBelow: return std::floor(unit * static_cast<double>(note.limit));
     case ExampleInput::Data::kRising: return static_cast<double>(note.limit * (at + 1) / count);
@@ -34,6 +35,8 @@ double RandomNumber(DType dtype, const ExampleInput& note, int64_t at, int64_t c
   if (dtype == DType::kBool) return unit < 0.5 ? 0 : 1;
   // No zeros, by which something may be divided.
   if (IsInteger(dtype)) return sign * (1 + std::floor(unit * 5));
+  // Eighths, so that sums over all ranks of a mesh fit the eight bits of bf16.
+  if (dtype == DType::kBF16) return sign * (2 + std::floor(unit * 12)) / 8;
   return sign * (0.25 + unit * 1.5);
 }
 
@@ -142,8 +145,8 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
   return out;
 }
 
-OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operands,
-                            double tolerance) const {
+OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operands, double tolerance,
+                            size_t compared) const {
   // Nothing is written where a test runs.
   ManagerOptions options{.dump_dir = "", .stop_after = -1, .reproducer_dir = testing::TempDir()};
   Module local = std::move(global);
@@ -169,7 +172,7 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
   if (!expected.ok()) return fail("whole: " + Format(expected.diagnostics()));
   Result<std::vector<std::vector<at::Tensor>>> parts = world->Run(by_rank);
   if (!parts.ok()) return fail(Format(parts.diagnostics()));
-  for (size_t o = 0; o < expected->size(); ++o) {
+  for (size_t o = 0; o < std::min(compared, expected->size()); ++o) {
     if (std::isinf(tolerance)) {
       if (!HaveSizesOf(local, o, *parts, (*expected)[o])) return fail("sizes differ");
       continue;

@@ -28,7 +28,9 @@ class OpRun {
     // Moves of data between ranks.
     int collectives = 0;
   };
-  Outcome Check(Module global, const std::vector<Placement>& operands, double tolerance) const;
+  // Only the first `compared` outputs are looked at.
+  Outcome Check(Module global, const std::vector<Placement>& operands, double tolerance,
+                size_t compared = SIZE_MAX) const;
 
  private:
   OpRun(OpCall call, uint32_t seed, c10::Device device)

@@ -1,0 +1,20 @@
+// Backward kernels of attention that read tensors in a layout of their own, whatever their strides say.
+//
+// The memory-efficient kernel takes the output of forward to lie in memory as [batch, positions, heads, size]; cuDNN takes that
+// output and its gradient to lie like the query when it has run with such a query before. Forward writes these layouts, but
+// an output that has travelled between ranks comes back contiguous, and the gradients would be wrong without a word.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include "heddle/ir/op.h"
+
+namespace heddle {
+
+bool ReadsFixedLayout(OpId op);
+
+// Calls such an operator with its tensors in the layout that it reads; copies those that lie otherwise.
+void RunInFixedLayout(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+}  // namespace heddle
