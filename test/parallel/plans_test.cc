@@ -117,11 +117,11 @@ void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
 }
 
 std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole) {
-  std::vector<at::Tensor> params = InitParams(model, 5, DType::kF64);
-  std::vector<at::Tensor> rest = MakeInputs(model, 5, 0);
-  std::vector<at::Tensor> inputs = params;
-  // States of the optimizer start as zeros, their counters, too.
   const Graph& graph = whole.graphs[0];
+  DType dtype = graph.types().dtype(graph.type(graph.inputs()[0].value));
+  std::vector<at::Tensor> inputs = InitParams(model, 5, dtype);
+  std::vector<at::Tensor> rest = MakeInputs(model, 5, 0);
+  // States of the optimizer start as zeros, their counters, too.
   for (const Input& input : graph.inputs()) {
     if (input.role != InputRole::kOpt) continue;
     std::span<const Dim> dims = graph.types().dims(graph.type(input.value));
@@ -153,21 +153,29 @@ TEST(Plans, OrdersAndTypesOfReductionsGiveTheSameGradients) {
   ExpectTheWholeGraphsOutputs(whole, Parallelized(whole, plan, true), inputs);
 }
 
-TEST(Plans, AveragesAndFactorsScaleGradients) {
-  Model model = MakeNamed("mlp", "small", {.batch = 4, .seq_len = 8}, DType::kF64);
-  Module whole = Captured(model);
-  std::vector<at::Tensor> inputs = InputsOf(model, whole);
-  std::vector<at::Tensor> expected = RunWhole(whole, inputs);
-  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}}),
-                        {.replicate = "rep", .shard = "dp"});
-  for (auto [average, scale] : {std::pair(true, 1.0), std::pair(false, 0.25)}) {
-    plan.average = average;
-    plan.grad_scale = scale;
-    std::vector<at::Tensor> got = RunOnRanks(Parallelized(whole, plan), inputs);
-    ASSERT_EQ(got.size(), expected.size());
-    EXPECT_LE(RelativeDifference(got[0], expected[0]), 1e-9);
-    for (size_t i = 1; i < got.size(); ++i)
-      EXPECT_LE(RelativeDifference(at::mul(got[i], 4), expected[i]), 1e-9);
+// Collectives divide f32; f64 is divided beside them, as f16 is.
+TEST(Plans, AveragesAndFactorsDivideGradients) {
+  for (auto [dtype, tolerance] : {std::pair(DType::kF64, 1e-9), std::pair(DType::kF32, 1e-4)}) {
+    Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, dtype, 1);
+    Module whole = Captured(model);
+    std::vector<at::Tensor> inputs = InputsOf(model, whole);
+    std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+    Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
+                          {.replicate = "rep", .shard = "dp", .tensor = "tp"});
+    for (auto [average, wide, divisor] : {std::tuple(true, false, 4.0),
+                                          {true, true, 4.0},
+                                          {false, false, 3.0},
+                                          {false, true, 2.0}}) {
+      plan.average = average;
+      plan.grad_divisor = average ? 1.0 : divisor;
+      plan.wide_tensor_grads = wide;
+      std::vector<at::Tensor> got = RunOnRanks(Parallelized(whole, plan), inputs);
+      ASSERT_EQ(got.size(), expected.size());
+      EXPECT_LE(RelativeDifference(got[0], expected[0]), tolerance);
+      for (size_t i = 1; i < got.size(); ++i)
+        EXPECT_LE(RelativeDifference(at::mul(got[i], divisor), expected[i]), tolerance)
+            << Name(dtype) << average << wide << i;
+    }
   }
 }
 

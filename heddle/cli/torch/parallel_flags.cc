@@ -133,7 +133,7 @@ Status ParallelFlags::SetGradients(Plan& plan) const {
                  "--parallelism.gradients is `{}`; it is sum, average or a positive number",
                  gradients);
   }
-  plan.grad_scale = 1.0 / factor;
+  plan.grad_divisor = factor;
   return Done{};
 }
 

@@ -16,6 +16,11 @@ ValueId NodeInserter::Add(OpId op, std::string_view name, const std::vector<Valu
   return graph_[rewriter_.InsertBefore(at_, spec)].first_result;
 }
 
+NodeId InsertBehind(Graph& graph, Rewriter& rewriter, ValueId v, const NodeSpec& spec) {
+  NodeId producer = graph[v].producer;
+  return producer ? rewriter.InsertAfter(producer, spec) : rewriter.InsertFirst(spec);
+}
+
 template <typename Insert>
 ValueId RedistributionInserter::Make(ValueId v, PlacementId target, const Purpose& purpose,
                                      NodeId like, const Insert& insert) {
@@ -43,10 +48,8 @@ ValueId RedistributionInserter::Before(NodeId reader, ValueId v, PlacementId tar
 }
 
 ValueId RedistributionInserter::Behind(ValueId v, PlacementId target, const Purpose& purpose) {
-  NodeId producer = graph_[v].producer;
-  return Make(v, target, purpose, producer, [&](const NodeSpec& spec) {
-    return producer ? rewriter_.InsertAfter(producer, spec) : rewriter_.InsertFirst(spec);
-  });
+  return Make(v, target, purpose, graph_[v].producer,
+              [&](const NodeSpec& spec) { return InsertBehind(graph_, rewriter_, v, spec); });
 }
 
 }  // namespace heddle

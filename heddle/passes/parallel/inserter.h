@@ -25,6 +25,9 @@ class NodeInserter {
   NodeId at_;
 };
 
+// Right behind the node that makes `v`, or at the beginning for an input.
+NodeId InsertBehind(Graph& graph, Rewriter& rewriter, ValueId v, const NodeSpec& spec);
+
 // Redistributions of a global graph; what several readers need is made once.
 class RedistributionInserter {
  public:

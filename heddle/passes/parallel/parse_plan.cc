@@ -1,3 +1,4 @@
+#include <cmath>
 #include <set>
 
 #include "heddle/base/scanner.h"
@@ -172,13 +173,14 @@ class PlanParser {
   bool ParseGrads() {
     if (scan_.TakeWord("sum")) return true;
     if (scan_.TakeWord("average")) return plan_.average = true;
-    if (!scan_.TakeWord("scale")) return Expected("`sum`, `average` or `scale` and a number");
+    if (!scan_.TakeWord("divide")) return Expected("`sum`, `average` or `divide` and a number");
     size_t at = Here();
     std::string text(scan_.TakeRun(CharClass::kNumber));
     char* end = nullptr;
-    plan_.grad_scale = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0')
-      return Fail(at, text.size(), Diag::kBadLiteral, "expected a number");
+    plan_.grad_divisor = std::strtod(text.c_str(), &end);
+    bool usable = std::isfinite(plan_.grad_divisor) && plan_.grad_divisor > 0;
+    if (text.empty() || *end != '\0' || !usable)
+      return Fail(at, text.size(), Diag::kBadLiteral, "expected a positive number");
     return true;
   }
 

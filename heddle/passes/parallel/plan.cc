@@ -36,9 +36,9 @@ std::string FormatPlan(const Plan& plan) {
   const Mesh& mesh = plan.mesh;
   std::string out = fmt::format("heddle plan 1\nmesh [{}]\n", Format(mesh));
   if (plan.average) out += "grads average\n";
-  if (plan.grad_scale != 1.0) {
-    out += "grads scale ";
-    AppendFloat(out, plan.grad_scale);
+  if (plan.grad_divisor != 1.0) {
+    out += "grads divide ";
+    AppendFloat(out, plan.grad_divisor);
     out += '\n';
   }
   if (plan.wide_tensor_grads) out += "tensor-grads wide\n";

@@ -71,9 +71,9 @@ struct Plan {
   std::vector<PlanInput> inputs;
   std::vector<PlanParam> params;
   std::vector<PlanModule> modules;
-  // Gradients are summed; or averaged; or multiplied by `grad_scale` before they are summed.
+  // Gradients are summed; or averaged; or divided by `grad_divisor` and summed (grad_reduction.h).
   bool average = false;
-  double grad_scale = 1.0;
+  double grad_divisor = 1.0;
   // Gradients that are partial over an axis which does not split the batch are reduced over it before they are widened, as
   // eager does; or with the others, in the wide type.
   bool wide_tensor_grads = false;

@@ -17,6 +17,7 @@
 #include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/grad_reduction.h"
 #include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/node_facts.h"
 #include "heddle/passes/parallel/plan.h"
@@ -251,16 +252,40 @@ class Propagator {
                                            ItemSize(graph_.types().dtype(graph_.type(from)));
   }
 
-  // Sums pending over axes that split neither the batch nor the parameter's storage: those of tensor parallelism.
   PlacementId WithoutTensorPartials(ValueId v, const ParamPlan& param) {
-    Placement placement = graph_.placements()[At(v)];
-    const Placement& store = graph_.placements()[param.store];
-    std::erase_if(placement.partials, [&](const Partial& partial) {
-      bool stored = std::ranges::any_of(
-          store.splits, [&](const Axes& axes) { return axes.contains(partial.axis); });
-      return !stored && !inputs_.batch_axes.contains(partial.axis);
-    });
-    return graph_.placements().Intern(std::move(placement));
+    return graph_.placements().Intern(heddle::WithoutTensorPartials(
+        graph_.placements()[At(v)], graph_.placements()[param.store], inputs_.batch_axes));
+  }
+
+  // From where backward leaves it to where the parameter is stored.
+  ValueId FinishGradient(ValueId v, const ParamPlan& param) {
+    // Only sums of data parallelism are divided.
+    bool divides = plan_.average || plan_.grad_divisor != 1.0;
+    if (!plan_.wide_tensor_grads || divides)
+      v = RedistributeBehind(v, WithoutTensorPartials(v, param),
+                             {.why = Why::kGrad, .unit = param.unit});
+    GradReduction reduction =
+        ReductionOf(plan_, graph_.types().dtype(graph_.type(v)), graph_.placements()[At(v)],
+                    graph_.placements()[param.store]);
+    v = DivideBehind(v, reduction.divide_before);
+    v = RedistributeBehind(v, param.store,
+                           {Why::kGrad, param.unit, reduction.average, reduction.scale});
+    return DivideBehind(v, reduction.divide_behind);
+  }
+
+  ValueId DivideBehind(ValueId v, double divisor) {
+    if (divisor == 1.0) return v;
+    Attrs attrs;
+    attrs.Set("other", divisor);
+    NodeId producer = graph_[v].producer;
+    ResultSpec result{graph_.type(v), "grad", At(v)};
+    NodeSpec spec{.op = op::div_Scalar,
+                  .operands = {&v, 1},
+                  .attrs = graph_.InternAttrs(attrs),
+                  .results = {&result, 1},
+                  .scope = producer ? graph_[producer].scope : ScopeId(),
+                  .phase = producer ? graph_[producer].phase : Phase::kForward};
+    return Noted(graph_[InsertBehind(graph_, rewriter_, v, spec)].first_result, At(v));
   }
 
   // Redistributes what leaves the graph, right behind the node that makes it.
@@ -270,12 +295,7 @@ class Propagator {
       const Output& output = graph_.outputs()[it->second];
       ValueId out = v;
       if (output.role == OutputRole::kGrad) {
-        const ParamPlan& param = *inputs_.ParamNumber(output.index);
-        if (!plan_.wide_tensor_grads)
-          out = RedistributeBehind(out, WithoutTensorPartials(out, param),
-                                   {.why = Why::kGrad, .unit = param.unit});
-        out = RedistributeBehind(out, param.store,
-                                 {Why::kGrad, param.unit, plan_.average, plan_.grad_scale});
+        out = FinishGradient(out, *inputs_.ParamNumber(output.index));
         if (out != v) finished_.emplace(v, out);
       } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {
         out = RedistributeBehind(out, PlacementTable::kReplicated, {.why = Why::kLoss});
