@@ -1,8 +1,5 @@
 #include "heddle/passes/parallel/plan_inputs.h"
 
-#include <set>
-
-#include "heddle/base/text.h"
 #include "heddle/passes/parallel/redistribution.h"
 
 namespace heddle {
@@ -24,7 +21,6 @@ class InputPlacer {
       if (input.role == InputRole::kOpt) PlaceState(input);
     }
     HEDDLE_RETURN_IF_ERROR(CheckGradients());
-    HEDDLE_RETURN_IF_ERROR(CheckPatterns());
     return std::move(out_);
   }
 
@@ -49,7 +45,6 @@ class InputPlacer {
     const PlanParam* found = nullptr;
     for (const PlanParam& rule : plan_.params) {
       if (!MatchesPattern(rule.pattern, input.label)) continue;
-      used_.insert(&rule);
       if (found != nullptr && (found->store != rule.store || found->compute != rule.compute)) {
         return Error(Diag::kPlan, "lines {} and {} of the plan place parameter `{}` differently",
                      found->line, rule.line, input.label);
@@ -72,7 +67,6 @@ class InputPlacer {
     out_.is_batch[input.value.index()] = batch;
     for (const PlanInput& rule : plan_.inputs) {
       if (!MatchesPattern(rule.pattern, input.label)) continue;
-      used_.insert(&rule);
       // A star means what comes with the batch; others are meant only by name.
       if (!batch && rule.pattern != input.label) continue;
       HEDDLE_RETURN_IF_ERROR(CheckFits(input, rule.placement, rule.rank, rule.line));
@@ -116,32 +110,9 @@ class InputPlacer {
     return Done{};
   }
 
-  Status CheckPatterns() const {
-    std::vector<std::string_view> params;
-    std::vector<std::string_view> others;
-    for (const Input& input : graph_.inputs()) {
-      bool is_param = input.role == InputRole::kParam;
-      if (is_param || input.role != InputRole::kOpt)
-        (is_param ? params : others).push_back(input.label);
-    }
-    for (const PlanParam& rule : plan_.params) {
-      if (!used_.contains(&rule)) return Unknown(rule.line, "parameter", rule.pattern, params);
-    }
-    for (const PlanInput& rule : plan_.inputs) {
-      if (!used_.contains(&rule)) return Unknown(rule.line, "input", rule.pattern, others);
-    }
-    return Done{};
-  }
-  static Failure Unknown(uint32_t line, std::string_view what, std::string_view pattern,
-                         const std::vector<std::string_view>& known) {
-    return Error(Diag::kPlan, "line {} of the plan: no {} of the graph is called `{}`{}", line,
-                 what, pattern, NearestHint(pattern, known));
-  }
-
   Graph& graph_;
   const Plan& plan_;
   PlacedInputs out_;
-  std::set<const void*> used_;
 };
 
 }  // namespace

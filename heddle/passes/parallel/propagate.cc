@@ -22,6 +22,7 @@
 #include "heddle/passes/parallel/node_facts.h"
 #include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/parallel/plan_inputs.h"
+#include "heddle/passes/parallel/plan_patterns.h"
 #include "heddle/passes/parallel/region.h"
 #include "heddle/passes/parallel/write_out.h"
 
@@ -378,6 +379,7 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
     return Error(Diag::kPlan, "the graph is on mesh [{}], the plan on [{}]", Format(module.mesh),
                  Format(plan.mesh));
   }
+  HEDDLE_RETURN_IF_ERROR(CheckPatterns(module, plan));
   bool new_mesh = module.mesh != plan.mesh;
   module.mesh = plan.mesh;
   Changed changed = new_mesh ? Changed::kYes : Changed::kNo;

@@ -1,49 +1,17 @@
 #include "heddle/passes/parallel/region.h"
 
 #include <algorithm>
-#include <set>
 
-#include "heddle/base/text.h"
+#include "heddle/passes/parallel/plan_patterns.h"
 
 namespace heddle {
-namespace {
-
-// `layers.3.attention` as `layers.*.attention`: what a pattern for it looks like.
-std::string AsPattern(std::string_view path) {
-  std::string out;
-  for (std::string_view part : Split(path, '.')) {
-    if (!out.empty()) out += '.';
-    bool number =
-        !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-    out += number ? std::string_view("*") : part;
-  }
-  return out;
-}
-
-std::vector<std::string_view> Prefixes(std::string_view scope) {
-  std::vector<std::string_view> out;
-  for (size_t dot = scope.find('.'); dot != std::string_view::npos; dot = scope.find('.', dot + 1))
-    out.push_back(scope.substr(0, dot));
-  out.push_back(scope);
-  return out;
-}
-
-Failure UnknownPattern(const PlanModule& rule, const std::set<std::string>& patterns) {
-  std::vector<std::string_view> known(patterns.begin(), patterns.end());
-  return Error(Diag::kPlan, "line {} of the plan: no module of the graph is called `{}`{}",
-               rule.line, rule.pattern, NearestHint(rule.pattern, known));
-}
-
-}  // namespace
 
 Result<Regions> Regions::Find(const Graph& graph, const Plan& plan) {
   Regions out;
   std::map<std::string, uint32_t, std::less<>> by_path;
-  std::set<const PlanModule*> used;
-  std::set<std::string> patterns;
   for (uint32_t s = 0; s < graph.scope_count(); ++s) {
     std::vector<uint32_t>& found = out.by_scope_.emplace_back();
-    for (std::string_view path : Prefixes(graph.scope_name(ScopeId(s)))) {
+    for (std::string_view path : ModulePaths(graph.scope_name(ScopeId(s)))) {
       auto known = by_path.find(path);
       if (known != by_path.end()) {
         if (known->second != UINT32_MAX) found.push_back(known->second);
@@ -52,7 +20,6 @@ Result<Regions> Regions::Find(const Graph& graph, const Plan& plan) {
       uint32_t instance = UINT32_MAX;
       for (const PlanModule& rule : plan.modules) {
         if (!MatchesPattern(rule.pattern, path)) continue;
-        used.insert(&rule);
         if (instance != UINT32_MAX) {
           return Error(Diag::kPlan, "lines {} and {} of the plan are both about module `{}`",
                        out.instances_[instance].rule->line, rule.line, path);
@@ -62,11 +29,7 @@ Result<Regions> Regions::Find(const Graph& graph, const Plan& plan) {
         found.push_back(instance);
       }
       by_path.emplace(path, instance);
-      patterns.insert(AsPattern(path));
     }
-  }
-  for (const PlanModule& rule : plan.modules) {
-    if (!used.contains(&rule)) return UnknownPattern(rule, patterns);
   }
   return out;
 }
