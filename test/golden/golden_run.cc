@@ -1,6 +1,7 @@
 #include "test/golden/golden_run.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "heddle/cli/cli.h"
 #if HEDDLE_TORCH
 #include "heddle/cli/torch/commands.h"
+#include "test/golden/equal.h"
 #endif
 
 namespace heddle {
@@ -103,6 +105,24 @@ void SplitErrors(std::vector<GoldenSection>& sections, std::string_view text) {
   flush();
 }
 
+void CheckEqual(const std::string& header, const std::string& input, const std::string& output,
+                GoldenOutcome& outcome) {
+  int ranks = 0;
+  int end = 0;
+  if (std::sscanf(header.c_str(), "equal ranks=%d%n", &ranks, &end) != 1 ||
+      static_cast<size_t>(end) != header.size()) {
+    outcome.problem = fmt::format("`--- {}` is not `--- equal ranks=N`", header);
+    return;
+  }
+#if HEDDLE_TORCH
+  std::string why = WhyNotEqual(input, output, ranks);
+  if (!why.empty()) outcome.problem = fmt::format("on {} ranks: {}", ranks, why);
+#else
+  (void)input, (void)output;
+  ++outcome.skipped;
+#endif
+}
+
 }  // namespace
 
 GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
@@ -139,7 +159,7 @@ GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
   for (const GoldenSection& section : one.sections) {
     if (!section.header.starts_with("equal")) continue;
     outcome.sections.push_back(section);
-    ++outcome.skipped;
+    CheckEqual(section.header, one.input, out.str(), outcome);
   }
   return outcome;
 }

@@ -76,10 +76,10 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
   Result<Plan> plan = MakePlan(whole.graphs[0], Mesh(layout.mesh), layout.preset);
   ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
-  std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+  std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
   Module local = Parallelized(whole, *plan);
   if (HasFatalFailure()) return;
-  std::vector<at::Tensor> got = RunOnRanks(local, inputs);
+  std::vector<at::Tensor> got = OutputsOf(local, inputs);
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
@@ -104,14 +104,14 @@ TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
     Module whole = *CaptureModel(model);
     std::vector<at::Tensor> inputs = InitParams(model, 3, DType::kF64);
     for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
-    std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+    std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
     for (bool sequence_parallel : {true, false}) {
       Plan plan =
           *MakePlan(whole.graphs[0], Mesh({{"dp", 2}, {"tp", 3}}),
                     {.shard = "dp", .tensor = "tp", .sequence_parallel = sequence_parallel});
       Module local = Parallelized(whole, plan);
       if (testing::Test::HasFatalFailure()) return;
-      std::vector<at::Tensor> got = RunOnRanks(local, inputs);
+      std::vector<at::Tensor> got = OutputsOf(local, inputs);
       ASSERT_EQ(got.size(), expected.size());
       for (size_t i = 0; i < got.size(); ++i) {
         EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)

@@ -16,7 +16,7 @@
 #include "heddle/passes/passes.h"
 #include "heddle/runtime/fault.h"
 #include "heddle/runtime/shards.h"
-#include "test/parallel/ranks.h"
+#include "heddle/runtime/whole.h"
 
 namespace heddle {
 namespace {
@@ -177,7 +177,7 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
       if (!HaveSizesOf(local, o, *parts, (*expected)[o])) return fail("sizes differ");
       continue;
     }
-    Result<at::Tensor> got = AssembledOutput(local, o, *parts);
+    Result<at::Tensor> got = AssembleOutput(local, o, *parts);
     if (!got.ok()) return fail(Format(got.diagnostics()));
     if (!AreClose(*got, (*expected)[o], tolerance))
       return fail(fmt::format("output {} differs from the whole", o));

@@ -107,8 +107,8 @@ TEST(Plans, AreAsLongForManyRanksAsForFew) {
 // All outputs of a step on ranks against the whole graph.
 void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
                                  const std::vector<at::Tensor>& inputs) {
-  std::vector<at::Tensor> expected = RunWhole(whole, inputs);
-  std::vector<at::Tensor> got = RunOnRanks(local, inputs);
+  std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
+  std::vector<at::Tensor> got = OutputsOf(local, inputs);
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
@@ -159,7 +159,7 @@ TEST(Plans, AveragesAndFactorsDivideGradients) {
     Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, dtype, 1);
     Module whole = Captured(model);
     std::vector<at::Tensor> inputs = InputsOf(model, whole);
-    std::vector<at::Tensor> expected = RunWhole(whole, inputs);
+    std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
     Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
                           {.replicate = "rep", .shard = "dp", .tensor = "tp"});
     for (auto [average, wide, divisor] : {std::tuple(true, false, 4.0),
@@ -169,7 +169,7 @@ TEST(Plans, AveragesAndFactorsDivideGradients) {
       plan.average = average;
       plan.grad_divisor = average ? 1.0 : divisor;
       plan.wide_tensor_grads = wide;
-      std::vector<at::Tensor> got = RunOnRanks(Parallelized(whole, plan), inputs);
+      std::vector<at::Tensor> got = OutputsOf(Parallelized(whole, plan), inputs);
       ASSERT_EQ(got.size(), expected.size());
       EXPECT_LE(RelativeDifference(got[0], expected[0]), tolerance);
       for (size_t i = 1; i < got.size(); ++i)

@@ -17,14 +17,8 @@ void RunPasses(Module& module, std::string_view pipeline);
 // From captured to local, with the passes that follow.
 Module Parallelized(Module module, const Plan& plan, bool reduce_first = false);
 
-// Outputs of a graph on one rank.
-std::vector<at::Tensor> RunWhole(const Module& module, const std::vector<at::Tensor>& inputs);
-// Outputs of a local graph on all ranks, put together: each rank gets its parts of `inputs`.
-std::vector<at::Tensor> RunOnRanks(const Module& module, const std::vector<at::Tensor>& inputs);
-
-// Output `o` of a local graph, put together from what each rank has.
-Result<at::Tensor> AssembledOutput(const Module& local, size_t o,
-                                   const std::vector<std::vector<at::Tensor>>& by_rank);
+// What RunOnWhole gives; fails the test with its diagnostics.
+std::vector<at::Tensor> OutputsOf(const Module& module, const std::vector<at::Tensor>& inputs);
 
 // The largest difference, relative to the largest element of `b`.
 double RelativeDifference(const at::Tensor& a, const at::Tensor& b);
