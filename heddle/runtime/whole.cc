@@ -1,6 +1,5 @@
 #include "heddle/runtime/whole.h"
 
-#include "heddle/runtime/program.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/world.h"
 
@@ -24,10 +23,6 @@ Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
 Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
                                            std::span<const at::Tensor> inputs) {
   const Graph& graph = module.graphs[0];
-  if (module.view == View::kGlobal) {
-    HEDDLE_TRY(Program program, Program::Compile(module, graph));
-    return program.Run(inputs);
-  }
   HEDDLE_TRY(LockstepWorld world, LockstepWorld::Compile(module, graph));
   std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(world.ranks()));
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {

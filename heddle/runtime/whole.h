@@ -11,8 +11,8 @@
 
 namespace heddle {
 
-// Outputs of the first graph: a global one runs on one rank, a local one on all ranks of its mesh, each with its parts of `inputs`,
-// and what comes out is put together.
+// Outputs of the first graph, run on all ranks of its mesh, each with its parts of `inputs`, and put together. A global graph has no
+// mesh: one rank has everything.
 Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
                                            std::span<const at::Tensor> inputs);
 

@@ -72,7 +72,7 @@ Status LockstepWorld::CheckInputs(std::span<const Tensors> inputs_by_rank) const
       ValueId value = graph().inputs()[i].value;
       TypeId type = graph().type(value);
       if (Fits(inputs[i], graph(), type, module_.mesh, rank)) continue;
-      return Error(Diag::kRunFault, "rank {}: input `%{}` is {}, the graph has {}", rank,
+      return Error(Diag::kRunFault, "{}input `%{}` is {}, the graph has {}", Where({&rank, 1}),
                    graph().name(value), TensorText(inputs[i]), PrintType(module_, graph(), type));
     }
   }
@@ -93,6 +93,12 @@ Result<std::vector<std::vector<at::Tensor>>> LockstepWorld::Run(
   std::vector<Tensors> outputs;
   for (const Tensors& rank_values : values) outputs.push_back(slots_.Outputs(rank_values));
   return outputs;
+}
+
+Result<std::vector<at::Tensor>> LockstepWorld::RunAlone(
+    const std::vector<at::Tensor>& inputs) const {
+  HEDDLE_TRY(std::vector<std::vector<at::Tensor>> outputs, Run({&inputs, 1}));
+  return std::move(outputs[0]);
 }
 
 Status LockstepWorld::RunNode(NodeId node, std::span<const int64_t> ranks,
@@ -120,15 +126,19 @@ Status LockstepWorld::RunNode(NodeId node, std::span<const int64_t> ranks,
   return Done{};
 }
 
-Failure LockstepWorld::Describe(NodeId node, std::span<const int64_t> ranks,
+std::string LockstepWorld::Where(std::span<const int64_t> at) const {
+  if (ranks() == 1) return "";
+  std::string where = at.size() == 1 ? "rank " : "ranks ";
+  for (int64_t rank : at) where += fmt::format("{}{}", rank == at[0] ? "" : ", ", rank);
+  return where + ": ";
+}
+
+Failure LockstepWorld::Describe(NodeId node, std::span<const int64_t> at,
                                 std::span<const Tensors> operands, std::string_view what) const {
-  std::string where = ranks.size() == 1 ? "rank " : "ranks ";
   std::string lines;
-  for (size_t m = 0; m < ranks.size(); ++m) {
-    where += fmt::format("{}{}", m == 0 ? "" : ", ", ranks[m]);
-    lines += OperandLines(operands[m], fmt::format(" of rank {}", ranks[m]));
-  }
-  return RunFault(module_, graph(), node, where + ": ", what, lines);
+  for (size_t m = 0; m < at.size(); ++m)
+    lines += OperandLines(operands[m], ranks() == 1 ? "" : fmt::format(" of rank {}", at[m]));
+  return RunFault(module_, graph(), node, Where(at), what, lines);
 }
 
 }  // namespace heddle

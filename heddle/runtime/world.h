@@ -1,5 +1,5 @@
-// LockstepWorld: all ranks of a mesh in this process. Every rank runs a node before any runs the next, and collectives are plain
-// loops (comm_call.h). Deterministic, and nothing to set up.
+// LockstepWorld: all ranks of a mesh in this process, or the one rank of a graph without a mesh. Every rank runs a node before any
+// runs the next, and collectives are plain loops (comm_call.h). Deterministic, and nothing to set up.
 #pragma once
 
 #include <optional>
@@ -25,6 +25,9 @@ class LockstepWorld {
   Result<std::vector<std::vector<at::Tensor>>> Run(
       std::span<const std::vector<at::Tensor>> inputs_by_rank) const;
 
+  // The same for a world of one rank.
+  Result<std::vector<at::Tensor>> RunAlone(const std::vector<at::Tensor>& inputs) const;
+
   int64_t ranks() const { return module_.mesh.ranks(); }
 
  private:
@@ -46,7 +49,9 @@ class LockstepWorld {
   };
   Status RunNode(NodeId node, std::span<const int64_t> ranks, std::span<Tensors> values_by_rank,
                  Buffers& buffers) const;
-  Failure Describe(NodeId node, std::span<const int64_t> ranks, std::span<const Tensors> operands,
+  // `ranks 1, 3: `; nothing where there is only one.
+  std::string Where(std::span<const int64_t> at) const;
+  Failure Describe(NodeId node, std::span<const int64_t> at, std::span<const Tensors> operands,
                    std::string_view what) const;
 
   // A copy, for messages.

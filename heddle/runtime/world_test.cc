@@ -6,12 +6,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
 #include "heddle/ir/parse.h"
 #include "heddle/ops/ops.h"
-#include "heddle/runtime/program.h"
 
 namespace heddle {
 namespace {
@@ -87,19 +87,16 @@ TEST(World, AChunkIsCutFurtherAndPutTogetherAgain) {
   }
 }
 
-TEST(World, OneRankDoesWhatAProgramDoes) {
+TEST(World, OneRankNeedsNoMesh) {
   Module module = Read(
       "heddle 1 local\ngraph @g(%x: f32[4,4]) -> (%y, %b) {\n"
       "  %o! = mem.offload(%x)\n  %h = comm.wait(%o!)\n"
       "  %r! = mem.reload(%h)\n  %b = comm.wait(%r!)\n"
       "  %y = aten.mm(%b, %x)\n}\n");
-  Module plain =
-      Read("heddle 1 local\ngraph @g(%x: f32[4,4]) -> (%y) {\n  %y = aten.mm(%x, %x)\n}\n");
   Tensors inputs{at::arange(16, at::kFloat).view({4, 4})};
-  std::vector<Tensors> outputs =
-      *LockstepWorld::Compile(module, module.graphs[0])->Run(std::vector<Tensors>{inputs});
-  EXPECT_TRUE(outputs[0][0].equal((*Program::Compile(plain, plain.graphs[0])->Run(inputs))[0]));
-  EXPECT_TRUE(outputs[0][1].equal(inputs[0]));
+  Tensors outputs = *LockstepWorld::Compile(module, module.graphs[0])->RunAlone(inputs);
+  EXPECT_TRUE(outputs[0].equal(at::mm(inputs[0], inputs[0])));
+  EXPECT_TRUE(outputs[1].equal(inputs[0]));
 }
 
 TEST(SlotPlan, LetsGoOfAValueAfterItsLastUse) {
@@ -142,6 +139,19 @@ TEST(World, FaultsNameTheRankAndTheNode) {
             "  %y = aten.index_select(%w, %i, dim=0)                       : f32[3,2]\n"
             "  operand 0 of rank 1: Float[4,2] on cpu\n"
             "  operand 1 of rank 1: Long[3] on cpu");
+}
+
+TEST(World, FaultsOfOneRankAloneNameNoRank) {
+  const char* text =
+      "heddle 1 local\ngraph @g(%w: f32[4,2], %i: i64[3]) -> (%y) {\n"
+      "  %y = aten.index_select(%w, %i, dim=0)\n}\n";
+  EXPECT_EQ(Fault(text, {{at::ones({4, 2}), at::arange(3) + 2}}),
+            "node 0 failed: index out of range in self\n"
+            "  %y = aten.index_select(%w, %i, dim=0)                       : f32[3,2]\n"
+            "  operand 0: Float[4,2] on cpu\n"
+            "  operand 1: Long[3] on cpu");
+  EXPECT_EQ(Fault(text, {{at::ones({3, 2}), at::arange(3)}}),
+            "input `%w` is Float[3,2] on cpu, the graph has f32[4,2]");
 }
 
 TEST(World, FaultsOfACollectiveNameAllItsRanks) {

@@ -13,7 +13,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
-#include "heddle/runtime/program.h"
+#include "heddle/runtime/world.h"
 
 namespace heddle {
 namespace {
@@ -89,12 +89,12 @@ class CaptureTest : public testing::TestWithParam<Case> {
 TEST_P(CaptureTest, GivesTheBitsOfEagerAutograd) {
   Module module = CaptureModel();
   ASSERT_EQ(module.graphs.size(), 1u);
-  Result<Program> program = Program::Compile(module, module.graphs[0]);
-  ASSERT_TRUE(program.ok()) << Format(program.diagnostics());
+  Result<LockstepWorld> world = LockstepWorld::Compile(module, module.graphs[0]);
+  ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
   std::vector<at::Tensor> params = InitParams(model_, 7);
   for (int64_t step = 0; step < 3; ++step) {
     std::vector<at::Tensor> inputs = MakeInputs(model_, 7, step);
-    Result<std::vector<at::Tensor>> got = program->Run(Join(params, inputs));
+    Result<std::vector<at::Tensor>> got = world->RunAlone(Join(params, inputs));
     ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
     ExpectEqualBits(module, module.graphs[0], *got, Eager(params, inputs));
   }
@@ -125,8 +125,8 @@ TEST_P(CaptureTest, SurvivesTextAndCleaning) {
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   std::vector<at::Tensor> inputs = Join(InitParams(model_, 7), MakeInputs(model_, 7, 0));
   ExpectEqualBits(module, module.graphs[0],
-                  *Program::Compile(*again, again->graphs[0])->Run(inputs),
-                  *Program::Compile(module, module.graphs[0])->Run(inputs));
+                  *LockstepWorld::Compile(*again, again->graphs[0])->RunAlone(inputs),
+                  *LockstepWorld::Compile(module, module.graphs[0])->RunAlone(inputs));
 }
 
 TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
@@ -135,7 +135,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
   const OptimizerOptions& o = *options.optimizer;
   Module module = CaptureModel(options);
   const Graph& graph = module.graphs[0];
-  Program program = *Program::Compile(module, graph);
+  LockstepWorld world = *LockstepWorld::Compile(module, graph);
   std::vector<at::Tensor> params = InitParams(model_, 7);
   size_t n = params.size();
   std::vector<at::Tensor> averages, squares, steps;
@@ -167,7 +167,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
       else
         inputs.push_back(batch[next_batch++]);
     }
-    Result<std::vector<at::Tensor>> outputs = program.Run(inputs);
+    Result<std::vector<at::Tensor>> outputs = world.RunAlone(inputs);
     ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
     for (size_t k = 0; k < outputs->size(); ++k) {
       const Output& output = graph.outputs()[k];

@@ -9,7 +9,7 @@
 #include "heddle/ir/print.h"
 #include "heddle/models/init.h"
 #include "heddle/ops/ops.h"
-#include "heddle/runtime/program.h"
+#include "heddle/runtime/world.h"
 
 namespace heddle {
 namespace {
@@ -41,8 +41,8 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
                            {DType::kBF16, GetParam().attention, Target::kCuda});
   Result<Module> module = Capture(model.loss, model.params, model.inputs);
   ASSERT_TRUE(module.ok()) << Format(module.diagnostics());
-  Result<Program> program = Program::Compile(*module, module->graphs[0], c10::kCUDA);
-  ASSERT_TRUE(program.ok()) << Format(program.diagnostics());
+  Result<LockstepWorld> world = LockstepWorld::Compile(*module, module->graphs[0], c10::kCUDA);
+  ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> values;
   for (const at::Tensor& p : InitParams(model, 7)) {
@@ -54,7 +54,7 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
     for (const at::Tensor& t : MakeInputs(model, 7, step)) inputs.push_back(t.to(at::kCUDA));
     std::vector<at::Tensor> all = values;
     all.insert(all.end(), inputs.begin(), inputs.end());
-    Result<std::vector<at::Tensor>> got = program->Run(all);
+    Result<std::vector<at::Tensor>> got = world->RunAlone(all);
     ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
     at::Tensor loss = model.loss(params, inputs);
     std::vector<at::Tensor> expected{loss.detach()};
@@ -94,7 +94,7 @@ struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const cha
         "test", Ops());
     EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
     if (!module.ok()) return {};
-    return *Program::Compile(*module, module->graphs[0], c10::kCUDA)->Run(operands);
+    return *LockstepWorld::Compile(*module, module->graphs[0], c10::kCUDA)->RunAlone(operands);
   }
   std::vector<at::Tensor> operands;
 };

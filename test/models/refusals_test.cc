@@ -13,7 +13,6 @@
 #include "heddle/capture/capture.h"
 #include "heddle/capture/scope.h"
 #include "heddle/ir/print.h"
-#include "heddle/runtime/program.h"
 
 namespace heddle {
 namespace {
@@ -154,19 +153,6 @@ TEST(Capture, FrozenParametersHaveNoGradient) {
       [](Tensors p, Tensors x) { return at::mm(at::mm(x[0], p[0]), p[1]).sum(); }, params, kInputs);
   ASSERT_TRUE(module.ok());
   EXPECT_EQ(module->graphs[0].outputs().size(), 2u);
-}
-
-TEST(Program, FaultsNameTheNodeAndItsArguments) {
-  Result<Module> module =
-      CaptureStep([](Tensors p, Tensors x) { return at::mm(x[0], p[0]).sum() + p[1].sum(); });
-  Program program = *Program::Compile(*module, module->graphs[0]);
-  Result<std::vector<at::Tensor>> outputs =
-      program.Run(std::vector<at::Tensor>{at::ones({3, 4}), at::ones({4, 4}), at::ones({4, 4})});
-  ASSERT_FALSE(outputs.ok());
-  EXPECT_EQ(outputs.diagnostics()[0].kind, Diag::kRunFault);
-  EXPECT_NE(outputs.diagnostics()[0].message.find("operand 1: Float[3,4] on cpu"),
-            std::string::npos)
-      << outputs.diagnostics()[0].message;
 }
 
 }  // namespace

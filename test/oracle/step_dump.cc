@@ -8,7 +8,7 @@
 #include "heddle/aten/dtype.h"
 #include "heddle/base/file.h"
 #include "heddle/models/init.h"
-#include "heddle/runtime/program.h"
+#include "heddle/runtime/world.h"
 
 namespace heddle {
 namespace {
@@ -50,7 +50,7 @@ Status Dump(const std::vector<std::string>& args) {
   HEDDLE_TRY(Model model,
              MakeModel(config, {.batch = 2, .seq_len = std::stoll(args[3])}, numerics));
   HEDDLE_TRY(Module module, Capture(model.loss, model.params, model.inputs));
-  HEDDLE_TRY(Program program, Program::Compile(module, module.graphs[0]));
+  HEDDLE_TRY(LockstepWorld world, LockstepWorld::Compile(module, module.graphs[0]));
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   std::vector<at::Tensor> values = InitParams(model, 7);
   for (size_t i = 0; i < values.size(); ++i) tensors.emplace_back(model.params[i].name, values[i]);
@@ -58,7 +58,7 @@ Status Dump(const std::vector<std::string>& args) {
   for (size_t i = 0; i < inputs.size(); ++i)
     tensors.emplace_back("input." + model.inputs[i].name, inputs[i]);
   values.insert(values.end(), inputs.begin(), inputs.end());
-  HEDDLE_TRY(std::vector<at::Tensor> outputs, program.Run(values));
+  HEDDLE_TRY(std::vector<at::Tensor> outputs, world.RunAlone(values));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Output& output = module.graphs[0].outputs()[i];
     std::string name = output.role == OutputRole::kLoss
