@@ -11,45 +11,34 @@ ValueId NodeInserter::Add(OpId op, std::string_view name, const std::vector<Valu
                 .operands = operands,
                 .attrs = graph_.InternAttrs(attrs),
                 .results = {&result, 1},
-                .scope = graph_[at_].scope,
-                .phase = graph_[at_].phase};
-  return graph_[rewriter_.InsertBefore(at_, spec)].first_result;
+                .scope = at_ ? graph_[at_].scope : ScopeId(),
+                .phase = at_ ? graph_[at_].phase : Phase::kForward};
+  NodeId node = !behind_ ? rewriter_.InsertBefore(at_, spec)
+                : at_    ? rewriter_.InsertAfter(at_, spec)
+                         : rewriter_.InsertFirst(spec);
+  return graph_[node].first_result;
 }
 
-NodeId InsertBehind(Graph& graph, Rewriter& rewriter, ValueId v, const NodeSpec& spec) {
-  NodeId producer = graph[v].producer;
-  return producer ? rewriter.InsertAfter(producer, spec) : rewriter.InsertFirst(spec);
-}
-
-template <typename Insert>
-ValueId RedistributionInserter::Make(ValueId v, PlacementId target, const Purpose& purpose,
-                                     NodeId like, const Insert& insert) {
-  auto [at, added] = known_.try_emplace({v, target});
-  if (!added) return at->second;
+ValueId RedistributionInserter::Make(NodeInserter at, ValueId v, PlacementId target,
+                                     const Purpose& purpose) {
+  auto [known, added] = known_.try_emplace({v, target});
+  if (!added) return known->second;
   Attrs attrs;
   attrs.Set("why", purpose.why);
   if (!purpose.unit.empty()) attrs.Set("unit", std::string(purpose.unit));
   if (purpose.average) attrs.Set("average", true);
   if (purpose.scale != 1.0) attrs.Set("scale", purpose.scale);
-  ResultSpec result{graph_.type(v), Name(purpose.why), target};
-  NodeSpec spec{.op = op::shard_redistribute,
-                .operands = {&v, 1},
-                .attrs = graph_.InternAttrs(attrs),
-                .results = {&result, 1},
-                .scope = like ? graph_[like].scope : ScopeId(),
-                .phase = like ? graph_[like].phase : Phase::kForward};
-  return at->second = graph_[insert(spec)].first_result;
+  return known->second =
+             at.Add(op::shard_redistribute, Name(purpose.why), {v}, attrs, graph_.type(v), target);
 }
 
 ValueId RedistributionInserter::Before(NodeId reader, ValueId v, PlacementId target,
                                        const Purpose& purpose) {
-  return Make(v, target, purpose, reader,
-              [&](const NodeSpec& spec) { return rewriter_.InsertBefore(reader, spec); });
+  return Make(NodeInserter(graph_, rewriter_, reader), v, target, purpose);
 }
 
 ValueId RedistributionInserter::Behind(ValueId v, PlacementId target, const Purpose& purpose) {
-  return Make(v, target, purpose, graph_[v].producer,
-              [&](const NodeSpec& spec) { return InsertBehind(graph_, rewriter_, v, spec); });
+  return Make(NodeInserter::Behind(graph_, rewriter_, v), v, target, purpose);
 }
 
 }  // namespace heddle

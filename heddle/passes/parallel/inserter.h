@@ -9,11 +9,17 @@
 
 namespace heddle {
 
-// Puts ops in front of one node, with its scope and phase.
+// Puts ops in front of one node, or right behind the one that makes a value; with the scope and the phase of that node.
 class NodeInserter {
  public:
-  NodeInserter(Graph& graph, Rewriter& rewriter, NodeId at)
-      : graph_(graph), rewriter_(rewriter), at_(at) {}
+  NodeInserter(Graph& graph, Rewriter& rewriter, NodeId before)
+      : graph_(graph), rewriter_(rewriter), at_(before) {}
+  // At the beginning, for an input.
+  static NodeInserter Behind(Graph& graph, Rewriter& rewriter, ValueId v) {
+    NodeInserter inserter(graph, rewriter, graph[v].producer);
+    inserter.behind_ = true;
+    return inserter;
+  }
 
   // The one result. Its name is made fresh.
   ValueId Add(OpId op, std::string_view name, const std::vector<ValueId>& operands,
@@ -23,10 +29,8 @@ class NodeInserter {
   Graph& graph_;
   Rewriter& rewriter_;
   NodeId at_;
+  bool behind_ = false;
 };
-
-// Right behind the node that makes `v`, or at the beginning for an input.
-NodeId InsertBehind(Graph& graph, Rewriter& rewriter, ValueId v, const NodeSpec& spec);
 
 // Redistributions of a global graph; what several readers need is made once.
 class RedistributionInserter {
@@ -49,9 +53,7 @@ class RedistributionInserter {
   int64_t count() const { return static_cast<int64_t>(known_.size()); }
 
  private:
-  template <typename Insert>
-  ValueId Make(ValueId v, PlacementId target, const Purpose& purpose, NodeId like,
-               const Insert& insert);
+  ValueId Make(NodeInserter at, ValueId v, PlacementId target, const Purpose& purpose);
 
   Graph& graph_;
   Rewriter& rewriter_;

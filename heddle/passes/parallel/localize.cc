@@ -174,15 +174,10 @@ class Localizer {
   void StartAndWait(NodeId node, ValueId from, const RedistributionStep& step) {
     ValueId to = graph_[node].first_result;
     TypeId element = graph_.type(to);
-    std::string name = fmt::format("{}!", graph_.name(to));
-    ResultSpec started{graph_.types().Async({&element, 1}), name};
-    NodeSpec start{.op = OpOf(step.kind),
-                   .operands = {&from, 1},
-                   .attrs = graph_.InternAttrs(CommAttrs(graph_.attrs(node), step)),
-                   .results = {&started, 1},
-                   .scope = graph_[node].scope,
-                   .phase = graph_[node].phase};
-    ValueId handle = graph_[rewriter_.InsertBefore(node, start)].first_result;
+    NodeInserter before(graph_, rewriter_, node);
+    ValueId handle =
+        before.Add(OpOf(step.kind), fmt::format("{}!", graph_.name(to)), {from},
+                   CommAttrs(graph_.attrs(node), step), graph_.types().Async({&element, 1}));
     rewriter_.SetOperand(node, 0, handle);
     rewriter_.SetOp(node, op::comm_wait, AttrsTable::kEmpty);
   }

@@ -10,6 +10,7 @@
 
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/redistribution.h"
 
 namespace heddle {
@@ -69,17 +70,12 @@ class Lowering {
       return Done{};
     }
     const Attrs attrs = graph_.attrs(node);
+    NodeInserter before(graph_, rewriter_, node);
     bool scaled = false;
     for (size_t s = 0; s + 1 < steps->size(); ++s) {
-      ResultSpec result{graph_.type(at), graph_.name(graph_[node].first_result),
-                        graph_.placements().Intern((*steps)[s].to)};
-      NodeSpec spec{.op = op::shard_redistribute,
-                    .operands = {&at, 1},
-                    .attrs = graph_.InternAttrs(StepAttrs(attrs, (*steps)[s], scaled)),
-                    .results = {&result, 1},
-                    .scope = graph_[node].scope,
-                    .phase = graph_[node].phase};
-      at = graph_[rewriter_.InsertBefore(node, spec)].first_result;
+      at = before.Add(op::shard_redistribute, graph_.name(graph_[node].first_result), {at},
+                      StepAttrs(attrs, (*steps)[s], scaled), graph_.type(at),
+                      graph_.placements().Intern((*steps)[s].to));
       context_.Count("steps");
     }
     if (steps->size() > 1) rewriter_.SetOperand(node, 0, at);

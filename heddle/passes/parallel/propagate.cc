@@ -278,15 +278,8 @@ class Propagator {
     if (divisor == 1.0) return v;
     Attrs attrs;
     attrs.Set("other", divisor);
-    NodeId producer = graph_[v].producer;
-    ResultSpec result{graph_.type(v), "grad", At(v)};
-    NodeSpec spec{.op = op::div_Scalar,
-                  .operands = {&v, 1},
-                  .attrs = graph_.InternAttrs(attrs),
-                  .results = {&result, 1},
-                  .scope = producer ? graph_[producer].scope : ScopeId(),
-                  .phase = producer ? graph_[producer].phase : Phase::kForward};
-    return Noted(graph_[InsertBehind(graph_, rewriter_, v, spec)].first_result, At(v));
+    NodeInserter behind = NodeInserter::Behind(graph_, rewriter_, v);
+    return Noted(behind.Add(op::div_Scalar, "grad", {v}, attrs, graph_.type(v), At(v)), At(v));
   }
 
   // Redistributes what leaves the graph, right behind the node that makes it.
