@@ -3,6 +3,7 @@
 // Parsing, printing, checking, sharding, cost and execution read these facts; none of them has a case per op.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -106,6 +107,24 @@ struct FactorRule {
   std::string_view linear = {};
 };
 
+// How an op finds rows of a table by number. A rank that has some of the rows (Factor::masked) shifts the numbers, and does this
+// with those of other ranks' rows:
+enum class OthersRows : uint8_t {
+  kZeroInResult,   // result 0 has zeros there
+  kZeroInOperand,  // operand 0 gets zeros there
+  kIgnored,        // they become the number that the attribute `ignore_index` names
+};
+struct TableLookup {
+  static constexpr uint8_t kResult = UINT8_MAX;
+  // Operands; the table may be result 0.
+  uint8_t table = 0;
+  uint8_t index = 1;
+  // The dimension of the table that is counted, and the attribute that repeats its size.
+  uint8_t dim = 0;
+  OthersRows others = OthersRows::kZeroInResult;
+  std::string_view size_attr = {};
+};
+
 struct OpDef {
   std::string_view schema;
   ShapeFn shape = nullptr;
@@ -115,6 +134,7 @@ struct OpDef {
   Effect effect = Effect::kPure;
   // The attribute that repeats the shape of result 0, and must follow it: `size`, `input_sizes`.
   std::string_view shape_attr = {};
+  std::optional<TableLookup> lookup = {};
   // The arguments of one call, operands as types: `(bf16[8,16], bf16[16,4])`. The conformance tests run it.
   std::string_view example = {};
 };

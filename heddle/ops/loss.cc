@@ -118,6 +118,7 @@ HEDDLE_DEFINE_OP(nll_loss_forward){
         "ignore_index) -> (Tensor output, Tensor total_weight)",
     .shape = NllForwardShape,
     .factors = {.compute = NllFactors},
+    .lookup = TableLookup{.dim = 1, .others = OthersRows::kIgnored},
     .example = "(f32[6,10], i64[6] below 10, reduction=2, ignore_index=-100)",
 };
 HEDDLE_DEFINE_OP(nll_loss_backward){
@@ -126,6 +127,7 @@ HEDDLE_DEFINE_OP(nll_loss_backward){
         "int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
     .shape = NllBackwardShape,
     .factors = {.compute = NllFactors},
+    .lookup = TableLookup{.table = 1, .index = 2, .dim = 1, .others = OthersRows::kIgnored},
     .example = "(f32[], f32[6,10], i64[6] below 10, f32[], reduction=2, ignore_index=-100)",
 };
 HEDDLE_DEFINE_OP(mse_loss){

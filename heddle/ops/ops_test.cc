@@ -102,6 +102,7 @@ TEST_P(EveryOp, HasFactorsThatAgreeWithItsShapeRule) {
     }
     return out;
   };
+  EXPECT_EQ(std::ranges::any_of(factors.factors, &Factor::masked), op().def->lookup.has_value());
   for (FactorId f = 0; f < factors.factors.size(); ++f) {
     const Factor& factor = factors.factors[f];
     if (factor.kind == FactorKind::kWhole || factor.size % 2 != 0) continue;

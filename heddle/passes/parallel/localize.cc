@@ -12,8 +12,8 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/masked.h"
 #include "heddle/passes/parallel/redistribution.h"
+#include "heddle/passes/parallel/table_lookup.h"
 
 namespace heddle {
 namespace {
@@ -42,7 +42,7 @@ class Localizer {
       if (graph_[node].op == op::shard_redistribute) {
         HEDDLE_RETURN_IF_ERROR(Communicate(node));
       } else {
-        HEDDLE_RETURN_IF_ERROR(Shrink(node));
+        Shrink(node);
       }
     }
     return Done{};
@@ -90,7 +90,7 @@ class Localizer {
   }
 
   // Attributes that repeat the result's shape follow it, and table lookups are shifted to this rank's part.
-  Status Shrink(NodeId node) {
+  void Shrink(NodeId node) {
     const OpDef& def = *graph_.op(node).def;
     ValueId result = graph_[node].result_count > 0 ? graph_[node].first_result : ValueId();
     if (!def.shape_attr.empty() && result &&
@@ -100,20 +100,13 @@ class Localizer {
       attrs.Set(def.shape_attr, std::vector<int64_t>(dims.begin(), dims.end()));
       rewriter_.SetAttrs(node, graph_.InternAttrs(attrs));
     }
-    std::vector<const Placement*> operands;
-    for (ValueId v : graph_.operands(node)) operands.push_back(v ? &PlacementOf(v) : nullptr);
-    Axes over = MaskedAxes(graph_, node, operands, result ? PlacementOf(result) : Placement());
-    if (!over.empty()) {
-      ShiftLookup(graph_, rewriter_, node, over, GlobalDims(node));
-      context_.Count("shifted_lookups");
-    }
-    return Done{};
-  }
-  // The size of the table that a lookup is in: of operand 0 or of the result.
-  std::vector<int64_t> GlobalDims(NodeId node) const {
-    ValueId table = MaskedTable(graph_, node);
-    std::span<const Dim> dims = graph_.types().dims(global_[table.index()].type);
-    return {dims.begin(), dims.end()};
+    if (!def.lookup) return;
+    ValueId table = TableOf(graph_, node);
+    Axes over = PlacementOf(table).split(def.lookup->dim);
+    if (over.empty()) return;
+    ShiftLookup(graph_, rewriter_, node, over,
+                graph_.types().dims(global_[table.index()].type)[def.lookup->dim]);
+    context_.Count("shifted_lookups");
   }
 
   Status Communicate(NodeId node) {

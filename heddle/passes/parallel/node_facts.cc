@@ -25,10 +25,9 @@ Types ResultTypes(const Graph& graph, NodeId node) {
 }  // namespace
 
 bool IsConstant(const Graph& graph, NodeId node) {
-  static constexpr OpId kConstants[] = {
-      op::full,      op::zeros,    op::ones,     op::empty_memory_format,
-      op::new_zeros, op::new_ones, op::new_full, op::new_empty};
-  return std::ranges::find(kConstants, graph[node].op) != std::end(kConstants);
+  // Ranges and identities are created, too, but in sizes that follow from what is in them.
+  const Op& op = graph.op(node);
+  return op.family == "create" && !op.def->shape_attr.empty();
 }
 
 bool IsZero(const Graph& graph, NodeId node) {

@@ -1,12 +1,10 @@
-#include "heddle/passes/parallel/masked.h"
+#include "heddle/passes/parallel/table_lookup.h"
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/inserter.h"
 
 namespace heddle {
 namespace {
-
-bool IsLoss(OpId op) { return op == op::nll_loss_forward || op == op::nll_loss_backward; }
 
 // The pieces of a lookup in a part of a table.
 class Shift : public NodeInserter {
@@ -59,54 +57,47 @@ class Shift : public NodeInserter {
 
 }  // namespace
 
-ValueId MaskedTable(const Graph& graph, NodeId node) {
-  if (graph[node].op == op::embedding_dense_backward) return graph[node].first_result;
-  return graph.operands(node)[graph[node].op == op::nll_loss_backward ? 1 : 0];
+ValueId TableOf(const Graph& graph, NodeId node) {
+  uint8_t table = graph.op(node).def->lookup->table;
+  return table == TableLookup::kResult ? graph[node].first_result : graph.operands(node)[table];
 }
 
-Axes MaskedAxes(const Graph& graph, NodeId node, const std::vector<const Placement*>& operands,
-                const Placement& result) {
-  OpId op = graph[node].op;
-  if (op == op::embedding) return operands[0]->split(0);
-  if (op == op::embedding_dense_backward) return result.split(0);
-  if (op == op::nll_loss_forward) return operands[0]->split(1);
-  if (op == op::nll_loss_backward) return operands[1]->split(1);
-  return {};
-}
-
-void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over,
-                 const std::vector<int64_t>& table) {
+void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over, int64_t size) {
+  const TableLookup& lookup = *graph.op(node).def->lookup;
   Shift shift(graph, rewriter, node);
-  OpId op = graph[node].op;
-  size_t index_at = op == op::nll_loss_backward ? 2 : 1;
-  ValueId index = graph.operands(node)[index_at];
-  int64_t size = IsLoss(op) ? table[1] : table[0];
+  ValueId index = graph.operands(node)[lookup.index];
   ValueId begin = shift.Bound(over, size, false);
   ValueId end = shift.Bound(over, size, true);
   ValueId others = shift.Others(index, begin, end);
-  const Attrs attrs = graph.attrs(node);
-  int64_t instead = IsLoss(op) ? std::get<int64_t>(*attrs.Find("ignore_index")) : 0;
+  Attrs attrs = graph.attrs(node);
+  bool ignored = lookup.others == OthersRows::kIgnored;
+  int64_t instead = ignored ? std::get<int64_t>(*attrs.Find("ignore_index")) : 0;
   ValueId here = shift.Shifted(index, begin, others, instead);
-  if (op == op::embedding) {
+  if (lookup.others == OthersRows::kZeroInResult) {
     // The node itself becomes the one that clears rows, so that its readers find it.
-    ValueId result = graph[node].first_result;
+    std::vector<ValueId> operands(graph.operands(node).begin(), graph.operands(node).end());
+    operands[lookup.index] = here;
+    std::string_view name = graph.op(node).name();
+    name.remove_prefix(name.find('.') + 1);
     ValueId found =
-        shift.Add(op, "embedding", {graph.operands(node)[0], here}, attrs, graph.type(result));
-    std::vector<ValueId> operands{found, shift.Rows(others)};
+        shift.Add(graph[node].op, name, operands, attrs, graph.type(graph[node].first_result));
+    std::vector<ValueId> cleared{found, shift.Rows(others)};
     rewriter.SetOp(node, op::masked_fill_Scalar, graph.InternAttrs(Shift::Value(0)));
-    rewriter.SetOperands(node, operands, graph.InternAttrs(Shift::Value(0)));
+    rewriter.SetOperands(node, cleared, graph.InternAttrs(Shift::Value(0)));
     return;
   }
-  rewriter.SetOperand(node, index_at, here);
-  if (IsLoss(op)) return;
-  ValueId rows = shift.Rows(others);
-  ValueId grad = graph.operands(node)[0];
-  rewriter.SetOperand(node, 0,
-                      shift.Add(op::masked_fill_Scalar, "masked_fill", {grad, rows},
-                                Shift::Value(0), graph.type(grad)));
-  Attrs local = attrs;
-  local.Set("num_weights", graph.types().dims(graph.type(graph[node].first_result))[0]);
-  rewriter.SetAttrs(node, graph.InternAttrs(local));
+  rewriter.SetOperand(node, lookup.index, here);
+  if (lookup.others == OthersRows::kZeroInOperand) {
+    ValueId operand = graph.operands(node)[0];
+    ValueId cleared =
+        shift.Add(op::masked_fill_Scalar, "masked_fill", {operand, shift.Rows(others)},
+                  Shift::Value(0), graph.type(operand));
+    rewriter.SetOperand(node, 0, cleared);
+  }
+  if (!lookup.size_attr.empty()) {
+    attrs.Set(lookup.size_attr, graph.types().dims(graph.type(TableOf(graph, node)))[lookup.dim]);
+    rewriter.SetAttrs(node, graph.InternAttrs(attrs));
+  }
 }
 
 }  // namespace heddle
