@@ -72,19 +72,11 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   const Layout& layout = Layouts()[at];
   Model model = MakeDebug(family);
   Module whole = *CaptureModel(model);
-  std::vector<at::Tensor> inputs = InitParams(model, 3, DType::kF64);
-  for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
   Result<Plan> plan = MakePlan(whole.graphs[0], Mesh(layout.mesh), layout.preset);
   ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
-  std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
   Module local = Parallelized(whole, *plan);
   if (HasFatalFailure()) return;
-  std::vector<at::Tensor> got = OutputsOf(local, inputs);
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
-        << PrintOutput(local, local.graphs[0], local.graphs[0].outputs()[i]);
-  }
+  ExpectTheWholeGraphsOutputs(whole, local, InputsOf(model, whole));
 }
 
 // Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.
@@ -102,21 +94,15 @@ TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
     Model model = *MakeModel(config, {.batch = 3, .seq_len = 13},
                              {DType::kF64, AttentionKind::kFlash, Target::kCpu});
     Module whole = *CaptureModel(model);
-    std::vector<at::Tensor> inputs = InitParams(model, 3, DType::kF64);
-    for (at::Tensor& input : MakeInputs(model, 3, 0)) inputs.push_back(std::move(input));
-    std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
+    std::vector<at::Tensor> inputs = InputsOf(model, whole);
     for (bool sequence_parallel : {true, false}) {
       Plan plan =
           *MakePlan(whole.graphs[0], Mesh({{"dp", 2}, {"tp", 3}}),
                     {.shard = "dp", .tensor = "tp", .sequence_parallel = sequence_parallel});
       Module local = Parallelized(whole, plan);
       if (testing::Test::HasFatalFailure()) return;
-      std::vector<at::Tensor> got = OutputsOf(local, inputs);
-      ASSERT_EQ(got.size(), expected.size());
-      for (size_t i = 0; i < got.size(); ++i) {
-        EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
-            << family << " " << PrintOutput(local, local.graphs[0], local.graphs[0].outputs()[i]);
-      }
+      SCOPED_TRACE(family);
+      ExpectTheWholeGraphsOutputs(whole, local, inputs);
     }
   }
 }

@@ -3,7 +3,10 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/zeros.h>
 
+#include "heddle/ir/print.h"
+#include "heddle/models/init.h"
 #include "heddle/passes/passes.h"
 #include "heddle/runtime/whole.h"
 
@@ -39,6 +42,34 @@ double RelativeDifference(const at::Tensor& a, const at::Tensor& b) {
   // NaN on either side is a difference.
   if (!(difference == difference)) return INFINITY;
   return difference / std::max(most, 1e-30);
+}
+
+void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
+                                 const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
+  std::vector<at::Tensor> got = OutputsOf(local, inputs);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE(RelativeDifference(got[i], expected[i]), 1e-9)
+        << PrintOutput(local, local.graphs[0], local.graphs[0].outputs()[i]);
+  }
+}
+
+std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole) {
+  const Graph& graph = whole.graphs[0];
+  DType dtype = graph.types().dtype(graph.type(graph.inputs()[0].value));
+  std::vector<at::Tensor> inputs = InitParams(model, 5, dtype);
+  std::vector<at::Tensor> rest = MakeInputs(model, 5, 0);
+  // States of the optimizer start as zeros, their counters, too.
+  for (const Input& input : graph.inputs()) {
+    if (input.role != InputRole::kOpt) continue;
+    std::span<const Dim> dims = graph.types().dims(graph.type(input.value));
+    inputs.push_back(at::zeros(
+        std::vector<int64_t>(dims.begin(), dims.end()),
+        graph.types().dtype(graph.type(input.value)) == DType::kF64 ? at::kDouble : at::kFloat));
+  }
+  inputs.insert(inputs.end(), rest.begin(), rest.end());
+  return inputs;
 }
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/ir/graph.h"
+#include "heddle/models/model.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/parallel/parallelize.h"
 #include "heddle/passes/parallel/plan.h"
@@ -19,6 +20,13 @@ Module Parallelized(Module module, const Plan& plan, bool reduce_first = false);
 
 // What RunOnWhole gives; fails the test with its diagnostics.
 std::vector<at::Tensor> OutputsOf(const Module& module, const std::vector<at::Tensor>& inputs);
+
+// What a captured step of the model takes: initial parameters, zeros as the states of an optimizer, and a batch.
+std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole);
+
+// All outputs of a step on ranks against the whole graph, within 1e-9.
+void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
+                                 const std::vector<at::Tensor>& inputs);
 
 // The largest difference, relative to the largest element of `b`.
 double RelativeDifference(const at::Tensor& a, const at::Tensor& b);
