@@ -28,30 +28,29 @@ at::Tensor InOrder(const at::Tensor& tensor, const Order& order) {
   return tensor.permute(order).contiguous().permute(back);
 }
 
-void LayOut(c10::IValue& argument, const Order& order) {
-  argument = InOrder(argument.toTensor(), order);
+at::Tensor& Argument(const c10::OperatorHandle& op, torch::jit::Stack& stack, const char* name) {
+  return stack[static_cast<size_t>(op.schema().argumentIndexWithName(name).value())].toTensor();
+}
+void LayOut(at::Tensor& tensor, const Order& order) { tensor = InOrder(tensor, order); }
+
+void EfficientBackward(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  LayOut(Argument(op, stack, "out"), {0, 2, 1, 3});
+  op.callBoxed(stack);
+}
+
+void CudnnBackward(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  Order order = OrderOf(Argument(op, stack, "query"));
+  LayOut(Argument(op, stack, "out"), order);
+  LayOut(Argument(op, stack, "grad_out"), order);
+  op.callBoxed(stack);
 }
 
 }  // namespace
 
-bool ReadsFixedLayout(OpId op) {
-  return op == op::_scaled_dot_product_efficient_attention_backward ||
-         op == op::_scaled_dot_product_cudnn_attention_backward;
-}
-
-void RunInFixedLayout(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const c10::FunctionSchema& schema = op.schema();
-  auto argument = [&](const char* name) -> c10::IValue& {
-    return stack[static_cast<size_t>(schema.argumentIndexWithName(name).value())];
-  };
-  if (schema.name() == "aten::_scaled_dot_product_efficient_attention_backward") {
-    LayOut(argument("out"), {0, 2, 1, 3});
-  } else {
-    Order order = OrderOf(argument("query").toTensor());
-    LayOut(argument("out"), order);
-    LayOut(argument("grad_out"), order);
-  }
-  op.callBoxed(stack);
+OwnKernel AttentionLayoutKernel(OpId op) {
+  if (op == op::_scaled_dot_product_efficient_attention_backward) return EfficientBackward;
+  if (op == op::_scaled_dot_product_cudnn_attention_backward) return CudnnBackward;
+  return nullptr;
 }
 
 }  // namespace heddle

@@ -5,16 +5,12 @@
 // an output that has travelled between ranks comes back contiguous, and the gradients would be wrong without a word.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-
+#include "heddle/aten/own_kernel.h"
 #include "heddle/ir/op.h"
 
 namespace heddle {
 
-bool ReadsFixedLayout(OpId op);
-
-// Calls such an operator with its tensors in the layout that it reads; copies those that lie otherwise.
-void RunInFixedLayout(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+// Calls such an op with its tensors in the layout that it reads, copies of those that lie otherwise; null for other ops.
+OwnKernel AttentionLayoutKernel(OpId op);
 
 }  // namespace heddle

@@ -60,8 +60,8 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
   std::optional<c10::OperatorHandle> op = FindOperator(name);
   if (!op) return Error(Diag::kUnknownOp, "{} is not an operator of this libtorch", name);
   AtenCall call(*op);
-  if (NeedsOwnGroupedMm(graph, node)) call.kernel_ = RunGroupedMm;
-  if (ReadsFixedLayout(graph[node].op)) call.kernel_ = RunInFixedLayout;
+  call.kernel_ = GroupedMmKernel(graph, node);
+  if (call.kernel_ == nullptr) call.kernel_ = AttentionLayoutKernel(graph[node].op);
   std::vector<Passed> passed = PassedOperands(graph, node);
   size_t next_positional = 0;
   for (const c10::Argument& arg : op->schema().arguments()) {

@@ -14,6 +14,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "heddle/aten/attr.h"
+#include "heddle/aten/own_kernel.h"
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
 
@@ -46,8 +47,8 @@ class AtenCall {
   };
 
   c10::OperatorHandle op_;
-  // Runs in the place of op_, on the same stack; usually null.
-  void (*kernel_)(const c10::OperatorHandle&, torch::jit::Stack&) = nullptr;
+  // Runs in the place of op_; usually null.
+  OwnKernel kernel_ = nullptr;
   std::vector<c10::IValue> arguments_;
   std::vector<Slot> slots_;
 };

@@ -31,10 +31,7 @@ at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
   return out;
 }
 
-bool NeedsOwnGroupedMm(const Graph& graph, NodeId node) {
-  return graph[node].op == op::_grouped_mm &&
-         graph.types().dtype(graph.type(graph.operands(node)[0])) == DType::kF64;
-}
+namespace {
 
 void RunGroupedMm(const c10::OperatorHandle&, torch::jit::Stack& stack) {
   // self, mat2, offs, bias, out_dtype
@@ -45,6 +42,14 @@ void RunGroupedMm(const c10::OperatorHandle&, torch::jit::Stack& stack) {
       GroupedMm(stack[0].toTensor(), stack[1].toTensor(), stack[2].toOptional<at::Tensor>());
   stack.clear();
   stack.emplace_back(std::move(out));
+}
+
+}  // namespace
+
+OwnKernel GroupedMmKernel(const Graph& graph, NodeId node) {
+  bool is_f64 = graph[node].op == op::_grouped_mm &&
+                graph.types().dtype(graph.type(graph.operands(node)[0])) == DType::kF64;
+  return is_f64 ? RunGroupedMm : nullptr;
 }
 
 }  // namespace heddle

@@ -4,9 +4,8 @@
 #include <optional>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 
+#include "heddle/aten/own_kernel.h"
 #include "heddle/ir/graph.h"
 
 namespace heddle {
@@ -17,8 +16,7 @@ namespace heddle {
 at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
                      const std::optional<at::Tensor>& offs);
 
-// Whether a node must run as RunGroupedMm, which takes and leaves the stack that the operator would.
-bool NeedsOwnGroupedMm(const Graph& graph, NodeId node);
-void RunGroupedMm(const c10::OperatorHandle&, torch::jit::Stack& stack);
+// For grouped products of f64; null for other nodes.
+OwnKernel GroupedMmKernel(const Graph& graph, NodeId node);
 
 }  // namespace heddle
