@@ -1,9 +1,7 @@
 // Every model on every usual mesh gives the loss and gradients of the whole graph, in f64.
 #include <ATen/Parallel.h>
 
-#include "heddle/ir/print.h"
 #include "heddle/ir/structural_hash.h"
-#include "heddle/models/init.h"
 #include "heddle/passes/parallel/presets.h"
 #include "test/parallel/ranks.h"
 

@@ -10,7 +10,8 @@ struct GradReduction {
   // Divisions of their own, in front of the reduction and behind it.
   double divide_before = 1.0;
   double divide_behind = 1.0;
-  // What the collectives do: sum and divide by their ranks, or multiply and sum.
+  // What the collectives do: sum and divide by their ranks, or multiply and sum. `lower` takes a scale of one over the ranks that
+  // scatter as their average.
   bool average = false;
   double scale = 1.0;
 };
