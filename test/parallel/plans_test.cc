@@ -1,10 +1,8 @@
 // What plans make of captured models: counts of collectives, one rank, options, the same text every time.
 #include <ATen/Parallel.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/zeros.h>
 
 #include "heddle/ir/print.h"
-#include "heddle/models/init.h"
 #include "heddle/passes/parallel/presets.h"
 #include "heddle/report/stats.h"
 #include "test/parallel/ranks.h"

@@ -1,7 +1,9 @@
 #include "heddle/cli/torch/parallel_flags.h"
 
 #include <charconv>
+#include <cmath>
 
+#include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 
 namespace heddle {
@@ -85,6 +87,13 @@ Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& confi
   if (names.size() != 3)
     return Error(Diag::kMeshSize, "--parallelism.axis_names has {} names, expected 3",
                  names.size());
+  for (std::string_view& name : names) {
+    name = Trim(name);
+    Scanner scan(name);
+    if (name.empty() || scan.TakeRun(CharClass::kWord) != name)
+      return Error(Diag::kMeshSize,
+                   "`{}` in --parallelism.axis_names is not a name of letters, digits and _", name);
+  }
 
   Layout layout;
   layout.batch_ranks = replicate * shard_degree;
@@ -93,13 +102,11 @@ Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& confi
   std::vector<MeshAxis> axes;
   auto add = [&](size_t at, int64_t degree, std::string& purpose) -> Status {
     if (degree == 1) return Done{};
-    purpose = Trim(names[at]);
+    purpose = names[at];
     for (const MeshAxis& axis : axes) {
       if (axis.name == purpose)
         return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism", purpose);
     }
-    if (purpose.empty())
-      return Error(Diag::kMeshSize, "--parallelism.axis_names has an empty name");
     axes.push_back({purpose, degree});
     return Done{};
   };
@@ -108,7 +115,7 @@ Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& confi
   HEDDLE_RETURN_IF_ERROR(add(2, tensor, layout.preset.tensor));
   if (axes.empty()) {
     // One rank is a mesh, too.
-    layout.preset.shard = Trim(names[1]);
+    layout.preset.shard = names[1];
     axes.push_back({layout.preset.shard, 1});
   }
   layout.mesh = Mesh(std::move(axes));
@@ -128,7 +135,8 @@ Status ParallelFlags::SetGradients(Plan& plan) const {
   double factor = 0;
   auto [end, error] =
       std::from_chars(gradients.data(), gradients.data() + gradients.size(), factor);
-  if (error != std::errc() || end != gradients.data() + gradients.size() || !(factor > 0)) {
+  if (error != std::errc() || end != gradients.data() + gradients.size() || !(factor > 0) ||
+      !std::isfinite(factor)) {
     return Error(Diag::kBadChoice,
                  "--parallelism.gradients is `{}`; it is sum, average or a positive number",
                  gradients);
