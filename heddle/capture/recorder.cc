@@ -324,7 +324,10 @@ TypeId Recorder::TypeOf(const at::Tensor& meta, std::string_view op) {
   if (!meta.defined()) return TypeTable::kNoneType;
   Result<DType> dtype = FromScalarType(meta.scalar_type());
   if (!dtype.ok()) Stop(Diag::kBadType, "{}: {}", op, dtype.diagnostics()[0].message);
-  return graph_.types().Tensor(*dtype, {meta.sizes().data(), meta.sizes().size()});
+  std::span<const Dim> dims(meta.sizes().data(), meta.sizes().size());
+  if (!CheckedBytes(graph_.types().symbols(), dims, *dtype))
+    Stop(Diag::kSizeOverflow, "{}: the bytes of a result exceed 2^63 - 1", op);
+  return graph_.types().Tensor(*dtype, dims);
 }
 
 NodeId Recorder::Append(const OpInfo& info, std::span<const TypeId> types) {

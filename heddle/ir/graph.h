@@ -95,6 +95,15 @@ struct Output {
   GlobalType global;
 };
 
+// What holds for the nodes of a scope, and of those inside of it, while a graph is placed on its mesh.
+struct Region {
+  ScopeId scope;
+  // Over these axes every rank works on its own part alone, and loops that an op calls local may be split.
+  Axes local;
+  // The purpose of what is moved there.
+  Why why = Why::kTensor;
+};
+
 struct ResultSpec {
   TypeId type;
   std::string_view name;
@@ -151,6 +160,10 @@ class Graph {
   // The input of parameter `index`, or null.
   const Input* FindParam(int64_t index) const;
 
+  // At most one for a scope.
+  const std::vector<Region>& regions() const { return regions_; }
+  void SetRegions(std::vector<Region> regions) { regions_ = std::move(regions); }
+
   TypeTable& types() { return types_; }
   const TypeTable& types() const { return types_; }
   PlacementTable& placements() { return placements_; }
@@ -186,6 +199,7 @@ class Graph {
   std::vector<ValueId> operand_pool_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
+  std::vector<Region> regions_;
   // Names of values that are gone stay in the table, and map to none.
   StringTable<NameId> names_;
   Table<NameId, ValueId> value_of_name_;

@@ -323,25 +323,7 @@ bool GraphParser::ParseTail() {
   scope_ = ScopeId();
   stream_ = 0;
   keeps_.clear();
-  if (scan_.Take('@')) {
-    if (scan_.PeekRaw() == '"') {
-      std::optional<std::string> scope = scan_.TakeQuoted();
-      if (!scope)
-        return Fail(scan_.offset(), 1, Diag::kSyntax,
-                    "a string is not closed on its line, or has an unknown escape");
-      scope_ = graph_.InternScope(*scope);
-    } else {
-      std::string_view scope = scan_.TakeRawRun(CharClass::kScope);
-      if (scope.empty())
-        return Fail(scan_.offset(), 1, Diag::kSyntax, "expected a scope after `@`");
-      // Neighbours mostly share their scope.
-      if (scope != last_scope_text_) {
-        last_scope_ = graph_.InternScope(scope);
-        last_scope_text_ = scope;
-      }
-      scope_ = last_scope_;
-    }
-  }
+  if (scan_.Take('@') && !ParseScope(scope_)) return false;
   if (scan_.TakeWord("stream")) {
     if (!Expect('=', "after `stream`")) return false;
     std::optional<int64_t> stream = scan_.TakeInt();

@@ -20,6 +20,7 @@ class GraphVerifier {
         symbols_(graph_.types().symbols()) {}
 
   void Run() {
+    CheckRegions();
     for (ValueId id : graph_.values()) CheckPlacement(id);
     CheckInputs();
     for (NodeId id : graph_.nodes()) CheckNode(id);
@@ -252,7 +253,14 @@ class GraphVerifier {
     }
   }
 
-  // --- Values, inputs and outputs
+  // --- Regions, values, inputs and outputs
+
+  void CheckRegions() {
+    if (graph_.regions().empty() || module_.view == View::kGlobal) return;
+    Report(Kind::kGraph, 0, 0, Diag::kPlacement,
+           "scope `{}` has a region, but the graph is local: nothing is left to be placed",
+           graph_.scope_name(graph_.regions()[0].scope));
+  }
 
   void CheckPlacement(ValueId id) {
     const Value& value = graph_[id];

@@ -15,6 +15,24 @@ namespace {
 // How many values the text lists.
 constexpr size_t kAliveShown = 5;
 
+// What exists between the last node of forward and the first of backward, the caller's tensors aside.
+Bytes KeptForBackward(const Graph& graph) {
+  NodeId last;
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].phase == Phase::kForward) last = id;
+  }
+  Bytes kept;
+  if (!last) return kept;
+  Liveness liveness(graph);
+  for (const Storage& storage : liveness.storages()) {
+    bool made = storage.birth && storage.birth <= last;
+    if (made && (!storage.death || last < storage.death)) kept += storage.bytes;
+  }
+  return kept;
+}
+
+}  // namespace
+
 // Equal nodes do equal work: layers repeat, so most are asked for once.
 Flops TotalFlops(const Module& module, const Graph& graph) {
   std::map<std::vector<uint32_t>, Flops> known;
@@ -36,24 +54,6 @@ Flops TotalFlops(const Module& module, const Graph& graph) {
   }
   return total;
 }
-
-// What exists between the last node of forward and the first of backward, the caller's tensors aside.
-Bytes KeptForBackward(const Graph& graph) {
-  NodeId last;
-  for (NodeId id : graph.nodes()) {
-    if (graph[id].phase == Phase::kForward) last = id;
-  }
-  Bytes kept;
-  if (!last) return kept;
-  Liveness liveness(graph);
-  for (const Storage& storage : liveness.storages()) {
-    bool made = storage.birth && storage.birth <= last;
-    if (made && (!storage.death || last < storage.death)) kept += storage.bytes;
-  }
-  return kept;
-}
-
-}  // namespace
 
 StepSummary Summarize(const Module& module, const Graph& graph) {
   GraphStats stats = ComputeStats(module, graph);

@@ -28,6 +28,9 @@ struct StepSummary {
   std::vector<CollectiveStats> collectives;
 };
 
+// The arithmetic of all nodes; collectives and unknown ops do none.
+Flops TotalFlops(const Module& module, const Graph& graph);
+
 StepSummary Summarize(const Module& module, const Graph& graph);
 std::string FormatSummary(const StepSummary& summary);
 nlohmann::ordered_json ToJson(const StepSummary& summary);

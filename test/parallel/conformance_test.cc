@@ -10,7 +10,7 @@
 #include <c10/util/Exception.h>
 
 #include "heddle/ir/print.h"
-#include "heddle/passes/parallel/placing.h"
+#include "heddle/shard/placing.h"
 #include "test/parallel/op_run.h"
 #include "test/parallel/op_split.h"
 

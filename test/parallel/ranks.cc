@@ -7,22 +7,14 @@
 
 #include "heddle/ir/print.h"
 #include "heddle/models/init.h"
-#include "heddle/passes/passes.h"
 #include "heddle/runtime/whole.h"
 
 namespace heddle {
 
-void RunPasses(Module& module, std::string_view text) {
-  Result<Pipeline> pipeline = ParsePipeline(text, Passes());
-  ASSERT_TRUE(pipeline.ok()) << Format(pipeline.diagnostics());
-  Result<RunReport> report = RunPipeline(module, *pipeline);
-  ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
-}
-
 Module Parallelized(Module module, const Plan& plan, bool reduce_first) {
-  RunPasses(module, PlanningPipeline(FormatPlan(plan)));
-  if (testing::Test::HasFatalFailure()) return module;
-  RunPasses(module, LoweringPipeline(reduce_first));
+  Result<CompileReport> report =
+      Compile(module, {.plan = FormatPlan(plan), .pipeline = "", .reduce_first = reduce_first});
+  EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }
 

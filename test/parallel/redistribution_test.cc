@@ -10,10 +10,10 @@
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
-#include "heddle/passes/parallel/redistribution.h"
 #include "heddle/passes/passes.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/world.h"
+#include "heddle/shard/redistribution.h"
 #include "test/parallel/all_placements.h"
 
 namespace heddle {

@@ -5,7 +5,7 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/capture/capture.h"
-#include "heddle/cli/stage.h"
+#include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
@@ -24,7 +24,7 @@ struct PlanCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
-  StageFlags stages;
+  CompileFlags compile;
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;
@@ -33,7 +33,7 @@ struct PlanCommand {
   void Declare(Flags& flags) {
     model.Declare(flags);
     parallel.Declare(flags);
-    stages.Declare(flags);
+    compile.Declare(flags);
     flags.Switch("--with-optimizer", with_optimizer,
                  "capture clipping by global norm (1.0) and AdamW, too");
     flags.Option("-o,--output", output, "where the graph of --stage goes");
@@ -47,13 +47,13 @@ struct PlanCommand {
   struct Planned {
     Module module;
     Plan plan;
-    StageReport report;
+    CompileReport report;
     Nanos capture;
   };
   Result<Planned> Make() const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
-    return output == "-" || (output.empty() && !stages.stage.empty() && !json);
+    return output == "-" || (output.empty() && !compile.stage.empty() && !json);
   }
 };
 
@@ -65,23 +65,25 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
   HEDDLE_TRY(Module module,
              CaptureModel(made, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
   Nanos captured = clock.Elapsed();
-  HEDDLE_TRY(Plan plan, MakePlan(module.graphs[0], layout.mesh, layout.preset));
+  HEDDLE_TRY(Plan plan,
+             MakePlan(module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
-  HEDDLE_TRY(StageReport report,
-             stages.Run(module, FormatPlan(plan), !output.empty() || PrintsGraph()));
+  HEDDLE_TRY(CompileOptions options,
+             compile.Options(FormatPlan(plan), !output.empty() || PrintsGraph()));
+  HEDDLE_TRY(CompileReport report, Compile(module, options));
   return Planned{std::move(module), std::move(plan), std::move(report), captured};
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
-  for (const auto& [path, text] : {std::pair(output, planned->report.graph),
+  for (const auto& [path, text] : {std::pair(output, planned->report.text),
                                    std::pair(plan_output, FormatPlan(planned->plan))}) {
     if (path.empty()) continue;
     Status written = WriteOutput(path, text, streams);
     if (!written.ok()) return Report(written.diagnostics(), streams);
   }
-  stages.Print(planned->report, streams);
+  compile.Print(planned->report, streams);
   StepSummary summary = Summarize(planned->module, planned->module.graphs[0]);
   double seconds[] = {Seconds(planned->capture), Seconds(planned->report.parallelize),
                       Seconds(planned->report.cleaning)};
@@ -92,7 +94,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   if (PrintsGraph()) {
-    if (output.empty()) streams.out << planned->report.graph;
+    if (output.empty()) streams.out << planned->report.text;
     return ExitCode::kDone;
   }
   streams.out << FormatSummary(summary)

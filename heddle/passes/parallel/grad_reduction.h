@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heddle/ir/dtype.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 

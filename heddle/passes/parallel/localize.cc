@@ -12,8 +12,8 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/redistribution.h"
 #include "heddle/passes/parallel/table_lookup.h"
+#include "heddle/shard/redistribution.h"
 
 namespace heddle {
 namespace {
@@ -36,6 +36,8 @@ class Localizer {
       global_.push_back({graph_.type(ValueId(v)), graph_[ValueId(v)].placement});
       rewriter_.SetType(ValueId(v), LocalType(global_.back()), PlacementTable::kReplicated);
     }
+    // Everything is placed.
+    graph_.SetRegions({});
     size_t nodes = graph_.node_count();
     for (uint32_t n = 0; n < nodes; ++n) {
       NodeId node{n};

@@ -11,7 +11,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/redistribution.h"
+#include "heddle/shard/redistribution.h"
 
 namespace heddle {
 namespace {

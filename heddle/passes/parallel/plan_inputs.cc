@@ -1,6 +1,6 @@
 #include "heddle/passes/parallel/plan_inputs.h"
 
-#include "heddle/passes/parallel/redistribution.h"
+#include "heddle/plan/patterns.h"
 
 namespace heddle {
 namespace {
@@ -45,7 +45,10 @@ class InputPlacer {
     const PlanParam* found = nullptr;
     for (const PlanParam& rule : plan_.params) {
       if (!MatchesPattern(rule.pattern, input.label)) continue;
-      if (found != nullptr && (found->store != rule.store || found->compute != rule.compute)) {
+      bool differs =
+          found != nullptr && (Interned(found->store, input) != Interned(rule.store, input) ||
+                               Interned(found->compute, input) != Interned(rule.compute, input));
+      if (differs) {
         return Error(Diag::kPlan, "lines {} and {} of the plan place parameter `{}` differently",
                      found->line, rule.line, input.label);
       }

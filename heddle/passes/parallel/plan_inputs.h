@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 

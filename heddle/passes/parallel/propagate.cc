@@ -8,7 +8,7 @@
 //   %y = aten.mm(%x, %u)                         : bf16[32{dp},4096]
 //
 // In graph order. What the plan fixes gets its redistribution here: parameters where they are read (after the cast that narrows
-// them, once for all readers), what crosses the boundary of a module, gradients and the loss. Everything else follows from
+// them, once for all readers), what crosses the boundary of a layer, gradients and the loss. Everything else follows from
 // placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
 #include <algorithm>
 #include <map>
@@ -19,12 +19,13 @@
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/grad_reduction.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/node_facts.h"
-#include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/parallel/plan_inputs.h"
-#include "heddle/passes/parallel/plan_patterns.h"
 #include "heddle/passes/parallel/region.h"
 #include "heddle/passes/parallel/write_out.h"
+#include "heddle/plan/patterns.h"
+#include "heddle/plan/plan.h"
+#include "heddle/shard/node_facts.h"
+#include "heddle/shard/scope_facts.h"
 
 namespace heddle {
 namespace {
@@ -40,6 +41,7 @@ class Propagator {
         mesh_(module.mesh),
         plan_(plan),
         regions_(std::move(regions)),
+        scopes_(graph),
         context_(context),
         facts_(graph, module.mesh),
         rewriter_(graph),
@@ -89,7 +91,7 @@ class Propagator {
     }
     HEDDLE_TRY(
         const NodePlacing* placing,
-        facts_.Place(node, operands, regions_.local(graph_[node].scope), nullptr, GoalOf(node)));
+        facts_.Place(node, operands, scopes_.local(graph_[node].scope), nullptr, GoalOf(node)));
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].is_free) Settle(operands[i].value, placing->operands[i]);
     }
@@ -136,7 +138,7 @@ class Propagator {
     return true;
   }
 
-  // The value as it arrives at a node: out of one module, into another, in the wide or the narrow type.
+  // The value as it arrives at a node: out of one layer, into another, in the wide or the narrow type.
   ValueId Arrive(ValueId v, NodeId node) {
     if (graph_[node].phase == Phase::kOptimizer) {
       auto done = finished_.find(v);
@@ -177,7 +179,7 @@ class Propagator {
                                          : PlacementTable::kReplicated;
   }
 
-  // --- Boundaries of modules
+  // --- Boundaries of layers
 
   ValueId Cross(ValueId v, NodeId node) {
     NodeId producer = graph_[v].producer;
@@ -189,24 +191,24 @@ class Propagator {
     std::vector<uint32_t> left = Without(regions_.of(from), regions_.of(to));
     std::vector<uint32_t> entered = Without(regions_.of(to), regions_.of(from));
     if (IsBackward(v)) return CrossBack(v, node, rank, left, entered);
-    // Out of the outermost module that is left, into the innermost that is entered.
+    // Out of the outermost layer that is left, into the innermost that is entered.
     for (uint32_t i : left) {
-      ModuleInstance& instance = regions_[i];
-      if (!instance.rule->out || instance.rule->out->rank != rank) continue;
-      instance.inside_out[rank] = At(v);
-      v = Redistribute(v, Meshed(instance.rule->out->placement), {.why = instance.rule->why}, node);
+      Layer& layer = regions_[i];
+      if (!layer.rule->out || layer.rule->out->rank != rank) continue;
+      layer.inside_out[rank] = At(v);
+      v = Redistribute(v, Meshed(layer.rule->out->placement), {.why = layer.rule->why}, node);
       break;
     }
     for (uint32_t i : entered) {
-      ModuleInstance& instance = regions_[i];
-      if (!instance.rule->in || instance.rule->in->rank != rank) continue;
-      instance.outside_in.try_emplace(rank, At(v));
-      v = Redistribute(v, Meshed(instance.rule->in->placement), {.why = instance.rule->why}, node);
+      Layer& layer = regions_[i];
+      if (!layer.rule->in || layer.rule->in->rank != rank) continue;
+      layer.outside_in.try_emplace(rank, At(v));
+      v = Redistribute(v, Meshed(layer.rule->in->placement), {.why = layer.rule->why}, node);
     }
     return v;
   }
 
-  // A gradient leaves a module where its input came in, and enters one where its output went out: the mirrored
+  // A gradient leaves a layer where its input came in, and enters one where its output went out: the mirrored
   // redistribution. What was pending in forward is whole in backward.
   ValueId CrossBack(ValueId v, NodeId node, size_t rank, const std::vector<uint32_t>& left,
                     const std::vector<uint32_t>& entered) {
@@ -296,17 +298,17 @@ class Propagator {
       } else if (output.role == OutputRole::kUpdate) {
         out = RedistributeBehind(out, At(output.target), {});
       } else if (node) {
-        out = LeaveModules(out, node);
+        out = LeaveLayers(out, node);
       }
       if (out != v) rewriter_.SetOutput(it->second, out);
     }
   }
 
-  // What leaves the graph leaves the modules that it comes from.
-  ValueId LeaveModules(ValueId v, NodeId node) {
+  // What leaves the graph leaves the layers that it comes from.
+  ValueId LeaveLayers(ValueId v, NodeId node) {
     size_t rank = graph_.types().rank(graph_.type(v));
     for (uint32_t i : regions_.of(graph_[node].scope)) {
-      const PlanModule& rule = *regions_[i].rule;
+      const PlanLayer& rule = *regions_[i].rule;
       if (rule.out && rule.out->rank == rank && graph_[node].phase == Phase::kForward)
         return RedistributeBehind(v, Meshed(rule.out->placement), {.why = rule.why});
     }
@@ -349,6 +351,7 @@ class Propagator {
   const Mesh& mesh_;
   const Plan& plan_;
   Regions regions_;
+  ScopeFacts scopes_;
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
@@ -378,6 +381,8 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
   Changed changed = new_mesh ? Changed::kYes : Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
+    graph.SetRegions(regions.Facts(graph));
+    if (!graph.regions().empty()) changed = Changed::kYes;
     changed = changed | WriteOut(graph, regions, plan.mesh);
     HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
     changed = changed | one;

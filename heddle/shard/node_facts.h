@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
-#include "heddle/passes/parallel/placing.h"
+#include "heddle/shard/placing.h"
 
 namespace heddle {
 

@@ -51,9 +51,10 @@ struct PlanParam {
   uint32_t line = 0;
 };
 
-struct PlanModule {
-  // Of module paths. What flows into such a module and out of it gets these placements; gradients flow back through the
-  // mirrored redistributions.
+// A `module` statement: what torch calls a module is a layer here, because a module is a whole text of graphs.
+struct PlanLayer {
+  // Of scopes. What flows into such a layer and out of it gets these placements; gradients flow back through the mirrored
+  // redistributions.
   std::string pattern;
   std::optional<BoundaryPlacement> in = {};
   std::optional<BoundaryPlacement> out = {};
@@ -70,7 +71,7 @@ struct Plan {
   Mesh mesh;
   std::vector<PlanInput> inputs;
   std::vector<PlanParam> params;
-  std::vector<PlanModule> modules;
+  std::vector<PlanLayer> layers;
   // Gradients are summed; or averaged; or divided by `grad_divisor` and summed (grad_reduction.h).
   bool average = false;
   double grad_divisor = 1.0;
@@ -79,10 +80,11 @@ struct Plan {
   bool wide_tensor_grads = false;
 };
 
+// Whether gradients can be divided by it: positive, and so is its inverse.
+bool IsGradDivisor(double divisor);
+
 // Every mistake, with its position.
 Result<Plan> ParsePlan(std::string_view text, std::string_view file);
 std::string FormatPlan(const Plan& plan);
-
-bool MatchesPattern(std::string_view pattern, std::string_view name);
 
 }  // namespace heddle

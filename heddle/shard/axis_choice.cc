@@ -1,4 +1,4 @@
-#include "heddle/passes/parallel/axis_choice.h"
+#include "heddle/shard/axis_choice.h"
 
 #include <algorithm>
 

@@ -64,7 +64,4 @@ std::optional<RedistributionStep> OneStep(const Placement& from, const Placement
 // Elements of one rank's part, the largest.
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh);
 
-// `[16{dp},8]{+tp}` without the sizes: `[dp,-]{+tp}`.
-std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh);
-
 }  // namespace heddle

@@ -1,4 +1,4 @@
-#include "heddle/passes/parallel/node_facts.h"
+#include "heddle/shard/node_facts.h"
 
 #include <algorithm>
 

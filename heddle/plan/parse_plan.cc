@@ -1,15 +1,13 @@
-#include <cmath>
 #include <set>
 
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 namespace {
 
-constexpr std::string_view kStatements[] = {"mesh",   "input", "param",
-                                            "module", "grads", "tensor-grads"};
+constexpr std::string_view kStatements[] = {"input", "param", "module", "grads", "tensor-grads"};
 
 class PlanParser {
  public:
@@ -56,45 +54,27 @@ class PlanParser {
   }
 
   bool ParseMesh() {
-    if (!scan_.TakeWord("mesh") || !scan_.Take('[')) return Expected("`mesh [axis=size, ...]`");
-    std::vector<MeshAxis> axes;
-    do {
-      if (scan_.Peek() == ']') break;
-      size_t at = Here();
-      std::string name(scan_.TakeRun(CharClass::kWord));
-      if (name.empty() || !scan_.Take('=')) return Expected("`axis=size`");
-      size_t size_at = Here();
-      std::optional<int64_t> size = scan_.TakeInt();
-      if (!size || *size < 1 || *size > kMostRanks)
-        return Fail(size_at, 1, Diag::kMeshSize, "the size of axis `{}` is not between 1 and {}",
-                    name, kMostRanks);
-      for (const MeshAxis& axis : axes) {
-        if (axis.name == name)
-          return Fail(at, name.size(), Diag::kAxisTwice, "axis `{}` is in the mesh twice", name);
-      }
-      axes.push_back({std::move(name), *size});
-    } while (scan_.Take(','));
-    if (!scan_.Take(']')) return Expected("`]`");
-    if (axes.size() > Mesh::kMaxAxes)
-      return Fail(Here(), 1, Diag::kMeshSize, "the mesh has {} axes, at most {} are possible",
-                  axes.size(), Mesh::kMaxAxes);
-    int64_t ranks = 1;
-    for (const MeshAxis& axis : axes) {
-      if (__builtin_mul_overflow(ranks, axis.size, &ranks) || ranks > kMostRanks)
-        return Fail(Here(), 1, Diag::kMeshSize, "the mesh has more than {} ranks", kMostRanks);
+    if (!scan_.TakeWord("mesh")) return Expected("`mesh [axis=size, ...]`");
+    Result<Mesh> mesh = heddle::ParseMesh(scan_, source_);
+    if (!mesh.ok()) {
+      diagnostics_.push_back(mesh.diagnostics()[0]);
+      return false;
     }
-    plan_.mesh = Mesh(std::move(axes));
+    plan_.mesh = *std::move(mesh);
     return true;
   }
 
   bool ParseStatement() {
     size_t at = Here();
     std::string_view word = TakeWord();
+    if (word == "mesh")
+      return Fail(at, word.size(), Diag::kSyntax,
+                  "a plan has one mesh, in front of all statements");
     if (word == "input") return ParseInput();
     if (word == "param") return ParseParam();
-    if (word == "module") return ParseModule();
-    if (word == "grads") return ParseGrads();
-    if (word == "tensor-grads") return ParseTensorGrads();
+    if (word == "module") return ParseLayer();
+    if (word == "grads") return ParseGrads(at);
+    if (word == "tensor-grads") return ParseTensorGrads(at);
     return Fail(at, word.size(), Diag::kSyntax, "`{}` is not a statement of a plan{}", word,
                 NearestHint(word, kStatements));
   }
@@ -135,16 +115,16 @@ class PlanParser {
     return true;
   }
 
-  bool ParseModule() {
-    PlanModule module;
-    if (!ParsePattern(module.pattern, module.line)) return false;
+  bool ParseLayer() {
+    PlanLayer layer;
+    if (!ParsePattern(layer.pattern, layer.line)) return false;
     while (true) {
       if (scan_.TakeWord("in")) {
-        if (!ParseBoundary(module.in)) return false;
+        if (!ParseBoundary(layer.in)) return false;
       } else if (scan_.TakeWord("out")) {
-        if (!ParseBoundary(module.out)) return false;
+        if (!ParseBoundary(layer.out)) return false;
       } else if (scan_.TakeWord("local")) {
-        if (!scan_.Take('[') || !ParseAxes(module.local, ']')) return Expected("`[axis, ...]`");
+        if (!scan_.Take('[') || !ParseAxes(layer.local, ']')) return Expected("`[axis, ...]`");
       } else if (scan_.TakeWord("why")) {
         size_t at = Here();
         std::string_view word = TakeWord();
@@ -152,14 +132,14 @@ class PlanParser {
         if (!std::holds_alternative<Why>(why))
           return Fail(at, word.size(), Diag::kSyntax,
                       "`{}` is not a purpose; `tensor` and `loss` are", word);
-        module.why = std::get<Why>(why);
+        layer.why = std::get<Why>(why);
       } else if (scan_.TakeSymbol("write-out")) {
-        module.write_out = true;
+        layer.write_out = true;
       } else {
         break;
       }
     }
-    plan_.modules.push_back(std::move(module));
+    plan_.layers.push_back(std::move(layer));
     return true;
   }
 
@@ -170,7 +150,17 @@ class PlanParser {
     return true;
   }
 
-  bool ParseGrads() {
+  // A plan says one thing about all gradients, once.
+  bool Once(size_t at, std::string_view statement, uint32_t& line) {
+    if (line != 0)
+      return Fail(at, statement.size(), Diag::kPlan, "`{}` stands on line {} already", statement,
+                  line);
+    line = source_.Line(at);
+    return true;
+  }
+
+  bool ParseGrads(size_t statement) {
+    if (!Once(statement, "grads", grads_line_)) return false;
     if (scan_.TakeWord("sum")) return true;
     if (scan_.TakeWord("average")) return plan_.average = true;
     if (!scan_.TakeWord("divide")) return Expected("`sum`, `average` or `divide` and a number");
@@ -178,13 +168,13 @@ class PlanParser {
     std::string text(scan_.TakeRun(CharClass::kNumber));
     char* end = nullptr;
     plan_.grad_divisor = std::strtod(text.c_str(), &end);
-    bool usable = std::isfinite(plan_.grad_divisor) && plan_.grad_divisor > 0;
-    if (text.empty() || *end != '\0' || !usable)
-      return Fail(at, text.size(), Diag::kBadLiteral, "expected a positive number");
+    if (text.empty() || *end != '\0' || !IsGradDivisor(plan_.grad_divisor))
+      return Fail(at, text.size(), Diag::kBadLiteral, "expected a positive number with an inverse");
     return true;
   }
 
-  bool ParseTensorGrads() {
+  bool ParseTensorGrads(size_t statement) {
+    if (!Once(statement, "tensor-grads", tensor_grads_line_)) return false;
     if (scan_.TakeWord("narrow")) return true;
     if (scan_.TakeWord("wide")) return plan_.wide_tensor_grads = true;
     return Expected("`narrow` or `wide`");
@@ -259,11 +249,11 @@ class PlanParser {
     return true;
   }
 
-  static constexpr int64_t kMostRanks = int64_t{1} << 31;
-
   Scanner scan_;
   SourceText source_;
   Plan plan_;
+  uint32_t grads_line_ = 0;
+  uint32_t tensor_grads_line_ = 0;
   Diagnostics diagnostics_;
 };
 

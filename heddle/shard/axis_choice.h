@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "heddle/passes/parallel/axis_state.h"
-#include "heddle/passes/parallel/placing.h"
+#include "heddle/shard/axis_state.h"
+#include "heddle/shard/placing.h"
 
 namespace heddle {
 

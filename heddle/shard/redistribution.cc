@@ -1,4 +1,4 @@
-#include "heddle/passes/parallel/redistribution.h"
+#include "heddle/shard/redistribution.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "heddle/ir/attrs.h"
-#include "heddle/passes/parallel/axis_state.h"
+#include "heddle/shard/axis_state.h"
 
 namespace heddle {
 namespace {
@@ -394,29 +393,6 @@ std::optional<RedistributionStep> OneStep(const Placement& from, const Placement
       Search(start, goal, parts, mesh, ReduceOrder::kFewest).RunOnce();
   if (step) step->to = to;
   return step;
-}
-
-std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh) {
-  std::string out = "[";
-  for (size_t d = 0; d < rank; ++d) {
-    if (d != 0) out += ',';
-    Axes axes = placement.split(d);
-    if (axes.empty()) {
-      out += '-';
-    } else if (axes.size() == 1) {
-      AppendAxes(out, mesh, axes);
-    } else {
-      out += '{';
-      AppendAxes(out, mesh, axes);
-      out += '}';
-    }
-  }
-  out += ']';
-  for (const Partial& partial : placement.partials) {
-    out += partial.op == ReduceOp::kSum ? "{+" : fmt::format("{{{} ", Name(partial.op));
-    out += mesh[partial.axis].name + "}";
-  }
-  return out;
 }
 
 }  // namespace heddle

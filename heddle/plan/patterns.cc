@@ -1,4 +1,4 @@
-#include "heddle/passes/parallel/plan_patterns.h"
+#include "heddle/plan/patterns.h"
 
 #include <algorithm>
 #include <set>
@@ -23,7 +23,7 @@ std::string AsPattern(std::string_view path) {
 struct Names {
   std::set<std::string_view> params;
   std::set<std::string_view> inputs;
-  std::set<std::string_view> modules;
+  std::set<std::string_view> layers;
 };
 
 Names NamesOf(const Module& module) {
@@ -35,10 +35,7 @@ Names NamesOf(const Module& module) {
       else if (input.role != InputRole::kOpt)
         names.inputs.insert(input.label);
     }
-    for (uint32_t s = 0; s < graph.scope_count(); ++s) {
-      for (std::string_view path : ModulePaths(graph.scope_name(ScopeId(s))))
-        names.modules.insert(path);
-    }
+    names.layers.merge(AllScopePaths(graph));
   }
   return names;
 }
@@ -62,7 +59,42 @@ Status CheckRules(const std::vector<Rule>& rules, std::string_view what,
 
 }  // namespace
 
-std::vector<std::string_view> ModulePaths(std::string_view scope) {
+// A star goes on as far as it must; where that is not enough, the last double star takes more. What stands in front of a double
+// star never has to be tried again, so the time is at most the product of the lengths.
+bool MatchesPattern(std::string_view pattern, std::string_view name) {
+  struct Star {
+    // Behind the star in the pattern, and where what it stands for ends in the name.
+    size_t pattern = std::string_view::npos;
+    size_t name = 0;
+  };
+  Star one;
+  Star two;
+  size_t p = 0;
+  size_t n = 0;
+  while (n < name.size()) {
+    if (pattern.substr(p).starts_with("**")) {
+      two = {p += 2, n};
+      one = {};
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      one = {++p, n};
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (one.pattern != std::string_view::npos && name[one.name] != '.') {
+      p = one.pattern;
+      n = ++one.name;
+    } else if (two.pattern != std::string_view::npos) {
+      p = two.pattern;
+      n = ++two.name;
+      one = {};
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+std::vector<std::string_view> ScopePaths(std::string_view scope) {
   std::vector<std::string_view> out;
   for (size_t dot = scope.find('.'); dot != std::string_view::npos; dot = scope.find('.', dot + 1))
     out.push_back(scope.substr(0, dot));
@@ -70,11 +102,19 @@ std::vector<std::string_view> ModulePaths(std::string_view scope) {
   return out;
 }
 
+std::set<std::string_view> AllScopePaths(const Graph& graph) {
+  std::set<std::string_view> paths;
+  for (uint32_t s = 0; s < graph.scope_count(); ++s) {
+    for (std::string_view path : ScopePaths(graph.scope_name(ScopeId(s)))) paths.insert(path);
+  }
+  return paths;
+}
+
 Status CheckPatterns(const Module& module, const Plan& plan) {
   Names names = NamesOf(module);
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.params, "parameter", names.params));
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.inputs, "input", names.inputs));
-  return CheckRules(plan.modules, "module", names.modules);
+  return CheckRules(plan.layers, "module", names.layers);
 }
 
 }  // namespace heddle

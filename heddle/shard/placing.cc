@@ -1,8 +1,8 @@
-#include "heddle/passes/parallel/placing.h"
+#include "heddle/shard/placing.h"
 
 #include <algorithm>
 
-#include "heddle/passes/parallel/axis_choice.h"
+#include "heddle/shard/axis_choice.h"
 
 namespace heddle {
 

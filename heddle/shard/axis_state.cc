@@ -1,4 +1,4 @@
-#include "heddle/passes/parallel/axis_state.h"
+#include "heddle/shard/axis_state.h"
 
 #include <algorithm>
 
