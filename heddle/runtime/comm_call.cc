@@ -20,6 +20,11 @@ at::Tensor Cut(const at::Tensor& tensor, int64_t dim, Part part) {
   return tensor.narrow(dim, part.begin, part.size);
 }
 
+// A copy, also where host and device are the same memory.
+at::Tensor CopyTo(const at::Tensor& tensor, c10::Device device) {
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
 bool IsAlone(Number op) {
   return op == Number::comm_wait || op == Number::shard_slice || op == Number::shard_bound ||
          op == Number::mem_offload || op == Number::mem_reload;
@@ -62,8 +67,12 @@ bool CommCall::Runs(OpId op) {
   }
 }
 
-CommCall::CommCall(const Mesh& mesh, const Graph& graph, NodeId node, c10::Device device)
-    : mesh_(mesh), device_(device), op_(static_cast<Number>(graph[node].op.index())) {
+CommCall::CommCall(const Mesh& mesh, const Graph& graph, NodeId node, c10::Device device,
+                   bool share)
+    : mesh_(mesh),
+      device_(device),
+      share_(share),
+      op_(static_cast<Number>(graph[node].op.index())) {
   SymbolTable symbols;
   OpArgs args(graph.op(node), graph.attrs(node), mesh, symbols, {});
   const Schema& schema = graph.op(node).schema;
@@ -95,7 +104,11 @@ void CommCall::Run(std::span<const int64_t> ranks, std::span<const Tensors> oper
 }
 
 Tensors CommCall::RunTensor(std::span<const int64_t> ranks, const Tensors& parts) const {
-  auto all = [&](at::Tensor tensor) { return Tensors(ranks.size(), std::move(tensor)); };
+  auto all = [&](const at::Tensor& tensor) {
+    Tensors copies(ranks.size(), tensor);
+    for (size_t m = 1; m < copies.size() && !share_; ++m) copies[m] = tensor.clone();
+    return copies;
+  };
   switch (op_) {
     case Number::comm_all_gather: return all(Concatenate(parts, cat_dim_));
     case Number::comm_all_reduce: return all(Reduce(parts, reduce_, scale_));
@@ -103,10 +116,10 @@ Tensors CommCall::RunTensor(std::span<const int64_t> ranks, const Tensors& parts
     case Number::comm_all_to_all: return Exchange(ranks, parts);
     case Number::shard_slice: {
       Part part = PartAt(parts[0].size(cut_dim_), over_, mesh_, ranks[0]);
-      return {Cut(parts[0], cut_dim_, part).contiguous()};
+      return {Cut(parts[0], cut_dim_, part).clone(at::MemoryFormat::Contiguous)};
     }
-    case Number::mem_offload: return {parts[0].to(at::kCPU)};
-    case Number::mem_reload: return {parts[0].to(device_)};
+    case Number::mem_offload: return {CopyTo(parts[0], at::kCPU)};
+    case Number::mem_reload: return {CopyTo(parts[0], device_)};
     case Number::comm_wait: return parts;
     default: HEDDLE_CHECK(false, "not an op that runs on groups of ranks");
   }

@@ -22,11 +22,12 @@ class CommCall {
  public:
   // Whether the op is a collective, or another that depends on the rank or moves tensors between memories.
   static bool Runs(OpId op);
-  CommCall(const Mesh& mesh, const Graph& graph, NodeId node, c10::Device device);
+  // Members of a group whose results are equal share one tensor, if `share`.
+  CommCall(const Mesh& mesh, const Graph& graph, NodeId node, c10::Device device, bool share);
 
   // Ranks that run the node together, each group in the order of the op's axes. Alone where the op takes no part of others.
   const std::vector<std::vector<int64_t>>& groups() const { return groups_; }
-  // For one group: operands and results by member, in flat order. Members may share a result's storage. Throws what ATen throws.
+  // For one group: operands and results by member, in flat order. Throws what ATen throws.
   void Run(std::span<const int64_t> ranks, std::span<const Tensors> operands,
            std::span<Tensors> results) const;
 
@@ -39,6 +40,7 @@ class CommCall {
 
   Mesh mesh_;
   c10::Device device_;
+  bool share_;
   op::Number op_;
   std::vector<std::vector<int64_t>> groups_;
   Axes over_;

@@ -28,8 +28,9 @@ Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Placement& placement = graph.placements()[graph.inputs()[i].global.placement];
-      by_rank[rank].push_back(
-          ShardOf(inputs[i], placement, module.mesh, static_cast<int64_t>(rank)));
+      at::Tensor shard = ShardOf(inputs[i], placement, module.mesh, static_cast<int64_t>(rank));
+      // Neither the caller's tensor nor another rank's is written over.
+      by_rank[rank].push_back(world.updates(i) ? shard.clone() : shard);
     }
   }
   HEDDLE_TRY(std::vector<std::vector<at::Tensor>> outputs, world.Run(by_rank));

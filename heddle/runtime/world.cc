@@ -1,5 +1,7 @@
 #include "heddle/runtime/world.h"
 
+#include <unordered_set>
+
 #include <ATen/core/grad_mode.h>
 
 #include "heddle/aten/dtype.h"
@@ -31,31 +33,52 @@ bool Fits(const at::Tensor& tensor, const Graph& graph, TypeId type, const Mesh&
 
 }  // namespace
 
+LockstepWorld::LockstepWorld(Module module, const Liveness& liveness)
+    : module_(std::move(module)),
+      slots_(graph(), liveness),
+      updated_(graph().inputs().size(), false),
+      written_over_(graph().node_count(), false) {
+  std::vector<bool> storages(liveness.storages().size(), false);
+  for (NodeId node : graph().nodes()) {
+    if (graph().op(node).effect() != Effect::kUpdate) continue;
+    // The storage of a result is that of the operand it takes over.
+    for (ValueId v : graph().results(node)) storages[liveness.of(v).index()] = true;
+  }
+  for (size_t i = 0; i < graph().inputs().size(); ++i)
+    updated_[i] = storages[liveness.of(graph().inputs()[i].value).index()];
+  for (StorageId id : liveness.storages().ids()) {
+    NodeId birth = liveness.storages()[id].birth;
+    if (birth && storages[id.index()]) written_over_[birth] = true;
+  }
+}
+
 Result<LockstepWorld> LockstepWorld::Compile(const Module& module, const Graph& graph,
-                                             c10::Device device) {
+                                             const LockstepOptions& options) {
   if (module.view != View::kLocal && module.mesh.ranks() > 1) {
     return Error(Diag::kRunFault, "@{} is global, on {} ranks; only local graphs run on ranks",
                  graph.name(), module.mesh.ranks());
   }
-  LockstepWorld world(Module{module.view, module.mesh, {graph}});
+  LockstepWorld world(Module{module.view, module.mesh, {graph}}, Liveness(graph));
   for (NodeId id : graph.nodes()) {
-    HEDDLE_TRY(Step step, world.CompileNode(id, device));
+    HEDDLE_TRY(Step step, world.CompileNode(id, options));
     world.steps_.Add(std::move(step));
   }
   world.alone_ = Groups(module.mesh, Axes());
   return world;
 }
 
-Result<LockstepWorld::Step> LockstepWorld::CompileNode(NodeId node, c10::Device device) const {
+Result<LockstepWorld::Step> LockstepWorld::CompileNode(NodeId node,
+                                                       const LockstepOptions& options) const {
   Step step;
   if (CommCall::Runs(graph()[node].op)) {
-    step.comm.emplace(module_.mesh, graph(), node, device);
+    step.comm.emplace(module_.mesh, graph(), node, options.device,
+                      options.share_results && !written_over_[node]);
     return step;
   }
   int64_t calls = HasSymbols(graph().attrs(node)) ? ranks() : 1;
   for (int64_t rank = 0; rank < calls; ++rank) {
     HEDDLE_TRY(AtenCall call,
-               AtenCall::Bind(module_, graph(), node, device, SizesAt(module_.mesh, rank)));
+               AtenCall::Bind(module_, graph(), node, options.device, SizesAt(module_.mesh, rank)));
     step.calls.push_back(std::move(call));
   }
   return step;
@@ -76,11 +99,24 @@ Status LockstepWorld::CheckInputs(std::span<const Tensors> inputs_by_rank) const
                    graph().name(value), TensorText(inputs[i]), PrintType(module_, graph(), type));
     }
   }
+  CheckUpdatedInputs(inputs_by_rank);
   return Done{};
 }
 
+// Two ranks that share what both write over would update it twice.
+void LockstepWorld::CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const {
+  std::unordered_set<const void*> seen;
+  for (const Tensors& inputs : inputs_by_rank) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!updated_[i] || inputs[i].numel() == 0) continue;
+      HEDDLE_CHECK(seen.insert(inputs[i].storage().data()).second,
+                   "two ranks share the tensor of an input that is updated");
+    }
+  }
+}
+
 Result<std::vector<std::vector<at::Tensor>>> LockstepWorld::Run(
-    std::span<const std::vector<at::Tensor>> inputs_by_rank) const {
+    std::span<const std::vector<at::Tensor>> inputs_by_rank, const Observer& observer) const {
   HEDDLE_RETURN_IF_ERROR(CheckInputs(inputs_by_rank));
   at::NoGradGuard no_grad;
   std::vector<Tensors> values;
@@ -89,6 +125,8 @@ Result<std::vector<std::vector<at::Tensor>>> LockstepWorld::Run(
   for (NodeId id : graph().nodes()) {
     for (const std::vector<int64_t>& group : steps_[id].comm ? steps_[id].comm->groups() : alone_)
       HEDDLE_RETURN_IF_ERROR(RunNode(id, group, values, buffers));
+    if (observer) observer(id, values);
+    for (Tensors& rank_values : values) slots_.Release(id, rank_values);
   }
   std::vector<Tensors> outputs;
   for (const Tensors& rank_values : values) outputs.push_back(slots_.Outputs(rank_values));
