@@ -13,6 +13,7 @@
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/table_lookup.h"
+#include "heddle/shard/check_placements.h"
 #include "heddle/shard/redistribution.h"
 
 namespace heddle {
@@ -27,6 +28,8 @@ class Localizer {
 
  private:
   Status Walk() {
+    for (const Misplaced& misplaced : FindMisplaced(graph_, mesh_, 1))
+      return Error(Diag::kPlacement, "{}; `insert-redistributions` moves operands", misplaced.why);
     HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
