@@ -4,6 +4,7 @@
 
 #include "heddle/aten/attention_layout.h"
 #include "heddle/aten/grouped_mm.h"
+#include "heddle/aten/squared_norm.h"
 
 namespace heddle {
 
@@ -16,6 +17,7 @@ std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
   c10::OperatorName full(
       std::string(name.substr(0, space)) + "::" + std::string(rest.substr(0, overload)),
       overload == std::string_view::npos ? "" : std::string(rest.substr(overload + 1)));
+  LinkOwnOperators();
   return c10::Dispatcher::singleton().findSchema(full);
 }
 

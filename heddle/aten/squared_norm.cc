@@ -25,6 +25,8 @@ TORCH_LIBRARY_IMPL(heddle, CUDA, library) { library.impl("squared_norm", RunSqua
 
 }  // namespace
 
+void LinkOwnOperators() {}
+
 at::Tensor SquaredNorm(at::TensorList tensors) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("heddle::squared_norm", "")

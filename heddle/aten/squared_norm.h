@@ -9,4 +9,7 @@ namespace heddle {
 // the squares of parts add up. Its root is the norm itself, to the bit: rounding a square never moves its root.
 at::Tensor SquaredNorm(at::TensorList tensors);
 
+// Makes sure that operators of our own are in the dispatcher: a linker leaves out what nobody calls.
+void LinkOwnOperators();
+
 }  // namespace heddle

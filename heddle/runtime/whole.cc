@@ -23,8 +23,8 @@ Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
 Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
                                            std::span<const at::Tensor> inputs) {
   const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(LockstepWorld world, LockstepWorld::Compile(module, graph));
-  std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(world.ranks()));
+  HEDDLE_TRY(World world, World::Compile(module, graph));
+  std::vector<std::vector<at::Tensor>> by_rank(world.ranks().size());
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Placement& placement = graph.placements()[graph.inputs()[i].global.placement];

@@ -22,9 +22,9 @@ Module Read(const std::string& text) {
   return module.ok() ? *module : Module();
 }
 
-LockstepWorld Compile(const std::string& text) {
+World Compile(const std::string& text) {
   Module module = Read(text);
-  return *LockstepWorld::Compile(module, module.graphs[0]);
+  return *World::Compile(module, module.graphs[0]);
 }
 
 std::vector<Tensors> RunText(const std::string& text, const std::vector<Tensors>& inputs) {
@@ -94,7 +94,7 @@ TEST(World, OneRankNeedsNoMesh) {
       "  %r! = mem.reload(%h)\n  %b = comm.wait(%r!)\n"
       "  %y = aten.mm(%b, %x)\n}\n");
   Tensors inputs{at::arange(16, at::kFloat).view({4, 4})};
-  Tensors outputs = *LockstepWorld::Compile(module, module.graphs[0])->RunAlone(inputs);
+  Tensors outputs = *World::Compile(module, module.graphs[0])->RunAlone(inputs);
   EXPECT_TRUE(outputs[0].equal(at::mm(inputs[0], inputs[0])));
   EXPECT_TRUE(outputs[1].equal(inputs[0]));
 }
@@ -178,7 +178,7 @@ TEST(World, InputsHaveTheSizesOfTheirRank) {
 
 TEST(World, RunsLocalGraphsOnly) {
   Module module = Read("heddle 1 global\nmesh [dp=2]\ngraph @g(%x: f32[4{dp}]) -> (%x) {\n}\n");
-  Result<LockstepWorld> world = LockstepWorld::Compile(module, module.graphs[0]);
+  Result<World> world = World::Compile(module, module.graphs[0]);
   ASSERT_FALSE(world.ok());
   EXPECT_EQ(world.diagnostics()[0].message,
             "@g is global, on 2 ranks; only local graphs run on ranks");

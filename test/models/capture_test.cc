@@ -96,7 +96,7 @@ class CaptureTest : public testing::TestWithParam<Case> {
 TEST_P(CaptureTest, GivesTheBitsOfEagerAutograd) {
   Module module = CaptureModel();
   ASSERT_EQ(module.graphs.size(), 1u);
-  Result<LockstepWorld> world = LockstepWorld::Compile(module, module.graphs[0]);
+  Result<World> world = World::Compile(module, module.graphs[0]);
   ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
   std::vector<at::Tensor> params = InitParams(model_, 7);
   for (int64_t step = 0; step < 3; ++step) {
@@ -132,8 +132,8 @@ TEST_P(CaptureTest, SurvivesTextAndCleaning) {
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   std::vector<at::Tensor> inputs = Join(InitParams(model_, 7), MakeInputs(model_, 7, 0));
   ExpectEqualBits(module, module.graphs[0],
-                  *LockstepWorld::Compile(*again, again->graphs[0])->RunAlone(inputs),
-                  *LockstepWorld::Compile(module, module.graphs[0])->RunAlone(inputs));
+                  *World::Compile(*again, again->graphs[0])->RunAlone(inputs),
+                  *World::Compile(module, module.graphs[0])->RunAlone(inputs));
 }
 
 TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
@@ -142,7 +142,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
   const OptimizerOptions& o = *options.optimizer;
   Module module = CaptureModel(options);
   const Graph& graph = module.graphs[0];
-  LockstepWorld world = *LockstepWorld::Compile(module, graph);
+  World world = *World::Compile(module, graph);
   std::vector<at::Tensor> params = InitParams(model_, 7);
   size_t n = params.size();
   std::vector<at::Tensor> averages, squares;

@@ -66,14 +66,14 @@ std::vector<int64_t> Predicted(const Graph& graph) {
 // `inputs_by_rank` are consumed, so that updates write over nobody else's.
 void ExpectThePredictedBytes(const Module& module, const std::vector<Tensors>& inputs_by_rank) {
   const Graph& graph = module.graphs[0];
-  Result<LockstepWorld> world = LockstepWorld::Compile(module, graph, {.share_results = false});
+  Result<World> world = World::Compile(module, graph, {.share_results = false});
   ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
   std::vector<int64_t> predicted = Predicted(graph);
   int64_t before = CountingAllocator::live;
   int64_t wrong = 0;
   auto compare = [&](NodeId node, std::span<const Tensors>) {
     int64_t allocated = CountingAllocator::live - before;
-    int64_t expected = predicted[node.index()] * world->ranks();
+    int64_t expected = predicted[node.index()] * module.mesh.ranks();
     if (allocated == expected || ++wrong > 3) return;
     ADD_FAILURE() << PrintNode(module, graph, node) << "\nallocated " << allocated << ", predicted "
                   << expected;
