@@ -27,9 +27,10 @@ ALLOWED = {
     "capture": ["aten"],
     "models": ["capture", "plan/presets"],
     "runtime": ["aten", "analysis"],
-    "cli/torch": ["cli", "models", "runtime"],
+    "eager": ["models", "runtime"],
+    "cli/torch": ["cli", "eager"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "eager", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

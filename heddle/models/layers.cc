@@ -113,7 +113,9 @@ at::Tensor Weights::operator()(std::string_view name) const {
   full += name;
   auto at = tensors_.find(full);
   HEDDLE_CHECK(at != tensors_.end(), "the model has no weight " + full);
-  return at->second.to(ToScalarType(numerics_.compute));
+  auto [cast, first] = cast_.try_emplace(full);
+  if (first) cast->second = at->second.to(ToScalarType(numerics_.compute));
+  return cast->second;
 }
 
 at::Tensor Weights::Buffer(std::string_view full_name) const {
@@ -178,11 +180,15 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   return FlashAttention(query, key, padded, scale, numerics.target).slice(-1, 0, size);
 }
 
-at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, LossDivisor divisor) {
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels) {
   ScopeGuard scope("loss");
   at::Tensor scores = Widened(logits).flatten(0, 1);
-  at::Tensor sum = at::cross_entropy_loss(scores, labels.flatten(), std::nullopt,
-                                          at::Reduction::Sum, kIgnoredLabel);
+  return at::cross_entropy_loss(scores, labels.flatten(), std::nullopt, at::Reduction::Sum,
+                                kIgnoredLabel);
+}
+
+at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor) {
+  ScopeGuard scope("loss");
   if (divisor == LossDivisor::kAllTokens) return at::div(sum, static_cast<double>(labels.numel()));
   return at::div(sum, at::sum(at::ne(labels, kIgnoredLabel)));
 }

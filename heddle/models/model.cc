@@ -103,7 +103,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics) {
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
-  Model model{config, batch, numerics, {}, {}, {}};
+  Model model{config, batch, numerics, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
@@ -111,12 +111,15 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   model.inputs.push_back({"tokens", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   // Copies of the specs, so that the function does not depend on where the model lives.
-  model.loss = [specs = model.params, inputs = model.inputs, numerics,
-                logits = std::move(parts.logits)](std::span<const at::Tensor> params,
-                                                  std::span<const at::Tensor> given) {
+  model.loss_sum = [specs = model.params, inputs = model.inputs, numerics,
+                    logits = std::move(parts.logits)](std::span<const at::Tensor> params,
+                                                      std::span<const at::Tensor> given) {
     Weights weights(specs, params, inputs, given, numerics);
-    return TokenLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1],
-                     numerics.loss_divisor);
+    return SummedLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1]);
+  };
+  model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
+                                                std::span<const at::Tensor> given) {
+    return DividedLoss(sum(params, given), given[given.size() - 1], numerics.loss_divisor);
   };
   return model;
 }

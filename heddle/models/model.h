@@ -18,7 +18,10 @@ struct Model {
   std::vector<ParamSpec> params;
   // Buffers first, then `tokens` and `labels`.
   std::vector<StepInput> inputs;
+  // The summed cross entropy of the tokens that count, and what it is divided by, as one.
   StepFunction loss;
+  // The sum alone.
+  StepFunction loss_sum;
 
   // All elements of all parameters.
   int64_t parameter_count() const;
