@@ -1,6 +1,7 @@
 // Orders of additions, against their definitions.
 #include <gtest/gtest.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
@@ -32,8 +33,9 @@ TEST(Reducer, SegmentsCoverAPayloadOnceAndNameEveryRankOnce) {
             std::sort(order.begin(), order.end());
             for (int64_t r = 0; r < ranks; ++r) ASSERT_EQ(order[static_cast<size_t>(r)], r);
             // A ring ends at the owner of the row.
-            if (rows && std::string_view(text).starts_with("ring"))
+            if (rows && std::string_view(text).starts_with("ring")) {
               EXPECT_EQ(segment.order.back(), segment.begin / row);
+            }
           }
           ASSERT_EQ(at, row * ranks) << text << " " << ranks << " " << row;
         }
