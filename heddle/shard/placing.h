@@ -1,8 +1,8 @@
 // How one op is split, and what that asks of its operands and makes of its results. All from the op's factors.
 //
-// For each mesh axis the op splits one of its loops, or passes pending sums through, or works replicated. Of the ways that
-// the operands suggest, the one that moves the fewest bytes is taken; ties go to a kept loop, then a reduced one, then
-// pending sums. Nothing depends on the number of ranks.
+// Over each mesh axis the op splits one of its loops, passes pending sums through, or works replicated. The operands suggest
+// ways; the one that moves the fewest bytes wins. A tie goes to a loop that the result keeps, then to one that is reduced,
+// then to pending sums. Nothing depends on the number of ranks.
 #pragma once
 
 #include <optional>

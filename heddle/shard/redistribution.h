@@ -1,8 +1,12 @@
-// How a tensor gets from one placement to another: the fewest collectives, then the fewest elements moved.
+// How a tensor gets from one placement to another: by the fewest collectives, and among these by the fewest elements moved.
 //
-// Steps are all-gather (split to replicated), all-reduce (partial to replicated), reduce-scatter (partial to split), all-to-all
-// (split of one dimension to split of another) and a local slice (replicated to split). A step may work on several axes at once,
-// if they are the innermost of a dimension, in their order.
+// A step changes what some axes do to the tensor:
+//   all-gather      split to replicated
+//   all-reduce      partial to replicated
+//   reduce-scatter  partial to split
+//   all-to-all      split along one dimension to split along another
+//   slice           replicated to split; nothing is sent
+// One step may work on several axes, if they are the innermost axes of a dimension, in their order.
 #pragma once
 
 #include <optional>
@@ -23,7 +27,7 @@ enum class StepKind : uint8_t {
   kReduceScatter,
   kAllReduce,
   kAllToAll,
-  // All ranks but the first forget a number that they all have: it is a pending sum then. Nothing is sent.
+  // All ranks but the first put a zero in the place of a number that they all have, which makes it a pending sum. Nothing is sent.
   kForget,
 };
 
@@ -44,21 +48,21 @@ struct RedistributionStep {
 };
 
 enum class ReduceOrder : uint8_t {
-  // However it takes the fewest collectives: what is pending over two axes and ends split over one is all-reduced at once.
+  // The fewest collectives. A sum that is pending over two axes and ends split over one of them is all-reduced over both.
   kFewest,
-  // Scatter over the axes that end split, then reduce the rest in small: the order of FSDP2.
+  // FSDP2's order: scatter over the axes that end split, then all-reduce the small parts over the others.
   kScatterFirst,
-  // Reduce in large over the axes that end replicated, then scatter: the order of DTensor.
+  // DTensor's order: all-reduce whole tensors over the axes that end replicated, then scatter.
   kReduceFirst,
 };
 
-// Fails where there is no way: nothing becomes partial, but for single numbers.
+// Fails where no steps lead there. Only single numbers can become partial.
 Result<std::vector<RedistributionStep>> PlanRedistribution(
     const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
     ReduceOrder order = ReduceOrder::kFewest);
 
-// The step that leads from one placement to the other, if one does. Two that cost less may as well, where a plan for just this
-// stretch may choose what a plan for a longer way had no reason to: what was planned is kept.
+// The single step from one placement to the other, if there is one. `localize` asks for it and not for the best plan: two steps may
+// be cheaper for this stretch alone, but the stretch is part of a way that was planned as a whole.
 std::optional<RedistributionStep> OneStep(const Placement& from, const Placement& to,
                                           const Dims& dims, const Mesh& mesh);
 

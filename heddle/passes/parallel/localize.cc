@@ -33,7 +33,7 @@ class Localizer {
     HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
-    // Types change at the end of each node's turn; later nodes still ask for the global ones of theirs.
+    // All types become local at once; the global ones are kept, because nodes still ask for them.
     size_t values = graph_.value_count();
     for (uint32_t v = 0; v < values; ++v) {
       global_.push_back({graph_.type(ValueId(v)), graph_[ValueId(v)].placement});
