@@ -47,7 +47,7 @@ void ParallelFlags::Declare(Flags& flags) {
                "they were computed "
                "in, as eager does; wide: in the parameter's type");
   flags.Option("--world_size", world, "the number of ranks (default: the product of the degrees)",
-               0);
+               {.least = 0});
 }
 
 // The degrees as given, with -1 worked out.
