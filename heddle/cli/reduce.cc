@@ -54,8 +54,7 @@ ExitCode ReduceCommand::Run(const Streams& streams) const {
   options.crash = crash;
   options.trial_limit = {seconds * 1'000'000'000};
   options.progress = [&](size_t nodes, size_t trials) {
-    streams.err << fmt::format("{} nodes after {} trials\n",
-                               WithCommas(static_cast<int64_t>(nodes)), trials)
+    streams.err << fmt::format("{} after {}\n", Counted(nodes, "node"), Counted(trials, "trial"))
                 << std::flush;
   };
   Result<Module> reduced = ReduceModule(*module, *parsed, options);

@@ -88,7 +88,7 @@ std::string FormatSummary(const StepSummary& s) {
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<22} {}\n", what, text);
   };
-  line("mesh", fmt::format("[{}], {} ranks", Format(s.mesh), WithCommas(s.ranks)));
+  line("mesh", fmt::format("[{}], {}", Format(s.mesh), Counted(s.ranks, "rank")));
   line("parameters", WithCommas(s.parameters));
   line("each rank", "");
   line("  parameters", Format(s.param_bytes));

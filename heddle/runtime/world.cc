@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "heddle/aten/dtype.h"
+#include "heddle/aten/said.h"
 #include "heddle/ir/print.h"
 #include "heddle/runtime/fault.h"
 
@@ -116,7 +117,7 @@ Status LockstepWorld::RunNode(NodeId node, std::span<const int64_t> ranks,
       step.calls[call].Run(operands[0], results[0]);
     }
   } catch (const std::exception& error) {
-    return Describe(node, ranks, operands, error.what());
+    return Describe(node, ranks, operands, SaidByAten(error));
   }
   for (size_t m = 0; m < ranks.size(); ++m) {
     HEDDLE_CHECK(results[m].size() == slots_.result_count(node), PrintNode(module_, graph(), node));
