@@ -40,7 +40,7 @@ Flags::Flag& Flags::Add(std::string_view names, std::string_view value, std::str
   return flags_.back();
 }
 
-void Flags::Positional(std::string name, std::string& target, std::string help,
+void Flags::Positional(const std::string& name, std::string& target, std::string help,
                        std::vector<std::string> choices) {
   auto set = [&target, choices = std::move(choices)](std::string_view name,
                                                      const std::string& value) -> Status {

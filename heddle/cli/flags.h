@@ -26,7 +26,7 @@ struct NumberRange {
 // shows.
 class Flags {
  public:
-  void Positional(std::string name, std::string& target, std::string help,
+  void Positional(const std::string& name, std::string& target, std::string help,
                   std::vector<std::string> choices = {});
   // Names of a flag are given as `-o,--output`.
   void Switch(std::string_view names, bool& target, std::string help);
