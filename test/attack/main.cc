@@ -151,6 +151,8 @@ int Main(const std::vector<std::string>& args) {
       options.paths.push_back(arg);
     }
   }
+  // Whatever order a shell lists them in.
+  std::ranges::sort(options.paths);
   Result<Corpus> corpus = ReadCorpus(options.paths);
   if (!corpus.ok()) {
     fmt::print(stderr, "{}", Format(corpus.diagnostics()));
