@@ -28,7 +28,17 @@ using ScopeId = Id<struct ScopeTag>;
 enum class Phase : uint8_t { kForward, kBackward, kOptimizer };
 // The save or recompute decision of a value.
 enum class Keep : uint8_t { kDefault, kMustSave, kMustRecompute, kPreferRecompute, kOffload };
-enum class InputRole : uint8_t { kPlain, kParam, kBuffer, kOpt, kBatch, kSeed, kSaved, kTangent };
+enum class InputRole : uint8_t {
+  kPlain,
+  kParam,
+  kBuffer,
+  kOpt,
+  kBatch,
+  kSeed,
+  kSaved,
+  kTangent,
+  kHyper
+};
 enum class OutputRole : uint8_t { kPlain, kLoss, kGrad, kUpdate, kSaved, kMetric };
 
 // Names as in the text: `fwd`, `must_save`, `param`, `grad`.
