@@ -103,6 +103,10 @@ std::string Counted(int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", WithCommas(count), what, count == 1 ? "" : "s");
 }
 
+std::string Counted(size_t count, std::string_view what) {
+  return Counted(static_cast<int64_t>(count), what);
+}
+
 std::string_view Trim(std::string_view text) {
   size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};

@@ -21,6 +21,7 @@ std::string Quoted(std::string_view text);
 std::string WithCommas(int64_t value);
 // `1 rank`, `64 ranks`.
 std::string Counted(int64_t count, std::string_view what);
+std::string Counted(size_t count, std::string_view what);
 
 // The candidate with the fewest edits to `name`, or empty when none is near enough to be a likely slip.
 std::string_view Nearest(std::string_view name, std::span<const std::string_view> candidates);

@@ -4,6 +4,8 @@
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "heddle/aten/said.h"
+#include "heddle/base/text.h"
 #include "heddle/capture/optimizer.h"
 #include "heddle/capture/recorder.h"
 #include "heddle/capture/scope.h"
@@ -51,8 +53,7 @@ class StepCapture {
     } catch (const std::exception& error) {
       // Autograd wraps what was thrown inside backward.
       if (!recorder_.diagnostics().empty()) return Failure{recorder_.diagnostics()};
-      std::string text = error.what();
-      return Error(Diag::kCaptureOp, "{}", text.substr(0, text.find('\n')));
+      return Error(Diag::kCaptureOp, "{}", SaidByAten(error));
     }
     Module module;
     module.view = View::kGlobal;
@@ -65,11 +66,11 @@ class StepCapture {
   Status Record(const StepFunction& step) {
     AddInputs();
     at::Tensor loss = step(params_, inputs_);
-    if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad()) {
-      return Error(Diag::kCaptureLoss,
-                   "the step gives {}, not one number that depends on a parameter",
-                   loss.defined() ? fmt::format("{} elements", loss.numel()) : "nothing");
-    }
+    if (!loss.defined() || loss.numel() != 1)
+      return Error(Diag::kCaptureLoss, "the step gives {}, expected one number",
+                   loss.defined() ? Counted(loss.numel(), "element") : "nothing");
+    if (!loss.requires_grad())
+      return Error(Diag::kCaptureLoss, "the step gives a number that depends on no parameter");
     Output output;
     output.role = OutputRole::kLoss;
     output.value = recorder_.ValueOf(loss);

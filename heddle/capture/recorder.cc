@@ -10,6 +10,7 @@
 #include "heddle/aten/attr.h"
 #include "heddle/aten/call.h"
 #include "heddle/aten/dtype.h"
+#include "heddle/aten/said.h"
 #include "heddle/capture/scope.h"
 #include "heddle/ops/ops.h"
 
@@ -273,8 +274,7 @@ torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op,
       // Kernels for meta tensors of many ops exist in Python only.
       info.meta_works = false;
     } catch (const std::exception& error) {
-      std::string text = error.what();
-      Stop(Diag::kCaptureOp, "{}: {}", info.name, text.substr(0, text.find('\n')));
+      Stop(Diag::kCaptureOp, "{}: {}", info.name, SaidByAten(error));
     }
   }
   return InferByRule(info, op.schema());

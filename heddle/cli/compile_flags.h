@@ -1,6 +1,7 @@
 // The flags of the commands that take a captured graph to the one that runs.
 #pragma once
 
+#include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
 #include "heddle/compile/compile.h"
 

@@ -33,7 +33,7 @@ struct ParallelizeCommand {
   }
 
   ExitCode Run(const Streams& streams) const {
-    Result<std::string> text = Load(streams);
+    Result<std::string> text = LoadPlan(streams);
     if (!text.ok()) return Report(text.diagnostics(), streams);
     Result<Module> module = LoadModule(file, streams);
     if (!module.ok()) return Report(module.diagnostics(), streams);
@@ -52,13 +52,15 @@ struct ParallelizeCommand {
       auto list = nlohmann::ordered_json::array();
       for (size_t g = 0; g < module->graphs.size(); ++g)
         list.push_back(ToJson(Summarize(*module, module->graphs[g], report->whole_work[g])));
-      streams.out << (list.size() == 1 ? list[0] : list).dump(2) << "\n";
+      PrintJson(list.size() == 1 ? list[0] : list, streams);
     }
     return ExitCode::kDone;
   }
 
   // A plan that can be read: its mistakes are shown in its own file.
-  Result<std::string> Load(const Streams& streams) const {
+  Result<std::string> LoadPlan(const Streams& streams) const {
+    HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--plan", plan));
+    HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", output == "-"}, {"the summary", json}}));
     HEDDLE_TRY(std::string text, ReadInput(plan, streams));
     HEDDLE_RETURN_IF_ERROR(ParsePlan(text, InputName(plan)));
     return text;

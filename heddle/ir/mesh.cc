@@ -42,11 +42,12 @@ class MeshParser {
     if (!usable.ok()) return At(begin, name.size(), usable.diagnostics()[0]);
     if (!scan_.Take('=')) return Expected("`=` and the size of a mesh axis");
     std::optional<int64_t> size = scan_.TakeInt();
-    if (!size || *size < 1 || *size > Mesh::kMaxRanks || (ranks_ *= *size) > Mesh::kMaxRanks) {
-      return At(
-          begin, scan_.offset() - begin,
-          MakeDiagnostic(Diag::kMeshSize, "mesh axis `{}` has {} ranks, or the mesh more than {}",
-                         name, size ? std::to_string(*size) : "no number of", Mesh::kMaxRanks));
+    if (!size) return Expected("the size of a mesh axis");
+    if (*size < 1 || *size > Mesh::kMaxRanks || (ranks_ *= *size) > Mesh::kMaxRanks) {
+      return At(begin, scan_.offset() - begin,
+                MakeDiagnostic(Diag::kMeshSize,
+                               "mesh axis `{}` has size {}; a mesh has 1 to {} ranks in all", name,
+                               *size, Mesh::kMaxRanks));
     }
     bool twice =
         std::ranges::any_of(axes_, [&](const MeshAxis& axis) { return axis.name == name; });

@@ -207,7 +207,8 @@ bool GraphParser::BindOperands(const Op& op) {
   }
   if (next < positionals_.size()) {
     return Fail(positionals_[next].offset, 1, Diag::kOperandCount,
-                "{} takes {} tensors by position, got {}", op.name(), next, positionals_.size());
+                "{} takes {} by position, got {}", op.name(), Counted(next, "tensor"),
+                positionals_.size());
   }
   if (named < named_operands_.size()) {
     for (const NamedOperand& operand : named_operands_) {
@@ -287,8 +288,8 @@ bool GraphParser::ParseResultTypes(bool& given) {
   if (several && !Expect(')', "after the result types")) return false;
   if (result_types_.size() == result_names_.size()) return true;
   return Fail(scan_.offset() - 1, 1, Diag::kResultCount,
-              "the node names {} results and gives {} types", result_names_.size(),
-              result_types_.size());
+              "the node names {}, the number of types is {}",
+              Counted(result_names_.size(), "result"), result_types_.size());
 }
 
 bool GraphParser::InferResultTypes(const Op& op, AttrsId attrs) {
@@ -312,8 +313,8 @@ bool GraphParser::InferResultTypes(const Op& op, AttrsId attrs) {
                 types.diagnostics()[0].message);
   }
   if (types->size() != result_names_.size()) {
-    return Fail(offset, 1, Diag::kResultCount, "the node names {} results, {} gives {}",
-                result_names_.size(), op.name(), types->size());
+    return Fail(offset, 1, Diag::kResultCount, "the node names {}, {} gives {}",
+                Counted(result_names_.size(), "result"), op.name(), types->size());
   }
   for (const Type& type : *types) result_types_.push_back({graph_.types().Intern(type)});
   return true;
@@ -353,7 +354,8 @@ bool GraphParser::ParseKeep() {
   if (several && !Expect(']', "after the keep decisions")) return false;
   if (keeps_.size() == result_names_.size()) return true;
   return Fail(scan_.offset() - 1, 1, Diag::kBadKeep,
-              "the node has {} results and {} keep decisions", result_names_.size(), keeps_.size());
+              "the node has {}, the number of keep decisions is {}",
+              Counted(result_names_.size(), "result"), keeps_.size());
 }
 
 bool GraphParser::FinishNode(size_t begin, OpId op) {

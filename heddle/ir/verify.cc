@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/base/text.h"
 #include "heddle/ir/cycle.h"
 #include "heddle/ir/locate.h"
 #include "heddle/ir/print.h"
@@ -188,9 +189,8 @@ class GraphVerifier {
     }
     IdRange<ValueId> results = graph_.results(id);
     if (inferred->size() != results.size()) {
-      Report(Kind::kNode, id.index(), 0, Diag::kResultCount,
-             "{}: the op gives {} results, the node has {}", op.name(), inferred->size(),
-             results.size());
+      Report(Kind::kNode, id.index(), 0, Diag::kResultCount, "{}: the op gives {}, the node has {}",
+             op.name(), Counted(inferred->size(), "result"), results.size());
       return false;
     }
     bool ok = true;

@@ -40,14 +40,15 @@ Status CheckMoe(const ModelConfig& c) {
   const MoeConfig& moe = c.moe;
   if (moe.experts == 0) return Done{};
   if (moe.top_k < 1 || moe.top_k > moe.experts) {
-    return Error(Diag::kModelSize, "{} experts for each token of {} experts", moe.top_k,
+    return Error(Diag::kModelSize, "moe.top_k is {}, expected 1 to moe.experts, {}", moe.top_k,
                  moe.experts);
   }
-  if (moe.ffn_dim < 1) return Error(Diag::kModelSize, "the experts' ffn_dim is {}", moe.ffn_dim);
+  if (moe.ffn_dim < 1)
+    return Error(Diag::kModelSize, "moe.ffn_dim is {}, expected at least 1", moe.ffn_dim);
   if (moe.groups > 0 && (moe.experts % moe.groups != 0 || moe.limited_groups < 1 ||
                          moe.limited_groups > moe.groups)) {
-    return Error(Diag::kModelSize, "{} experts in {} groups, {} of them chosen from", moe.experts,
-                 moe.groups, moe.limited_groups);
+    return Error(Diag::kModelSize, "{} experts do not form {} groups of which {} are chosen from",
+                 moe.experts, moe.groups, moe.limited_groups);
   }
   return Done{};
 }

@@ -1,4 +1,5 @@
 // Norms of gradients, and steps of optimizers. Functional: the new state comes out, and takes over the storage of the old.
+#include "heddle/base/text.h"
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -10,21 +11,22 @@ Result<Types> AdamWShape(const OpArgs& args) {
   for (size_t list = 0; list < 5; ++list) {
     std::span<const Type> tensors = args.list(list);
     bool maximum = list == 4;
-    if (tensors.size() != (maximum && !args.Bool("amsgrad") ? 0 : params.size())) {
-      return Error(Diag::kOperandCount, "tensor list {} has {} entries, there are {} parameters",
-                   list, tensors.size(), params.size());
+    size_t expected = maximum && !args.Bool("amsgrad") ? 0 : params.size();
+    if (tensors.size() != expected) {
+      return Error(Diag::kOperandCount, "list {} has {}, expected {}", list,
+                   Counted(tensors.size(), "tensor"), expected);
     }
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].dims != params[i].dims) {
-        return Error(Diag::kShapeMismatch, "tensor list {} has {} where the parameter is {}", list,
-                     DimsText(args, tensors[i].dims), DimsText(args, params[i].dims));
+        return Error(Diag::kShapeMismatch, "list {} has a tensor {} where the parameter is {}",
+                     list, DimsText(args, tensors[i].dims), DimsText(args, params[i].dims));
       }
       results.push_back(tensors[i]);
     }
   }
   if (args.list(5).size() != params.size()) {
-    return Error(Diag::kOperandCount, "there are {} step counters for {} parameters",
-                 args.list(5).size(), params.size());
+    return Error(Diag::kOperandCount, "there are {} for {}",
+                 Counted(args.list(5).size(), "step counter"), Counted(params.size(), "parameter"));
   }
   return results;
 }

@@ -163,8 +163,8 @@ std::string FormatStats(const GraphStats& stats) {
     open = ", ";
   }
   out += stats.nodes_by_phase.empty() ? "\n" : ")\n";
-  out += fmt::format("  parameters  {} in {} tensors\n", WithCommas(stats.parameters),
-                     stats.parameter_tensors);
+  out += fmt::format("  parameters  {} in {}\n", WithCommas(stats.parameters),
+                     Counted(stats.parameter_tensors, "tensor"));
   out += fmt::format("  peak memory {} at {}\n", Format(stats.peak_bytes),
                      stats.peak_node.empty() ? "the start" : stats.peak_node);
 

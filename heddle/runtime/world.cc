@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "heddle/aten/dtype.h"
+#include "heddle/aten/said.h"
 #include "heddle/ir/print.h"
 #include "heddle/runtime/fault.h"
 
@@ -197,7 +198,7 @@ Status World::RunAlone(NodeId node, size_t at, Running& running) const {
       step.calls[step.calls.size() == 1 ? 0 : at].Run(running.operands, running.results);
     }
   } catch (const std::exception& error) {
-    return Describe(node, {&ranks_[at], 1}, {&running.operands, 1}, error.what());
+    return Describe(node, {&ranks_[at], 1}, {&running.operands, 1}, SaidByAten(error));
   }
   HEDDLE_CHECK(running.results.size() == slots_.result_count(node),
                PrintNode(module_, graph(), node));
@@ -223,7 +224,7 @@ Status World::Start(NodeId node, const Group& group, Running& running) const {
       running.pending[node].push_back(std::move(pending));
     }
   } catch (const std::exception& error) {
-    return Describe(node, group.ranks, operands, error.what());
+    return Describe(node, group.ranks, operands, SaidByAten(error));
   }
   return Done{};
 }
@@ -264,7 +265,7 @@ Status World::Wait(NodeId node, Running& running) const {
     try {
       StoreResults(start, groups[g], found->second[g]->Finish(), node, running);
     } catch (const std::exception& error) {
-      return Describe(start, groups[g].ranks, {}, error.what());
+      return Describe(start, groups[g].ranks, {}, SaidByAten(error));
     }
   }
   running.pending.erase(found);

@@ -68,7 +68,10 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks) const {
                                    {"all_tokens", LossDivisor::kAllTokens}})));
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
-    return Error(Diag::kModelSize, "local_batch_size is {}", local_batch_size);
+    return Error(
+        Diag::kModelSize,
+        "--training.local_batch_size is {}, on {}; the whole batch does not fit into 64 bits",
+        local_batch_size, Counted(batch_ranks, "rank"));
   return MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
 }
 

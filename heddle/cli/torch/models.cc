@@ -38,7 +38,11 @@ ExitCode ModelsCommand::Run(const Streams& streams) const {
     table.AddRow({std::string(config.family->name), config.flavor, std::to_string(config.n_layers),
                   WithCommas(parameters)});
   }
-  streams.out << (json ? list.dump(2) + "\n" : table.Format());
+  if (json) {
+    PrintJson(list, streams);
+  } else {
+    streams.out << table.Format();
+  }
   return ExitCode::kDone;
 }
 

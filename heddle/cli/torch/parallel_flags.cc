@@ -11,9 +11,10 @@ namespace {
 Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   auto check = [&](std::string_view what, int64_t heads) -> Status {
     if (heads % tensor == 0) return Done{};
-    return Error(Diag::kMeshSize,
-                 "{} {} do not divide among --parallelism.tensor_parallel_degree={} ranks", heads,
-                 what, tensor);
+    return Error(
+        Diag::kMeshSize,
+        "--parallelism.tensor_parallel_degree is {}, which does not divide the number of {}, {}",
+        tensor, what, heads);
   };
   bool latent = config.mla.kv_rank > 0;
   if (config.n_heads <= 1 && !latent) return Done{};
@@ -47,7 +48,7 @@ void ParallelFlags::Declare(Flags& flags) {
                "they were computed "
                "in, as eager does; wide: in the parameter's type");
   flags.Option("--world_size", world, "the number of ranks (default: the product of the degrees)",
-               0);
+               {.least = 0});
 }
 
 // The degrees as given, with -1 worked out.

@@ -59,6 +59,8 @@ struct PlanCommand {
 };
 
 Result<PlanCommand::Planned> PlanCommand::Make() const {
+  HEDDLE_RETURN_IF_ERROR(CheckOneOutput(
+      {{"the graph", PrintsGraph()}, {"the plan", plan_output == "-"}, {"the summary", json}}));
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
@@ -105,13 +107,14 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     nlohmann::ordered_json out = ToJson(summary);
     out["notes"] = notes;
     out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
-    streams.out << out.dump(2) << "\n";
+    PrintJson(out, streams);
     return ExitCode::kDone;
   }
   if (PrintsGraph()) {
     if (output.empty()) streams.out << planned->report.text;
     return ExitCode::kDone;
   }
+  if (plan_output == "-") return ExitCode::kDone;
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
   streams.out << FormatSummary(summary) << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(

@@ -1,5 +1,6 @@
 #include "heddle/passes/parallel/plan_inputs.h"
 
+#include "heddle/base/text.h"
 #include "heddle/plan/patterns.h"
 
 namespace heddle {
@@ -37,8 +38,8 @@ class InputPlacer {
                      input.label);
     }
     if (rank <= dims.size()) return Done{};
-    return Error(Diag::kPlan, "line {} of the plan: `{}` has {} dimensions, the placement {}", line,
-                 input.label, Rank(input), rank);
+    return Error(Diag::kPlan, "line {} of the plan: `{}` has {}, the placement {}", line,
+                 input.label, Counted(Rank(input), "dimension"), rank);
   }
 
   Status PlaceParam(Input& input) {
@@ -76,9 +77,8 @@ class InputPlacer {
       PlacementId id = Interned(rule.placement, input);
       PlacementId& at = out_.placement[input.value.index()];
       if (at != PlacementTable::kReplicated && at != id) {
-        return Error(Diag::kPlan,
-                     "line {} of the plan places `{}` differently than a line before it", rule.line,
-                     input.label);
+        return Error(Diag::kPlan, "line {} of the plan places `{}` elsewhere than a line before it",
+                     rule.line, input.label);
       }
       at = id;
       if (!batch) continue;
