@@ -1,6 +1,7 @@
 #include "test/attack/run_both.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/view_as_real.h>
 
