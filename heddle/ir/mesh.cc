@@ -68,6 +68,8 @@ class MeshParser {
 
 }  // namespace
 
+std::string_view Name(View view) { return view == View::kGlobal ? "global" : "local"; }
+
 Status CheckAxisName(std::string_view name) {
   bool word = !name.empty() && Scanner(name).TakeRawRun(CharClass::kWord) == name;
   if (!word || (name[0] >= '0' && name[0] <= '9'))

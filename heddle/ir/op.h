@@ -76,6 +76,11 @@ class OpArgs {
     return std::holds_alternative<std::monostate>(attr(name));
   }
   int64_t Int(std::string_view name) const { return std::get<int64_t>(attr(name)); }
+  // What an attribute with one for each tensor of the `Tensor...` says of tensor `i`.
+  int64_t EachInt(std::string_view name, size_t i) const { return heddle::EachInt(attr(name), i); }
+  const std::string& EachString(std::string_view name, size_t i) const {
+    return heddle::EachString(attr(name), i);
+  }
   int64_t IntOr(std::string_view name, int64_t otherwise) const {
     return IsNone(name) ? otherwise : Int(name);
   }
@@ -132,8 +137,13 @@ struct OpDef {
   // Null: reads its operands, writes its results, one operation for each element of the first result.
   WorkFn work = nullptr;
   Effect effect = Effect::kPure;
+  // The view of the only modules that it stands in; none if it stands in any.
+  std::optional<View> view = {};
   // The attribute that repeats the shape of result 0, and must follow it: `size`, `input_sizes`.
   std::string_view shape_attr = {};
+  // Every element of the result is the same number, which attributes give, and `shape_attr` its shape. A rank can make any
+  // part of it where it is needed.
+  bool constant = false;
   std::optional<TableLookup> lookup = {};
   // The arguments of one call, operands as types: `(bf16[8,16], bf16[16,4])`. The conformance tests run it.
   std::string_view example = {};

@@ -69,9 +69,9 @@ CommCall::CommCall(const Mesh& mesh, const Graph& graph, NodeId node, c10::Devic
   const Schema& schema = graph.op(node).schema;
   auto has = [&](std::string_view name) { return schema.Find(name) != nullptr; };
   if (has("over")) over_ = args.AxesOf("over");
-  if (has("dim")) cut_dim_ = cat_dim_ = args.Int("dim");
-  if (has("split_dim")) cut_dim_ = args.Int("split_dim");
-  if (has("concat_dim")) cat_dim_ = args.Int("concat_dim");
+  if (has("dim")) cut_dim_ = cat_dim_ = args.attr("dim");
+  if (has("split_dim")) cut_dim_ = args.attr("split_dim");
+  if (has("concat_dim")) cat_dim_ = args.attr("concat_dim");
   if (has("op")) reduce_ = std::get<ReduceOp>(args.attr("op"));
   if (has("scale")) scale_ = std::get<double>(args.attr("scale"));
   if (has("size")) size_ = args.Int("size");
@@ -89,21 +89,22 @@ void CommCall::Run(std::span<const int64_t> ranks, std::span<const Tensors> oper
   for (size_t i = 0; i < operands[0].size(); ++i) {
     Tensors parts;
     for (const Tensors& tensors : operands) parts.push_back(tensors[i]);
-    Tensors made = RunTensor(ranks, parts);
+    Tensors made = RunTensor(ranks, i, parts);
     for (size_t m = 0; m < ranks.size(); ++m) results[m].push_back(std::move(made[m]));
   }
 }
 
-Tensors CommCall::RunTensor(std::span<const int64_t> ranks, const Tensors& parts) const {
+Tensors CommCall::RunTensor(std::span<const int64_t> ranks, size_t i, const Tensors& parts) const {
   auto all = [&](at::Tensor tensor) { return Tensors(ranks.size(), std::move(tensor)); };
   switch (op_) {
-    case Number::comm_all_gather: return all(Concatenate(parts, cat_dim_));
+    case Number::comm_all_gather: return all(Concatenate(parts, EachInt(cat_dim_, i)));
     case Number::comm_all_reduce: return all(Reduce(parts, reduce_, scale_));
     case Number::comm_reduce_scatter:
-    case Number::comm_all_to_all: return Exchange(ranks, parts);
+    case Number::comm_all_to_all: return Exchange(ranks, i, parts);
     case Number::shard_slice: {
-      Part part = PartAt(parts[0].size(cut_dim_), over_, mesh_, ranks[0]);
-      return {Cut(parts[0], cut_dim_, part).contiguous()};
+      int64_t dim = EachInt(cut_dim_, i);
+      Part part = PartAt(parts[0].size(dim), over_, mesh_, ranks[0]);
+      return {Cut(parts[0], dim, part).contiguous()};
     }
     case Number::mem_offload: return {parts[0].to(at::kCPU)};
     case Number::mem_reload: return {parts[0].to(device_)};
@@ -112,13 +113,14 @@ Tensors CommCall::RunTensor(std::span<const int64_t> ranks, const Tensors& parts
   }
 }
 
-Tensors CommCall::Exchange(std::span<const int64_t> ranks, const Tensors& parts) const {
+Tensors CommCall::Exchange(std::span<const int64_t> ranks, size_t i, const Tensors& parts) const {
+  int64_t dim = EachInt(cut_dim_, i);
   Tensors results;
   for (int64_t rank : ranks) {
     Tensors cuts;
     for (const at::Tensor& part : parts)
-      cuts.push_back(Cut(part, cut_dim_, PartAt(part.size(cut_dim_), over_, mesh_, rank)));
-    results.push_back(op_ == Number::comm_all_to_all ? Concatenate(cuts, cat_dim_)
+      cuts.push_back(Cut(part, dim, PartAt(part.size(dim), over_, mesh_, rank)));
+    results.push_back(op_ == Number::comm_all_to_all ? Concatenate(cuts, EachInt(cat_dim_, i))
                                                      : Reduce(cuts, reduce_, scale_));
   }
   return results;

@@ -31,10 +31,10 @@ class CommCall {
            std::span<Tensors> results) const;
 
  private:
-  // One tensor of each member in, one out.
-  Tensors RunTensor(std::span<const int64_t> ranks, const Tensors& parts) const;
+  // Operand `i` of each member in, one result out.
+  Tensors RunTensor(std::span<const int64_t> ranks, size_t i, const Tensors& parts) const;
   // Each member gets its part of every tensor: reduced, or one behind the other.
-  Tensors Exchange(std::span<const int64_t> ranks, const Tensors& parts) const;
+  Tensors Exchange(std::span<const int64_t> ranks, size_t i, const Tensors& parts) const;
   at::Tensor Bound(int64_t rank) const;
 
   Mesh mesh_;
@@ -42,9 +42,9 @@ class CommCall {
   op::Number op_;
   std::vector<std::vector<int64_t>> groups_;
   Axes over_;
-  // The dimension that is cut, and the one that is put together.
-  int64_t cut_dim_ = 0;
-  int64_t cat_dim_ = 0;
+  // The dimension that is cut, and the one that is put together: one for all operands, or one for each.
+  AttrValue cut_dim_;
+  AttrValue cat_dim_;
   ReduceOp reduce_ = ReduceOp::kSum;
   double scale_ = 1.0;
   // Of shard.bound.

@@ -24,11 +24,7 @@ Types ResultTypes(const Graph& graph, NodeId node) {
 
 }  // namespace
 
-bool IsConstant(const Graph& graph, NodeId node) {
-  // Ranges and identities are created, too, but in sizes that follow from what is in them.
-  const Op& op = graph.op(node);
-  return op.family == "create" && !op.def->shape_attr.empty();
-}
+bool IsConstant(const Graph& graph, NodeId node) { return graph.op(node).def->constant; }
 
 bool IsZero(const Graph& graph, NodeId node) {
   return graph[node].op == op::zeros || graph[node].op == op::new_zeros;
