@@ -77,7 +77,8 @@ class StepCapture {
     HEDDLE_TRY(std::vector<at::Tensor> grads, Backward(loss));
     if (!options_.optimizer) return Done{};
     recorder_.set_phase(Phase::kOptimizer);
-    return RecordOptimizer(recorder_, graph_, specs_, params_, grads, states_, *options_.optimizer);
+    return RecordOptimizer(recorder_, graph_, specs_, params_, grads, optimizer_inputs_,
+                           *options_.optimizer);
   }
 
   void AddInputs() {
@@ -91,7 +92,8 @@ class StepCapture {
                                            specs_[i].name));
       params_.back().set_requires_grad(specs_[i].trainable);
     }
-    if (options_.optimizer) states_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
+    if (options_.optimizer)
+      optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
     for (const StepInput& spec : input_specs_) {
       Input input;
       input.role = spec.role;
@@ -135,7 +137,7 @@ class StepCapture {
   Recorder recorder_;
   std::vector<at::Tensor> params_;
   std::vector<at::Tensor> inputs_;
-  std::vector<OptimizerState> states_;
+  OptimizerInputs optimizer_inputs_;
 };
 
 }  // namespace

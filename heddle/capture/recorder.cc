@@ -44,10 +44,9 @@ c10::IValue ToMeta(const c10::IValue& value) {
   return value;
 }
 
-// `aten::add_.Scalar` as `aten.add_.Scalar`. Ops in our own namespace stand for ATen's of the same name.
+// `aten::add_.Scalar` as `aten.add_.Scalar`.
 std::string NameOf(const c10::FunctionSchema& schema) {
   std::string name = schema.name();
-  if (name.starts_with("heddle::")) name.replace(0, 6, "aten");
   name.replace(name.find("::"), 2, ".");
   if (!schema.overload_name().empty()) name += "." + schema.overload_name();
   return name;
@@ -91,8 +90,9 @@ void Recorder::Stop(Diag kind, fmt::format_string<Args...> format, Args&&... arg
 }
 
 at::Tensor Recorder::AddInput(Input input, DType dtype, std::span<const int64_t> shape,
-                              const std::string& name) {
-  ValueId value = graph_.AddInput(std::move(input), graph_.types().Tensor(dtype, shape), name);
+                              const std::string& name, Space space) {
+  ValueId value =
+      graph_.AddInput(std::move(input), graph_.types().Tensor(dtype, shape, space), name);
   at::Tensor meta = at::empty(c10::IntArrayRef(shape.data(), shape.size()),
                               at::TensorOptions().dtype(ToScalarType(dtype)).device(c10::kMeta));
   auto group = std::make_shared<AliasGroup>();
@@ -107,6 +107,11 @@ Recorder::OpInfo& Recorder::InfoOf(const c10::OperatorHandle& op) {
   if (!added) return info;
   info.name = NameOf(schema);
   OpId id = graph_.ops().Find(info.name);
+  // Ops in our own namespace that the table does not have stand for ATen's of the same name.
+  if (!id && info.name.starts_with("heddle.")) {
+    info.name.replace(0, 6, "aten");
+    id = graph_.ops().Find(info.name);
+  }
   if (id) info.op = id;
   for (const c10::Argument& arg : schema.arguments()) {
     info.kinds.push_back(KindOf(arg));

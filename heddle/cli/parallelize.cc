@@ -50,7 +50,8 @@ struct ParallelizeCommand {
     if (json) {
       // One graph is the common case, and gets one object.
       auto list = nlohmann::ordered_json::array();
-      for (const Graph& graph : module->graphs) list.push_back(ToJson(Summarize(*module, graph)));
+      for (size_t g = 0; g < module->graphs.size(); ++g)
+        list.push_back(ToJson(Summarize(*module, module->graphs[g], report->whole_work[g])));
       streams.out << (list.size() == 1 ? list[0] : list).dump(2) << "\n";
     }
     return ExitCode::kDone;

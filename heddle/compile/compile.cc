@@ -29,7 +29,8 @@ class Compiler {
     HEDDLE_TRY(Pipeline planning, ParsePipeline(PlanningPipeline(options_.plan), Passes()));
     HEDDLE_TRY(Pipeline lowering, ParsePipeline(LoweringPipeline(options_.reduce_first), Passes()));
     HEDDLE_TRY(Pipeline after, ParsePipeline(options_.pipeline, Passes()));
-    for (const Graph& graph : module_.graphs) report_.whole_work += TotalFlops(module_, graph);
+    for (const Graph& graph : module_.graphs)
+      report_.whole_work.push_back(TotalFlops(module_, graph));
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kCaptured, {}));
     printing_ = {};
     Clock clock;

@@ -31,8 +31,8 @@ struct CompileOptions {
 
 struct CompileReport {
   std::vector<PassRecord> passes;
-  // The work of the whole step, before it was spread over ranks.
-  Flops whole_work;
+  // The work of each whole graph, before it was spread over ranks.
+  std::vector<Flops> whole_work;
   Nanos parallelize;
   Nanos cleaning;
   // The graph at the stage asked for.

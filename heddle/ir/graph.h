@@ -31,7 +31,17 @@ enum class Keep : uint8_t { kDefault, kMustSave, kMustRecompute, kPreferRecomput
 // Of two decisions about one value, the one that asks for more: keeping it wins over making it again, a demand over a
 // preference.
 Keep StrongerKeep(Keep a, Keep b);
-enum class InputRole : uint8_t { kPlain, kParam, kBuffer, kOpt, kBatch, kSeed, kSaved, kTangent };
+enum class InputRole : uint8_t {
+  kPlain,
+  kParam,
+  kBuffer,
+  kOpt,
+  kBatch,
+  kSeed,
+  kSaved,
+  kTangent,
+  kHyper
+};
 enum class OutputRole : uint8_t { kPlain, kLoss, kGrad, kUpdate, kSaved, kMetric };
 
 // Names as in the text: `fwd`, `must_save`, `param`, `grad`.
@@ -47,9 +57,9 @@ std::optional<OutputRole> ParseOutputRole(std::string_view name);
 struct Node {
   OpId op;
   Phase phase = Phase::kForward;
-  // The communicator and stream that a collective runs on; 0 is the default.
+  // Of a node that starts something: together with its `over`, the communicator that it is launched on.
   uint8_t stream = 0;
-  // The module that the node belongs to; none for the root.
+  // The layer that the node belongs to; none for the root.
   ScopeId scope;
   AttrsId attrs = AttrsTable::kEmpty;
   uint32_t first_operand = 0;

@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// Reads one axis and adds it to `axes`.
+// Reads a mesh axis by axis, and stops at the first mistake.
 class MeshParser {
  public:
   MeshParser(Scanner& scan, const SourceText& source) : scan_(scan), source_(source) {}

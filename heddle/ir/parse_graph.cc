@@ -78,8 +78,8 @@ bool GraphParser::ParseInput() {
   } else if (!word.empty()) {
     std::optional<InputRole> role = ParseInputRole(word);
     if (!role) {
-      static constexpr std::string_view kRoles[] = {"param", "buffer", "opt",    "batch",
-                                                    "seed",  "saved",  "tangent"};
+      static constexpr std::string_view kRoles[] = {"param", "buffer", "opt",     "batch",
+                                                    "seed",  "saved",  "tangent", "hyper"};
       return Fail(role_offset, word.size(), Diag::kUnknownRole,
                   "`{}` is not the role of an input{}", word, NearestHint(word, kRoles));
     }

@@ -66,7 +66,7 @@ class Rewriter {
   };
   // Moves `nodes` together next to the anchor, which is none of them, in the order that they have. If one of them is
   // blocked, none moves. Looks once at every node between the first and the last of `nodes` and the anchor. An update
-  // counts as taking over every storage that it can.
+  // counts as taking over every storage that it can, spared ones included.
   std::optional<Blocked> TryMoveBefore(std::span<const NodeId> nodes, NodeId anchor);
   std::optional<Blocked> TryMoveAfter(std::span<const NodeId> nodes, NodeId anchor);
 

@@ -9,6 +9,27 @@ bool IsUpdate(const Graph& graph, NodeId node) {
   return graph[node].op && graph.op(node).effect() == Effect::kUpdate;
 }
 
+// Whether an update leaves operand `i` as it is.
+bool IsSpared(const Graph& graph, NodeId node, size_t i) {
+  const std::optional<SparedList>& spared = graph.op(node).def->spared;
+  if (!spared) return false;
+  const Attrs& attrs = graph.attrs(node);
+  std::span<const ValueId> operands = graph.operands(node);
+  bool in_list = false;
+  size_t at = 0;
+  size_t lists = 0;
+  for (const Arg& arg : graph.op(node).schema.args) {
+    if (!IsOperand(arg.kind)) continue;
+    size_t count = 1;
+    if (IsListOperand(arg.kind))
+      count = lists < attrs.list_sizes.size() ? attrs.list_sizes[lists++] : 0;
+    if (arg.name == spared->list) in_list = i >= at && i < at + count;
+    if (arg.name == spared->unless && at < operands.size() && operands[at]) return false;
+    at += count;
+  }
+  return in_list;
+}
+
 }  // namespace
 
 bool IsWait(const Graph& graph, NodeId node) {
@@ -52,9 +73,11 @@ Takeovers::Takeovers(const Graph& graph) : graph_(graph) {
 }
 
 bool Takeovers::Takes(NodeId node, size_t i) const {
-  return IsUpdate(graph_, node) && i < graph_[node].operand_count &&
-         i < graph_[node].result_count && graph_.operands(node)[i] &&
-         used_[graph_.results(node)[i]];
+  if (!IsUpdate(graph_, node) || i >= graph_[node].operand_count ||
+      i >= graph_[node].result_count || !graph_.operands(node)[i]) {
+    return false;
+  }
+  return used_[graph_.results(node)[i]] || !IsSpared(graph_, node, i);
 }
 
 }  // namespace heddle

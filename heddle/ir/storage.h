@@ -1,8 +1,10 @@
 // Who shares storage with whom, and which update takes a storage over.
 //
-// A view shares the storage of its operand 0. Result i of an update takes over the storage of operand i, if anything uses
-// that result: what the operand showed is gone from then on, whatever view it is read through. A collective reads its
-// operands until its wait. What is written here follows from the ops alone, so it holds before liveness is worked out.
+// A view shares the storage of its operand 0. Result i of an update takes over the storage of operand i: what the operand
+// showed is gone from then on, whatever view it is read through. A list that the update spares (OpDef::spared) is the
+// exception: where nothing uses the result, nothing happened to the operand. A collective reads its operands until its wait.
+//
+// All of this follows from the ops and the order of nodes; liveness adds how long storages exist.
 #pragma once
 
 #include "heddle/ir/graph.h"

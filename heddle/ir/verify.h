@@ -4,8 +4,8 @@
 // the schema, of its kinds, in its order, defaults left out; a list with one item for each tensor has as many. Result types
 // are what the shape rule gives. An op that belongs in one view of a module stands in no other.
 //
-// Values. A placement has each axis of the mesh at most once, splits only dimensions that are there, and stands in global
-// modules only; types of global modules have whole sizes. Regions stand in global modules only.
+// Values. Placements and regions stand in global modules only. A placement has each axis of the mesh at most once, and splits
+// only dimensions that are there and whose sizes are numbers. Types of global modules have whole sizes.
 //
 // Roles. Inputs and outputs all have one, or none has. Parameters are numbered and labelled once; states, gradients and
 // updates belong to an input that is there, in a type that fits. In a module of several graphs, every `saved` input has the
@@ -13,9 +13,9 @@
 // twice by one graph.
 //
 // Async values. Each is waited for once, behind its start, and read by nothing but its wait. A communicator is what a
-// collective's `over` and its `stream` name together. All ranks run one list of nodes, so each communicator launches in one
-// order everywhere, and a wait behind its start cannot block: no more than that is to be checked of the order of launches.
-// `[dp,tp]` and `[tp,dp]` are two communicators, on one stream as well. A stream stands only on a node that starts something.
+// collective's `over` and its `stream` name together: `[dp,tp]` and `[tp,dp]` are two, on one stream as well. All ranks run
+// one list of nodes, so that each communicator launches in one order everywhere, and no wait behind its start can hang.
+// Nothing more is to be checked of the order of launches. A stream stands only on a node that starts something.
 //
 // Storages. What an update takes over (ir/storage.h) is not read afterwards: not through a view, not by a collective that
 // still sends it, not as an output. No update takes over one storage twice, or reads it through another operand.

@@ -17,12 +17,18 @@ enum class AttentionKind : uint8_t { kFlash, kMath };
 // Which kernels a step is meant for. Traced tensors have no device of their own to ask.
 enum class Target : uint8_t { kCpu, kCuda };
 
+// What the summed loss is divided by: the tokens whose label counts, of all ranks, which the step counts itself; or all tokens, a
+// constant. They are the same where no label is kIgnoredLabel.
+enum class LossDivisor : uint8_t { kValidTokens, kAllTokens };
+inline constexpr int64_t kIgnoredLabel = -100;
+
 // What a step computes with.
 struct StepNumerics {
   // Weights are cast to it at every read; the gradient is cast back.
   DType compute = DType::kF32;
   AttentionKind attention = AttentionKind::kFlash;
   Target target = Target::kCpu;
+  LossDivisor loss_divisor = LossDivisor::kValidTokens;
 };
 
 // Weights and buffers by their full names.
@@ -58,7 +64,7 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics);
 // Cross entropy in f32, summed, over the number of tokens. Logits are [batch, positions, vocabulary].
-at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, int64_t tokens);
+at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, LossDivisor divisor);
 
 // Rotations of position p by frequency f, [positions, size / 2]: for RotatePairs as complex numbers.
 at::Tensor RopeFrequencies(int64_t size, double theta);

@@ -112,10 +112,11 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   // Copies of the specs, so that the function does not depend on where the model lives.
   model.loss = [specs = model.params, inputs = model.inputs, numerics,
-                logits = std::move(parts.logits), tokens = batch.batch * batch.seq_len](
-                   std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
+                logits = std::move(parts.logits)](std::span<const at::Tensor> params,
+                                                  std::span<const at::Tensor> given) {
     Weights weights(specs, params, inputs, given, numerics);
-    return TokenLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1], tokens);
+    return TokenLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1],
+                     numerics.loss_divisor);
   };
   return model;
 }

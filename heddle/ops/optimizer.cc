@@ -1,4 +1,4 @@
-// Optimizer steps. Functional: the new state comes out, and takes over the storage of the old.
+// Norms of gradients, and steps of optimizers. Functional: the new state comes out, and takes over the storage of the old.
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -48,6 +48,36 @@ Result<Factors> AdamWFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
+// One number of the widest type among the operands.
+Result<Types> SquaredNormShape(const OpArgs& args) {
+  if (args.size() == 0) return Error(Diag::kOperandCount, "a norm of nothing");
+  DType dtype = DType::kNone;
+  for (const Type& type : args.operands()) dtype = Promote(dtype, ToReal(type.dtype));
+  if (!IsFloat(dtype))
+    return Error(Diag::kDTypeMismatch, "a norm of {} is not defined", Name(dtype));
+  return Types{Type::Tensor(dtype, {})};
+}
+
+// Parts of all operands give a part of the sum.
+Result<Factors> SquaredNormFactors(const OpArgs& args, const Types& results) {
+  Factors factors;
+  for (size_t i = 0; i < args.size(); ++i)
+    factors.operands.push_back(AddDims(factors, args[i], fmt::format("p{}_", i)));
+  for (Factor& factor : factors.factors) factor.kind = FactorKind::kReduce;
+  factors.results.assign(results.size(), {});
+  factors.sums_parts = true;
+  return factors;
+}
+
+Work SquaredNormWork(const OpArgs& args, const Types& results) {
+  int64_t elements = 0;
+  for (const Type& type : args.operands()) elements += BoundedElements(args, type);
+  return WorkOf(args, results, 2 * elements);
+}
+
+// Gradients are read only, but for a step that unscales them.
+constexpr SparedList kGradsUnlessScaled{.list = "grads", .unless = "grad_scale"};
+
 Work AdamWWork(const OpArgs& args, const Types& results) {
   int64_t elements = 0;
   for (const Type& param : args.list(0)) elements += BoundedElements(args, param);
@@ -56,6 +86,14 @@ Work AdamWWork(const OpArgs& args, const Types& results) {
 
 }  // namespace
 
+// The square of the Euclidean norm of all elements, worked out as clipping does: the norm of each tensor, and the norm of these.
+HEDDLE_DEFINE_OP(heddle_squared_norm){
+    .schema = "heddle::squared_norm(Tensor... inputs) -> Tensor",
+    .shape = SquaredNormShape,
+    .factors = {.compute = SquaredNormFactors},
+    .work = SquaredNormWork,
+    .example = "(f32[4,6], f32[6])",
+};
 HEDDLE_DEFINE_OP(_fused_adamw){
     .schema =
         "aten::_fused_adamw(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] "
@@ -67,6 +105,7 @@ HEDDLE_DEFINE_OP(_fused_adamw){
     .factors = {.compute = AdamWFactors},
     .work = AdamWWork,
     .effect = Effect::kUpdate,
+    .spared = kGradsUnlessScaled,
     .example =
         "([f32[4,6]], [f32[4,6]], [f32[4,6]], [f32[4,6]], [], [f32[]], lr=0.001, beta1=0.9, "
         "beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)",
@@ -82,6 +121,7 @@ HEDDLE_DEFINE_OP(_fused_adamw_tensor_lr){
     .factors = {.compute = AdamWFactors},
     .work = AdamWWork,
     .effect = Effect::kUpdate,
+    .spared = kGradsUnlessScaled,
     .example =
         "([f32[4,6]], [f32[4,6]], [f32[4,6]], [f32[4,6]], [], [f32[]], f32[], beta1=0.9, "
         "beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)",

@@ -43,9 +43,9 @@ std::optional<int64_t> AxisChoices::Cost(size_t i, AxisId axis, const Choice& ch
   if (have == need) return 0;
   if (IsUnread(i) && (have.use == AxisUse::kPartial || !HasFactors(i, have.dim))) return 0;
   if (need.use == AxisUse::kPartial) {
-    // A single number is pending as soon as all ranks but the first forget it.
+    // A single number is pending as soon as all ranks but the first forget it. That moves nothing, and yet is better left alone.
     bool forgets = have.use == AxisUse::kReplicated && IsOneElement(operand.type->dims);
-    return forgets ? std::optional<int64_t>(0) : std::nullopt;
+    return forgets ? std::optional<int64_t>(1) : std::nullopt;
   }
   if (have.use == AxisUse::kReplicated) return 0;
   int64_t bytes = PartBytes(i, axis);

@@ -1,8 +1,10 @@
 #include "heddle/shard/placing.h"
 
 #include <algorithm>
+#include <set>
 
 #include "heddle/shard/axis_choice.h"
+#include "heddle/shard/op_splits.h"
 
 namespace heddle {
 
@@ -21,10 +23,11 @@ class Placer {
   }
 
   Result<NodePlacing> Run() {
+    if (factors_.sums_parts) return SumParts();
     for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
       if (!Concerned(axis)) continue;
       if (request_.local.contains(axis)) {
-        SplitLocally(axis);
+        HEDDLE_RETURN_IF_ERROR(SplitLocally(axis));
       } else {
         HEDDLE_RETURN_IF_ERROR(CheckContraction(axis));
         HEDDLE_RETURN_IF_ERROR(Choose(axis));
@@ -80,23 +83,7 @@ class Placer {
     // How long the parts are depends on the order of the axes.
     Axes axes = axes_of_[id];
     axes.Add(axis);
-    return !IsSymbol(factor.size) && LeavesNoneEmpty(factor.size, Ordered(id, axes));
-  }
-  bool LeavesNoneEmpty(int64_t size, const Axes& axes) const {
-    // Along each axis all parts are alike but the last; and a shorter one may cut better than a longer one.
-    std::vector<int64_t> sizes{size};
-    for (AxisId axis : axes) {
-      std::vector<int64_t> parts;
-      for (int64_t whole : sizes) {
-        int64_t part = (whole + mesh_[axis].size - 1) / mesh_[axis].size;
-        int64_t last = whole - part * (mesh_[axis].size - 1);
-        if (last <= 0) return false;
-        parts.push_back(part);
-        parts.push_back(last);
-      }
-      sizes = std::move(parts);
-    }
-    return true;
+    return !IsSymbol(factor.size) && LeavesNoneEmpty(factor.size, Ordered(id, axes), mesh_);
   }
 
   // Choices in the order in which ties are decided.
@@ -189,7 +176,7 @@ class Placer {
   }
 
   // Inside a local region operands stay as they are.
-  void SplitLocally(AxisId axis) {
+  Status SplitLocally(AxisId axis) {
     bool any = false;
     auto split = [&](FactorId f) {
       axes_of_[f].Add(axis);
@@ -197,10 +184,18 @@ class Placer {
     };
     for (const auto& list : proposals_) {
       for (const Proposal& p : list) {
-        if (p.axis == axis) split(p.factor);
+        if (p.axis != axis) continue;
+        const Factor& factor = factors_.factors[p.factor];
+        if (factor.kind == FactorKind::kWhole && !factor.local)
+          return Error(
+              Diag::kPlacement,
+              "the op needs all of a dimension that is split over `{}`, where the plan says "
+              "that every rank works on its own part",
+              mesh_[axis].name);
+        split(p.factor);
       }
     }
-    if (!any) return;
+    if (!any) return Done{};
     // Constants take part in the loops that are local.
     for (size_t i = 0; i < request_.operands.size(); ++i) {
       if (!request_.operands[i].is_free) continue;
@@ -210,6 +205,7 @@ class Placer {
         }
       }
     }
+    return Done{};
   }
 
   // Loops that only the result has cost nothing to split, and save work.
@@ -256,6 +252,26 @@ class Placer {
       if (dim) order = Joined(order, (*request_.wanted_results)[r].split(*dim));
     }
     return order;
+  }
+
+  // Operands that are all split over the same axes stay, and give a sum that is pending over these. Others are gathered.
+  Result<NodePlacing> SumParts() const {
+    NodePlacing out;
+    std::optional<std::set<AxisId>> common;
+    bool alike = true;
+    for (const OperandState& operand : request_.operands) {
+      std::set<AxisId> axes;
+      for (const Axes& split : operand.placement.splits) axes.insert(split.begin(), split.end());
+      alike &= operand.placement.partials.empty() && (!common || *common == axes);
+      common = std::move(axes);
+    }
+    for (const OperandState& operand : request_.operands)
+      out.operands.push_back(alike ? operand.placement : Placement());
+    Placement result;
+    for (AxisId axis : alike&& common ? *common : std::set<AxisId>())
+      result.partials.push_back({axis, ReduceOp::kSum});
+    out.results.assign(request_.results->size(), result);
+    return Checked(std::move(out));
   }
 
   // The placements that follow; or the factor that has to give an axis up.
@@ -334,7 +350,27 @@ class Placer {
     }
   }
 
+  // Whether some axis stands twice in a placement, as it can where loops are local.
+  std::optional<AxisId> AxisTwice(const std::vector<Placement>& placements) const {
+    for (const Placement& placement : placements) {
+      Axes seen;
+      for (const Axes& axes : placement.splits) {
+        for (AxisId axis : axes) {
+          if (!seen.Add(axis)) return axis;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
   Result<NodePlacing> Checked(NodePlacing out) const {
+    for (const auto* placements : {&out.operands, &out.results}) {
+      if (std::optional<AxisId> axis = AxisTwice(*placements))
+        return Error(Diag::kPlacement,
+                     "operands are split over `{}` along different loops, and the plan says that "
+                     "every rank works on its own part",
+                     mesh_[*axis].name);
+    }
     if (request_.wanted_results) {
       for (size_t r = 0; r < out.results.size(); ++r) {
         if ((*request_.results)[r].is_none() || out.results[r] == (*request_.wanted_results)[r])

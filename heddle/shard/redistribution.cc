@@ -11,14 +11,6 @@
 namespace heddle {
 namespace {
 
-// Whether `b` comes before `a` in a search: fewer collectives, fewer elements moved, fewer steps.
-struct Price {
-  int collectives = 0;
-  int64_t moved = 0;
-  int steps = 0;
-  auto operator<=>(const Price&) const = default;
-};
-
 // A placement as a search key: splits of every dimension, then partials.
 using Key = std::vector<uint64_t>;
 
@@ -89,7 +81,7 @@ class Search {
  private:
   struct Reached {
     Placement placement;
-    Price price;
+    RedistributionPrice price;
     RedistributionStep step;
     Key before;
     bool is_start = false;
@@ -112,7 +104,8 @@ class Search {
     return out;
   }
 
-  void Reach(const Placement& placement, Price price, RedistributionStep step, const Key* before) {
+  void Reach(const Placement& placement, RedistributionPrice price, RedistributionStep step,
+             const Key* before) {
     Key key = KeyOf(placement, dims_.size());
     auto found = reached_.find(key);
     if (found != reached_.end()) {
@@ -125,8 +118,8 @@ class Search {
     open_.insert({price, std::move(key)});
   }
 
-  void Take(const Placement& placement, Price price, int64_t moved, RedistributionStep step,
-            const Key& before) {
+  void Take(const Placement& placement, RedistributionPrice price, int64_t moved,
+            RedistributionStep step, const Key& before) {
     Placement normal = placement;
     normal.Normalize();
     price.collectives += step.is_collective() ? 1 : 0;
@@ -148,7 +141,7 @@ class Search {
   }
 
   // The innermost axes of a dimension go away, or to another dimension.
-  void Gather(const Placement& placement, Price price, const Key& key) {
+  void Gather(const Placement& placement, RedistributionPrice price, const Key& key) {
     for (size_t d = 0; d < placement.splits.size(); ++d) {
       Axes axes = placement.splits[d];
       for (size_t from = 0; from < axes.size(); ++from) {
@@ -193,7 +186,7 @@ class Search {
     return out;
   }
 
-  void Scatter(const Placement& placement, Price price, const Key& key) {
+  void Scatter(const Placement& placement, RedistributionPrice price, const Key& key) {
     if (order_ == ReduceOrder::kReduceFirst && MustReduce(placement)) return;
     ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
       if (order_ != ReduceOrder::kFewest &&
@@ -208,7 +201,7 @@ class Search {
     });
   }
 
-  void Reduce(const Placement& placement, Price price, const Key& key) {
+  void Reduce(const Placement& placement, RedistributionPrice price, const Key& key) {
     ForEachPartialList(placement, [&](const Axes& over, ReduceOp op) {
       if (!std::is_sorted(over.begin(), over.end())) return;
       if (order_ != ReduceOrder::kFewest &&
@@ -230,7 +223,7 @@ class Search {
 
   // An axis that nothing uses and the goal splits. Not only where the goal has it: on the way, what is cut already is less to
   // move.
-  void Slice(const Placement& placement, Price price, const Key& key) {
+  void Slice(const Placement& placement, RedistributionPrice price, const Key& key) {
     Axes used;
     for (const Axes& axes : placement.splits) used = Joined(used, axes);
     for (const Partial& partial : placement.partials) used.Add(partial.axis);
@@ -253,7 +246,7 @@ class Search {
   // Dimensions that are split at either end: no other is worth splitting on the way.
   std::vector<size_t> ends_;
   std::map<Key, Reached> reached_;
-  std::set<std::pair<Price, Key>> open_;
+  std::set<std::pair<RedistributionPrice, Key>> open_;
   static constexpr size_t kMostPlacements = 20'000;
 };
 
@@ -354,6 +347,28 @@ int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& 
     if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX / 8;
   }
   return std::min(elements, INT64_MAX / 8);
+}
+
+RedistributionPrice PriceOf(const Placement& from, std::span<const RedistributionStep> steps,
+                            const Dims& dims, const Mesh& mesh) {
+  RedistributionPrice price;
+  int64_t before = LocalElements(dims, from, mesh);
+  for (const RedistributionStep& step : steps) {
+    int64_t after = LocalElements(dims, step.to, mesh);
+    int64_t share = before - CeilDiv(before, mesh.Size(step.over));
+    switch (step.kind) {
+      case StepKind::kAllGather: price.moved += after - before; break;
+      case StepKind::kReduceScatter: price.moved += before - after; break;
+      case StepKind::kAllReduce: price.moved += 2 * share; break;
+      case StepKind::kAllToAll: price.moved += share; break;
+      case StepKind::kSlice:
+      case StepKind::kForget: break;
+    }
+    price.collectives += step.is_collective() ? 1 : 0;
+    price.steps += 1;
+    before = after;
+  }
+  return price;
 }
 
 Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,

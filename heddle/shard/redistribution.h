@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,17 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(
 // stretch may choose what a plan for a longer way had no reason to: what was planned is kept.
 std::optional<RedistributionStep> OneStep(const Placement& from, const Placement& to,
                                           const Dims& dims, const Mesh& mesh);
+
+// What a redistribution costs, before anything is known of time: what a search has to make small, in this order.
+struct RedistributionPrice {
+  int collectives = 0;
+  // Elements that one rank sends.
+  int64_t moved = 0;
+  int steps = 0;
+  auto operator<=>(const RedistributionPrice&) const = default;
+};
+RedistributionPrice PriceOf(const Placement& from, std::span<const RedistributionStep> steps,
+                            const Dims& dims, const Mesh& mesh);
 
 // Elements of one rank's part, the largest.
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh);

@@ -55,6 +55,8 @@ TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
       {"all_reduce tp grad bwd", 65},
       // Maximum and sum of the logits, the loss itself; and one sum in backward.
       {"all_reduce tp loss fwd", 2},
+      // The number of tokens that count, and the loss.
+      {"all_reduce dp loss fwd", 1},
       {"all_reduce dp,tp loss fwd", 1},
       {"all_reduce tp loss bwd", 1}};
   EXPECT_EQ(Counts(local), expected);
@@ -65,7 +67,7 @@ TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
                               .split_loss = false});
   expected = {{"all_gather dp unshard fwd", 291}, {"reduce_scatter dp grad bwd", 291},
               {"all_reduce tp tensor fwd", 65},   {"all_reduce tp tensor bwd", 65},
-              {"all_gather tp tensor fwd", 1},    {"all_reduce dp loss fwd", 1}};
+              {"all_gather tp tensor fwd", 1},    {"all_reduce dp loss fwd", 2}};
   EXPECT_EQ(Counts(replicated), expected);
 }
 

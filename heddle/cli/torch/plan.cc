@@ -1,6 +1,7 @@
 // heddle plan: captures a model, spreads it over ranks, and says what that costs.
 #include <ostream>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
@@ -74,6 +75,17 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
   return Planned{std::move(module), std::move(plan), std::move(report), captured};
 }
 
+// What a person should read before running the plan, whether remarks were asked for or not.
+std::vector<std::string> NotesOf(const CompileReport& report) {
+  std::vector<std::string> notes;
+  for (const PassRecord& record : report.passes) {
+    for (const Remark& remark : record.remarks) {
+      if (remark.kind == "gradients-divided") notes.push_back(remark.text);
+    }
+  }
+  return notes;
+}
+
 ExitCode PlanCommand::Run(const Streams& streams) const {
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
@@ -84,11 +96,14 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     if (!written.ok()) return Report(written.diagnostics(), streams);
   }
   compile.Print(planned->report, streams);
-  StepSummary summary = Summarize(planned->module, planned->module.graphs[0]);
+  StepSummary summary =
+      Summarize(planned->module, planned->module.graphs[0], planned->report.whole_work[0]);
   double seconds[] = {Seconds(planned->capture), Seconds(planned->report.parallelize),
                       Seconds(planned->report.cleaning)};
+  std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
+    out["notes"] = notes;
     out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
     streams.out << out.dump(2) << "\n";
     return ExitCode::kDone;
@@ -97,7 +112,8 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     if (output.empty()) streams.out << planned->report.text;
     return ExitCode::kDone;
   }
-  streams.out << FormatSummary(summary)
+  for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
+  streams.out << FormatSummary(summary) << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(
                      "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",
                      seconds[0] + seconds[1] + seconds[2], seconds[0], seconds[1], seconds[2]);

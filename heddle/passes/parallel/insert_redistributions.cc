@@ -43,10 +43,12 @@ class OperandMover {
         if (!v) continue;
         PlacementId wanted = graph_.placements().Intern(placing->operands[i]);
         if (wanted != graph_[v].placement)
-          rewriter_.SetOperand(node, i, inserter_.Before(node, v, wanted, {.why = WhyFor(node)}));
+          rewriter_.SetOperand(
+              node, i,
+              inserter_.Redistribute(Inserter::Before(node), v, wanted, {.why = WhyFor(node)}));
       }
     }
-    context_.Count("redistributions", inserter_.count());
+    context_.Count("redistributions", inserter_.redistributions());
     return Done{};
   }
 
@@ -78,7 +80,7 @@ class OperandMover {
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
-  RedistributionInserter inserter_;
+  Inserter inserter_;
 };
 
 Result<Changed> InsertRedistributions(Module& module, PassContext& context) {

@@ -67,6 +67,7 @@ void AddLayers(PlanDraft& draft) {
   for (const LayerRule& rule : draft.rules.layers) {
     PlanLayer layer{.pattern = rule.pattern};
     if (rule.own_tokens) layer.local = draft.data;
+    layer.why = rule.why;
     draft.plan.layers.push_back(std::move(layer));
   }
 }
@@ -75,7 +76,7 @@ void AddLayers(PlanDraft& draft) {
 void DropEmptyLayers(PlanDraft& draft) {
   std::set<std::string_view> paths = AllScopePaths(draft.graph);
   std::erase_if(draft.plan.layers, [&](const PlanLayer& layer) {
-    if (!layer.in && !layer.out && layer.local.empty()) return true;
+    if (!layer.in && !layer.out && layer.local.empty() && layer.why == Why::kTensor) return true;
     return std::ranges::none_of(
         paths, [&](std::string_view path) { return MatchesPattern(layer.pattern, path); });
   });

@@ -30,7 +30,6 @@ void Tensor(PlanDraft& draft, AxisId axis) {
     PlanLayer& layer = draft.plan.layers[i];
     layer.in = Boundary(draft, rule.in, axis);
     layer.out = Boundary(draft, rule.out, axis);
-    layer.why = rule.why;
     layer.write_out = rule.why == Why::kLoss && draft.options.split_loss;
   }
 }
