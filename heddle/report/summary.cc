@@ -1,12 +1,12 @@
 #include "heddle/report/summary.h"
 
 #include <algorithm>
-#include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/analysis/liveness.h"
 #include "heddle/base/text.h"
+#include "heddle/ir/call_table.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -14,6 +14,16 @@ namespace {
 
 // How many values the text lists.
 constexpr size_t kAliveShown = 5;
+
+// Ranks that do the same as others do more than their share. Sums over vocabularies and the like cost a little; a batch that does
+// not divide costs a lot.
+std::string ComparedWithIdeal(const StepSummary& s) {
+  if (s.whole_flops.value == 0 || s.ranks == 1) return "";
+  double ideal = static_cast<double>(s.whole_flops.value) / static_cast<double>(s.ranks);
+  double times = static_cast<double>(s.flops.value) / ideal;
+  return fmt::format(", {:.2f} times its share of the whole step{}", times,
+                     times > 1.5 ? "; ranks repeat what others do, see --remarks" : "");
+}
 
 // What exists between the last node of forward and the first of backward, the caller's tensors aside.
 Bytes KeptForBackward(const Graph& graph) {
@@ -33,29 +43,28 @@ Bytes KeptForBackward(const Graph& graph) {
 
 }  // namespace
 
-// Equal nodes do equal work: layers repeat, so most are asked for once.
 Flops TotalFlops(const Module& module, const Graph& graph) {
-  std::map<std::vector<uint32_t>, Flops> known;
+  CallTable<Flops> known;
+  CallKey key;
   SymbolTable symbols = graph.types().symbols();
   Flops total;
   for (NodeId id : graph.nodes()) {
     if (graph[id].op == kOpaqueOp || graph.op(id).effect() == Effect::kComm) continue;
-    std::vector<uint32_t> key{graph[id].op.index(), graph[id].attrs.index()};
-    for (ValueId v : graph.operands(id)) key.push_back(v ? graph.type(v).index() : UINT32_MAX);
-    auto [at, added] = known.try_emplace(std::move(key));
-    if (added) {
+    key.Assign(graph, id);
+    const Flops* flops = known.Find(key);
+    if (flops == nullptr) {
       Types results;
       for (ValueId v : graph.results(id)) results.push_back(graph.types()[graph.type(v)]);
       OpArgs args(graph.op(id), graph.attrs(id), module.mesh, symbols,
                   OperandTypes(graph, graph.operands(id)));
-      at->second = InferWork(args, results).flops;
+      flops = &known.Add(key, InferWork(args, results).flops);
     }
-    total += at->second;
+    total += *flops;
   }
   return total;
 }
 
-StepSummary Summarize(const Module& module, const Graph& graph) {
+StepSummary Summarize(const Module& module, const Graph& graph, Flops whole_flops) {
   GraphStats stats = ComputeStats(module, graph);
   StepSummary out;
   out.mesh = module.mesh;
@@ -80,6 +89,7 @@ StepSummary Summarize(const Module& module, const Graph& graph) {
   out.optimizer_bytes = out.has_optimizer ? state : out.param_bytes * 2;
   out.activation_bytes = KeptForBackward(graph);
   out.flops = TotalFlops(module, graph);
+  out.whole_flops = whole_flops;
   return out;
 }
 
@@ -88,7 +98,7 @@ std::string FormatSummary(const StepSummary& s) {
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<22} {}\n", what, text);
   };
-  line("mesh", fmt::format("[{}], {} ranks", Format(s.mesh), WithCommas(s.ranks)));
+  line("mesh", fmt::format("[{}], {}", Format(s.mesh), Counted(s.ranks, "rank")));
   line("parameters", WithCommas(s.parameters));
   line("each rank", "");
   line("  parameters", Format(s.param_bytes));
@@ -101,7 +111,7 @@ std::string FormatSummary(const StepSummary& s) {
                    s.has_optimizer ? ""
                                    : fmt::format("; with optimizer state {}",
                                                  Format(s.peak_bytes + s.optimizer_bytes))));
-  line("  work", Format(s.flops));
+  line("  work", Format(s.flops) + ComparedWithIdeal(s));
   line("  nodes", WithCommas(s.nodes));
 
   std::string comm = FormatCollectives(s.collectives, 0);
@@ -124,6 +134,7 @@ nlohmann::ordered_json ToJson(const StepSummary& s) {
           {"peak_bytes", s.peak_bytes.value},
           {"peak_node", s.peak_node},
           {"flops_per_rank", s.flops.value},
+          {"ideal_flops_per_rank", s.whole_flops.value / s.ranks},
           {"nodes", s.nodes},
           {"collectives", ToJson(s.collectives)}};
 }
