@@ -41,6 +41,8 @@ Module RandomModule(uint32_t seed, size_t nodes) {
     }
     values.push_back(name);
   }
+  for (const std::string& name : flying)
+    body += fmt::format("%{0} = comm.wait(%{0}!) : f32[8,8]\n", name);
   std::string text = fmt::format(
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[8,8]) -> ({}) {{\n{}}}\n", any(), body);
   Result<Module> module = ParseModule(text, "random", Ops());

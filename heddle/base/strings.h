@@ -6,19 +6,20 @@
 
 #include "heddle/base/hash.h"
 #include "heddle/base/id.h"
+#include "heddle/base/pool.h"
 
 namespace heddle {
 
 template <typename IdT>
 class StringTable {
  public:
-  // The id of `text`, which is added if it is new.
+  // The id of `text`, which is added if it is new. `text` may be a part of a string of this table.
   IdT Intern(std::string_view text) {
     uint64_t hash = Hash64(text);
     uint32_t found = Lookup(text, hash);
     if (found != HashIndex::kNone) return IdT(found);
     auto number = static_cast<uint32_t>(ends_.size());
-    chars_.insert(chars_.end(), text.begin(), text.end());
+    AppendToPool(chars_, std::span<const char>(text));
     ends_.push_back(static_cast<uint32_t>(chars_.size()));
     index_.Insert(hash, number);
     return IdT(number);
@@ -35,6 +36,9 @@ class StringTable {
     uint32_t begin = i == 0 ? 0 : ends_[i - 1];
     return {chars_.data() + begin, ends_[i] - begin};
   }
+
+  // Whether `text` lies inside the table, and so moves when a string is added.
+  bool Holds(std::string_view text) const { return IsPartOf(std::span<const char>(text), chars_); }
 
   size_t size() const { return ends_.size(); }
   IdRange<IdT> ids() const { return {0, ends_.size()}; }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 
+#include "heddle/base/check.h"
 #include "heddle/base/text.h"
 
 namespace heddle {
@@ -57,6 +58,8 @@ uint64_t HashValue(const AttrValue& value, const SymbolTable& symbols) {
       return HashList(v, Bits);
     else if constexpr (std::is_same_v<T, std::vector<bool>>)
       return HashList(v, [](bool b) { return uint64_t{b}; });
+    else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+      return HashList(v, [](const std::string& s) { return Hash64(s); });
     else
       return static_cast<uint64_t>(v);
   };
@@ -96,6 +99,21 @@ bool SameValue(const AttrValue& a, const AttrValue& b) {
     return Bits(x->real()) == Bits(y.real()) && Bits(x->imag()) == Bits(y.imag());
   }
   return a == b;
+}
+
+namespace {
+template <typename T>
+const T& Each(const AttrValue& value, size_t i) {
+  if (const T* all = std::get_if<T>(&value)) return *all;
+  const auto* list = std::get_if<std::vector<T>>(&value);
+  HEDDLE_CHECK(list != nullptr && i < list->size(), "an attribute has no item for an operand");
+  return (*list)[i];
+}
+}  // namespace
+
+int64_t EachInt(const AttrValue& value, size_t i) { return Each<int64_t>(value, i); }
+const std::string& EachString(const AttrValue& value, size_t i) {
+  return Each<std::string>(value, i);
 }
 
 AttrValue ParseEnumerator(std::string_view name) {
@@ -204,6 +222,8 @@ void AppendAttrValue(std::string& out, const AttrValue& value, const Mesh& mesh,
           list(v, [&](double x) { AppendFloat(out, x); });
         else if constexpr (std::is_same_v<T, std::vector<bool>>)
           list(v, boolean);
+        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+          list(v, [&](const std::string& x) { AppendQuoted(out, x); });
         else
           out += Name(v);
       },

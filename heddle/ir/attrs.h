@@ -28,10 +28,14 @@ std::string_view Name(MemoryFormat format);
 // Ints may be dimensions, symbols included. Strings are names, not data.
 using AttrValue = std::variant<std::monostate, bool, int64_t, double, std::complex<double>, DType,
                                MemoryFormat, Why, ReduceOp, Axes, std::string, std::vector<int64_t>,
-                               std::vector<double>, std::vector<bool>>;
+                               std::vector<double>, std::vector<bool>, std::vector<std::string>>;
 
 // Equality by bits: a NaN equals itself, 0.0 and -0.0 differ.
 bool SameValue(const AttrValue& a, const AttrValue& b);
+
+// Item `i` of an attribute that is one integer, or one string, for all operands or a list with one for each.
+int64_t EachInt(const AttrValue& value, size_t i);
+const std::string& EachString(const AttrValue& value, size_t i);
 
 // An enumerator or element type by its name in the text, as a value: `bf16`, `sum`, `unshard`, `contiguous`.
 AttrValue ParseEnumerator(std::string_view name);
@@ -66,7 +70,7 @@ struct Attrs {
 
   bool operator==(const Attrs&) const = default;
   const AttrValue* Find(std::string_view name) const;
-  // Replaces or appends; the caller keeps schema order.
+  // Replaces or appends. Where several are set, CanonicalAttrs (ir/call_builder.h) puts them in the order of the schema.
   void Set(std::string_view name, AttrValue value);
 };
 
@@ -90,7 +94,7 @@ class AttrsTable {
   HashIndex index_;
 };
 
-// A value as it stands in the text: `true`, `3`, `0.5`, `bf16`, `"x"`, `[1,2]`, `[dp,tp]`, `none`.
+// A value as it stands in the text: `true`, `3`, `0.5`, `bf16`, `"x"`, `[1,2]`, `["x","y"]`, `[dp,tp]`, `none`.
 void AppendAttrValue(std::string& out, const AttrValue& value, const Mesh& mesh,
                      const SymbolTable& symbols);
 // A dimension as it stands in the text: `4096`, `t0`, `5{dp}`.

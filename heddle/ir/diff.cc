@@ -121,19 +121,17 @@ class GraphDiff {
   }
 
   void MatchByContent() {
-    std::unordered_multimap<std::string, NodeId> open;
-    // Inserted backwards, so that equal nodes are found in order.
+    // Equal nodes, the earliest last.
+    std::unordered_map<std::string, std::vector<NodeId>> open;
     for (size_t i = gb_.node_count(); i-- > 0;) {
-      if (!matched_[NodeId(i)]) open.emplace(Content(b_, gb_, NodeId(i)), NodeId(i));
+      if (!matched_[NodeId(i)]) open[Content(b_, gb_, NodeId(i))].push_back(NodeId(i));
     }
     for (NodeId a : ga_.nodes()) {
       if (match_[a] || open.empty()) continue;
-      auto [first, last] = open.equal_range(Content(a_, ga_, a));
-      if (first == last) continue;
-      auto earliest = std::min_element(
-          first, last, [](const auto& x, const auto& y) { return x.second < y.second; });
-      Match(a, earliest->second);
-      open.erase(earliest);
+      auto found = open.find(Content(a_, ga_, a));
+      if (found == open.end() || found->second.empty()) continue;
+      Match(a, found->second.back());
+      found->second.pop_back();
     }
   }
 
@@ -204,22 +202,21 @@ std::vector<Change> Diff(const Module& a, const Module& b) {
   };
   if (header(a) != header(b))
     changes.push_back({ChangeKind::kChanged, "", header(a), header(b), 0, 0, {}});
-  auto find = [](const Module& m, std::string_view name) -> const Graph* {
-    auto at = std::ranges::find(m.graphs, name,
-                                [](const Graph& g) { return std::string_view(g.name()); });
-    return at == m.graphs.end() ? nullptr : &*at;
-  };
+  std::unordered_map<std::string_view, const Graph*> in_a;
+  std::unordered_map<std::string_view, const Graph*> in_b;
+  for (const Graph& graph : a.graphs) in_a.emplace(graph.name(), &graph);
+  for (const Graph& graph : b.graphs) in_b.emplace(graph.name(), &graph);
   for (const Graph& graph : a.graphs) {
-    const Graph* twin = find(b, graph.name());
-    if (twin == nullptr) {
+    auto twin = in_b.find(graph.name());
+    if (twin == in_b.end()) {
       changes.push_back(
           {ChangeKind::kVanished, graph.name(), "graph @" + graph.name(), "", 0, 0, {}});
     } else {
-      GraphDiff(a, graph, b, *twin, changes).Run();
+      GraphDiff(a, graph, b, *twin->second, changes).Run();
     }
   }
   for (const Graph& graph : b.graphs) {
-    if (find(a, graph.name()) == nullptr) {
+    if (!in_a.contains(graph.name())) {
       changes.push_back(
           {ChangeKind::kAppeared, graph.name(), "", "graph @" + graph.name(), 0, 0, {}});
     }

@@ -10,7 +10,7 @@
 namespace heddle {
 namespace {
 
-// Reads the patterns of a rule, then fits factor sizes to the types.
+// Reads the patterns and marks of a rule, then works out the sizes of its factors from the types.
 class RuleReader {
  public:
   explicit RuleReader(std::string_view rule) : scan_(rule) {}
@@ -100,7 +100,7 @@ class RuleReader {
     return true;
   }
 
-  // Gives every tensor of the call a pattern: absent ones none, extra ones (of a variadic op) the last.
+  // Gives every tensor of the call a pattern that has its dimensions. An absent tensor has none.
   Status Fit(std::vector<TensorFactors>& patterns, const std::vector<Type>& types,
              std::string_view what) {
     patterns.resize(types.size());
@@ -113,7 +113,7 @@ class RuleReader {
     return Done{};
   }
 
-  // Sizes from dimensions of one factor first; then from those where one factor is left.
+  // A dimension gives the size of its one factor that has none yet. Each round leaves fewer of those.
   Status Solve(const std::vector<Type>& operands, const std::vector<Type>& results) {
     for (size_t round = 0; round <= out_.factors.size(); ++round) {
       bool missing = false;

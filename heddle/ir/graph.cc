@@ -1,7 +1,9 @@
 #include "heddle/ir/graph.h"
 
+#include <algorithm>
 #include <iterator>
 
+#include "heddle/base/pool.h"
 #include "heddle/base/text.h"
 
 namespace heddle {
@@ -28,7 +30,6 @@ std::string_view Name(Phase phase) { return kPhases[static_cast<size_t>(phase)];
 std::string_view Name(Keep keep) { return kKeeps[static_cast<size_t>(keep)]; }
 std::string_view Name(InputRole role) { return kInputRoles[static_cast<size_t>(role)]; }
 std::string_view Name(OutputRole role) { return kOutputRoles[static_cast<size_t>(role)]; }
-std::string_view Name(View view) { return view == View::kGlobal ? "global" : "local"; }
 std::optional<Phase> ParsePhase(std::string_view name) { return Parse<Phase>(kPhases, name); }
 std::optional<Keep> ParseKeep(std::string_view name) { return Parse<Keep>(kKeeps, name); }
 std::optional<InputRole> ParseInputRole(std::string_view name) {
@@ -36,6 +37,20 @@ std::optional<InputRole> ParseInputRole(std::string_view name) {
 }
 std::optional<OutputRole> ParseOutputRole(std::string_view name) {
   return Parse<OutputRole>(kOutputRoles, name);
+}
+
+Keep StrongerKeep(Keep a, Keep b) {
+  auto strength = [](Keep keep) {
+    switch (keep) {
+      case Keep::kDefault: return 0;
+      case Keep::kPreferRecompute: return 1;
+      case Keep::kMustRecompute: return 2;
+      case Keep::kOffload: return 3;
+      case Keep::kMustSave: return 4;
+    }
+    return 0;
+  };
+  return strength(a) >= strength(b) ? a : b;
 }
 
 ValueId Graph::FindValue(std::string_view name) const {
@@ -85,8 +100,18 @@ NodeId Graph::Append(const NodeSpec& spec) {
   node.operand_count = static_cast<uint32_t>(spec.operands.size());
   node.first_result = ValueId(values_.size());
   node.result_count = static_cast<uint32_t>(spec.results.size());
-  operand_pool_.insert(operand_pool_.end(), spec.operands.begin(), spec.operands.end());
-  for (const ResultSpec& result : spec.results) AddValue(result, id);
+  AppendToPool(operand_pool_, spec.operands);
+  // A name that lies in the graph moves when the name of another result is added.
+  auto borrowed = [&](const ResultSpec& result) { return names_.Holds(result.name); };
+  std::vector<std::string> names;
+  if (spec.results.size() > 1 && std::ranges::any_of(spec.results, borrowed)) {
+    for (const ResultSpec& result : spec.results) names.emplace_back(result.name);
+  }
+  for (size_t i = 0; i < spec.results.size(); ++i) {
+    ResultSpec result = spec.results[i];
+    if (!names.empty()) result.name = names[i];
+    AddValue(result, id);
+  }
   return nodes_.Add(node);
 }
 

@@ -28,6 +28,9 @@ using ScopeId = Id<struct ScopeTag>;
 enum class Phase : uint8_t { kForward, kBackward, kOptimizer };
 // The save or recompute decision of a value.
 enum class Keep : uint8_t { kDefault, kMustSave, kMustRecompute, kPreferRecompute, kOffload };
+// Of two decisions about one value, the one that asks for more: keeping it wins over making it again, a demand over a
+// preference.
+Keep StrongerKeep(Keep a, Keep b);
 enum class InputRole : uint8_t {
   kPlain,
   kParam,
@@ -54,9 +57,9 @@ std::optional<OutputRole> ParseOutputRole(std::string_view name);
 struct Node {
   OpId op;
   Phase phase = Phase::kForward;
-  // The communicator and stream that a collective runs on; 0 is the default.
+  // Of a node that starts something: together with its `over`, the communicator that it is launched on.
   uint8_t stream = 0;
-  // The module that the node belongs to; none for the root.
+  // The layer that the node belongs to; none for the root.
   ScopeId scope;
   AttrsId attrs = AttrsTable::kEmpty;
   uint32_t first_operand = 0;
@@ -83,26 +86,26 @@ struct GlobalType {
 
 // Inputs and outputs carry their roles; nothing is ever paired by position.
 struct Input {
-  ValueId value;
+  ValueId value = {};
   InputRole role = InputRole::kPlain;
   // kParam: its number in registration order. kOpt: the parameter it is state of. Otherwise -1.
   int64_t index = -1;
   // The full name of a parameter or buffer, the name of a parameter's state, or any label.
-  std::string label;
+  std::string label = {};
   // The FSDP unit of a parameter.
-  std::string unit;
-  GlobalType global;
+  std::string unit = {};
+  GlobalType global = {};
 };
 
 struct Output {
-  ValueId value;
+  ValueId value = {};
   OutputRole role = OutputRole::kPlain;
   // kGrad: the parameter.
   int64_t index = -1;
   // kUpdate: the input that takes this value.
-  ValueId target;
-  std::string label;
-  GlobalType global;
+  ValueId target = {};
+  std::string label = {};
+  GlobalType global = {};
 };
 
 // What holds for the nodes of a scope, and of those inside of it, while a graph is placed on its mesh.
@@ -116,6 +119,7 @@ struct Region {
 
 struct ResultSpec {
   TypeId type;
+  // May be the name of another value of the graph.
   std::string_view name;
   PlacementId placement = PlacementTable::kReplicated;
   Keep keep = Keep::kDefault;
@@ -123,6 +127,7 @@ struct ResultSpec {
 
 struct NodeSpec {
   OpId op;
+  // May be the operands of another node of the graph.
   std::span<const ValueId> operands;
   AttrsId attrs = AttrsTable::kEmpty;
   std::span<const ResultSpec> results;
@@ -221,10 +226,6 @@ class Graph {
   PlacementTable placements_;
   AttrsTable attrs_;
 };
-
-// Whether types are those of the whole mesh, with placements, or of one rank.
-enum class View : uint8_t { kGlobal, kLocal };
-std::string_view Name(View view);
 
 struct Module {
   View view = View::kLocal;

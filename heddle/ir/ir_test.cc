@@ -1,48 +1,16 @@
 // What the text form cannot show: arithmetic of chunks, rewriting, hashing, schemas, factors. Ops here are made up.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
+#include "heddle/ir/diff.h"
 #include "heddle/ir/factors.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
-#include "heddle/ir/rewriter.h"
 #include "heddle/ir/schema.h"
 #include "heddle/ir/structural_hash.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/test/test_ops.h"
 
 namespace heddle {
 namespace {
-
-Result<Types> SameShape(const OpArgs& args) { return Types{args[0]}; }
-Result<Types> NoShape(const OpArgs&) { return Error(Diag::kUnknownOp, "no rule"); }
-constexpr OpDef kOpaqueDef{
-    .schema = "heddle::opaque() -> ()", .shape = NoShape, .effect = Effect::kOpaque};
-constexpr OpDef kNegDef{.schema = "aten::neg(Tensor self) -> Tensor", .shape = SameShape};
-constexpr OpDef kAddDef{.schema = "aten::add(Tensor self, Tensor other) -> Tensor",
-                        .shape = SameShape};
-
-const OpTable& TestOps() {
-  static constexpr OpTable::Entry kEntries[] = {
-      {&kOpaqueDef, "x"}, {&kNegDef, "x"}, {&kAddDef, "x"}};
-  static const OpTable table(kEntries);
-  return table;
-}
-
-Module Read(const std::string& text) {
-  Result<Module> module = ParseModule(text, "test", TestOps());
-  EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
-  return *module;
-}
-
-constexpr const char* kChain =
-    "heddle 1 local\ngraph @g(%x: f32[4]) -> (%c) {\n  %a = aten.neg(%x) : f32[4]\n"
-    "  %b = aten.neg(%a) : f32[4]\n  %c = aten.add(%a, %b) : f32[4]\n}\n";
-
-// Nodes as "name name ...", in order.
-std::string Order(const Graph& graph) {
-  std::string out;
-  for (NodeId id : graph.nodes()) out += std::string(graph.name(graph[id].first_result)) + " ";
-  return out;
-}
 
 TEST(Chunk, CeilSizedPartsCoverTheWhole) {
   for (int64_t whole : {0, 1, 5, 6, 7, 8, 64}) {
@@ -107,6 +75,41 @@ TEST(DType, PromotionFollowsAten) {
   EXPECT_EQ(Promote(DType::kU8, DType::kI8), DType::kI16);
   EXPECT_EQ(Promote(DType::kF64, DType::kC64), DType::kC128);
   EXPECT_EQ(Promote(DType::kBool, DType::kI32), DType::kI32);
+}
+
+// What a graph holds may be used to build more of it.
+TEST(Graph, AppendsWhatItHolds) {
+  Module m = ReadBody("(%x: f32[4]) -> (%second)", "  %first, %second = aten.pair(%x)\n");
+  Graph& g = m.graphs[0];
+  for (int i = 0; i < 1000; ++i) {
+    NodeId last(g.node_count() - 1);
+    std::vector<ResultSpec> results;
+    for (ValueId v : g.results(last)) results.push_back({.type = g.type(v), .name = g.name(v)});
+    NodeSpec spec;
+    spec.op = g[last].op;
+    spec.operands = g.operands(last);
+    spec.results = results;
+    g.Append(spec);
+    g.types().Tensor(static_cast<DType>(1 + i % 8), g.types().dims(g.type(ValueId(0))));
+  }
+  ASSERT_TRUE(Verify(m).ok()) << Format(Verify(m).diagnostics());
+  std::string expected = "second";
+  for (NodeId id : g.nodes()) {
+    EXPECT_EQ(g.operands(id)[0], ValueId(0));
+    EXPECT_EQ(g.name(g.results(id)[1]), expected);
+    expected += "_1";
+  }
+}
+
+// A name may be cut out of one that is there.
+TEST(Graph, NamesCutOutOfNames) {
+  StringTable<NameId> names;
+  NameId whole = names.Intern(std::string(40, 'a') + std::string(40, 'b'));
+  for (size_t n = 79; n > 0; --n) {
+    NameId part = names.Intern(names[whole].substr(80 - n));
+    EXPECT_EQ(names[part].size(), n);
+    EXPECT_EQ(names[part], names[whole].substr(80 - n));
+  }
 }
 
 TEST(Rewriter, InsertsMovesAndErases) {
@@ -217,12 +220,23 @@ TEST(StructuralHash, IgnoresNamesAndSeesEverythingElse) {
   EXPECT_NE(edited("f32", "bf16"), hash(text));
   EXPECT_NE(edited("f32[4]\n}", "f32[4] @scope\n}"), hash(text));
   EXPECT_NE(edited("f32[4]\n}", "f32[4] keep=must_save\n}"), hash(text));
-  EXPECT_NE(edited("f32[4]\n}", "f32[4] stream=1\n}"), hash(text));
   EXPECT_NE(edited("add(%a, %b)", "add(%b, %a)"), hash(text));
   EXPECT_NE(edited("(%c)", "(%b)"), hash(text));
   EXPECT_NE(edited("%x: f32[4]", "%x: f32[4] batch"), hash(text));
   EXPECT_NE(edited(" {\n", " {\n bwd:\n"), hash(text));
   EXPECT_NE(edited("local", "global"), hash(text));
+  std::string launch =
+      "heddle 1 local\ngraph @g(%x: f32[4], %y: f32[4]) -> (%a, %b) {\n  %s = "
+      "comm.start(%x, %y, dim=[0,1], unit=[\"u\",\"v\"]) stream=1\n  %a, %b = comm.wait(%s)\n}\n";
+  auto relaunched = [&](std::string_view from, std::string_view to) {
+    std::string out = launch;
+    return hash(out.replace(out.find(from), from.size(), to));
+  };
+  EXPECT_NE(relaunched("stream=1", "stream=2"), hash(launch));
+  EXPECT_NE(relaunched("[0,1]", "[1,0]"), hash(launch));
+  EXPECT_NE(relaunched("[0,1]", "0"), hash(launch));
+  EXPECT_NE(relaunched("\"v\"", "\"w\""), hash(launch));
+  EXPECT_NE(relaunched("[\"u\",\"v\"]", "\"u\""), hash(launch));
 }
 
 TEST(StructuralHash, DoesNotDependOnHistory) {
@@ -249,6 +263,32 @@ TEST(Verify, PlacementsFitTheView) {
   EXPECT_EQ(Verify(m).diagnostics()[0].kind, Diag::kPlacement);
   m.view = View::kGlobal;
   EXPECT_TRUE(Verify(m).ok());
+}
+
+TEST(Schema, OneForEachTensor) {
+  Result<Schema> schema =
+      ParseSchema("comm::f(Tensor... x, *, int... dim=0, str...? unit=None) -> Async");
+  ASSERT_TRUE(schema.ok()) << Format(schema.diagnostics());
+  const Arg& dim = schema->args[1];
+  const Arg& unit = schema->args[2];
+  EXPECT_EQ(dim.kind, ArgKind::kEachInt);
+  EXPECT_EQ(std::get<int64_t>(dim.default_value), 0);
+  EXPECT_EQ(unit.kind, ArgKind::kEachString);
+  EXPECT_TRUE(unit.optional);
+  using Ints = std::vector<int64_t>;
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(ConvertAttr(dim, Ints{2, 2}), AttrValue(int64_t{2}));
+  EXPECT_EQ(ConvertAttr(dim, Ints{2, 1}), AttrValue(Ints{2, 1}));
+  EXPECT_EQ(ConvertAttr(dim, Ints{}), std::nullopt);
+  EXPECT_EQ(ConvertAttr(dim, Names{"a"}), std::nullopt);
+  EXPECT_EQ(ConvertAttr(unit, Names{"a", "a"}), AttrValue(std::string("a")));
+  EXPECT_EQ(ConvertAttr(unit, Names{"a", "b"}), AttrValue(Names{"a", "b"}));
+  EXPECT_EQ(ConvertAttr(unit, AttrValue()), AttrValue());
+  EXPECT_EQ(EachInt(Ints{2, 1}, 1), 1);
+  EXPECT_EQ(EachInt(int64_t{2}, 1), 2);
+  EXPECT_EQ(EachString(Names{"a", "b"}, 1), "b");
+  EXPECT_EQ(EachString(std::string("a"), 1), "a");
+  EXPECT_FALSE(ParseSchema("comm::f(bool... x) -> Async").ok());
 }
 
 TEST(Schema, ReadsAtensNotation) {
@@ -297,6 +337,45 @@ TEST(Parse, ManyMistakesAreCounted) {
   ASSERT_EQ(parsed.diagnostics.size(), 257u);
   EXPECT_EQ(parsed.diagnostics.back().kind, Diag::kManyMistakes);
   EXPECT_EQ(parsed.diagnostics.back().message, "744 more mistakes are not shown");
+}
+
+TEST(Parse, HostileGraphsStayLinear) {
+  // Each would take minutes, or gigabytes, if anything grew faster than the text.
+  constexpr int kMany = 100'000;
+  std::string graphs = "heddle 1 local\n";
+  for (int i = 0; i < kMany; ++i) graphs += "graph @g" + std::to_string(i) + "() -> () {}\n";
+  Parsed lines = ParseText(graphs, "test", TestOps());
+  EXPECT_TRUE(lines.diagnostics.empty());
+  EXPECT_TRUE(VerifyParsed(lines).empty());
+  EXPECT_EQ(lines.module.graphs.size(), size_t{kMany});
+  std::ranges::replace(graphs, '\n', ' ');
+  EXPECT_TRUE(ParseText(graphs, "test", TestOps()).diagnostics.empty());
+
+  std::string unknown = "heddle 1 local\ngraph @g(%x: f32[4]) -> () {\n";
+  for (int i = 0; i < kMany; ++i) unknown += "  %a" + std::to_string(i) + " = comm.wiat(%x)\n";
+  EXPECT_EQ(ParseText(unknown + "}\n", "test", TestOps()).diagnostics.size(), 257u);
+
+  std::string regions = "heddle 1 global\nmesh [dp=2]\ngraph @g() -> () {\n";
+  for (int i = 0; i < kMany; ++i) regions += " region @s" + std::to_string(i) + " local=[dp]\n";
+  Parsed many = ParseText(regions + "}\n", "test", TestOps());
+  EXPECT_TRUE(many.diagnostics.empty());
+  EXPECT_EQ(many.module.graphs[0].regions().size(), size_t{kMany});
+
+  // Many mistakes in one node.
+  std::string sums =
+      "heddle 1 local\ngraph @g(%x: f32[4]) -> () {\n  %h = comm.start(%x)\n  %a = "
+      "aten.f(";
+  for (int i = 0; i < kMany; ++i) sums += i == 0 ? "%h" : ", %h";
+  Parsed one = ParseText(sums + ") : f32[4]\n}\n", "test", TestOps());
+  EXPECT_TRUE(one.diagnostics.empty());
+  EXPECT_EQ(VerifyParsed(one).size(), 257u);
+}
+
+TEST(Diff, OfManyEqualNodesStaysLinear) {
+  std::string text = "heddle 1 local\ngraph @g(%x: f32[4]) -> () {\n";
+  for (int i = 0; i < 50'000; ++i) text += "  aten.check(%x)\n";
+  Module m = Read(text + "}\n");
+  EXPECT_TRUE(Diff(m, m).empty());
 }
 
 TEST(Parse, HostileNamesAndListsStayLinear) {

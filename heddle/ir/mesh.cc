@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// Reads one axis and adds it to `axes`.
+// Reads a mesh axis by axis, and stops at the first mistake.
 class MeshParser {
  public:
   MeshParser(Scanner& scan, const SourceText& source) : scan_(scan), source_(source) {}
@@ -68,6 +68,8 @@ class MeshParser {
 };
 
 }  // namespace
+
+std::string_view Name(View view) { return view == View::kGlobal ? "global" : "local"; }
 
 Status CheckAxisName(std::string_view name) {
   bool word = !name.empty() && Scanner(name).TakeRawRun(CharClass::kWord) == name;

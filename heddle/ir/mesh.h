@@ -55,6 +55,10 @@ class Axes {
   std::array<AxisId, kMax> ids_{};
 };
 
+// Whether the types of a module are those of the whole mesh, with placements, or of one rank.
+enum class View : uint8_t { kGlobal, kLocal };
+std::string_view Name(View view);
+
 struct MeshAxis {
   std::string name;
   int64_t size;

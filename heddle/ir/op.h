@@ -28,7 +28,7 @@ enum class Effect : uint8_t {
   kPure,
   // Pure, and every result shares the storage of operand 0.
   kView,
-  // Pure, and result i takes over the storage of the i-th operand list or operand, which is not read afterwards.
+  // Pure, and result i takes over the storage of operand i, which is not read afterwards. ir/storage.h says when.
   kUpdate,
   // Pure on every rank together: moves data between ranks or memories.
   kComm,
@@ -76,6 +76,11 @@ class OpArgs {
     return std::holds_alternative<std::monostate>(attr(name));
   }
   int64_t Int(std::string_view name) const { return std::get<int64_t>(attr(name)); }
+  // What an attribute with one for each tensor of the `Tensor...` says of tensor `i`.
+  int64_t EachInt(std::string_view name, size_t i) const { return heddle::EachInt(attr(name), i); }
+  const std::string& EachString(std::string_view name, size_t i) const {
+    return heddle::EachString(attr(name), i);
+  }
   int64_t IntOr(std::string_view name, int64_t otherwise) const {
     return IsNone(name) ? otherwise : Int(name);
   }
@@ -107,13 +112,14 @@ struct FactorRule {
   std::string_view linear = {};
 };
 
-// How an op finds rows of a table by number. A rank that has some of the rows (Factor::masked) shifts the numbers, and does this
-// with those of other ranks' rows:
+// A rank that has some of the rows of a table (Factor::masked) shifts the numbers that are looked up. What it does where the
+// number is that of another rank's row:
 enum class OthersRows : uint8_t {
   kZeroInResult,   // result 0 has zeros there
   kZeroInOperand,  // operand 0 gets zeros there
   kIgnored,        // they become the number that the attribute `ignore_index` names
 };
+// How an op finds rows of a table by number.
 struct TableLookup {
   static constexpr uint8_t kResult = UINT8_MAX;
   // Operands; the table may be result 0.
@@ -125,6 +131,12 @@ struct TableLookup {
   std::string_view size_attr = {};
 };
 
+// A list of tensors that an update hands on without writing to it, unless an optional tensor is given.
+struct SparedList {
+  std::string_view list;
+  std::string_view unless;
+};
+
 struct OpDef {
   std::string_view schema;
   ShapeFn shape = nullptr;
@@ -132,8 +144,14 @@ struct OpDef {
   // Null: reads its operands, writes its results, one operation for each element of the first result.
   WorkFn work = nullptr;
   Effect effect = Effect::kPure;
+  std::optional<SparedList> spared = {};
+  // The view of the only modules that it stands in; none if it stands in any.
+  std::optional<View> view = {};
   // The attribute that repeats the shape of result 0, and must follow it: `size`, `input_sizes`.
   std::string_view shape_attr = {};
+  // Every element of the result is the same number, which attributes give, and `shape_attr` its shape. A rank can make any
+  // part of it where it is needed.
+  bool constant = false;
   std::optional<TableLookup> lookup = {};
   // The arguments of one call, operands as types: `(bf16[8,16], bf16[16,4])`. The conformance tests run it.
   std::string_view example = {};

@@ -1,6 +1,7 @@
 #include "heddle/ir/parse.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "heddle/base/text.h"
 #include "heddle/ir/parse_graph.h"
@@ -25,12 +26,10 @@ class ModuleParser {
       }
       scan_.set_offset(begin);
       GraphParser parser(scan_, report_, module_, ops_);
-      bool readable = parser.Parse();
+      bool readable = parser.Parse(ExpectedNodes(begin));
       Graph graph = parser.TakeGraph();
-      for (const Graph& other : module_.graphs) {
-        if (other.name() == graph.name())
-          Fail(begin, 5, Diag::kDuplicateName, "graph `@{}` is defined already", graph.name());
-      }
+      if (!names_.insert(graph.name()).second)
+        Fail(begin, 5, Diag::kDuplicateName, "graph `@{}` is defined already", graph.name());
       module_.graphs.push_back(std::move(graph));
       sources_.push_back(parser.TakeSource());
       if (!readable) return;
@@ -43,6 +42,17 @@ class ModuleParser {
   Diagnostics TakeDiagnostics() { return report_.Take(); }
 
  private:
+  // How many nodes the graph at `begin` may have, by the bytes up to the first line that begins with a brace. All
+  // graphs together get no more than the whole text could hold, however its lines are broken.
+  size_t ExpectedNodes(size_t begin) {
+    constexpr size_t kNodeBytes = 120;
+    if (end_ <= begin) end_ = std::min(scan_.text().find("\n}", begin), scan_.text().size());
+    size_t free = scan_.text().size() / kNodeBytes - expected_;
+    size_t nodes = std::min((end_ - begin) / kNodeBytes, free);
+    expected_ += nodes;
+    return nodes;
+  }
+
   template <typename... Args>
   bool Fail(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
             Args&&... args) {
@@ -88,6 +98,11 @@ class ModuleParser {
   const OpTable& ops_;
   Module module_;
   std::vector<GraphSource> sources_;
+  std::unordered_set<std::string> names_;
+  // The end of the graph being read, or of the last line that looked like one.
+  size_t end_ = 0;
+  // Nodes that room was made for.
+  size_t expected_ = 0;
 };
 
 }  // namespace
@@ -111,8 +126,9 @@ Result<Module> ParseModule(std::string text, std::string file, const OpTable& op
   all.insert(all.end(), std::make_move_iterator(verified.begin()),
              std::make_move_iterator(verified.end()));
   if (all.empty()) return std::move(parsed.module);
-  std::ranges::stable_sort(all, {},
-                           [](const Diagnostic& d) { return std::pair(d.line, d.column); });
+  // What has no place, the count of those not shown, comes last.
+  auto place = [](const Diagnostic& d) { return std::tuple(d.line == 0, d.line, d.column); };
+  std::ranges::stable_sort(all, {}, place);
   return Failure{std::move(all)};
 }
 

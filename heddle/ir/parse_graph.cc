@@ -21,7 +21,7 @@ bool GraphParser::ParseName(NameRef& ref) {
   return Fail(ref.offset, 1, Diag::kSyntax, "expected a value, as in `%x`");
 }
 
-bool GraphParser::Parse() {
+bool GraphParser::Parse(size_t expected_nodes) {
   source_.header = scan_.offset();
   if (!ParseSignature()) {
     // Without inputs every use would be called undefined; read on only to find where the graph ends.
@@ -30,9 +30,10 @@ bool GraphParser::Parse() {
     scan_.set_offset(brace + 2);
     return true;
   }
-  // Tables that grow in steps would copy a large graph several times. Printed nodes take about 120 bytes.
-  graph_.Reserve((scan_.text().size() - scan_.offset()) / 120, 0);
+  // Tables that grow in steps would copy a large graph several times.
+  graph_.Reserve(expected_nodes, 0);
   bool closed = ParseBody();
+  graph_.SetRegions(std::move(regions_));
   ResolvePending();
   return closed;
 }
@@ -199,11 +200,13 @@ bool GraphParser::ParseRegion(size_t begin) {
     return Fail(begin, 6, Diag::kSyntax, "a region stands behind a node; regions come first");
   Region region;
   if (!Expect('@', "and a scope after `region`") || !ParseScope(region.scope)) return false;
-  for (const Region& other : graph_.regions()) {
-    if (other.scope == region.scope)
-      return Fail(begin, 6, Diag::kDuplicateName, "scope `{}` has two regions",
-                  graph_.scope_name(region.scope));
-  }
+  // The root comes first.
+  size_t number = region.scope ? region.scope.index() + 1 : 0;
+  if (has_region_.size() <= number) has_region_.resize(number + 1);
+  if (has_region_[number])
+    return Fail(begin, 6, Diag::kDuplicateName, "scope `{}` has two regions",
+                graph_.scope_name(region.scope));
+  has_region_[number] = true;
   while (scan_.Peek() == 'l' || scan_.Peek() == 'w') {
     size_t offset = scan_.offset();
     bool local = scan_.TakeWord("local");
@@ -219,9 +222,7 @@ bool GraphParser::ParseRegion(size_t begin) {
       return Fail(offset, 1, Diag::kAttrKind, "`local` is a list of mesh axes, `why` a purpose");
     }
   }
-  std::vector<Region> regions = graph_.regions();
-  regions.push_back(region);
-  graph_.SetRegions(std::move(regions));
+  regions_.push_back(region);
   return true;
 }
 

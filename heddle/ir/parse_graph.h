@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/ir/call_builder.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/parse_type.h"
 
@@ -17,11 +18,12 @@ class GraphParser {
         module_(module),
         ops_(ops),
         graph_("", ops),
-        types_(scan, report, module, graph_) {}
+        types_(scan, report, module, graph_),
+        builder_(module.mesh, graph_.types().symbols()) {}
 
-  // From the word `graph` to the closing brace. Mistakes are reported; what could be read is in graph() and source().
-  // False if the text after it cannot be told apart any more.
-  bool Parse();
+  // From the word `graph` to the closing brace. Mistakes are reported; the rest of what was read can be taken. Room is made
+  // for the given number of nodes. False if it cannot be told where the graph ends.
+  bool Parse(size_t expected_nodes);
   Graph TakeGraph() { return std::move(graph_); }
   GraphSource TakeSource() { return std::move(source_); }
 
@@ -30,25 +32,11 @@ class GraphParser {
     size_t offset;
     std::string_view name;
   };
-  // An attribute as written, until all of a call is known.
-  struct WrittenAttr {
+  // An argument as written: its first byte, how many of them a message underlines, and its first tensor in refs_.
+  struct Argument {
     size_t offset;
-    std::string_view name;
-    AttrValue value;
-  };
-  // A tensor argument passed by name.
-  struct NamedOperand {
-    size_t offset;
-    std::string_view name;
-    bool is_list;
-    std::vector<NameRef> values;
-  };
-  // One positional argument: a tensor, or a list of them.
-  struct Positional {
-    size_t offset;
-    bool is_list;
-    uint32_t begin;
-    uint32_t count;
+    size_t width;
+    size_t first_ref;
   };
 
   bool ParseSignature();
@@ -62,12 +50,9 @@ class GraphParser {
   bool ParseResultNames();
   bool ParseArguments();
   bool ParseNamedArgument();
-  bool ParseOperand(std::vector<NameRef>& into);
-  bool ParseOperandList(std::vector<NameRef>& into);
-  bool BindKnown(const Op& op);
-  bool BindOperands(const Op& op);
-  bool BindAttrs(const Op& op);
-  bool BindOpaque(std::string_view name);
+  bool ParseTensor();
+  bool ParseTensorList();
+  bool BindArguments();
   bool ParseResultTypes(bool& given);
   bool InferResultTypes(const Op& op, AttrsId attrs);
   bool ParseTail();
@@ -96,19 +81,22 @@ class GraphParser {
   GraphSource source_;
   TypeParser types_;
   Phase phase_ = Phase::kForward;
+  std::vector<Region> regions_;
+  // By scope.
+  std::vector<bool> has_region_;
 
   // The node being read. Reused from node to node: a graph has many.
   std::vector<NameRef> result_names_;
+  CallBuilder builder_;
+  std::vector<Argument> arguments_;
+  // The tensors of the call as written. The builder knows them by their numbers: a value may be defined further down.
   std::vector<NameRef> refs_;
-  std::vector<Positional> positionals_;
-  std::vector<NamedOperand> named_operands_;
-  std::vector<WrittenAttr> written_;
+  std::vector<ValueId> ref_numbers_;
   std::vector<NameRef> operand_refs_;
   std::vector<ValueId> operands_;
   std::vector<PlacedType> result_types_;
   std::vector<Keep> keeps_;
   std::vector<ResultSpec> results_;
-  Attrs attrs_;
   ScopeId scope_;
   uint8_t stream_ = 0;
   std::string_view last_scope_text_;

@@ -19,13 +19,17 @@ bool GraphParser::ParseNode() {
   bool opaque = !op && (op_name.starts_with("aten.") || op_name.starts_with("prims."));
   if (!op && !opaque) {
     return Fail(op_offset, op_name.size(), Diag::kUnknownOp, "unknown op `{}`{}", op_name,
-                ops_.Hint(op_name));
+                report_.full() ? "" : ops_.Hint(op_name));
   }
   if (op == kOpaqueOp)
     return Fail(op_offset, op_name.size(), Diag::kUnknownOp,
                 "`{}` stands for unknown ops; write the op's own name", op_name);
-  if (!ParseArguments()) return false;
-  if (opaque ? !BindOpaque(op_name) : !BindKnown(ops_[op])) return false;
+  if (opaque) {
+    builder_.BeginOpaque(op_name);
+  } else {
+    builder_.Begin(ops_[op]);
+  }
+  if (!ParseArguments() || !BindArguments()) return false;
   bool typed = false;
   if (!ParseResultTypes(typed) || !ParseTail()) return false;
   if (!typed) {
@@ -34,7 +38,7 @@ bool GraphParser::ParseNode() {
                   "the result types of `{}` are not given, and the op is not in the table",
                   op_name);
     }
-    AttrsId attrs = graph_.InternAttrs(attrs_);
+    AttrsId attrs = graph_.InternAttrs(builder_.attrs());
     if (!opaque && !InferResultTypes(ops_[op], attrs)) return false;
   }
   return FinishNode(begin, opaque ? kOpaqueOp : op);
@@ -62,51 +66,55 @@ bool GraphParser::ParseResultNames() {
 }
 
 bool GraphParser::ParseArguments() {
+  arguments_.clear();
   refs_.clear();
-  positionals_.clear();
-  named_operands_.clear();
-  written_.clear();
   if (!Expect('(', "after an op")) return false;
   if (scan_.Take(')')) return true;
+  bool named = false;
   do {
     char c = scan_.Peek();
     size_t offset = scan_.offset();
-    auto begin = static_cast<uint32_t>(refs_.size());
     bool is_list = c == '[';
-    if (is_list) {
-      if (!ParseOperandList(refs_)) return false;
-    } else if (c == '%' || scan_.TakeWord("none")) {
-      scan_.set_offset(offset);
-      if (!ParseOperand(refs_)) return false;
-    } else {
+    bool is_none = !is_list && c != '%' && scan_.TakeWord("none");
+    scan_.set_offset(offset);
+    if (!is_list && !is_none && c != '%') {
       if (!ParseNamedArgument()) return false;
+      named = true;
       continue;
     }
-    if (!written_.empty() || !named_operands_.empty()) {
+    if (named)
       return Fail(offset, 1, Diag::kSyntax,
                   "a tensor by position stands after an argument by name");
+    arguments_.push_back({offset, 1, refs_.size()});
+    ref_numbers_.clear();
+    if (!(is_list ? ParseTensorList() : ParseTensor())) return false;
+    if (is_list) {
+      builder_.AddTensors(ref_numbers_);
+    } else {
+      builder_.AddTensor(ref_numbers_[0]);
     }
-    positionals_.push_back({offset, is_list, begin, static_cast<uint32_t>(refs_.size()) - begin});
   } while (scan_.Take(','));
   return Expect(')', "or `,` after an argument");
 }
 
-bool GraphParser::ParseOperand(std::vector<NameRef>& into) {
+bool GraphParser::ParseTensor() {
   NameRef ref{};
-  if (scan_.TakeWord("none")) {
+  bool is_none = scan_.TakeWord("none");
+  if (is_none) {
     ref.offset = scan_.offset() - 4;
   } else if (!ParseName(ref)) {
     return false;
   }
-  into.push_back(ref);
+  ref_numbers_.push_back(is_none ? ValueId() : ValueId(refs_.size()));
+  refs_.push_back(ref);
   return true;
 }
 
-bool GraphParser::ParseOperandList(std::vector<NameRef>& into) {
+bool GraphParser::ParseTensorList() {
   scan_.Take('[');
   if (scan_.Take(']')) return true;
   do {
-    if (!ParseOperand(into)) return false;
+    if (!ParseTensor()) return false;
   } while (scan_.Take(','));
   return Expect(']', "or `,` in a list of tensors");
 }
@@ -119,14 +127,7 @@ bool GraphParser::ParseNamedArgument() {
     return Fail(offset, std::max<size_t>(name.size(), 1), Diag::kSyntax,
                 "expected a tensor, or an attribute as in `dim=0`");
   }
-  bool twice =
-      std::ranges::any_of(written_, [&](const WrittenAttr& a) { return a.name == name; }) ||
-      std::ranges::any_of(named_operands_, [&](const NamedOperand& o) { return o.name == name; });
-  if (twice)
-    return Fail(offset, name.size(), Diag::kDuplicateAttr, "argument `{}` is given twice", name);
-  // More than any schema has; without a limit the look for duplicates would be quadratic.
-  if (written_.size() + named_operands_.size() >= 64)
-    return Fail(offset, name.size(), Diag::kSyntax, "a call has more than 64 arguments by name");
+  arguments_.push_back({offset, name.size(), refs_.size()});
   char c = scan_.Peek();
   size_t value_offset = scan_.offset();
   bool is_list = false;
@@ -136,142 +137,36 @@ bool GraphParser::ParseNamedArgument() {
     scan_.set_offset(value_offset);
   }
   if (c == '%' || is_list) {
-    NamedOperand& operand = named_operands_.emplace_back(NamedOperand{offset, name, is_list, {}});
-    return is_list ? ParseOperandList(operand.values) : ParseOperand(operand.values);
+    ref_numbers_.clear();
+    if (!(is_list ? ParseTensorList() : ParseTensor())) return false;
+    if (is_list) {
+      builder_.AddTensors(ref_numbers_, name);
+    } else {
+      builder_.AddTensor(ref_numbers_[0], name);
+    }
+    return true;
   }
   std::optional<AttrValue> value = types_.ParseLiteral();
-  if (!value) return false;
-  written_.push_back({offset, name, *std::move(value)});
-  return true;
+  if (value) builder_.AddAttr(name, *std::move(value));
+  return value.has_value();
 }
 
-bool GraphParser::BindKnown(const Op& op) {
-  attrs_.list.clear();
-  attrs_.list_sizes.clear();
-  attrs_.opaque_op.clear();
-  attrs_.opaque_slots.clear();
-  return BindOperands(op) && BindAttrs(op);
-}
-
-bool GraphParser::BindOperands(const Op& op) {
+bool GraphParser::BindArguments() {
+  if (std::optional<CallBuilder::Mistake> mistake = builder_.Finish()) {
+    // What is missing is missed at the closing parenthesis.
+    size_t offset = scan_.offset() - 1;
+    size_t width = 1;
+    if (mistake->argument != CallBuilder::Mistake::kEnd) {
+      const Argument& written = arguments_[mistake->argument];
+      offset = mistake->none ? refs_[written.first_ref + *mistake->none].offset : written.offset;
+      width = mistake->none ? 4 : written.width;
+    }
+    report_.Report(offset, width, std::move(mistake->diagnostic));
+    return false;
+  }
   operand_refs_.clear();
-  size_t next = 0;
-  size_t named = 0;
-  for (const Arg& arg : op.schema.args) {
-    if (!IsOperand(arg.kind)) continue;
-    if (arg.kind == ArgKind::kOptionalTensor) {
-      auto found = std::ranges::find_if(named_operands_,
-                                        [&](const NamedOperand& o) { return o.name == arg.name; });
-      if (found == named_operands_.end()) {
-        operand_refs_.push_back({});
-        continue;
-      }
-      if (found->is_list)
-        return Fail(found->offset, found->name.size(), Diag::kOperandKind,
-                    "`{}` of {} is a tensor, not a list of them", arg.name, op.name());
-      ++named;
-      operand_refs_.push_back(found->values[0]);
-      continue;
-    }
-    if (arg.kind == ArgKind::kTensors) {
-      auto count = static_cast<uint32_t>(positionals_.size() - next);
-      for (; next < positionals_.size(); ++next) {
-        if (positionals_[next].is_list)
-          return Fail(positionals_[next].offset, 1, Diag::kOperandKind,
-                      "{} takes tensors, not a list of them", op.name());
-        operand_refs_.push_back(refs_[positionals_[next].begin]);
-      }
-      attrs_.list_sizes.push_back(count);
-      continue;
-    }
-    if (next == positionals_.size()) {
-      return Fail(scan_.offset() - 1, 1, Diag::kOperandCount,
-                  "{} takes {} as argument `{}`, which is missing", op.name(), Describe(arg.kind),
-                  arg.name);
-    }
-    const Positional& given = positionals_[next++];
-    bool wants_list = IsListOperand(arg.kind);
-    if (given.is_list != wants_list) {
-      return Fail(given.offset, 1, Diag::kOperandKind, "`{}` of {} is {}, not {}", arg.name,
-                  op.name(), Describe(arg.kind), given.is_list ? "a list of tensors" : "a tensor");
-    }
-    if (wants_list) attrs_.list_sizes.push_back(given.count);
-    for (uint32_t i = 0; i < given.count; ++i) {
-      const NameRef& ref = refs_[given.begin + i];
-      if (ref.name.empty() && arg.kind != ArgKind::kOptionalTensorList) {
-        return Fail(ref.offset, 4, Diag::kOperandKind, "`{}` of {} is {}, not none", arg.name,
-                    op.name(), Describe(arg.kind));
-      }
-      operand_refs_.push_back(ref);
-    }
-  }
-  if (next < positionals_.size()) {
-    return Fail(positionals_[next].offset, 1, Diag::kOperandCount,
-                "{} takes {} by position, got {}", op.name(), Counted(next, "tensor"),
-                positionals_.size());
-  }
-  if (named < named_operands_.size()) {
-    for (const NamedOperand& operand : named_operands_) {
-      const Arg* arg = op.schema.Find(operand.name);
-      if (arg != nullptr && arg->kind == ArgKind::kOptionalTensor) continue;
-      return Fail(operand.offset, operand.name.size(), Diag::kUnknownAttr,
-                  "{} has no optional tensor `{}`", op.name(), operand.name);
-    }
-  }
-  return true;
-}
-
-bool GraphParser::BindAttrs(const Op& op) {
-  // Unknown names first: a slip in a required attribute's name would otherwise be called missing.
-  for (const WrittenAttr& attr : written_) {
-    const Arg* arg = op.schema.Find(attr.name);
-    if (arg != nullptr && IsAttribute(arg->kind)) continue;
-    std::vector<std::string_view> names;
-    for (const Arg& known : op.schema.args) {
-      if (IsAttribute(known.kind)) names.push_back(known.name);
-    }
-    return Fail(attr.offset, attr.name.size(), Diag::kUnknownAttr, "{} has no attribute `{}`{}",
-                op.name(), attr.name, NearestHint(attr.name, names));
-  }
-  for (const Arg& arg : op.schema.args) {
-    if (!IsAttribute(arg.kind)) continue;
-    auto found =
-        std::ranges::find_if(written_, [&](const WrittenAttr& a) { return a.name == arg.name; });
-    if (found == written_.end()) {
-      if (arg.has_default) continue;
-      // An optional attribute without a default must still be stated; none is a statement.
-      return Fail(scan_.offset() - 1, 1, Diag::kMissingAttr, "{} needs attribute `{}`, {}",
-                  op.name(), arg.name, Describe(arg.kind));
-    }
-    std::optional<AttrValue> value = ConvertAttr(arg, found->value);
-    if (!value) {
-      std::string given;
-      AppendAttrValue(given, found->value, module_.mesh, graph_.types().symbols());
-      return Fail(found->offset, found->name.size(), Diag::kAttrKind,
-                  "attribute `{}` of {} is {}{}, got {}", arg.name, op.name(), Describe(arg.kind),
-                  arg.optional ? " or none" : "", given);
-    }
-    if (arg.has_default && SameValue(*value, arg.default_value)) continue;
-    attrs_.list.push_back({arg.name, *std::move(value)});
-  }
-  return true;
-}
-
-bool GraphParser::BindOpaque(std::string_view name) {
-  attrs_ = {};
-  attrs_.opaque_op = name;
-  operand_refs_.clear();
-  for (const Positional& given : positionals_) {
-    attrs_.opaque_slots.push_back({"", given.is_list, given.count});
-    for (uint32_t i = 0; i < given.count; ++i) operand_refs_.push_back(refs_[given.begin + i]);
-  }
-  for (const NamedOperand& given : named_operands_) {
-    attrs_.opaque_slots.push_back(
-        {std::string(given.name), given.is_list, static_cast<uint32_t>(given.values.size())});
-    operand_refs_.insert(operand_refs_.end(), given.values.begin(), given.values.end());
-  }
-  for (WrittenAttr& attr : written_)
-    attrs_.list.push_back({std::string(attr.name), std::move(attr.value)});
+  for (ValueId number : builder_.operands())
+    operand_refs_.push_back(number ? refs_[number.index()] : NameRef{});
   return true;
 }
 
@@ -371,11 +266,12 @@ bool GraphParser::FinishNode(size_t begin, OpId op) {
                         .placement = result_types_[i].placement,
                         .keep = keeps_.empty() ? Keep::kDefault : keeps_[i]});
   }
-  bool plain = attrs_.list.empty() && attrs_.list_sizes.empty() && attrs_.opaque_op.empty();
+  const Attrs& attrs = builder_.attrs();
+  bool plain = attrs.list.empty() && attrs.list_sizes.empty() && attrs.opaque_op.empty();
   NodeSpec spec;
   spec.op = op;
   spec.operands = operands_;
-  spec.attrs = plain ? AttrsTable::kEmpty : graph_.InternAttrs(attrs_);
+  spec.attrs = plain ? AttrsTable::kEmpty : graph_.InternAttrs(attrs);
   spec.results = results_;
   spec.scope = scope_;
   spec.phase = phase_;

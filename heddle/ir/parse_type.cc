@@ -349,7 +349,7 @@ std::optional<AttrValue> TypeParser::ParseList() {
     scan_.set_offset(first);
     bool value = name == "true" || name == "false" || name == "inf" || name == "nan" ||
                  graph_.types().symbols().Find(name) != nullptr;
-    // Any other word can only be an axis: no attribute is a list of names.
+    // Any other word can only be an axis: names of other kinds stand in no list.
     if (!value) {
       std::optional<Axes> axes = ParseAxes(']');
       if (!axes) return std::nullopt;
@@ -383,6 +383,7 @@ std::optional<AttrValue> TypeParser::ParseList() {
   if (auto list = all(std::type_identity<int64_t>())) return list;
   if (auto list = all(std::type_identity<double>())) return list;
   if (auto list = all(std::type_identity<bool>())) return list;
+  if (auto list = all(std::type_identity<std::string>())) return list;
   report_.Report(begin, scan_.offset() - begin, Diag::kBadLiteral,
                  "the items of a list are of different kinds");
   return std::nullopt;

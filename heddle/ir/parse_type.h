@@ -18,13 +18,23 @@ class Reporter {
   template <typename... Args>
   void Report(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
               Args&&... args) {
-    Add(source_.At(MakeDiagnostic(kind, format, std::forward<Args>(args)...), offset, width));
+    // A hostile text may have a mistake on every line; those that nobody will see are not worded.
+    if (full()) {
+      ++count_;
+    } else {
+      Report(offset, width, MakeDiagnostic(kind, format, std::forward<Args>(args)...));
+    }
+  }
+  void Report(size_t offset, size_t width, Diagnostic diagnostic) {
+    Add(source_.At(std::move(diagnostic), offset, width));
   }
   // One that has its place already.
   void Add(Diagnostic diagnostic) {
     if (diagnostics_.size() < kMost) diagnostics_.push_back(std::move(diagnostic));
     ++count_;
   }
+  // Further mistakes are only counted.
+  bool full() const { return diagnostics_.size() == kMost; }
   const SourceText& source() const { return source_; }
   uint32_t Line(size_t offset) const { return source_.Line(offset); }
   // All that was reported; beyond the first few hundred, how many more there were.

@@ -69,6 +69,7 @@ class Printer {
   Printer(const Module& module, const Graph& graph) : module_(module), graph_(graph) {}
 
   void AppendGraph(std::string& out) {
+    whole_graph_ = true;
     out += "graph @";
     out += graph_.name();
     AppendSignature(out);
@@ -132,7 +133,8 @@ class Printer {
       out += "<error>";
       return;
     }
-    if (placement != PlacementTable::kReplicated || graph_.types().is_async(type)) {
+    if (!whole_graph_ || placement != PlacementTable::kReplicated ||
+        graph_.types().is_async(type)) {
       FormatType(out, type, placement);
       return;
     }
@@ -204,7 +206,7 @@ class Printer {
   }
 
   static void AppendScope(std::string& out, std::string_view scope) {
-    bool plain = std::ranges::all_of(scope, [](char c) {
+    bool plain = !scope.empty() && std::ranges::all_of(scope, [](char c) {
       return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
     });
     if (plain) {
@@ -311,6 +313,7 @@ class Printer {
     out += ')';
   }
 
+  // Optional tensors among the attributes, which stand in the order of the schema.
   void AppendNamed(std::string& out, const Schema& schema, const Attrs& attrs,
                    std::span<const ValueId> operands, auto&& separate) {
     size_t at = 0;
@@ -329,6 +332,9 @@ class Printer {
         AppendAttr(out, attrs.list[next_attr++], separate);
       }
     }
+    // In another order, which no verified graph has, they are printed all the same.
+    for (; next_attr < attrs.list.size(); ++next_attr)
+      AppendAttr(out, attrs.list[next_attr], separate);
   }
 
   void AppendAttr(std::string& out, const Attr& attr, auto&& separate) {
@@ -399,6 +405,8 @@ class Printer {
 
   const Module& module_;
   const Graph& graph_;
+  // Texts of types are kept only for a whole graph: for one node, a table of all types would cost more than it saves.
+  bool whole_graph_ = false;
   std::vector<std::string> type_texts_;
 };
 

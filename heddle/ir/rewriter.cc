@@ -1,78 +1,42 @@
 #include "heddle/ir/rewriter.h"
 
 #include <algorithm>
+#include <ranges>
+
+#include "heddle/base/pool.h"
 
 namespace heddle {
-namespace {
-// The head of the ring. Node numbers follow it, so that new nodes can be added at the end.
-constexpr uint32_t kHead = 0;
-uint32_t Slot(NodeId id) { return id.index() + 1; }
-NodeId NodeAt(uint32_t slot) { return NodeId(slot - 1); }
-}  // namespace
-
-Rewriter::Rewriter(Graph& graph) : graph_(graph) {
-  size_t n = graph.node_count();
-  next_.resize(n + 1);
-  previous_.resize(n + 1);
-  for (uint32_t i = 0; i <= n; ++i) {
-    next_[i] = i == n ? kHead : i + 1;
-    previous_[i] = i == 0 ? static_cast<uint32_t>(n) : i - 1;
-  }
-  erased_.resize(n, false);
-}
+Rewriter::Rewriter(Graph& graph)
+    : graph_(graph), order_(graph.node_count()), erased_(graph.node_count(), false) {}
 
 Rewriter::~Rewriter() { HEDDLE_CHECK(!edited_, "a rewriter was dropped without a commit"); }
 
 void Rewriter::CheckNodeId(NodeId node) const {
-  HEDDLE_CHECK(Slot(node) < next_.size(), "a node id is not of this graph");
+  HEDDLE_CHECK(node.index() < order_.size(), "a node id is not of this graph");
 }
 
-NodeId Rewriter::Add(const NodeSpec& spec) {
+NodeId Rewriter::Insert(NodeId behind, const NodeSpec& spec) {
   edited_ = true;
   NodeId id = graph_.Append(spec);
-  next_.push_back(0);
-  previous_.push_back(0);
+  order_.AddAfter(behind.index());
   erased_.push_back(false);
   return id;
 }
 
-void Rewriter::Link(uint32_t node, uint32_t after) {
-  uint32_t behind = next_[after];
-  next_[after] = node;
-  previous_[node] = after;
-  next_[node] = behind;
-  previous_[behind] = node;
-}
-
-void Rewriter::Unlink(uint32_t node) {
-  next_[previous_[node]] = next_[node];
-  previous_[next_[node]] = previous_[node];
-}
-
 NodeId Rewriter::InsertBefore(NodeId anchor, const NodeSpec& spec) {
   CheckNodeId(anchor);
-  NodeId id = Add(spec);
-  Link(Slot(id), previous_[Slot(anchor)]);
-  return id;
+  return Insert(PreviousOf(anchor), spec);
 }
 
 NodeId Rewriter::InsertAfter(NodeId anchor, const NodeSpec& spec) {
   CheckNodeId(anchor);
-  NodeId id = Add(spec);
-  Link(Slot(id), Slot(anchor));
-  return id;
+  return Insert(anchor, spec);
 }
 
-NodeId Rewriter::InsertFirst(const NodeSpec& spec) {
-  NodeId id = Add(spec);
-  Link(Slot(id), kHead);
-  return id;
-}
+NodeId Rewriter::InsertFirst(const NodeSpec& spec) { return Insert(NodeId(), spec); }
 
 NodeId Rewriter::InsertLast(const NodeSpec& spec) {
-  NodeId id = Add(spec);
-  Link(Slot(id), previous_[kHead]);
-  return id;
+  return Insert(NodeId(order_.Previous(OrderList::kNone)), spec);
 }
 
 ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
@@ -89,36 +53,25 @@ ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, Plac
 void Rewriter::MoveBefore(NodeId node, NodeId anchor) {
   CheckNodeId(node);
   CheckNodeId(anchor);
-  if (node == anchor) return;
-  edited_ = true;
-  Unlink(Slot(node));
-  Link(Slot(node), previous_[Slot(anchor)]);
+  if (node != anchor) edited_ |= order_.MoveAfter(node.index(), order_.Previous(anchor.index()));
 }
 
 void Rewriter::MoveAfter(NodeId node, NodeId anchor) {
   CheckNodeId(node);
   CheckNodeId(anchor);
-  if (node == anchor) return;
-  edited_ = true;
-  Unlink(Slot(node));
-  Link(Slot(node), Slot(anchor));
+  edited_ |= order_.MoveAfter(node.index(), anchor.index());
 }
 
 void Rewriter::Reorder(std::span<const NodeId> order) {
   HEDDLE_CHECK(order.size() == graph_.node_count(), "a new order must list every node once");
   edited_ = true;
-  uint32_t last = kHead;
-  std::vector<bool> seen(next_.size());
+  std::vector<bool> seen(order.size());
   for (NodeId id : order) {
     CheckNodeId(id);
-    HEDDLE_CHECK(!seen[Slot(id)], "a new order lists a node twice");
-    seen[Slot(id)] = true;
-    next_[last] = Slot(id);
-    previous_[Slot(id)] = last;
-    last = Slot(id);
+    HEDDLE_CHECK(!seen[id.index()], "a new order lists a node twice");
+    seen[id.index()] = true;
   }
-  next_[last] = kHead;
-  previous_[kHead] = last;
+  order_.Assign(order | std::views::transform(&NodeId::index));
 }
 
 void Rewriter::Erase(NodeId node) {
@@ -131,8 +84,11 @@ void Rewriter::ReplaceValue(ValueId from, ValueId to) {
   edited_ = true;
   while (replacement_.size() < graph_.value_count())
     replacement_.push_back(ValueId(replacement_.size()));
-  HEDDLE_CHECK(Resolve(to) != from, "a value would be replaced by itself");
+  to = Resolve(to);
+  HEDDLE_CHECK(to != from, "a value would be replaced by itself");
   replacement_[from.index()] = to;
+  Value& kept = graph_.values_[to];
+  if (kept.producer) kept.keep = StrongerKeep(kept.keep, graph_.values_[from].keep);
 }
 
 ValueId Rewriter::Resolve(ValueId value) const {
@@ -156,9 +112,7 @@ void Rewriter::SetOperands(NodeId node, std::span<const ValueId> operands, Attrs
   edited.first_operand = static_cast<uint32_t>(graph_.operand_pool_.size());
   edited.operand_count = static_cast<uint32_t>(operands.size());
   edited.attrs = attrs;
-  // The operands may be a part of the pool that is about to grow.
-  std::vector<ValueId> copy(operands.begin(), operands.end());
-  graph_.operand_pool_.insert(graph_.operand_pool_.end(), copy.begin(), copy.end());
+  AppendToPool(graph_.operand_pool_, operands);
 }
 
 void Rewriter::SetOp(NodeId node, OpId op, AttrsId attrs) {
@@ -230,9 +184,9 @@ Changed Rewriter::Commit() {
 
 std::vector<NodeId> Rewriter::NewOrder() const {
   std::vector<NodeId> order;
-  order.reserve(next_.size());
-  for (uint32_t slot = next_[kHead]; slot != kHead; slot = next_[slot]) {
-    if (!erased_[NodeAt(slot).index()]) order.push_back(NodeAt(slot));
+  order.reserve(order_.size());
+  for (uint32_t n = order_.Next(OrderList::kNone); n != OrderList::kNone; n = order_.Next(n)) {
+    if (!erased_[n]) order.push_back(NodeId(n));
   }
   return order;
 }

@@ -1,13 +1,17 @@
 // Rewriter: a batch of edits to one graph, applied by one Commit.
 //
-// Until the commit, ids of the graph stay valid and new nodes get ids behind them. Commit drops what was erased, puts the
-// rest in its new order and renumbers: all ids held from before are void then, and names are what carries over.
-// A rewriter that made edits must be committed.
+// Edits of nodes and values can be seen in the graph at once: operands, attributes, types. Until the commit, ids stay valid,
+// new nodes and values get ids behind all others, nodes stand in the graph in the order of their ids, and erased ones are
+// still there; Before and Resolve answer for what the graph will be. Commit drops what was erased, puts the rest in its new
+// order and renumbers. All ids held from before are void then: names are what carries over. A rewriter that made edits must
+// be committed or abandoned.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "heddle/base/order_list.h"
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
 
@@ -25,7 +29,8 @@ class Rewriter {
   Rewriter(const Rewriter&) = delete;
   Rewriter& operator=(const Rewriter&) = delete;
 
-  // New nodes. The anchor may itself be new or moved. Result names are made fresh where they are taken.
+  // --- New nodes. The anchor may itself be new or moved. Result names are made fresh where they are taken.
+
   NodeId InsertBefore(NodeId anchor, const NodeSpec& spec);
   NodeId InsertAfter(NodeId anchor, const NodeSpec& spec);
   NodeId InsertFirst(const NodeSpec& spec);
@@ -34,14 +39,44 @@ class Rewriter {
   ValueId AddInput(Input input, TypeId type, std::string_view name,
                    PlacementId placement = PlacementTable::kReplicated);
 
+  // Copies of `nodes`, next to the anchor in the order that the originals have. What the nodes read of each other, the copies
+  // read of each other; all else is read as the originals do. Types, placements, attributes, scopes, streams and save
+  // decisions follow, and so do phases unless one is given. Names are fresh ones of the originals'. Answers with the copies
+  // in the order of `nodes`; their results correspond one to one. A copy of a random op draws anew.
+  std::vector<NodeId> CloneBefore(NodeId anchor, std::span<const NodeId> nodes,
+                                  std::optional<Phase> phase = {});
+  std::vector<NodeId> CloneAfter(NodeId anchor, std::span<const NodeId> nodes,
+                                 std::optional<Phase> phase = {});
+
+  // --- Order
+
+  // Whether node `a` runs before `b`, as things stand.
+  bool Before(NodeId a, NodeId b) const { return order_.Before(a.index(), b.index()); }
   void MoveBefore(NodeId node, NodeId anchor);
   void MoveAfter(NodeId node, NodeId anchor);
   // All nodes of the graph, new ones included, in a new order.
   void Reorder(std::span<const NodeId> order);
+
+  // Why a node cannot move: it would pass one that must stay on its side. One reads what the other makes, or a storage that
+  // the other, an update, takes over; or both draw random numbers.
+  struct Blocked {
+    NodeId moved;
+    NodeId passed;
+    bool operator==(const Blocked&) const = default;
+  };
+  // Moves `nodes` together next to the anchor, which is none of them, in the order that they have. If one of them is
+  // blocked, none moves. Looks once at every node between the first and the last of `nodes` and the anchor. An update
+  // counts as taking over every storage that it can, spared ones included.
+  std::optional<Blocked> TryMoveBefore(std::span<const NodeId> nodes, NodeId anchor);
+  std::optional<Blocked> TryMoveAfter(std::span<const NodeId> nodes, NodeId anchor);
+
+  // --- Nodes and values
+
   void Erase(NodeId node);
   bool erased(NodeId node) const { return node.index() < erased_.size() && erased_[node.index()]; }
 
-  // Every use of `from`, outputs included, becomes a use of `to`. Later replacements of `to` carry over.
+  // Every use of `from`, outputs included, becomes a use of `to`. Later replacements of `to` carry over. `to` keeps its name,
+  // and the stronger of the two save decisions; an input is always kept, so it takes none.
   void ReplaceValue(ValueId from, ValueId to);
   // What `value` stands for after the replacements made so far.
   ValueId Resolve(ValueId value) const;
@@ -61,6 +96,8 @@ class Rewriter {
   void EraseInput(size_t input);
   void EraseOutput(size_t output);
 
+  // --- The end
+
   // kYes if there was any edit.
   Changed Commit();
   // Instead of a commit, where a pass fails half way: the graph is of no use any more, and its owner drops it.
@@ -69,18 +106,24 @@ class Rewriter {
   Result<Changed> Finish(Status status);
 
  private:
-  NodeId Add(const NodeSpec& spec);
-  void Link(uint32_t node, uint32_t after);
-  void Unlink(uint32_t node);
+  // Behind none is at the start.
+  NodeId Insert(NodeId behind, const NodeSpec& spec);
+  NodeId NextOf(NodeId node) const { return NodeId(order_.Next(node.index())); }
+  NodeId PreviousOf(NodeId node) const { return NodeId(order_.Previous(node.index())); }
   void CheckNodeId(NodeId node) const;
+  std::vector<NodeId> InOrder(std::span<const NodeId> nodes) const;
+  std::vector<NodeId> CloneBehind(NodeId behind, std::span<const NodeId> nodes,
+                                  std::optional<Phase> phase);
+  std::optional<Blocked> FindBlocked(const std::vector<bool>& in_set, NodeId from, NodeId anchor,
+                                     bool passes_anchor) const;
+  std::optional<Blocked> TryMove(std::span<const NodeId> nodes, NodeId anchor, bool behind_anchor);
   std::vector<NodeId> NewOrder() const;
   void Rebuild(const std::vector<NodeId>& order);
 
   Graph& graph_;
   bool edited_ = false;
-  // The schedule as a ring of node numbers; the last slot is the head.
-  std::vector<uint32_t> next_;
-  std::vector<uint32_t> previous_;
+  // The schedule. Erased nodes keep their places.
+  OrderList order_;
   std::vector<bool> erased_;
   std::vector<bool> input_erased_;
   std::vector<bool> output_erased_;

@@ -1,5 +1,6 @@
 #include "heddle/ir/schema.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "heddle/base/scanner.h"
@@ -43,6 +44,8 @@ constexpr std::string_view kDescriptions[] = {
     "a list of integers",
     "a list of numbers",
     "a list of booleans",
+    "an integer, or a list with one for each tensor",
+    "a quoted string, or a list with one for each tensor",
     "nothing",
 };
 
@@ -99,7 +102,7 @@ class SchemaParser {
     if (type == nullptr) return Bad("a known type");
     arg.kind = type->kind;
     if (!SkipAlias()) return Bad("an argument that is not written to");
-    if (scan_.TakeSymbol("...")) arg.kind = ArgKind::kTensors;
+    if (scan_.TakeSymbol("...")) HEDDLE_RETURN_IF_ERROR(MakeEach(arg));
     if (scan_.PeekRaw() == '?') {
       scan_.Take('?');
       arg.optional = true;
@@ -124,6 +127,15 @@ class SchemaParser {
       HEDDLE_TRY(arg.default_value, ParseDefault(arg));
     }
     return arg;
+  }
+
+  Status MakeEach(Arg& arg) {
+    switch (arg.kind) {
+      case ArgKind::kTensor: arg.kind = ArgKind::kTensors; return Done{};
+      case ArgKind::kInt: arg.kind = ArgKind::kEachInt; return Done{};
+      case ArgKind::kString: arg.kind = ArgKind::kEachString; return Done{};
+      default: return Bad("a type of which there is one for each tensor");
+    }
   }
 
   Status MakeList(Arg& arg) {
@@ -232,6 +244,22 @@ int Schema::FixedResults() const {
 
 Result<Schema> ParseSchema(std::string_view text) { return SchemaParser(text).Parse(); }
 
+namespace {
+
+// Whether `value` is a T or a list of them. A list of equal items becomes the item.
+template <typename T>
+bool IsEach(AttrValue& value) {
+  if (const auto* list = std::get_if<std::vector<T>>(&value)) {
+    if (list->empty()) return false;
+    bool equal = std::ranges::adjacent_find(*list, std::not_equal_to<>()) == list->end();
+    if (equal) value = T(list->front());
+    return true;
+  }
+  return std::holds_alternative<T>(value);
+}
+
+}  // namespace
+
 std::optional<AttrValue> ConvertAttr(const Arg& arg, AttrValue value) {
   if (std::holds_alternative<std::monostate>(value)) {
     if (!arg.optional) return std::nullopt;
@@ -273,6 +301,8 @@ std::optional<AttrValue> ConvertAttr(const Arg& arg, AttrValue value) {
       if (integers != nullptr && integers->empty()) value = std::vector<bool>();
       fits = is(std::type_identity<std::vector<bool>>());
       break;
+    case ArgKind::kEachInt: fits = IsEach<int64_t>(value); break;
+    case ArgKind::kEachString: fits = IsEach<std::string>(value); break;
     default: break;
   }
   if (!fits) return std::nullopt;

@@ -1,7 +1,8 @@
 // Schemas: an op's signature, read from ATen's own notation.
 //
 // Heddle's ops use the same notation with a few more types: `Tensor... x` (any number of tensors, printed without
-// brackets), `Async x`, `Axes`, `Why`, `ReduceOp`.
+// brackets), `int... x` and `str... x` (one for all of these tensors, or a list with one for each), `Async x`, `Axes`,
+// `Why`, `ReduceOp`.
 #pragma once
 
 #include <string>
@@ -35,6 +36,9 @@ enum class ArgKind : uint8_t {
   kIntList,
   kFloatList,
   kBoolList,
+  // One for all tensors of the call's `Tensor...`, or a list with one for each. Where all are equal, it is the one.
+  kEachInt,
+  kEachString,
   // Left to the runtime: device, layout, pinned memory, generator. Not part of a graph.
   kAmbient,
 };
@@ -74,8 +78,8 @@ struct Schema {
 
 Result<Schema> ParseSchema(std::string_view text);
 
-// `value` as an attribute of `arg` (an int for a float becomes a float; one int for a list of ints, a list), or nothing
-// if it is of another kind.
+// `value` as an attribute of `arg`, or nothing if it is of another kind. An int for a float becomes a float; one int for
+// a list of ints, a list; a list of equal items with one for each tensor, that item.
 std::optional<AttrValue> ConvertAttr(const Arg& arg, AttrValue value);
 
 }  // namespace heddle

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/check.h"
+#include "heddle/base/pool.h"
 
 namespace heddle {
 namespace {
@@ -147,7 +148,7 @@ TypeId TypeTable::Tensor(DType dtype, std::span<const Dim> dims, Space space) {
   entry.numel = *bytes / ItemSize(dtype);
   entry.content_hash = MixHash(static_cast<uint64_t>(dtype) + 1, static_cast<uint64_t>(space));
   for (Dim dim : dims) entry.content_hash = MixHash(entry.content_hash, symbols_.ContentHash(dim));
-  dims_.insert(dims_.end(), dims.begin(), dims.end());
+  AppendToPool(dims_, dims);
   return Add(entry, key);
 }
 
@@ -170,7 +171,7 @@ TypeId TypeTable::Async(std::span<const TypeId> elements) {
       entry.numel = INT64_MAX;
     entry.content_hash = MixHash(entry.content_hash, content_hash(element));
   }
-  elements_.insert(elements_.end(), elements.begin(), elements.end());
+  AppendToPool(elements_, elements);
   return Add(entry, key);
 }
 
@@ -194,6 +195,16 @@ Type TypeTable::operator[](TypeId id) const {
     type.dims.assign(d.begin(), d.end());
   }
   return type;
+}
+
+bool SameType(const TypeTable& a, TypeId x, const TypeTable& b, TypeId y) {
+  auto same_dim = [&](Dim p, Dim q) {
+    return IsSymbol(p) && IsSymbol(q) ? a.symbols()[p] == b.symbols()[q] : p == q;
+  };
+  auto same_element = [&](TypeId p, TypeId q) { return SameType(a, p, b, q); };
+  return a.is_async(x) == b.is_async(y) && a.dtype(x) == b.dtype(y) && a.space(x) == b.space(y) &&
+         std::ranges::equal(a.dims(x), b.dims(y), same_dim) &&
+         std::ranges::equal(a.elements(x), b.elements(y), same_element);
 }
 
 std::span<const Dim> TypeTable::dims(TypeId id) const {

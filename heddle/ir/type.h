@@ -160,6 +160,10 @@ class TypeTable {
   SymbolTable symbols_;
 };
 
+// Whether types of two tables, of two graphs of one module, are the same. Symbols are the same by name and bound, or by what
+// they are a part of.
+bool SameType(const TypeTable& a, TypeId x, const TypeTable& b, TypeId y);
+
 // The product of sizes and an item size, or nothing if it exceeds 2^63 - 1.
 std::optional<int64_t> CheckedBytes(const SymbolTable& symbols, std::span<const Dim> dims,
                                     DType dtype);

@@ -1,10 +1,11 @@
 // Heddle's own ops: collectives, redistributions, and moves between device and host memory.
 //
-// `shard.slice` is this rank's part of a tensor that all ranks have, copied: not every view of a part could be viewed further.
-// `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
+// A collective takes any number of tensors and launches once. It gives one async value, whose wait gives as many tensors
+// back. `over` lists mesh axes in rank order, the slowest first. `dim` is the dimension that is gathered or scattered, for
+// all tensors or for each; `unit` is the FSDP unit, likewise.
 //
-// A collective takes any number of tensors and launches once; it gives one async value, whose wait gives as many tensors
-// back. `over` lists mesh axes in rank order, the slowest first; `dim` is the dimension that is gathered or scattered.
+// `shard.slice` is this rank's part of a tensor that all ranks have. It is a copy, because a view of a part cannot always
+// be viewed in another shape. `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
 #include <algorithm>
 
 #include "heddle/ops/define.h"
@@ -23,8 +24,8 @@ Status CheckOver(const OpArgs& args) {
   return Done{};
 }
 
-// The size of a dimension after gathering it over `over`: a chunk loses its innermost axes, a plain size is multiplied, and
-// so is a chunk by axes outside those it shows, because they divided.
+// The size of a dimension after gathering it over `over`. A plain size is multiplied. A chunk loses its innermost axes; where
+// `over` has more axes than the chunk shows, the outer ones divided the size, so they multiply it again.
 Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
   Axes over = args.AxesOf("over");
   if (!IsSymbol(size)) return NumElements(args, {size, args.mesh().Size(over)});
@@ -66,7 +67,7 @@ Result<Dim> ScatteredSize(const OpArgs& args, Dim size) {
 
 using SizeRule = Result<Dim> (*)(const OpArgs&, Dim);
 
-// Applies a size rule to dimension `dim` of every operand.
+// Applies size rules to every operand, each to the dimension that an attribute names.
 Result<Types> CollectiveShape(const OpArgs& args,
                               std::initializer_list<std::pair<std::string_view, SizeRule>> rules) {
   HEDDLE_RETURN_IF_ERROR(CheckOver(args));
@@ -76,7 +77,7 @@ Result<Types> CollectiveShape(const OpArgs& args,
     Type type = args[i];
     for (auto [attr, rule] : rules) {
       HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, i, 1));
-      HEDDLE_TRY(size_t dim, DimAttr(args, type.rank(), attr));
+      HEDDLE_TRY(size_t dim, WrapDim(args.EachInt(attr, i), type.rank()));
       HEDDLE_TRY(type.dims[dim], rule(args, type.dims[dim]));
     }
     elements.push_back(std::move(type));
@@ -142,59 +143,54 @@ Result<Factors> NoFactors(const OpArgs& args, const Types& results) {
 }
 
 constexpr OpDef Comm(std::string_view schema, ShapeFn shape, WorkFn work, std::string_view example,
-                     Effect effect = Effect::kComm) {
+                     std::optional<View> view = View::kLocal, Effect effect = Effect::kComm) {
   return {.schema = schema,
           .shape = shape,
           .factors = {.compute = NoFactors},
           .work = work,
           .effect = effect,
+          .view = view,
           .example = example};
-}
-
-Result<Types> OpaqueShape(const OpArgs&) {
-  return Error(Diag::kUnknownOp, "an op that is not in the table has no shape rule");
 }
 
 }  // namespace
 
-HEDDLE_DEFINE_OP(opaque)
-Comm("heddle::opaque() -> ()", OpaqueShape, nullptr, "()", Effect::kOpaque);
-
 HEDDLE_DEFINE_OP(comm_all_gather)
 Comm(
-    "comm::all_gather(Tensor... inputs, *, Axes over, int dim=0, Why why, str? unit=None) -> Async",
-    AllGatherShape, CommWork, "(bf16[2,8], bf16[4,8], over=[dp], why=unshard)");
+    "comm::all_gather(Tensor... inputs, *, Axes over, int... dim=0, Why why, str...? unit=None) -> "
+    "Async",
+    AllGatherShape, CommWork, "(bf16[2,8], bf16[8,4], over=[dp], dim=[0,1], why=unshard)");
 HEDDLE_DEFINE_OP(comm_reduce_scatter)
 Comm(
-    "comm::reduce_scatter(Tensor... inputs, *, Axes over, int dim=0, ReduceOp op=sum, float "
-    "scale=1.0, Why why, str? unit=None) -> Async",
+    "comm::reduce_scatter(Tensor... inputs, *, Axes over, int... dim=0, ReduceOp op=sum, float "
+    "scale=1.0, Why why, str...? unit=None) -> Async",
     ReduceScatterShape, CommWork, "(f32[8,8], over=[dp], why=grad)");
 HEDDLE_DEFINE_OP(comm_all_reduce)
 Comm(
     "comm::all_reduce(Tensor... inputs, *, Axes over, ReduceOp op=sum, float scale=1.0, Why why, "
-    "str? unit=None) -> Async",
+    "str...? unit=None) -> Async",
     AllReduceShape, CommWork, "(f32[8,8], over=[dp], why=grad)");
 HEDDLE_DEFINE_OP(comm_all_to_all)
 Comm(
-    "comm::all_to_all(Tensor... inputs, *, Axes over, int split_dim, int concat_dim, Why why, str? "
-    "unit=None) -> Async",
+    "comm::all_to_all(Tensor... inputs, *, Axes over, int... split_dim, int... concat_dim, Why "
+    "why, str...? unit=None) -> Async",
     AllToAllShape, CommWork, "(bf16[8,2], over=[dp], split_dim=0, concat_dim=1, why=tensor)");
 HEDDLE_DEFINE_OP(comm_wait)
-Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])");
+Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])", {});
 HEDDLE_DEFINE_OP(shard_redistribute)
 Comm(
     "shard::redistribute(Tensor input, *, Why why, str? unit=None, bool average=False, float "
     "scale=1.0) -> Tensor",
-    SameShape, CommWork, "(bf16[8,8], why=unshard)");
+    SameShape, CommWork, "(bf16[8,8], why=unshard)", View::kGlobal);
 HEDDLE_DEFINE_OP(shard_slice)
 Comm("shard::slice(Tensor input, *, Axes over, int dim=0) -> Tensor", SliceShape, SliceWork,
-     "(bf16[8,8], over=[dp], dim=1)", Effect::kPure);
+     "(bf16[8,8], over=[dp], dim=1)", View::kLocal, Effect::kPure);
 HEDDLE_DEFINE_OP(shard_bound)
 Comm("shard::bound(int size, *, Axes over, bool end=False) -> Tensor", BoundShape, NoWork,
-     "(size=10, over=[dp], end=true)", Effect::kPure);
+     "(size=10, over=[dp], end=true)", View::kLocal, Effect::kPure);
 HEDDLE_DEFINE_OP(mem_offload)
-Comm("mem::offload(Tensor input) -> Async", OffloadShape, CommWork, "(bf16[8,8])");
+Comm("mem::offload(Tensor input) -> Async", OffloadShape, CommWork, "(bf16[8,8])", {});
 HEDDLE_DEFINE_OP(mem_reload)
-Comm("mem::reload(Tensor input) -> Async", ReloadShape, CommWork, "(host bf16[8,8])");
+Comm("mem::reload(Tensor input) -> Async", ReloadShape, CommWork, "(host bf16[8,8])", {});
 
 }  // namespace heddle

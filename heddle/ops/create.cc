@@ -96,37 +96,44 @@ Work WriteWork(const OpArgs& args, const Types& results) {
 }
 
 constexpr OpDef Create(std::string_view schema, ShapeFn shape, FactorsFn factors,
-                       std::string_view example, std::string_view shape_attr = "") {
+                       std::string_view example) {
   return {.schema = schema,
           .shape = shape,
           .factors = {.compute = factors},
           .work = WriteWork,
-          .shape_attr = shape_attr,
           .example = example};
+}
+
+// One number in the shape that `size` gives.
+constexpr OpDef Constant(std::string_view schema, ShapeFn shape, std::string_view example) {
+  OpDef def = Create(schema, shape, ConstantFactors, example);
+  def.shape_attr = "size";
+  def.constant = true;
+  return def;
 }
 
 }  // namespace
 
 HEDDLE_DEFINE_OP(full)
-Create(
+Constant(
     "aten::full(SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, "
     "Device? device=None, bool? pin_memory=None) -> Tensor",
-    FullShape, ConstantFactors, "(size=[4,6], fill_value=1.5)", "size");
+    FullShape, "(size=[4,6], fill_value=1.5)");
 HEDDLE_DEFINE_OP(zeros)
-Create(
+Constant(
     "aten::zeros(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? "
     "device=None, bool? pin_memory=None) -> Tensor",
-    SizedShape, ConstantFactors, "(size=[4,6], dtype=bf16)", "size");
+    SizedShape, "(size=[4,6], dtype=bf16)");
 HEDDLE_DEFINE_OP(ones)
-Create(
+Constant(
     "aten::ones(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? "
     "device=None, bool? pin_memory=None) -> Tensor",
-    SizedShape, ConstantFactors, "(size=[4,6])", "size");
+    SizedShape, "(size=[4,6])");
 HEDDLE_DEFINE_OP(empty_memory_format)
-Create(
+Constant(
     "aten::empty.memory_format(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, "
     "Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
-    SizedShape, ConstantFactors, "(size=[4,6])", "size");
+    SizedShape, "(size=[4,6])");
 HEDDLE_DEFINE_OP(scalar_tensor)
 Create(
     "aten::scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? "
@@ -174,24 +181,24 @@ Create(
     "device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
     LikeShape, LikeFactors, "(f32[4,6])");
 HEDDLE_DEFINE_OP(new_zeros)
-Create(
+Constant(
     "aten::new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, "
     "Device? device=None, bool? pin_memory=None) -> Tensor",
-    NewShape, ConstantFactors, "(bf16[2], size=[4,6])", "size");
+    NewShape, "(bf16[2], size=[4,6])");
 HEDDLE_DEFINE_OP(new_ones)
-Create(
+Constant(
     "aten::new_ones(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, "
     "Device? device=None, bool? pin_memory=None) -> Tensor",
-    NewShape, ConstantFactors, "(bf16[2], size=[4,6])", "size");
+    NewShape, "(bf16[2], size=[4,6])");
 HEDDLE_DEFINE_OP(new_full)
-Create(
+Constant(
     "aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, "
     "Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor",
-    NewShape, ConstantFactors, "(bf16[2], size=[4,6], fill_value=1)", "size");
+    NewShape, "(bf16[2], size=[4,6], fill_value=1)");
 HEDDLE_DEFINE_OP(new_empty)
-Create(
+Constant(
     "aten::new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, "
     "Device? device=None, bool? pin_memory=None) -> Tensor",
-    NewShape, ConstantFactors, "(bf16[2], size=[4,6])", "size");
+    NewShape, "(bf16[2], size=[4,6])");
 
 }  // namespace heddle

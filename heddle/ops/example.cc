@@ -86,8 +86,9 @@ Result<Example> MakeExample(const OpTable& ops, OpId id, std::string_view call) 
     for (int i = 0; i < count; ++i) results += fmt::format("{}%r{}", i == 0 ? "" : ", ", i);
     // An async input is not for real graphs; a wait is shown on one all the same, without the verifier.
     std::string text = fmt::format(
-        "heddle 1 local\nmesh [dp=4, tp=2]\ngraph @example({}) -> ({}) {{\n  {} = {}{}\n}}\n",
-        example.signature(), results, results, op.name(), example.call());
+        "heddle 1 {}\nmesh [dp=4, tp=2]\ngraph @example({}) -> ({}) {{\n  {} = {}{}\n}}\n",
+        Name(op.def->view.value_or(View::kLocal)), example.signature(), results, results, op.name(),
+        example.call());
     Parsed parsed = ParseText(text, std::string(op.name()), ops);
     if (parsed.diagnostics.empty()) return Example{std::move(parsed.module), example.inputs()};
     bool retry = fixed < 0 && parsed.diagnostics[0].kind == Diag::kResultCount;

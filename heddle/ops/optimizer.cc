@@ -77,6 +77,9 @@ Work SquaredNormWork(const OpArgs& args, const Types& results) {
   return WorkOf(args, results, 2 * elements);
 }
 
+// Gradients are read only, but for a step that unscales them.
+constexpr SparedList kGradsUnlessScaled{.list = "grads", .unless = "grad_scale"};
+
 Work AdamWWork(const OpArgs& args, const Types& results) {
   int64_t elements = 0;
   for (const Type& param : args.list(0)) elements += BoundedElements(args, param);
@@ -104,6 +107,7 @@ HEDDLE_DEFINE_OP(_fused_adamw){
     .factors = {.compute = AdamWFactors},
     .work = AdamWWork,
     .effect = Effect::kUpdate,
+    .spared = kGradsUnlessScaled,
     .example =
         "([f32[4,6]], [f32[4,6]], [f32[4,6]], [f32[4,6]], [], [f32[]], lr=0.001, beta1=0.9, "
         "beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)",
@@ -119,6 +123,7 @@ HEDDLE_DEFINE_OP(_fused_adamw_tensor_lr){
     .factors = {.compute = AdamWFactors},
     .work = AdamWWork,
     .effect = Effect::kUpdate,
+    .spared = kGradsUnlessScaled,
     .example =
         "([f32[4,6]], [f32[4,6]], [f32[4,6]], [f32[4,6]], [], [f32[]], f32[], beta1=0.9, "
         "beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)",

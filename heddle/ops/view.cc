@@ -329,8 +329,8 @@ Result<Factors> PairFactors(const OpArgs& args, const Types& results) {
 
 Result<Types> SameType(const OpArgs& args) { return Types{args[0]}; }
 
-constexpr OpDef View(std::string_view schema, ShapeFn shape, FactorsFn factors,
-                     std::string_view example, std::string_view shape_attr = "") {
+constexpr OpDef ViewOp(std::string_view schema, ShapeFn shape, FactorsFn factors,
+                       std::string_view example, std::string_view shape_attr = "") {
   return {.schema = schema,
           .shape = shape,
           .factors = {.compute = factors, .linear = "0"},
@@ -341,14 +341,14 @@ constexpr OpDef View(std::string_view schema, ShapeFn shape, FactorsFn factors,
 }  // namespace
 
 HEDDLE_DEFINE_OP(view)
-View("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", ViewShape, ReshapeFactors,
-     "(f32[4,6,8], size=[24,2,4])", "size");
+ViewOp("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", ViewShape, ReshapeFactors,
+       "(f32[4,6,8], size=[24,2,4])", "size");
 HEDDLE_DEFINE_OP(reshape)
-View("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", ReshapeShape, ReshapeFactors,
-     "(f32[4,6], shape=[2,-1])", "shape");
+ViewOp("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", ReshapeShape, ReshapeFactors,
+       "(f32[4,6], shape=[2,-1])", "shape");
 HEDDLE_DEFINE_OP(_unsafe_view)
-View("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewShape, ReshapeFactors,
-     "(f32[24,8], size=[4,6,8])", "size");
+ViewOp("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewShape, ReshapeFactors,
+       "(f32[24,8], size=[4,6,8])", "size");
 HEDDLE_DEFINE_OP(view_dtype){
     .schema = "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)",
     .shape = ViewDTypeShape,
@@ -357,56 +357,57 @@ HEDDLE_DEFINE_OP(view_dtype){
     .example = "(f32[4,6], dtype=i32)",
 };
 HEDDLE_DEFINE_OP(t)
-View("aten::t(Tensor(a) self) -> Tensor(a)", PermuteShape, PermuteFactors, "(f32[4,6])");
+ViewOp("aten::t(Tensor(a) self) -> Tensor(a)", PermuteShape, PermuteFactors, "(f32[4,6])");
 HEDDLE_DEFINE_OP(transpose_int)
-View("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", PermuteShape,
-     PermuteFactors, "(f32[2,4,6], dim0=1, dim1=-1)");
+ViewOp("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", PermuteShape,
+       PermuteFactors, "(f32[2,4,6], dim0=1, dim1=-1)");
 HEDDLE_DEFINE_OP(permute)
-View("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", PermuteShape, PermuteFactors,
-     "(f32[2,4,6], dims=[2,0,1])");
+ViewOp("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", PermuteShape, PermuteFactors,
+       "(f32[2,4,6], dims=[2,0,1])");
 HEDDLE_DEFINE_OP(expand)
-View("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
-     ExpandShape, PointwiseFactors, "(f32[4,1], size=[3,4,6])", "size");
+ViewOp("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
+       ExpandShape, PointwiseFactors, "(f32[4,1], size=[3,4,6])", "size");
 HEDDLE_DEFINE_OP(unsqueeze)
-View("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", UnsqueezeShape, ReshapeFactors,
-     "(f32[4,6], dim=1)");
+ViewOp("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", UnsqueezeShape, ReshapeFactors,
+       "(f32[4,6], dim=1)");
 HEDDLE_DEFINE_OP(squeeze)
-View("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeShape, SqueezeFactors, "(f32[4,1,6])");
+ViewOp("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeShape, SqueezeFactors, "(f32[4,1,6])");
 HEDDLE_DEFINE_OP(squeeze_dim)
-View("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeShape, SqueezeFactors,
-     "(f32[4,1,6], dim=1)");
+ViewOp("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeShape, SqueezeFactors,
+       "(f32[4,1,6], dim=1)");
 HEDDLE_DEFINE_OP(squeeze_dims)
-View("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeShape, SqueezeFactors,
-     "(f32[1,4,1,6], dim=[0,2])");
+ViewOp("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeShape, SqueezeFactors,
+       "(f32[1,4,1,6], dim=[0,2])");
 HEDDLE_DEFINE_OP(select_int)
-View("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", SelectShape,
-     OneDimFactors, "(f32[4,6], dim=1, index=-2)");
+ViewOp("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", SelectShape,
+       OneDimFactors, "(f32[4,6], dim=1, index=-2)");
 HEDDLE_DEFINE_OP(slice_Tensor)
-View(
+ViewOp(
     "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt "
     "step=1) -> Tensor(a)",
     SliceShape, OneDimFactors, "(f32[4,6], dim=1, start=1, end=-1, step=2)");
 HEDDLE_DEFINE_OP(split_Tensor)
-View("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
-     SplitShape, OneDimFactors, "(f32[4,7], split_size=3, dim=1)");
+ViewOp("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
+       SplitShape, OneDimFactors, "(f32[4,7], split_size=3, dim=1)");
 HEDDLE_DEFINE_OP(split_with_sizes)
-View("aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
-     SplitWithSizesShape, OneDimFactors, "(f32[4,6], split_sizes=[1,5], dim=1)");
+ViewOp(
+    "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
+    SplitWithSizesShape, OneDimFactors, "(f32[4,6], split_sizes=[1,5], dim=1)");
 HEDDLE_DEFINE_OP(unbind_int)
-View("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", UnbindShape, OneDimFactors,
-     "(f32[4,2,6], dim=1)");
+ViewOp("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", UnbindShape,
+       OneDimFactors, "(f32[4,2,6], dim=1)");
 HEDDLE_DEFINE_OP(alias)
-View("aten::alias(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
+ViewOp("aten::alias(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
 HEDDLE_DEFINE_OP(detach)
-View("aten::detach(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
+ViewOp("aten::detach(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
 HEDDLE_DEFINE_OP(lift_fresh)
-View("aten::lift_fresh(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
+ViewOp("aten::lift_fresh(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(f32[4,6])");
 HEDDLE_DEFINE_OP(view_as_complex)
-View("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", AsComplexShape, PairFactors,
-     "(f32[4,6,2])");
+ViewOp("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", AsComplexShape, PairFactors,
+       "(f32[4,6,2])");
 HEDDLE_DEFINE_OP(view_as_real)
-View("aten::view_as_real(Tensor(a) self) -> Tensor(a)", AsRealShape, PairFactors, "(c64[4,6])");
+ViewOp("aten::view_as_real(Tensor(a) self) -> Tensor(a)", AsRealShape, PairFactors, "(c64[4,6])");
 HEDDLE_DEFINE_OP(_conj)
-View("aten::_conj(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(c64[4,6])");
+ViewOp("aten::_conj(Tensor(a) self) -> Tensor(a)", SameType, PointwiseFactors, "(c64[4,6])");
 
 }  // namespace heddle

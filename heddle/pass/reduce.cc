@@ -154,22 +154,33 @@ class Reducer {
     RemoveDead(graph);
   }
 
-  // Nodes vanish. Results that others still need become inputs, operands that nobody else needs become outputs, so that
-  // the rest of the graph stays as alive as it was.
+  // Nodes vanish, and with a collective its wait, with a wait its collective. Results that others still need become inputs,
+  // operands that nobody else needs become outputs, so that the rest of the graph stays as alive as it was.
   static void CutNodes(Graph& graph, size_t from, size_t to) {
+    std::vector<bool> is_cut(graph.node_count());
+    for (size_t i = from; i < to; ++i) is_cut[i] = true;
+    for (NodeId id : graph.nodes()) {
+      for (ValueId v : graph.operands(id)) {
+        NodeId start = v && graph.types().is_async(graph.type(v)) ? graph[v].producer : NodeId();
+        if (start && (is_cut[id.index()] || is_cut[start.index()]))
+          is_cut[id.index()] = is_cut[start.index()] = true;
+      }
+    }
     Uses uses(graph);
     Rewriter rewriter(graph);
     bool in_roles = std::ranges::any_of(graph.inputs(),
                                         [](const Input& i) { return i.role != InputRole::kPlain; });
     bool out_roles = std::ranges::any_of(
         graph.outputs(), [](const Output& o) { return o.role != OutputRole::kPlain; });
-    auto cut = [&](NodeId id) { return id && id.index() >= from && id.index() < to; };
+    auto cut = [&](NodeId id) { return id && is_cut[id.index()]; };
     for (size_t i = 0; i < graph.outputs().size(); ++i) {
       if (cut(graph[graph.outputs()[i].value].producer)) rewriter.EraseOutput(i);
     }
     std::vector<ValueId> orphans;
-    for (size_t i = from; i < to; ++i) {
+    size_t nodes = graph.node_count();
+    for (size_t i = 0; i < nodes; ++i) {
       NodeId id(i);
+      if (!cut(id)) continue;
       for (ValueId v : graph.results(id)) {
         if (std::ranges::all_of(uses.of(v), [&](const Use& u) { return cut(u.node); })) continue;
         Input input;

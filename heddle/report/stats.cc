@@ -30,9 +30,10 @@ Bytes PaddedExchange(const Module& module, const Graph& graph, NodeId id) {
   const TypeTable& types = graph.types();
   const Attrs& attrs = graph.attrs(id);
   int64_t ranks = module.mesh.Size(std::get<Axes>(*attrs.Find("over")));
-  auto cut = std::get<int64_t>(*attrs.Find("split_dim"));
   Bytes sum;
-  for (ValueId v : graph.operands(id)) {
+  for (size_t i = 0; i < graph.operands(id).size(); ++i) {
+    ValueId v = graph.operands(id)[i];
+    int64_t cut = EachInt(*attrs.Find("split_dim"), i);
     std::span<const Dim> dims = types.dims(graph.type(v));
     size_t dim = static_cast<size_t>(cut < 0 ? cut + static_cast<int64_t>(dims.size()) : cut);
     int64_t size = types.symbols().Bound(dims[dim]);

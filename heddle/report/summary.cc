@@ -1,12 +1,12 @@
 #include "heddle/report/summary.h"
 
 #include <algorithm>
-#include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/analysis/liveness.h"
 #include "heddle/base/text.h"
+#include "heddle/ir/call_table.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -43,24 +43,23 @@ Bytes KeptForBackward(const Graph& graph) {
 
 }  // namespace
 
-// Equal nodes do equal work: layers repeat, so most are asked for once.
 Flops TotalFlops(const Module& module, const Graph& graph) {
-  std::map<std::vector<uint32_t>, Flops> known;
+  CallTable<Flops> known;
+  CallKey key;
   SymbolTable symbols = graph.types().symbols();
   Flops total;
   for (NodeId id : graph.nodes()) {
     if (graph[id].op == kOpaqueOp || graph.op(id).effect() == Effect::kComm) continue;
-    std::vector<uint32_t> key{graph[id].op.index(), graph[id].attrs.index()};
-    for (ValueId v : graph.operands(id)) key.push_back(v ? graph.type(v).index() : UINT32_MAX);
-    auto [at, added] = known.try_emplace(std::move(key));
-    if (added) {
+    key.Assign(graph, id);
+    const Flops* flops = known.Find(key);
+    if (flops == nullptr) {
       Types results;
       for (ValueId v : graph.results(id)) results.push_back(graph.types()[graph.type(v)]);
       OpArgs args(graph.op(id), graph.attrs(id), module.mesh, symbols,
                   OperandTypes(graph, graph.operands(id)));
-      at->second = InferWork(args, results).flops;
+      flops = &known.Add(key, InferWork(args, results).flops);
     }
-    total += at->second;
+    total += *flops;
   }
   return total;
 }

@@ -61,7 +61,7 @@ void Collective::AddItem(const Graph& graph, NodeId node, size_t i) {
   item.operand_dims.assign(types.dims(operand).begin(), types.dims(operand).end());
   item.result_dims.assign(types.dims(result).begin(), types.dims(result).end());
   auto dim = [&](std::string_view name) {
-    int64_t given = args.Int(name);
+    int64_t given = args.EachInt(name, i);
     return static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(types.rank(operand))
                                          : given);
   };

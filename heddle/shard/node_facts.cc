@@ -24,11 +24,7 @@ Types ResultTypes(const Graph& graph, NodeId node) {
 
 }  // namespace
 
-bool IsConstant(const Graph& graph, NodeId node) {
-  // Ranges and identities are created, too, but in sizes that follow from what is in them.
-  const Op& op = graph.op(node);
-  return op.family == "create" && !op.def->shape_attr.empty();
-}
+bool IsConstant(const Graph& graph, NodeId node) { return graph.op(node).def->constant; }
 
 bool IsZero(const Graph& graph, NodeId node) {
   return graph[node].op == op::zeros || graph[node].op == op::new_zeros;
@@ -53,19 +49,20 @@ Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Opera
                                             const Axes& local,
                                             const std::vector<PlacementId>* wanted,
                                             PlacementId goal) {
-  std::vector<uint64_t> key{graph_[node].op.index(), graph_[node].attrs.index(), local.bits(),
-                            wanted != nullptr, goal.index()};
+  CallKey key;
+  key.Assign(graph_, node);
+  key.Add(local.bits());
+  key.Add(uint64_t{goal.index()} << 1 | uint64_t{wanted != nullptr});
   for (const Operand& operand : operands) {
-    key.push_back(operand.value ? graph_.type(operand.value).index() : UINT32_MAX);
-    key.push_back(uint64_t{operand.placement.index()} << 2 | uint64_t{operand.is_free} << 1 |
-                  uint64_t{operand.is_zero});
+    key.Add(operand.value ? graph_.type(operand.value).index() : UINT32_MAX);
+    key.Add(uint64_t{operand.placement.index()} << 2 | uint64_t{operand.is_free} << 1 |
+            uint64_t{operand.is_zero});
   }
-  for (ValueId v : graph_.results(node)) key.push_back(graph_.type(v).index());
+  for (ValueId v : graph_.results(node)) key.Add(graph_.type(v).index());
   if (wanted) {
-    for (PlacementId p : *wanted) key.push_back(p.index());
+    for (PlacementId p : *wanted) key.Add(p.index());
   }
-  auto [at, added] = known_.try_emplace(std::move(key));
-  if (!added) return &at->second;
+  if (const NodePlacing* known = known_.Find(key)) return known;
 
   auto named = [&](Failure failure) {
     for (Diagnostic& d : failure.diagnostics) {
@@ -73,7 +70,6 @@ Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Opera
                               graph_.op(node).name(), graph_.scope(node).empty() ? "" : " @",
                               graph_.scope(node), d.message);
     }
-    known_.erase(at);
     return failure;
   };
   Result<Factors> factors = FactorsOf(node);
@@ -95,8 +91,7 @@ Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Opera
   }
   Result<NodePlacing> placed = PlaceNode(request, mesh_);
   if (!placed.ok()) return named(std::move(placed).failure());
-  at->second = *std::move(placed);
-  return &at->second;
+  return &known_.Add(key, *std::move(placed));
 }
 
 }  // namespace heddle

@@ -1,9 +1,9 @@
 // What the passes of this folder ask of a node, answered once for equal nodes: layers of a model repeat.
 #pragma once
 
-#include <map>
 #include <vector>
 
+#include "heddle/ir/call_table.h"
 #include "heddle/ir/graph.h"
 #include "heddle/shard/placing.h"
 
@@ -34,7 +34,7 @@ class NodeFacts {
  private:
   const Graph& graph_;
   const Mesh& mesh_;
-  std::map<std::vector<uint64_t>, NodePlacing> known_;
+  CallTable<NodePlacing> known_;
 };
 
 }  // namespace heddle

@@ -6,23 +6,24 @@
 //
 // One walk with a hash table. Two nodes are equal if op, attributes, operands (after earlier merges), result types and
 // placements, and phase are. Phases stay apart: what backward computes again, it does so on purpose. Random and unknown
-// ops and collectives are never merged. Of two save decisions the stronger stays.
+// ops and collectives are never merged. A value whose storage an update takes over merges with nothing: the other value is
+// still read, or taken over itself. Views merge all the same, because they share one storage anyway. Of two save decisions
+// the stronger stays.
 #include "heddle/base/hash.h"
+#include "heddle/ir/storage.h"
 #include "heddle/pass/pass.h"
-#include "heddle/passes/clean/keep.h"
 
 namespace heddle {
 namespace {
 
 class Merger {
  public:
-  explicit Merger(Graph& graph) : graph_(graph), rewriter_(graph) {}
+  explicit Merger(Graph& graph) : graph_(graph), takeovers_(graph), rewriter_(graph) {}
 
   Result<Changed> Run(PassContext& context) {
     first_.Reserve(graph_.node_count());
     for (NodeId id : graph_.nodes()) {
-      Effect effect = graph_.op(id).effect();
-      if (effect != Effect::kPure && effect != Effect::kView) continue;
+      if (!MayMerge(id)) continue;
       uint64_t hash = Hash(id);
       uint32_t found = first_.Find(hash, [&](uint32_t n) { return Same(NodeId(n), id); });
       if (found == HashIndex::kNone) {
@@ -31,8 +32,7 @@ class Merger {
       }
       IdRange<ValueId> kept = graph_.results(NodeId(found));
       IdRange<ValueId> dropped = graph_.results(id);
-      for (size_t i = 0; i < kept.size(); ++i)
-        ReplaceAndKeep(rewriter_, graph_, dropped[i], kept[i]);
+      for (size_t i = 0; i < kept.size(); ++i) rewriter_.ReplaceValue(dropped[i], kept[i]);
       rewriter_.Erase(id);
       context.Count("merged");
     }
@@ -40,6 +40,13 @@ class Merger {
   }
 
  private:
+  bool MayMerge(NodeId id) const {
+    Effect effect = graph_.op(id).effect();
+    if (effect != Effect::kPure) return effect == Effect::kView;
+    return std::ranges::none_of(graph_.results(id),
+                                [&](ValueId v) { return static_cast<bool>(takeovers_.taker(v)); });
+  }
+
   uint64_t Hash(NodeId id) const {
     const Node& node = graph_[id];
     uint64_t hash = MixHash(uint64_t{node.op.index()} << 32 | node.attrs.index(),
@@ -69,6 +76,7 @@ class Merger {
   }
 
   Graph& graph_;
+  Takeovers takeovers_;
   Rewriter rewriter_;
   HashIndex first_;
 };

@@ -4,10 +4,13 @@
 //   ...
 //   %b = comm.wait(comm.all_gather(%w, why=unshard))     every use of %b becomes a use of %a
 //
-// A chain leads from a parameter through casts, views, gathers and waits. Two chains that do the same become one, within one phase: a
-// gather in backward that repeats one of forward is there to save memory.
+// A chain leads from a parameter through casts, views, gathers and waits. Of two chains that do the same, the first stays, with the
+// stronger save decisions, within one phase: a gather in backward that repeats one of forward is there to save memory. A value
+// whose storage an update takes over merges with nothing.
+#include <algorithm>
 #include <map>
 
+#include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 
@@ -17,7 +20,10 @@ namespace {
 class Dedup {
  public:
   explicit Dedup(Graph& graph)
-      : graph_(graph), rewriter_(graph), from_param_(graph.value_count(), false) {}
+      : graph_(graph),
+        takeovers_(graph),
+        rewriter_(graph),
+        from_param_(graph.value_count(), false) {}
 
   Result<Changed> Run(PassContext& context) {
     for (const Input& input : graph_.inputs())
@@ -25,6 +31,7 @@ class Dedup {
     for (NodeId node : graph_.nodes()) {
       if (!Follows(node)) continue;
       for (ValueId v : graph_.results(node)) from_param_[v.index()] = true;
+      if (IsTakenOver(node)) continue;
       std::vector<uint32_t> key{graph_[node].op.index(), graph_[node].attrs.index(),
                                 static_cast<uint32_t>(graph_[node].phase), graph_[node].stream};
       for (ValueId v : graph_.operands(node))
@@ -60,7 +67,15 @@ class Dedup {
     return op == op::comm_wait || op == op::_to_copy || graph_.op(node).effect() == Effect::kView;
   }
 
+  // A view shares the storage of the parameter, so that it is one storage before and after.
+  bool IsTakenOver(NodeId node) const {
+    return graph_.op(node).effect() != Effect::kView &&
+           std::ranges::any_of(graph_.results(node),
+                               [&](ValueId v) { return static_cast<bool>(takeovers_.taker(v)); });
+  }
+
   Graph& graph_;
+  Takeovers takeovers_;
   Rewriter rewriter_;
   std::vector<bool> from_param_;
   std::map<std::vector<uint32_t>, NodeId> first_;
