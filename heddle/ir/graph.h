@@ -115,6 +115,7 @@ struct Region {
   Axes local;
   // The purpose of what is moved there.
   Why why = Why::kTensor;
+  bool operator==(const Region&) const = default;
 };
 
 struct ResultSpec {

@@ -446,8 +446,9 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
   Changed changed = new_mesh ? Changed::kYes : Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
-    graph.SetRegions(regions.Facts(graph));
-    if (!graph.regions().empty()) changed = Changed::kYes;
+    std::vector<Region> facts = regions.Facts(graph);
+    if (facts != graph.regions()) changed = Changed::kYes;
+    graph.SetRegions(std::move(facts));
     changed = changed | WriteOut(graph, regions, plan.mesh);
     HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
     changed = changed | one;
