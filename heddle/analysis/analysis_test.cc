@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/analysis/cache.h"
 #include "heddle/analysis/dependence.h"
 #include "heddle/analysis/memory.h"
 #include "heddle/analysis/uses.h"
 #include "heddle/ir/parse.h"
+#include "heddle/ir/rewriter.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -269,6 +271,52 @@ TEST(Memory, FollowsTheRules) {
     for (StorageId id : timeline.alive_at_peak) alive += liveness.storages()[id].bytes;
     EXPECT_EQ(alive, timeline.peak);
   }
+}
+
+void EraseOutput(Graph& graph) {
+  Rewriter rewriter(graph);
+  rewriter.EraseOutput(0);
+  rewriter.Commit();
+}
+
+TEST(Cache, IsSharedByCopiesUntilOneIsEdited) {
+  AnalysisCache cache;
+  Module module = RandomModule(1, 60);
+  const Uses& uses = cache.uses(module.graphs[0]);
+  Module copy = module;
+  EXPECT_EQ(&cache.uses(copy.graphs[0]), &uses);
+  EraseOutput(copy.graphs[0]);
+  EXPECT_NE(&cache.uses(copy.graphs[0]), &uses);
+  EXPECT_EQ(&cache.uses(module.graphs[0]), &uses);
+  EXPECT_EQ(cache.size(), 2u);
+}
+
+// Neither the address of a graph nor how often it was edited tells one state from another.
+TEST(Cache, AnotherGraphInTheSamePlaceIsAnotherGraph) {
+  AnalysisCache cache;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    Module module = RandomModule(seed, 60);
+    std::vector<Graph> graphs;
+    graphs.push_back(module.graphs[0]);
+    EXPECT_EQ(cache.memory(graphs[0]).live.size(), module.graphs[0].node_count());
+    graphs.clear();
+    module = RandomModule(seed + 100, 50);
+    graphs.push_back(module.graphs[0]);
+    EXPECT_EQ(cache.memory(graphs[0]).live.size(), module.graphs[0].node_count());
+    graphs[0] = RandomModule(seed + 200, 40).graphs[0];
+    EXPECT_EQ(cache.memory(graphs[0]).live.size(), graphs[0].node_count());
+  }
+}
+
+TEST(Cache, DropsWhatNoGraphIs) {
+  AnalysisCache cache;
+  Module module = RandomModule(1, 60);
+  const Uses& uses = cache.uses(module.graphs[0]);
+  cache.DropStale();
+  EXPECT_EQ(&cache.uses(module.graphs[0]), &uses);
+  EraseOutput(module.graphs[0]);
+  cache.DropStale();
+  EXPECT_EQ(cache.size(), 0u);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ uint32_t Slot(NodeId id) { return id.index() + 1; }
 NodeId NodeAt(uint32_t slot) { return NodeId(slot - 1); }
 }  // namespace
 
-Rewriter::Rewriter(Graph& graph) : graph_(graph) {
+Rewriter::Rewriter(Graph& graph) : graph_(graph), edited_(graph.is_edited_) {
   size_t n = graph.node_count();
   next_.resize(n + 1);
   previous_.resize(n + 1);
@@ -224,6 +224,7 @@ Result<Changed> Rewriter::Finish(Status status) {
 Changed Rewriter::Commit() {
   if (!edited_) return Changed::kNo;
   Rebuild(NewOrder());
+  graph_.revision_.reset();
   edited_ = false;
   return Changed::kYes;
 }
