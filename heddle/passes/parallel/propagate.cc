@@ -335,12 +335,12 @@ class Propagator {
   void RemarkDropped(NodeId node, const Axes& dropped) {
     ValueId v = graph_[node].first_result;
     if (graph_.op(node).effect() == Effect::kView) {
-      context_.AddRemark(graph_, v, "view-not-local",
+      context_.AddRemark(graph_, v, RemarkKind::kViewNotLocal,
                          "{} cannot work on parts over [{}]; its operand is gathered first",
                          graph_.op(node).name(), Format(mesh_, dropped));
       return;
     }
-    context_.AddRemark(graph_, v, "replicated",
+    context_.AddRemark(graph_, v, RemarkKind::kReplicated,
                        "{} has no loop to split over [{}]; it works on whole tensors",
                        graph_[node].op == kOpaqueOp ? graph_.attrs(node).opaque_op
                                                     : std::string(graph_.op(node).name()),
@@ -383,7 +383,7 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
     HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
     graph.SetRegions(regions.Facts(graph));
     if (!graph.regions().empty()) changed = Changed::kYes;
-    changed = changed | WriteOut(graph, regions, plan.mesh);
+    changed = changed | WriteOut(graph, regions, plan.mesh, context);
     HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
     changed = changed | one;
   }

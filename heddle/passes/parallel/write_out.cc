@@ -1,6 +1,5 @@
 #include "heddle/passes/parallel/write_out.h"
 
-#include "heddle/analysis/uses.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/inserter.h"
 
@@ -9,7 +8,7 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(Graph& graph) : graph_(graph), uses_(graph), rewriter_(graph) {}
+  Writer(Graph& graph, const Uses& uses) : graph_(graph), uses_(uses), rewriter_(graph) {}
 
   Changed Run(const Regions& regions) {
     size_t count = graph_.node_count();
@@ -117,15 +116,15 @@ class Writer {
   }
 
   Graph& graph_;
-  Uses uses_;
+  const Uses& uses_;
   Rewriter rewriter_;
 };
 
 }  // namespace
 
-Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh) {
+Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh, PassContext& context) {
   if (mesh.ranks() == 1) return Changed::kNo;
-  return Writer(graph).Run(regions);
+  return Writer(graph, context.analyses().uses(graph)).Run(regions);
 }
 
 }  // namespace heddle
