@@ -1,25 +1,52 @@
 #!/usr/bin/env python3
-"""Fails for a kind of diagnostic that no golden file or unit test shows, or that no code reports."""
+"""Fails for a kind of diagnostic or remark that no test shows, or that no code reports.
+
+A golden file shows a kind by its name in brackets. Of diagnostics a unit test may do that, too; remarks are results, and goldens
+hold those.
+"""
 import pathlib
 import re
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
-    listed = re.findall(r'HEDDLE_DIAGNOSTIC\((\w+), "([\w-]+)"\)', (root / "heddle/base/diagnostics.def").read_text())
-    goldens = "\n".join(p.read_text() for p in root.rglob("heddle/**/*.hdt"))
-    tests = "\n".join(p.read_text() for top in ("heddle", "test") for p in (root / top).rglob("*_test.*"))
-    code = "\n".join(p.read_text() for p in (root / "heddle").rglob("*.[hc]*") if not p.name.endswith("_test.cc"))
+
+def read(paths):
+    return "\n".join(p.read_text() for p in paths)
+
+
+def check(path, macro, enum, shown, code):
+    """What is wrong with the kinds that `path` lists, and how many there are."""
+    listed = re.findall(macro + r'\((\w+), "([\w-]+)"', (ROOT / path).read_text())
     problems = []
     for ident, name in listed:
-        if f"Diag::{ident}" not in code:
+        if f"{enum}::{ident}" not in code:
             problems.append(f"{name}: nothing reports it")
-        elif f"[{name}]" not in goldens and f"Diag::{ident}" not in tests and f"[{name}]" not in tests:
+        elif not shown(ident, name):
             problems.append(f"{name}: no test shows it")
-    if [i for i, _ in listed] != sorted(i for i, _ in listed):
-        problems.append("diagnostics.def is not in alphabetical order")
-    print("\n".join(problems) if problems else f"{len(listed)} kinds of diagnostics, each shown by a test")
+    idents = [ident for ident, _ in listed]
+    if not idents:
+        problems.append(f"{path} lists nothing")
+    if idents != sorted(idents):
+        problems.append(f"{path} is not in alphabetical order")
+    return problems, len(listed)
+
+
+def main():
+    goldens = read(ROOT.rglob("heddle/**/*.hdt"))
+    tests = read(p for top in ("heddle", "test") for p in (ROOT / top).rglob("*_test.*"))
+    code = read(p for p in (ROOT / "heddle").rglob("*.[hc]*") if not p.name.endswith("_test.cc"))
+
+    def diagnostic_shown(ident, name):
+        return f"[{name}]" in goldens or f"Diag::{ident}" in tests or f"[{name}]" in tests
+
+    def remark_shown(_, name):
+        return f"[{name}]" in goldens
+
+    problems, diagnostics = check("heddle/base/diagnostics.def", "HEDDLE_DIAGNOSTIC", "Diag", diagnostic_shown, code)
+    more, remarks = check("heddle/pass/remarks.def", "HEDDLE_REMARK", "RemarkKind", remark_shown, code)
+    problems += more
+    print("\n".join(problems) if problems else f"{diagnostics} kinds of diagnostics and {remarks} of remarks, each shown by a test")
     return 1 if problems else 0
 
 

@@ -7,38 +7,190 @@
 
 namespace heddle {
 namespace {
-// How many words of ancestors are carried through the graph at once. More would save walks and cost memory.
-constexpr size_t kWords = 8;
+
+using Interval = CollectiveDependence::Interval;
+constexpr uint32_t kNone = UINT32_MAX;
+
+// The place of a node among the collectives, for those that are one.
+std::vector<uint32_t> PlacesOf(const std::vector<NodeId>& collectives, size_t nodes) {
+  std::vector<uint32_t> places(nodes, kNone);
+  for (uint32_t c = 0; c < collectives.size(); ++c) places[collectives[c].index()] = c;
+  return places;
+}
+
+// By collective: its parent in the tree, or none. One walk from the end of the graph to its beginning.
+std::vector<uint32_t> ParentsOf(const Graph& graph, const std::vector<NodeId>& collectives,
+                                const std::vector<uint32_t>& places) {
+  // By node: the best of the next collectives that need it, with one more than the collectives on its longest way to the end above
+  // its place. Of equal ones the last, so that what several need to a different extent stands in one row.
+  std::vector<uint64_t> next(graph.node_count());
+  std::vector<uint32_t> parents(collectives.size());
+  for (size_t i = graph.node_count(); i-- > 0;) {
+    uint64_t best = next[i];
+    if (uint32_t c = places[i]; c != kNone) {
+      parents[c] = best == 0 ? kNone : static_cast<uint32_t>(best);
+      best = ((best >> 32) + 1) << 32 | c;
+    }
+    if (best == 0) continue;
+    for (ValueId value : graph.operands(NodeId(i))) {
+      NodeId producer = value ? graph[value].producer : NodeId();
+      if (producer) next[producer.index()] = std::max(next[producer.index()], best);
+    }
+  }
+  return parents;
+}
+
+// Postorder numbers; children in execution order. A parent comes after its children in execution order, too.
+std::vector<uint32_t> Postorder(const std::vector<uint32_t>& parents) {
+  size_t n = parents.size();
+  std::vector<uint32_t> size(n, 1);
+  for (size_t c = 0; c < n; ++c) {
+    if (parents[c] != kNone) size[parents[c]] += size[c];
+  }
+  // From the last to the first, each takes the last part of what its parent has left.
+  std::vector<uint32_t> numbers(n);
+  std::vector<uint32_t> left(n);
+  auto left_of_roots = static_cast<uint32_t>(n);
+  for (size_t c = n; c-- > 0;) {
+    uint32_t& end = parents[c] == kNone ? left_of_roots : left[parents[c]];
+    numbers[c] = end - 1;
+    left[c] = end - 1;
+    end -= size[c];
+  }
+  return numbers;
+}
+
+// Sets of numbers. Each is made once from two others, and is the same as one of them more often than not.
+class IntervalSets {
+ public:
+  using SetId = uint32_t;
+  static constexpr SetId kEmpty = 0;
+
+  // Gives up after looking at `most` intervals. What it says from then on is wrong.
+  explicit IntervalSets(size_t most) : most_(most), begin_{0, 0} {}
+
+  bool gave_up() const { return looked_at_ > most_; }
+  std::pair<uint32_t, uint32_t> range(SetId id) const { return {begin_[id], begin_[id + 1]}; }
+  std::vector<Interval> TakeIntervals() { return std::move(intervals_); }
+
+  SetId Union(SetId a, SetId b) {
+    if (a == b || b == kEmpty || gave_up()) return a;
+    if (a == kEmpty) return b;
+    Made& made = made_[(a * 31 + b) % made_.size()];
+    if (made.a != a || made.b != b) made = {a, b, Merge(a, b)};
+    return made.set;
+  }
+
+  SetId With(SetId a, uint32_t number) {
+    intervals_.push_back({number, number + 1});
+    begin_.push_back(static_cast<uint32_t>(intervals_.size()));
+    SetId single = static_cast<SetId>(begin_.size() - 2);
+    return a == kEmpty ? single : Merge(a, single);
+  }
+
+ private:
+  struct Made {
+    SetId a = 0;
+    SetId b = 0;
+    SetId set = 0;
+  };
+
+  SetId Merge(SetId a, SetId b) {
+    auto [x, x_end] = range(a);
+    auto [y, y_end] = range(b);
+    looked_at_ += x_end - x + y_end - y;
+    size_t begin = intervals_.size();
+    while (x < x_end || y < y_end) {
+      bool take_x = y == y_end || (x < x_end && intervals_[x].begin <= intervals_[y].begin);
+      Interval next = intervals_[take_x ? x++ : y++];
+      if (intervals_.size() > begin && next.begin <= intervals_.back().end) {
+        intervals_.back().end = std::max(intervals_.back().end, next.end);
+      } else {
+        intervals_.push_back(next);
+      }
+    }
+    for (SetId same : {a, b}) {
+      auto [from, to] = range(same);
+      if (!std::equal(intervals_.begin() + from, intervals_.begin() + to,
+                      intervals_.begin() + static_cast<ptrdiff_t>(begin), intervals_.end()))
+        continue;
+      intervals_.resize(begin);
+      return same;
+    }
+    begin_.push_back(static_cast<uint32_t>(intervals_.size()));
+    return static_cast<SetId>(begin_.size() - 2);
+  }
+
+  size_t most_;
+  size_t looked_at_ = 0;
+  // By set: where its intervals begin. Those of the next one follow.
+  std::vector<uint32_t> begin_;
+  std::vector<Interval> intervals_;
+  // What was made lately: neighbours in a graph often ask for the same.
+  std::array<Made, 256> made_;
+};
+
 }  // namespace
 
 CollectiveDependence::CollectiveDependence(const Graph& graph) {
-  std::vector<uint32_t> number(graph.node_count(), UINT32_MAX);
   for (NodeId id : graph.nodes()) {
-    if (graph.op(id).effect() != Effect::kComm || graph[id].op == op::comm_wait) continue;
-    number[id.index()] = static_cast<uint32_t>(collectives_.size());
-    collectives_.push_back(id);
+    if (graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait)
+      collectives_.push_back(id);
   }
-  words_ = (collectives_.size() + 63) / 64;
-  rows_.resize(collectives_.size() * words_);
-  std::vector<std::array<uint64_t, kWords>> ancestors(graph.node_count());
-  for (size_t block = 0; block < words_; block += kWords) {
-    for (NodeId id : graph.nodes()) {
-      std::array<uint64_t, kWords>& mine = ancestors[id.index()];
-      mine.fill(0);
-      for (ValueId value : graph.operands(id)) {
-        NodeId producer = value ? graph[value].producer : NodeId();
-        if (!producer) continue;
-        const std::array<uint64_t, kWords>& theirs = ancestors[producer.index()];
-        for (size_t w = 0; w < kWords; ++w) mine[w] |= theirs[w];
-      }
-      uint32_t n = number[id.index()];
-      if (n == UINT32_MAX) continue;
-      std::copy_n(mine.begin(), std::min(kWords, words_ - block),
-                  rows_.begin() + static_cast<ptrdiff_t>(n * words_ + block));
-      if (n / 64 >= block && n / 64 < block + kWords)
-        mine[n / 64 - block] |= uint64_t{1} << (n % 64);
+  std::vector<uint32_t> places = PlacesOf(collectives_, graph.node_count());
+  number_ = Postorder(ParentsOf(graph, collectives_, places));
+  range_.resize(collectives_.size());
+  IntervalSets sets(kWorkPerNode * graph.node_count());
+  std::vector<IntervalSets::SetId> needed(graph.node_count(), IntervalSets::kEmpty);
+  for (NodeId id : graph.nodes()) {
+    IntervalSets::SetId set = IntervalSets::kEmpty;
+    for (ValueId value : graph.operands(id)) {
+      NodeId producer = value ? graph[value].producer : NodeId();
+      if (producer) set = sets.Union(set, needed[producer.index()]);
+    }
+    if (uint32_t c = places[id.index()]; c != kNone) {
+      range_[c] = sets.range(set);
+      set = sets.With(set, number_[c]);
+    }
+    needed[id.index()] = set;
+    if (sets.gave_up()) break;
+  }
+  if (!sets.gave_up()) {
+    intervals_ = sets.TakeIntervals();
+    return;
+  }
+  producers_.resize(graph.node_count());
+  for (NodeId id : graph.nodes()) {
+    for (ValueId value : graph.operands(id)) {
+      if (value && graph[value].producer) producers_[id.index()].push_back(graph[value].producer);
     }
   }
+}
+
+bool CollectiveDependence::Depends(size_t later, size_t earlier) const {
+  if (later <= earlier) return false;
+  if (!is_indexed()) return Search(collectives_[later], collectives_[earlier]);
+  auto [from, to] = range_[later];
+  auto begin = intervals_.begin() + from;
+  auto after = std::upper_bound(begin, intervals_.begin() + to, number_[earlier],
+                                [](uint32_t n, const Interval& i) { return n < i.begin; });
+  return after != begin && number_[earlier] < std::prev(after)->end;
+}
+
+bool CollectiveDependence::Search(NodeId later, NodeId earlier) const {
+  std::vector<bool> seen(later.index() - earlier.index());
+  std::vector<NodeId> open{later};
+  while (!open.empty()) {
+    NodeId id = open.back();
+    open.pop_back();
+    for (NodeId producer : producers_[id.index()]) {
+      if (producer == earlier) return true;
+      if (producer < earlier || seen[producer.index() - earlier.index()]) continue;
+      seen[producer.index() - earlier.index()] = true;
+      open.push_back(producer);
+    }
+  }
+  return false;
 }
 
 }  // namespace heddle

@@ -105,7 +105,14 @@ std::string PassesPage() {
   out +=
       "# Passes\n\nPasses run in pipelines: `heddle opt --pipeline='clean, dce' FILE`. Options "
       "stand in braces: `bucket{max_bytes=64MiB}`.\n"
-      "`repeat{...}` runs its items until none of them changes anything.\n";
+      "`repeat{...}` runs its items until none of them changes anything.\n\n"
+      "*Numerics* says what a pass may do to the bits of outputs. `exact`: nothing. `regrouping`: "
+      "a "
+      "value may be reduced in another\n"
+      "launch, at another offset; a reducer that adds in rank order gives equal bits. `rounding`: "
+      "results may round differently. Such a\n"
+      "pass runs only where it is asked for by name. A named pipeline asks for it with "
+      "`rounding{...}`.\n";
   for (const PassDef* pass : Passes().passes) {
     out += fmt::format("\n## `{}`\n\n{}.\n\n- needs: a {} graph\n- numerics: {}\n", pass->name,
                        pass->summary, pass->any_view ? "global or local" : Name(pass->needs),
@@ -122,6 +129,12 @@ std::string PassesPage() {
       out += fmt::format("| `{}` | `{}` | {} |\n", option.name, option.get(defaults.get()),
                          option.help);
   }
+  out +=
+      "\n# Remarks\n\nWhat a pass declined, and other things worth knowing; `--remarks` prints "
+      "them.\n\n"
+      "| kind | says that |\n| --- | --- |\n";
+  for (const RemarkKindDoc& kind : AllRemarkKinds())
+    out += fmt::format("| `{}` | {} |\n", kind.name, kind.meaning);
   out += "\n# Named pipelines\n";
   for (const PassTable::Named& named : Passes().pipelines) {
     out += fmt::format("\n## `{}`\n\n```\n{}\n```\n", named.name, Trim(named.text));

@@ -70,7 +70,7 @@ nlohmann::ordered_json ToJson(const RunReport& report) {
     auto remarks = nlohmann::ordered_json::array();
     for (const Remark& r : record.remarks)
       remarks.push_back(
-          {{"graph", r.graph}, {"value", r.value}, {"text", r.text}, {"kind", r.kind}});
+          {{"graph", r.graph}, {"value", r.value}, {"text", r.text}, {"kind", Name(r.kind)}});
     passes.push_back({{"number", record.number},
                       {"pass", record.pass},
                       {"changed", record.changed == Changed::kYes},

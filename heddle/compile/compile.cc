@@ -26,8 +26,10 @@ class Compiler {
   Compiler(Module& module, const CompileOptions& options) : module_(module), options_(options) {}
 
   Result<CompileReport> Run() {
-    HEDDLE_TRY(Pipeline planning, ParsePipeline(PlanningPipeline(options_.plan), Passes()));
-    HEDDLE_TRY(Pipeline lowering, ParsePipeline(LoweringPipeline(options_.reduce_first), Passes()));
+    HEDDLE_TRY(Pipeline planning,
+               ParsePipeline(PlanningPipeline(options_.plan), Passes(), Author::kProgram));
+    HEDDLE_TRY(Pipeline lowering,
+               ParsePipeline(LoweringPipeline(options_.reduce_first), Passes(), Author::kProgram));
     HEDDLE_TRY(Pipeline after, ParsePipeline(options_.pipeline, Passes()));
     for (const Graph& graph : module_.graphs)
       report_.whole_work.push_back(TotalFlops(module_, graph));
@@ -46,6 +48,8 @@ class Compiler {
   Status Reach(Stage stage, const Pipeline& passes) {
     ManagerOptions manager = options_.manager;
     manager.passes_before = static_cast<int64_t>(report_.passes.size());
+    // Whoever gives a plan asks for sums over ranks, which round differently.
+    manager.allow_rounding = stage == Stage::kPlanned;
     HEDDLE_TRY(RunReport one, RunPipeline(module_, passes, manager));
     for (PassRecord& record : one.passes) report_.passes.push_back(std::move(record));
     Clock clock;

@@ -8,10 +8,13 @@ std::vector<std::string> RandomOrder(const Module& module) {
   std::vector<std::string> order;
   for (const Graph& graph : module.graphs) {
     for (NodeId id : graph.nodes()) {
-      if (graph.op(id).effect() != Effect::kRandom) continue;
+      Effect effect = graph.op(id).effect();
+      if (effect != Effect::kRandom && effect != Effect::kOpaque) continue;
       std::string_view name =
           graph[id].result_count > 0 ? graph.name(graph[id].first_result) : std::string_view();
-      order.push_back(fmt::format("%{} = {}", name, graph.op(id).name()));
+      std::string_view op = effect == Effect::kOpaque ? std::string_view(graph.attrs(id).opaque_op)
+                                                      : graph.op(id).name();
+      order.push_back(fmt::format("%{} = {}", name, op));
     }
   }
   return order;

@@ -10,8 +10,8 @@
 namespace heddle {
 
 // The random ops of all graphs, in order, as `%mask = aten.rand_like`. Names carry over between passes, and from a graph to
-// those that it is split into, so the lists from before and after can be compared. Ops that the table does not know are
-// not in it: nothing says whether they draw.
+// those that it is split into, so the lists from before and after can be compared. Ops that the table does not know are in it:
+// they may draw.
 std::vector<std::string> RandomOrder(const Module& module);
 
 }  // namespace heddle

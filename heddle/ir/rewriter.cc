@@ -7,7 +7,10 @@
 
 namespace heddle {
 Rewriter::Rewriter(Graph& graph)
-    : graph_(graph), order_(graph.node_count()), erased_(graph.node_count(), false) {}
+    : graph_(graph),
+      edited_(graph.is_edited_),
+      order_(graph.node_count()),
+      erased_(graph.node_count(), false) {}
 
 Rewriter::~Rewriter() { HEDDLE_CHECK(!edited_, "a rewriter was dropped without a commit"); }
 
@@ -178,6 +181,7 @@ Result<Changed> Rewriter::Finish(Status status) {
 Changed Rewriter::Commit() {
   if (!edited_) return Changed::kNo;
   Rebuild(NewOrder());
+  graph_.revision_.reset();
   edited_ = false;
   return Changed::kYes;
 }

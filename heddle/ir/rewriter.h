@@ -101,7 +101,10 @@ class Rewriter {
   // kYes if there was any edit.
   Changed Commit();
   // Instead of a commit, where a pass fails half way: the graph is of no use any more, and its owner drops it.
-  void Abandon() { edited_ = false; }
+  void Abandon() {
+    graph_.revision_.reset();
+    edited_ = false;
+  }
   // Commits, or abandons if `status` is an error, and passes the error on.
   Result<Changed> Finish(Status status);
 
@@ -121,7 +124,8 @@ class Rewriter {
   void Rebuild(const std::vector<NodeId>& order);
 
   Graph& graph_;
-  bool edited_ = false;
+  // Known to the graph, so that it gives no revision amid edits.
+  bool& edited_;
   // The schedule. Erased nodes keep their places.
   OrderList order_;
   std::vector<bool> erased_;

@@ -7,6 +7,7 @@
 #include "heddle/ir/print.h"
 #include "heddle/ir/structural_hash.h"
 #include "heddle/ir/verify.h"
+#include "heddle/pass/preserved.h"
 
 namespace heddle {
 namespace {
@@ -14,31 +15,13 @@ namespace {
 // A repeat that does not settle by then is a pass that undoes another.
 constexpr int kMaxRounds = 100;
 
-// The roles of a module, as text, sorted: what a pass must not lose. Units are left out where a plan may change them.
-std::vector<std::string> Roles(const Module& module, bool units) {
-  std::vector<std::string> roles;
-  for (const Graph& graph : module.graphs) {
-    for (const Input& input : graph.inputs()) {
-      roles.push_back(fmt::format("@{} input {} {} \"{}\" unit \"{}\"", graph.name(),
-                                  Name(input.role), input.index, input.label,
-                                  units ? std::string_view(input.unit) : std::string_view()));
-    }
-    for (const Output& output : graph.outputs()) {
-      std::string_view target = output.target ? graph.name(output.target) : std::string_view();
-      roles.push_back(fmt::format("@{} output {} {} \"{}\" {}", graph.name(), Name(output.role),
-                                  output.index, output.label, target));
-    }
-  }
-  std::ranges::sort(roles);
-  return roles;
-}
-
 class Manager {
  public:
   Manager(Module& module, const ManagerOptions& options) : module_(module), options_(options) {}
 
   Result<RunReport> Run(const Pipeline& pipeline) {
     Clock clock;
+    if (!options_.allow_rounding) HEDDLE_RETURN_IF_ERROR(CheckRounding(pipeline));
     if (!options_.dump_dir.empty()) HEDDLE_RETURN_IF_ERROR(MakeDirectories(options_.dump_dir));
     hash_ = StructuralHash(module_);
     HEDDLE_RETURN_IF_ERROR(RunItems(pipeline));
@@ -50,6 +33,19 @@ class Manager {
   bool stopped() const {
     return options_.stop_after >= 0 &&
            static_cast<int64_t>(report_.passes.size()) >= options_.stop_after;
+  }
+
+  static Status CheckRounding(const Pipeline& items) {
+    for (const PipelineItem& item : items) {
+      HEDDLE_RETURN_IF_ERROR(CheckRounding(item.repeated));
+      if (item.pass == nullptr || item.pass->numerics != Numerics::kRounding || item.named)
+        continue;
+      return Error(Diag::kRounding,
+                   "{0} may round differently, and was not asked for by name; a pipeline that has "
+                   "a name asks for it with `rounding{{{0}}}`",
+                   item.pass->name);
+    }
+    return Done{};
   }
 
   Result<Changed> RunItems(const Pipeline& items) {
@@ -88,9 +84,10 @@ class Manager {
                       {},
                       {},
                       {}};
+    analyses_.DropStale();
     Module before = module_;
     CrashScope scope(*this, before, record);
-    PassContext context(module_.mesh);
+    PassContext context(module_.mesh, analyses_);
     Clock clock;
     Result<Changed> changed = pass.run(module_, item.options.get(), context);
     record.time = clock.Elapsed();
@@ -127,14 +124,7 @@ class Manager {
     hash_ = hash;
     if (!changed) return Done{};
     HEDDLE_RETURN_IF_ERROR(Verify(module_));
-    if (pass.changes_signature) return Done{};
-    std::vector<std::string> old_roles = Roles(before, !pass.sets_units);
-    std::vector<std::string> new_roles = Roles(module_, !pass.sets_units);
-    if (old_roles == new_roles) return Done{};
-    std::vector<std::string> lost;
-    std::ranges::set_difference(old_roles, new_roles, std::back_inserter(lost));
-    return Error(Diag::kLostRole, "{} lost {} and left {} roles of {}", pass.name,
-                 lost.empty() ? "no role" : lost[0], new_roles.size(), old_roles.size());
+    return CheckPreserved(pass, before, module_);
   }
 
   Failure Reproduce(const Module& before, const PassRecord& record, Diagnostics why) {
@@ -192,6 +182,7 @@ class Manager {
   Module& module_;
   const ManagerOptions& options_;
   RunReport report_;
+  AnalysisCache analyses_;
   // Of the module as it is now.
   Hash128 hash_;
 };

@@ -1,8 +1,9 @@
 // The pass manager. It runs a pipeline and distrusts every pass in it.
 //
-// Around each pass: the view is what the pass needs; afterwards the module verifies, the claim "changed" agrees with the
-// structural hash in both directions, and no role of an input or output is lost. When one of these fails, or the pass
-// crashes, the module as it was before the pass is written to a file, with the command that repeats the failure.
+// Before a pipeline: what may round was asked for by name. Before a pass: the view is the one that the pass needs. After it: the
+// module verifies, the claim "changed" agrees with the structural hash in both directions, and what every pass preserves
+// is there (preserved.h). When one of these fails, or the pass crashes, the module as it was before the pass is written to
+// a file, with the command that repeats the failure.
 #pragma once
 
 #include <string>
@@ -24,6 +25,8 @@ struct ManagerOptions {
   int64_t passes_before = 0;
   // Where a reproducer goes.
   std::string reproducer_dir = ".";
+  // Runs passes that may round, also where nobody asked for them by name.
+  bool allow_rounding = false;
 };
 
 struct PassRecord {

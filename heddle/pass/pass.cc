@@ -9,6 +9,11 @@ namespace heddle {
 namespace {
 
 constexpr std::string_view kNumerics[] = {"exact", "regrouping", "rounding"};
+constexpr RemarkKindDoc kRemarkKinds[] = {
+#define HEDDLE_REMARK(ident, name, meaning) {name, meaning},
+#include "heddle/pass/remarks.def"
+#undef HEDDLE_REMARK
+};
 
 template <typename T>
 Status ParseNumber(std::string_view text, T& out, std::string_view what) {
@@ -21,10 +26,13 @@ Status ParseNumber(std::string_view text, T& out, std::string_view what) {
 
 std::string_view Name(Numerics numerics) { return kNumerics[static_cast<size_t>(numerics)]; }
 
+std::string_view Name(RemarkKind kind) { return kRemarkKinds[static_cast<size_t>(kind)].name; }
+std::span<const RemarkKindDoc> AllRemarkKinds() { return kRemarkKinds; }
+
 std::string Format(const Remark& remark) {
   std::string out = "@" + remark.graph;
   if (!remark.value.empty()) out += " %" + remark.value;
-  return fmt::format("{}: {} [{}]", out, remark.text, remark.kind);
+  return fmt::format("{}: {} [{}]", out, remark.text, Name(remark.kind));
 }
 
 void PassContext::Count(std::string_view stat, int64_t n) {

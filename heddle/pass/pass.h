@@ -17,6 +17,7 @@
 #include <typeindex>
 #include <vector>
 
+#include "heddle/analysis/cache.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
 #include "heddle/ir/graph.h"
@@ -34,10 +35,23 @@ enum class Numerics : uint8_t {
   kExact,
   // A value may be reduced in another launch, at another offset: equal bits when the reducer adds in rank order.
   kRegrouping,
-  // May round differently. Runs only when it is asked for by name.
+  // May round differently. The manager runs it only where it is asked for by name: see pipeline.h.
   kRounding,
 };
 std::string_view Name(Numerics numerics);
+
+enum class RemarkKind : uint8_t {
+#define HEDDLE_REMARK(ident, name, meaning) ident,
+#include "heddle/pass/remarks.def"
+#undef HEDDLE_REMARK
+};
+// The kind as printed in brackets after a remark: `view-not-local`.
+std::string_view Name(RemarkKind kind);
+struct RemarkKindDoc {
+  std::string_view name;
+  std::string_view meaning;
+};
+std::span<const RemarkKindDoc> AllRemarkKinds();
 
 // A declined or noteworthy opportunity. Remarks are results: goldens hold them.
 struct Remark {
@@ -45,24 +59,25 @@ struct Remark {
   // The value it is about, or empty.
   std::string value;
   std::string text;
-  // A short name for its kind, shown in brackets.
-  std::string kind;
+  RemarkKind kind;
 };
 std::string Format(const Remark& remark);
 
 class PassContext {
  public:
-  explicit PassContext(const Mesh& mesh) : mesh_(mesh) {}
+  PassContext(const Mesh& mesh, AnalysisCache& analyses) : mesh_(mesh), analyses_(analyses) {}
 
   const Mesh& mesh() const { return mesh_; }
+  // What is known about graphs as they are. Shared with the other passes of a pipeline, and gone with the next commit.
+  AnalysisCache& analyses() { return analyses_; }
 
   // Adds to one of the pass's declared statistics.
   void Count(std::string_view stat, int64_t n = 1);
   template <typename... Args>
-  void AddRemark(const Graph& graph, ValueId value, std::string_view kind,
+  void AddRemark(const Graph& graph, ValueId value, RemarkKind kind,
                  fmt::format_string<Args...> format, Args&&... args) {
     remarks_.push_back({graph.name(), value ? std::string(graph.name(value)) : "",
-                        fmt::format(format, std::forward<Args>(args)...), std::string(kind)});
+                        fmt::format(format, std::forward<Args>(args)...), kind});
   }
 
   const std::vector<std::pair<std::string, int64_t>>& counts() const { return counts_; }
@@ -70,6 +85,7 @@ class PassContext {
 
  private:
   const Mesh& mesh_;
+  AnalysisCache& analyses_;
   std::vector<std::pair<std::string, int64_t>> counts_;
   std::vector<Remark> remarks_;
 };
@@ -126,6 +142,8 @@ struct PassDef {
   bool changes_signature = false;
   // A pass that gives parameters their units; all others keep them.
   bool sets_units = false;
+  // A pass that schedules says so; for all others the manager checks that what a communicator launches keeps its order.
+  bool reorders_launches = false;
   std::span<const std::string_view> stats = {};
 };
 

@@ -43,6 +43,57 @@ Result<Changed> HateSine(Graph& graph, PassContext&) {
   }
   return Changed::kNo;
 }
+// The second node of an effect moves in front of the first.
+Changed Swap(Graph& graph, Effect effect) {
+  std::vector<NodeId> found;
+  for (NodeId id : graph.nodes()) {
+    if (graph.op(id).effect() == effect && graph[id].op != op::comm_wait) found.push_back(id);
+  }
+  Rewriter rewriter(graph);
+  rewriter.MoveBefore(found[1], found[0]);
+  return rewriter.Commit();
+}
+Result<Changed> SwapDraws(Graph& graph, PassContext&) { return Swap(graph, Effect::kRandom); }
+Result<Changed> SwapLaunches(Graph& graph, PassContext&) { return Swap(graph, Effect::kComm); }
+Result<Changed> DropFirst(Graph& graph, PassContext&) {
+  Rewriter rewriter(graph);
+  rewriter.Erase(NodeId(0));
+  return rewriter.Commit();
+}
+// Asks for everything, edits, and asks again. What it is told must be about the graph as it is.
+Result<Changed> AskTwice(Graph& graph, PassContext& context) {
+  AnalysisCache& analyses = context.analyses();
+  const Uses& uses = analyses.uses(graph);
+  EXPECT_EQ(&analyses.uses(graph), &uses);
+  EXPECT_EQ(&analyses.liveness(graph), &analyses.liveness(graph));
+  EXPECT_EQ(&analyses.memory(graph), &analyses.memory(graph));
+  EXPECT_EQ(&analyses.dependence(graph), &analyses.dependence(graph));
+  size_t nodes = graph.node_count();
+  EXPECT_EQ(analyses.memory(graph).live.size(), nodes);
+  Rewriter rewriter(graph);
+  rewriter.EraseOutput(0);
+  rewriter.Erase(NodeId(nodes - 1));
+  rewriter.Commit();
+  EXPECT_NE(&analyses.uses(graph), &uses);
+  EXPECT_EQ(analyses.memory(graph).live.size(), nodes - 1);
+  EXPECT_EQ(analyses.liveness(graph).storages().size(), graph.value_count());
+  ValueId last(graph.value_count() - 1);
+  EXPECT_TRUE(analyses.uses(graph).unused(last));
+  // Edits without a rewriter count, too.
+  Output output;
+  output.value = last;
+  graph.AddOutput(output);
+  EXPECT_TRUE(analyses.uses(graph).is_output(last));
+  graph.mutable_outputs().pop_back();
+  EXPECT_FALSE(analyses.uses(graph).is_output(last));
+  return Changed::kYes;
+}
+Result<Changed> AskAmidEdits(Graph& graph, PassContext& context) {
+  Rewriter rewriter(graph);
+  rewriter.Erase(NodeId(graph.node_count() - 1));
+  (void)context.analyses().uses(graph);
+  return rewriter.Commit();
+}
 struct CountOptions {
   Bytes limit = MiB(64);
   int64_t rounds = 3;
@@ -50,7 +101,7 @@ struct CountOptions {
 };
 Result<Changed> CountNodes(Graph& graph, const CountOptions& options, PassContext& context) {
   context.Count("nodes", static_cast<int64_t>(graph.node_count()));
-  context.AddRemark(graph, graph.inputs()[0].value, "limit", "{} bytes, {} rounds",
+  context.AddRemark(graph, graph.inputs()[0].value, RemarkKind::kReplicated, "{} bytes, {} rounds",
                     options.limit.value, options.rounds);
   return Changed::kNo;
 }
@@ -61,6 +112,16 @@ constexpr PassDef kEmpty{.name = "empty", .summary = "", .run = Run<EmptyClaim>}
 constexpr PassDef kBreak{.name = "break", .summary = "", .run = Run<BreakTypes>};
 constexpr PassDef kLose{.name = "lose", .summary = "", .run = Run<LoseOutput>};
 constexpr PassDef kHate{.name = "hate", .summary = "", .run = Run<HateSine>};
+constexpr PassDef kDrop{.name = "drop", .summary = "", .run = Run<DropFirst>};
+constexpr PassDef kSwapDraws{.name = "swap-draws", .summary = "", .run = Run<SwapDraws>};
+constexpr PassDef kSwapLaunches{.name = "swap-launches", .summary = "", .run = Run<SwapLaunches>};
+constexpr PassDef kSchedule{
+    .name = "schedule", .summary = "", .run = Run<SwapLaunches>, .reorders_launches = true};
+constexpr PassDef kAsk{
+    .name = "ask", .summary = "", .run = Run<AskTwice>, .changes_signature = true};
+constexpr PassDef kAskAmidEdits{.name = "ask-amid-edits", .summary = "", .run = Run<AskAmidEdits>};
+constexpr PassDef kRound{
+    .name = "round", .summary = "", .run = Run<Flip>, .numerics = Numerics::kRounding};
 constexpr PassDef kGlobal{.name = "global",
                           .summary = "",
                           .run = Run<EmptyClaim>,
@@ -76,9 +137,13 @@ constexpr PassDef kCount{.name = "count",
                          .make_options = Make<CountOptions>,
                          .options = kCountOptions,
                          .stats = kCountStats};
-constexpr const PassDef* kPasses[] = {&kFlip, &kSilent, &kEmpty,  &kBreak,
-                                      &kLose, &kHate,   &kGlobal, &kCount};
-constexpr PassTable::Named kNamed[] = {{"twice", "count, count{rounds=7}"}, {"endless", "endless"}};
+constexpr const PassDef* kPasses[] = {
+    &kFlip, &kSilent, &kEmpty,     &kBreak,        &kLose,     &kHate, &kGlobal,      &kCount,
+    &kDrop, &kRound,  &kSwapDraws, &kSwapLaunches, &kSchedule, &kAsk,  &kAskAmidEdits};
+constexpr PassTable::Named kNamed[] = {{"twice", "count, count{rounds=7}"},
+                                       {"endless", "endless"},
+                                       {"sly", "repeat{count, round}"},
+                                       {"frank", "count, rounding{round}"}};
 constexpr PassTable kTable{kPasses, kNamed};
 
 class ManagerTest : public testing::Test {
@@ -119,6 +184,67 @@ TEST_F(ManagerTest, StopsARepeatThatNeverSettles) {
   EXPECT_EQ(Failure("repeat{flip}"), Diag::kNoFixpoint);
 }
 
+TEST_F(ManagerTest, RandomAndUnknownOpsKeepTheirSequence) {
+  const std::string text =
+      "heddle 1 local\ngraph @g(%x: f32[4]) -> (%d) {\n  %a = aten.rand_like(%x)\n  %b = "
+      "aten.rand_like(%x)\n  %c = aten.of_nobody(%x) : f32[4]\n  %d = aten.exp(%b)\n}\n";
+  module_ = Read(text);
+  Result<RunReport> swapped = RunText("swap-draws");
+  ASSERT_FALSE(swapped.ok());
+  EXPECT_EQ(swapped.diagnostics()[0].kind, Diag::kRandomOrder);
+  EXPECT_EQ(swapped.diagnostics()[0].message,
+            "after pass 1 (swap-draws): swap-draws changed the sequence of random and unknown ops: "
+            "number 1 was %a = aten.rand_like, is %b = aten.rand_like; 3 before, 3 after");
+  module_ = Read(text);
+  EXPECT_EQ(Failure("drop"), Diag::kRandomOrder);
+}
+
+TEST_F(ManagerTest, LaunchesOfACommunicatorKeepTheirOrder) {
+  auto read = [](int stream) {
+    return Read(
+        fmt::format("heddle 1 local\nmesh [dp=2,tp=2]\ngraph @g(%x: f32[4]) -> (%a, %b) {{\n"
+                    "  %a! = comm.all_reduce(%x, over=[dp], why=grad) stream={}\n"
+                    "  %b! = comm.all_reduce(%x, over=[dp], why=grad) stream=1\n"
+                    "  %a = comm.wait(%a!)\n  %b = comm.wait(%b!)\n}}\n",
+                    stream));
+  };
+  module_ = read(1);
+  Result<RunReport> swapped = RunText("swap-launches");
+  ASSERT_FALSE(swapped.ok());
+  EXPECT_EQ(swapped.diagnostics()[0].kind, Diag::kLaunchOrder);
+  EXPECT_EQ(swapped.diagnostics()[0].message,
+            "after pass 1 (swap-launches): swap-launches launches %a! behind %b! over [dp] on "
+            "stream 1; it was in front of it");
+  module_ = read(1);
+  EXPECT_TRUE(RunText("schedule").ok());
+  module_ = read(2);
+  EXPECT_TRUE(RunText("swap-launches").ok());
+}
+
+TEST_F(ManagerTest, WhatRoundsIsAskedForByName) {
+  EXPECT_TRUE(RunText("round").ok());
+  EXPECT_TRUE(RunText("repeat{count}, rounding{round}").ok());
+  EXPECT_TRUE(RunText("frank").ok());
+  // Nothing of a pipeline runs that holds one that was not asked for.
+  std::string before = Print(module_);
+  EXPECT_EQ(Failure("flip, sly"), Diag::kRounding);
+  EXPECT_EQ(Print(module_), before);
+  // Braces around a pipeline do not speak for what is in it.
+  EXPECT_EQ(Failure("rounding{sly}"), Diag::kRounding);
+  Result<Pipeline> own = ParsePipeline("round", kTable, Author::kProgram);
+  Result<RunReport> report = RunPipeline(module_, *own, options_);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.diagnostics()[0].kind, Diag::kRounding);
+  options_.allow_rounding = true;
+  EXPECT_TRUE(RunPipeline(module_, *own, options_).ok());
+}
+
+TEST_F(ManagerTest, AnalysesAreAboutTheGraphAsItIs) { EXPECT_TRUE(RunText("ask").ok()); }
+
+TEST_F(ManagerTest, NoAnalysisAmidEdits) {
+  EXPECT_DEATH((void)RunText("ask-amid-edits"), "the revision of @g was asked for amid edits");
+}
+
 TEST_F(ManagerTest, WritesAReproducerThatFailsAgain) {
   Module before = module_;
   Result<RunReport> report = RunText("count, break");
@@ -147,7 +273,7 @@ TEST_F(ManagerTest, ReportsStatsRemarksAndOptions) {
   EXPECT_EQ(report->passes[1].pass, "count{rounds=7}");
   EXPECT_EQ(report->passes[1].stats,
             (std::vector<std::pair<std::string, int64_t>>{{"nodes", 2}, {"never", 0}}));
-  EXPECT_EQ(Format(report->passes[1].remarks[0]), "@g %x: 67108864 bytes, 7 rounds [limit]");
+  EXPECT_EQ(Format(report->passes[1].remarks[0]), "@g %x: 67108864 bytes, 7 rounds [replicated]");
 }
 
 TEST_F(ManagerTest, DumpsAreNumbered) {
@@ -164,8 +290,11 @@ TEST(Pipeline, TextRoundTrips) {
   }
   EXPECT_EQ(Format(*ParsePipeline(" count{ limit = 64MiB } ,twice ", kTable)),
             "count, count, count{rounds=7}");
-  for (const char* bad : {"count{limit=x}", "count{rounds=1.5}", "count{loud=maybe}",
-                          "count{limit}", "endless", "flip flip", "{", "flip}"}) {
+  EXPECT_EQ(Format(*ParsePipeline("rounding{flip, repeat{round}}, frank", kTable)),
+            "flip, repeat{round}, count, round");
+  for (const char* bad :
+       {"count{limit=x}", "count{rounds=1.5}", "count{loud=maybe}", "count{limit}", "endless",
+        "flip flip", "{", "flip}", "rounding", "rounding{flip"}) {
     EXPECT_FALSE(ParsePipeline(bad, kTable).ok()) << bad;
   }
 }

@@ -1,5 +1,7 @@
 #include "heddle/pass/pipeline.h"
 
+#include <utility>
+
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 
@@ -11,8 +13,9 @@ constexpr int kMaxDepth = 16;
 
 class PipelineParser {
  public:
-  PipelineParser(std::string_view text, const PassTable& passes, int depth)
-      : scan_(text), passes_(passes), depth_(depth) {}
+  // `names` tells whether what the text names is asked for by name.
+  PipelineParser(std::string_view text, const PassTable& passes, bool names, int depth = 0)
+      : scan_(text), passes_(passes), names_(names), depth_(depth) {}
 
   Result<Pipeline> Parse() {
     HEDDLE_TRY(Pipeline pipeline, ParseItems('\0'));
@@ -57,8 +60,9 @@ class PipelineParser {
     std::string_view name = TakeName();
     if (name.empty()) return Bad("the name of a pass");
     if (name == "repeat") return ParseRepeat();
+    if (name == "rounding") return ParseRounding();
     if (const PassTable::Named* named = passes_.FindPipeline(name)) {
-      return PipelineParser(named->text, passes_, depth_ + 1).Parse();
+      return PipelineParser(named->text, passes_, /*names=*/false, depth_ + 1).Parse();
     }
     const PassDef* pass = passes_.Find(name);
     if (pass == nullptr) {
@@ -71,6 +75,7 @@ class PipelineParser {
     }
     PipelineItem item;
     item.pass = pass;
+    item.named = names_;
     if (pass->make_options != nullptr) item.options = pass->make_options();
     if (scan_.Take('{')) HEDDLE_RETURN_IF_ERROR(ParseOptions(item));
     Pipeline single;
@@ -78,12 +83,24 @@ class PipelineParser {
     return single;
   }
 
-  Result<Pipeline> ParseRepeat() {
-    if (!scan_.Take('{')) return Bad("`{` after `repeat`");
+  Result<Pipeline> ParseBraces(std::string_view behind) {
+    if (!scan_.Take('{')) return Bad(fmt::format("`{{` after `{}`", behind));
     ++depth_;
     HEDDLE_TRY(Pipeline items, ParseItems('}'));
     --depth_;
     if (!scan_.Take('}')) return Bad("`,` or `}`");
+    return items;
+  }
+
+  Result<Pipeline> ParseRounding() {
+    bool outside = std::exchange(names_, true);
+    HEDDLE_TRY(Pipeline items, ParseBraces("rounding"));
+    names_ = outside;
+    return items;
+  }
+
+  Result<Pipeline> ParseRepeat() {
+    HEDDLE_TRY(Pipeline items, ParseBraces("repeat"));
     PipelineItem item;
     item.repeated = std::move(items);
     Pipeline single;
@@ -141,13 +158,14 @@ class PipelineParser {
 
   Scanner scan_;
   const PassTable& passes_;
+  bool names_;
   int depth_;
 };
 
 }  // namespace
 
-Result<Pipeline> ParsePipeline(std::string_view text, const PassTable& passes) {
-  return PipelineParser(text, passes, 0).Parse();
+Result<Pipeline> ParsePipeline(std::string_view text, const PassTable& passes, Author author) {
+  return PipelineParser(text, passes, author == Author::kUser).Parse();
 }
 
 std::string Format(const PipelineItem& item) {

@@ -266,5 +266,84 @@ TEST(GradientRedistribution, ReducesInTheOrderAskedFor) {
   EXPECT_EQ(kinds(ReduceOrder::kFewest)[1].first, StepKind::kSlice);
 }
 
+// Splits of all axes that change their dimensions: more placements lie between the two than the planner looks at, so that it
+// reduces, gathers and cuts. Four axes are not enough for that: eight dimensions have 11,265 placements on them.
+struct LongWay {
+  const char* name;
+  size_t axes;
+  size_t pending;
+  Dims dims;
+  // By axis: the dimension that it splits before (if nothing is pending over it) and after.
+  std::vector<size_t> from;
+  std::vector<size_t> to;
+  bool gives_up = true;
+};
+
+void PrintTo(const LongWay& way, std::ostream* out) { *out << way.name; }
+
+class LongRedistribution : public testing::TestWithParam<LongWay> {
+ protected:
+  LongRedistribution() {
+    const LongWay& way = GetParam();
+    std::vector<MeshAxis> axes;
+    for (size_t a = 0; a < way.axes; ++a) axes.push_back({fmt::format("m{}", a), 2});
+    mesh_ = Mesh(axes);
+    from_.splits.resize(way.dims.size());
+    to_.splits.resize(way.dims.size());
+    for (AxisId a = 0; a < way.axes; ++a) {
+      if (a < way.pending) {
+        from_.partials.push_back({a, ReduceOp::kSum});
+      } else {
+        from_.splits[way.from[a]].Add(a);
+      }
+      to_.splits[way.to[a]].Add(a);
+    }
+    from_.Normalize();
+    to_.Normalize();
+  }
+
+  Mesh mesh_;
+  Placement from_;
+  Placement to_;
+};
+
+TEST_P(LongRedistribution, GivesTheRightDataWhereTheSearchGivesUp) {
+  at::set_num_threads(1);
+  const Dims& dims = GetParam().dims;
+  std::vector<RedistributionStep> steps = *PlanRedistribution(from_, to_, dims, mesh_);
+  auto count = [&](StepKind kind) {
+    return static_cast<size_t>(std::ranges::count(steps, kind, &RedistributionStep::kind));
+  };
+  if (GetParam().gives_up) {
+    EXPECT_EQ(count(StepKind::kAllReduce), GetParam().pending > 0 ? 1u : 0u);
+    EXPECT_EQ(count(StepKind::kAllReduce) + count(StepKind::kAllGather) + count(StepKind::kSlice),
+              steps.size());
+    EXPECT_GE(count(StepKind::kAllGather), 4u);
+  } else {
+    EXPECT_EQ(count(StepKind::kAllToAll), steps.size());
+  }
+  Result<Module> local = Lowered(RedistributeModule(mesh_, dims, from_, to_));
+  ASSERT_TRUE(local.ok()) << Format(local.diagnostics());
+  EXPECT_EQ(CheckData(*local, dims, from_, to_), "") << Print(*local);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LongRedistribution,
+    testing::Values(
+        LongWay{"4_finds_its_way", 4, 0, Dims(8, 2), {0, 1, 2, 3}, {4, 5, 6, 7}, false},
+        LongWay{"5_even", 5, 0, Dims(10, 2), {0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}},
+        LongWay{"5_uneven", 5, 0, {3, 1, 2, 3, 1, 3, 2, 1, 3, 2}, {0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}},
+        LongWay{
+            "5_pending", 5, 1, {2, 3, 2, 1, 2, 3, 2, 1, 3, 2}, {0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}},
+        LongWay{"6_on_six_dims", 6, 0, {2, 3, 2, 2, 3, 2}, {0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}},
+        // Both ends share the outermost axis of dimension 0, which no step touches.
+        LongWay{"6_with_a_common_axis",
+                6,
+                0,
+                {5, 2, 2, 3, 2, 2, 2, 3, 2, 2},
+                {0, 0, 1, 2, 3, 4},
+                {0, 5, 6, 7, 8, 9}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 }  // namespace
 }  // namespace heddle

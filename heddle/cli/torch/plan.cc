@@ -82,7 +82,7 @@ std::vector<std::string> NotesOf(const CompileReport& report) {
   std::vector<std::string> notes;
   for (const PassRecord& record : report.passes) {
     for (const Remark& remark : record.remarks) {
-      if (remark.kind == "gradients-divided") notes.push_back(remark.text);
+      if (remark.kind == RemarkKind::kGradientsDivided) notes.push_back(remark.text);
     }
   }
   return notes;

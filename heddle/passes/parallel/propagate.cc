@@ -372,7 +372,7 @@ class Propagator {
     auto is_grad = [](const Output& output) { return output.role == OutputRole::kGrad; };
     if (divisor == 1.0 || std::ranges::none_of(graph_.outputs(), is_grad)) return;
     context_.AddRemark(
-        graph_, ValueId(), "gradients-divided",
+        graph_, ValueId(), RemarkKind::kGradientsDivided,
         "gradients are {} times smaller than those of the whole graph, whose loss is "
         "that of all ranks together; `grads sum` keeps them",
         divisor);
@@ -381,12 +381,12 @@ class Propagator {
   void RemarkDropped(NodeId node, const Axes& dropped) {
     ValueId v = graph_[node].first_result;
     if (graph_.op(node).effect() == Effect::kView) {
-      context_.AddRemark(graph_, v, "view-not-local",
+      context_.AddRemark(graph_, v, RemarkKind::kViewNotLocal,
                          "{} cannot work on parts over [{}]; its operand is gathered first",
                          graph_.op(node).name(), Format(mesh_, dropped));
       return;
     }
-    context_.AddRemark(graph_, v, "replicated",
+    context_.AddRemark(graph_, v, RemarkKind::kReplicated,
                        "{} has no loop to split over [{}]; it works on whole tensors",
                        graph_[node].op == kOpaqueOp ? graph_.attrs(node).opaque_op
                                                     : std::string(graph_.op(node).name()),

@@ -1,7 +1,7 @@
 // Ops in smaller ones that can be split: log-softmax over the classes.
 #pragma once
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/region.h"
 
 namespace heddle {
