@@ -101,9 +101,9 @@ class Writer {
 
 }  // namespace
 
-Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh, PassContext& context) {
+Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh) {
   if (mesh.ranks() == 1) return Changed::kNo;
-  return Writer(graph, context.analyses().uses(graph)).Run(regions);
+  return Writer(graph).Run(regions);
 }
 
 }  // namespace heddle
