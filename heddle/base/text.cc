@@ -63,19 +63,23 @@ std::string WithCommas(int64_t value) {
 }
 
 namespace {
-size_t EditDistance(std::string_view a, std::string_view b) {
+// `limit` for all that is not below it: most names are far from most others, which shows soon.
+size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = row[0];
-    row[0] = i;
+    size_t least = row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
       size_t above = row[j];
       row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
       diagonal = above;
+      least = std::min(least, row[j]);
     }
+    if (least >= limit) return limit;
   }
-  return row[b.size()];
+  return std::min(row[b.size()], limit);
 }
 }  // namespace
 
@@ -85,7 +89,7 @@ std::string_view Nearest(std::string_view name, std::span<const std::string_view
   std::string_view best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (std::string_view candidate : candidates) {
-    size_t distance = EditDistance(name, candidate);
+    size_t distance = EditDistance(name, candidate, best_distance);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

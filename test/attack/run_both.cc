@@ -66,7 +66,7 @@ bool Close(const at::Tensor& a, const at::Tensor& b, bool exact) {
   at::Tensor same = both_nan.logical_or(x.eq(y));
   if (exact) return same.all().item<bool>();
   double largest = x.masked_fill(x.isfinite().logical_not(), 0).abs().max().item<double>();
-  at::Tensor near = (x - y).abs().le(Tolerance(a.scalar_type()) * (1e-6 + largest));
+  at::Tensor near = x.sub(y).abs().le(Tolerance(a.scalar_type()) * (1e-6 + largest));
   return same.logical_or(near).all().item<bool>();
 }
 

@@ -164,6 +164,12 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, ""))
         self.assertTrue(output.read_text().startswith("heddle 1 global"))
 
+    def test_notes_about_many_unknown_ops_are_few(self):
+        nodes = "".join(f"  %v{i} = aten.none_of_ours_{i}(%x) : f32[4]\n" for i in range(1000))
+        pathlib.Path(self.graph).write_text("heddle 1 local\ngraph @g(%x: f32[4]) -> () {\n" + nodes + "}\n")
+        notes = self.heddle("check", self.graph).stderr.splitlines()
+        self.assertEqual((len(notes), notes[-1]), (33, "note: 968 more are not in the op table"))
+
     def test_an_output_file_that_is_a_device(self):
         done = self.heddle("opt", self.graph, "-o", "/dev/full")
         self.assertEqual(done.returncode, 1)
