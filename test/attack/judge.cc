@@ -10,6 +10,7 @@
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
+#include "heddle/plan/plan.h"
 #if HEDDLE_TORCH
 #include "test/attack/run_both.h"
 #endif
@@ -54,6 +55,19 @@ std::string JudgeRefusal(const std::vector<std::string>& args, const Outcome& ou
   return "";
 }
 
+#if HEDDLE_TORCH
+// Whether the plan of a command makes gradients smaller than those of the whole graph, as it says in a remark.
+bool DividesGradients(const std::vector<std::string>& args) {
+  constexpr std::string_view kFlag = "--plan=";
+  for (const std::string& arg : args) {
+    if (!arg.starts_with(kFlag)) continue;
+    Result<Plan> plan = ParsePlan(*ReadFile(arg.substr(kFlag.size())), "plan");
+    return plan.ok() && (plan->average || plan->grad_divisor != 1.0);
+  }
+  return false;
+}
+#endif
+
 std::string JudgeGraph(const std::string& text) {
   Result<Module> module = ParseModule(text, "printed", Ops());
   if (!module.ok()) return "prints what cannot be read: " + module.diagnostics()[0].message;
@@ -78,7 +92,8 @@ std::string Judge(const std::vector<std::string>& args, bool& accepted) {
     if (again.code != 0 || again.out != outcome.out) return "cleaning twice is not cleaning once";
   }
 #if HEDDLE_TORCH
-  if (args[0] != "reduce") return WhatDiffers(*ReadFile(args[1]), outcome.out, args[0] == "opt");
+  if (args[0] != "reduce")
+    return WhatDiffers(*ReadFile(args[1]), outcome.out, args[0] == "opt", !DividesGradients(args));
 #endif
   return "";
 }
