@@ -55,7 +55,7 @@ fuzz: sanitized
 	  -dict=fuzz/words.dict -artifact_prefix=build/fuzz/ build/fuzz/found fuzz/corpus >build/fuzz/log 2>&1 \
 	  || { tail -40 build/fuzz/log; exit 1; }
 	@tail -1 build/fuzz/log
-	@build/fuzz/heddle-attack --seconds=45 --found=build/attack $(CORPUS)
+	@build/fuzz/heddle-attack --graphs=200 --seconds=600 --found=build/attack $(CORPUS)
 
 # With sanitizers, and beside it with libtorch, where what is accepted also runs before and after.
 soak: build sanitized

@@ -26,6 +26,8 @@ constexpr char kSeparator = '\x1f';
 struct Options {
   uint64_t seed = 1;
   double seconds = 60;
+  // At most so many inputs: what a test runs is the same on a slow machine as on a fast one.
+  uint64_t graphs = UINT64_MAX;
   // Where findings go.
   std::string found = "attack-found";
   size_t most_findings = 20;
@@ -38,7 +40,7 @@ class Attack {
 
   // Whether nothing was found.
   bool Run() {
-    while (!TimeIsUp() && found_.size() < options_.most_findings) {
+    while (!IsOver(number_) && found_.size() < options_.most_findings) {
       command_.clear();
       std::string death = Watch(
           directory_.path(), limits_, [this](const Reporter& report) { Work(report); },
@@ -55,14 +57,15 @@ class Attack {
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool TimeIsUp() const {
-    return std::chrono::duration<double>(Clock::now() - began_).count() > options_.seconds;
+  bool IsOver(uint64_t number) const {
+    return number >= options_.graphs ||
+           std::chrono::duration<double>(Clock::now() - began_).count() > options_.seconds;
   }
 
   // In the child. A line says what it is by its first letter: the number of an input, an input that was accepted, a command that begins,
   // and how it ended.
   void Work(const Reporter& report) const {
-    for (uint64_t n = number_; n < number_ + kInputsPerChild && !TimeIsUp(); ++n) {
+    for (uint64_t n = number_; n < number_ + kInputsPerChild && !IsOver(n); ++n) {
       report(fmt::format("n{}", n));
       bool accepted = AttackWith(corpus_, options_.seed, n, [&](const Args& args) {
         std::vector<std::string_view> words(args.begin(), args.end());
@@ -137,6 +140,8 @@ int Main(const std::vector<std::string>& args) {
     std::string value;
     if (TakeFlag(arg, "--seconds=", value)) {
       options.seconds = std::strtod(value.c_str(), nullptr);
+    } else if (TakeFlag(arg, "--graphs=", value)) {
+      options.graphs = std::strtoull(value.c_str(), nullptr, 10);
     } else if (TakeFlag(arg, "--seed=", value)) {
       options.seed = std::strtoull(value.c_str(), nullptr, 10);
     } else if (TakeFlag(arg, "--found=", options.found)) {
@@ -144,7 +149,8 @@ int Main(const std::vector<std::string>& args) {
       options.most_findings = std::strtoull(value.c_str(), nullptr, 10);
     } else if (arg.starts_with('-')) {
       fmt::print(
-          "usage: heddle-attack [--seconds=N] [--seed=N] [--found=DIRECTORY] [--most=N] "
+          "usage: heddle-attack [--seconds=N] [--graphs=N] [--seed=N] [--found=DIRECTORY] "
+          "[--most=N] "
           "FILE.hdt|FILE.hd|FILE.plan...\n");
       return arg == "--help" ? 0 : 1;
     } else {
