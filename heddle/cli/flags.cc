@@ -10,6 +10,11 @@ namespace {
 
 bool IsPositional(const std::string& name) { return !name.starts_with('-'); }
 
+// The name of a flag ends at the `=`; that of a short one, after its letter.
+std::string NameOf(const std::string& arg) {
+  return arg.substr(0, arg.starts_with("--") ? arg.find('=') : 2);
+}
+
 Result<int64_t> ReadNumber(std::string_view name, const std::string& value,
                            const NumberRange& range) {
   int64_t number = 0;
@@ -105,10 +110,8 @@ Flags::Flag* Flags::NextPositional() {
 Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   const std::string& arg = args[at];
   bool is_long = arg.starts_with("--");
-  // The name ends at the `=`; that of a short flag, after its letter.
-  size_t name_end = is_long ? std::min(arg.find('='), arg.size()) : 2;
-  std::string name = arg.substr(0, name_end);
-  bool attached = arg.size() > name_end;
+  std::string name = NameOf(arg);
+  bool attached = arg.size() > name.size();
   Flag* flag = Find(name);
   if (flag == nullptr) {
     std::vector<std::string_view> known;
@@ -118,12 +121,12 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
     }
     return Error(Diag::kUnknownFlag, "unknown argument `{}`{}", name, NearestHint(name, known));
   }
-  std::string value = attached ? arg.substr(name_end + (is_long ? 1 : 0)) : "";
+  std::string value = attached ? arg.substr(name.size() + (is_long ? 1 : 0)) : "";
   if (flag->value.empty()) {
     if (attached) return Error(Diag::kUsage, "{} is a switch and takes no value", name);
   } else if (!attached) {
     // A flag is nobody's value: whoever means it writes `--name=--value`.
-    if (at + 1 == args.size() || args[at + 1] == "--" || Find(args[at + 1]) != nullptr)
+    if (at + 1 == args.size() || args[at + 1] == "--" || Find(NameOf(args[at + 1])) != nullptr)
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
     value = args[++at];
   }

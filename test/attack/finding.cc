@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 
 #include "heddle/base/file.h"
 #include "test/attack/judge.h"
@@ -18,11 +19,11 @@ std::string ShellQuoted(const std::string& word) {
 
 class Minimizer {
  public:
-  Minimizer(Finding& finding, const Limits& limits, int most_trials)
+  Minimizer(Finding& finding, const Limits& limits, double seconds)
       : finding_(finding),
         signature_(Signature(finding.fault)),
         limits_(limits),
-        left_(most_trials) {}
+        seconds_(seconds) {}
 
   void Run() {
     for (bool smaller = true; smaller;) {
@@ -35,6 +36,8 @@ class Minimizer {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   // Lines as tokens.
   static Tokens Lines(const std::string& text) {
     Tokens lines;
@@ -68,7 +71,7 @@ class Minimizer {
   }
 
   bool Keeps(const std::string& name, std::string text) {
-    if (left_-- <= 0) return false;
+    if (std::chrono::duration<double>(Clock::now() - began_).count() > seconds_) return false;
     std::map<std::string, std::string> files = finding_.files;
     files[name] = std::move(text);
     std::string fault = RunAlone(finding_.args, files, limits_);
@@ -81,7 +84,8 @@ class Minimizer {
   Finding& finding_;
   std::string signature_;
   const Limits& limits_;
-  int left_;
+  double seconds_;
+  Clock::time_point began_ = Clock::now();
 };
 
 }  // namespace
@@ -129,8 +133,8 @@ std::string RunAlone(const Args& args, const std::map<std::string, std::string>&
   return death.empty() ? fault : death;
 }
 
-Finding Minimize(Finding finding, const Limits& limits, int most_trials) {
-  Minimizer(finding, limits, most_trials).Run();
+Finding Minimize(Finding finding, const Limits& limits, double seconds) {
+  Minimizer(finding, limits, seconds).Run();
   return finding;
 }
 

@@ -24,8 +24,8 @@ std::string Signature(const std::string& fault);
 std::string RunAlone(const Args& args, const std::map<std::string, std::string>& files,
                      const Limits& limits);
 
-// Drops lines and tokens of the files as long as the fault stays.
-Finding Minimize(Finding finding, const Limits& limits, int most_trials);
+// Drops lines and tokens of the files as long as the fault stays and time is left.
+Finding Minimize(Finding finding, const Limits& limits, double seconds);
 
 // Writes the files of a finding and, as `README`, the command that repeats it.
 Status WriteFinding(const Finding& finding, const std::string& directory);

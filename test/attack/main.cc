@@ -20,7 +20,7 @@ namespace {
 
 // A child lives for so many inputs: starting one takes longer than a command.
 constexpr uint64_t kInputsPerChild = 200;
-constexpr int kMinimizingTrials = 3000;
+constexpr double kMinimizingSeconds = 30;
 constexpr char kSeparator = '\x1f';
 
 struct Options {
@@ -107,7 +107,7 @@ class Attack {
     }
     // What needs the company of others is reported as it is.
     bool repeats = Signature(RunAlone(finding.args, finding.files, limits_)) == Signature(fault);
-    if (repeats) finding = Minimize(std::move(finding), limits_, kMinimizingTrials);
+    if (repeats) finding = Minimize(std::move(finding), limits_, kMinimizingSeconds);
     std::string place = fmt::format("{}/{}-{}", options_.found, options_.seed, number_);
     Status written = WriteFinding(finding, place);
     fmt::print("FOUND {}: {}{}\n", place, finding.fault, repeats ? "" : " (not alone)");

@@ -75,7 +75,7 @@ class Child {
     char buffer[4096];
     for (;;) {
       int ready = ::poll(&poll, 1, kCheckMilliseconds);
-      if (std::string broken = BrokenLimit(); ready == 0 && !broken.empty()) {
+      if (std::string broken = ready == 0 ? BrokenLimit() : ""; !broken.empty()) {
         ::kill(pid_, SIGKILL);
         ::waitpid(pid_, nullptr, 0);
         return broken;
