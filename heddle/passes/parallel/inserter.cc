@@ -21,7 +21,8 @@ ValueId NodeInserter::Add(OpId op, std::string_view name, const std::vector<Valu
 
 ValueId RedistributionInserter::Make(NodeInserter at, ValueId v, PlacementId target,
                                      const Purpose& purpose) {
-  auto [known, added] = known_.try_emplace({v, target});
+  auto [known, added] = known_.try_emplace(
+      {v, target, purpose.why, std::string(purpose.unit), purpose.average, purpose.scale});
   if (!added) return known->second;
   Attrs attrs;
   attrs.Set("why", purpose.why);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,7 +58,17 @@ class RedistributionInserter {
 
   Graph& graph_;
   Rewriter& rewriter_;
-  std::map<std::pair<ValueId, PlacementId>, ValueId> known_;
+  // A gradient that is averaged is another value than the same one that is not.
+  struct Key {
+    ValueId value;
+    PlacementId target;
+    Why why;
+    std::string unit;
+    bool average;
+    double scale;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, ValueId> known_;
 };
 
 }  // namespace heddle
