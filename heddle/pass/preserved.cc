@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// As text, sorted.
+// The roles of a module, as sorted text.
 std::vector<std::string> Roles(const Module& module) {
   std::vector<std::string> roles;
   for (const Graph& graph : module.graphs) {
@@ -36,7 +36,7 @@ Status CheckRoles(const PassDef& pass, const Module& before, const Module& after
                lost.empty() ? "no role" : lost[0], new_roles.size(), old_roles.size());
 }
 
-// Nodes whose results depend on when they run: those of all graphs, one graph after the other.
+// The nodes of a module whose results depend on when they run, in order, as text.
 std::vector<std::string> Draws(const Module& module) {
   std::vector<std::string> draws;
   for (const Graph& graph : module.graphs) {
@@ -68,7 +68,7 @@ bool IsLaunch(const Graph& graph, NodeId id) {
   return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
 }
 
-// The launch of a graph whose handle has this name, or none.
+// The node that launches the collective whose handle has this name, or none.
 NodeId FindLaunch(const Graph& graph, std::string_view name) {
   ValueId handle = graph.FindValue(name);
   NodeId id = handle ? graph[handle].producer : NodeId();
@@ -77,7 +77,7 @@ NodeId FindLaunch(const Graph& graph, std::string_view name) {
 
 Status CheckLaunches(const PassDef& pass, const Mesh& mesh, const Graph& before,
                      const Graph& after) {
-  // By communicator: the last launch there was, by its place before.
+  // By communicator: the place that its last launch so far had before.
   std::map<std::pair<uint64_t, uint8_t>, NodeId> last;
   for (NodeId id : after.nodes()) {
     if (!IsLaunch(after, id)) continue;
