@@ -72,7 +72,7 @@ TEST(Uses, AreAllUsesInOrder) {
   }
 }
 
-// By collective: the nodes that it needs through any path.
+// The nodes that a node needs, through any path.
 std::set<NodeId> Ancestors(const Graph& graph, NodeId node) {
   std::set<NodeId> ancestors;
   std::vector<NodeId> open{node};
@@ -106,7 +106,8 @@ TEST(Dependence, IsReachability) {
   }
 }
 
-// Collectives that depend on nothing, and as many that each depend on a hundred of them, any: no numbers are good for that.
+// Collectives that depend on nothing, and as many more that each depend on a hundred of them at random. No numbering turns
+// their ancestors into few intervals.
 std::string Tangle(uint32_t seed) {
   std::mt19937 random(seed);
   std::string body;
@@ -293,7 +294,7 @@ TEST(Cache, IsSharedByCopiesUntilOneIsEdited) {
   EXPECT_EQ(cache.size(), 2u);
 }
 
-// Neither the address of a graph nor how often it was edited tells one state from another.
+// Neither the address of a graph nor the number of its edits tells one state from another.
 TEST(Cache, AnotherGraphInTheSamePlaceIsAnotherGraph) {
   AnalysisCache cache;
   for (uint32_t seed = 0; seed < 20; ++seed) {

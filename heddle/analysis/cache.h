@@ -1,4 +1,4 @@
-// Analyses of graphs: computed when they are asked for, and kept for as long as the graph stays as it is.
+// Analyses of graphs, computed when they are first asked for and kept until the graph changes.
 #pragma once
 
 #include <list>
@@ -13,16 +13,16 @@ namespace heddle {
 
 class AnalysisCache {
  public:
-  // What holds for the graph as it is now, by its revision: an edit makes all of it be computed anew. References are good until
-  // DropStale, but what they say is about the graph that was asked about, with its ids.
+  // Answers are about the graph as it is now: they are kept by revision, and every edit gives a graph a new one. A reference
+  // is good until DropStale. It goes on to describe the graph as it was, so it is of no use after a commit.
   const Uses& uses(Graph& graph);
   const Liveness& liveness(Graph& graph);
   const CollectiveDependence& dependence(Graph& graph);
   const MemoryTimeline& memory(Graph& graph);
 
-  // Lets go of what is about revisions that no graph has any more.
+  // Drops what is known about revisions that no graph has any more.
   void DropStale();
-  // How many revisions are known.
+  // Of how many revisions anything is known.
   size_t size() const { return known_.size(); }
 
  private:
@@ -35,7 +35,7 @@ class AnalysisCache {
   };
   Known& Of(Graph& graph);
 
-  // A list, so that references stay good.
+  // A list, because references into it must stay good.
   std::list<Known> known_;
 };
 

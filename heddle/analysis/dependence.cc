@@ -11,18 +11,19 @@ namespace {
 using Interval = CollectiveDependence::Interval;
 constexpr uint32_t kNone = UINT32_MAX;
 
-// The place of a node among the collectives, for those that are one.
+// By node: its place among the collectives, or kNone.
 std::vector<uint32_t> PlacesOf(const std::vector<NodeId>& collectives, size_t nodes) {
   std::vector<uint32_t> places(nodes, kNone);
   for (uint32_t c = 0; c < collectives.size(); ++c) places[collectives[c].index()] = c;
   return places;
 }
 
-// By collective: its parent in the tree, or none. One walk from the end of the graph to its beginning.
+// By collective: its parent in the tree, or kNone. One walk from the end of the graph to its beginning.
 std::vector<uint32_t> ParentsOf(const Graph& graph, const std::vector<NodeId>& collectives,
                                 const std::vector<uint32_t>& places) {
-  // By node: the best of the next collectives that need it, with one more than the collectives on its longest way to the end above
-  // its place. Of equal ones the last, so that what several need to a different extent stands in one row.
+  // By node: which of the next collectives that need it would be the parent. The upper half is the number of collectives
+  // on its longest way to the end, itself included; the lower half is its place. Between equals the last one wins, so that
+  // the gathers of all layers get one parent, and the gradients of each layer need an interval of them.
   std::vector<uint64_t> next(graph.node_count());
   std::vector<uint32_t> parents(collectives.size());
   for (size_t i = graph.node_count(); i-- > 0;) {
@@ -40,14 +41,14 @@ std::vector<uint32_t> ParentsOf(const Graph& graph, const std::vector<NodeId>& c
   return parents;
 }
 
-// Postorder numbers; children in execution order. A parent comes after its children in execution order, too.
+// Numbers in postorder, with children in execution order. A parent runs after its children, so no recursion is needed.
 std::vector<uint32_t> Postorder(const std::vector<uint32_t>& parents) {
   size_t n = parents.size();
   std::vector<uint32_t> size(n, 1);
   for (size_t c = 0; c < n; ++c) {
     if (parents[c] != kNone) size[parents[c]] += size[c];
   }
-  // From the last to the first, each takes the last part of what its parent has left.
+  // From the last collective to the first, each takes the end of what is left of its parent's numbers.
   std::vector<uint32_t> numbers(n);
   std::vector<uint32_t> left(n);
   auto left_of_roots = static_cast<uint32_t>(n);
@@ -60,13 +61,13 @@ std::vector<uint32_t> Postorder(const std::vector<uint32_t>& parents) {
   return numbers;
 }
 
-// Sets of numbers. Each is made once from two others, and is the same as one of them more often than not.
+// Sets of numbers, as ascending intervals that do not touch. A union is the same as one of its two parts more often than not.
 class IntervalSets {
  public:
   using SetId = uint32_t;
   static constexpr SetId kEmpty = 0;
 
-  // Gives up after looking at `most` intervals. What it says from then on is wrong.
+  // Gives up after looking at `most` intervals. Answers are wrong from then on.
   explicit IntervalSets(size_t most) : most_(most), begin_{0, 0} {}
 
   bool gave_up() const { return looked_at_ > most_; }
@@ -123,10 +124,10 @@ class IntervalSets {
 
   size_t most_;
   size_t looked_at_ = 0;
-  // By set: where its intervals begin. Those of the next one follow.
+  // By set: where its intervals begin. They end where those of the next set begin.
   std::vector<uint32_t> begin_;
   std::vector<Interval> intervals_;
-  // What was made lately: neighbours in a graph often ask for the same.
+  // Recent unions, because neighbours in a graph often ask for the same one.
   std::array<Made, 256> made_;
 };
 

@@ -3,7 +3,7 @@
 namespace heddle {
 
 Uses::Uses(const Graph& graph) : begin_(graph.value_count() + 2), is_output_(graph.value_count()) {
-  // Counting sort by value. Counts are shifted by one more than usual, so that filling leaves the beginnings in place.
+  // Counting sort by value. Counts stand two places behind their value, so that filling moves each beginning into its place.
   for (NodeId id : graph.nodes()) {
     for (ValueId value : graph.operands(id)) {
       if (value) ++begin_[value.index() + 2];

@@ -1,4 +1,4 @@
-// Uses: who reads each value.
+// Uses: which nodes read each value.
 #pragma once
 
 #include <span>

@@ -12,7 +12,7 @@
 namespace heddle {
 namespace {
 
-// A repeat that does not settle by then is a pass that undoes another.
+// If a repeat has not settled by then, one of its passes undoes another.
 constexpr int kMaxRounds = 100;
 
 class Manager {
@@ -91,7 +91,7 @@ class Manager {
     Clock clock;
     Result<Changed> changed = pass.run(module_, item.options.get(), context);
     record.time = clock.Elapsed();
-    // The user's mistake, in the pass's words.
+    // A pass that fails reports a mistake of the user.
     if (!changed.ok()) {
       for (Diagnostic& diagnostic : changed.diagnostics())
         diagnostic.message = fmt::format("{}: {}", pass.name, diagnostic.message);

@@ -1,9 +1,10 @@
 // The pass manager. It runs a pipeline and distrusts every pass in it.
 //
-// Before a pipeline: what may round was asked for by name. Before a pass: the view is the one that the pass needs. After it: the
-// module verifies, the claim "changed" agrees with the structural hash in both directions, and what every pass preserves
-// is there (preserved.h). When one of these fails, or the pass crashes, the module as it was before the pass is written to
-// a file, with the command that repeats the failure.
+// A pipeline starts only if every pass in it that may round was asked for by name (pipeline.h). A pass starts only if the
+// module has the view that it needs. After the pass the manager checks that the module verifies, that the claim "changed"
+// agrees with the structural hash in both directions, and that nothing is lost that a pass must preserve (preserved.h). If
+// one of these checks fails, or the pass crashes, the manager writes the module from before the pass to a file, with the
+// command that repeats the failure.
 #pragma once
 
 #include <string>
@@ -17,15 +18,15 @@
 namespace heddle {
 
 struct ManagerOptions {
-  // Where the module goes after each pass, as `step.0042.dce.changed.hd`; nowhere if empty.
+  // Where the module is written after each pass, as `step.0042.dce.changed.hd`. Empty: nowhere.
   std::string dump_dir;
-  // Runs only so many passes; all if negative.
+  // Stops after so many passes. Negative: never.
   int64_t stop_after = -1;
-  // How many passes ran on the module before these: numbers go on from there.
+  // How many passes ran on the module before. Numbers of passes go on from there.
   int64_t passes_before = 0;
-  // Where a reproducer goes.
+  // Where reproducers are written.
   std::string reproducer_dir = ".";
-  // Runs passes that may round, also where nobody asked for them by name.
+  // Runs passes that may round even if nobody asked for them by name.
   bool allow_rounding = false;
 };
 
@@ -36,7 +37,7 @@ struct PassRecord {
   Changed changed;
   std::vector<std::pair<std::string, int64_t>> stats;
   std::vector<Remark> remarks;
-  // Of the pass alone, without what the manager adds.
+  // Of the pass alone, without the checks of the manager.
   Nanos time;
 };
 

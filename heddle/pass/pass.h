@@ -1,8 +1,8 @@
 // Passes: what one is, and what it may do.
 //
-// A pass is a function `Result<Changed> Name(Graph&, const NameOptions&, PassContext&)`, or over a Module, or without
-// options. It transforms, counts and remarks; it never logs, verifies, times, dumps or reads the environment: the
-// manager does that for every pass. An entry looks like
+// A pass is a function `Result<Changed> Name(Graph&, const NameOptions&, PassContext&)`. It may take a Module instead of a
+// graph, and may have no options. It transforms, counts and makes remarks. It never logs, verifies, times, dumps or reads
+// the environment: the manager does that for every pass. An entry looks like
 //
 //   constexpr OptionDef kOptions[] = {Option<&BucketOptions::max_bytes>("max_bytes", "close a bucket at this size")};
 //   HEDDLE_DEFINE_PASS(bucket) {.name = "bucket", .run = Run<Bucket>, .make_options = Make<BucketOptions>, ...};
@@ -33,9 +33,9 @@ namespace heddle {
 enum class Numerics : uint8_t {
   // Nothing.
   kExact,
-  // A value may be reduced in another launch, at another offset: equal bits when the reducer adds in rank order.
+  // A value may be reduced in another launch, at another offset. Bits stay equal if the reducer adds in rank order.
   kRegrouping,
-  // May round differently. The manager runs it only where it is asked for by name: see pipeline.h.
+  // Results may round differently. The manager runs such a pass only if it was asked for by name (pipeline.h).
   kRounding,
 };
 std::string_view Name(Numerics numerics);
@@ -45,7 +45,7 @@ enum class RemarkKind : uint8_t {
 #include "heddle/pass/remarks.def"
 #undef HEDDLE_REMARK
 };
-// The kind as printed in brackets after a remark: `view-not-local`.
+// The kind as it is printed in brackets after a remark: `view-not-local`.
 std::string_view Name(RemarkKind kind);
 struct RemarkKindDoc {
   std::string_view name;
@@ -53,10 +53,10 @@ struct RemarkKindDoc {
 };
 std::span<const RemarkKindDoc> AllRemarkKinds();
 
-// A declined or noteworthy opportunity. Remarks are results: goldens hold them.
+// An opportunity that a pass declined, or something else worth knowing. Remarks are results: goldens hold them.
 struct Remark {
   std::string graph;
-  // The value it is about, or empty.
+  // The name of the value that it is about, or empty.
   std::string value;
   std::string text;
   RemarkKind kind;
@@ -68,7 +68,7 @@ class PassContext {
   PassContext(const Mesh& mesh, AnalysisCache& analyses) : mesh_(mesh), analyses_(analyses) {}
 
   const Mesh& mesh() const { return mesh_; }
-  // What is known about graphs as they are. Shared with the other passes of a pipeline, and gone with the next commit.
+  // What is known about graphs as they are now. Passes of one pipeline share it; a commit makes it void.
   AnalysisCache& analyses() { return analyses_; }
 
   // Adds to one of the pass's declared statistics.
@@ -134,15 +134,15 @@ struct PassDef {
   Result<Changed> (*run)(Module&, const void* options, PassContext&);
   std::shared_ptr<void> (*make_options)() = nullptr;
   std::span<const OptionDef> options = {};
-  // The view that the module must have; both if `any_view`.
+  // The view that the module must have. With `any_view` either will do.
   bool any_view = true;
   View needs = View::kLocal;
   Numerics numerics = Numerics::kExact;
-  // A pass that turns some inputs or outputs into others says so; for all others the manager checks that roles survive.
+  // Set by a pass that replaces inputs or outputs. For all others the manager checks that roles survive.
   bool changes_signature = false;
-  // A pass that gives parameters their units; all others keep them.
+  // Set by a pass that gives parameters their units. All others keep them.
   bool sets_units = false;
-  // A pass that schedules says so; for all others the manager checks that what a communicator launches keeps its order.
+  // Set by a pass that schedules. For all others the manager checks that each communicator launches in the same order.
   bool reorders_launches = false;
   std::span<const std::string_view> stats = {};
 };
@@ -196,7 +196,7 @@ struct PassRunner<Result<Changed> (*)(Graph&, const Options&, PassContext&)> {
 template <auto F>
 constexpr auto Run = &PassRunner<decltype(F)>::template Run<F>;
 
-// The passes that a pipeline may name, and pipelines by name. Made above, in passes/.
+// The passes and the named pipelines that a pipeline may name. The table itself is in passes/, above this folder.
 struct PassTable {
   std::span<const PassDef* const> passes;
   struct Named {

@@ -43,7 +43,7 @@ Result<Changed> HateSine(Graph& graph, PassContext&) {
   }
   return Changed::kNo;
 }
-// The second node of an effect moves in front of the first.
+// Moves the second node with this effect in front of the first.
 Changed Swap(Graph& graph, Effect effect) {
   std::vector<NodeId> found;
   for (NodeId id : graph.nodes()) {
@@ -60,7 +60,7 @@ Result<Changed> DropFirst(Graph& graph, PassContext&) {
   rewriter.Erase(NodeId(0));
   return rewriter.Commit();
 }
-// Asks for everything, edits, and asks again. What it is told must be about the graph as it is.
+// Asks for every analysis, edits, and asks again. The answers must be about the graph as it is then.
 Result<Changed> AskTwice(Graph& graph, PassContext& context) {
   AnalysisCache& analyses = context.analyses();
   const Uses& uses = analyses.uses(graph);
@@ -225,11 +225,11 @@ TEST_F(ManagerTest, WhatRoundsIsAskedForByName) {
   EXPECT_TRUE(RunText("round").ok());
   EXPECT_TRUE(RunText("repeat{count}, rounding{round}").ok());
   EXPECT_TRUE(RunText("frank").ok());
-  // Nothing of a pipeline runs that holds one that was not asked for.
+  // The refusal comes before the first pass runs.
   std::string before = Print(module_);
   EXPECT_EQ(Failure("flip, sly"), Diag::kRounding);
   EXPECT_EQ(Print(module_), before);
-  // Braces around a pipeline do not speak for what is in it.
+  // Braces around the name of a pipeline do not reach into its text.
   EXPECT_EQ(Failure("rounding{sly}"), Diag::kRounding);
   Result<Pipeline> own = ParsePipeline("round", kTable, Author::kProgram);
   Result<RunReport> report = RunPipeline(module_, *own, options_);

@@ -13,7 +13,7 @@ constexpr int kMaxDepth = 16;
 
 class PipelineParser {
  public:
-  // `names` tells whether what the text names is asked for by name.
+  // `names`: whether a pass that the text names counts as asked for by name.
   PipelineParser(std::string_view text, const PassTable& passes, bool names, int depth = 0)
       : scan_(text), passes_(passes), names_(names), depth_(depth) {}
 
@@ -35,7 +35,7 @@ class PipelineParser {
   std::string_view TakeName() {
     scan_.SkipSpace();
     size_t begin = scan_.offset();
-    // Pass names have hyphens, which scopes allow too.
+    // Names of passes have hyphens, and so have scopes.
     scan_.TakeRawRun(CharClass::kScope);
     return scan_.text().substr(begin, scan_.offset() - begin);
   }
@@ -53,7 +53,7 @@ class PipelineParser {
     return items;
   }
 
-  // Several items if the name is that of a pipeline.
+  // The name of a pipeline stands for several items.
   Result<Pipeline> ParseItem() {
     scan_.SkipSpace();
     size_t begin = scan_.offset();
@@ -139,7 +139,7 @@ class PipelineParser {
     return Done{};
   }
 
-  // Up to the comma or brace that ends it; brackets may hold commas, and quotes anything.
+  // Ends at a comma or a brace. Brackets may hold commas, and quotes may hold anything.
   std::string_view TakeValue() {
     scan_.SkipSpace();
     size_t begin = scan_.offset();

@@ -1,10 +1,10 @@
 // Pipelines as text: `clean, bucket{max_bytes=64MiB}, repeat{dce, cse}`.
 //
-// Items run in order. An item is a pass with its options, the name of a pipeline, which stands for its text, or
+// Items run in order. An item is a pass with its options, or the name of a pipeline, which stands for its text, or
 // `repeat{...}`, which runs its items again until none of them changes anything.
 //
-// A pass that may round differently has to be asked for by name. The text of a user does that where it names the pass itself. A
-// pipeline that has a name does it with `rounding{...}`: passes named in these braces may round.
+// A pass that may round differently must be asked for by name. A user does that by naming the pass itself. The name of a
+// pipeline is not enough: its text must have the pass inside of `rounding{...}`, which says that its author knows.
 #pragma once
 
 #include <memory>
@@ -27,12 +27,13 @@ struct PipelineItem {
 };
 using Pipeline = std::vector<PipelineItem>;
 
-// Whose text it is. The program may name any pass; that does not say that its user wants it to round.
+// Who wrote the text. A pass that the program names was not asked for by its user.
 enum class Author : bool { kUser, kProgram };
 
 Result<Pipeline> ParsePipeline(std::string_view text, const PassTable& passes,
                                Author author = Author::kUser);
-// Named pipelines expanded, options that differ from their defaults shown. Parses back to the same items, all asked for by name.
+// Named pipelines are expanded, and only options that differ from their defaults are shown. The text parses back to the
+// same items, now all asked for by name.
 std::string Format(const Pipeline& pipeline);
 std::string Format(const PipelineItem& item);
 

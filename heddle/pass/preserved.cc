@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// As text, sorted. Units are left out where a pass may give parameters others.
+// The roles of a module, as sorted text. Units are left out where a pass may give parameters others.
 std::vector<std::string> Roles(const Module& module, bool units) {
   std::vector<std::string> roles;
   for (const Graph& graph : module.graphs) {
@@ -54,7 +54,7 @@ bool IsLaunch(const Graph& graph, NodeId id) {
   return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
 }
 
-// The launch of a graph whose handle has this name, or none.
+// The node that launches the collective whose handle has this name, or none.
 NodeId FindLaunch(const Graph& graph, std::string_view name) {
   ValueId handle = graph.FindValue(name);
   NodeId id = handle ? graph[handle].producer : NodeId();
@@ -63,7 +63,7 @@ NodeId FindLaunch(const Graph& graph, std::string_view name) {
 
 Status CheckLaunches(const PassDef& pass, const Mesh& mesh, const Graph& before,
                      const Graph& after) {
-  // By communicator: the last launch there was, by its place before.
+  // By communicator: the place that its last launch so far had before.
   std::map<std::pair<uint64_t, uint8_t>, NodeId> last;
   for (NodeId id : after.nodes()) {
     if (!IsLaunch(after, id)) continue;

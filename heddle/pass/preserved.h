@@ -1,13 +1,13 @@
-// What a pass preserves, whatever else it does, unless it declares otherwise.
+// What every pass preserves, unless it declares otherwise.
 #pragma once
 
 #include "heddle/pass/pass.h"
 
 namespace heddle {
 
-// Roles of inputs and outputs are all there. Random ops, and ops that the table does not know, are the same and in the same
-// order: each draws what it drew before. What a communicator launched before and still launches, it launches in the same order.
-// Nodes are the same where their results have the same names.
+// Compares a module with what a pass made of it. No role of an input or output is lost. Random ops and ops that the table does
+// not know are all there, in the same order, so that each draws what it drew before. Each communicator launches what is
+// left of its collectives in the same order. Nodes are recognised by the names of their results.
 Status CheckPreserved(const PassDef& pass, const Module& before, const Module& after);
 
 }  // namespace heddle

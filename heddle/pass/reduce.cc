@@ -34,12 +34,10 @@ std::optional<std::string> ReadUntil(int fd, pid_t child, Nanos limit) {
 
 class Reducer {
  public:
-  Reducer(const Module& module, const Pipeline& pipeline, const ReduceOptions& options)
-      : best_(module), pipeline_(pipeline), options_(options) {}
+  Reducer(const Module& module, const Trial& trial, const ReduceOptions& options)
+      : best_(module), trial_(trial), options_(options) {}
 
   Result<Module> Run() {
-    if (scratch_.path().empty())
-      return Error(Diag::kFileWrite, "cannot make a temporary directory");
     std::string text;
     if (!Fails(best_, &text)) {
       std::string wanted = options_.crash ? "crash" : "fail";
@@ -47,7 +45,7 @@ class Reducer {
       return Error(Diag::kReduce, "the pipeline does not {} on the whole graph; it says {}", wanted,
                    text.empty() ? "nothing" : fmt::format("`{}`", text.substr(0, text.find('\n'))));
     }
-    // Outputs first: each one less makes much of the graph dead.
+    // Outputs go first, because much of the graph is dead without them.
     bool smaller = true;
     while (smaller) {
       smaller = ShrinkGraphs();
@@ -71,13 +69,13 @@ class Reducer {
  private:
   static size_t Size(const Module& module) {
     size_t size = 0;
-    // Nodes weigh most: cutting one may cost an input and an output.
+    // A node weighs more than the input and the output that cutting it may add.
     for (const Graph& graph : module.graphs)
       size += 8 * graph.node_count() + graph.inputs().size() + graph.outputs().size() + 1;
     return size;
   }
 
-  // In a process of its own: a failure may be a crash.
+  // Runs in a process of its own, because a failure may be a crash.
   bool Fails(const Module& module, std::string* said = nullptr) {
     ++trials_;
     int ends[2];
@@ -88,11 +86,7 @@ class Reducer {
       ::dup2(ends[1], STDERR_FILENO);
       rlimit no_core{0, 0};
       ::setrlimit(RLIMIT_CORE, &no_core);
-      Module copy = module;
-      ManagerOptions manager;
-      manager.reproducer_dir = scratch_.path();
-      Result<RunReport> report = RunPipeline(copy, pipeline_, manager);
-      std::string text = report.ok() ? "" : Format(report.diagnostics());
+      std::string text = trial_(module);
       if (::write(ends[1], text.data(), text.size()) < 0) std::_Exit(1);
       std::_Exit(0);
     }
@@ -131,7 +125,8 @@ class Reducer {
     return any;
   }
 
-  // Tries to remove runs of items, halves first, then ever shorter ones, from the back: later items depend on earlier.
+  // Tries to remove runs of items: half of them at a time, then ever shorter runs. It goes from the back, because later
+  // items depend on earlier ones.
   template <typename Count, typename Remove>
   bool ShrinkList(Count count, Remove remove) {
     bool any = false;
@@ -154,8 +149,8 @@ class Reducer {
     RemoveDead(graph);
   }
 
-  // Nodes vanish, and with a collective its wait, with a wait its collective. Results that others still need become inputs,
-  // operands that nobody else needs become outputs, so that the rest of the graph stays as alive as it was.
+  // Removes nodes, and with a collective its wait, with a wait its collective, and keeps the rest of the graph alive: results
+  // that others still need become inputs, and operands that nobody else needs become outputs.
   static void CutNodes(Graph& graph, size_t from, size_t to) {
     std::vector<bool> is_cut(graph.node_count());
     for (size_t i = from; i < to; ++i) is_cut[i] = true;
@@ -219,7 +214,7 @@ class Reducer {
     rewriter.Commit();
   }
 
-  // As dce does, but without the passes above this layer.
+  // Does what dce does, which is in a layer above this one.
   static void RemoveDead(Graph& graph) {
     Table<ValueId, bool> needed(graph.value_count());
     for (const Output& output : graph.outputs()) needed[output.value] = true;
@@ -236,17 +231,30 @@ class Reducer {
   }
 
   Module best_;
-  const Pipeline& pipeline_;
+  const Trial& trial_;
   const ReduceOptions& options_;
-  TempDir scratch_;
   size_t trials_ = 0;
 };
 
 }  // namespace
 
+Result<Module> ReduceModule(const Module& module, const Trial& trial,
+                            const ReduceOptions& options) {
+  return Reducer(module, trial, options).Run();
+}
+
 Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
                             const ReduceOptions& options) {
-  return Reducer(module, pipeline, options).Run();
+  TempDir scratch;
+  if (scratch.path().empty()) return Error(Diag::kFileWrite, "cannot make a temporary directory");
+  ManagerOptions manager;
+  manager.reproducer_dir = scratch.path();
+  Trial trial = [&](const Module& smaller) {
+    Module copy = smaller;
+    Result<RunReport> report = RunPipeline(copy, pipeline, manager);
+    return report.ok() ? "" : Format(report.diagnostics());
+  };
+  return ReduceModule(module, trial, options);
 }
 
 }  // namespace heddle

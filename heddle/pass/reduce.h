@@ -1,4 +1,4 @@
-// Delta debugging: makes a module smaller while a pipeline still fails on it in the same way.
+// Delta debugging: makes a module smaller while something still goes wrong with it in the same way.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,16 @@ struct ReduceOptions {
   bool crash = false;
   // A trial that runs longer counts as not failing.
   Nanos trial_limit{10'000'000'000};
-  // Called when the module became smaller.
+  // Called each time that the module becomes smaller.
   std::function<void(size_t nodes, size_t trials)> progress;
 };
 
-// Fails if the pipeline does not fail so on `module` itself.
+// What goes wrong with a module, in words; empty if nothing does. It runs in a process of its own, and may crash.
+using Trial = std::function<std::string(const Module&)>;
+
+// Fails if the trial does not find that error in `module` itself.
+Result<Module> ReduceModule(const Module& module, const Trial& trial, const ReduceOptions& options);
+// The same where the trial is to run a pipeline.
 Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
                             const ReduceOptions& options);
 

@@ -1,8 +1,7 @@
 // Random graphs: text round trips, passes keep their promises, and nothing depends on chance.
-#include <random>
-
 #include <gtest/gtest.h>
 
+#include "heddle/base/text.h"
 #include "heddle/ir/diff.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
@@ -11,58 +10,11 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
+#include "test/checks/random_graph.h"
+#include "test/checks/random_step.h"
 
 namespace heddle {
 namespace {
-
-// A text of views, arithmetic and collectives over square matrices, so that any value fits anywhere.
-std::string RandomText(uint32_t seed) {
-  std::mt19937 random(seed);
-  auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };
-  std::vector<std::string> values{"x", "y"};
-  std::string body;
-  auto any = [&] { return "%" + values[pick(values.size())]; };
-  size_t nodes = 5 + pick(60);
-  for (size_t i = 0; i < nodes; ++i) {
-    std::string name = fmt::format("v{}", i);
-    std::string tail = pick(4) == 0 ? fmt::format(" @layers.{}", pick(3)) : "";
-    if (pick(8) == 0) tail += " keep=must_save";
-    if (pick(9) == 0) body += pick(2) == 0 ? " bwd:\n" : " fwd:\n";
-    switch (pick(9)) {
-      case 0: body += fmt::format("  %{} = aten.t({}) : f32[8,8]{}\n", name, any(), tail); break;
-      case 1:
-        body += fmt::format("  %{} = aten.view({}, size=[8,8]) : f32[8,8]{}\n", name, any(), tail);
-        break;
-      case 2:
-        body += fmt::format("  %{} = aten.mm({}, {}) : f32[8,8]{}\n", name, any(), any(), tail);
-        break;
-      case 3:
-        body +=
-            fmt::format("  %{} = aten.add.Tensor({}, {}) : f32[8,8]{}\n", name, any(), any(), tail);
-        break;
-      case 4:
-        body += fmt::format("  %{} = aten.alias({}) : f32[8,8]{}\n", name, any(), tail);
-        break;
-      case 5: body += fmt::format("  %{} = aten.exp({}) : f32[8,8]{}\n", name, any(), tail); break;
-      case 6:
-        body += fmt::format("  %{} = aten.rand_like({}) : f32[8,8]{}\n", name, any(), tail);
-        break;
-      case 7:
-        body += fmt::format("  %{} = aten.transpose.int({}, dim0=-1, dim1=0) : f32[8,8]{}\n", name,
-                            any(), tail);
-        break;
-      default:
-        body += fmt::format(
-            "  %{0}! = comm.all_reduce({1}, over=[dp], why=grad) : async f32[8,8]\n  %{0} = "
-            "comm.wait(%{0}!) : f32[8,8]{2}\n",
-            name, any(), tail);
-    }
-    values.push_back(name);
-  }
-  return fmt::format(
-      "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[8,8], %y: f32[8,8]) -> ({}, {}) {{\n{}}}\n",
-      any(), any(), body);
-}
 
 Module Read(const std::string& text) {
   Result<Module> module = ParseModule(text, "random", Ops());
@@ -76,20 +28,47 @@ std::string RunText(Module module, std::string_view pipeline) {
   return Print(module);
 }
 
-TEST(RandomGraphs, PrintAndParseAreInverse) {
-  for (uint32_t seed = 0; seed < 500; ++seed) {
-    Module module = Read(RandomText(seed));
-    std::string printed = Print(module);
-    Module again = Read(printed);
-    EXPECT_EQ(Print(again), printed);
-    EXPECT_EQ(StructuralHash(again), StructuralHash(module));
-    EXPECT_TRUE(Diff(module, again).empty());
+void ExpectToReadAsPrinted(const Module& module) {
+  std::string printed = Print(module);
+  Module again = Read(printed);
+  EXPECT_EQ(Print(again), printed);
+  EXPECT_EQ(StructuralHash(again), StructuralHash(module));
+  EXPECT_TRUE(Diff(module, again).empty());
+}
+
+// A random step as captured and after each pass that leads to its local graph. Empty if the plan is refused.
+std::vector<Module> Stages(const RandomStep& step) {
+  std::vector<Module> stages{Read(step.graph)};
+  for (const std::string& pass :
+       {fmt::format("propagate{{plan={}}}", Quoted(step.plan)),
+        std::string("insert-redistributions"), std::string("lower"), std::string("localize")}) {
+    Module next = stages.back();
+    Result<RunReport> report = RunPipeline(next, *ParsePipeline(pass, Passes()));
+    if (!report.ok()) return {};
+    stages.push_back(std::move(next));
   }
+  return stages;
+}
+
+TEST(RandomGraphs, PrintAndParseAreInverse) {
+  for (uint32_t seed = 0; seed < 500; ++seed) ExpectToReadAsPrinted(Read(RandomLocalGraph(seed)));
+}
+
+TEST(RandomGraphs, StepsAreReadAsPrintedAtEveryStage) {
+  size_t placed = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    RandomStep step =
+        MakeRandomStep(seed, seed % 2 == 0 ? StepNumbers::kWhole : StepNumbers::kReal);
+    std::vector<Module> stages = Stages(step);
+    placed += !stages.empty();
+    for (const Module& module : stages) ExpectToReadAsPrinted(module);
+  }
+  EXPECT_GT(placed, 150u);
 }
 
 TEST(RandomGraphs, EveryPassPassesTheManager) {
   for (uint32_t seed = 0; seed < 500; ++seed) {
-    Module module = Read(RandomText(seed));
+    Module module = Read(RandomLocalGraph(seed));
     for (const PassDef* pass : Passes().passes) {
       if (pass->any_view || pass->needs == module.view) RunText(module, pass->name);
     }
@@ -100,16 +79,61 @@ TEST(RandomGraphs, EveryPassPassesTheManager) {
   }
 }
 
+// The cache must answer for the graph as the pass left it.
+void ExpectFreshAnalyses(AnalysisCache& analyses, Graph& graph, std::string_view pass) {
+  const Uses& uses = analyses.uses(graph);
+  Uses fresh(graph);
+  for (ValueId v : graph.values()) {
+    auto same = [](const Use& a, const Use& b) {
+      return a.node == b.node && a.operand == b.operand;
+    };
+    ASSERT_TRUE(std::ranges::equal(uses.of(v), fresh.of(v), same)) << pass;
+    ASSERT_EQ(uses.is_output(v), fresh.is_output(v)) << pass;
+  }
+  EXPECT_EQ(analyses.liveness(graph).storages().size(), Liveness(graph).storages().size()) << pass;
+  EXPECT_EQ(analyses.memory(graph).live, ComputeMemoryTimeline(graph, Liveness(graph)).live)
+      << pass;
+  EXPECT_EQ(analyses.dependence(graph).collectives(), CollectiveDependence(graph).collectives())
+      << pass;
+}
+
+void RunAndAsk(Module module, const PassDef& pass, const std::shared_ptr<void>& options) {
+  AnalysisCache analyses;
+  PassContext context(module.mesh, analyses);
+  for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, "before");
+  if (!pass.run(module, options.get(), context).ok()) return;
+  for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, pass.name);
+}
+
+TEST(RandomGraphs, NoPassLeavesStaleAnalyses) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    RandomStep step = MakeRandomStep(seed, StepNumbers::kWhole);
+    std::vector<Module> modules = Stages(step);
+    modules.push_back(Read(RandomLocalGraph(seed)));
+    for (const PassDef* pass : Passes().passes) {
+      std::shared_ptr<void> options = pass->make_options ? pass->make_options() : nullptr;
+      for (const OptionDef& option : pass->options) {
+        if (option.name != "plan") continue;
+        ASSERT_TRUE(option.set(options.get(), Quoted(step.plan)).ok());
+      }
+      for (const Module& module : modules) {
+        if (pass->any_view || pass->needs == module.view) RunAndAsk(module, *pass, options);
+      }
+    }
+  }
+}
+
 TEST(RandomGraphs, TwentyRunsGiveOneText) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    std::string first = RunText(Read(RandomText(seed)), "clean");
-    for (int run = 1; run < 20; ++run) EXPECT_EQ(RunText(Read(RandomText(seed)), "clean"), first);
+    std::string first = RunText(Read(RandomLocalGraph(seed)), "clean");
+    for (int run = 1; run < 20; ++run)
+      EXPECT_EQ(RunText(Read(RandomLocalGraph(seed)), "clean"), first);
   }
 }
 
 TEST(RandomGraphs, DiffOfAGraphAndItsCleanedSelfNamesRealNodes) {
   for (uint32_t seed = 0; seed < 100; ++seed) {
-    Module module = Read(RandomText(seed));
+    Module module = Read(RandomLocalGraph(seed));
     Module cleaned = Read(RunText(module, "clean"));
     size_t vanished = 0;
     for (const Change& change : Diff(module, cleaned)) {

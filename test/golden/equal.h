@@ -1,4 +1,5 @@
-// `--- equal ranks=4`: a command's input and its output, run on ranks, give the same bits.
+// `--- equal ranks=4`: a command's input and its output, run on ranks, give the same bits. A global graph, which has no ranks yet,
+// runs whole on one device.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 //   --- error                                     standard error, up to the first section that it holds itself
 //   --- remarks, --- stats, ...                   sections that the command printed to standard error
 //   --- exit 2                                    if the exit code is neither 0, nor 1 in a case that must fail
-//   --- equal ranks=4                             input and output give the same bits on so many ranks
+//   --- equal ranks=4                             input and output give the same bits on so many ranks; global ones run whole
 #pragma once
 
 #include <string>

@@ -32,8 +32,10 @@ class Dedup {
       if (!Follows(node)) continue;
       for (ValueId v : graph_.results(node)) from_param_[v.index()] = true;
       if (IsTakenOver(node)) continue;
+      // What is gathered once is awaited once, in whatever phases the waits stood.
+      Phase phase = graph_[node].op == op::comm_wait ? Phase::kForward : graph_[node].phase;
       std::vector<uint32_t> key{graph_[node].op.index(), graph_[node].attrs.index(),
-                                static_cast<uint32_t>(graph_[node].phase), graph_[node].stream};
+                                static_cast<uint32_t>(phase), graph_[node].stream};
       for (ValueId v : graph_.operands(node))
         key.push_back(v ? rewriter_.Resolve(v).index() : UINT32_MAX);
       for (ValueId v : graph_.results(node)) {

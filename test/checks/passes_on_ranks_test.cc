@@ -1,0 +1,292 @@
+// Runs every registered pass on random graphs, and executes each graph before and after the pass.
+//
+// The test follows the table of passes. A new pass that changes none of these graphs fails, by its name.
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/div.h>
+
+#include "heddle/base/file.h"
+#include "heddle/base/text.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ir/print.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/pass/reduce.h"
+#include "heddle/passes/passes.h"
+#include "test/checks/random_graph.h"
+#include "test/checks/random_step.h"
+#include "test/checks/run_module.h"
+
+namespace heddle {
+namespace {
+
+constexpr uint32_t kLocalGraphs = 250;
+constexpr uint32_t kSteps = 400;
+
+Module Read(const std::string& text) {
+  Result<Module> module = ParseModule(text, "random", Ops());
+  EXPECT_TRUE(module.ok()) << text << Format(module.diagnostics());
+  return *module;
+}
+
+// The passes before and behind one that needs a global graph, on the way from a captured step to a local graph. The last way
+// is that of passes which take any graph.
+struct Way {
+  std::string_view pass;
+  std::string_view before;
+  std::string_view behind;
+};
+constexpr Way kWays[] = {
+    {"propagate", "", "insert-redistributions, lower, localize"},
+    {"insert-redistributions", "propagate", "lower, localize"},
+    {"lower", "propagate, insert-redistributions", "localize"},
+    {"localize", "propagate, insert-redistributions, lower", ""},
+    {"", "propagate, insert-redistributions", "lower, localize"},
+};
+
+// Runs a pipeline, in which `propagate` gets the plan.
+Result<Changed> RunPasses(Module& module, std::string text, const std::string& plan,
+                          const PassTable& passes) {
+  size_t at = text.find("propagate");
+  if (at != std::string::npos) text.insert(at + 9, fmt::format("{{plan={}}}", Quoted(plan)));
+  static const TempDir scratch;
+  ManagerOptions options;
+  options.reproducer_dir = scratch.path();
+  HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, passes));
+  HEDDLE_TRY(RunReport report, RunPipeline(module, pipeline, options));
+  Changed changed = Changed::kNo;
+  for (const PassRecord& record : report.passes) changed = changed | record.changed;
+  return changed;
+}
+
+// One pass under test.
+class PassCheck {
+ public:
+  PassCheck(const PassDef& pass, const PassTable& passes) : pass_(pass), passes_(passes) {}
+
+  bool takes(View view) const { return pass_.any_view || pass_.needs == view; }
+  // How often it changed anything.
+  int changes() const { return changes_; }
+
+  // The checks say what is wrong. Empty: nothing is.
+
+  std::string CheckLocal(const Module& before, uint32_t seed) {
+    Module after = before;
+    Result<Changed> changed = RunPasses(after, std::string(pass_.name), "", passes_);
+    if (!changed.ok()) return Format(changed.diagnostics());
+    changes_ += *changed == Changed::kYes;
+    auto was = RunOnRanks(before, seed);
+    if (!was.ok()) return "before: " + Format(was.diagnostics());
+    auto is = RunOnRanks(after, seed);
+    if (!is.ok()) return "after: " + Format(is.diagnostics());
+    for (size_t rank = 0; rank < was->size(); ++rank) {
+      std::string why = WhyDifferent((*is)[rank], (*was)[rank], OwnLikeness());
+      if (!why.empty()) return fmt::format("differs on rank {}: {}", rank, why);
+    }
+    return "";
+  }
+
+  // Executes a step whole and on ranks. A plan that propagate refuses is passed over.
+  std::string CheckStep(const RandomStep& step, uint32_t seed, StepNumbers numbers) {
+    const Way* way = FindWay();
+    if (way == nullptr) return "no random graph is made for it; see kWays";
+    Module before = Read(step.graph);
+    if (!RunPasses(before, std::string(way->before), step.plan, passes_).ok()) return "";
+    Module after = before;
+    Result<Changed> changed = RunPasses(after, std::string(pass_.name), step.plan, passes_);
+    if (!changed.ok())
+      return before.mesh.empty() ? "" : "refuses a plan: " + Format(changed.diagnostics());
+    ++steps_;
+    changes_ += *changed == Changed::kYes;
+    Run run{step, seed, numbers == StepNumbers::kWhole};
+    std::string why = CompareWhole(run, before, after);
+    return why.empty() ? CompareOnRanks(run, *way, before, after) : why;
+  }
+  // How many steps were not refused.
+  int steps() const { return steps_; }
+
+ private:
+  Likeness OwnLikeness() const {
+    return pass_.numerics == Numerics::kRounding ? Likeness::kRounded : Likeness::kBits;
+  }
+
+  const Way* FindWay() const {
+    for (const Way& way : kWays) {
+      if (way.pass == pass_.name || (way.pass.empty() && pass_.any_view)) return &way;
+    }
+    return nullptr;
+  }
+
+  struct Run {
+    const RandomStep& step;
+    uint32_t seed;
+    bool whole_numbers;
+  };
+
+  // Compares whole outputs. If the pass is the one that divides gradients, those of `before` are divided, too. An average
+  // depends on where gradients lie, so averaged ones are left out, and so is a step that reads its gradients.
+  std::string Compare(const Run& run, const Module& before, const Module& after,
+                      Likeness likeness) const {
+    auto was = RunWhole(before, run.seed, run.whole_numbers);
+    if (!was.ok()) return "before: " + Format(was.diagnostics());
+    auto is = RunWhole(after, run.seed, run.whole_numbers);
+    if (!is.ok()) return "after: " + Format(is.diagnostics());
+    bool shrinks = run.step.averages_grads || run.step.grad_divisor != 1.0;
+    if (before.mesh.empty() && shrinks) {
+      if (run.step.has_optimizer) return "";
+      for (size_t o = 0; o < was->size(); ++o) {
+        if (before.graphs[0].outputs()[o].role != OutputRole::kGrad) continue;
+        (*was)[o] = run.step.averages_grads ? (*is)[o] : at::div((*was)[o], run.step.grad_divisor);
+      }
+    }
+    return WhyDifferent(*is, *was, likeness);
+  }
+
+  // Both run on a single device, if the pass leaves the graph global.
+  std::string CompareWhole(const Run& run, const Module& before, const Module& after) const {
+    if (after.view != View::kGlobal) return "";
+    std::string why = Compare(run, before, after, OwnLikeness());
+    return why.empty() ? "" : "differs as a whole: " + why;
+  }
+
+  // Takes the graph to its ranks. For a pass that takes any graph, this is done before and after it, and both run on ranks.
+  // For the others, the whole graph from before is held against ranks: equal if sums are exact, near if the pass may round.
+  std::string CompareOnRanks(const Run& run, const Way& way, Module before, Module after) const {
+    Likeness likeness = run.whole_numbers ? Likeness::kValues : Likeness::kRounded;
+    if (way.pass.empty()) {
+      likeness = OwnLikeness();
+      Result<Changed> spread = RunPasses(before, std::string(way.behind), "", passes_);
+      if (!spread.ok()) return "cannot be localized before: " + Format(spread.diagnostics());
+    } else if (!run.whole_numbers && pass_.numerics != Numerics::kRounding) {
+      return "";
+    }
+    Result<Changed> spread = RunPasses(after, std::string(way.behind), "", passes_);
+    if (!spread.ok()) return "cannot be localized: " + Format(spread.diagnostics());
+    std::string why = Compare(run, before, after, likeness);
+    return why.empty() ? "" : "differs on ranks: " + why;
+  }
+
+  const PassDef& pass_;
+  const PassTable& passes_;
+  int changes_ = 0;
+  int steps_ = 0;
+};
+
+// The text of a smaller local graph on which the pass still fails.
+std::string Reduced(const PassDef& pass, const PassTable& passes, const Module& module,
+                    uint32_t seed) {
+  ReduceOptions options;
+  options.error = "differs";
+  Trial trial = [&](const Module& smaller) {
+    return PassCheck(pass, passes).CheckLocal(smaller, seed);
+  };
+  Result<Module> reduced = ReduceModule(module, trial, options);
+  return Print(reduced.ok() ? *reduced : module);
+}
+
+class PassesOnRanks : public testing::TestWithParam<const PassDef*> {
+ protected:
+  // The reducer forks, which threads would not survive.
+  PassesOnRanks() { at::set_num_threads(1); }
+};
+
+TEST_P(PassesOnRanks, ComputeTheSame) {
+  PassCheck check(*GetParam(), Passes());
+  for (uint32_t seed = 0; check.takes(View::kLocal) && seed < kLocalGraphs; ++seed) {
+    Module module = Read(RandomLocalGraph(seed));
+    std::string why = check.CheckLocal(module, seed);
+    ASSERT_EQ(why, "") << GetParam()->name << ", local graph " << seed << "\n"
+                       << Reduced(*GetParam(), Passes(), module, seed);
+  }
+  for (uint32_t seed = 0; check.takes(View::kGlobal) && seed < kSteps; ++seed) {
+    StepNumbers numbers = seed % 3 == 0 ? StepNumbers::kReal : StepNumbers::kWhole;
+    RandomStep step = MakeRandomStep(seed, numbers);
+    ASSERT_EQ(check.CheckStep(step, seed, numbers), "")
+        << GetParam()->name << ", step " << seed << "\n"
+        << step.graph << step.plan;
+  }
+  int steps = check.takes(View::kGlobal) ? static_cast<int>(kSteps) : 0;
+  EXPECT_GE(check.steps(), steps / 2) << "most plans are refused";
+  EXPECT_GT(check.changes(), 0) << GetParam()->name << " changes none of these graphs";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(Passes().passes),
+                         [](const auto& info) {
+                           std::string name(info.param->name);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// --- Passes that these checks must catch
+
+// Computes a + (b + c) instead of (a + b) + c.
+Result<Changed> Regroup(Graph& graph, PassContext&) {
+  Rewriter rewriter(graph);
+  for (NodeId id : graph.nodes()) {
+    NodeId inner =
+        graph[id].op == op::add_Tensor ? graph[graph.operands(id)[0]].producer : NodeId();
+    if (!inner || graph[inner].op != op::add_Tensor) continue;
+    TypeId type = graph.type(graph[id].first_result);
+    std::vector<ValueId> last{graph.operands(inner)[1], graph.operands(id)[1]};
+    ResultSpec result{.type = type, .name = "last"};
+    NodeId sum = rewriter.InsertBefore(
+        id, {.op = op::add_Tensor, .operands = last, .results = {&result, 1}});
+    rewriter.SetOperand(id, 0, graph.operands(inner)[0]);
+    rewriter.SetOperand(id, 1, graph[sum].first_result);
+  }
+  return rewriter.Commit();
+}
+// Adds the summands of ranks in another order.
+Result<Changed> TurnGroups(Graph& graph, PassContext&) {
+  Rewriter rewriter(graph);
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].op != op::comm_all_reduce) continue;
+    Attrs attrs = graph.attrs(id);
+    const Axes over = std::get<Axes>(*attrs.Find("over"));
+    if (over.size() != 2) continue;
+    Axes turned(over[1]);
+    turned.Add(over[0]);
+    attrs.Set("over", turned);
+    rewriter.SetAttrs(id, graph.InternAttrs(attrs));
+  }
+  return rewriter.Commit();
+}
+// Changes nothing.
+Result<Changed> Idle(Graph&, PassContext&) { return Changed::kNo; }
+
+constexpr PassDef kRegroup{.name = "regroup", .summary = "", .run = Run<Regroup>};
+constexpr PassDef kTurn{.name = "turn", .summary = "", .run = Run<TurnGroups>};
+constexpr PassDef kIdle{.name = "idle", .summary = "", .run = Run<Idle>};
+constexpr PassDef kNew{
+    .name = "new", .summary = "", .run = Run<Idle>, .any_view = false, .needs = View::kGlobal};
+constexpr const PassDef* kLiars[] = {&kRegroup, &kTurn, &kIdle, &kNew};
+constexpr PassTable kLiarTable{kLiars, {}};
+
+void ExpectCaught(const PassDef& pass, size_t nodes_left) {
+  at::set_num_threads(1);
+  PassCheck check(pass, kLiarTable);
+  for (uint32_t seed = 0; seed < kLocalGraphs; ++seed) {
+    Module module = Read(RandomLocalGraph(seed));
+    if (check.CheckLocal(module, seed).find("differs on rank") == std::string::npos) continue;
+    Module reduced = Read(Reduced(pass, kLiarTable, module, seed));
+    EXPECT_LE(reduced.graphs[0].node_count(), nodes_left) << Print(reduced);
+    return;
+  }
+  ADD_FAILURE() << pass.name << " computes the same on all graphs";
+}
+
+TEST(Liars, AnExactPassThatRegroupsIsCaughtAndItsGraphReduced) { ExpectCaught(kRegroup, 3); }
+TEST(Liars, AnExactPassThatTurnsGroupsIsCaughtAndItsGraphReduced) { ExpectCaught(kTurn, 3); }
+
+TEST(Liars, APassThatNoGraphIsMadeForIsCaught) {
+  PassCheck check(kNew, kLiarTable);
+  EXPECT_EQ(check.CheckStep(MakeRandomStep(0, StepNumbers::kWhole), 0, StepNumbers::kWhole),
+            "no random graph is made for it; see kWays");
+  PassCheck idle(kIdle, kLiarTable);
+  EXPECT_EQ(idle.CheckLocal(Read(RandomLocalGraph(0)), 0), "");
+  EXPECT_EQ(idle.changes(), 0);
+}
+
+}  // namespace
+}  // namespace heddle
