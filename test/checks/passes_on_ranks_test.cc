@@ -60,10 +60,25 @@ Result<Changed> RunPasses(Module& module, std::string text, const std::string& p
   return changed;
 }
 
-// One pass under test.
+// The pass as it is, and with each of its switches turned.
+std::vector<std::string> Variants(const PassDef& pass) {
+  std::vector<std::string> texts{std::string(pass.name)};
+  for (const OptionDef& option : pass.options) {
+    std::string value = option.get(pass.make_options().get());
+    if (value != "true" && value != "false") continue;
+    texts.push_back(
+        fmt::format("{}{{{}={}}}", pass.name, option.name, value == "true" ? "false" : "true"));
+  }
+  return texts;
+}
+
+// One pass under test, as the text of a pipeline.
 class PassCheck {
  public:
-  PassCheck(const PassDef& pass, const PassTable& passes) : pass_(pass), passes_(passes) {}
+  PassCheck(const PassDef& pass, const PassTable& passes, std::string text)
+      : pass_(pass), passes_(passes), text_(std::move(text)) {}
+  PassCheck(const PassDef& pass, const PassTable& passes)
+      : PassCheck(pass, passes, std::string(pass.name)) {}
 
   bool takes(View view) const { return pass_.any_view || pass_.needs == view; }
   // How often it changed anything.
@@ -73,7 +88,7 @@ class PassCheck {
 
   std::string CheckLocal(const Module& before, uint32_t seed) {
     Module after = before;
-    Result<Changed> changed = RunPasses(after, std::string(pass_.name), "", passes_);
+    Result<Changed> changed = RunPasses(after, text_, "", passes_);
     if (!changed.ok()) return Format(changed.diagnostics());
     changes_ += *changed == Changed::kYes;
     auto was = RunOnRanks(before, seed);
@@ -94,7 +109,7 @@ class PassCheck {
     Module before = Read(step.graph);
     if (!RunPasses(before, std::string(way->before), step.plan, passes_).ok()) return "";
     Module after = before;
-    Result<Changed> changed = RunPasses(after, std::string(pass_.name), step.plan, passes_);
+    Result<Changed> changed = RunPasses(after, text_, step.plan, passes_);
     if (!changed.ok())
       return before.mesh.empty() ? "" : "refuses a plan: " + Format(changed.diagnostics());
     ++steps_;
@@ -169,17 +184,18 @@ class PassCheck {
 
   const PassDef& pass_;
   const PassTable& passes_;
+  std::string text_;
   int changes_ = 0;
   int steps_ = 0;
 };
 
 // The text of a smaller local graph on which the pass still fails.
-std::string Reduced(const PassDef& pass, const PassTable& passes, const Module& module,
-                    uint32_t seed) {
+std::string Reduced(const PassDef& pass, const PassTable& passes, const std::string& text,
+                    const Module& module, uint32_t seed) {
   ReduceOptions options;
   options.error = "differs";
   Trial trial = [&](const Module& smaller) {
-    return PassCheck(pass, passes).CheckLocal(smaller, seed);
+    return PassCheck(pass, passes, text).CheckLocal(smaller, seed);
   };
   Result<Module> reduced = ReduceModule(module, trial, options);
   return Print(reduced.ok() ? *reduced : module);
@@ -191,24 +207,27 @@ class PassesOnRanks : public testing::TestWithParam<const PassDef*> {
   PassesOnRanks() { at::set_num_threads(1); }
 };
 
-TEST_P(PassesOnRanks, ComputeTheSame) {
-  PassCheck check(*GetParam(), Passes());
+void CheckPass(const PassDef& pass, const std::string& text) {
+  PassCheck check(pass, Passes(), text);
   for (uint32_t seed = 0; check.takes(View::kLocal) && seed < kLocalGraphs; ++seed) {
     Module module = Read(RandomLocalGraph(seed));
     std::string why = check.CheckLocal(module, seed);
-    ASSERT_EQ(why, "") << GetParam()->name << ", local graph " << seed << "\n"
-                       << Reduced(*GetParam(), Passes(), module, seed);
+    ASSERT_EQ(why, "") << text << ", local graph " << seed << "\n"
+                       << Reduced(pass, Passes(), text, module, seed);
   }
   for (uint32_t seed = 0; check.takes(View::kGlobal) && seed < kSteps; ++seed) {
     StepNumbers numbers = seed % 3 == 0 ? StepNumbers::kReal : StepNumbers::kWhole;
     RandomStep step = MakeRandomStep(seed, numbers);
-    ASSERT_EQ(check.CheckStep(step, seed, numbers), "")
-        << GetParam()->name << ", step " << seed << "\n"
-        << step.graph << step.plan;
+    ASSERT_EQ(check.CheckStep(step, seed, numbers), "") << text << ", step " << seed << "\n"
+                                                        << step.graph << step.plan;
   }
   int steps = check.takes(View::kGlobal) ? static_cast<int>(kSteps) : 0;
   EXPECT_GE(check.steps(), steps / 2) << "most plans are refused";
-  EXPECT_GT(check.changes(), 0) << GetParam()->name << " changes none of these graphs";
+  EXPECT_GT(check.changes(), 0) << text << " changes none of these graphs";
+}
+
+TEST_P(PassesOnRanks, ComputeTheSame) {
+  for (const std::string& text : Variants(*GetParam())) CheckPass(*GetParam(), text);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(Passes().passes),
@@ -269,7 +288,7 @@ void ExpectCaught(const PassDef& pass, size_t nodes_left) {
   for (uint32_t seed = 0; seed < kLocalGraphs; ++seed) {
     Module module = Read(RandomLocalGraph(seed));
     if (check.CheckLocal(module, seed).find("differs on rank") == std::string::npos) continue;
-    Module reduced = Read(Reduced(pass, kLiarTable, module, seed));
+    Module reduced = Read(Reduced(pass, kLiarTable, std::string(pass.name), module, seed));
     EXPECT_LE(reduced.graphs[0].node_count(), nodes_left) << Print(reduced);
     return;
   }
