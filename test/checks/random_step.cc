@@ -20,9 +20,13 @@ struct Shape {
 class StepWriter {
  public:
   StepWriter(uint32_t seed, StepNumbers numbers)
-      : dice_(seed), whole_(numbers == StepNumbers::kWhole) {}
+      : dice_(seed),
+        whole_(numbers == StepNumbers::kWhole),
+        has_optimizer_(!whole_ && dice_.OneIn(2)) {}
 
   RandomStep Write() {
+    RandomStep step;
+    step.has_optimizer = has_optimizer_;
     AddInputs();
     size_t nodes = 6 + dice_.Pick(16);
     for (size_t i = 0; i < nodes; ++i) AddAny();
@@ -35,9 +39,7 @@ class StepWriter {
     for (size_t i = 0; i < params_.size(); ++i)
       AddOutput(fmt::format("grad {} %{}", i, params_[i].grad));
     if (!metrics_first) AddMetrics();
-    RandomStep step;
-    step.has_optimizer = !whole_ && dice_.OneIn(2);
-    if (step.has_optimizer) AddOptimizer();
+    if (has_optimizer_) AddOptimizer();
     step.graph = fmt::format("heddle 1 global\ngraph @step({}) -> ({}) {{\n fwd:\n{}}}\n", inputs_,
                              outputs_, body_);
     bool has_layers = body_.find("@layers.0") != std::string::npos;
@@ -129,10 +131,13 @@ class StepWriter {
     AddOutput("loss %loss");
   }
 
+  // An update takes over the storage of its parameter, so nothing that may be a view of one is returned beside it.
   void AddMetrics() {
-    for (int i = 0; i < 2; ++i)
-      AddOutput(fmt::format("metric \"m{}\" %{}", i,
-                            dice_.OneIn(2) ? Any(AnyShape()).name : dice_.Of(params_).grad));
+    for (int i = 0; i < 2; ++i) {
+      std::string name = dice_.OneIn(2) ? Any(AnyShape()).name : dice_.Of(params_).grad;
+      if (has_optimizer_) name = Line(fmt::format("aten.neg(%{})", name));
+      AddOutput(fmt::format("metric \"m{}\" %{}", i, name));
+    }
   }
 
   // For each parameter a sum over the rows of the batch, as backward makes it.
@@ -338,6 +343,7 @@ class StepWriter {
 
   Dice dice_;
   bool whole_;
+  bool has_optimizer_;
   // How many rows the batch has.
   int64_t rows_ = 8;
   size_t next_ = 0;

@@ -107,7 +107,7 @@ TEST(Refusals, WhatAModelThrowsComesOut) {
   Diagnostic d = Refusal([](Tensors, Tensors) -> at::Tensor {
     throw std::runtime_error("the model says no\nat line 3");
   });
-  EXPECT_EQ(d.message, "the model says no");
+  EXPECT_EQ(d.message, "the model says no at line 3");
 }
 
 TEST(InPlace, WritesToFreshValuesBecomeFunctional) {
