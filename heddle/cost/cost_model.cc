@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
+#include "heddle/cost/comm/native_model.h"
+#include "heddle/cost/comm/nccl_model.h"
 #include "heddle/cost/kernel_time.h"
-#include "heddle/cost/native_model.h"
 
 namespace heddle {
 namespace {

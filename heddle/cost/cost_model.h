@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/cost/cluster.h"
+#include "heddle/cost/cluster/cluster.h"
 #include "heddle/cost/measured.h"
 #include "heddle/ir/graph.h"
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "heddle/cost/cluster.h"
+#include "heddle/cost/cluster/cluster.h"
 #include "heddle/ir/op.h"
 
 namespace heddle {

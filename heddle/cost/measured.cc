@@ -7,8 +7,8 @@
 
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
-#include "heddle/cost/json_fields.h"
-#include "heddle/cost/rate.h"
+#include "heddle/cost/cluster/json_fields.h"
+#include "heddle/cost/cluster/rate.h"
 
 namespace heddle {
 namespace {

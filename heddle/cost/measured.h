@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heddle/base/result.h"
-#include "heddle/cost/curve.h"
+#include "heddle/cost/comm/curve.h"
 
 namespace heddle {
 

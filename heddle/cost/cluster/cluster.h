@@ -5,13 +5,13 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "heddle/base/result.h"
-#include "heddle/cost/nccl_model.h"
-#include "heddle/cost/rate.h"
+#include "heddle/cost/cluster/rate.h"
 #include "heddle/ir/dtype.h"
 
 namespace heddle {
@@ -87,6 +87,19 @@ struct Protocol {
   double base_nanos = 0;
   OverLink node;
   OverLink network;
+};
+
+// What the model of NCCL 2.27 goes by.
+struct NcclTopology {
+  enum class Architecture : uint8_t { kAmpere, kHopper, kBlackwell };
+  Architecture architecture = Architecture::kHopper;
+  int64_t devices_per_node = 8;
+  // Of one device, over all channels.
+  double node_gb_per_s = 0;
+  double network_gb_per_s = 0;
+  int64_t channels = 16;
+  // Devices of a node are joined by a switch that takes part in reductions.
+  bool nvswitch = false;
 };
 
 struct Cluster {

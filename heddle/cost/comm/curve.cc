@@ -1,8 +1,8 @@
-#include "heddle/cost/curve.h"
+#include "heddle/cost/comm/curve.h"
 
 #include <algorithm>
 
-#include "heddle/cost/rate.h"
+#include "heddle/cost/cluster/rate.h"
 
 namespace heddle {
 namespace {

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
-#include "heddle/cost/cluster.h"
-#include "heddle/cost/json_fields.h"
+#include "heddle/cost/cluster/cluster.h"
+#include "heddle/cost/cluster/json_fields.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-#include "heddle/cost/collective.h"
+#include "heddle/cost/comm/collective.h"
 
 #include <algorithm>
 #include <iterator>

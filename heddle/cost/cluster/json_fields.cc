@@ -1,4 +1,4 @@
-#include "heddle/cost/json_fields.h"
+#include "heddle/cost/cluster/json_fields.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "heddle/cost/cluster.h"
+#include "heddle/cost/cluster/cluster.h"
 
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
@@ -7,7 +7,7 @@ namespace heddle {
 
 std::span<const NamedCluster> BuiltInClusters() {
   static constexpr NamedCluster kClusters[] = {
-#include "heddle/cost/clusters.inc"
+#include "heddle/cost/cluster/clusters.inc"
   };
   return kClusters;
 }

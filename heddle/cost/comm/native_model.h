@@ -3,9 +3,9 @@
 // It grows with the bytes, never beats the wire, and an all-reduce never beats an all-gather or a reduce-scatter of its bytes.
 #pragma once
 
-#include "heddle/cost/cluster.h"
-#include "heddle/cost/collective.h"
-#include "heddle/cost/group.h"
+#include "heddle/cost/cluster/cluster.h"
+#include "heddle/cost/comm/collective.h"
+#include "heddle/cost/comm/group.h"
 
 namespace heddle {
 

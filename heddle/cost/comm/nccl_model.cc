@@ -1,12 +1,12 @@
-#include "heddle/cost/nccl_model.h"
+#include "heddle/cost/comm/nccl_model.h"
 
 #include <algorithm>
 #include <bit>
 #include <limits>
 #include <span>
 
-#include "heddle/cost/nccl_tables.h"
-#include "heddle/cost/rate.h"
+#include "heddle/cost/cluster/rate.h"
+#include "heddle/cost/comm/nccl_tables.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-#include "heddle/cost/native_model.h"
+#include "heddle/cost/comm/native_model.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/cost/collective.h"
-#include "heddle/cost/group.h"
+#include "heddle/cost/comm/collective.h"
+#include "heddle/cost/comm/group.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "heddle/cost/rate.h"
+#include "heddle/cost/cluster/rate.h"
 
 #include <cmath>
 

@@ -1,7 +1,8 @@
 // Models of collectives: the reference table of the NCCL model, and what must hold of the native one everywhere.
 #include <gtest/gtest.h>
 
-#include "heddle/cost/native_model.h"
+#include "heddle/cost/comm/native_model.h"
+#include "heddle/cost/comm/nccl_model.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-#include "heddle/cost/group.h"
+#include "heddle/cost/comm/group.h"
 
 #include <algorithm>
 #include <vector>
