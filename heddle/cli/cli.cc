@@ -1,9 +1,12 @@
 #include "heddle/cli/cli.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <istream>
 #include <iterator>
 #include <ostream>
+
+#include <unistd.h>
 
 #include "heddle/base/file.h"
 #include "heddle/cli/commands.h"
@@ -42,8 +45,14 @@ ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams,
   AddOpt(commands);
   AddParallelize(commands);
   AddReduce(commands);
+  AddSim(commands);
   AddStats(commands);
   return commands.Run(std::move(args), streams);
+}
+
+bool WantsColor() {
+  const char* refused = std::getenv("NO_COLOR");
+  return (refused == nullptr || *refused == '\0') && ::isatty(STDOUT_FILENO) != 0;
 }
 
 Result<std::string> ReadInput(const std::string& path, const Streams& streams) {

@@ -24,7 +24,11 @@ struct Streams {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
+  // `out` is a terminal whose user wants colours.
+  bool color = false;
 };
+// Whether standard output is one. NO_COLOR says no (no-color.org).
+bool WantsColor();
 
 class CommandSet;
 

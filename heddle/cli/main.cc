@@ -33,6 +33,6 @@ int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   std::vector<std::string> args(argv + 1, argv + argc);
   if (!args.empty() && heddle::IsTorchCommand(args[0])) return RunTorchProgram(argv);
-  heddle::Streams streams{std::cin, std::cout, std::cerr};
+  heddle::Streams streams{std::cin, std::cout, std::cerr, heddle::WantsColor()};
   return static_cast<int>(heddle::RunCommandLine(std::move(args), streams));
 }

@@ -10,9 +10,12 @@
 namespace heddle {
 namespace {
 constexpr std::string_view kModelNames[] = {"native", "nccl-2.27"};
-}
+constexpr std::string_view kRulesNames[] = {"native", "autoparallel"};
+}  // namespace
 
 std::string_view Name(CollectiveModel model) { return kModelNames[static_cast<size_t>(model)]; }
+
+std::string_view Name(TimelineRules rules) { return kRulesNames[static_cast<size_t>(rules)]; }
 
 Result<CostModel> CostModel::Make(Cluster cluster, const CostOptions& options,
                                   std::optional<MeasuredCosts> measured) {
@@ -84,9 +87,9 @@ Result<CollectiveCost> CollectiveCosts::Cost(CollectiveKind kind, Bytes given, c
   CollectiveCost cost;
   int links = (group.most_per_node > 1 ? 1 : 0) + (group.nodes > 1 ? 2 : 0);
   cost.links = static_cast<Links>(links);
-  // What the least possible payload takes is not due to its bytes.
+  // What an empty payload takes is not due to bytes.
   Nanos all = time(given);
-  cost.latency = std::min(all, time({1}));
+  cost.latency = std::min(all, time({0}));
   cost.transfer = all - cost.latency;
   return cost;
 }

@@ -18,12 +18,22 @@ enum class CollectiveModel : uint8_t { kNative, kNccl };
 // `native`, `nccl-2.27`
 std::string_view Name(CollectiveModel model);
 
+enum class TimelineRules : uint8_t {
+  kNative,
+  // As AutoParallel's timeline counts, to compare with it: every node takes a microsecond of the compute stream, also starts, waits
+  // and views; so does a collective of its own stream; nothing is packed and nothing shared.
+  kAutoParallel,
+};
+// `native`, `autoparallel`
+std::string_view Name(TimelineRules rules);
+
 struct CostOptions {
   // None: as many as the mesh needs.
   std::optional<int64_t> nodes;
   CollectiveModel collectives = CollectiveModel::kNative;
   // Price pointwise ops that feed each other as one kernel, as a compiler would make of them.
   bool fuse = false;
+  TimelineRules rules = TimelineRules::kNative;
 };
 
 // Links that a transfer goes over. Those under way at the same time share them.
@@ -70,6 +80,8 @@ struct GraphCosts {
   // Matrix products and attention of the forward phase, and of all, at the peak rate of the device.
   Nanos ideal_forward;
   Nanos ideal;
+  // Before the first node: what handing in the inputs takes, and the outputs.
+  Nanos around;
   // Entries of the measured table that no node matched.
   std::vector<std::string> unmatched;
 };

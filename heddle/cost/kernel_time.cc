@@ -75,9 +75,10 @@ double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
   return time * Waves(blocks, device.cores, figures.wave_loss) / waves;
 }
 
-double RoofNanos(const Device& device, double arithmetic, Bytes bytes) {
+Nanos UnderRoof(const Device& device, double arithmetic, Bytes bytes) {
   double memory = StreamNanos(device, static_cast<double>(bytes.value));
-  return std::max(arithmetic, memory) + device.roof_overlap * std::min(arithmetic, memory);
+  double time = std::max(arithmetic, memory) + device.roof_overlap * std::min(arithmetic, memory);
+  return std::max(device.shortest, WholeNanos(time)) + device.launch;
 }
 
 bool Has(const TensorFactors& tensor, FactorId id) {
@@ -129,14 +130,13 @@ std::optional<ProductShape> ShapeOfProduct(const OpArgs& args, const Types& resu
 
 Nanos StreamTime(const Device& device, Bytes bytes) {
   if (bytes.value == 0) return {0};
-  return WholeNanos(StreamNanos(device, static_cast<double>(bytes.value))) + device.launch;
+  return UnderRoof(device, 0, bytes);
 }
 
 Nanos PlainTime(const Device& device, const Work& work) {
   Bytes bytes = work.read + work.written;
   if (bytes.value == 0 && work.flops.value == 0) return {0};
-  return WholeNanos(RoofNanos(device, InNanos(work.flops, device.vector_peak), bytes)) +
-         device.launch;
+  return UnderRoof(device, InNanos(work.flops, device.vector_peak), bytes);
 }
 
 namespace {
@@ -164,7 +164,7 @@ Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results)
   } else if (std::optional<ProductShape> shape = ShapeOfProduct(args, results)) {
     arithmetic = MatmulNanos(device, *shape, peak);
   }
-  return WholeNanos(RoofNanos(device, arithmetic, bytes)) + device.launch;
+  return UnderRoof(device, arithmetic, bytes);
 }
 
 }  // namespace heddle

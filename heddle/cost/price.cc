@@ -149,6 +149,7 @@ class GraphPricer {
         device_(model.cluster().device),
         module_(module),
         graph_(graph),
+        packs_(model.options().rules == TimelineRules::kNative),
         symbols_(graph.types().symbols()),
         collectives_(model, module.mesh) {
     if (model.measured() != nullptr) index_.emplace(*model.measured());
@@ -168,6 +169,7 @@ class GraphPricer {
     }
     if (model_.options().fuse) PriceFused(device_, graph_, costs_);
     if (index_) TakeMeasuredNodes();
+    if (model_.options().rules == TimelineRules::kAutoParallel) CountLaunches();
     return std::move(costs_);
   }
 
@@ -203,7 +205,7 @@ class GraphPricer {
       HEDDLE_TRY(const Curve* curve, collectives_.CurveOf(*kind, stream.over));
       if (index_) index_->UseCurve(curve);
       cost.measured = curve != nullptr;
-      if (PackingOf(graph_, id).before) cost.pack = model_.Pack(given);
+      if (packs_ && PackingOf(graph_, id).before) cost.pack = model_.Pack(given);
     }
     cost.stream = StreamOf(id, std::move(stream));
     return Done{};
@@ -211,7 +213,7 @@ class GraphPricer {
 
   void PriceWait(NodeId id) {
     NodeId start = graph_[graph_.operands(id)[0]].producer;
-    if (start && CollectiveKindOf(graph_[start].op) && PackingOf(graph_, start).after)
+    if (packs_ && start && CollectiveKindOf(graph_[start].op) && PackingOf(graph_, start).after)
       costs_.nodes[id].compute = model_.Pack(ResultBytes(graph_, id));
   }
 
@@ -271,10 +273,23 @@ class GraphPricer {
     costs_.unmatched = index_->Unmatched();
   }
 
+  void CountLaunches() {
+    constexpr Nanos kLaunch{1000};
+    for (NodeId id : graph_.nodes()) {
+      NodeCost& cost = costs_.nodes[id];
+      cost.compute += kLaunch;
+      if (cost.stream == NodeCost::kCompute) continue;
+      cost.collective.transfer += kLaunch;
+      cost.collective.links = Links::kNone;
+    }
+    costs_.around = kLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
+  }
+
   const CostModel& model_;
   const Device& device_;
   const Module& module_;
   const Graph& graph_;
+  bool packs_;
   // Shape rules may add symbols.
   SymbolTable symbols_;
   CollectiveCosts collectives_;

@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
-  heddle::Streams streams{std::cin, std::cout, std::cerr};
+  heddle::Streams streams{std::cin, std::cout, std::cerr, heddle::WantsColor()};
   heddle::ExitCode code = heddle::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc),
                                                  streams, heddle::AddTorchCommands);
   std::cout.flush();

@@ -59,6 +59,8 @@ struct Device {
   FlopRate vector_peak;
   // From the end of a kernel to the start of the next one's work.
   Nanos launch;
+  // No kernel is shorter, its launch aside.
+  Nanos shortest;
   // How much longer compute takes while a collective is under way: 0.1 for a tenth.
   double overlap_slowdown = 0;
 

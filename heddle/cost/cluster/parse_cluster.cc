@@ -76,6 +76,7 @@ Device ReadDevice(JsonFields fields) {
   device.cores = fields.Count("cores", 1, 1 << 20);
   device.vector_peak = {fields.Positive("vector_tflops") * kTera};
   device.launch = WholeNanos(fields.NotNegative("launch_us") * kNanosPerMicro);
+  device.shortest = WholeNanos(fields.NotNegative("shortest_us", 0) * kNanosPerMicro);
   device.overlap_slowdown = fields.NotNegative("overlap_slowdown", 0);
   JsonFields rates = fields.Object("tflops");
   for (const RateName& rate : kRates) {
