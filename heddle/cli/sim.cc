@@ -111,6 +111,9 @@ Result<SimulateOptions> SimCommand::MakeOptions() const {
 }
 
 Status SimCommand::Simulate(const Streams& streams) const {
+  if (trace == "-" && (json || timeline))
+    return Error(Diag::kBadChoice, "--trace=- and {} both go to standard output",
+                 json ? "--json" : "--timeline");
   HEDDLE_TRY(CostModel model, MakeModel());
   HEDDLE_TRY(SimulateOptions options, MakeOptions());
   HEDDLE_TRY(Module module, LoadModule(file, streams));
@@ -132,6 +135,7 @@ Status SimCommand::Simulate(const Streams& streams) const {
   }
   if (!trace.empty())
     HEDDLE_RETURN_IF_ERROR(WriteOutput(trace, FormatTrace(module, traced), streams));
+  if (trace == "-") return Done{};
   if (json) {
     // One graph is the common case, and gets one object.
     text = (all.size() == 1 ? list[0] : list)

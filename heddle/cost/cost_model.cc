@@ -43,9 +43,10 @@ Result<int64_t> CostModel::NodesFor(const Mesh& mesh) const {
   std::optional<int64_t> there = options_.nodes ? options_.nodes : cluster_.nodes;
   if (there && needed > *there) {
     return Error(Diag::kClusterSize,
-                 "the mesh [{}] has {} ranks, but {} of {} has {} devices; it takes {} nodes",
-                 Format(mesh), ranks, *there == 1 ? "1 node" : fmt::format("{} nodes", *there),
-                 cluster_.name, *there * devices, needed);
+                 "the mesh [{}] has {} ranks, but {} with {} has {} devices; it takes {} nodes",
+                 Format(mesh), ranks, cluster_.name,
+                 *there == 1 ? "1 node" : fmt::format("{} nodes", *there), *there * devices,
+                 needed);
   }
   return options_.nodes.value_or(needed);
 }

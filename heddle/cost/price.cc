@@ -194,6 +194,12 @@ class GraphPricer {
     Bytes given = OperandBytes(graph_, id);
     std::optional<CollectiveKind> kind = CollectiveKindOf(graph_[id].op);
     CommStream stream;
+    if (graph_[id].op == op::shard_redistribute) {
+      return Error(
+          Diag::kNeedsLocal,
+          "%{} is a redistribution; the pass `lower` makes collectives of it, which have prices",
+          graph_.name(graph_[id].first_result));
+    }
     if (!kind) {
       bool out = graph_[id].op == op::mem_offload;
       stream.kind = out ? CommStream::Kind::kCopyOut : CommStream::Kind::kCopyIn;

@@ -96,19 +96,15 @@ class Summary {
 
   std::string Write() {
     const Timeline& t = s_.timeline;
-    out_ = fmt::format("@{} on {}: {} on {}; collectives by the model {}\n", graph_.name(),
+    out_ = fmt::format("@{} on {}: {} on {}; collectives by the model {}{}\n", graph_.name(),
                        model_.cluster().name, Counted(s_.ranks, "rank"), Counted(s_.nodes, "node"),
-                       Name(model_.options().collectives));
+                       Name(model_.options().collectives),
+                       model_.options().rules == TimelineRules::kAutoParallel
+                           ? ", timeline by AutoParallel's rules"
+                           : "");
     Line("step", t.makespan,
          Bar(t.compute.busy, {}, kGreen) + Bar(t.exposed, t.compute.busy, kRed));
-    Line("  compute", t.compute.busy, Bar(t.compute.busy, {}, kGreen));
-    Line("  exposed", t.exposed,
-         std::string(Length(t.compute.busy), ' ') + Bar(t.exposed, t.compute.busy, kRed) +
-             fmt::format(" {:.1f} %", 100 * ShareOf(t.exposed, t.makespan)));
-    Line("at least", s_.bounds.best(),
-         Bar(s_.bounds.best(), {}, kGreen) + " " + std::string(NameOfBest(s_.bounds)));
-    Text("critical path", fmt::format("{} of compute, {} of collectives", Format(s_.path.compute),
-                                      Format(s_.path.collective)));
+    if (!t.streams.empty()) Overlap();
     if (s_.tokens_per_second) {
       Text("tokens/s", fmt::format("{}, {} on each device",
                                    WithCommas(static_cast<int64_t>(*s_.tokens_per_second)),
@@ -147,6 +143,18 @@ class Summary {
     std::string line = fmt::format("{:<13}  {:>9}  {}", what, Format(time), rest);
     line.erase(line.find_last_not_of(' ') + 1);
     out_ += line + "\n";
+  }
+
+  void Overlap() {
+    const Timeline& t = s_.timeline;
+    Line("  compute", t.compute.busy, Bar(t.compute.busy, {}, kGreen));
+    Line("  exposed", t.exposed,
+         std::string(Length(t.compute.busy), ' ') + Bar(t.exposed, t.compute.busy, kRed) +
+             fmt::format(" {:.1f} %", 100 * ShareOf(t.exposed, t.makespan)));
+    Line("at least", s_.bounds.best(),
+         Bar(s_.bounds.best(), {}, kGreen) + " " + std::string(NameOfBest(s_.bounds)));
+    Text("critical path", fmt::format("{} of compute, {} of collectives", Format(s_.path.compute),
+                                      Format(s_.path.collective)));
   }
 
   void Memory() {

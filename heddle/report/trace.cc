@@ -36,7 +36,8 @@ class TraceWriter {
           Span("unpack", NameOf(graph, id), 0, times.begin, times.end, "{}");
           break;
         case Task::Kind::kCompute:
-          Span(graph.op(id).family, NameOf(graph, id), 0, times.begin, times.end, Args(graph, id));
+          Span(graph[id].op == kOpaqueOp ? "opaque" : graph.op(id).family, NameOf(graph, id), 0,
+               times.begin, times.end, Args(graph, id));
           break;
       }
       Counter(times.reached, s.timeline.live[position]);

@@ -156,6 +156,7 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& file) {
   HEDDLE_TRY(nlohmann::json json, ParseJson(text, file));
   JsonMistakes mistakes(file, Diag::kClusterFile);
   JsonFields fields(json, "", mistakes);
+  if (!mistakes.empty()) return mistakes.failure();
   Cluster cluster;
   constexpr std::string_view kHeader[] = {"cluster 1"};
   fields.Choice("heddle", kHeader);
