@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/analysis/uses.h"
+#include "heddle/sim/movable.h"
 
 namespace heddle {
 namespace {
@@ -91,7 +92,7 @@ Nanos Excess(const std::vector<Window>& windows, const std::vector<Nanos>& done)
 class Bounder {
  public:
   Bounder(const Graph& graph, const SimGraph& sim, const Timeline& timeline)
-      : graph_(graph), sim_(sim), t_(timeline) {}
+      : graph_(graph), sim_(sim), t_(timeline), movable_(FindMovable(graph)) {}
 
   LowerBounds Run() {
     LowerBounds bounds;
@@ -102,7 +103,7 @@ class Bounder {
     }
     for (Nanos time : by_stream) bounds.stream = std::max(bounds.stream, time);
     bounds.path = LongestPath();
-    bounds.windows = bounds.compute + LargestExcess();
+    bounds.windows = WindowBound();
     return bounds;
   }
 
@@ -127,17 +128,18 @@ class Bounder {
     return longest;
   }
 
-  bool Computes(NodeId id) const { return sim_[id].compute.value > 0; }
+  // Whether it has a place among the nodes of the compute stream that keep their order.
+  bool Computes(NodeId id) const { return sim_[id].compute.value > 0 && !movable_[id.index()]; }
 
-  Nanos LargestExcess() const {
-    // Compute nodes in their order: how many stand before a node, and how much work the first n are.
+  Nanos WindowBound() const {
+    // Those nodes in their order: how many stand before a node, and how much work the first n are.
     std::vector<size_t> rank(graph_.node_count());
     std::vector<Nanos> done{sim_.around()};
     for (NodeId id : t_.order) {
       rank[id.index()] = done.size() - 1;
       if (Computes(id)) done.push_back(done.back() + sim_[id].compute);
     }
-    // Compute nodes that must be done before a node begins, and those that may be before it ends.
+    // How many of them must be done before a node begins, and how many may be before it ends.
     std::vector<size_t> from(graph_.node_count());
     std::vector<size_t> until(graph_.node_count(), done.size() - 1);
     for (NodeId id : graph_.nodes()) {
@@ -166,12 +168,13 @@ class Bounder {
     Nanos largest;
     for (const std::vector<Window>& of_stream : windows)
       largest = std::max(largest, Excess(of_stream, done));
-    return largest;
+    return done.back() + largest;
   }
 
   const Graph& graph_;
   const SimGraph& sim_;
   const Timeline& t_;
+  std::vector<bool> movable_;
 };
 
 }  // namespace

@@ -16,8 +16,8 @@ struct LowerBounds {
   Nanos stream;
   // The longest chain of nodes that need each other.
   Nanos path;
-  // With compute in this order: the collectives of a stream that must run between two of its nodes may take longer than the compute
-  // between them. The sum of what is over, for the best choice of such pairs, on top of all compute.
+  // With compute in this order, movable nodes aside: the collectives of a stream that must run between two of its nodes may take
+  // longer than the compute between them. The sum of what is over, for the best choice of such pairs, on top of that compute.
   Nanos windows;
 
   Nanos best() const { return std::max({compute, stream, path, windows}); }

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "heddle/analysis/uses.h"
+#include "heddle/sim/movable.h"
 
 namespace heddle {
 namespace {
@@ -36,10 +37,14 @@ class Explainer {
  public:
   Explainer(const Graph& graph, const SimGraph& sim, const Timeline& timeline,
             std::optional<Bytes> cap)
-      : graph_(graph), sim_(sim), t_(timeline), cap_(cap), position_(graph.node_count()) {
+      : graph_(graph),
+        sim_(sim),
+        t_(timeline),
+        cap_(cap),
+        position_(graph.node_count()),
+        movable_(FindMovable(graph)) {
     for (size_t i = 0; i < t_.order.size(); ++i) position_[t_.order[i].index()] = i;
     if (cap_) most_.emplace(t_.live);
-    FindFixed();
     FindReady();
     FindNeeded();
     FindWork();
@@ -68,32 +73,13 @@ class Explainer {
     return sim_[id].kind == Task::Kind::kCompute && sim_[id].compute.value == 0;
   }
 
-  // What depends on parameters alone.
-  void FindFixed() {
-    std::vector<bool> fixed_value(graph_.value_count());
-    for (const Input& input : graph_.inputs()) {
-      fixed_value[input.value.index()] = input.role == InputRole::kParam ||
-                                         input.role == InputRole::kBuffer ||
-                                         input.role == InputRole::kOpt;
-    }
-    fixed_.resize(graph_.node_count());
-    for (NodeId id : t_.order) {
-      bool fixed = graph_.op(id).effect() != Effect::kRandom &&
-                   std::ranges::all_of(graph_.operands(id), [&](ValueId value) {
-                     return !value || fixed_value[value.index()];
-                   });
-      fixed_[id.index()] = fixed;
-      for (ValueId result : graph_.results(id)) fixed_value[result.index()] = fixed;
-    }
-  }
-
   // By node: one past the position from which on its operands are, or could be, there.
   void FindReady() {
     ready_.resize(graph_.node_count());
     for (NodeId id : t_.order) {
       for (ValueId value : graph_.operands(id)) {
         NodeId producer = value ? graph_[value].producer : NodeId();
-        if (!producer || fixed_[producer.index()]) continue;
+        if (!producer || movable_[producer.index()]) continue;
         size_t there = Free(producer) ? ready_[producer.index()] : position_[producer.index()] + 1;
         ready_[id.index()] = std::max(ready_[id.index()], there);
       }
@@ -114,12 +100,12 @@ class Explainer {
     }
   }
 
-  // Compute before each position that can hide something. What depends on parameters alone moves with the gathers that it feeds.
+  // Compute before each position that can hide something. What is movable goes with the gathers that it feeds.
   void FindWork() {
     work_.push_back({});
     for (NodeId id : t_.order) {
       const NodeTimes& times = t_.nodes[id.index()];
-      bool hides = sim_[id].kind != Task::Kind::kStart && !fixed_[id.index()];
+      bool hides = sim_[id].kind != Task::Kind::kStart && !movable_[id.index()];
       work_.push_back(work_.back() + (hides ? times.end - times.begin : Nanos{0}));
     }
   }
@@ -169,7 +155,7 @@ class Explainer {
   const Timeline& t_;
   std::optional<Bytes> cap_;
   std::vector<size_t> position_;
-  std::vector<bool> fixed_;
+  std::vector<bool> movable_;
   std::vector<size_t> ready_;
   std::vector<size_t> needed_;
   std::vector<Nanos> work_;
