@@ -73,6 +73,19 @@ struct NodeCost {
   bool measured = false;
 };
 
+// How much of a file of measured times a graph made use of.
+struct MeasuredUse {
+  struct Count {
+    size_t used = 0;
+    size_t given = 0;
+  };
+  Count ops;
+  Count nodes;
+  Count curves;
+  // Names that no node has.
+  std::vector<std::string> unknown_nodes;
+};
+
 struct GraphCosts {
   Table<NodeId, NodeCost> nodes;
   // In the order of their first nodes.
@@ -82,8 +95,7 @@ struct GraphCosts {
   Nanos ideal;
   // Before the first node: what handing in the inputs takes, and the outputs.
   Nanos around;
-  // Entries of the measured table that no node matched.
-  std::vector<std::string> unmatched;
+  MeasuredUse measured;
 };
 
 class CostModel {

@@ -6,7 +6,7 @@
 #include "heddle/cost/cost_model.h"
 #include "heddle/cost/fusion.h"
 #include "heddle/cost/kernel_time.h"
-#include "heddle/ir/print.h"
+#include "heddle/cost/measured_index.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -56,91 +56,6 @@ Packing PackingOf(const Graph& graph, NodeId start) {
   }
   return {many || dim("split_dim") != 0, many || dim("concat_dim") != 0};
 }
-
-class MeasuredIndex {
- public:
-  explicit MeasuredIndex(const MeasuredCosts& costs)
-      : costs_(costs), used_(costs.ops.size()), used_curves_(costs.curves.size()) {
-    for (size_t i = 0; i < costs.ops.size(); ++i)
-      by_key_[Key(costs.ops[i].op, costs.ops[i].operands)].push_back(i);
-    for (const auto& [name, time] : costs.nodes) unused_nodes_.emplace(name, true);
-  }
-
-  bool has_ops() const { return !by_key_.empty(); }
-
-  std::optional<Nanos> Op(const Module& module, const Graph& graph, NodeId id) {
-    bool opaque = graph[id].op == kOpaqueOp;
-    std::vector<std::string> types;
-    for (ValueId value : graph.operands(id)) {
-      types.push_back(value ? PrintType(module, graph, graph.type(value), {}) : "none");
-      std::erase(types.back(), ' ');
-    }
-    auto at = by_key_.find(
-        Key(opaque ? std::string_view(graph.attrs(id).opaque_op) : graph.op(id).name(), types));
-    if (at == by_key_.end()) return std::nullopt;
-    for (size_t i : at->second) {
-      if (!HasAttrs(module, graph, id, costs_.ops[i].attrs)) continue;
-      used_[i] = true;
-      return costs_.ops[i].time;
-    }
-    return std::nullopt;
-  }
-
-  std::optional<Nanos> Node(const Graph& graph, NodeId id) {
-    if (costs_.nodes.empty() || graph[id].result_count == 0) return std::nullopt;
-    std::string_view name = graph.name(graph[id].first_result);
-    auto at = costs_.nodes.find(name);
-    if (at == costs_.nodes.end()) return std::nullopt;
-    unused_nodes_.erase(unused_nodes_.find(name));
-    return at->second;
-  }
-
-  void UseCurve(const Curve* curve) {
-    if (curve != nullptr) used_curves_[static_cast<size_t>(curve - costs_.curves.data())] = true;
-  }
-
-  std::vector<std::string> Unmatched() const {
-    std::vector<std::string> list;
-    for (size_t i = 0; i < used_.size(); ++i) {
-      if (!used_[i]) list.push_back(Key(costs_.ops[i].op, costs_.ops[i].operands));
-    }
-    for (const auto& [name, unused] : unused_nodes_) list.push_back("%" + name);
-    for (size_t i = 0; i < used_curves_.size(); ++i) {
-      const Curve& curve = costs_.curves[i];
-      if (!used_curves_[i])
-        list.push_back(
-            fmt::format("{} over [{}] of {}", heddle::Name(curve.kind), curve.over, curve.ranks));
-    }
-    return list;
-  }
-
- private:
-  static std::string Key(std::string_view op, const std::vector<std::string>& operands) {
-    std::string key(op);
-    for (size_t i = 0; i < operands.size(); ++i) key += (i == 0 ? "(" : ", ") + operands[i];
-    return key + (operands.empty() ? "()" : ")");
-  }
-
-  static bool HasAttrs(const Module& module, const Graph& graph, NodeId id,
-                       const std::vector<std::pair<std::string, std::string>>& wanted) {
-    return std::ranges::all_of(wanted, [&](const auto& attr) {
-      const AttrValue* value = graph.attrs(id).Find(attr.first);
-      const Arg* arg = graph.op(id).schema.Find(attr.first);
-      if (value == nullptr && arg != nullptr && arg->has_default) value = &arg->default_value;
-      if (value == nullptr) return false;
-      std::string text;
-      AppendAttrValue(text, *value, module.mesh, graph.types().symbols());
-      std::erase(text, ' ');
-      return text == attr.second;
-    });
-  }
-
-  const MeasuredCosts& costs_;
-  std::map<std::string, std::vector<size_t>> by_key_;
-  std::vector<bool> used_;
-  std::map<std::string, bool, std::less<>> unused_nodes_;
-  std::vector<bool> used_curves_;
-};
 
 class GraphPricer {
  public:
@@ -276,7 +191,7 @@ class GraphPricer {
       cost.collective.latency = std::min(cost.collective.latency, *time);
       cost.collective.transfer = *time - cost.collective.latency;
     }
-    costs_.unmatched = index_->Unmatched();
+    costs_.measured = index_->Use();
   }
 
   void CountLaunches() {

@@ -13,7 +13,7 @@ namespace heddle {
 namespace {
 
 constexpr size_t kBarWidth = 40;
-constexpr size_t kUnmatchedShown = 5;
+constexpr size_t kUnknownShown = 5;
 constexpr const char* kGreen = "\x1b[32m";
 constexpr const char* kRed = "\x1b[31m";
 constexpr const char* kPlain = "\x1b[0m";
@@ -115,7 +115,7 @@ class Summary {
     Memory();
     Streams();
     Collectives();
-    Unmatched();
+    Measured();
     return std::move(out_);
   }
 
@@ -194,16 +194,25 @@ class Summary {
     if (!table.empty()) out_ += "\n" + table.Format();
   }
 
-  void Unmatched() {
-    const std::vector<std::string>& list = s_.costs.unmatched;
-    if (list.empty()) return;
-    out_ += fmt::format("\n{} of {} matched nothing:\n",
-                        list.size() == 1 ? "1 entry" : fmt::format("{} entries", list.size()),
-                        model_.measured()->file);
-    for (size_t i = 0; i < std::min(kUnmatchedShown, list.size()); ++i)
-      out_ += "  " + list[i] + "\n";
-    if (list.size() > kUnmatchedShown)
-      out_ += fmt::format("  and {} more\n", list.size() - kUnmatchedShown);
+  void Measured() {
+    if (model_.measured() == nullptr) return;
+    const MeasuredUse& use = s_.costs.measured;
+    std::string text;
+    auto add = [&](const MeasuredUse::Count& count, std::string_view what) {
+      if (count.given > 0)
+        text += fmt::format("{}{} of {} {}", text.empty() ? "" : ", ",
+                            WithCommas(static_cast<int64_t>(count.used)),
+                            WithCommas(static_cast<int64_t>(count.given)), what);
+    };
+    add(use.ops, "ops");
+    add(use.nodes, "nodes");
+    add(use.curves, "curves");
+    out_ += fmt::format("\nof {}, {} were used\n", model_.measured()->file,
+                        text.empty() ? "no times" : text);
+    for (size_t i = 0; i < std::min(kUnknownShown, use.unknown_nodes.size()); ++i)
+      out_ += fmt::format("  no node is called %{}\n", use.unknown_nodes[i]);
+    if (use.unknown_nodes.size() > kUnknownShown)
+      out_ += fmt::format("  nor like {} more\n", use.unknown_nodes.size() - kUnknownShown);
   }
 
   const Module& module_;
@@ -253,6 +262,17 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const Co
   auto optional = [](const std::optional<double>& number) {
     return number ? ordered_json(*number) : ordered_json();
   };
+  auto measured = ordered_json();
+  if (model.measured() != nullptr) {
+    const MeasuredUse& use = s.costs.measured;
+    auto count = [](const MeasuredUse::Count& c) {
+      return ordered_json{{"used", c.used}, {"given", c.given}};
+    };
+    measured = {{"ops", count(use.ops)},
+                {"nodes", count(use.nodes)},
+                {"curves", count(use.curves)},
+                {"unknown_nodes", use.unknown_nodes}};
+  }
   return {{"graph", graph.name()},
           {"cluster", model.cluster().name},
           {"cluster_nodes", s.nodes},
@@ -275,7 +295,7 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const Co
           {"mfu", optional(s.mfu)},
           {"streams", streams},
           {"collectives", collectives},
-          {"unmatched_costs", s.costs.unmatched}};
+          {"measured", measured}};
 }
 
 std::string FormatTimeline(const Graph& graph, const Simulation& s) {
