@@ -252,6 +252,40 @@ TEST(Measured, OneCurveMustFit) {
             "name the group after the axes [costs-file]\n");
 }
 
+// One launch in place of many is worth its packing, and packing is not free.
+TEST(Costs, ABucketOfSmallTensorsIsCheaperThanItsTensors) {
+  std::string inputs;
+  std::string operands;
+  std::string types;
+  std::string names;
+  for (int i = 0; i < 64; ++i) {
+    std::string comma = i == 0 ? "" : ", ";
+    inputs += fmt::format("{}%p{}: bf16[256]", comma, i);
+    operands += fmt::format("{}%p{}", comma, i);
+    types += comma + "bf16[16384]";
+    names += fmt::format("{}%w{}", comma, i);
+  }
+  std::string text = "heddle 1 local\nmesh [dp=64]\ngraph @g(" + inputs +
+                     ") -> () {\n  %b! = comm.all_gather(" + operands +
+                     ", over=[dp], why=unshard) : async (" + types + ")\n  " + names +
+                     " = comm.wait(%b!) : (" + types +
+                     ")\n  %s! = comm.all_gather(%p0, over=[dp], why=unshard) : async "
+                     "bf16[16384]\n  %s = comm.wait(%s!) : bf16[16384]\n}\n";
+  Result<Module> module = ParseModule(text, "test", Ops());
+  ASSERT_TRUE(module.ok()) << Text(module.diagnostics());
+  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  GraphCosts costs = *model.Price(*module, module->graphs[0]);
+  auto whole = [&](size_t start) {
+    const NodeCost& cost = costs.nodes[NodeId(start)];
+    return cost.pack + cost.collective.total() + costs.nodes[NodeId(start + 1)].compute;
+  };
+  EXPECT_LT(whole(0), whole(2) * 64);
+  EXPECT_GT(whole(0), whole(2));
+  EXPECT_GT(costs.nodes[NodeId(0)].pack.value, 0);
+  EXPECT_GT(costs.nodes[NodeId(1)].compute.value, 0);
+  EXPECT_EQ(costs.nodes[NodeId(2)].pack.value, 0);
+}
+
 TEST(Costs, TheSameOnEveryCall) {
   Cluster cluster = *LoadCluster("h100-8x");
   Mesh mesh({{"dp", 16}, {"tp", 8}});

@@ -44,6 +44,8 @@ class Explainer {
         position_(graph.node_count()),
         movable_(FindMovable(graph)) {
     for (size_t i = 0; i < t_.order.size(); ++i) position_[t_.order[i].index()] = i;
+    // Nothing that could move is larger than the peak.
+    if (cap_ && t_.peak + t_.peak <= *cap_) cap_.reset();
     if (cap_) most_.emplace(t_.live);
     FindReady();
     FindNeeded();
