@@ -219,7 +219,7 @@ std::vector<std::vector<double>> JsonFields::Rows(std::string_view name, size_t 
       mistakes_->Add("`{}{}[{}]` is not a list of {} numbers", path_, name, i, width);
       return rows;
     }
-    rows.emplace_back();
+    std::vector<double> numbers;
     for (size_t j = 0; j < width; ++j) {
       double number = row[j].is_number() ? row[j].get<double>() : -1;
       if (!(number >= 0) || number > kLargest) {
@@ -227,8 +227,9 @@ std::vector<std::vector<double>> JsonFields::Rows(std::string_view name, size_t 
                        Shown(row[j]));
         return rows;
       }
-      rows.back().push_back(number);
+      numbers.push_back(number);
     }
+    rows.push_back(std::move(numbers));
   }
   return rows;
 }
