@@ -4,8 +4,8 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/llama_graph.h"
-#include "heddle/sim/replay.h"
 #include "heddle/sim/simulate.h"
+#include "heddle/sim/timeline/replay.h"
 
 namespace heddle {
 namespace {

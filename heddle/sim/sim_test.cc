@@ -6,11 +6,11 @@
 #include "heddle/analysis/memory.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ops/ops.h"
-#include "heddle/sim/bounds.h"
-#include "heddle/sim/critical_path.h"
-#include "heddle/sim/reasons.h"
-#include "heddle/sim/replay.h"
+#include "heddle/sim/explain/bounds.h"
+#include "heddle/sim/explain/critical_path.h"
+#include "heddle/sim/explain/reasons.h"
 #include "heddle/sim/test/random_graph.h"
+#include "heddle/sim/timeline/replay.h"
 
 namespace heddle {
 namespace {

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include "heddle/sim/bounds.h"
-#include "heddle/sim/critical_path.h"
-#include "heddle/sim/reasons.h"
-#include "heddle/sim/timeline.h"
+#include "heddle/sim/explain/bounds.h"
+#include "heddle/sim/explain/critical_path.h"
+#include "heddle/sim/explain/reasons.h"
+#include "heddle/sim/timeline/timeline.h"
 
 namespace heddle {
 

@@ -92,7 +92,8 @@ inline std::string RandomGraphText(uint32_t seed, size_t nodes) {
     values.push_back(out);
   }
   return fmt::format(
-      "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[64] batch, %y: f32[96] param 0) -> (metric %{}) {{\n{}}}\n",
+      "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[64] batch, %y: f32[96] param 0) -> "
+      "(metric %{}) {{\n{}}}\n",
       values[pick(values.size())].name, body);
 }
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "heddle/sim/timeline.h"
+#include "heddle/sim/timeline/timeline.h"
 
 namespace heddle {
 

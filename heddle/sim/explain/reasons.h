@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
-#include "heddle/sim/timeline.h"
+#include "heddle/sim/timeline/timeline.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "heddle/sim/engine.h"
+#include "heddle/sim/timeline/engine.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include "heddle/sim/timeline.h"
+#include "heddle/sim/timeline/timeline.h"
 
 #include <algorithm>
 
-#include "heddle/sim/stepper.h"
+#include "heddle/sim/timeline/stepper.h"
 
 namespace heddle {
 namespace {

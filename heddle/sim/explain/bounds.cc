@@ -1,9 +1,9 @@
-#include "heddle/sim/bounds.h"
+#include "heddle/sim/explain/bounds.h"
 
 #include <algorithm>
 
 #include "heddle/analysis/uses.h"
-#include "heddle/sim/movable.h"
+#include "heddle/sim/explain/movable.h"
 
 namespace heddle {
 namespace {

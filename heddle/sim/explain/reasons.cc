@@ -1,10 +1,10 @@
-#include "heddle/sim/reasons.h"
+#include "heddle/sim/explain/reasons.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "heddle/analysis/uses.h"
-#include "heddle/sim/movable.h"
+#include "heddle/sim/explain/movable.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // Stepper: walks an order of nodes, one after the other, along the compute stream.
 #pragma once
 
-#include "heddle/sim/engine.h"
+#include "heddle/sim/timeline/engine.h"
 
 namespace heddle {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "heddle/sim/stepper.h"
+#include "heddle/sim/timeline/stepper.h"
 
 namespace heddle {
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <vector>
 
-#include "heddle/sim/sim_graph.h"
+#include "heddle/sim/timeline/sim_graph.h"
 
 namespace heddle {
 

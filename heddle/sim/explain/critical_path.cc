@@ -1,4 +1,4 @@
-#include "heddle/sim/critical_path.h"
+#include "heddle/sim/explain/critical_path.h"
 
 #include <algorithm>
 

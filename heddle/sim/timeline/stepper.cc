@@ -1,4 +1,4 @@
-#include "heddle/sim/stepper.h"
+#include "heddle/sim/timeline/stepper.h"
 
 namespace heddle {
 namespace {

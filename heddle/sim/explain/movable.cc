@@ -1,4 +1,4 @@
-#include "heddle/sim/movable.h"
+#include "heddle/sim/explain/movable.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "heddle/sim/sim_graph.h"
+#include "heddle/sim/timeline/sim_graph.h"
 
 #include "heddle/ops/ops.h"
 

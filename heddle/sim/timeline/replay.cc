@@ -1,4 +1,4 @@
-#include "heddle/sim/replay.h"
+#include "heddle/sim/timeline/replay.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "heddle/sim/sim_graph.h"
+#include "heddle/sim/timeline/sim_graph.h"
 
 namespace heddle {
 
