@@ -1,5 +1,7 @@
 # make        set up and build
 # make test   set up, build, run every test
+# make soak SECONDS=3600 SEED=7   attack every command for so long
+# make lint   check the form of what changed
 # make train  set up, build, run the main job
 # make bench  measure; writes build/bench.json
 # make docs   write the generated pages anew
@@ -16,10 +18,13 @@ endif
 TORCH = -DHEDDLE_TORCH_PYTHON=$(PYTHON)
 CLANG = $(firstword $(wildcard /usr/bin/clang++-1[6-9] /usr/bin/clang++-2[0-9]))
 FUZZ_SECONDS ?= 30
+SECONDS = 600
+SEED = 1
+CORPUS = $$(find heddle -name '*.hdt') fuzz/corpus/*
 # Precompiled headers keep ccache from caching unless it may overlook what they hide.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-.PHONY: all setup build test fuzz train bench docs goldens format clean
+.PHONY: all setup build test lint sanitized fuzz soak train bench docs goldens format clean
 
 all: build
 
@@ -31,12 +36,18 @@ build: setup
 	@cmake --build --preset release
 
 test: build fuzz
+	@tools/lint.py --most=12
 	@ctest --preset release
 
-# The parsers under AddressSanitizer and UndefinedBehaviorSanitizer: damaged texts, then random ones.
-fuzz: setup
+lint: setup
+	@tools/lint.py
+
+sanitized: setup
 	@CXX=$(CLANG) cmake --preset fuzz >/dev/null
-	@cmake --build --preset fuzz --target heddle-fuzz-parse damage_test
+	@cmake --build --preset fuzz --target heddle-fuzz-parse heddle-attack damage_test
+
+# Under AddressSanitizer and UndefinedBehaviorSanitizer: damaged texts, then random ones, then every command.
+fuzz: sanitized
 	@build/fuzz/test/damage_test --gtest_brief=1
 	@mkdir -p build/fuzz/found
 	@echo "fuzzing the parser for $(FUZZ_SECONDS) s"
@@ -44,6 +55,12 @@ fuzz: setup
 	  -dict=fuzz/words.dict -artifact_prefix=build/fuzz/ build/fuzz/found fuzz/corpus >build/fuzz/log 2>&1 \
 	  || { tail -40 build/fuzz/log; exit 1; }
 	@tail -1 build/fuzz/log
+	@build/fuzz/heddle-attack --seconds=45 --found=build/attack $(CORPUS)
+
+# With sanitizers, and beside it with libtorch, where what is accepted also runs before and after.
+soak: build sanitized
+	@build/fuzz/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack $(CORPUS) & sanitized=$$!; \
+	  build/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack-run $(CORPUS) && wait $$sanitized
 
 train: build
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \

@@ -1,6 +1,7 @@
 #include "fuzz/exercise.h"
 
 #include "heddle/analysis/dependence.h"
+#include "heddle/compile/compile.h"
 #include "heddle/ir/diff.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
@@ -8,9 +9,8 @@
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
-#include "heddle/passes/parallel/parallelize.h"
-#include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/passes.h"
+#include "heddle/plan/plan.h"
 #include "heddle/report/sim_report.h"
 #include "heddle/report/stats.h"
 #include "heddle/report/trace.h"
@@ -46,8 +46,7 @@ void Spread(Module module) {
   }
   if (has_params) plan += fmt::format("param \"**\" store [{}] compute [-]\n", axis);
   if (has_batch) plan += fmt::format("input \"**\" [{}]\n", axis);
-  std::string text = PlanningPipeline(plan) + ", " + LoweringPipeline(false);
-  Result<RunReport> report = RunPipeline(module, *ParsePipeline(text, Passes()));
+  Result<CompileReport> report = Compile(module, {.plan = plan, .pipeline = ""});
   if (!report.ok()) (void)Format(report.diagnostics());
 }
 

@@ -19,19 +19,24 @@ ALLOWED = {
     "sim/timeline": ["cost"],
     "sim/explain": ["sim/timeline"],
     "sim": ["sim/explain"],
+    "plan": ["ops"],
+    "plan/presets": ["plan"],
+    "shard": ["ops"],
     "pass": ["analysis"],
     "passes/clean": ["pass"],
-    "passes/parallel": ["pass"],
+    "passes/parallel": ["pass", "plan", "shard"],
     "passes": ["passes/clean", "passes/parallel"],
     "report": ["sim"],
-    "cli": ["passes", "report"],
+    "compile": ["passes", "report"],
+    "cli": ["compile"],
     "aten": ["ops"],
     "capture": ["aten"],
-    "models": ["capture"],
+    "models": ["capture", "plan/presets"],
     "runtime": ["aten", "analysis"],
-    "cli/torch": ["cli", "models", "runtime"],
+    "eager": ["models", "runtime"],
+    "cli/torch": ["cli", "eager"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "eager", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

@@ -10,30 +10,48 @@ have() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed';
 
 missing=()
 need() { have "$1" || missing+=("$1"); }
-for package in g++ git make ninja-build ccache mold python3 python3-venv libfmt-dev libcli11-dev nlohmann-json3-dev \
+for package in g++ git make ninja-build ccache mold python3 python3-venv libfmt-dev nlohmann-json3-dev \
                libxxhash-dev libgtest-dev libbenchmark-dev; do
   need "$package"
 done
 # Any CMake from 3.25 on will do, and some come from elsewhere than a package.
 command -v cmake >/dev/null || need cmake
-# The fuzzers need clang with its runtime, from 16 on: the one that is there, or else the oldest that can be had.
-clang=$(compgen -G '/usr/bin/clang++-1[6-9]' || compgen -G '/usr/bin/clang++-2[0-9]' || true)
-clang=$(printf '%s' "$clang" | head -n 1 | sed 's/.*-//')
+# The version of a tool that is there, from 16 on, or nothing.
+version() {
+  local found
+  found=$(compgen -G "/usr/bin/$1-1[6-9]" || compgen -G "/usr/bin/$1-2[0-9]" || true)
+  printf '%s' "$found" | head -n 1 | sed 's/.*-//'
+}
+# The oldest version of a package, from 16 on, that can be had.
+oldest() {
+  local number
+  for number in 16 17 18 19; do apt-cache show "$1-$number" >/dev/null 2>&1 && break; done
+  printf '%s' "$number"
+}
+sudo=
+[ "$(id -u)" -eq 0 ] || sudo=sudo
+install() {
+  say "installing $*"
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# The fuzzers need clang with its runtime.
+clang=$(version clang++)
 if [ -n "$clang" ]; then
   need "libclang-rt-$clang-dev"
 fi
-
 if [ ${#missing[@]} -gt 0 ] || [ -z "$clang" ]; then
-  sudo=
-  [ "$(id -u)" -eq 0 ] || sudo=sudo
   $sudo apt-get update -qq
   if [ -z "$clang" ]; then
-    for clang in 16 17 18 19; do apt-cache show "clang-$clang" >/dev/null 2>&1 && break; done
+    clang=$(oldest clang)
     missing+=("clang-$clang" "libclang-rt-$clang-dev")
   fi
-  say "installing ${missing[*]}"
-  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  install "${missing[@]}"
 fi
+# `make lint` does without its tools where they cannot be had.
+for tool in clang-format clang-tidy; do
+  [ -n "$(version $tool)" ] || { $sudo apt-get update -qq && install "$tool-$(oldest $tool)"; } || say "no $tool"
+done
 
 [ "${1:-}" = --no-torch ] && exit 0
 # A stamp holds what was installed, so that a change of the pins is noticed.

@@ -4,13 +4,13 @@
 
 namespace heddle {
 
-MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness) {
+MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness, Space space) {
   MemoryTimeline timeline;
   size_t n = graph.node_count();
   // Differences first: what is added at a node and what is gone after it.
   std::vector<Bytes> delta(n + 1);
   for (const Storage& storage : liveness.storages()) {
-    if (storage.space != Space::kDevice) continue;
+    if (storage.space != space) continue;
     if (!storage.birth) {
       timeline.inputs += storage.bytes;
       continue;
@@ -31,8 +31,8 @@ MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& livenes
   }
   if (!timeline.peak_node) return timeline;
   for (StorageId id : liveness.storages().ids()) {
-    bool device = liveness.storages()[id].space == Space::kDevice;
-    if (device && liveness.alive_at(id, timeline.peak_node)) timeline.alive_at_peak.push_back(id);
+    bool here = liveness.storages()[id].space == space;
+    if (here && liveness.alive_at(id, timeline.peak_node)) timeline.alive_at_peak.push_back(id);
   }
   std::ranges::stable_sort(timeline.alive_at_peak, [&](StorageId a, StorageId b) {
     return liveness.storages()[a].bytes > liveness.storages()[b].bytes;

@@ -1,4 +1,4 @@
-// The memory timeline of a graph in its order: bytes of device memory that must exist while each node runs.
+// The memory timeline of a graph in its order: bytes of one memory that must exist while each node runs.
 #pragma once
 
 #include <vector>
@@ -19,6 +19,7 @@ struct MemoryTimeline {
   Bytes inputs;
 };
 
-MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness);
+MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness,
+                                     Space space = Space::kDevice);
 
 }  // namespace heddle

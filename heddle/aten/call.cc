@@ -4,6 +4,7 @@
 
 #include "heddle/aten/attention_layout.h"
 #include "heddle/aten/grouped_mm.h"
+#include "heddle/aten/squared_norm.h"
 
 namespace heddle {
 
@@ -16,6 +17,7 @@ std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
   c10::OperatorName full(
       std::string(name.substr(0, space)) + "::" + std::string(rest.substr(0, overload)),
       overload == std::string_view::npos ? "" : std::string(rest.substr(overload + 1)));
+  LinkOwnOperators();
   return c10::Dispatcher::singleton().findSchema(full);
 }
 
@@ -50,6 +52,30 @@ std::vector<Passed> PassedOperands(const Graph& graph, NodeId node) {
   return passed;
 }
 
+// `_fused_adamw_` of `_fused_adamw`.
+std::optional<c10::OperatorHandle> InPlaceTwin(const c10::OperatorHandle& op) {
+  return c10::Dispatcher::singleton().findSchema(
+      {op.schema().name() + "_", op.schema().overload_name()});
+}
+
+// Where the op makes its results, unless its default says.
+bool IsDevice(const c10::Argument& arg) {
+  if (arg.name() != "device") return false;
+  return !arg.default_value() || !arg.default_value()->isDevice();
+}
+
+// ATen hands an operand back where there was nothing to do. Nobody could write over one of the two then.
+void CopyAliases(std::span<const at::Tensor> operands, std::vector<at::Tensor>& results) {
+  for (at::Tensor& result : results) {
+    if (!result.defined() || !result.has_storage()) continue;
+    for (const at::Tensor& operand : operands) {
+      if (!operand.defined() || !operand.has_storage() || !result.is_alias_of(operand)) continue;
+      result = result.clone();
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId node,
@@ -59,7 +85,14 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
       graph[node].op == kOpaqueOp ? std::string_view(attrs.opaque_op) : graph.op(node).name();
   std::optional<c10::OperatorHandle> op = FindOperator(name);
   if (!op) return Error(Diag::kUnknownOp, "{} is not an operator of this libtorch", name);
+  Effect effect = graph.op(node).effect();
+  if (effect == Effect::kUpdate) {
+    op = InPlaceTwin(*op);
+    if (!op) return Error(Diag::kUnknownOp, "{} has no in-place form in this libtorch", name);
+  }
   AtenCall call(*op);
+  call.effect_ = effect;
+  call.result_count_ = graph[node].result_count;
   call.kernel_ = GroupedMmKernel(graph, node);
   if (call.kernel_ == nullptr) call.kernel_ = AttentionLayoutKernel(graph[node].op);
   std::vector<Passed> passed = PassedOperands(graph, node);
@@ -90,8 +123,7 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
       // ATen tells lists of integers and of numbers apart by their type; an empty list has none.
       bool empty_floats = kind == ArgKind::kFloatList && converted.isIntList();
       call.arguments_.push_back(empty_floats ? c10::IValue(std::vector<double>()) : converted);
-    } else if (arg.name() == "device" && !arg.default_value()->isDevice() &&
-               graph.operands(node).empty()) {
+    } else if (IsDevice(arg) && graph.operands(node).empty()) {
       call.arguments_.emplace_back(device);
     } else if (arg.default_value()) {
       call.arguments_.push_back(*arg.default_value());
@@ -124,6 +156,10 @@ void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>
     op_.callBoxed(stack);
   }
   results.clear();
+  if (effect_ == Effect::kUpdate) {
+    results.assign(operands.begin(), operands.begin() + result_count_);
+    return;
+  }
   for (const c10::IValue& value : stack) {
     if (value.isTensor()) {
       results.push_back(value.toTensor());
@@ -133,6 +169,7 @@ void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>
       results.emplace_back();
     }
   }
+  if (effect_ == Effect::kPure || effect_ == Effect::kRandom) CopyAliases(operands, results);
 }
 
 }  // namespace heddle

@@ -3,6 +3,10 @@
 // Binding looks the operator up by schema and lays out its arguments once: constants in place, slots for tensors. Running fills
 // the slots and calls the dispatcher; there is no table of kernels. The exceptions are in grouped_mm.h and
 // attention_layout.h.
+//
+// Results lie in memory as the effect of the op says. An update runs as its in-place twin, so that its results are its operands,
+// written over. A view is what ATen gives. Everything else is made anew: ATen hands some operands back as they are, and such a
+// result is copied.
 #pragma once
 
 #include <span>
@@ -47,6 +51,9 @@ class AtenCall {
   };
 
   c10::OperatorHandle op_;
+  Effect effect_ = Effect::kPure;
+  // Of an update.
+  uint32_t result_count_ = 0;
   // Runs in the place of op_; usually null.
   OwnKernel kernel_ = nullptr;
   std::vector<c10::IValue> arguments_;

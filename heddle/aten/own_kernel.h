@@ -1,4 +1,4 @@
-// A kernel of our own, for an op whose kernel in ATen does not do.
+// A kernel of our own, for an op that ATen cannot run as graphs need it.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,7 +6,7 @@
 
 namespace heddle {
 
-// Takes and leaves the stack that the operator would, and may call it.
+// Takes its arguments off the stack and leaves its results there, as the operator would. It may call the operator.
 using OwnKernel = void (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 }  // namespace heddle

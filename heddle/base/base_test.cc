@@ -127,6 +127,19 @@ TEST(File, WritesAllOrNothing) {
   std::filesystem::remove_all(dir);
 }
 
+TEST(File, LinksStayAndModesAreKept) {
+  TempDir dir;
+  std::string path = dir.path() + "/x.txt";
+  std::string link = dir.path() + "/link";
+  ASSERT_TRUE(WriteFile(path, "one").ok());
+  std::filesystem::permissions(path, std::filesystem::perms(0640));
+  std::filesystem::create_symlink("x.txt", link);
+  ASSERT_TRUE(WriteFile(link, "two").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(*ReadFile(path), "two");
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0640));
+}
+
 TEST(File, DirectoriesComeAndGo) {
   std::string path;
   {

@@ -1,6 +1,8 @@
 #include "heddle/base/file.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,8 +15,28 @@
 namespace heddle {
 namespace {
 
+constexpr int kMaxLinks = 40;
+
 Failure SystemError(Diag kind, std::string_view what, const std::string& path) {
   return Error(kind, "{} `{}`: {}", what, path, std::strerror(errno));
+}
+
+// `name` is for the message.
+Result<std::string> ReadAll(int fd, const std::string& name) {
+  std::string content;
+  struct stat info {};
+  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+    content.reserve(static_cast<size_t>(std::min<int64_t>(info.st_size, kMaxFileBytes.value)) + 1);
+  char buffer[1 << 16];
+  for (;;) {
+    ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Error(Diag::kFileRead, "cannot read {}: {}", name, std::strerror(errno));
+    if (n == 0) return content;
+    content.append(buffer, static_cast<size_t>(n));
+    if (static_cast<int64_t>(content.size()) > kMaxFileBytes.value)
+      return Error(Diag::kFileRead, "{} has more than {}", name, Format(kMaxFileBytes));
+  }
 }
 
 bool WriteAll(int fd, std::string_view content) {
@@ -27,43 +49,98 @@ bool WriteAll(int fd, std::string_view content) {
   return true;
 }
 
+bool WriteAndClose(int fd, std::string_view content) {
+  bool written = WriteAll(fd, content);
+  int error = errno;
+  bool closed = ::close(fd) == 0;
+  if (!written) errno = error;
+  return written && closed;
+}
+
+std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
+
+// What `path` stands for if it is a link, whether or not anything is there. There are fewer than kMaxLinks on the way, or the system
+// would have said so.
+std::string FollowLinks(std::string path) {
+  char target[PATH_MAX];
+  for (int i = 0; i < kMaxLinks; ++i) {
+    ssize_t length = ::readlink(path.c_str(), target, sizeof target);
+    if (length < 0) break;
+    std::string_view next(target, static_cast<size_t>(length));
+    path = next.starts_with('/') ? std::string(next) : DirectoryOf(path).append(next);
+  }
+  return path;
+}
+
+// Makes a file that nobody else has, and sets `path` to its name. The descriptor, or -1.
+int MakeTemporary(const std::string& directory, std::string& path) {
+  int fd = -1;
+  errno = EEXIST;
+  for (int i = 0; fd < 0 && errno == EEXIST; ++i) {
+    path = fmt::format("{}.heddle-{}-{}", directory, ::getpid(), i);
+    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  }
+  return fd;
+}
+
+// Puts a new file in the place of the one at `path`, which `old` describes, if there is one.
+bool Replace(const std::string& path, const struct stat* old, std::string_view content) {
+  if (old != nullptr && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return false;
+  std::string temporary;
+  int fd = MakeTemporary(DirectoryOf(path), temporary);
+  if (fd < 0) return false;
+  bool kept = true;
+  if (old != nullptr) {
+    // Only root may give files away; for others the new file is theirs.
+    (void)!::fchown(fd, old->st_uid, old->st_gid);
+    kept = ::fchmod(fd, old->st_mode & 07777) == 0;
+  }
+  bool written = WriteAndClose(fd, content) && kept;
+  if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return true;
+  int error = errno;
+  ::unlink(temporary.c_str());
+  errno = error;
+  return false;
+}
+
 }  // namespace
 
 Result<std::string> ReadFile(const std::string& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return SystemError(Diag::kFileRead, "cannot read", path);
-  std::string content;
-  struct stat info {};
-  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
-    content.reserve(static_cast<size_t>(info.st_size) + 1);
-  char buffer[1 << 16];
-  for (;;) {
-    ssize_t n = ::read(fd, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      Failure failure = SystemError(Diag::kFileRead, "cannot read", path);
-      ::close(fd);
-      return failure;
-    }
-    if (n == 0) break;
-    content.append(buffer, static_cast<size_t>(n));
-  }
+  Result<std::string> content = ReadAll(fd, fmt::format("`{}`", path));
   ::close(fd);
   return content;
 }
 
+Result<std::string> ReadStandardInput() { return ReadAll(STDIN_FILENO, "standard input"); }
+
 Status WriteFile(const std::string& path, std::string_view content) {
   struct stat info {};
-  bool in_place = ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
-  std::string target = in_place ? path : path + ".tmp" + std::to_string(::getpid());
-  int fd = ::open(target.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (in_place ? 0 : O_TRUNC), 0666);
-  if (fd < 0) return SystemError(Diag::kFileWrite, "cannot write", path);
-  bool written = WriteAll(fd, content);
-  written = ::close(fd) == 0 && written;
-  if (written && (in_place || std::rename(target.c_str(), path.c_str()) == 0)) return Done{};
-  Failure failure = SystemError(Diag::kFileWrite, "cannot write", path);
-  if (!in_place) ::unlink(target.c_str());
-  return failure;
+  bool exists = ::stat(path.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) return SystemError(Diag::kFileWrite, "cannot write", path);
+  bool written = false;
+  if (exists && !S_ISREG(info.st_mode)) {
+    int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    written = fd >= 0 && WriteAndClose(fd, content);
+  } else {
+    written = Replace(FollowLinks(path), exists ? &info : nullptr, content);
+  }
+  if (written) return Done{};
+  return SystemError(Diag::kFileWrite, "cannot write", path);
+}
+
+Status WriteStandardOutput(std::string_view content) {
+  if (WriteAll(STDOUT_FILENO, content)) return Done{};
+  return Error(Diag::kFileWrite, "cannot write to standard output: {}", std::strerror(errno));
+}
+
+void OccupyStandardStreams() {
+  // Opened the wrong way round, so that reading and writing still fail.
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0)
+      (void)!::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
 }
 
 Status MakeDirectories(const std::string& path) {

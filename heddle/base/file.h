@@ -1,4 +1,4 @@
-// Whole files: read at once, written all or nothing. Directories.
+// Whole files: read at once, written all or nothing. Standard input and output. Directories.
 //
 // No std::filesystem here, nor anywhere in a program that links libtorch: builds of libtorch for CUDA export an old copy of it,
 // which a linker may prefer.
@@ -8,14 +8,24 @@
 #include <string_view>
 
 #include "heddle/base/result.h"
+#include "heddle/base/units.h"
 
 namespace heddle {
 
+// At most kMaxFileBytes: some files have no end.
 Result<std::string> ReadFile(const std::string& path);
+Result<std::string> ReadStandardInput();
+constexpr Bytes kMaxFileBytes = GiB(1);
 
-// Writes to a temporary file beside `path` and renames it: if this process dies, `path`
-// holds the old content or the new, never a part. A `path` that is not a regular file (a pipe, /dev/stdout) is written directly.
+// Writes to a temporary file in the same directory and renames it: if this process dies, `path` holds the old content or the new,
+// never a part. Links stay, and the file behind them keeps its mode. What is not a regular file (a pipe, /dev/stdout) is written
+// directly.
 Status WriteFile(const std::string& path, std::string_view content);
+Status WriteStandardOutput(std::string_view content);
+
+// If a standard stream is closed, the next file that is opened takes its number, and gets what was meant for the stream. This keeps the
+// numbers taken; using the stream still fails.
+void OccupyStandardStreams();
 
 // The directory and those above it that are missing.
 Status MakeDirectories(const std::string& path);

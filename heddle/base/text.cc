@@ -99,6 +99,14 @@ std::string NearestHint(std::string_view name, std::span<const std::string_view>
   return nearest.empty() ? std::string() : fmt::format("; nearest is `{}`", nearest);
 }
 
+std::string Counted(int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", WithCommas(count), what, count == 1 ? "" : "s");
+}
+
+std::string Counted(size_t count, std::string_view what) {
+  return Counted(static_cast<int64_t>(count), what);
+}
+
 std::string_view Trim(std::string_view text) {
   size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};
@@ -113,6 +121,15 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
     if (next == std::string_view::npos) return parts;
     at = next + 1;
   }
+}
+
+std::string Join(std::span<const std::string_view> parts, std::string_view separator) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i != 0) out += separator;
+    out += parts[i];
+  }
+  return out;
 }
 
 }  // namespace heddle

@@ -19,6 +19,9 @@ std::string Quoted(std::string_view text);
 
 // 8030261248 as `8,030,261,248`.
 std::string WithCommas(int64_t value);
+// `1 rank`, `64 ranks`.
+std::string Counted(int64_t count, std::string_view what);
+std::string Counted(size_t count, std::string_view what);
 
 // The candidate with the fewest edits to `name`, or empty when none is near enough to be a likely slip.
 std::string_view Nearest(std::string_view name, std::span<const std::string_view> candidates);
@@ -27,5 +30,6 @@ std::string NearestHint(std::string_view name, std::span<const std::string_view>
 
 std::string_view Trim(std::string_view text);
 std::vector<std::string_view> Split(std::string_view text, char separator);
+std::string Join(std::span<const std::string_view> parts, std::string_view separator);
 
 }  // namespace heddle

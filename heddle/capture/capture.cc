@@ -4,6 +4,8 @@
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "heddle/aten/said.h"
+#include "heddle/base/text.h"
 #include "heddle/capture/optimizer.h"
 #include "heddle/capture/recorder.h"
 #include "heddle/capture/scope.h"
@@ -51,8 +53,7 @@ class StepCapture {
     } catch (const std::exception& error) {
       // Autograd wraps what was thrown inside backward.
       if (!recorder_.diagnostics().empty()) return Failure{recorder_.diagnostics()};
-      std::string text = error.what();
-      return Error(Diag::kCaptureOp, "{}", text.substr(0, text.find('\n')));
+      return Error(Diag::kCaptureOp, "{}", SaidByAten(error));
     }
     Module module;
     module.view = View::kGlobal;
@@ -65,11 +66,11 @@ class StepCapture {
   Status Record(const StepFunction& step) {
     AddInputs();
     at::Tensor loss = step(params_, inputs_);
-    if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad()) {
-      return Error(Diag::kCaptureLoss,
-                   "the step gives {}, not one number that depends on a parameter",
-                   loss.defined() ? fmt::format("{} elements", loss.numel()) : "nothing");
-    }
+    if (!loss.defined() || loss.numel() != 1)
+      return Error(Diag::kCaptureLoss, "the step gives {}, expected one number",
+                   loss.defined() ? Counted(loss.numel(), "element") : "nothing");
+    if (!loss.requires_grad())
+      return Error(Diag::kCaptureLoss, "the step gives a number that depends on no parameter");
     Output output;
     output.role = OutputRole::kLoss;
     output.value = recorder_.ValueOf(loss);
@@ -77,7 +78,8 @@ class StepCapture {
     HEDDLE_TRY(std::vector<at::Tensor> grads, Backward(loss));
     if (!options_.optimizer) return Done{};
     recorder_.set_phase(Phase::kOptimizer);
-    return RecordOptimizer(recorder_, graph_, specs_, params_, grads, states_, *options_.optimizer);
+    return RecordOptimizer(recorder_, graph_, specs_, params_, grads, optimizer_inputs_,
+                           *options_.optimizer);
   }
 
   void AddInputs() {
@@ -91,7 +93,8 @@ class StepCapture {
                                            specs_[i].name));
       params_.back().set_requires_grad(specs_[i].trainable);
     }
-    if (options_.optimizer) states_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
+    if (options_.optimizer)
+      optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
     for (const StepInput& spec : input_specs_) {
       Input input;
       input.role = spec.role;
@@ -135,7 +138,7 @@ class StepCapture {
   Recorder recorder_;
   std::vector<at::Tensor> params_;
   std::vector<at::Tensor> inputs_;
-  std::vector<OptimizerState> states_;
+  OptimizerInputs optimizer_inputs_;
 };
 
 }  // namespace

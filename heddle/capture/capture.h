@@ -35,9 +35,8 @@ struct StepInput {
   std::vector<int64_t> shape;
 };
 
-// Clip by global norm, then AdamW, for every trainable parameter.
+// Clip by global norm, then AdamW, for every trainable parameter. The learning rate is an input: a schedule changes it.
 struct OptimizerOptions {
-  double lr = 8e-4;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;

@@ -4,11 +4,11 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/clamp.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/reciprocal.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/sqrt.h>
 
+#include "heddle/aten/squared_norm.h"
 #include "heddle/capture/scope.h"
 
 namespace heddle {
@@ -31,32 +31,40 @@ void AddUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
 
 }  // namespace
 
-std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder,
-                                               std::span<const ParamSpec> params, DType dtype) {
-  std::vector<OptimizerState> states(params.size());
+OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
+                                   DType dtype) {
+  OptimizerInputs inputs;
+  inputs.moments.resize(params.size());
   for (size_t i = 0; i < params.size(); ++i) {
     if (!params[i].trainable) continue;
-    auto add = [&](const char* label, DType type, std::span<const int64_t> shape) {
+    auto add = [&](const char* label) {
       Input input;
       input.role = InputRole::kOpt;
       input.index = static_cast<int64_t>(i);
       input.label = label;
-      return recorder.AddInput(std::move(input), type, shape, params[i].name + "." + label);
+      return recorder.AddInput(std::move(input), dtype, params[i].shape,
+                               params[i].name + "." + label);
     };
-    states[i].exp_avg = add("exp_avg", dtype, params[i].shape);
-    states[i].exp_avg_sq = add("exp_avg_sq", dtype, params[i].shape);
-    states[i].step = add("step", DType::kF32, {});
+    inputs.moments[i] = {add("exp_avg"), add("exp_avg_sq")};
   }
-  return states;
+  auto add = [&](const char* label, DType type, Space space) {
+    Input input;
+    input.role = InputRole::kHyper;
+    input.label = label;
+    return recorder.AddInput(std::move(input), type, {}, label, space);
+  };
+  inputs.lr = add("lr", DType::kF64, Space::kHost);
+  inputs.step = add("step", DType::kF32, Space::kDevice);
+  return inputs;
 }
 
 ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm) {
-  std::vector<at::Tensor> norms;
+  std::vector<at::Tensor> defined;
   for (const at::Tensor& grad : grads) {
-    if (grad.defined()) norms.push_back(at::linalg_vector_norm(grad, 2));
+    if (grad.defined()) defined.push_back(grad);
   }
   ClipFactor clip;
-  clip.norm = at::linalg_vector_norm(at::stack(norms), 2);
+  clip.norm = at::sqrt(SquaredNorm(defined));
   // A number over a tensor is the reciprocal times the number.
   at::Tensor ratio = at::mul(at::reciprocal(at::add(clip.norm, 1e-6)), max_norm);
   clip.factor = at::clamp(ratio, std::nullopt, 1.0);
@@ -65,7 +73,7 @@ ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm)
 
 Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs,
                        std::span<const at::Tensor> params, std::span<const at::Tensor> grads,
-                       std::span<const OptimizerState> states, const OptimizerOptions& options) {
+                       const OptimizerInputs& inputs, const OptimizerOptions& options) {
   at::NoGradGuard no_grad;
   ClipFactor clip;
   if (options.max_norm > 0) {
@@ -79,16 +87,15 @@ Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSp
   for (size_t i = 0; i < params.size(); ++i) {
     if (!grads[i].defined()) continue;
     ScopeGuard scope(ModuleOf(specs[i].name));
+    const OptimizerInputs::Moments& moments = inputs.moments[i];
     at::Tensor grad = clip.factor.defined() ? at::mul(grads[i], clip.factor) : grads[i];
-    at::Tensor step = at::add(states[i].step, 1);
     auto [new_params, new_grads, averages, squares, maxima] =
-        at::_fused_adamw({params[i]}, {grad}, {states[i].exp_avg}, {states[i].exp_avg_sq}, {},
-                         {step}, options.lr, options.beta1, options.beta2, options.weight_decay,
-                         options.eps, /*amsgrad=*/false, /*maximize=*/false);
+        at::_fused_adamw({params[i]}, {grad}, {moments.exp_avg}, {moments.exp_avg_sq}, {},
+                         {inputs.step}, inputs.lr, options.beta1, options.beta2,
+                         options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false);
     AddUpdate(recorder, graph, params[i], new_params[0]);
-    AddUpdate(recorder, graph, states[i].exp_avg, averages[0]);
-    AddUpdate(recorder, graph, states[i].exp_avg_sq, squares[0]);
-    AddUpdate(recorder, graph, states[i].step, step);
+    AddUpdate(recorder, graph, moments.exp_avg, averages[0]);
+    AddUpdate(recorder, graph, moments.exp_avg_sq, squares[0]);
   }
   return Done{};
 }

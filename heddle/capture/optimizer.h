@@ -6,21 +6,27 @@
 
 namespace heddle {
 
-// Of one trainable parameter; undefined for others.
-struct OptimizerState {
-  at::Tensor exp_avg;
-  at::Tensor exp_avg_sq;
+struct OptimizerInputs {
+  // Of one trainable parameter; undefined for others.
+  struct Moments {
+    at::Tensor exp_avg;
+    at::Tensor exp_avg_sq;
+  };
+  std::vector<Moments> moments;
+  // What a schedule changes: the learning rate, in host memory, where kernels want it, and as wide as schedules compute it; and the
+  // number of the step, from 1.
+  at::Tensor lr;
   at::Tensor step;
 };
 
-// Inputs `opt N "exp_avg"`, `"exp_avg_sq"` and `"step"` for every trainable parameter.
-std::vector<OptimizerState> AddOptimizerInputs(Recorder& recorder,
-                                               std::span<const ParamSpec> params, DType dtype);
+// Inputs `opt N "exp_avg"` and `"exp_avg_sq"` for every trainable parameter, and `hyper "lr"` and `"step"`.
+OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
+                                   DType dtype);
 
 // Records the update of every trainable parameter and its state, and adds the outputs.
 Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs,
                        std::span<const at::Tensor> params, std::span<const at::Tensor> grads,
-                       std::span<const OptimizerState> states, const OptimizerOptions& options);
+                       const OptimizerInputs& inputs, const OptimizerOptions& options);
 
 // The factor that gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ works it out.
 // Also the norm itself.

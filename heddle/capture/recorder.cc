@@ -10,6 +10,7 @@
 #include "heddle/aten/attr.h"
 #include "heddle/aten/call.h"
 #include "heddle/aten/dtype.h"
+#include "heddle/aten/said.h"
 #include "heddle/capture/scope.h"
 #include "heddle/ops/ops.h"
 
@@ -44,10 +45,9 @@ c10::IValue ToMeta(const c10::IValue& value) {
   return value;
 }
 
-// `aten::add_.Scalar` as `aten.add_.Scalar`. Ops in our own namespace stand for ATen's of the same name.
+// `aten::add_.Scalar` as `aten.add_.Scalar`.
 std::string NameOf(const c10::FunctionSchema& schema) {
   std::string name = schema.name();
-  if (name.starts_with("heddle::")) name.replace(0, 6, "aten");
   name.replace(name.find("::"), 2, ".");
   if (!schema.overload_name().empty()) name += "." + schema.overload_name();
   return name;
@@ -91,8 +91,9 @@ void Recorder::Stop(Diag kind, fmt::format_string<Args...> format, Args&&... arg
 }
 
 at::Tensor Recorder::AddInput(Input input, DType dtype, std::span<const int64_t> shape,
-                              const std::string& name) {
-  ValueId value = graph_.AddInput(std::move(input), graph_.types().Tensor(dtype, shape), name);
+                              const std::string& name, Space space) {
+  ValueId value =
+      graph_.AddInput(std::move(input), graph_.types().Tensor(dtype, shape, space), name);
   at::Tensor meta = at::empty(c10::IntArrayRef(shape.data(), shape.size()),
                               at::TensorOptions().dtype(ToScalarType(dtype)).device(c10::kMeta));
   auto group = std::make_shared<AliasGroup>();
@@ -107,6 +108,11 @@ Recorder::OpInfo& Recorder::InfoOf(const c10::OperatorHandle& op) {
   if (!added) return info;
   info.name = NameOf(schema);
   OpId id = graph_.ops().Find(info.name);
+  // Ops in our own namespace that the table does not have stand for ATen's of the same name.
+  if (!id && info.name.starts_with("heddle.")) {
+    info.name.replace(0, 6, "aten");
+    id = graph_.ops().Find(info.name);
+  }
   if (id) info.op = id;
   for (const c10::Argument& arg : schema.arguments()) {
     info.kinds.push_back(KindOf(arg));
@@ -268,8 +274,7 @@ torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op,
       // Kernels for meta tensors of many ops exist in Python only.
       info.meta_works = false;
     } catch (const std::exception& error) {
-      std::string text = error.what();
-      Stop(Diag::kCaptureOp, "{}: {}", info.name, text.substr(0, text.find('\n')));
+      Stop(Diag::kCaptureOp, "{}: {}", info.name, SaidByAten(error));
     }
   }
   return InferByRule(info, op.schema());
@@ -324,7 +329,10 @@ TypeId Recorder::TypeOf(const at::Tensor& meta, std::string_view op) {
   if (!meta.defined()) return TypeTable::kNoneType;
   Result<DType> dtype = FromScalarType(meta.scalar_type());
   if (!dtype.ok()) Stop(Diag::kBadType, "{}: {}", op, dtype.diagnostics()[0].message);
-  return graph_.types().Tensor(*dtype, {meta.sizes().data(), meta.sizes().size()});
+  std::span<const Dim> dims(meta.sizes().data(), meta.sizes().size());
+  if (!CheckedBytes(graph_.types().symbols(), dims, *dtype))
+    Stop(Diag::kSizeOverflow, "{}: the bytes of a result exceed 2^63 - 1", op);
+  return graph_.types().Tensor(*dtype, dims);
 }
 
 NodeId Recorder::Append(const OpInfo& info, std::span<const TypeId> types) {

@@ -33,7 +33,7 @@ class Recorder {
   static Recorder* current();
 
   at::Tensor AddInput(Input input, DType dtype, std::span<const int64_t> shape,
-                      const std::string& name);
+                      const std::string& name, Space space = Space::kDevice);
   void set_phase(Phase phase) { phase_ = phase; }
   // Backward begins at `loss`, and its first node belongs where the loss was computed.
   void BeginBackward(const at::Tensor& loss);

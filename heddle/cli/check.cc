@@ -46,8 +46,8 @@ std::string OpaqueNotes(const Module& module) {
   }
   std::string notes;
   for (const auto& [name, count] : counts) {
-    notes += fmt::format("note: `{}` is not in the op table and is carried as it is, {} node{}{}\n",
-                         name, count, count == 1 ? "" : "s", Ops().Hint(name));
+    notes += fmt::format("note: `{}` is not in the op table and is carried as it is, {}{}\n", name,
+                         Counted(count, "node"), Ops().Hint(name));
   }
   return notes;
 }
@@ -60,24 +60,21 @@ void CheckCommand::Declare(Flags& flags) {
 ExitCode CheckCommand::Run(const Streams& streams) const {
   Result<Module> module = LoadModule(file, streams);
   if (json) {
-    streams.out << nlohmann::ordered_json{{"ok", module.ok()},
-                                          {"errors", ToJson(module.diagnostics())}}
-                       .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                << "\n";
+    PrintJson({{"ok", module.ok()}, {"errors", ToJson(module.diagnostics())}}, streams);
     return module.ok() ? ExitCode::kDone : ExitCode::kUserMistake;
   }
   if (!module.ok()) {
     Report(module.diagnostics(), streams);
-    size_t n = module.diagnostics().size();
-    streams.err << fmt::format("{}: {} error{}\n", InputName(file), n, n == 1 ? "" : "s");
+    auto count = static_cast<int64_t>(module.diagnostics().size());
+    streams.err << fmt::format("{}: {}\n", InputName(file), Counted(count, "error"));
     return ExitCode::kUserMistake;
   }
   streams.err << OpaqueNotes(*module);
-  size_t nodes = 0;
-  for (const Graph& graph : module->graphs) nodes += graph.node_count();
-  streams.out << fmt::format("{}: ok, {} graph{}, {} nodes\n", InputName(file),
-                             module->graphs.size(), module->graphs.size() == 1 ? "" : "s",
-                             WithCommas(static_cast<int64_t>(nodes)));
+  int64_t nodes = 0;
+  for (const Graph& graph : module->graphs) nodes += static_cast<int64_t>(graph.node_count());
+  streams.out << fmt::format("{}: ok, {}, {}\n", InputName(file),
+                             Counted(static_cast<int64_t>(module->graphs.size()), "graph"),
+                             Counted(nodes, "node"));
   return ExitCode::kDone;
 }
 

@@ -1,12 +1,14 @@
 #include "heddle/cli/cli.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
-#include <istream>
-#include <iterator>
-#include <ostream>
+#include <iostream>
+#include <new>
+#include <sstream>
 
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
 #include "heddle/cli/commands.h"
@@ -30,7 +32,7 @@ bool IsTorchCommand(std::string_view name) {
   return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) { return c.name == name; });
 }
 
-ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams,
+ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& streams,
                         void (*add_more)(CommandSet&)) {
   CommandSet commands;
   if (add_more != nullptr) {
@@ -47,7 +49,27 @@ ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams,
   AddReduce(commands);
   AddSim(commands);
   AddStats(commands);
-  return commands.Run(std::move(args), streams);
+  return commands.Run(args, streams);
+}
+
+ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
+  OccupyStandardStreams();
+  // Whoever stops reading, as `head` does, ends this process without a word, even if its parent ignores the signal.
+  std::signal(SIGPIPE, SIG_DFL);
+  // Written at the end, where one place sees whether it can be.
+  std::ostringstream out;
+  Streams streams{ReadStandardInput, out, std::cerr, WantsColor()};
+  ExitCode code = ExitCode::kFault;
+  try {
+    code = RunCommandLine(std::vector<std::string>(argv + 1, argv + argc), streams, add_more);
+  } catch (const std::bad_alloc&) {
+    std::cerr << "out of memory\n";
+    return code;
+  }
+  Status written = WriteStandardOutput(out.view());
+  if (!written.ok()) code = Report(written.diagnostics(), streams);
+  std::cerr.flush();
+  return code == ExitCode::kDone && !std::cerr ? ExitCode::kUserMistake : code;
 }
 
 bool WantsColor() {
@@ -57,7 +79,7 @@ bool WantsColor() {
 
 Result<std::string> ReadInput(const std::string& path, const Streams& streams) {
   if (path != "-") return ReadFile(path);
-  return std::string(std::istreambuf_iterator<char>(streams.in), {});
+  return streams.in();
 }
 
 std::string InputName(const std::string& path) { return path == "-" ? "<stdin>" : path; }
@@ -70,8 +92,28 @@ Result<Module> LoadModule(const std::string& path, const Streams& streams) {
 Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams) {
   if (!path.empty() && path != "-") return WriteFile(path, content);
   streams.out << content;
-  streams.out.flush();
-  if (!streams.out) return Error(Diag::kFileWrite, "cannot write to standard output");
+  return Done{};
+}
+
+void PrintJson(const nlohmann::ordered_json& json, const Streams& streams) {
+  streams.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+Status CheckOneInput(std::string_view a, const std::string& path_a, std::string_view b,
+                     const std::string& path_b) {
+  if (path_a != "-" || path_b != "-") return Done{};
+  return Error(Diag::kUsage, "{} and {} are both `-`; standard input can be read once", a, b);
+}
+
+Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> things) {
+  std::string_view first;
+  for (const auto& [thing, there] : things) {
+    if (there && !first.empty())
+      return Error(Diag::kUsage,
+                   "{} and {} would both go to standard output; name a file for one of them", first,
+                   thing);
+    if (there) first = thing;
+  }
   return Done{};
 }
 

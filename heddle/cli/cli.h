@@ -1,10 +1,13 @@
-// The command line: one file per command, each adding itself to the app.
+// The command line: one file per command, each adding itself to the set.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
@@ -21,7 +24,8 @@ enum class ExitCode : int {
 
 // Where a command reads and writes, so that tests can run it in their own process.
 struct Streams {
-  std::istream& in;
+  // What standard input holds.
+  std::function<Result<std::string>()> in;
   std::ostream& out;
   std::ostream& err;
   // `out` is a terminal whose user wants colours.
@@ -34,8 +38,11 @@ class CommandSet;
 
 // Runs `heddle ARGS...`; `args` does not hold the program's name. `add_more` adds the commands that need libtorch; without it
 // they are only listed.
-ExitCode RunCommandLine(std::vector<std::string> args, const Streams& streams,
+ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& streams,
                         void (*add_more)(CommandSet&) = nullptr);
+
+// The same for a whole process. A command that could not write what it has to say fails.
+ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&) = nullptr);
 
 // A command that needs libtorch.
 struct TorchCommand {
@@ -55,6 +62,13 @@ std::string InputName(const std::string& path);
 Result<Module> LoadModule(const std::string& path, const Streams& streams);
 // To a file, or to standard output if `path` is empty or `-`.
 Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams);
+// Prints JSON to standard output. Names of a graph may be any bytes: what is not UTF-8 is replaced.
+void PrintJson(const nlohmann::ordered_json& json, const Streams& streams);
+// Fails if two arguments both name standard input, which can be read once.
+Status CheckOneInput(std::string_view a, const std::string& path_a, std::string_view b,
+                     const std::string& path_b);
+// Fails if several things would go to standard output. Each is given with whether it would.
+Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> things);
 // Prints diagnostics; the exit code of a user's mistake.
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams);
 

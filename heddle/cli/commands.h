@@ -1,7 +1,7 @@
-// The commands. Each is described in flags.h's terms and lives in the file of its name.
+// The commands. Each is described in command_set.h's terms and lives in the file of its name.
 #pragma once
 
-#include "heddle/cli/flags.h"
+#include "heddle/cli/command_set.h"
 
 namespace heddle {
 

@@ -31,6 +31,8 @@ void DiffCommand::Declare(Flags& flags) {
 }
 
 ExitCode DiffCommand::Run(const Streams& streams) const {
+  Status inputs = CheckOneInput("A", a, "B", b);
+  if (!inputs.ok()) return Report(inputs.diagnostics(), streams);
   Result<Module> before = LoadModule(a, streams);
   if (!before.ok()) return Report(before.diagnostics(), streams);
   Result<Module> after = LoadModule(b, streams);
@@ -46,7 +48,7 @@ ExitCode DiffCommand::Run(const Streams& streams) const {
         entry.update({{"from", c.from}, {"to", c.to}, {"follows", c.follows}});
       list.push_back(std::move(entry));
     }
-    streams.out << list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    PrintJson(list, streams);
   } else {
     streams.out << Format(changes);
   }

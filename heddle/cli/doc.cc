@@ -168,10 +168,10 @@ void DocCommand::Declare(Flags& flags) {
 
 ExitCode DocCommand::Run(const Streams& streams) const {
   std::string page;
-  if (topic == "ops") {
-    page = json ? OpsJson().dump(2) + "\n" : OpsPage();
+  if (json) {
+    page = (topic == "ops" ? OpsJson() : PassesJson()).dump(2) + "\n";
   } else {
-    page = json ? PassesJson().dump(2) + "\n" : PassesPage();
+    page = topic == "ops" ? OpsPage() : PassesPage();
   }
   Status written = WriteOutput(output, page, streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);

@@ -1,110 +1,190 @@
 #include "heddle/cli/flags.h"
 
 #include <algorithm>
-#include <ostream>
-
-#include <CLI/CLI.hpp>
+#include <charconv>
 
 #include "heddle/base/text.h"
 
 namespace heddle {
+namespace {
 
-struct CommandSet::State {
-  CLI::App app{"Heddle: a graph compiler for distributed training", "heddle"};
-  std::function<ExitCode(const Streams&)> chosen;
-};
+bool IsPositional(const std::string& name) { return !name.starts_with('-'); }
 
-void Flags::Positional(const std::string& name, std::string& target, const std::string& help,
+Result<int64_t> ReadNumber(std::string_view name, const std::string& value,
+                           const NumberRange& range) {
+  int64_t number = 0;
+  const char* end = value.data() + value.size();
+  auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error == std::errc::result_out_of_range)
+    return Error(Diag::kUsage, "{} is {}, which does not fit into 64 bits", name, value);
+  if (error != std::errc() || stop != end)
+    return Error(Diag::kUsage, "{} is `{}`, expected a whole number", name, value);
+  if (number < range.least && range.most == INT64_MAX)
+    return Error(Diag::kUsage, "{} is {}, expected {} or more", name, number, range.least);
+  if (number < range.least || number > range.most)
+    return Error(Diag::kUsage, "{} is {}, expected {} to {}", name, number, range.least,
+                 range.most);
+  return number;
+}
+
+}  // namespace
+
+Flags::Flag& Flags::Add(std::string_view names, std::string_view value, std::string help,
+                        Setter set) {
+  Flag flag;
+  for (std::string_view name : Split(names, ',')) flag.names.emplace_back(name);
+  flag.value = value;
+  flag.help = std::move(help);
+  flag.set = std::move(set);
+  flags_.push_back(std::move(flag));
+  return flags_.back();
+}
+
+void Flags::Positional(const std::string& name, std::string& target, std::string help,
                        std::vector<std::string> choices) {
-  CLI::Option* option = app_.add_option(name, target, help)->required();
-  if (!choices.empty()) option->check(CLI::IsMember(std::move(choices)));
+  auto set = [&target, choices = std::move(choices)](std::string_view name,
+                                                     const std::string& value) -> Status {
+    std::vector<std::string_view> views(choices.begin(), choices.end());
+    if (!choices.empty() && std::ranges::find(choices, value) == choices.end())
+      return Error(Diag::kBadChoice, "{} is `{}`{}; it is one of {}", name, value,
+                   NearestHint(value, views), Join(views, ", "));
+    target = value;
+    return Done{};
+  };
+  Add(name, name, std::move(help), std::move(set)).required = true;
 }
 
-void Flags::Switch(const std::string& name, bool& target, const std::string& help) {
-  app_.add_flag(name, target, help);
-}
-
-void Flags::Option(const std::string& name, std::string& target, const std::string& help,
-                   bool required) {
-  CLI::Option* option = app_.add_option(name, target, help)->required(required);
-  if (!target.empty()) option->capture_default_str();
-}
-
-void Flags::Option(const std::string& name, int64_t& target, const std::string& help,
-                   std::optional<int64_t> least) {
-  CLI::Option* option = app_.add_option(name, target, help)->type_name("INT");
-  if (least) option->check(CLI::Range(*least, INT64_MAX));
-  // Below the range: no default to show.
-  if (!least || target >= *least) option->capture_default_str();
-}
-
-void Flags::Option(const std::string& name, std::optional<int64_t>& target,
-                   const std::string& help) {
-  app_.add_option(name, target, help)->type_name("INT");
-}
-
-CommandSet::CommandSet() : state_(std::make_unique<State>()) {
-  CLI::App& app = state_->app;
-  app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
-  app.footer(
-      "`heddle COMMAND --help` describes a command.\n"
-      "Exit codes: 0 done, 1 the user's mistake, 2 a verification differed, 3 infeasible, 4 a "
-      "fault at run time.");
-}
-
-CommandSet::~CommandSet() = default;
-
-CLI::App& CommandSet::AddApp(const char* name, const char* summary, const char* note,
-                             std::function<ExitCode(const Streams&)> run) {
-  CLI::App* sub = state_->app.add_subcommand(name, summary);
-  sub->footer(note);
-  State* state = state_.get();
-  sub->callback([state, run = std::move(run)] { state->chosen = run; });
-  return *sub;
-}
-
-void CommandSet::AddListed(const char* name, const char* summary) {
-  AddApp(name, summary, "", [](const Streams& streams) {
-    streams.err << "this command is run by heddle-torch\n";
-    return ExitCode::kFault;
+void Flags::Switch(std::string_view names, bool& target, std::string help) {
+  Add(names, "", std::move(help), [&target](std::string_view, const std::string&) -> Status {
+    target = true;
+    return Done{};
   });
 }
 
-ExitCode CommandSet::Run(std::vector<std::string> args, const Streams& streams) {
-  std::vector<std::string> names;
-  for (const CLI::App* sub : state_->app.get_subcommands({})) names.push_back(sub->get_name());
-  if (!args.empty() && !args[0].starts_with('-') &&
-      std::ranges::find(names, args[0]) == names.end()) {
-    std::vector<std::string_view> views(names.begin(), names.end());
-    streams.err << Format(MakeDiagnostic(Diag::kUnknownFlag, "unknown command `{}`{}", args[0],
-                                         NearestHint(args[0], views)));
-    return ExitCode::kUserMistake;
-  }
-  std::reverse(args.begin(), args.end());
-  try {
-    state_->app.parse(args);
-  } catch (const CLI::ExtrasError& error) {
-    // The usual cause is a slip: name what was meant.
-    std::vector<std::string> known;
-    for (const CLI::App* sub : state_->app.get_subcommands()) {
-      for (const CLI::Option* option : sub->get_options()) {
-        if (!option->get_lnames().empty()) known.push_back("--" + option->get_lnames()[0]);
-      }
+void Flags::Option(std::string_view names, std::string& target, std::string help, bool required) {
+  if (!target.empty()) help += fmt::format(" (default: {})", target);
+  auto set = [&target](std::string_view, const std::string& value) -> Status {
+    target = value;
+    return Done{};
+  };
+  Add(names, "TEXT", std::move(help), std::move(set)).required = required;
+}
+
+void Flags::Option(std::string_view names, int64_t& target, std::string help,
+                   const NumberRange& range) {
+  // Out of range: no default to show.
+  if (target >= range.least && target <= range.most) help += fmt::format(" (default: {})", target);
+  Add(names, "INT", std::move(help),
+      [&target, range](std::string_view name, const std::string& value) -> Status {
+        HEDDLE_TRY(target, ReadNumber(name, value, range));
+        return Done{};
+      });
+}
+
+void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::string help) {
+  Add(names, "INT", std::move(help),
+      [&target](std::string_view name, const std::string& value) -> Status {
+        HEDDLE_TRY(target, ReadNumber(name, value, {}));
+        return Done{};
+      });
+}
+
+Flags::Flag* Flags::Find(std::string_view name) {
+  if (!name.starts_with('-')) return nullptr;
+  auto at = std::ranges::find_if(
+      flags_, [&](const Flag& f) { return std::ranges::find(f.names, name) != f.names.end(); });
+  return at == flags_.end() ? nullptr : &*at;
+}
+
+Flags::Flag* Flags::NextPositional() {
+  auto at = std::ranges::find_if(
+      flags_, [](const Flag& f) { return IsPositional(f.names[0]) && !f.given; });
+  return at == flags_.end() ? nullptr : &*at;
+}
+
+Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
+  const std::string& arg = args[at];
+  bool is_long = arg.starts_with("--");
+  // The name ends at the `=`; that of a short flag, after its letter.
+  size_t name_end = is_long ? std::min(arg.find('='), arg.size()) : 2;
+  std::string name = arg.substr(0, name_end);
+  bool attached = arg.size() > name_end;
+  Flag* flag = Find(name);
+  if (flag == nullptr) {
+    std::vector<std::string_view> known;
+    if (is_long) {
+      known = {"--help"};
+      for (const Flag& f : flags_) known.insert(known.end(), f.names.begin(), f.names.end());
     }
-    std::vector<std::string_view> views(known.begin(), known.end());
-    for (std::string extra : state_->app.remaining(true)) {
-      extra = extra.substr(0, extra.find('='));
-      streams.err << Format(MakeDiagnostic(Diag::kUnknownFlag, "unknown argument `{}`{}", extra,
-                                           NearestHint(extra, views)));
-    }
-    return ExitCode::kUserMistake;
-  } catch (const CLI::ParseError& error) {
-    int code = state_->app.exit(error, streams.out, streams.err);
-    return code == 0 ? ExitCode::kDone : ExitCode::kUserMistake;
+    return Error(Diag::kUnknownFlag, "unknown argument `{}`{}", name, NearestHint(name, known));
   }
-  return state_->chosen(streams);
+  std::string value = attached ? arg.substr(name_end + (is_long ? 1 : 0)) : "";
+  if (flag->value.empty()) {
+    if (attached) return Error(Diag::kUsage, "{} is a switch and takes no value", name);
+  } else if (!attached) {
+    // A flag is nobody's value: whoever means it writes `--name=--value`.
+    if (at + 1 == args.size() || args[at + 1] == "--" || Find(args[at + 1]) != nullptr)
+      return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
+    value = args[++at];
+  }
+  if (flag->given) return Error(Diag::kUsage, "{} is given twice", name);
+  flag->given = true;
+  return flag->set(name, value);
+}
+
+Status Flags::ReadPositional(std::string_view command, const std::string& value) {
+  Flag* flag = NextPositional();
+  if (flag == nullptr)
+    return Error(Diag::kUsage, "`{}` is one argument too many; usage: heddle {}{}", value, command,
+                 Usage());
+  flag->given = true;
+  return flag->set(flag->names[0], value);
+}
+
+Status Flags::Read(std::string_view command, std::span<const std::string> args) {
+  Diagnostics mistakes;
+  auto note = [&](const Diagnostics& more) {
+    mistakes.insert(mistakes.end(), more.begin(), more.end());
+  };
+  bool flags_end = false;
+  for (size_t at = 0; at < args.size(); ++at) {
+    if (!flags_end && args[at] == "--") {
+      flags_end = true;
+    } else if (!flags_end && args[at].size() > 1 && args[at].starts_with('-')) {
+      note(ReadFlag(args, at).diagnostics());
+    } else {
+      note(ReadPositional(command, args[at]).diagnostics());
+    }
+  }
+  // What is missing may be what was misspelled.
+  for (const Flag& flag : flags_) {
+    if (flag.required && !flag.given && mistakes.empty())
+      note({MakeDiagnostic(Diag::kUsage, "`heddle {}` needs {}: {}", command, flag.names[0],
+                           flag.help)});
+  }
+  if (mistakes.empty()) return Done{};
+  return Failure{std::move(mistakes)};
+}
+
+std::string Flags::Usage() const {
+  std::string out;
+  for (const Flag& flag : flags_) {
+    if (!flag.required) continue;
+    out += " " + flag.names[0];
+    if (!IsPositional(flag.names[0])) out += " " + flag.value;
+  }
+  bool optional = std::ranges::any_of(flags_, [](const Flag& f) { return !f.required; });
+  return out + (optional ? " [FLAGS]" : "");
+}
+
+std::vector<std::pair<std::string, std::string>> Flags::Meanings() const {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const Flag& flag : flags_) {
+    std::vector<std::string_view> names(flag.names.begin(), flag.names.end());
+    bool has_value = !flag.value.empty() && !IsPositional(flag.names[0]);
+    out.emplace_back(Join(names, ", ") + (has_value ? " " + flag.value : ""), flag.help);
+  }
+  return out;
 }
 
 }  // namespace heddle

@@ -92,12 +92,15 @@ void OptCommand::Declare(Flags& flags) {
   flags.Switch("--json", json, "print the report of all passes as JSON; times are in nanoseconds");
   flags.Option("--dump-dir", manager.dump_dir,
                "write the graph after each pass into this directory, as step.0042.dce.changed.hd");
-  flags.Option("--stop-after", manager.stop_after, "run only the first N passes (default: all)", 0);
+  flags.Option("--stop-after", manager.stop_after, "run only the first N passes (default: all)",
+               {.least = 0});
   flags.Option("--reproducer-dir", manager.reproducer_dir,
                "where a failing pass leaves its reproducer");
 }
 
 ExitCode OptCommand::Run(const Streams& streams) const {
+  Status outputs = CheckOneOutput({{"the graph", output == "-"}, {"the report", json}});
+  if (!outputs.ok()) return Report(outputs.diagnostics(), streams);
   Result<Pipeline> parsed = ParsePipeline(pipeline, Passes());
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   Result<Module> module = LoadModule(file, streams);
@@ -109,9 +112,7 @@ ExitCode OptCommand::Run(const Streams& streams) const {
     Status written = WriteOutput(output, Print(*module), streams);
     if (!written.ok()) return Report(written.diagnostics(), streams);
   }
-  if (json)
-    streams.out << ToJson(*report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                << "\n";
+  if (json) PrintJson(ToJson(*report), streams);
   if (remarks) streams.err << FormatRemarks(*report);
   if (stats) streams.err << FormatStats(*report);
   if (time) streams.err << FormatTimes(*report);

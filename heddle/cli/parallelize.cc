@@ -1,13 +1,11 @@
 // heddle parallelize: from a captured graph and a plan to the graph of one rank.
-#include "heddle/passes/parallel/parallelize.h"
-
 #include <ostream>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/cli/stage.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/cli/compile_flags.h"
+#include "heddle/plan/plan.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -23,41 +21,46 @@ struct ParallelizeCommand {
   std::string file;
   std::string plan;
   std::string output;
-  StageFlags stages;
+  CompileFlags compile;
   bool json = false;
 
   void Declare(Flags& flags) {
     flags.Positional("FILE", file, "the captured graph, or - for standard input");
     flags.Option("--plan", plan, "the file with the plan", true);
     flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
-    stages.Declare(flags);
+    compile.Declare(flags);
     flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
   }
 
   ExitCode Run(const Streams& streams) const {
-    Result<std::string> text = Load(streams);
+    Result<std::string> text = LoadPlan(streams);
     if (!text.ok()) return Report(text.diagnostics(), streams);
     Result<Module> module = LoadModule(file, streams);
     if (!module.ok()) return Report(module.diagnostics(), streams);
     bool want_graph = !json || !output.empty();
-    Result<StageReport> report = stages.Run(*module, *text, want_graph);
+    Result<CompileOptions> options = compile.Options(*std::move(text), want_graph);
+    if (!options.ok()) return Report(options.diagnostics(), streams);
+    Result<CompileReport> report = Compile(*module, *options);
     if (!report.ok()) return Report(report.diagnostics(), streams);
     if (want_graph) {
-      Status written = WriteOutput(output, report->graph, streams);
+      Status written = WriteOutput(output, report->text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
-    stages.Print(*report, streams);
+    compile.Print(*report, streams);
     if (json) {
       // One graph is the common case, and gets one object.
       auto list = nlohmann::ordered_json::array();
-      for (const Graph& graph : module->graphs) list.push_back(ToJson(Summarize(*module, graph)));
-      streams.out << (list.size() == 1 ? list[0] : list).dump(2) << "\n";
+      for (size_t g = 0; g < module->graphs.size(); ++g)
+        list.push_back(ToJson(Summarize(*module, module->graphs[g], report->whole_work[g])));
+      PrintJson(list.size() == 1 ? list[0] : list, streams);
     }
     return ExitCode::kDone;
   }
 
   // A plan that can be read: its mistakes are shown in its own file.
-  Result<std::string> Load(const Streams& streams) const {
+  Result<std::string> LoadPlan(const Streams& streams) const {
+    HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--plan", plan));
+    HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", output == "-"}, {"the summary", json}}));
     HEDDLE_TRY(std::string text, ReadInput(plan, streams));
     HEDDLE_RETURN_IF_ERROR(ParsePlan(text, InputName(plan)));
     return text;

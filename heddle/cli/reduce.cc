@@ -13,14 +13,15 @@ namespace {
 struct ReduceCommand {
   static constexpr const char* kName = "reduce";
   static constexpr const char* kSummary =
-      "Find the smallest graph on which a pipeline still fails with a given error";
+      "Find the smallest graph on which a pipeline still fails with a given error, or crashes";
   static constexpr const char* kNote =
-      "Each trial runs in a process of its own, so a crash counts as a failure; its text is what "
-      "the process printed.";
+      "Each trial runs in a process of its own. With --error it fails if it prints the text, with "
+      "--crash if its process dies.";
 
   std::string file;
   std::string pipeline;
   std::string error;
+  bool crash = false;
   std::string output;
   int64_t seconds = 10;
 
@@ -31,23 +32,29 @@ struct ReduceCommand {
 void ReduceCommand::Declare(Flags& flags) {
   flags.Positional("FILE", file, "the graph that fails, or - for standard input");
   flags.Option("--pipeline,--pass", pipeline, "the pipeline that fails", true);
-  flags.Option("--error", error, "text that the error contains", true);
+  flags.Option("--error", error, "text that the error contains");
+  flags.Switch("--crash", crash, "look for a crash; with --error, for one that prints the text");
   flags.Option("-o,--output", output, "where the smaller graph goes (default: standard output)");
   flags.Option("--trial-seconds", seconds,
-               "a trial that takes longer, in seconds, does not count as failing", 1);
+               "a trial that takes longer, in seconds, does not count as failing",
+               {.least = 1, .most = 86'400});
 }
 
 ExitCode ReduceCommand::Run(const Streams& streams) const {
+  if (error.empty() && !crash) {
+    Failure wrong = Error(Diag::kUsage, "`heddle reduce` needs --error with a text, or --crash");
+    return Report(wrong.diagnostics, streams);
+  }
   Result<Pipeline> parsed = ParsePipeline(pipeline, Passes());
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   Result<Module> module = LoadModule(file, streams);
   if (!module.ok()) return Report(module.diagnostics(), streams);
   ReduceOptions options;
   options.error = error;
+  options.crash = crash;
   options.trial_limit = {seconds * 1'000'000'000};
   options.progress = [&](size_t nodes, size_t trials) {
-    streams.err << fmt::format("{} nodes after {} trials\n",
-                               WithCommas(static_cast<int64_t>(nodes)), trials)
+    streams.err << fmt::format("{} after {}\n", Counted(nodes, "node"), Counted(trials, "trial"))
                 << std::flush;
   };
   Result<Module> reduced = ReduceModule(*module, *parsed, options);

@@ -111,9 +111,8 @@ Result<SimulateOptions> SimCommand::MakeOptions() const {
 }
 
 Status SimCommand::Simulate(const Streams& streams) const {
-  if (trace == "-" && (json || timeline))
-    return Error(Diag::kBadChoice, "--trace=- and {} both go to standard output",
-                 json ? "--json" : "--timeline");
+  HEDDLE_RETURN_IF_ERROR(
+      CheckOneOutput({{"--trace=-", trace == "-"}, {"--json", json}, {"--timeline", timeline}}));
   HEDDLE_TRY(CostModel model, MakeModel());
   HEDDLE_TRY(SimulateOptions options, MakeOptions());
   HEDDLE_TRY(Module module, LoadModule(file, streams));
@@ -136,13 +135,13 @@ Status SimCommand::Simulate(const Streams& streams) const {
   if (!trace.empty())
     HEDDLE_RETURN_IF_ERROR(WriteOutput(trace, FormatTrace(module, traced), streams));
   if (trace == "-") return Done{};
+  // One graph is the common case, and gets one object.
   if (json) {
-    // One graph is the common case, and gets one object.
-    text = (all.size() == 1 ? list[0] : list)
-               .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-           "\n";
+    PrintJson(all.size() == 1 ? list[0] : list, streams);
+  } else {
+    streams.out << text;
   }
-  return WriteOutput("", text, streams);
+  return Done{};
 }
 
 ExitCode SimCommand::Run(const Streams& streams) const {

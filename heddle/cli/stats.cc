@@ -38,9 +38,7 @@ ExitCode StatsCommand::Run(const Streams& streams) const {
     // One graph is the common case, and gets one object.
     auto list = nlohmann::ordered_json::array();
     for (const GraphStats& stats : all) list.push_back(ToJson(stats));
-    streams.out << (all.size() == 1 ? list[0] : list)
-                       .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                << "\n";
+    PrintJson(all.size() == 1 ? list[0] : list, streams);
     return ExitCode::kDone;
   }
   for (size_t i = 0; i < all.size(); ++i)

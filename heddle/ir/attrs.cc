@@ -12,16 +12,15 @@ namespace heddle {
 namespace {
 
 constexpr std::string_view kWhyNames[] = {"unshard", "grad", "tensor", "expert", "loss", "norm"};
-constexpr std::string_view kReduceOpNames[] = {"sum", "avg", "max", "min", "product"};
 constexpr std::string_view kMemoryFormatNames[] = {"contiguous", "preserve", "channels_last"};
 
-template <typename Enum, size_t N>
-bool FindName(const std::string_view (&names)[N], std::string_view name, AttrValue& value) {
-  for (size_t i = 0; i < N; ++i) {
-    if (names[i] == name) {
-      value = static_cast<Enum>(i);
-      return true;
-    }
+// The first `count` enumerators, by their names.
+template <typename Enum>
+bool FindName(size_t count, std::string_view name, AttrValue& value) {
+  for (size_t i = 0; i < count; ++i) {
+    if (Name(static_cast<Enum>(i)) != name) continue;
+    value = static_cast<Enum>(i);
+    return true;
   }
   return false;
 }
@@ -82,7 +81,6 @@ uint64_t HashAttrs(const Attrs& attrs, const SymbolTable& symbols) {
 }  // namespace
 
 std::string_view Name(Why why) { return kWhyNames[static_cast<size_t>(why)]; }
-std::string_view Name(ReduceOp op) { return kReduceOpNames[static_cast<size_t>(op)]; }
 std::string_view Name(MemoryFormat format) {
   return kMemoryFormatNames[static_cast<size_t>(format)];
 }
@@ -106,10 +104,19 @@ AttrValue ParseEnumerator(std::string_view name) {
     value = *dtype;
   } else {
     // The names of all enumerations differ, so a value needs no schema to be read.
-    FindName<Why>(kWhyNames, name, value) || FindName<ReduceOp>(kReduceOpNames, name, value) ||
-        FindName<MemoryFormat>(kMemoryFormatNames, name, value);
+    FindName<Why>(std::size(kWhyNames), name, value) ||
+        FindName<ReduceOp>(kReduceOpCount, name, value) ||
+        FindName<MemoryFormat>(std::size(kMemoryFormatNames), name, value);
   }
   return value;
+}
+
+bool IsReservedWord(std::string_view word) {
+  for (std::string_view reserved :
+       {"none", "true", "false", "inf", "nan", "complex", "host", "async"}) {
+    if (word == reserved) return true;
+  }
+  return !std::holds_alternative<std::monostate>(ParseEnumerator(word));
 }
 
 const AttrValue* Attrs::Find(std::string_view name) const {

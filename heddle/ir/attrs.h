@@ -23,7 +23,6 @@ enum class Why : uint8_t { kUnshard, kGrad, kTensor, kExpert, kLoss, kNorm };
 enum class MemoryFormat : uint8_t { kContiguous, kPreserve, kChannelsLast };
 
 std::string_view Name(Why why);
-std::string_view Name(ReduceOp op);
 std::string_view Name(MemoryFormat format);
 
 // Ints may be dimensions, symbols included. Strings are names, not data.
@@ -36,6 +35,9 @@ bool SameValue(const AttrValue& a, const AttrValue& b);
 
 // An enumerator or element type by its name in the text, as a value: `bf16`, `sum`, `unshard`, `contiguous`.
 AttrValue ParseEnumerator(std::string_view name);
+
+// Words that stand for a value or begin a type, and so cannot name an axis or a symbol.
+bool IsReservedWord(std::string_view word);
 
 struct Attr {
   std::string name;

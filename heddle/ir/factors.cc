@@ -253,6 +253,7 @@ std::string Format(const Factors& factors) {
   AppendMarks(out, factors.factors, "nonempty", &Factor::nonempty);
   AppendOperands(out, "linear", factors.linear);
   if (!factors.unread.empty()) AppendOperands(out, "unread", {factors.unread});
+  if (factors.sums_parts) out += " sums_parts";
   return out;
 }
 

@@ -67,6 +67,9 @@ struct Factors {
   // Operands of which only the type is read: pending reductions on them do not matter, nor splits of dimensions without
   // factors.
   std::vector<uint32_t> unread;
+  // Over an axis that splits every operand, each in one of its own loops, the result is a pending sum. The loops are not split
+  // one by one: parts of one operand and all of another have no meaning together.
+  bool sums_parts = false;
 
   // Adds a factor that no tensor has yet.
   FactorId Add(std::string name, Dim size, FactorKind kind = FactorKind::kKeep,

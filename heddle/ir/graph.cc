@@ -10,8 +10,8 @@ namespace {
 constexpr std::string_view kPhases[] = {"fwd", "bwd", "opt"};
 constexpr std::string_view kKeeps[] = {"default", "must_save", "must_recompute", "prefer_recompute",
                                        "offload"};
-constexpr std::string_view kInputRoles[] = {"",      "param", "buffer", "opt",
-                                            "batch", "seed",  "saved",  "tangent"};
+constexpr std::string_view kInputRoles[] = {"",     "param", "buffer",  "opt",  "batch",
+                                            "seed", "saved", "tangent", "hyper"};
 constexpr std::string_view kOutputRoles[] = {"", "loss", "grad", "update", "saved", "metric"};
 
 template <typename Enum, size_t N>

@@ -28,7 +28,17 @@ using ScopeId = Id<struct ScopeTag>;
 enum class Phase : uint8_t { kForward, kBackward, kOptimizer };
 // The save or recompute decision of a value.
 enum class Keep : uint8_t { kDefault, kMustSave, kMustRecompute, kPreferRecompute, kOffload };
-enum class InputRole : uint8_t { kPlain, kParam, kBuffer, kOpt, kBatch, kSeed, kSaved, kTangent };
+enum class InputRole : uint8_t {
+  kPlain,
+  kParam,
+  kBuffer,
+  kOpt,
+  kBatch,
+  kSeed,
+  kSaved,
+  kTangent,
+  kHyper
+};
 enum class OutputRole : uint8_t { kPlain, kLoss, kGrad, kUpdate, kSaved, kMetric };
 
 // Names as in the text: `fwd`, `must_save`, `param`, `grad`.
@@ -95,6 +105,15 @@ struct Output {
   GlobalType global;
 };
 
+// What holds for the nodes of a scope, and of those inside of it, while a graph is placed on its mesh.
+struct Region {
+  ScopeId scope;
+  // Over these axes every rank works on its own part alone, and loops that an op calls local may be split.
+  Axes local;
+  // The purpose of what is moved there.
+  Why why = Why::kTensor;
+};
+
 struct ResultSpec {
   TypeId type;
   std::string_view name;
@@ -151,6 +170,10 @@ class Graph {
   // The input of parameter `index`, or null.
   const Input* FindParam(int64_t index) const;
 
+  // At most one for a scope.
+  const std::vector<Region>& regions() const { return regions_; }
+  void SetRegions(std::vector<Region> regions) { regions_ = std::move(regions); }
+
   TypeTable& types() { return types_; }
   const TypeTable& types() const { return types_; }
   PlacementTable& placements() { return placements_; }
@@ -186,6 +209,7 @@ class Graph {
   std::vector<ValueId> operand_pool_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
+  std::vector<Region> regions_;
   // Names of values that are gone stay in the table, and map to none.
   StringTable<NameId> names_;
   Table<NameId, ValueId> value_of_name_;

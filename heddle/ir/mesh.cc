@@ -1,10 +1,89 @@
 #include "heddle/ir/mesh.h"
 
+#include <algorithm>
 #include <map>
 
 #include "heddle/base/text.h"
+#include "heddle/ir/attrs.h"
 
 namespace heddle {
+namespace {
+
+// Reads one axis and adds it to `axes`.
+class MeshParser {
+ public:
+  MeshParser(Scanner& scan, const SourceText& source) : scan_(scan), source_(source) {}
+
+  Result<Mesh> Parse() {
+    if (!scan_.Take('[')) return Expected("`[` and mesh axes, as in `[dp=4]`");
+    if (scan_.Take(']')) return Mesh();
+    do {
+      HEDDLE_RETURN_IF_ERROR(ParseAxis());
+    } while (scan_.Take(','));
+    if (!scan_.Take(']')) return Expected("`,` or `]` after a mesh axis");
+    return Mesh(std::move(axes_));
+  }
+
+ private:
+  Failure At(size_t offset, size_t width, Diagnostic diagnostic) {
+    return {{source_.At(std::move(diagnostic), offset, std::max<size_t>(width, 1))}};
+  }
+  Failure Expected(std::string_view what) {
+    scan_.SkipSpace();
+    return At(scan_.offset(), 1, MakeDiagnostic(Diag::kSyntax, "expected {}", what));
+  }
+
+  Status ParseAxis() {
+    scan_.SkipSpace();
+    size_t begin = scan_.offset();
+    std::string name(scan_.TakeRawRun(CharClass::kWord));
+    if (name.empty()) return Expected("a mesh axis, as in `dp=4`");
+    Status usable = CheckAxisName(name);
+    if (!usable.ok()) return At(begin, name.size(), usable.diagnostics()[0]);
+    if (!scan_.Take('=')) return Expected("`=` and the size of a mesh axis");
+    std::optional<int64_t> size = scan_.TakeInt();
+    if (!size) return Expected("the size of a mesh axis");
+    if (*size < 1 || *size > Mesh::kMaxRanks || (ranks_ *= *size) > Mesh::kMaxRanks) {
+      return At(begin, scan_.offset() - begin,
+                MakeDiagnostic(Diag::kMeshSize,
+                               "mesh axis `{}` has size {}; a mesh has 1 to {} ranks in all", name,
+                               *size, Mesh::kMaxRanks));
+    }
+    bool twice =
+        std::ranges::any_of(axes_, [&](const MeshAxis& axis) { return axis.name == name; });
+    if (twice)
+      return At(begin, name.size(),
+                MakeDiagnostic(Diag::kAxisTwice, "mesh axis `{}` is defined twice", name));
+    if (axes_.size() == Mesh::kMaxAxes)
+      return At(begin, name.size(),
+                MakeDiagnostic(Diag::kMeshSize, "a mesh has at most {} axes", Mesh::kMaxAxes));
+    axes_.push_back({std::move(name), *size});
+    return Done{};
+  }
+
+  Scanner& scan_;
+  const SourceText& source_;
+  std::vector<MeshAxis> axes_;
+  int64_t ranks_ = 1;
+};
+
+}  // namespace
+
+Status CheckAxisName(std::string_view name) {
+  bool word = !name.empty() && Scanner(name).TakeRawRun(CharClass::kWord) == name;
+  if (!word || (name[0] >= '0' && name[0] <= '9'))
+    return Error(Diag::kReservedName,
+                 "`{}` cannot name a mesh axis; a name is letters, digits and _, a letter first",
+                 name);
+  if (IsReservedWord(name))
+    return Error(Diag::kReservedName, "`{}` is a word of the format and cannot name a mesh axis",
+                 name);
+  return Done{};
+}
+
+Result<Mesh> ParseMesh(Scanner& scan, const SourceText& source) {
+  return MeshParser(scan, source).Parse();
+}
 
 std::optional<AxisId> Mesh::Find(std::string_view name) const {
   for (size_t i = 0; i < axes_.size(); ++i) {

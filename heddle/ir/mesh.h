@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/base/result.h"
+#include "heddle/base/scanner.h"
+
 namespace heddle {
 
 // The position of an axis in its mesh.
@@ -61,6 +64,8 @@ struct MeshAxis {
 class Mesh {
  public:
   static constexpr size_t kMaxAxes = Axes::kMax;
+  // Enough for any cluster, and small enough that products of axis sizes never overflow.
+  static constexpr int64_t kMaxRanks = int64_t{1} << 31;
 
   Mesh() = default;
   explicit Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {}
@@ -80,12 +85,17 @@ class Mesh {
   std::vector<MeshAxis> axes_;
 };
 
+// What an axis may be called: a word that does not begin with a digit, and that no text takes for something else.
+Status CheckAxisName(std::string_view name);
+
 // The groups that a collective over `axes` works in: ranks that differ along these axes only, in the order that `axes` gives.
 // Groups stand in the order of their first ranks.
 std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const Axes& axes);
 
 // `dp=4, tp=2`
 std::string Format(const Mesh& mesh);
+// Reads `[dp=4, tp=2]` at the scanner; `[]` is a mesh without axes. `source` is the scanner's text.
+Result<Mesh> ParseMesh(Scanner& scan, const SourceText& source);
 // `dp,tp`
 void AppendAxes(std::string& out, const Mesh& mesh, const Axes& axes);
 std::string Format(const Mesh& mesh, const Axes& axes);

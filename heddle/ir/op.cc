@@ -76,8 +76,8 @@ Status CheckRepresentable(const OpArgs& args, const Types& types) {
     HEDDLE_RETURN_IF_ERROR(CheckRepresentable(args, type.elements));
     for (const Dim& dim : type.dims) {
       if (dim < 0 && !IsSymbol(dim)) {
-        return Error(Diag::kBadType, "dimension {} of the result is {}", &dim - type.dims.data(),
-                     dim);
+        return Error(Diag::kBadType, "dimension {} of the result would have size {}",
+                     &dim - type.dims.data(), dim);
       }
     }
     if (!CheckedBytes(args.symbols(), type.dims, type.dtype)) {

@@ -9,9 +9,6 @@
 namespace heddle {
 namespace {
 
-// Enough for any cluster, and small enough that products of axis sizes never overflow.
-constexpr int64_t kMaxRanks = int64_t{1} << 31;
-
 class ModuleParser {
  public:
   ModuleParser(std::string_view text, std::string_view file, const OpTable& ops)
@@ -77,38 +74,12 @@ class ModuleParser {
   }
 
   bool ParseMesh() {
-    if (!scan_.Take('['))
-      return Fail(scan_.offset(), 1, Diag::kSyntax, "expected `[` after `mesh`");
-    std::vector<MeshAxis> axes;
-    int64_t ranks = 1;
-    do {
-      scan_.SkipSpace();
-      size_t begin = scan_.offset();
-      std::string_view name = scan_.TakeRawRun(CharClass::kWord);
-      if (name.empty() || (name[0] >= '0' && name[0] <= '9') || !scan_.Take('=')) {
-        return Fail(begin, 1, Diag::kSyntax, "expected a mesh axis, as in `dp=4`");
-      }
-      if (IsReservedWord(name))
-        return Fail(begin, name.size(), Diag::kReservedName,
-                    "`{}` is a word of the format and cannot name a mesh axis", name);
-      std::optional<int64_t> size = scan_.TakeInt();
-      if (!size || *size < 1 || *size > kMaxRanks || (ranks *= *size) > kMaxRanks) {
-        return Fail(begin, scan_.offset() - begin, Diag::kMeshSize,
-                    "mesh axis `{}` has {} ranks, or the mesh more than 2^31", name,
-                    size ? std::to_string(*size) : "no number of");
-      }
-      bool twice =
-          std::ranges::any_of(axes, [&](const MeshAxis& axis) { return axis.name == name; });
-      if (twice)
-        return Fail(begin, name.size(), Diag::kAxisTwice, "mesh axis `{}` is defined twice", name);
-      if (axes.size() == Mesh::kMaxAxes)
-        return Fail(begin, name.size(), Diag::kMeshSize, "a mesh has at most {} axes",
-                    Mesh::kMaxAxes);
-      axes.push_back({std::string(name), *size});
-    } while (scan_.Take(','));
-    if (!scan_.Take(']'))
-      return Fail(scan_.offset(), 1, Diag::kSyntax, "expected `,` or `]` after a mesh axis");
-    module_.mesh = Mesh(std::move(axes));
+    Result<Mesh> mesh = heddle::ParseMesh(scan_, report_.source());
+    if (!mesh.ok()) {
+      report_.Add(mesh.diagnostics()[0]);
+      return false;
+    }
+    module_.mesh = *std::move(mesh);
     return true;
   }
 

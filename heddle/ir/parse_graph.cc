@@ -77,8 +77,8 @@ bool GraphParser::ParseInput() {
   } else if (!word.empty()) {
     std::optional<InputRole> role = ParseInputRole(word);
     if (!role) {
-      static constexpr std::string_view kRoles[] = {"param", "buffer", "opt",    "batch",
-                                                    "seed",  "saved",  "tangent"};
+      static constexpr std::string_view kRoles[] = {"param", "buffer", "opt",     "batch",
+                                                    "seed",  "saved",  "tangent", "hyper"};
       return Fail(role_offset, word.size(), Diag::kUnknownRole,
                   "`{}` is not the role of an input{}", word, NearestHint(word, kRoles));
     }
@@ -180,6 +180,10 @@ bool GraphParser::ParseBody() {
         phase_ = *phase;
         continue;
       }
+      if (word == "region") {
+        if (!ParseRegion(begin)) Recover(begin);
+        continue;
+      }
       scan_.set_offset(begin);
     }
     if (!ParseNode()) {
@@ -187,6 +191,69 @@ bool GraphParser::ParseBody() {
       Recover(begin);
     }
   }
+}
+
+// region @layers.0.moe local=[dp] why=expert
+bool GraphParser::ParseRegion(size_t begin) {
+  if (graph_.node_count() > 0)
+    return Fail(begin, 6, Diag::kSyntax, "a region stands behind a node; regions come first");
+  Region region;
+  if (!Expect('@', "and a scope after `region`") || !ParseScope(region.scope)) return false;
+  for (const Region& other : graph_.regions()) {
+    if (other.scope == region.scope)
+      return Fail(begin, 6, Diag::kDuplicateName, "scope `{}` has two regions",
+                  graph_.scope_name(region.scope));
+  }
+  while (scan_.Peek() == 'l' || scan_.Peek() == 'w') {
+    size_t offset = scan_.offset();
+    bool local = scan_.TakeWord("local");
+    if ((!local && !scan_.TakeWord("why")) || !scan_.Take('='))
+      return Fail(offset, 1, Diag::kSyntax, "expected `local=[...]` or `why=...` of a region");
+    std::optional<AttrValue> value = types_.ParseLiteral();
+    if (!value) return false;
+    if (local && std::holds_alternative<Axes>(*value)) {
+      region.local = std::get<Axes>(*value);
+    } else if (!local && std::holds_alternative<Why>(*value)) {
+      region.why = std::get<Why>(*value);
+    } else {
+      return Fail(offset, 1, Diag::kAttrKind, "`local` is a list of mesh axes, `why` a purpose");
+    }
+  }
+  std::vector<Region> regions = graph_.regions();
+  regions.push_back(region);
+  graph_.SetRegions(std::move(regions));
+  return true;
+}
+
+bool GraphParser::ParseScope(ScopeId& scope) {
+  size_t begin = scan_.offset();
+  std::optional<std::string> quoted;
+  std::string_view text;
+  if (scan_.PeekRaw() == '"') {
+    quoted = scan_.TakeQuoted();
+    if (!quoted)
+      return Fail(begin, 1, Diag::kSyntax,
+                  "a string is not closed on its line, or has an unknown escape");
+    text = *quoted;
+  } else {
+    text = scan_.TakeRawRun(CharClass::kScope);
+    if (text.empty()) return Fail(begin, 1, Diag::kSyntax, "expected a scope after `@`");
+    // Neighbours mostly share their scope.
+    if (text == last_scope_text_) {
+      scope = last_scope_;
+      return true;
+    }
+  }
+  // Passes ask about a scope and all those around it.
+  constexpr int64_t kMostParts = 64;
+  if (std::ranges::count(text, '.') >= kMostParts)
+    return Fail(begin, 1, Diag::kScopeDepth, "a scope has more than {} parts", kMostParts);
+  scope = graph_.InternScope(text);
+  if (!quoted) {
+    last_scope_text_ = text;
+    last_scope_ = scope;
+  }
+  return true;
 }
 
 void GraphParser::Poison(size_t begin) {

@@ -56,6 +56,8 @@ class GraphParser {
   bool ParseOutput();
   bool ParseGlobal(GlobalType& global);
   bool ParseBody();
+  bool ParseRegion(size_t begin);
+  bool ParseScope(ScopeId& scope);
   bool ParseNode();
   bool ParseResultNames();
   bool ParseArguments();

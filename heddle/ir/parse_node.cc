@@ -207,7 +207,8 @@ bool GraphParser::BindOperands(const Op& op) {
   }
   if (next < positionals_.size()) {
     return Fail(positionals_[next].offset, 1, Diag::kOperandCount,
-                "{} takes {} tensors by position, got {}", op.name(), next, positionals_.size());
+                "{} takes {} by position, got {}", op.name(), Counted(next, "tensor"),
+                positionals_.size());
   }
   if (named < named_operands_.size()) {
     for (const NamedOperand& operand : named_operands_) {
@@ -287,8 +288,8 @@ bool GraphParser::ParseResultTypes(bool& given) {
   if (several && !Expect(')', "after the result types")) return false;
   if (result_types_.size() == result_names_.size()) return true;
   return Fail(scan_.offset() - 1, 1, Diag::kResultCount,
-              "the node names {} results and gives {} types", result_names_.size(),
-              result_types_.size());
+              "the node names {}, the number of types is {}",
+              Counted(result_names_.size(), "result"), result_types_.size());
 }
 
 bool GraphParser::InferResultTypes(const Op& op, AttrsId attrs) {
@@ -312,8 +313,8 @@ bool GraphParser::InferResultTypes(const Op& op, AttrsId attrs) {
                 types.diagnostics()[0].message);
   }
   if (types->size() != result_names_.size()) {
-    return Fail(offset, 1, Diag::kResultCount, "the node names {} results, {} gives {}",
-                result_names_.size(), op.name(), types->size());
+    return Fail(offset, 1, Diag::kResultCount, "the node names {}, {} gives {}",
+                Counted(result_names_.size(), "result"), op.name(), types->size());
   }
   for (const Type& type : *types) result_types_.push_back({graph_.types().Intern(type)});
   return true;
@@ -323,25 +324,7 @@ bool GraphParser::ParseTail() {
   scope_ = ScopeId();
   stream_ = 0;
   keeps_.clear();
-  if (scan_.Take('@')) {
-    if (scan_.PeekRaw() == '"') {
-      std::optional<std::string> scope = scan_.TakeQuoted();
-      if (!scope)
-        return Fail(scan_.offset(), 1, Diag::kSyntax,
-                    "a string is not closed on its line, or has an unknown escape");
-      scope_ = graph_.InternScope(*scope);
-    } else {
-      std::string_view scope = scan_.TakeRawRun(CharClass::kScope);
-      if (scope.empty())
-        return Fail(scan_.offset(), 1, Diag::kSyntax, "expected a scope after `@`");
-      // Neighbours mostly share their scope.
-      if (scope != last_scope_text_) {
-        last_scope_ = graph_.InternScope(scope);
-        last_scope_text_ = scope;
-      }
-      scope_ = last_scope_;
-    }
-  }
+  if (scan_.Take('@') && !ParseScope(scope_)) return false;
   if (scan_.TakeWord("stream")) {
     if (!Expect('=', "after `stream`")) return false;
     std::optional<int64_t> stream = scan_.TakeInt();
@@ -371,7 +354,8 @@ bool GraphParser::ParseKeep() {
   if (several && !Expect(']', "after the keep decisions")) return false;
   if (keeps_.size() == result_names_.size()) return true;
   return Fail(scan_.offset() - 1, 1, Diag::kBadKeep,
-              "the node has {} results and {} keep decisions", result_names_.size(), keeps_.size());
+              "the node has {}, the number of keep decisions is {}",
+              Counted(result_names_.size(), "result"), keeps_.size());
 }
 
 bool GraphParser::FinishNode(size_t begin, OpId op) {

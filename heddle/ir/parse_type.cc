@@ -33,14 +33,6 @@ size_t PlainTypeLength(std::string_view text) {
 
 }  // namespace
 
-bool IsReservedWord(std::string_view word) {
-  for (std::string_view reserved :
-       {"none", "true", "false", "inf", "nan", "complex", "host", "async"}) {
-    if (word == reserved) return true;
-  }
-  return !std::holds_alternative<std::monostate>(ParseEnumerator(word));
-}
-
 std::optional<PlacedType> TypeParser::ParseType() {
   scan_.SkipSpace();
   std::string_view rest = scan_.text().substr(scan_.offset());
@@ -172,6 +164,11 @@ std::optional<Dim> TypeParser::ParseNamedDim() {
   if (IsReservedWord(name)) {
     report_.Report(begin, name.size(), Diag::kReservedName,
                    "`{}` is a word of the format and cannot name a symbol", name);
+    return std::nullopt;
+  }
+  if (module_.mesh.Find(name)) {
+    report_.Report(begin, name.size(), Diag::kReservedName,
+                   "`{}` is an axis of the mesh and cannot name a symbol", name);
     return std::nullopt;
   }
   const Symbol* known = symbols.Find(name);

@@ -18,12 +18,14 @@ class Reporter {
   template <typename... Args>
   void Report(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
               Args&&... args) {
-    if (diagnostics_.size() < kMost) {
-      diagnostics_.push_back(
-          source_.At(MakeDiagnostic(kind, format, std::forward<Args>(args)...), offset, width));
-    }
+    Add(source_.At(MakeDiagnostic(kind, format, std::forward<Args>(args)...), offset, width));
+  }
+  // One that has its place already.
+  void Add(Diagnostic diagnostic) {
+    if (diagnostics_.size() < kMost) diagnostics_.push_back(std::move(diagnostic));
     ++count_;
   }
+  const SourceText& source() const { return source_; }
   uint32_t Line(size_t offset) const { return source_.Line(offset); }
   // All that was reported; beyond the first few hundred, how many more there were.
   Diagnostics Take() {
@@ -40,9 +42,6 @@ class Reporter {
   Diagnostics diagnostics_;
   size_t count_ = 0;
 };
-
-// Words that stand for a value or begin a type, and so cannot name an axis or a symbol.
-bool IsReservedWord(std::string_view word);
 
 struct PlacedType {
   TypeId type;

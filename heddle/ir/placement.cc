@@ -2,11 +2,41 @@
 
 #include <algorithm>
 
+#include <fmt/core.h>
+
 namespace heddle {
+namespace {
+constexpr std::string_view kReduceOpNames[] = {"sum", "avg", "max", "min", "product"};
+}  // namespace
+
+std::string_view Name(ReduceOp op) { return kReduceOpNames[static_cast<size_t>(op)]; }
 
 void Placement::Normalize() {
   if (std::ranges::all_of(splits, &Axes::empty)) splits.clear();
   std::ranges::sort(partials, {}, &Partial::axis);
+}
+
+std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh) {
+  std::string out = "[";
+  for (size_t d = 0; d < rank; ++d) {
+    if (d != 0) out += ',';
+    Axes axes = placement.split(d);
+    if (axes.empty()) {
+      out += '-';
+    } else if (axes.size() == 1) {
+      AppendAxes(out, mesh, axes);
+    } else {
+      out += '{';
+      AppendAxes(out, mesh, axes);
+      out += '}';
+    }
+  }
+  out += ']';
+  for (const Partial& partial : placement.partials) {
+    out += partial.op == ReduceOp::kSum ? "{+" : fmt::format("{{{} ", Name(partial.op));
+    out += mesh[partial.axis].name + "}";
+  }
+  return out;
 }
 
 PlacementId PlacementTable::Intern(Placement placement) {

@@ -4,6 +4,8 @@
 // replicated. A dimension split over several axes lists them outermost first: `4096{dp,tp}` is not `4096{tp,dp}`.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/base/hash.h"
@@ -14,6 +16,8 @@ namespace heddle {
 
 // How values of several ranks become one. Also an attribute of the reducing collectives.
 enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin, kProduct };
+inline constexpr size_t kReduceOpCount = 5;
+std::string_view Name(ReduceOp op);
 
 struct Partial {
   AxisId axis;
@@ -33,6 +37,9 @@ struct Placement {
   // Restores the two rules above after edits.
   void Normalize();
 };
+
+// `[16{dp},8]{+tp}` without the sizes: `[dp,-]{+tp}`.
+std::string FormatPlacement(const Placement& placement, size_t rank, const Mesh& mesh);
 
 using PlacementId = Id<struct PlacementTag>;
 

@@ -73,6 +73,7 @@ class Printer {
     out += graph_.name();
     AppendSignature(out);
     out += " {\n";
+    for (const Region& region : graph_.regions()) AppendRegion(out, region);
     bool phases = std::ranges::any_of(
         graph_.nodes(), [&](NodeId id) { return graph_[id].phase != Phase::kForward; });
     std::optional<Phase> phase;
@@ -89,6 +90,15 @@ class Printer {
       out += '\n';
     }
     out += "}\n";
+  }
+
+  void AppendRegion(std::string& out, const Region& region) {
+    out += " region @";
+    AppendScope(out, graph_.scope_name(region.scope));
+    if (!region.local.empty())
+      out += fmt::format(" local=[{}]", Format(module_.mesh, region.local));
+    if (region.why != Why::kTensor) out += fmt::format(" why={}", Name(region.why));
+    out += '\n';
   }
 
   // Columns are counted from `line_begin`.

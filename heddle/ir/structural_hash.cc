@@ -57,6 +57,10 @@ void AppendGraph(std::vector<uint64_t>& words, const Graph& graph) {
                                static_cast<uint64_t>(output.index), output.target.index(),
                                Hash64(output.label), content.Global(output.global)});
   }
+  for (const Region& region : graph.regions()) {
+    words.insert(words.end(), {content.Scope(region.scope), region.local.bits(),
+                               static_cast<uint64_t>(region.why)});
+  }
   for (NodeId id : graph.nodes()) {
     const Node& node = graph[id];
     words.push_back(content.Op(node.op));

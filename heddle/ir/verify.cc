@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/base/text.h"
 #include "heddle/ir/cycle.h"
 #include "heddle/ir/locate.h"
 #include "heddle/ir/print.h"
@@ -20,6 +21,7 @@ class GraphVerifier {
         symbols_(graph_.types().symbols()) {}
 
   void Run() {
+    CheckRegions();
     for (ValueId id : graph_.values()) CheckPlacement(id);
     CheckInputs();
     for (NodeId id : graph_.nodes()) CheckNode(id);
@@ -187,9 +189,8 @@ class GraphVerifier {
     }
     IdRange<ValueId> results = graph_.results(id);
     if (inferred->size() != results.size()) {
-      Report(Kind::kNode, id.index(), 0, Diag::kResultCount,
-             "{}: the op gives {} results, the node has {}", op.name(), inferred->size(),
-             results.size());
+      Report(Kind::kNode, id.index(), 0, Diag::kResultCount, "{}: the op gives {}, the node has {}",
+             op.name(), Counted(inferred->size(), "result"), results.size());
       return false;
     }
     bool ok = true;
@@ -252,7 +253,14 @@ class GraphVerifier {
     }
   }
 
-  // --- Values, inputs and outputs
+  // --- Regions, values, inputs and outputs
+
+  void CheckRegions() {
+    if (graph_.regions().empty() || module_.view == View::kGlobal) return;
+    Report(Kind::kGraph, 0, 0, Diag::kPlacement,
+           "scope `{}` has a region, but the graph is local: nothing is left to be placed",
+           graph_.scope_name(graph_.regions()[0].scope));
+  }
 
   void CheckPlacement(ValueId id) {
     const Value& value = graph_[id];

@@ -10,8 +10,10 @@
 
 namespace heddle {
 
-enum class Family : uint8_t { kLlama3, kQwen3, kDeepSeekV3, kMlp, kLinear };
-std::string_view Name(Family family);
+struct Family;
+
+// How rotary embedding is stretched for long contexts: Llama's blend by wavelength, or YaRN's by dimension.
+enum class RopeScaling : uint8_t { kLlama, kYarn };
 
 // Mixture of experts; `experts` is 0 for dense models.
 struct MoeConfig {
@@ -44,7 +46,8 @@ struct MlaConfig {
 };
 
 struct ModelConfig {
-  Family family = Family::kLlama3;
+  // One of Families().
+  const Family* family = nullptr;
   std::string flavor;
   int64_t dim = 0;
   int64_t n_layers = 0;
@@ -57,8 +60,9 @@ struct ModelConfig {
   bool tied = false;
   double norm_eps = 1e-5;
   double rope_theta = 500000.0;
-  // Llama's or YaRN's stretching of slow frequencies; 1 for none.
+  // Slow frequencies are stretched by this; 1 for none.
   double rope_scaling = 1.0;
+  RopeScaling rope_scaling_kind = RopeScaling::kLlama;
   MoeConfig moe;
   MlaConfig mla;
 
@@ -74,7 +78,9 @@ Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor);
 Status OverrideSize(ModelConfig& config, std::string_view name, int64_t value);
 // The names that OverrideSize knows.
 std::vector<std::string_view> OverridableSizes();
-// Sizes that do not fit together are an error.
+// Sizes that are out of range, or do not fit together, are an error.
 Status CheckConfig(const ModelConfig& config);
+// For families of decoders: heads, their sizes and experts.
+Status CheckDecoder(const ModelConfig& config);
 
 }  // namespace heddle

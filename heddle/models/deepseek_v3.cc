@@ -5,10 +5,59 @@
 #include <ATen/ops/cat.h>
 
 #include "heddle/capture/scope.h"
-#include "heddle/models/model.h"
+#include "heddle/models/decoder.h"
 
 namespace heddle {
 namespace {
+
+ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t ffn,
+                   int64_t vocab, MlaConfig mla, MoeConfig moe) {
+  ModelConfig c;
+  c.flavor = std::move(flavor);
+  c.dim = dim;
+  c.n_layers = layers;
+  c.n_heads = heads;
+  c.n_kv_heads = heads;
+  c.ffn_dim = ffn;
+  c.vocab_size = vocab;
+  c.rope_theta = 10000.0;
+  c.rope_scaling = 40.0;
+  c.rope_scaling_kind = RopeScaling::kYarn;
+  c.mla = mla;
+  c.mla.kv_rank = 512;
+  c.moe = moe;
+  c.moe.bias = true;
+  return c;
+}
+
+std::vector<ModelConfig> Flavors() {
+  return {
+      Flavor("debugmodel", 256, 6, 16, 1024, 2048, {.mscale = 0.70},
+             {.experts = 8, .top_k = 3, .ffn_dim = 256, .shared_experts = 2, .dense_layers = 1}),
+      Flavor("16B", 2048, 27, 16, 10944, 102400, {.mscale = 0.70},
+             {.experts = 64, .top_k = 6, .ffn_dim = 1408, .shared_experts = 2, .dense_layers = 1}),
+      Flavor("236B", 5120, 60, 128, 12288, 102400, {.q_rank = 1536},
+             {.experts = 160,
+              .top_k = 6,
+              .ffn_dim = 1536,
+              .shared_experts = 2,
+              .dense_layers = 1,
+              .route_scale = 16.0,
+              .groups = 8,
+              .limited_groups = 3}),
+      Flavor("671B", 7168, 61, 128, 18432, 129280, {.q_rank = 1536},
+             {.experts = 256,
+              .top_k = 8,
+              .ffn_dim = 2048,
+              .shared_experts = 1,
+              .dense_layers = 3,
+              .sigmoid_scores = true,
+              .normalize = true,
+              .route_scale = 2.5,
+              .groups = 8,
+              .limited_groups = 4}),
+  };
+}
 
 at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
@@ -59,9 +108,7 @@ void AddAttention(ParamList& params, const std::string& prefix, const ModelConfi
   params.Add(prefix + ".wo.weight", {c.dim, c.n_heads * mla.v_dim}, unit);
 }
 
-}  // namespace
-
-FamilyParts MakeDeepSeekV3(const ModelConfig& config, const BatchConfig& batch) {
+FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   ParamList params;
   FamilyParts parts;
   parts.buffers.push_back(
@@ -98,5 +145,37 @@ FamilyParts MakeDeepSeekV3(const ModelConfig& config, const BatchConfig& batch) 
   };
   return parts;
 }
+
+ParallelRules Rules() {
+  ParallelRules rules = DecoderRules();
+  AddMoeRules(rules);
+  // The wide halves of queries, keys and values are split by head; the latents between are whole.
+  rules.weights.push_back({"**.attention.wq_b.weight", 0});
+  rules.weights.push_back({"**.attention.wkv_b.weight", 0});
+  return rules;
+}
+
+// Latent attention pads values to the width of queries and keys.
+Status Check(const ModelConfig& c) {
+  const MlaConfig& mla = c.mla;
+  if (mla.kv_rank < 1 || mla.nope_dim < 1 || mla.v_dim < 1)
+    return Error(Diag::kModelSize,
+                 "mla.kv_rank is {}, mla.nope_dim {} and mla.v_dim {}; all must be at least 1",
+                 mla.kv_rank, mla.nope_dim, mla.v_dim);
+  if (mla.v_dim > mla.nope_dim + mla.rope_dim)
+    return Error(Diag::kModelSize, "mla.v_dim is {}, more than the {} of queries and keys",
+                 mla.v_dim, mla.nope_dim + mla.rope_dim);
+  return CheckDecoder(c);
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_FAMILY(deepseek_v3){
+    .name = "deepseek_v3",
+    .flavors = Flavors,
+    .check = Check,
+    .make = Make,
+    .rules = Rules,
+};
 
 }  // namespace heddle

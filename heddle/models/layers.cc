@@ -17,11 +17,13 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -44,7 +46,7 @@ std::tuple<at::Tensor, at::Tensor> RunFusedRmsNorm(const at::Tensor& x, c10::Int
 }
 
 // The kernel under a name of our own. A build of libtorch without CUDA knows the op only by its parts, and would take it apart.
-TORCH_LIBRARY(heddle, library) {
+TORCH_LIBRARY_FRAGMENT(heddle, library) {
   library.def(
       "_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> "
       "(Tensor, Tensor)");
@@ -111,7 +113,9 @@ at::Tensor Weights::operator()(std::string_view name) const {
   full += name;
   auto at = tensors_.find(full);
   HEDDLE_CHECK(at != tensors_.end(), "the model has no weight " + full);
-  return at->second.to(ToScalarType(numerics_.compute));
+  auto [cast, first] = cast_.try_emplace(full);
+  if (first) cast->second = at->second.to(ToScalarType(numerics_.compute));
+  return cast->second;
 }
 
 at::Tensor Weights::Buffer(std::string_view full_name) const {
@@ -176,12 +180,17 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   return FlashAttention(query, key, padded, scale, numerics.target).slice(-1, 0, size);
 }
 
-at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, int64_t tokens) {
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels) {
   ScopeGuard scope("loss");
   at::Tensor scores = Widened(logits).flatten(0, 1);
-  at::Tensor sum =
-      at::cross_entropy_loss(scores, labels.flatten(), std::nullopt, at::Reduction::Sum);
-  return at::div(sum, static_cast<double>(tokens));
+  return at::cross_entropy_loss(scores, labels.flatten(), std::nullopt, at::Reduction::Sum,
+                                kIgnoredLabel);
+}
+
+at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor) {
+  ScopeGuard scope("loss");
+  if (divisor == LossDivisor::kAllTokens) return at::div(sum, static_cast<double>(labels.numel()));
+  return at::div(sum, at::sum(at::ne(labels, kIgnoredLabel)));
 }
 
 at::Tensor RopeFrequencies(int64_t size, double theta) {

@@ -17,12 +17,18 @@ enum class AttentionKind : uint8_t { kFlash, kMath };
 // Which kernels a step is meant for. Traced tensors have no device of their own to ask.
 enum class Target : uint8_t { kCpu, kCuda };
 
+// What the summed loss is divided by: the tokens whose label counts, of all ranks, which the step counts itself; or all tokens, a
+// constant. They are the same where no label is kIgnoredLabel.
+enum class LossDivisor : uint8_t { kValidTokens, kAllTokens };
+inline constexpr int64_t kIgnoredLabel = -100;
+
 // What a step computes with.
 struct StepNumerics {
   // Weights are cast to it at every read; the gradient is cast back.
   DType compute = DType::kF32;
   AttentionKind attention = AttentionKind::kFlash;
   Target target = Target::kCpu;
+  LossDivisor loss_divisor = LossDivisor::kValidTokens;
 };
 
 // Weights and buffers by their full names.
@@ -32,7 +38,8 @@ class Weights {
           std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
           const StepNumerics& numerics);
 
-  // The weight `name` of the current scope, in the compute type.
+  // The weight `name` of the current scope, in the compute type. It is cast once in a step: gradients of several uses add up in the
+  // compute type, as they do in FSDP2.
   at::Tensor operator()(std::string_view name) const;
   // A buffer, as it is.
   at::Tensor Buffer(std::string_view full_name) const;
@@ -40,6 +47,7 @@ class Weights {
 
  private:
   std::unordered_map<std::string, at::Tensor> tensors_;
+  mutable std::unordered_map<std::string, at::Tensor> cast_;
   StepNumerics numerics_;
 };
 
@@ -57,8 +65,9 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
 // Causal attention. Query is [batch, heads, positions, size]; keys and values may have fewer heads.
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics);
-// Cross entropy in f32, summed, over the number of tokens. Logits are [batch, positions, vocabulary].
-at::Tensor TokenLoss(const at::Tensor& logits, const at::Tensor& labels, int64_t tokens);
+// Cross entropy in f32, summed over the tokens that count. Logits are [batch, positions, vocabulary].
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels);
+at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor);
 
 // Rotations of position p by frequency f, [positions, size / 2]: for RotatePairs as complex numbers.
 at::Tensor RopeFrequencies(int64_t size, double theta);

@@ -2,10 +2,36 @@
 #include <ATen/ops/add.h>
 
 #include "heddle/capture/scope.h"
-#include "heddle/models/model.h"
+#include "heddle/models/decoder.h"
 
 namespace heddle {
 namespace {
+
+ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
+                   int64_t ffn, int64_t vocab = 128256, bool tied = false) {
+  ModelConfig c;
+  c.rope_scaling = flavor == "debugmodel" ? 1.0 : 8.0;
+  c.flavor = std::move(flavor);
+  c.dim = dim;
+  c.n_layers = layers;
+  c.n_heads = heads;
+  c.n_kv_heads = kv_heads;
+  c.ffn_dim = ffn;
+  c.vocab_size = vocab;
+  c.tied = tied;
+  return c;
+}
+
+std::vector<ModelConfig> Flavors() {
+  return {
+      Flavor("debugmodel", 256, 6, 16, 16, 768, 2048),
+      Flavor("1B", 2048, 16, 32, 8, 8192, 128256, true),
+      Flavor("3B", 3072, 28, 24, 8, 8192, 128256, true),
+      Flavor("8B", 4096, 32, 32, 8, 14336),
+      Flavor("70B", 8192, 80, 64, 8, 28672),
+      Flavor("405B", 16384, 126, 128, 8, 53248),
+  };
+}
 
 at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
@@ -22,9 +48,7 @@ at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Ten
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
-}  // namespace
-
-FamilyParts MakeLlama3(const ModelConfig& config, const BatchConfig& batch) {
+FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   ParamList params;
   AddEmbedding(params, config);
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
@@ -48,5 +72,15 @@ FamilyParts MakeLlama3(const ModelConfig& config, const BatchConfig& batch) {
   };
   return parts;
 }
+
+}  // namespace
+
+HEDDLE_DEFINE_FAMILY(llama3){
+    .name = "llama3",
+    .flavors = Flavors,
+    .check = CheckDecoder,
+    .make = Make,
+    .rules = DecoderRules,
+};
 
 }  // namespace heddle

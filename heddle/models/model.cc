@@ -5,14 +5,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/polar.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-
-#include "heddle/capture/scope.h"
 
 namespace heddle {
 namespace {
@@ -52,20 +48,43 @@ at::Tensor Rotations(const Model& model, int64_t size) {
   const ModelConfig& c = model.config;
   at::Tensor frequencies = RopeFrequencies(size, c.rope_theta);
   if (c.rope_scaling != 1.0) {
-    frequencies = c.family == Family::kDeepSeekV3
+    frequencies = c.rope_scaling_kind == RopeScaling::kYarn
                       ? ScaleYarn(frequencies, c.rope_scaling, c.rope_theta)
                       : ScaleLlama(frequencies, c.rope_scaling);
   }
   return RopeAngles(frequencies, model.batch.seq_len);
 }
 
-FamilyParts MakeParts(const ModelConfig& config, const BatchConfig& batch) {
-  switch (config.family) {
-    case Family::kLlama3: return MakeLlama3(config, batch);
-    case Family::kQwen3: return MakeQwen3(config, batch);
-    case Family::kDeepSeekV3: return MakeDeepSeekV3(config, batch);
-    default: return MakeToy(config, batch);
+// Logits are the largest activation; with this many elements their bytes are a number, whatever is done with them.
+Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
+  constexpr int64_t kMostTokens = int64_t{1} << 40;
+  int64_t tokens = 0;
+  bool fits = batch.batch >= 1 && batch.seq_len >= 1 &&
+              !__builtin_mul_overflow(batch.batch, batch.seq_len, &tokens) &&
+              tokens <= kMostTokens && tokens <= (int64_t{1} << 56) / config.vocab_size &&
+              tokens <= (int64_t{1} << 56) / std::max(config.dim, config.ffn_dim);
+  if (fits) return Done{};
+  return Error(Diag::kModelSize,
+               "a batch of {} sequences of {} tokens; both must be at least 1, and all tokens at "
+               "most 2^40",
+               batch.batch, batch.seq_len);
+}
+
+Status CheckParams(std::span<const ParamSpec> params) {
+  constexpr int64_t kMost = int64_t{1} << 56;
+  int64_t all = 0;
+  for (const ParamSpec& param : params) {
+    int64_t count = 1;
+    for (int64_t size : param.shape) {
+      if (__builtin_mul_overflow(count, size, &count)) count = kMost;
+      count = std::min(count, kMost);
+    }
+    all += count;
+    if (all >= kMost)
+      return Error(Diag::kModelSize, "with `{}` the parameters have more than 2^56 elements",
+                   param.name);
   }
+  return Done{};
 }
 
 }  // namespace
@@ -83,22 +102,24 @@ int64_t Model::parameter_count() const {
 Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics) {
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
-  if (batch.batch < 1 || batch.seq_len < 1) {
-    return Error(Diag::kModelSize, "a batch of {} sequences of {} tokens; both must be at least 1",
-                 batch.batch, batch.seq_len);
-  }
-  Model model{config, batch, numerics, {}, {}, {}};
-  FamilyParts parts = MakeParts(config, batch);
+  HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
+  Model model{config, batch, numerics, {}, {}, {}, {}};
+  FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);
+  HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
   model.inputs = std::move(parts.buffers);
   model.inputs.push_back({"tokens", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   // Copies of the specs, so that the function does not depend on where the model lives.
-  model.loss = [specs = model.params, inputs = model.inputs, numerics,
-                logits = std::move(parts.logits), tokens = batch.batch * batch.seq_len](
-                   std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
+  model.loss_sum = [specs = model.params, inputs = model.inputs, numerics,
+                    logits = std::move(parts.logits)](std::span<const at::Tensor> params,
+                                                      std::span<const at::Tensor> given) {
     Weights weights(specs, params, inputs, given, numerics);
-    return TokenLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1], tokens);
+    return SummedLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1]);
+  };
+  model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
+                                                std::span<const at::Tensor> given) {
+    return DividedLoss(sum(params, given), given[given.size() - 1], numerics.loss_divisor);
   };
   return model;
 }
@@ -118,67 +139,11 @@ at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
   return at::zeros(buffer.shape, at::kFloat);
 }
 
-std::string BlockUnit(int64_t layer) { return fmt::format("layers.{}", layer); }
-std::string EmbeddingUnit(const ModelConfig& config) {
-  return config.tied ? OutputUnit(config) : "tok_embeddings";
-}
-std::string OutputUnit(const ModelConfig& config) {
-  return config.tied ? "tok_embeddings+norm+output" : "norm+output";
-}
-
-void AddEmbedding(ParamList& params, const ModelConfig& config) {
-  params.Add("tok_embeddings.weight", {config.vocab_size, config.dim}, EmbeddingUnit(config));
-}
-
-void AddOutput(ParamList& params, const ModelConfig& config) {
-  params.Add("norm.weight", {config.dim}, OutputUnit(config));
-  if (!config.tied)
-    params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
-}
-
 Result<Module> CaptureModel(const Model& model, const std::optional<OptimizerOptions>& optimizer) {
   CaptureOptions options;
   if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
   options.optimizer = optimizer;
   return Capture(model.loss, model.params, model.inputs, options);
-}
-
-void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
-  std::string prefix = unit + ".attention.";
-  int64_t size = config.head_size();
-  params.Add(prefix + "wq.weight", {config.n_heads * size, config.dim}, unit);
-  params.Add(prefix + "wk.weight", {config.n_kv_heads * size, config.dim}, unit);
-  params.Add(prefix + "wv.weight", {config.n_kv_heads * size, config.dim}, unit);
-  params.Add(prefix + "wo.weight", {config.dim, config.n_heads * size}, unit);
-}
-
-void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
-                    const std::string& unit) {
-  params.Add(prefix + ".w1.weight", {hidden, dim}, unit);
-  params.Add(prefix + ".w2.weight", {dim, hidden}, unit);
-  params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
-}
-
-at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
-                   const BlockFunction& block) {
-  at::Tensor x;
-  {
-    ScopeGuard scope("tok_embeddings");
-    x = at::embedding(weights("weight"), tokens);
-  }
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
-    ScopeGuard scope(fmt::format("layers.{}", layer));
-    x = block(weights, x, layer);
-  }
-  x = RmsNorm(weights, "norm", x, config.norm_eps);
-  if (!config.tied) return Linear(weights, "output", x);
-  at::Tensor table;
-  {
-    ScopeGuard scope("tok_embeddings");
-    table = weights("weight");
-  }
-  ScopeGuard scope("output");
-  return at::linear(x, table);
 }
 
 }  // namespace heddle

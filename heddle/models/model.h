@@ -1,21 +1,13 @@
 // A model: its weights and inputs by name, and the loss of one step.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "heddle/models/config.h"
-#include "heddle/models/layers.h"
+#include "heddle/models/family.h"
 
 namespace heddle {
-
-struct BatchConfig {
-  // Sequences and their length, of the whole mesh.
-  int64_t batch = 1;
-  int64_t seq_len = 2048;
-};
 
 // One step of a model, ready to be captured or run.
 struct Model {
@@ -26,7 +18,10 @@ struct Model {
   std::vector<ParamSpec> params;
   // Buffers first, then `tokens` and `labels`.
   std::vector<StepInput> inputs;
+  // The summed cross entropy of the tokens that count, and what it is divided by, as one.
   StepFunction loss;
+  // The sum alone.
+  StepFunction loss_sum;
 
   // All elements of all parameters.
   int64_t parameter_count() const;
@@ -42,51 +37,5 @@ Result<Module> CaptureModel(const Model& model,
 
 // The values of a buffer of the model: tables of rotations, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
-
-// --- For the family files: a family adds its parameters in registration order and gives a function from tokens to logits.
-struct FamilyParts {
-  std::vector<ParamSpec> params;
-  std::vector<StepInput> buffers;
-  std::function<at::Tensor(const Weights&, const at::Tensor& tokens)> logits;
-};
-FamilyParts MakeLlama3(const ModelConfig& config, const BatchConfig& batch);
-FamilyParts MakeQwen3(const ModelConfig& config, const BatchConfig& batch);
-FamilyParts MakeDeepSeekV3(const ModelConfig& config, const BatchConfig& batch);
-FamilyParts MakeToy(const ModelConfig& config, const BatchConfig& batch);
-
-// Collects parameters under a prefix.
-class ParamList {
- public:
-  void Add(const std::string& name, std::vector<int64_t> shape, const std::string& unit) {
-    params_.push_back({name, std::move(shape), unit});
-  }
-  std::vector<ParamSpec> Take() { return std::move(params_); }
-
- private:
-  std::vector<ParamSpec> params_;
-};
-
-// Names of FSDP units: each block is one; the embedding; the final norm with the output. Tied weights make one of the last two.
-std::string BlockUnit(int64_t layer);
-std::string EmbeddingUnit(const ModelConfig& config);
-std::string OutputUnit(const ModelConfig& config);
-
-// What decoder models share: embedding, blocks, norm, output.
-void AddEmbedding(ParamList& params, const ModelConfig& config);
-void AddOutput(ParamList& params, const ModelConfig& config);
-// wq, wk, wv and wo of grouped-query attention, in module `attention`.
-void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
-void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
-                    const std::string& unit);
-using BlockFunction = std::function<at::Tensor(const Weights&, const at::Tensor& x, int64_t layer)>;
-at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
-                   const BlockFunction& block);
-
-// The mixture of experts of one block, in module `moe`.
-void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config,
-            const std::string& unit);
-at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& x,
-               const std::optional<at::Tensor>& bias);
-std::string ExpertBiasName(int64_t layer);
 
 }  // namespace heddle

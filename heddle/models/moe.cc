@@ -21,7 +21,7 @@
 #include <ATen/ops/topk.h>
 
 #include "heddle/capture/scope.h"
-#include "heddle/models/model.h"
+#include "heddle/models/decoder.h"
 
 namespace heddle {
 namespace {

@@ -2,10 +2,51 @@
 #include <ATen/ops/add.h>
 
 #include "heddle/capture/scope.h"
-#include "heddle/models/model.h"
+#include "heddle/models/decoder.h"
 
 namespace heddle {
 namespace {
+
+ModelConfig Dense(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
+                  int64_t ffn, bool tied, int64_t vocab = 151936) {
+  ModelConfig c;
+  c.flavor = std::move(flavor);
+  c.dim = dim;
+  c.n_layers = layers;
+  c.n_heads = heads;
+  c.n_kv_heads = kv_heads;
+  c.head_dim = 128;
+  c.ffn_dim = ffn;
+  c.vocab_size = vocab;
+  c.tied = tied;
+  c.norm_eps = 1e-6;
+  c.rope_theta = 1e6;
+  return c;
+}
+
+ModelConfig Mixture(std::string flavor, int64_t dim, int64_t layers, int64_t heads,
+                    int64_t kv_heads, int64_t ffn, int64_t experts, double theta = 1e6,
+                    int64_t vocab = 151936) {
+  ModelConfig c = Dense(std::move(flavor), dim, layers, heads, kv_heads, ffn, false, vocab);
+  c.rope_theta = theta;
+  c.moe = {.experts = experts, .top_k = 8, .ffn_dim = ffn, .normalize = true};
+  return c;
+}
+
+std::vector<ModelConfig> Flavors() {
+  return {
+      Dense("debugmodel", 256, 8, 16, 8, 3072, true, 2048),
+      Dense("0.6B", 1024, 28, 16, 8, 3072, true),
+      Dense("1.7B", 2048, 28, 16, 8, 6144, true),
+      Dense("4B", 2560, 36, 32, 8, 9728, true),
+      Dense("8B", 4096, 36, 32, 8, 12288, false),
+      Dense("14B", 5120, 40, 40, 8, 17408, false),
+      Dense("32B", 5120, 64, 64, 8, 25600, false),
+      Mixture("debugmodel_moe", 256, 8, 16, 8, 768, 64, 1e6, 2048),
+      Mixture("30B-A3B", 2048, 48, 32, 4, 768, 128),
+      Mixture("235B-A22B", 4096, 94, 64, 4, 1536, 128, 5e6),
+  };
+}
 
 at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
@@ -23,9 +64,7 @@ at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Ten
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
-}  // namespace
-
-FamilyParts MakeQwen3(const ModelConfig& config, const BatchConfig& batch) {
+FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   ParamList params;
   AddEmbedding(params, config);
   int64_t size = config.head_size();
@@ -59,5 +98,21 @@ FamilyParts MakeQwen3(const ModelConfig& config, const BatchConfig& batch) {
   };
   return parts;
 }
+
+ParallelRules Rules() {
+  ParallelRules rules = DecoderRules();
+  AddMoeRules(rules);
+  return rules;
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_FAMILY(qwen3){
+    .name = "qwen3",
+    .flavors = Flavors,
+    .check = CheckDecoder,
+    .make = Make,
+    .rules = Rules,
+};
 
 }  // namespace heddle

@@ -3,14 +3,24 @@
 #include <ATen/ops/relu.h>
 
 #include "heddle/capture/scope.h"
-#include "heddle/models/model.h"
+#include "heddle/models/decoder.h"
 
 namespace heddle {
+namespace {
 
-FamilyParts MakeToy(const ModelConfig& config, const BatchConfig&) {
+ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t ffn) {
+  ModelConfig c;
+  c.flavor = std::move(flavor);
+  c.dim = dim;
+  c.n_layers = layers;
+  c.ffn_dim = ffn;
+  c.vocab_size = 64;
+  return c;
+}
+
+FamilyParts Make(const ModelConfig& config, bool deep) {
   ParamList params;
   AddEmbedding(params, config);
-  bool deep = config.family == Family::kMlp;
   for (int64_t layer = 0; deep && layer < config.n_layers; ++layer) {
     std::string unit = BlockUnit(layer);
     params.Add(unit + ".up.weight", {config.ffn_dim, config.dim}, unit);
@@ -33,5 +43,41 @@ FamilyParts MakeToy(const ModelConfig& config, const BatchConfig&) {
   };
   return parts;
 }
+
+ParallelRules Rules() {
+  ParallelRules rules;
+  rules.weights = {{"tok_embeddings.weight", 0},
+                   {"output.weight", 0},
+                   {"**.up.weight", 0},
+                   {"**.down.weight", 1}};
+  rules.layers = {{.pattern = "tok_embeddings", .out = Flow::kResidual},
+                  {.pattern = "layers.*.up", .in = Flow::kWhole},
+                  {.pattern = "layers.*.down", .out = Flow::kResidual},
+                  {.pattern = "output", .in = Flow::kWhole, .out = Flow::kLogits},
+                  {.pattern = "loss", .in = Flow::kLogits, .why = Why::kLoss}};
+  return rules;
+}
+
+Status CheckMlp(const ModelConfig& c) {
+  if (c.ffn_dim >= 1) return Done{};
+  return Error(Diag::kModelSize, "ffn_dim is {}, expected at least 1", c.ffn_dim);
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_FAMILY(mlp){
+    .name = "mlp",
+    .flavors = [] { return std::vector{Flavor("small", 32, 2, 64)}; },
+    .check = CheckMlp,
+    .make = [](const ModelConfig& config, const BatchConfig&) { return Make(config, true); },
+    .rules = Rules,
+};
+
+HEDDLE_DEFINE_FAMILY(linear){
+    .name = "linear",
+    .flavors = [] { return std::vector{Flavor("small", 32, 1, 16)}; },
+    .make = [](const ModelConfig& config, const BatchConfig&) { return Make(config, false); },
+    .rules = Rules,
+};
 
 }  // namespace heddle

@@ -73,7 +73,9 @@ Result<Types> EfficientShape(const OpArgs& args) {
   Type lse = LogSumExp(args);
   // The kernel pads rows to its tile.
   if (IsSymbol(lse.dims[2]))
-    return Error(Diag::kSymbolicSize, "positions of size {}", DimText(args, lse.dims[2]));
+    return Error(Diag::kSymbolicSize,
+                 "the number of positions is {}; this kernel pads it, and needs to know it",
+                 DimText(args, lse.dims[2]));
   lse.dims[2] = args.Bool("compute_log_sumexp") ? (lse.dims[2] + 31) / 32 * 32 : 0;
   Type state = Type::Tensor(DType::kI64, {});
   return Types{Output(args), lse, state, state};
@@ -100,7 +102,7 @@ Result<Types> EfficientBackwardShape(const OpArgs& args) {
   HEDDLE_TRY(Types results, BackwardShape(args));
   const auto& mask = std::get<std::vector<bool>>(args.attr("grad_input_mask"));
   if (mask.size() != 4)
-    return Error(Diag::kShapeMismatch, "`grad_input_mask` has {} entries, expected 4", mask.size());
+    return Error(Diag::kShapeMismatch, "`grad_input_mask` has length {}, expected 4", mask.size());
   results.push_back(mask[3] ? args[4] : Type());
   return results;
 }

@@ -17,7 +17,7 @@ Status CheckOver(const OpArgs& args) {
   if (over.empty()) return Error(Diag::kUnknownAxis, "`over` names no mesh axis");
   for (AxisId axis : over) {
     if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` names axis {} of a mesh with {}", axis,
+      return Error(Diag::kUnknownAxis, "`over` has axis number {}, the number of axes is {}", axis,
                    args.mesh().axes().size());
   }
   return Done{};

@@ -58,7 +58,8 @@ Result<Types> ArangeShape(const OpArgs& args) {
     return Error(Diag::kSymbolicSize, "a bound of the range is not a plain number");
   double count = std::ceil((*end - *start) / *step);
   if (*step == 0 || !(count >= 0) || count >= 0x1p62) {
-    return Error(Diag::kShapeMismatch, "a range from {} to {} in steps of {}", *start, *end, *step);
+    return Error(Diag::kShapeMismatch, "no range leads from {} to {} in steps of {}", *start, *end,
+                 *step);
   }
   bool integers = std::holds_alternative<int64_t>(args.attr("end")) &&
                   (!has_start || std::holds_alternative<int64_t>(args.attr("start"))) &&

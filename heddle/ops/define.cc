@@ -10,7 +10,8 @@ namespace heddle {
 Result<size_t> WrapDim(int64_t dim, size_t rank) {
   auto n = static_cast<int64_t>(std::max<size_t>(rank, 1));
   if (dim < -n || dim >= n) {
-    return Error(Diag::kDimRange, "dimension {} of a tensor with {} dimensions", dim, rank);
+    return Error(Diag::kDimRange, "there is no dimension {}; the tensor has {}", dim,
+                 Counted(rank, "dimension"));
   }
   return static_cast<size_t>(dim < 0 ? dim + n : dim);
 }
@@ -33,13 +34,14 @@ Result<std::vector<bool>> DimFlags(const OpArgs& args, size_t rank, std::string_
 
 Status CheckRank(const OpArgs& args, size_t i, size_t rank) {
   if (args[i].rank() == rank) return Done{};
-  return Error(Diag::kRank, "operand {} has {} dimensions, expected {}", i, args[i].rank(), rank);
+  return Error(Diag::kRank, "operand {} has {}, expected {}", i,
+               Counted(args[i].rank(), "dimension"), rank);
 }
 
 Status CheckRankAtLeast(const OpArgs& args, size_t i, size_t rank) {
   if (args[i].rank() >= rank) return Done{};
-  return Error(Diag::kRank, "operand {} has {} dimensions, expected at least {}", i, args[i].rank(),
-               rank);
+  return Error(Diag::kRank, "operand {} has {}, expected at least {}", i,
+               Counted(args[i].rank(), "dimension"), rank);
 }
 
 Status CheckSame(const OpArgs& args, std::string_view what, Dim a, Dim b) {
@@ -73,7 +75,9 @@ Result<int64_t> NumElements(const OpArgs& args, const Dims& dims) {
   int64_t count = 1;
   for (Dim dim : dims) {
     if (IsSymbol(dim))
-      return Error(Diag::kSymbolicSize, "the number of elements depends on {}", DimText(args, dim));
+      return Error(Diag::kSymbolicSize,
+                   "the number of elements depends on {}, which is known at run time only",
+                   DimText(args, dim));
     if (__builtin_mul_overflow(count, dim, &count))
       return Error(Diag::kSizeOverflow, "the number of elements exceeds 2^63 - 1");
   }
@@ -91,7 +95,10 @@ Result<Dim> SlicedSize(const OpArgs& args, Dim size) {
     bool from_start = start == 0 || (start < 0 && !IsSymbol(start) && -start >= most);
     bool to_end = end == size || end >= most;
     if (from_start && to_end && step == 1) return size;
-    return Error(Diag::kSymbolicSize, "a part of a dimension of size {}", DimText(args, size));
+    return Error(
+        Diag::kSymbolicSize,
+        "a dimension of size {} cannot be sliced; the size of the slice would not be known",
+        DimText(args, size));
   }
   auto position = [&](std::string_view name, int64_t otherwise) {
     int64_t at = args.IntOr(name, otherwise);

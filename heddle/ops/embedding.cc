@@ -27,7 +27,8 @@ Result<Types> EmbeddingBackwardShape(const OpArgs& args) {
                                      args.dims(0)[d], args.dims(1)[d]));
   }
   if (args.Int("num_weights") < 0 && !IsSymbol(args.Int("num_weights")))
-    return Error(Diag::kShapeMismatch, "`num_weights` is {}", args.Int("num_weights"));
+    return Error(Diag::kShapeMismatch, "`num_weights` is {}, expected at least 0",
+                 args.Int("num_weights"));
   return Types{Type::Tensor(args.dtype(0), {args.Int("num_weights"), args.dims(0).back()})};
 }
 

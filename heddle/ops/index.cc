@@ -1,6 +1,7 @@
 // Reading and writing by position, sorting, counting.
 #include <algorithm>
 
+#include "heddle/base/text.h"
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -24,7 +25,8 @@ Result<Indexed> ReadIndices(const OpArgs& args) {
   const Dims& self = args.dims(0);
   std::span<const Type> indices = args.list(0);
   if (indices.size() > self.size())
-    return Error(Diag::kRank, "{} indices for {} dimensions", indices.size(), self.size());
+    return Error(Diag::kRank, "{} indices are given, the tensor has {}", indices.size(),
+                 Counted(self.size(), "dimension"));
   Indexed out;
   out.flags.resize(self.size(), false);
   size_t runs = 0;
@@ -66,7 +68,7 @@ Result<Types> IndexPutShape(const OpArgs& args) {
     fits = values.dims[d] == wanted || values.dims[d] == 1;
   }
   if (!fits) {
-    return Error(Diag::kShapeMismatch, "values are {}, the positions they go to, {}",
+    return Error(Diag::kShapeMismatch, "values are {}, the positions that they go to are {}",
                  DimsText(args, values.dims), DimsText(args, indexed.dims));
   }
   return Types{args[0]};
@@ -213,7 +215,7 @@ Result<Types> TopkShape(const OpArgs& args) {
   int64_t k = args.Int("k");
   if (!dims.empty()) {
     if (!IsSymbol(dims[dim]) && (k < 0 || k > dims[dim]))
-      return Error(Diag::kSlice, "the best {} of {}", k, dims[dim]);
+      return Error(Diag::kSlice, "`k` is {}, the dimension has size {}", k, dims[dim]);
     dims[dim] = k;
   }
   return Types{Type::Tensor(args.dtype(0), dims), Type::Tensor(DType::kI64, dims)};
@@ -238,7 +240,8 @@ Result<Factors> SortFactors(const OpArgs& args, const Types& results) {
 }
 
 Result<Types> HistcShape(const OpArgs& args) {
-  if (args.Int("bins") < 1) return Error(Diag::kShapeMismatch, "{} bins", args.Int("bins"));
+  if (args.Int("bins") < 1)
+    return Error(Diag::kShapeMismatch, "`bins` is {}, expected at least 1", args.Int("bins"));
   return Types{Type::Tensor(args.dtype(0), {args.Int("bins")})};
 }
 

@@ -132,8 +132,8 @@ Result<Equation> ParseEquation(const OpArgs& args) {
     equation.inputs.push_back(letters(part));
   equation.output = letters(std::string_view(text).substr(arrow + 2));
   if (equation.inputs.size() != args.size()) {
-    return Error(Diag::kEinsum, "equation `{}` has {} operands, the call {}", text,
-                 equation.inputs.size(), args.size());
+    return Error(Diag::kEinsum, "equation `{}` has {}, the call {}", text,
+                 Counted(equation.inputs.size(), "operand"), args.size());
   }
   return equation;
 }
@@ -146,7 +146,10 @@ Result<std::map<char, Dim>> LetterSizes(const OpArgs& args, const Equation& equa
       char c = equation.inputs[i][d];
       bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
       if (!letter || equation.inputs[i].find(c) != d)
-        return Error(Diag::kEinsum, "operand {} of the equation has `{}`, or has it twice", i, c);
+        return Error(
+            Diag::kEinsum,
+            "operand {} of the equation has `{}`, which is not a letter or stands there twice", i,
+            c);
       auto [at, added] = sizes.emplace(c, args.dims(i)[d]);
       if (!added)
         HEDDLE_RETURN_IF_ERROR(
@@ -163,7 +166,10 @@ Result<Types> EinsumShape(const OpArgs& args) {
   for (size_t d = 0; d < equation.output.size(); ++d) {
     char c = equation.output[d];
     if (!sizes.contains(c) || equation.output.find(c) != d)
-      return Error(Diag::kEinsum, "the result has `{}`, which no operand has, or has it twice", c);
+      return Error(
+          Diag::kEinsum,
+          "the result of the equation has `{}`, which no operand has or which stands there twice",
+          c);
     dims.push_back(sizes[c]);
   }
   if (args.size() == 0) return Error(Diag::kOperandCount, "an einsum has at least one operand");

@@ -1,6 +1,7 @@
 // Movement of data into new storage: copies, joins, insertions.
 #include <algorithm>
 
+#include "heddle/base/text.h"
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -104,7 +105,7 @@ Result<Types> InputSizesShape(const OpArgs& args) {
     part.erase(part.begin() + static_cast<ptrdiff_t>(dim));
   }
   if (part != args.dims(0)) {
-    return Error(Diag::kShapeMismatch, "the gradient is {}, the part it is of, {}",
+    return Error(Diag::kShapeMismatch, "the gradient is {}, the part that it belongs to is {}",
                  DimsText(args, args.dims(0)), DimsText(args, part));
   }
   return Types{WithDims(args, std::move(dims))};
@@ -144,7 +145,7 @@ Result<Types> ScatterShape(const OpArgs& args) {
     part.erase(part.begin() + static_cast<ptrdiff_t>(dim));
   }
   if (part != args.dims(1)) {
-    return Error(Diag::kShapeMismatch, "operand 1 is {}, the part it replaces, {}",
+    return Error(Diag::kShapeMismatch, "operand 1 is {}, the part that it replaces is {}",
                  DimsText(args, args.dims(1)), DimsText(args, part));
   }
   return Types{args[0]};
@@ -154,8 +155,8 @@ Result<Types> PadShape(const OpArgs& args) {
   const std::vector<int64_t>& pad = args.Ints("pad");
   Dims dims = args.dims(0);
   if (pad.size() % 2 != 0 || pad.size() / 2 > dims.size()) {
-    return Error(Diag::kShapeMismatch, "`pad` has {} entries for {} dimensions", pad.size(),
-                 dims.size());
+    return Error(Diag::kShapeMismatch, "`pad` has length {}, the tensor has {}", pad.size(),
+                 Counted(dims.size(), "dimension"));
   }
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     Dim& size = dims[dims.size() - 1 - i];
@@ -164,8 +165,9 @@ Result<Types> PadShape(const OpArgs& args) {
     bool overflow = __builtin_add_overflow(padded, pad[2 * i], &padded) ||
                     __builtin_add_overflow(padded, pad[2 * i + 1], &padded);
     if (overflow || padded < 0)
-      return Error(Diag::kShapeMismatch, "padding {} and {} of size {}", pad[2 * i], pad[2 * i + 1],
-                   DimText(args, size));
+      return Error(Diag::kShapeMismatch,
+                   "padding by {} and {} makes a size of {} negative, or exceed 2^63 - 1",
+                   pad[2 * i], pad[2 * i + 1], DimText(args, size));
     size = padded;
   }
   return Types{WithDims(args, std::move(dims))};
@@ -190,8 +192,8 @@ Result<Types> RepeatShape(const OpArgs& args) {
   Dims dims = args.Ints("repeats");
   const Dims& from = args.dims(0);
   if (dims.size() < from.size())
-    return Error(Diag::kRank, "`repeats` has {} entries for {} dimensions", dims.size(),
-                 from.size());
+    return Error(Diag::kRank, "`repeats` has length {}, the tensor has {}", dims.size(),
+                 Counted(from.size(), "dimension"));
   for (size_t d = 0; d < dims.size(); ++d) {
     if (dims[d] < 0)
       return Error(Diag::kReshape, "repeat {} of dimension {} is negative", dims[d], d);

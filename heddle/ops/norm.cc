@@ -19,7 +19,7 @@ Result<size_t> NormalizedRank(const OpArgs& args, size_t operand) {
 // Weights and biases have the normalised shape.
 Status CheckWeight(const OpArgs& args, size_t operand) {
   if (!args.has(operand) || args.dims(operand) == args.Ints("normalized_shape")) return Done{};
-  return Error(Diag::kShapeMismatch, "operand {} is {}, the normalised shape {}", operand,
+  return Error(Diag::kShapeMismatch, "operand {} is {}, the normalised shape is {}", operand,
                DimsText(args, args.dims(operand)), DimsText(args, args.Ints("normalized_shape")));
 }
 
@@ -47,6 +47,12 @@ Result<Types> LayerNormShape(const OpArgs& args) {
   return Types{args[0], statistics, statistics};
 }
 
+Status CheckMask(const OpArgs& args, size_t length) {
+  size_t got = std::get<std::vector<bool>>(args.attr("output_mask")).size();
+  if (got == length) return Done{};
+  return Error(Diag::kShapeMismatch, "`output_mask` has length {}, expected {}", got, length);
+}
+
 // One result for each of input, weight and bias; those not asked for are undefined.
 Result<Types> BackwardShape(const OpArgs& args, size_t weight) {
   HEDDLE_RETURN_IF_ERROR(NormalizedRank(args, 1));
@@ -60,13 +66,11 @@ Result<Types> BackwardShape(const OpArgs& args, size_t weight) {
   return results;
 }
 Result<Types> RmsNormBackwardShape(const OpArgs& args) {
-  if (std::get<std::vector<bool>>(args.attr("output_mask")).size() != 2)
-    return Error(Diag::kShapeMismatch, "`output_mask` has not 2 entries");
+  HEDDLE_RETURN_IF_ERROR(CheckMask(args, 2));
   return BackwardShape(args, 3);
 }
 Result<Types> LayerNormBackwardShape(const OpArgs& args) {
-  if (std::get<std::vector<bool>>(args.attr("output_mask")).size() != 3)
-    return Error(Diag::kShapeMismatch, "`output_mask` has not 3 entries");
+  HEDDLE_RETURN_IF_ERROR(CheckMask(args, 3));
   return BackwardShape(args, 4);
 }
 

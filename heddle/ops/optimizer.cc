@@ -1,4 +1,5 @@
-// Optimizer steps. Functional: the new state comes out, and takes over the storage of the old.
+// Norms of gradients, and steps of optimizers. Functional: the new state comes out, and takes over the storage of the old.
+#include "heddle/base/text.h"
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -10,21 +11,22 @@ Result<Types> AdamWShape(const OpArgs& args) {
   for (size_t list = 0; list < 5; ++list) {
     std::span<const Type> tensors = args.list(list);
     bool maximum = list == 4;
-    if (tensors.size() != (maximum && !args.Bool("amsgrad") ? 0 : params.size())) {
-      return Error(Diag::kOperandCount, "tensor list {} has {} entries, there are {} parameters",
-                   list, tensors.size(), params.size());
+    size_t expected = maximum && !args.Bool("amsgrad") ? 0 : params.size();
+    if (tensors.size() != expected) {
+      return Error(Diag::kOperandCount, "list {} has {}, expected {}", list,
+                   Counted(tensors.size(), "tensor"), expected);
     }
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].dims != params[i].dims) {
-        return Error(Diag::kShapeMismatch, "tensor list {} has {} where the parameter is {}", list,
-                     DimsText(args, tensors[i].dims), DimsText(args, params[i].dims));
+        return Error(Diag::kShapeMismatch, "list {} has a tensor {} where the parameter is {}",
+                     list, DimsText(args, tensors[i].dims), DimsText(args, params[i].dims));
       }
       results.push_back(tensors[i]);
     }
   }
   if (args.list(5).size() != params.size()) {
-    return Error(Diag::kOperandCount, "there are {} step counters for {} parameters",
-                 args.list(5).size(), params.size());
+    return Error(Diag::kOperandCount, "there are {} for {}",
+                 Counted(args.list(5).size(), "step counter"), Counted(params.size(), "parameter"));
   }
   return results;
 }
@@ -48,6 +50,33 @@ Result<Factors> AdamWFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
+// One number of the widest type among the operands.
+Result<Types> SquaredNormShape(const OpArgs& args) {
+  if (args.size() == 0) return Error(Diag::kOperandCount, "a norm of nothing");
+  DType dtype = DType::kNone;
+  for (const Type& type : args.operands()) dtype = Promote(dtype, ToReal(type.dtype));
+  if (!IsFloat(dtype))
+    return Error(Diag::kDTypeMismatch, "a norm of {} is not defined", Name(dtype));
+  return Types{Type::Tensor(dtype, {})};
+}
+
+// Parts of all operands give a part of the sum.
+Result<Factors> SquaredNormFactors(const OpArgs& args, const Types& results) {
+  Factors factors;
+  for (size_t i = 0; i < args.size(); ++i)
+    factors.operands.push_back(AddDims(factors, args[i], fmt::format("p{}_", i)));
+  for (Factor& factor : factors.factors) factor.kind = FactorKind::kReduce;
+  factors.results.assign(results.size(), {});
+  factors.sums_parts = true;
+  return factors;
+}
+
+Work SquaredNormWork(const OpArgs& args, const Types& results) {
+  int64_t elements = 0;
+  for (const Type& type : args.operands()) elements += BoundedElements(args, type);
+  return WorkOf(args, results, 2 * elements);
+}
+
 Work AdamWWork(const OpArgs& args, const Types& results) {
   int64_t elements = 0;
   for (const Type& param : args.list(0)) elements += BoundedElements(args, param);
@@ -56,6 +85,14 @@ Work AdamWWork(const OpArgs& args, const Types& results) {
 
 }  // namespace
 
+// The square of the Euclidean norm of all elements, worked out as clipping does: the norm of each tensor, and the norm of these.
+HEDDLE_DEFINE_OP(heddle_squared_norm){
+    .schema = "heddle::squared_norm(Tensor... inputs) -> Tensor",
+    .shape = SquaredNormShape,
+    .factors = {.compute = SquaredNormFactors},
+    .work = SquaredNormWork,
+    .example = "(f32[4,6], f32[6])",
+};
 HEDDLE_DEFINE_OP(_fused_adamw){
     .schema =
         "aten::_fused_adamw(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] "

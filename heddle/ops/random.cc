@@ -1,4 +1,4 @@
-// Random numbers. Whole: parts drawn apart would differ from the whole drawn at once.
+// Random numbers.
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -31,11 +31,19 @@ Result<Types> DropoutBackwardShape(const OpArgs& args) {
   return Types{Type::Tensor(args.dtype(0), std::move(dims))};
 }
 
+// Parts drawn apart differ from the whole drawn at once; but where every rank works on its own part, it draws for its own part.
+Result<Factors> DrawFactors(const OpArgs& args, const Types& results) {
+  if (args.size() == 0) return WholeFactors(args, results);
+  Factors factors = SameDimsFactors(args, results, std::vector<bool>(args[0].rank(), true));
+  for (Factor& factor : factors.factors) factor.local = true;
+  return factors;
+}
+
 constexpr OpDef Random(std::string_view schema, ShapeFn shape, std::string_view example,
                        std::string_view shape_attr = "") {
   return {.schema = schema,
           .shape = shape,
-          .factors = {.compute = WholeFactors},
+          .factors = {.compute = DrawFactors},
           .effect = Effect::kRandom,
           .shape_attr = shape_attr,
           .example = example};

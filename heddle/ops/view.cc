@@ -1,6 +1,7 @@
 // Views: other shapes over the same storage.
 #include <algorithm>
 
+#include "heddle/base/text.h"
 #include "heddle/ops/define.h"
 
 namespace heddle {
@@ -28,16 +29,22 @@ Result<Dims> ReshapedDims(const OpArgs& args, std::string_view attr) {
   }
   HEDDLE_TRY(int64_t in, NumElements(args, known_in));
   HEDDLE_TRY(int64_t out, NumElements(args, known_out));
-  bool fits = symbols_in == symbols_out;
-  if (open != SIZE_MAX) {
-    fits &= out != 0 && in % out == 0;
-    size[open] = out == 0 ? 0 : in / out;
-  } else {
-    fits &= in == out;
+  std::string from = DimsText(args, args.dims(0));
+  std::string to = DimsText(args, args.Ints(attr));
+  if (symbols_in != symbols_out)
+    return Error(Diag::kReshape, "{} and {} have different sizes that are known at run time only",
+                 from, to);
+  if (open == SIZE_MAX) {
+    if (in == out) return size;
+    return Error(Diag::kReshape, "{} has {}, {} has {}", from, Counted(in, "element"), to, out);
   }
-  if (fits) return size;
-  return Error(Diag::kReshape, "{} has {} elements, {} has {}", DimsText(args, args.dims(0)), in,
-               DimsText(args, args.Ints(attr)), out);
+  if (out == 0)
+    return Error(Diag::kReshape, "{} leaves -1 open, because another of its sizes is 0", to);
+  if (in % out != 0)
+    return Error(Diag::kReshape, "{} has {}, {} takes a multiple of {}", from,
+                 Counted(in, "element"), to, out);
+  size[open] = in / out;
+  return size;
 }
 
 Result<Types> ViewShape(const OpArgs& args) {
@@ -74,8 +81,8 @@ Result<std::vector<size_t>> Permutation(const OpArgs& args) {
   if (args.op().schema.Find("dims") != nullptr) {
     HEDDLE_TRY(std::vector<bool> flags, DimFlags(args, rank, "dims"));
     if (args.Ints("dims").size() != rank) {
-      return Error(Diag::kDimRange, "`dims` has {} entries for {} dimensions",
-                   args.Ints("dims").size(), rank);
+      return Error(Diag::kDimRange, "`dims` names {}, the tensor has {}",
+                   Counted(args.Ints("dims").size(), "dimension"), rank);
     }
     for (size_t d = 0; d < rank; ++d) order[d] = *WrapDim(args.Ints("dims")[d], rank);
   } else if (args.op().schema.Find("dim0") != nullptr) {
@@ -84,7 +91,7 @@ Result<std::vector<size_t>> Permutation(const OpArgs& args) {
     if (rank > 0) std::swap(order[a], order[b]);
   } else {
     if (rank > 2)
-      return Error(Diag::kRank, "operand 0 has {} dimensions, expected at most 2", rank);
+      return Error(Diag::kRank, "operand 0 has {}, expected at most 2", Counted(rank, "dimension"));
     std::ranges::reverse(order);
   }
   return order;
@@ -157,7 +164,7 @@ Result<Types> ExpandShape(const OpArgs& args) {
   Dims size = args.Ints("size");
   const Dims& from = args.dims(0);
   if (size.size() < from.size())
-    return Error(Diag::kRank, "operand 0 has {} dimensions, `size` has {}", from.size(),
+    return Error(Diag::kRank, "operand 0 has {}, `size` has {}", Counted(from.size(), "dimension"),
                  size.size());
   size_t offset = size.size() - from.size();
   for (size_t d = 0; d < size.size(); ++d) {
@@ -217,7 +224,8 @@ Result<Types> SelectShape(const OpArgs& args) {
   HEDDLE_TRY(size_t dim, DimAttr(args, dims.size()));
   int64_t index = args.Int("index");
   if (!IsSymbol(dims[dim]) && (index < -dims[dim] || index >= dims[dim])) {
-    return Error(Diag::kSlice, "index {} in dimension {} of size {}", index, dim, dims[dim]);
+    return Error(Diag::kSlice, "index {} lies outside of dimension {}, of size {}", index, dim,
+                 dims[dim]);
   }
   dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));
   return Types{WithDims(args, std::move(dims))};
@@ -239,11 +247,15 @@ Result<Types> SplitShape(const OpArgs& args) {
   int64_t size = args.dims(0)[dim];
   int64_t part = args.Int("split_size");
   if (IsSymbol(size))
-    return Error(Diag::kSymbolicSize, "parts of a dimension of size {}", DimText(args, size));
+    return Error(Diag::kSymbolicSize,
+                 "a dimension of size {} cannot be split; the number of parts would not be known",
+                 DimText(args, size));
   if (part < 0 || (part == 0 && size != 0))
-    return Error(Diag::kSlice, "split size {} of a dimension of size {}", part, size);
+    return Error(Diag::kSlice, "`split_size` is {} for a dimension of size {}", part, size);
   if (part > 0 && size / part > kMaxParts)
-    return Error(Diag::kSlice, "{} parts of a dimension of size {}", size / part, size);
+    return Error(Diag::kSlice,
+                 "`split_size` {} makes {} parts of a dimension, at most {} are possible", part,
+                 size / part, kMaxParts);
   std::vector<int64_t> sizes;
   for (int64_t left = size; left > 0 && part > 0; left -= part)
     sizes.push_back(std::min(part, left));
@@ -259,7 +271,9 @@ Result<Types> SplitWithSizesShape(const OpArgs& args) {
   int64_t sum = 0;
   for (int64_t part : sizes) {
     if (part < 0 || __builtin_add_overflow(sum, part, &sum))
-      return Error(Diag::kSlice, "part {} in `split_sizes`", part);
+      return Error(Diag::kSlice,
+                   "`split_sizes` has {}, which is negative or makes the sum exceed 2^63 - 1",
+                   part);
   }
   if (sum != size)
     return Error(Diag::kSlice, "`split_sizes` add up to {}, dimension {} is {}", sum, dim, size);
@@ -270,7 +284,9 @@ Result<Types> UnbindShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
   HEDDLE_TRY(size_t dim, DimAttr(args, args[0].rank()));
   HEDDLE_TRY(int64_t size, NumElements(args, {args.dims(0)[dim]}));
-  if (size > kMaxParts) return Error(Diag::kSlice, "{} parts of a dimension", size);
+  if (size > kMaxParts)
+    return Error(Diag::kSlice, "dimension {} has size {}; at most {} parts are possible", dim, size,
+                 kMaxParts);
   Dims dims = args.dims(0);
   dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));
   return Types(static_cast<size_t>(size), WithDims(args, std::move(dims)));

@@ -14,13 +14,14 @@ namespace {
 // A repeat that does not settle by then is a pass that undoes another.
 constexpr int kMaxRounds = 100;
 
-// The roles of a module, as text, sorted: what a pass must not lose.
-std::vector<std::string> Roles(const Module& module) {
+// The roles of a module, as text, sorted: what a pass must not lose. Units are left out where a plan may change them.
+std::vector<std::string> Roles(const Module& module, bool units) {
   std::vector<std::string> roles;
   for (const Graph& graph : module.graphs) {
     for (const Input& input : graph.inputs()) {
       roles.push_back(fmt::format("@{} input {} {} \"{}\" unit \"{}\"", graph.name(),
-                                  Name(input.role), input.index, input.label, input.unit));
+                                  Name(input.role), input.index, input.label,
+                                  units ? std::string_view(input.unit) : std::string_view()));
     }
     for (const Output& output : graph.outputs()) {
       std::string_view target = output.target ? graph.name(output.target) : std::string_view();
@@ -127,8 +128,8 @@ class Manager {
     if (!changed) return Done{};
     HEDDLE_RETURN_IF_ERROR(Verify(module_));
     if (pass.changes_signature) return Done{};
-    std::vector<std::string> old_roles = Roles(before);
-    std::vector<std::string> new_roles = Roles(module_);
+    std::vector<std::string> old_roles = Roles(before, !pass.sets_units);
+    std::vector<std::string> new_roles = Roles(module_, !pass.sets_units);
     if (old_roles == new_roles) return Done{};
     std::vector<std::string> lost;
     std::ranges::set_difference(old_roles, new_roles, std::back_inserter(lost));

@@ -124,6 +124,8 @@ struct PassDef {
   Numerics numerics = Numerics::kExact;
   // A pass that turns some inputs or outputs into others says so; for all others the manager checks that roles survive.
   bool changes_signature = false;
+  // A pass that gives parameters their units; all others keep them.
+  bool sets_units = false;
   std::span<const std::string_view> stats = {};
 };
 

@@ -204,6 +204,23 @@ TEST_F(ReduceTest, SurvivesCrashes) {
   EXPECT_EQ(reduced->graphs[0].node_count(), 1u);
 }
 
+// `hate` says something about a cosine, and dies of a sine.
+TEST_F(ReduceTest, LooksForACrashAlone) {
+  ReduceOptions options;
+  options.crash = true;
+  ReadLarge("sin");
+  Result<Module> reduced = ReduceModule(module_, *ParsePipeline("hate", kTable), options);
+  ASSERT_TRUE(reduced.ok()) << Format(reduced.diagnostics());
+  EXPECT_EQ(reduced->graphs[0].node_count(), 1u);
+  options.error = "another text";
+  EXPECT_FALSE(ReduceModule(module_, *ParsePipeline("hate", kTable), options).ok());
+  options.error = "";
+  ReadLarge("cos");
+  reduced = ReduceModule(module_, *ParsePipeline("hate", kTable), options);
+  ASSERT_FALSE(reduced.ok());
+  EXPECT_EQ(reduced.diagnostics()[0].kind, Diag::kReduce);
+}
+
 TEST_F(ReduceTest, SaysWhenNothingFails) {
   ReadLarge("neg");
   Result<Module> reduced = Reduce("hate", "a sine");

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +17,8 @@
 namespace heddle {
 namespace {
 
-// What a child process printed, until it ended or ran out of time; then it is stopped.
-std::string ReadUntil(int fd, pid_t child, Nanos limit) {
+// What a child process printed until it ended; nothing if it ran out of time, and was stopped.
+std::optional<std::string> ReadUntil(int fd, pid_t child, Nanos limit) {
   std::string text;
   char buffer[4096];
   pollfd poll{fd, POLLIN, 0};
@@ -28,7 +29,7 @@ std::string ReadUntil(int fd, pid_t child, Nanos limit) {
     text.append(buffer, static_cast<size_t>(n));
   }
   ::kill(child, SIGKILL);
-  return "";
+  return std::nullopt;
 }
 
 class Reducer {
@@ -41,9 +42,10 @@ class Reducer {
       return Error(Diag::kFileWrite, "cannot make a temporary directory");
     std::string text;
     if (!Fails(best_, &text)) {
-      return Error(Diag::kReduce,
-                   "the pipeline does not fail with `{}` on the whole graph; it says `{}`",
-                   options_.error, text.empty() ? "nothing" : text.substr(0, text.find('\n')));
+      std::string wanted = options_.crash ? "crash" : "fail";
+      if (!options_.error.empty()) wanted += fmt::format(" with `{}`", options_.error);
+      return Error(Diag::kReduce, "the pipeline does not {} on the whole graph; it says {}", wanted,
+                   text.empty() ? "nothing" : fmt::format("`{}`", text.substr(0, text.find('\n'))));
     }
     // Outputs first: each one less makes much of the graph dead.
     bool smaller = true;
@@ -84,6 +86,8 @@ class Reducer {
     if (child == 0) {
       ::close(ends[0]);
       ::dup2(ends[1], STDERR_FILENO);
+      rlimit no_core{0, 0};
+      ::setrlimit(RLIMIT_CORE, &no_core);
       Module copy = module;
       ManagerOptions manager;
       manager.reproducer_dir = scratch_.path();
@@ -93,11 +97,16 @@ class Reducer {
       std::_Exit(0);
     }
     ::close(ends[1]);
-    std::string text = child > 0 ? ReadUntil(ends[0], child, options_.trial_limit) : "";
+    std::optional<std::string> text;
+    if (child > 0) text = ReadUntil(ends[0], child, options_.trial_limit);
     ::close(ends[0]);
-    if (child > 0) ::waitpid(child, nullptr, 0);
-    if (said != nullptr) *said = text;
-    return text.find(options_.error) != std::string::npos;
+    int status = 0;
+    if (child > 0) ::waitpid(child, &status, 0);
+    if (!text) return false;
+    if (said != nullptr) *said = *text;
+    bool died = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    if (options_.crash) return died && text->find(options_.error) != std::string::npos;
+    return text->find(options_.error) != std::string::npos;
   }
 
   bool Accept(Module candidate) {

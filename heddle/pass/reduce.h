@@ -11,8 +11,10 @@
 namespace heddle {
 
 struct ReduceOptions {
-  // What the error must contain.
+  // What a failing trial prints; empty for anything.
   std::string error;
+  // A failing trial dies: by a signal, or because a sanitizer ends it.
+  bool crash = false;
   // A trial that runs longer counts as not failing.
   Nanos trial_limit{10'000'000'000};
   // Called when the module became smaller.

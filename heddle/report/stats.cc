@@ -23,6 +23,39 @@ int64_t Elements(const Graph& graph, const Input& input) {
                                                         : graph.type(input.value));
 }
 
+Bytes BytesOf(const Graph& graph, ValueId v) { return graph.types().bytes(graph.type(v)); }
+
+// Every rank sends every other a piece of one length: the longest cut of the longest part.
+Bytes PaddedExchange(const Module& module, const Graph& graph, NodeId id) {
+  const TypeTable& types = graph.types();
+  const Attrs& attrs = graph.attrs(id);
+  int64_t ranks = module.mesh.Size(std::get<Axes>(*attrs.Find("over")));
+  auto cut = std::get<int64_t>(*attrs.Find("split_dim"));
+  Bytes sum;
+  for (ValueId v : graph.operands(id)) {
+    std::span<const Dim> dims = types.dims(graph.type(v));
+    size_t dim = static_cast<size_t>(cut < 0 ? cut + static_cast<int64_t>(dims.size()) : cut);
+    int64_t size = types.symbols().Bound(dims[dim]);
+    int64_t piece = (size + ranks - 1) / ranks;
+    if (size > 0) sum += {types.bytes(graph.type(v)).value / size * piece * ranks};
+  }
+  return sum;
+}
+
+// The bytes of a launch when every rank's part is as long as the longest.
+Bytes WireBytes(const Module& module, const Graph& graph, NodeId id) {
+  OpId op = graph[id].op;
+  Bytes in;
+  Bytes out;
+  for (ValueId v : graph.operands(id)) in += BytesOf(graph, v);
+  for (ValueId v : graph.results(id)) out += BytesOf(graph, v);
+  const AttrValue* over = graph.attrs(id).Find("over");
+  int64_t ranks = over != nullptr ? module.mesh.Size(std::get<Axes>(*over)) : 1;
+  if (op == op::comm_all_gather) return std::max(in * ranks, out);
+  if (op == op::comm_reduce_scatter) return std::max(in, out * ranks);
+  return op == op::comm_all_to_all ? PaddedExchange(module, graph, id) : std::max(in, out);
+}
+
 }  // namespace
 
 std::vector<CollectiveStats> CountCollectives(const Module& module, const Graph& graph) {
@@ -45,12 +78,11 @@ std::vector<CollectiveStats> CountCollectives(const Module& module, const Graph&
     ++stats.count;
     Bytes in;
     Bytes out;
-    for (ValueId v : graph.operands(id)) {
-      in += graph.types().bytes(graph.type(v));
-      ++stats.operands;
-    }
-    for (ValueId v : graph.results(id)) out += graph.types().bytes(graph.type(v));
+    for (ValueId v : graph.operands(id)) in += BytesOf(graph, v);
+    for (ValueId v : graph.results(id)) out += BytesOf(graph, v);
+    stats.operands += static_cast<int64_t>(graph.operands(id).size());
     stats.bytes += std::max(in, out);
+    stats.wire_bytes += WireBytes(module, graph, id);
   }
   std::vector<CollectiveStats> list;
   for (auto& [key, stats] : groups) list.push_back(std::move(stats));
@@ -99,10 +131,19 @@ GraphStats ComputeStats(const Module& module, const Graph& graph) {
 }
 
 std::string FormatCollectives(const std::vector<CollectiveStats>& collectives, size_t indent) {
-  TextTable table({"phase", "collective", "over", "why", "launches>", "tensors>", "bytes>"});
+  // Padding is shown where there is any.
+  bool padded = std::ranges::any_of(
+      collectives, [](const CollectiveStats& c) { return c.wire_bytes != c.bytes; });
+  std::vector<std::string> columns{"phase",     "collective", "over",  "why",
+                                   "launches>", "tensors>",   "bytes>"};
+  if (padded) columns.push_back("with padding>");
+  TextTable table(std::move(columns));
   for (const CollectiveStats& c : collectives) {
-    table.AddRow({c.phase, c.kind, c.over, c.why, WithCommas(c.count), WithCommas(c.operands),
-                  Format(c.bytes)});
+    std::vector<std::string> row{
+        c.phase,        c.kind, c.over, c.why, WithCommas(c.count), WithCommas(c.operands),
+        Format(c.bytes)};
+    if (padded) row.push_back(Format(c.wire_bytes));
+    table.AddRow(std::move(row));
   }
   return table.empty() ? "" : table.Format(indent);
 }
@@ -122,8 +163,8 @@ std::string FormatStats(const GraphStats& stats) {
     open = ", ";
   }
   out += stats.nodes_by_phase.empty() ? "\n" : ")\n";
-  out += fmt::format("  parameters  {} in {} tensors\n", WithCommas(stats.parameters),
-                     stats.parameter_tensors);
+  out += fmt::format("  parameters  {} in {}\n", WithCommas(stats.parameters),
+                     Counted(stats.parameter_tensors, "tensor"));
   out += fmt::format("  peak memory {} at {}\n", Format(stats.peak_bytes),
                      stats.peak_node.empty() ? "the start" : stats.peak_node);
 
@@ -152,7 +193,8 @@ nlohmann::ordered_json ToJson(const std::vector<CollectiveStats>& collectives) {
                     {"phase", c.phase},
                     {"count", c.count},
                     {"operands", c.operands},
-                    {"bytes", c.bytes.value}});
+                    {"bytes", c.bytes.value},
+                    {"wire_bytes", c.wire_bytes.value}});
   }
   return list;
 }

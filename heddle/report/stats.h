@@ -17,10 +17,13 @@ struct CollectiveStats {
   std::string over;
   std::string why;
   std::string phase;
-  // Launches, tensors in all of them, and bytes: for each launch the larger of what goes in and what comes out.
+  // Launches, tensors in all of them, and bytes: for each launch the larger of what goes in and what comes out, on the rank that
+  // has the most.
   int64_t count = 0;
   int64_t operands = 0;
   Bytes bytes;
+  // The same with the padding that equal parts on all ranks need: what the network carries.
+  Bytes wire_bytes;
 };
 
 struct AliveStats {

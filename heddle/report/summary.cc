@@ -15,6 +15,34 @@ namespace {
 // How many values the text lists.
 constexpr size_t kAliveShown = 5;
 
+// Ranks that do the same as others do more than their share. Sums over vocabularies and the like cost a little; a batch that does
+// not divide costs a lot.
+std::string ComparedWithIdeal(const StepSummary& s) {
+  if (s.whole_flops.value == 0 || s.ranks == 1) return "";
+  double ideal = static_cast<double>(s.whole_flops.value) / static_cast<double>(s.ranks);
+  double times = static_cast<double>(s.flops.value) / ideal;
+  return fmt::format(", {:.2f} times its share of the whole step{}", times,
+                     times > 1.5 ? "; ranks repeat what others do, see --remarks" : "");
+}
+
+// What exists between the last node of forward and the first of backward, the caller's tensors aside.
+Bytes KeptForBackward(const Graph& graph) {
+  NodeId last;
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].phase == Phase::kForward) last = id;
+  }
+  Bytes kept;
+  if (!last) return kept;
+  Liveness liveness(graph);
+  for (const Storage& storage : liveness.storages()) {
+    bool made = storage.birth && storage.birth <= last;
+    if (made && (!storage.death || last < storage.death)) kept += storage.bytes;
+  }
+  return kept;
+}
+
+}  // namespace
+
 // Equal nodes do equal work: layers repeat, so most are asked for once.
 Flops TotalFlops(const Module& module, const Graph& graph) {
   std::map<std::vector<uint32_t>, Flops> known;
@@ -37,25 +65,7 @@ Flops TotalFlops(const Module& module, const Graph& graph) {
   return total;
 }
 
-// What exists between the last node of forward and the first of backward, the caller's tensors aside.
-Bytes KeptForBackward(const Graph& graph) {
-  NodeId last;
-  for (NodeId id : graph.nodes()) {
-    if (graph[id].phase == Phase::kForward) last = id;
-  }
-  Bytes kept;
-  if (!last) return kept;
-  Liveness liveness(graph);
-  for (const Storage& storage : liveness.storages()) {
-    bool made = storage.birth && storage.birth <= last;
-    if (made && (!storage.death || last < storage.death)) kept += storage.bytes;
-  }
-  return kept;
-}
-
-}  // namespace
-
-StepSummary Summarize(const Module& module, const Graph& graph) {
+StepSummary Summarize(const Module& module, const Graph& graph, Flops whole_flops) {
   GraphStats stats = ComputeStats(module, graph);
   StepSummary out;
   out.mesh = module.mesh;
@@ -80,6 +90,7 @@ StepSummary Summarize(const Module& module, const Graph& graph) {
   out.optimizer_bytes = out.has_optimizer ? state : out.param_bytes * 2;
   out.activation_bytes = KeptForBackward(graph);
   out.flops = TotalFlops(module, graph);
+  out.whole_flops = whole_flops;
   return out;
 }
 
@@ -88,7 +99,7 @@ std::string FormatSummary(const StepSummary& s) {
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<22} {}\n", what, text);
   };
-  line("mesh", fmt::format("[{}], {} ranks", Format(s.mesh), WithCommas(s.ranks)));
+  line("mesh", fmt::format("[{}], {}", Format(s.mesh), Counted(s.ranks, "rank")));
   line("parameters", WithCommas(s.parameters));
   line("each rank", "");
   line("  parameters", Format(s.param_bytes));
@@ -101,7 +112,7 @@ std::string FormatSummary(const StepSummary& s) {
                    s.has_optimizer ? ""
                                    : fmt::format("; with optimizer state {}",
                                                  Format(s.peak_bytes + s.optimizer_bytes))));
-  line("  work", Format(s.flops));
+  line("  work", Format(s.flops) + ComparedWithIdeal(s));
   line("  nodes", WithCommas(s.nodes));
 
   std::string comm = FormatCollectives(s.collectives, 0);
@@ -124,6 +135,7 @@ nlohmann::ordered_json ToJson(const StepSummary& s) {
           {"peak_bytes", s.peak_bytes.value},
           {"peak_node", s.peak_node},
           {"flops_per_rank", s.flops.value},
+          {"ideal_flops_per_rank", s.whole_flops.value / s.ranks},
           {"nodes", s.nodes},
           {"collectives", ToJson(s.collectives)}};
 }

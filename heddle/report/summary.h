@@ -24,11 +24,17 @@ struct StepSummary {
   std::string peak_node;
   std::vector<AliveStats> alive_at_peak;
   Flops flops;
+  // Of the whole step, before it was spread over ranks; 0 if it is not known.
+  Flops whole_flops;
   int64_t nodes = 0;
   std::vector<CollectiveStats> collectives;
 };
 
-StepSummary Summarize(const Module& module, const Graph& graph);
+// The arithmetic of all nodes; collectives and unknown ops do none.
+Flops TotalFlops(const Module& module, const Graph& graph);
+
+// `whole_flops`: the work of the graph before it was spread over ranks, where that is known.
+StepSummary Summarize(const Module& module, const Graph& graph, Flops whole_flops = {});
 std::string FormatSummary(const StepSummary& summary);
 nlohmann::ordered_json ToJson(const StepSummary& summary);
 

@@ -21,8 +21,8 @@ std::string OperandLines(std::span<const at::Tensor> operands, std::string_view 
 
 Failure RunFault(const Module& module, const Graph& graph, NodeId node, std::string_view where,
                  std::string_view what, std::string_view operand_lines) {
-  return Error(Diag::kRunFault, "{}node {} failed: {}\n  {}{}", where, node.index(),
-               what.substr(0, what.find('\n')), PrintNode(module, graph, node), operand_lines);
+  return Error(Diag::kRunFault, "{}node {} failed: {}\n  {}{}", where, node.index(), what,
+               PrintNode(module, graph, node), operand_lines);
 }
 
 }  // namespace heddle

@@ -21,8 +21,7 @@ Module Read(const std::string& text) {
 
 std::vector<Tensors> RunText(const std::string& text, const std::vector<Tensors>& inputs) {
   Module module = Read(text);
-  Result<std::vector<Tensors>> outputs =
-      LockstepWorld::Compile(module, module.graphs[0])->Run(inputs);
+  Result<std::vector<Tensors>> outputs = World::Compile(module, module.graphs[0])->Run(inputs);
   EXPECT_TRUE(outputs.ok()) << text << Format(outputs.diagnostics());
   return outputs.ok() ? *outputs : std::vector<Tensors>(inputs.size(), Tensors(8));
 }

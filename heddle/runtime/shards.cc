@@ -7,8 +7,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "heddle/ir/type.h"
-#include "heddle/runtime/comm_call.h"
 #include "heddle/runtime/fault.h"
+#include "heddle/runtime/reducer.h"
 
 namespace heddle {
 namespace {
@@ -112,8 +112,11 @@ Result<at::Tensor> Assemble(std::span<const at::Tensor> parts_by_rank, const Pla
     done.push_back(partial.op);
     for (const std::vector<int64_t>& group : Groups(mesh, PartialAxes(placement, partial.op))) {
       std::vector<at::Tensor> members;
-      for (int64_t rank : group) members.push_back(parts[static_cast<size_t>(rank)]);
-      at::Tensor reduced = Reduce(members, partial.op);
+      for (int64_t rank : group)
+        members.push_back(parts[static_cast<size_t>(rank)].contiguous().view({-1}));
+      at::Tensor reduced = Reducer()
+                               .Reduce(members, partial.op, /*rows=*/false)
+                               .view(parts[static_cast<size_t>(group[0])].sizes());
       for (int64_t rank : group) parts[static_cast<size_t>(rank)] = reduced;
     }
   }

@@ -5,10 +5,10 @@ namespace {
 constexpr uint32_t kAbsent = UINT32_MAX;
 }  // namespace
 
-SlotPlan::SlotPlan(const Graph& graph) {
+SlotPlan::SlotPlan(const Graph& graph, const Liveness& liveness) {
   PlaceValues(graph);
   PlanSteps(graph);
-  PlanReleases();
+  PlanReleases(graph, liveness);
 }
 
 void SlotPlan::PlaceValues(const Graph& graph) {
@@ -48,21 +48,16 @@ void SlotPlan::PlanSteps(const Graph& graph) {
     outputs_.push_back(first_slot_[output.value.index()]);
 }
 
-void SlotPlan::PlanReleases() {
-  // Each slot is emptied after its last use; what is never used, after the node that made it. Outputs stay.
-  std::vector<uint32_t> last(first_slot_.back(), kAbsent);
-  for (NodeId id : steps_.ids()) {
-    const Step& step = steps_[id];
-    for (uint32_t i = 0; i < step.result_count; ++i) last[step.first_result + i] = id.index();
-    for (uint32_t i = 0; i < step.operand_count; ++i) {
-      uint32_t slot = operands_[step.first_operand + i];
-      if (slot != kAbsent) last[slot] = id.index();
-    }
-  }
-  for (uint32_t slot : outputs_) last[slot] = kAbsent;
+void SlotPlan::PlanReleases(const Graph& graph, const Liveness& liveness) {
   std::vector<std::vector<uint32_t>> by_step(steps_.size());
-  for (uint32_t slot = 0; slot < last.size(); ++slot) {
-    if (last[slot] != kAbsent) by_step[last[slot]].push_back(slot);
+  for (ValueId value : graph.values()) {
+    uint32_t slots = first_slot_[value.index() + 1] - first_slot_[value.index()];
+    for (uint32_t i = 0; i < slots; ++i) {
+      const Storage& storage = liveness.storages()[StorageId(liveness.of(value).index() + i)];
+      // The caller holds inputs, and gets outputs.
+      if (storage.birth && storage.death)
+        by_step[storage.death.index()].push_back(first_slot_[value.index()] + i);
+    }
   }
   for (NodeId id : steps_.ids()) {
     const std::vector<uint32_t>& slots = by_step[id.index()];
@@ -91,6 +86,10 @@ void SlotPlan::Store(NodeId node, Tensors& results, Tensors& values) const {
   const Step& step = steps_[node];
   for (uint32_t i = 0; i < step.result_count; ++i)
     values[step.first_result + i] = std::move(results[i]);
+}
+
+void SlotPlan::Release(NodeId node, Tensors& values) const {
+  const Step& step = steps_[node];
   for (uint32_t i = 0; i < step.released_count; ++i)
     values[released_[step.first_released + i]].reset();
 }

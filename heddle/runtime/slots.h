@@ -1,5 +1,5 @@
-// SlotPlan: where the values of a graph stand while it runs, and when each can be let go. A tensor has one slot, an async
-// value one for each element, so that a wait only moves tensors.
+// SlotPlan: where the values of a graph stand while it runs, and when each is let go: when its storage dies, as analysis/liveness.h
+// has it, and never before. A tensor has one slot, an async value one for each element, so that a wait only moves tensors.
 #pragma once
 
 #include <span>
@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "heddle/analysis/liveness.h"
 #include "heddle/ir/graph.h"
 
 namespace heddle {
@@ -15,17 +16,24 @@ using Tensors = std::vector<at::Tensor>;
 
 class SlotPlan {
  public:
-  explicit SlotPlan(const Graph& graph);
+  SlotPlan(const Graph& graph, const Liveness& liveness);
 
   // Values before the first node: the inputs, in the order of the graph's, and empty slots.
   Tensors Start(std::span<const at::Tensor> inputs) const;
   // What the node reads, in flat order; undefined tensors for operands that are absent.
   void Load(NodeId node, const Tensors& values, Tensors& operands) const;
-  // Takes the node's results, and lets go of what nothing needs after it.
+  // Takes the node's results.
   void Store(NodeId node, Tensors& results, Tensors& values) const;
+  // Lets go of what nothing needs after the node.
+  void Release(NodeId node, Tensors& values) const;
   // The outputs, in the order of the graph's.
   Tensors Outputs(const Tensors& values) const;
 
+  // The slots of a value: one, or as many as an async value has elements.
+  std::span<const at::Tensor> TensorsOf(ValueId value, const Tensors& values) const {
+    return {values.data() + first_slot_[value.index()],
+            first_slot_[value.index() + 1] - first_slot_[value.index()]};
+  }
   // How many tensors a node makes, the elements of async values counted.
   size_t result_count(NodeId node) const { return steps_[node].result_count; }
 
@@ -43,7 +51,7 @@ class SlotPlan {
 
   void PlaceValues(const Graph& graph);
   void PlanSteps(const Graph& graph);
-  void PlanReleases();
+  void PlanReleases(const Graph& graph, const Liveness& liveness);
 
   // The first slot of each value, and behind the last value the number of slots.
   std::vector<uint32_t> first_slot_;

@@ -23,13 +23,14 @@ Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
 Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
                                            std::span<const at::Tensor> inputs) {
   const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(LockstepWorld world, LockstepWorld::Compile(module, graph));
-  std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(world.ranks()));
+  HEDDLE_TRY(World world, World::Compile(module, graph));
+  std::vector<std::vector<at::Tensor>> by_rank(world.ranks().size());
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Placement& placement = graph.placements()[graph.inputs()[i].global.placement];
-      by_rank[rank].push_back(
-          ShardOf(inputs[i], placement, module.mesh, static_cast<int64_t>(rank)));
+      at::Tensor shard = ShardOf(inputs[i], placement, module.mesh, static_cast<int64_t>(rank));
+      // Neither the caller's tensor nor another rank's is written over.
+      by_rank[rank].push_back(world.updates(i) ? shard.clone() : shard);
     }
   }
   HEDDLE_TRY(std::vector<std::vector<at::Tensor>> outputs, world.Run(by_rank));

@@ -1,8 +1,14 @@
 #include "heddle/runtime/world.h"
 
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <unordered_set>
+
 #include <ATen/core/grad_mode.h>
 
 #include "heddle/aten/dtype.h"
+#include "heddle/aten/said.h"
 #include "heddle/ir/print.h"
 #include "heddle/runtime/fault.h"
 
@@ -31,114 +37,255 @@ bool Fits(const at::Tensor& tensor, const Graph& graph, TypeId type, const Mesh&
 
 }  // namespace
 
-Result<LockstepWorld> LockstepWorld::Compile(const Module& module, const Graph& graph,
-                                             c10::Device device) {
+// What one run needs besides the program. The buffers are kept from node to node.
+struct World::Running {
+  std::vector<Tensors> values;
+  Tensors operands;
+  Tensors results;
+  // By the node that started it, one for each group.
+  std::map<NodeId, std::vector<std::unique_ptr<Pending>>> pending;
+};
+
+World::World(Module module, const Liveness& liveness)
+    : module_(std::move(module)),
+      slots_(graph(), liveness),
+      communicators_(module_.mesh, graph()),
+      updated_(graph().inputs().size(), false),
+      written_over_(graph().node_count(), false) {
+  std::vector<bool> storages(liveness.storages().size(), false);
+  for (NodeId node : graph().nodes()) {
+    if (graph().op(node).effect() != Effect::kUpdate) continue;
+    // The storage of a result is that of the operand it takes over.
+    for (ValueId v : graph().results(node)) storages[liveness.of(v).index()] = true;
+  }
+  for (size_t i = 0; i < graph().inputs().size(); ++i)
+    updated_[i] = storages[liveness.of(graph().inputs()[i].value).index()];
+  for (StorageId id : liveness.storages().ids()) {
+    NodeId birth = liveness.storages()[id].birth;
+    if (birth && storages[id.index()]) written_over_[birth] = true;
+  }
+}
+
+Result<World> World::Compile(const Module& module, const Graph& graph,
+                             const WorldOptions& options) {
   if (module.view != View::kLocal && module.mesh.ranks() > 1) {
     return Error(Diag::kRunFault, "@{} is global, on {} ranks; only local graphs run on ranks",
                  graph.name(), module.mesh.ranks());
   }
-  LockstepWorld world(Module{module.view, module.mesh, {graph}});
+  World world(Module{module.view, module.mesh, {graph}}, Liveness(graph));
+  world.ranks_ = options.ranks;
+  world.transport_ = options.transport;
+  if (!world.transport_) {
+    world.transport_ = std::make_shared<LockstepTransport>(options.reducer);
+    world.ranks_.resize(static_cast<size_t>(module.mesh.ranks()));
+    std::iota(world.ranks_.begin(), world.ranks_.end(), 0);
+  }
+  world.FindGroups();
   for (NodeId id : graph.nodes()) {
-    HEDDLE_TRY(Step step, world.CompileNode(id, device));
+    HEDDLE_TRY(Step step, world.CompileNode(id, options));
     world.steps_.Add(std::move(step));
   }
-  world.alone_ = Groups(module.mesh, Axes());
   return world;
 }
 
-Result<LockstepWorld::Step> LockstepWorld::CompileNode(NodeId node, c10::Device device) const {
-  Step step;
-  if (CommCall::Runs(graph()[node].op)) {
-    step.comm.emplace(module_.mesh, graph(), node, device);
-    return step;
+void World::FindGroups() {
+  for (const Communicator& communicator : communicators_.all()) {
+    std::vector<Group>& groups = groups_.emplace_back();
+    for (const std::vector<int64_t>& members : communicator.groups) {
+      Group group;
+      for (int64_t rank : members) {
+        auto at = std::ranges::find(ranks_, rank);
+        if (at == ranks_.end()) continue;
+        group.at.push_back(static_cast<size_t>(at - ranks_.begin()));
+        group.ranks.push_back(rank);
+      }
+      if (!group.at.empty()) groups.push_back(std::move(group));
+    }
   }
-  int64_t calls = HasSymbols(graph().attrs(node)) ? ranks() : 1;
-  for (int64_t rank = 0; rank < calls; ++rank) {
-    HEDDLE_TRY(AtenCall call,
-               AtenCall::Bind(module_, graph(), node, device, SizesAt(module_.mesh, rank)));
-    step.calls.push_back(std::move(call));
+}
+
+Result<World::Step> World::CompileNode(NodeId node, const WorldOptions& options) const {
+  Step step;
+  OpId op = graph()[node].op;
+  if (op == op::comm_wait) return step;
+  if (LocalCall::Runs(op)) {
+    step.local.emplace(module_.mesh, graph(), node, options.device);
+  } else if (Collective::Is(op)) {
+    step.collective.emplace(module_.mesh, graph(), node);
+    step.share = options.share_results && !written_over_[node];
+  } else {
+    bool same = !HasSymbols(graph().attrs(node));
+    for (int64_t rank : std::span(ranks_).first(same ? 1 : ranks_.size())) {
+      HEDDLE_TRY(AtenCall call, AtenCall::Bind(module_, graph(), node, options.device,
+                                               SizesAt(module_.mesh, rank)));
+      step.calls.push_back(std::move(call));
+    }
   }
   return step;
 }
 
-Status LockstepWorld::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
-  HEDDLE_CHECK(static_cast<int64_t>(inputs_by_rank.size()) == ranks(),
+Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
+  HEDDLE_CHECK(inputs_by_rank.size() == ranks_.size(),
                "a world was run with inputs of another number of ranks than it has");
-  for (int64_t rank = 0; rank < ranks(); ++rank) {
-    const Tensors& inputs = inputs_by_rank[static_cast<size_t>(rank)];
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const Tensors& inputs = inputs_by_rank[r];
     HEDDLE_CHECK(inputs.size() == graph().inputs().size(),
                  "a world was run with another number of inputs than its graph has");
     for (size_t i = 0; i < inputs.size(); ++i) {
       ValueId value = graph().inputs()[i].value;
       TypeId type = graph().type(value);
-      if (Fits(inputs[i], graph(), type, module_.mesh, rank)) continue;
-      return Error(Diag::kRunFault, "{}input `%{}` is {}, the graph has {}", Where({&rank, 1}),
+      if (Fits(inputs[i], graph(), type, module_.mesh, ranks_[r])) continue;
+      return Error(Diag::kRunFault, "{}input `%{}` is {}, the graph has {}", Where({&ranks_[r], 1}),
                    graph().name(value), TensorText(inputs[i]), PrintType(module_, graph(), type));
     }
   }
+  CheckUpdatedInputs(inputs_by_rank);
   return Done{};
 }
 
-Result<std::vector<std::vector<at::Tensor>>> LockstepWorld::Run(
-    std::span<const std::vector<at::Tensor>> inputs_by_rank) const {
+// Two ranks that share what both write over would update it twice.
+void World::CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const {
+  std::unordered_set<const void*> seen;
+  for (const Tensors& inputs : inputs_by_rank) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!updated_[i] || inputs[i].numel() == 0) continue;
+      HEDDLE_CHECK(seen.insert(inputs[i].storage().data()).second,
+                   "two ranks share the tensor of an input that is updated");
+    }
+  }
+}
+
+Result<std::vector<std::vector<at::Tensor>>> World::Run(
+    std::span<const std::vector<at::Tensor>> inputs_by_rank, const Observer& observer) const {
   HEDDLE_RETURN_IF_ERROR(CheckInputs(inputs_by_rank));
   at::NoGradGuard no_grad;
-  std::vector<Tensors> values;
-  for (const Tensors& inputs : inputs_by_rank) values.push_back(slots_.Start(inputs));
-  Buffers buffers{std::vector<Tensors>(values.size()), std::vector<Tensors>(values.size())};
+  Running running;
+  for (const Tensors& inputs : inputs_by_rank) running.values.push_back(slots_.Start(inputs));
   for (NodeId id : graph().nodes()) {
-    for (const std::vector<int64_t>& group : steps_[id].comm ? steps_[id].comm->groups() : alone_)
-      HEDDLE_RETURN_IF_ERROR(RunNode(id, group, values, buffers));
+    HEDDLE_RETURN_IF_ERROR(RunNode(id, running));
+    if (observer) observer(id, running.values);
+    for (Tensors& values : running.values) slots_.Release(id, values);
   }
   std::vector<Tensors> outputs;
-  for (const Tensors& rank_values : values) outputs.push_back(slots_.Outputs(rank_values));
+  for (const Tensors& values : running.values) outputs.push_back(slots_.Outputs(values));
   return outputs;
 }
 
-Result<std::vector<at::Tensor>> LockstepWorld::RunAlone(
-    const std::vector<at::Tensor>& inputs) const {
+Result<std::vector<at::Tensor>> World::RunAlone(const std::vector<at::Tensor>& inputs) const {
   HEDDLE_TRY(std::vector<std::vector<at::Tensor>> outputs, Run({&inputs, 1}));
   return std::move(outputs[0]);
 }
 
-Status LockstepWorld::RunNode(NodeId node, std::span<const int64_t> ranks,
-                              std::span<Tensors> values_by_rank, Buffers& buffers) const {
+Status World::RunNode(NodeId node, Running& running) const {
   const Step& step = steps_[node];
-  std::span<Tensors> operands(buffers.operands.data(), ranks.size());
-  std::span<Tensors> results(buffers.results.data(), ranks.size());
-  auto values = [&](size_t m) -> Tensors& { return values_by_rank[static_cast<size_t>(ranks[m])]; };
-  for (size_t m = 0; m < ranks.size(); ++m) slots_.Load(node, values(m), operands[m]);
+  if (step.collective) {
+    for (const Group& group : groups_[communicators_.of(node).index()])
+      HEDDLE_RETURN_IF_ERROR(Start(node, group, running));
+    return Done{};
+  }
+  if (graph()[node].op == op::comm_wait) return Wait(node, running);
+  for (size_t r = 0; r < ranks_.size(); ++r) HEDDLE_RETURN_IF_ERROR(RunAlone(node, r, running));
+  return Done{};
+}
+
+Status World::RunAlone(NodeId node, size_t at, Running& running) const {
+  const Step& step = steps_[node];
+  slots_.Load(node, running.values[at], running.operands);
   try {
-    if (step.comm) {
-      step.comm->Run(ranks, operands, results);
+    if (step.local) {
+      step.local->Run(ranks_[at], running.operands, running.results);
     } else {
-      size_t call = step.calls.size() == 1 ? 0 : static_cast<size_t>(ranks[0]);
-      step.calls[call].Run(operands[0], results[0]);
+      step.calls[step.calls.size() == 1 ? 0 : at].Run(running.operands, running.results);
     }
   } catch (const std::exception& error) {
-    return Describe(node, ranks, operands, error.what());
+    return Describe(node, {&ranks_[at], 1}, {&running.operands, 1}, SaidByAten(error));
   }
-  for (size_t m = 0; m < ranks.size(); ++m) {
-    HEDDLE_CHECK(results[m].size() == slots_.result_count(node), PrintNode(module_, graph(), node));
-    operands[m].clear();
-    slots_.Store(node, results[m], values(m));
+  HEDDLE_CHECK(running.results.size() == slots_.result_count(node),
+               PrintNode(module_, graph(), node));
+  running.operands.clear();
+  slots_.Store(node, running.results, running.values[at]);
+  return Done{};
+}
+
+Status World::Start(NodeId node, const Group& group, Running& running) const {
+  std::vector<Tensors> operands(group.at.size());
+  for (size_t m = 0; m < group.at.size(); ++m)
+    slots_.Load(node, running.values[group.at[m]], operands[m]);
+  try {
+    steps_[node].collective->CheckSizes(operands);
+    std::vector<Tensors> sends;
+    for (size_t m = 0; m < group.at.size(); ++m)
+      sends.push_back(steps_[node].collective->Pack(operands[m], group.ranks[m]));
+    std::unique_ptr<Pending> pending = transport_->Start(
+        node, communicators_.of(node), *steps_[node].collective, group.ranks, std::move(sends));
+    if (transport_->finishes_at_once()) {
+      StoreResults(node, group, pending->Finish(), node, running);
+    } else {
+      running.pending[node].push_back(std::move(pending));
+    }
+  } catch (const std::exception& error) {
+    return Describe(node, group.ranks, operands, SaidByAten(error));
   }
   return Done{};
 }
 
-std::string LockstepWorld::Where(std::span<const int64_t> at) const {
-  if (ranks() == 1) return "";
-  std::string where = at.size() == 1 ? "rank " : "ranks ";
-  for (int64_t rank : at) where += fmt::format("{}{}", rank == at[0] ? "" : ", ", rank);
+// Unpacks what the collective `node` received into the slots of node `into`: its own, or those of its wait.
+void World::StoreResults(NodeId node, const Group& group, std::vector<Tensors> received,
+                         NodeId into, Running& running) const {
+  const Step& step = steps_[node];
+  Tensors shared;
+  for (size_t m = 0; m < group.at.size(); ++m) {
+    bool reuse = m > 0 && step.share && step.collective->equal_results();
+    Tensors results = shared;
+    if (!reuse) {
+      Tensors operands;
+      slots_.Load(node, running.values[group.at[m]], operands);
+      results = step.collective->Unpack(received[m], operands, group.ranks[m]);
+    }
+    if (m == 0 && step.share) shared = results;
+    slots_.Store(into, results, running.values[group.at[m]]);
+  }
+}
+
+Status World::Wait(NodeId node, Running& running) const {
+  NodeId start = graph()[graph().operands(node)[0]].producer;
+  auto found = running.pending.find(start);
+  if (found == running.pending.end()) {
+    // It was over when it started.
+    for (Tensors& values : running.values) {
+      slots_.Load(node, values, running.operands);
+      running.results = running.operands;
+      slots_.Store(node, running.results, values);
+    }
+    running.operands.clear();
+    return Done{};
+  }
+  const std::vector<Group>& groups = groups_[communicators_.of(start).index()];
+  for (size_t g = 0; g < groups.size(); ++g) {
+    try {
+      StoreResults(start, groups[g], found->second[g]->Finish(), node, running);
+    } catch (const std::exception& error) {
+      return Describe(start, groups[g].ranks, {}, SaidByAten(error));
+    }
+  }
+  running.pending.erase(found);
+  return Done{};
+}
+
+std::string World::Where(std::span<const int64_t> ranks) const {
+  if (module_.mesh.ranks() == 1) return "";
+  std::string where = ranks.size() == 1 ? "rank " : "ranks ";
+  for (int64_t rank : ranks) where += fmt::format("{}{}", rank == ranks[0] ? "" : ", ", rank);
   return where + ": ";
 }
 
-Failure LockstepWorld::Describe(NodeId node, std::span<const int64_t> at,
-                                std::span<const Tensors> operands, std::string_view what) const {
+Failure World::Describe(NodeId node, std::span<const int64_t> ranks,
+                        std::span<const Tensors> operands, std::string_view what) const {
   std::string lines;
-  for (size_t m = 0; m < at.size(); ++m)
-    lines += OperandLines(operands[m], ranks() == 1 ? "" : fmt::format(" of rank {}", at[m]));
-  return RunFault(module_, graph(), node, Where(at), what, lines);
+  bool alone = module_.mesh.ranks() == 1;
+  for (size_t m = 0; m < operands.size(); ++m)
+    lines += OperandLines(operands[m], alone ? "" : fmt::format(" of rank {}", ranks[m]));
+  return RunFault(module_, graph(), node, Where(ranks), what, lines);
 }
 
 }  // namespace heddle

@@ -1,49 +1,14 @@
 #include "test/golden/equal.h"
 
-#include <random>
-
-#include <ATen/ops/from_blob.h>
-
-#include "heddle/aten/dtype.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/whole.h"
+#include "test/golden/small_inputs.h"
 
 namespace heddle {
 namespace {
-
-// No zeros, of which there are two; indexes from 0 to 2.
-Result<at::Tensor> SmallNumbers(const Graph& graph, const Input& input, std::mt19937& random) {
-  TypeId type = WholeType(graph, input.value, input.global);
-  int64_t count = 1;
-  for (Dim size : graph.types().dims(type)) {
-    if (IsSymbol(size))
-      return Error(Diag::kSymbolicSize, "input %{} has no fixed size", graph.name(input.value));
-    count *= size;
-  }
-  DType dtype = graph.types().dtype(type);
-  std::vector<double> numbers;
-  for (int64_t i = 0; i < count; ++i) {
-    double number = static_cast<double>(random() % 3);
-    if (IsFloat(dtype)) number = (1 + static_cast<double>(random() % 2)) * (random() % 2 ? 1 : -1);
-    numbers.push_back(number);
-  }
-  std::span<const Dim> dims = graph.types().dims(type);
-  return at::from_blob(numbers.data(), {dims.data(), dims.size()}, at::kDouble)
-      .to(ToScalarType(dtype), /*non_blocking=*/false, /*copy=*/true);
-}
-
-Result<std::vector<at::Tensor>> InputsFor(const Module& module) {
-  std::mt19937 random(1);
-  std::vector<at::Tensor> inputs;
-  for (const Input& input : module.graphs[0].inputs()) {
-    HEDDLE_TRY(at::Tensor numbers, SmallNumbers(module.graphs[0], input, random));
-    inputs.push_back(std::move(numbers));
-  }
-  return inputs;
-}
 
 Status CheckEqual(const std::string& before_text, const std::string& after_text, int64_t ranks) {
   HEDDLE_TRY(Module before, ParseModule(before_text, "input", Ops()));
@@ -53,7 +18,7 @@ Status CheckEqual(const std::string& before_text, const std::string& after_text,
   if (before.graphs[0].inputs().size() != after.graphs[0].inputs().size() ||
       before.graphs[0].outputs().size() != after.graphs[0].outputs().size())
     return Error(Diag::kRunFault, "input and output have graphs of different inputs or outputs");
-  HEDDLE_TRY(std::vector<at::Tensor> inputs, InputsFor(before));
+  HEDDLE_TRY(std::vector<at::Tensor> inputs, SmallInputs(before));
   HEDDLE_TRY(std::vector<at::Tensor> expected, RunOnWhole(before, inputs));
   HEDDLE_TRY(std::vector<at::Tensor> got, RunOnWhole(after, inputs));
   for (size_t o = 0; o < expected.size(); ++o) {

@@ -131,15 +131,15 @@ GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
   GoldenOutcome outcome;
   std::vector<std::string> runs = RunLines(one.preamble);
   if (runs.empty()) runs = RunLines(file.preamble);
-  if (runs.size() != 1 || !runs[0].starts_with("heddle ")) {
+  std::vector<std::string> args = runs.size() == 1 ? Words(runs[0]) : std::vector<std::string>();
+  if (args.empty() || args[0] != "heddle") {
     outcome.problem = "the case needs one line `// RUN: heddle ...`";
     return outcome;
   }
   ExtraFiles files(file, one);
-  std::vector<std::string> args = Words(runs[0]);
   args.erase(args.begin());
   for (std::string& arg : args) arg = files.Substitute(arg);
-  std::istringstream in(one.input);
+  auto in = [&]() -> Result<std::string> { return one.input; };
   std::ostringstream out;
   std::ostringstream err;
   int code = static_cast<int>(RunCommandLine(args, {in, out, err}, kMoreCommands));

@@ -2,6 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -89,7 +96,7 @@ class CaptureTest : public testing::TestWithParam<Case> {
 TEST_P(CaptureTest, GivesTheBitsOfEagerAutograd) {
   Module module = CaptureModel();
   ASSERT_EQ(module.graphs.size(), 1u);
-  Result<LockstepWorld> world = LockstepWorld::Compile(module, module.graphs[0]);
+  Result<World> world = World::Compile(module, module.graphs[0]);
   ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
   std::vector<at::Tensor> params = InitParams(model_, 7);
   for (int64_t step = 0; step < 3; ++step) {
@@ -125,8 +132,8 @@ TEST_P(CaptureTest, SurvivesTextAndCleaning) {
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   std::vector<at::Tensor> inputs = Join(InitParams(model_, 7), MakeInputs(model_, 7, 0));
   ExpectEqualBits(module, module.graphs[0],
-                  *LockstepWorld::Compile(*again, again->graphs[0])->RunAlone(inputs),
-                  *LockstepWorld::Compile(module, module.graphs[0])->RunAlone(inputs));
+                  *World::Compile(*again, again->graphs[0])->RunAlone(inputs),
+                  *World::Compile(module, module.graphs[0])->RunAlone(inputs));
 }
 
 TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
@@ -135,25 +142,27 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
   const OptimizerOptions& o = *options.optimizer;
   Module module = CaptureModel(options);
   const Graph& graph = module.graphs[0];
-  LockstepWorld world = *LockstepWorld::Compile(module, graph);
+  World world = *World::Compile(module, graph);
   std::vector<at::Tensor> params = InitParams(model_, 7);
   size_t n = params.size();
-  std::vector<at::Tensor> averages, squares, steps;
+  std::vector<at::Tensor> averages, squares;
   for (const at::Tensor& p : params) {
     averages.push_back(at::zeros_like(p));
     squares.push_back(at::zeros_like(p));
-    steps.push_back(at::zeros({}, at::kFloat));
   }
-  std::vector<at::Tensor> eager_params = params, eager_averages = averages, eager_squares = squares,
-                          eager_steps = steps;
-  auto clone_all = [](std::vector<at::Tensor>& tensors) {
-    for (at::Tensor& t : tensors) t = t.clone();
+  auto clones = [](const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& t : tensors) copies.push_back(t.clone());
+    return copies;
   };
-  for (auto* list : {&eager_params, &eager_averages, &eager_squares, &eager_steps})
-    clone_all(*list);
+  std::vector<at::Tensor> eager_params = clones(params), eager_averages = clones(averages),
+                          eager_squares = clones(squares);
   for (int64_t step = 0; step < 5; ++step) {
     std::vector<at::Tensor> batch = MakeInputs(model_, 7, step);
-    // The graph: state goes in by role and comes out by role.
+    // The learning rate changes from step to step, as a schedule changes it.
+    double lr = 8e-4 / static_cast<double>(step + 1);
+    at::Tensor number = at::full({}, static_cast<double>(step + 1), at::kFloat);
+    // The graph: state goes in by role and is updated in place.
     std::vector<at::Tensor> inputs;
     size_t next_batch = 0;
     for (const Input& input : graph.inputs()) {
@@ -161,33 +170,35 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
       if (input.role == InputRole::kParam)
         inputs.push_back(params[i]);
       else if (input.role == InputRole::kOpt)
-        inputs.push_back(input.label == "exp_avg"      ? averages[i]
-                         : input.label == "exp_avg_sq" ? squares[i]
-                                                       : steps[i]);
+        inputs.push_back(input.label == "exp_avg" ? averages[i] : squares[i]);
+      else if (input.role == InputRole::kHyper)
+        inputs.push_back(input.label == "lr" ? at::full({}, lr, at::kDouble) : number);
       else
         inputs.push_back(batch[next_batch++]);
     }
     Result<std::vector<at::Tensor>> outputs = world.RunAlone(inputs);
     ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
+    size_t updates = 0;
     for (size_t k = 0; k < outputs->size(); ++k) {
-      const Output& output = graph.outputs()[k];
-      if (output.role != OutputRole::kUpdate) continue;
-      const Input& target = graph.inputs()[output.target.index()];
-      auto i = static_cast<size_t>(target.index);
-      (target.role == InputRole::kParam ? params[i]
-       : target.label == "exp_avg"      ? averages[i]
-       : target.label == "exp_avg_sq"   ? squares[i]
-                                        : steps[i]) = (*outputs)[k];
+      if (graph.outputs()[k].role != OutputRole::kUpdate) continue;
+      EXPECT_TRUE((*outputs)[k].is_same(inputs[graph.outputs()[k].target.index()]));
+      ++updates;
     }
+    EXPECT_EQ(updates, 3 * n);
     // Eagerly, in place.
     std::vector<at::Tensor> results = Eager(eager_params, batch);
     std::vector<at::Tensor> grads(results.begin() + 1, results.end());
     at::NoGradGuard no_grad;
-    ClipFactor clip = ComputeClipFactor(grads, o.max_norm);
-    for (at::Tensor& grad : grads) grad.mul_(clip.factor);
-    for (at::Tensor& s : eager_steps) s.add_(1);
-    at::_fused_adamw_(eager_params, grads, eager_averages, eager_squares, {}, eager_steps, o.lr,
-                      o.beta1, o.beta2, o.weight_decay, o.eps, false, false);
+    // As torch.nn.utils.clip_grad_norm_ does it.
+    std::vector<at::Tensor> norms;
+    for (const at::Tensor& grad : grads) norms.push_back(at::linalg_vector_norm(grad, 2));
+    at::Tensor norm = at::linalg_vector_norm(at::stack(norms), 2);
+    at::Tensor factor =
+        at::clamp(at::mul(at::reciprocal(at::add(norm, 1e-6)), o.max_norm), std::nullopt, 1.0);
+    for (at::Tensor& grad : grads) grad.mul_(factor);
+    std::vector<at::Tensor> numbers(n, number);
+    at::_fused_adamw_(eager_params, grads, eager_averages, eager_squares, {}, numbers, lr, o.beta1,
+                      o.beta2, o.weight_decay, o.eps, false, false);
     for (size_t i = 0; i < n; ++i) {
       EXPECT_TRUE(SameBits(params[i], eager_params[i])) << step << " " << model_.params[i].name;
       EXPECT_TRUE(SameBits(averages[i], eager_averages[i])) << step << " " << model_.params[i].name;

@@ -41,7 +41,7 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
                            {DType::kBF16, GetParam().attention, Target::kCuda});
   Result<Module> module = Capture(model.loss, model.params, model.inputs);
   ASSERT_TRUE(module.ok()) << Format(module.diagnostics());
-  Result<LockstepWorld> world = LockstepWorld::Compile(*module, module->graphs[0], c10::kCUDA);
+  Result<World> world = World::Compile(*module, module->graphs[0], {.device = c10::kCUDA});
   ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> values;
@@ -94,7 +94,7 @@ struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const cha
         "test", Ops());
     EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
     if (!module.ok()) return {};
-    return *LockstepWorld::Compile(*module, module->graphs[0], c10::kCUDA)->RunAlone(operands);
+    return *World::Compile(*module, module->graphs[0], {.device = c10::kCUDA})->RunAlone(operands);
   }
   std::vector<at::Tensor> operands;
 };

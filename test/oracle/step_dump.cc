@@ -50,7 +50,7 @@ Status Dump(const std::vector<std::string>& args) {
   HEDDLE_TRY(Model model,
              MakeModel(config, {.batch = 2, .seq_len = std::stoll(args[3])}, numerics));
   HEDDLE_TRY(Module module, Capture(model.loss, model.params, model.inputs));
-  HEDDLE_TRY(LockstepWorld world, LockstepWorld::Compile(module, module.graphs[0]));
+  HEDDLE_TRY(World world, World::Compile(module, module.graphs[0]));
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   std::vector<at::Tensor> values = InitParams(model, 7);
   for (size_t i = 0; i < values.size(); ++i) tensors.emplace_back(model.params[i].name, values[i]);

@@ -10,7 +10,7 @@
 #include <c10/util/Exception.h>
 
 #include "heddle/ir/print.h"
-#include "heddle/passes/parallel/placing.h"
+#include "heddle/shard/placing.h"
 #include "test/parallel/op_run.h"
 #include "test/parallel/op_split.h"
 
@@ -145,7 +145,7 @@ Result<NodePlacing> Place(const OpCall& call, const std::vector<Placement>& oper
 }
 
 // What the operands' placements suggest must be taken up, with the results that the factors promise.
-std::string CheckPlacing(const OpCall& call, const OpPlacements& placements, bool suggested,
+std::string CheckPlacing(const OpCall& call, const OpSplit& placements, bool suggested,
                          const Mesh& mesh) {
   Result<NodePlacing> placing =
       Place(call, placements.operands, suggested ? nullptr : &placements.results, mesh);
@@ -158,9 +158,13 @@ std::string CheckPlacing(const OpCall& call, const OpPlacements& placements, boo
 
 void CheckSplits(const OpRun& run, const Mesh& mesh, uint32_t, Counts& counts, Report& report) {
   const OpCall& call = run.call();
-  for (const OpSplit& split : SplitsOf(call, mesh)) {
-    std::optional<OpPlacements> placements = PlacementsOf(call, split, mesh);
+  Result<std::vector<OpSplit>> known = SplitsOf(call.factors, call.operands, call.results, mesh);
+  if (!known.ok()) report.Fail(Describe(call), Format(known.diagnostics()));
+  for (const CallSplit& split : CallSplits(call, mesh)) {
+    std::optional<OpSplit> placements = PlacementsOf(call, split, mesh);
     if (!placements) continue;
+    if (known.ok() && std::ranges::find(*known, *placements) == known->end())
+      report.Fail(Describe(call, split, mesh), "SplitsOf does not know it");
     SplitTraits traits = TraitsOf(call, split, mesh);
     ++counts.cases;
     counts.uneven += traits.uneven;
@@ -207,7 +211,7 @@ void CheckAnyPlacements(const OpRun& run, const Mesh& mesh, uint32_t seed, Count
   const OpCall& call = run.call();
   std::mt19937 random(seed);
   for (int i = 0; i < kTries; ++i) {
-    OpPlacements placements;
+    OpSplit placements;
     for (size_t o = 0; o < call.operands.size(); ++o)
       placements.operands.push_back(RandomPlacement(call.operands[o], call.data[o], mesh, random));
     Result<NodePlacing> placing = Place(call, placements.operands, nullptr, mesh);
@@ -246,7 +250,7 @@ std::optional<OpRun> MakeRun(const OpCall& call, uint32_t seed) {
   return run.ok() ? std::optional(*std::move(run)) : std::nullopt;
 }
 
-bool CanBeSplit(const OpCall& call) { return !SplitsOf(call, Meshes()[0]).empty(); }
+bool CanBeSplit(const OpCall& call) { return !CallSplits(call, Meshes()[0]).empty(); }
 
 using Check = void (*)(const OpRun&, const Mesh&, uint32_t, Counts&, Report&);
 

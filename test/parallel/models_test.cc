@@ -2,7 +2,7 @@
 #include <ATen/Parallel.h>
 
 #include "heddle/ir/structural_hash.h"
-#include "heddle/passes/parallel/presets.h"
+#include "heddle/plan/presets/presets.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {
@@ -16,42 +16,42 @@ struct Layout {
 
 const std::vector<Layout>& Layouts() {
   static const std::vector<Layout> layouts = {
-      {"fsdp4", {{"dp", 4}}, {.shard = "dp"}},
-      {"ddp4", {{"dp", 4}}, {.replicate = "dp"}},
-      {"hsdp2x2", {{"rep", 2}, {"dp", 2}}, {.replicate = "rep", .shard = "dp"}},
-      {"fsdp2_tp2", {{"dp", 2}, {"tp", 2}}, {.shard = "dp", .tensor = "tp"}},
+      {"fsdp4", {{"dp", 4}}, {.axes = {{"shard", "dp"}}}},
+      {"ddp4", {{"dp", 4}}, {.axes = {{"replicate", "dp"}}}},
+      {"hsdp2x2", {{"rep", 2}, {"dp", 2}}, {.axes = {{"replicate", "rep"}, {"shard", "dp"}}}},
+      {"fsdp2_tp2", {{"dp", 2}, {"tp", 2}}, {.axes = {{"shard", "dp"}, {"tensor", "tp"}}}},
       {"fsdp2_tp2_replicated",
        {{"dp", 2}, {"tp", 2}},
-       {.shard = "dp", .tensor = "tp", .sequence_parallel = false}},
+       {.axes = {{"shard", "dp"}, {"tensor", "tp"}}, .sequence_parallel = false}},
       {"fsdp2_tp2_gathered_logits",
        {{"dp", 2}, {"tp", 2}},
-       {.shard = "dp", .tensor = "tp", .split_loss = false}},
-      {"tp4", {{"tp", 4}}, {.tensor = "tp"}},
+       {.axes = {{"shard", "dp"}, {"tensor", "tp"}}, .split_loss = false}},
+      {"tp4", {{"tp", 4}}, {.axes = {{"tensor", "tp"}}}},
       {"tp4_replicated_gathered",
        {{"tp", 4}},
-       {.tensor = "tp", .sequence_parallel = false, .split_loss = false}},
+       {.axes = {{"tensor", "tp"}}, .sequence_parallel = false, .split_loss = false}},
       {"hsdp2x2_tp2",
        {{"rep", 2}, {"dp", 2}, {"tp", 2}},
-       {.replicate = "rep", .shard = "dp", .tensor = "tp"}},
+       {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}}},
       // Neither the batch nor the weights divide by three.
-      {"fsdp3", {{"dp", 3}}, {.shard = "dp"}},
+      {"fsdp3", {{"dp", 3}}, {.axes = {{"shard", "dp"}}}},
   };
   return layouts;
 }
 
-struct Family {
+struct Named {
   const char* name;
   const char* flavor;
 };
-constexpr Family kFamilies[] = {{"llama3", "debugmodel"},
-                                {"qwen3", "debugmodel"},
-                                {"qwen3", "debugmodel_moe"},
-                                {"deepseek_v3", "debugmodel"},
-                                {"mlp", "small"}};
+constexpr Named kFamilies[] = {{"llama3", "debugmodel"},
+                               {"qwen3", "debugmodel"},
+                               {"qwen3", "debugmodel_moe"},
+                               {"deepseek_v3", "debugmodel"},
+                               {"mlp", "small"}};
 
-class ParallelModels : public testing::TestWithParam<std::tuple<Family, size_t>> {
+class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> {
  protected:
-  static Model MakeDebug(const Family& family) {
+  static Model MakeDebug(const Named& family) {
     at::set_num_threads(1);
     ModelConfig config = *FindModel(family.name, family.flavor);
     // The debug models whole, but for the one with 300 million parameters.
@@ -70,7 +70,8 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   const Layout& layout = Layouts()[at];
   Model model = MakeDebug(family);
   Module whole = *CaptureModel(model);
-  Result<Plan> plan = MakePlan(whole.graphs[0], Mesh(layout.mesh), layout.preset);
+  Result<Plan> plan =
+      MakePlan(whole.graphs[0], Mesh(layout.mesh), model.config.family->rules(), layout.preset);
   ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
   Module local = Parallelized(whole, *plan);
   if (HasFatalFailure()) return;
@@ -94,9 +95,9 @@ TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
     Module whole = *CaptureModel(model);
     std::vector<at::Tensor> inputs = InputsOf(model, whole);
     for (bool sequence_parallel : {true, false}) {
-      Plan plan =
-          *MakePlan(whole.graphs[0], Mesh({{"dp", 2}, {"tp", 3}}),
-                    {.shard = "dp", .tensor = "tp", .sequence_parallel = sequence_parallel});
+      Plan plan = *MakePlan(
+          whole.graphs[0], Mesh({{"dp", 2}, {"tp", 3}}), model.config.family->rules(),
+          {.axes = {{"shard", "dp"}, {"tensor", "tp"}}, .sequence_parallel = sequence_parallel});
       Module local = Parallelized(whole, plan);
       if (testing::Test::HasFatalFailure()) return;
       SCOPED_TRACE(family);
@@ -109,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(All, ParallelModels,
                          testing::Combine(testing::ValuesIn(kFamilies),
                                           testing::Range<size_t>(0, Layouts().size())),
                          [](const auto& info) {
-                           const Family& family = std::get<0>(info.param);
+                           const Named& family = std::get<0>(info.param);
                            return fmt::format("{}_{}_{}", family.name, family.flavor,
                                               Layouts()[std::get<1>(info.param)].name);
                          });

@@ -104,7 +104,7 @@ bool AreClose(const at::Tensor& a, const at::Tensor& b, double tolerance) {
 Result<OpRun> OpRun::Make(OpCall call, uint32_t seed, c10::Device device) {
   OpRun run(std::move(call), seed, device);
   Module module = ModuleOf(run.call_, View::kLocal, Mesh(), {}, {});
-  HEDDLE_TRY(run.whole_, LockstepWorld::Compile(module, module.graphs[0], device));
+  HEDDLE_TRY(run.whole_, World::Compile(module, module.graphs[0], {.device = device}));
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < run.call_.operands.size(); ++i) {
     if (!run.call_.operands[i].is_none()) inputs.push_back(run.MakeOperand(i, {}, Mesh()).whole);
@@ -157,7 +157,7 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
     outcome.error = what + "\n" + Print(local);
     return outcome;
   };
-  Result<LockstepWorld> world = LockstepWorld::Compile(local, local.graphs[0], device_);
+  Result<World> world = World::Compile(local, local.graphs[0], {.device = device_});
   if (!world.ok()) return fail(Format(world.diagnostics()));
   std::vector<at::Tensor> inputs;
   std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(local.mesh.ranks()));

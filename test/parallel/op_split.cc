@@ -21,7 +21,7 @@ bool HasFactor(const TensorFactors& dims, FactorId f) {
 }
 
 // Positions of a dimension that a rank has: those whose every factor is in the rank's part of it.
-std::set<int64_t> PositionsAt(const DimFactors& dim, const OpCall& call, const OpSplit& split,
+std::set<int64_t> PositionsAt(const DimFactors& dim, const OpCall& call, const CallSplit& split,
                               const Mesh& mesh, int64_t rank) {
   std::set<int64_t> positions{0};
   for (FactorId f : dim) {
@@ -38,7 +38,7 @@ std::set<int64_t> PositionsAt(const DimFactors& dim, const OpCall& call, const O
 
 // The axes of a dimension, if splitting it over them gives every rank the positions that it must have.
 std::optional<Axes> AxesOf(const DimFactors& dim, int64_t size, const OpCall& call,
-                           const OpSplit& split, const Mesh& mesh) {
+                           const CallSplit& split, const Mesh& mesh) {
   Axes axes;
   for (FactorId f : dim) {
     for (AxisId axis : split.by_factor[f]) axes.Add(axis);
@@ -57,7 +57,7 @@ std::optional<Axes> AxesOf(const DimFactors& dim, int64_t size, const OpCall& ca
 }
 
 std::optional<Placement> SplitPlacement(const TensorFactors& dims, const Type& type,
-                                        const OpCall& call, const OpSplit& split,
+                                        const OpCall& call, const CallSplit& split,
                                         const Mesh& mesh) {
   Placement placement;
   for (size_t d = 0; d < dims.size(); ++d) {
@@ -74,12 +74,37 @@ void AddSums(Placement& placement, const Axes& axes, ReduceOp op = ReduceOp::kSu
 
 }  // namespace
 
-bool OpSplit::has_sums() const {
+bool CallSplit::has_sums() const {
   return std::ranges::any_of(by_group, [](const Axes& axes) { return !axes.empty(); });
 }
 
-std::vector<OpSplit> SplitsOf(const OpCall& call, const Mesh& mesh) {
+namespace {
+
+// One loop of every operand at once, over each axis and each pair of axes.
+std::vector<CallSplit> SumsOfParts(const OpCall& call, const Mesh& mesh) {
+  std::vector<CallSplit> splits;
+  size_t axes = mesh.axes().size();
+  for (size_t dim : {size_t{0}, size_t{1}}) {
+    for (AxisId a = 0; a < axes; ++a) {
+      for (AxisId b = a; b < axes; ++b) {
+        CallSplit split{std::vector<Axes>(call.factors.factors.size()), {}};
+        for (const TensorFactors& dims : call.factors.operands) {
+          FactorId f = dims[std::min(dim, dims.size() - 1)][0];
+          split.by_factor[f].Add(a);
+          split.by_factor[f].Add(b);
+        }
+        splits.push_back(std::move(split));
+      }
+    }
+  }
+  return splits;
+}
+
+}  // namespace
+
+std::vector<CallSplit> CallSplits(const OpCall& call, const Mesh& mesh) {
   const Factors& factors = call.factors;
+  if (factors.sums_parts) return SumsOfParts(call, mesh);
   // Loops, then groups.
   std::vector<size_t> ways;
   for (size_t f = 0; f < factors.factors.size(); ++f) {
@@ -88,27 +113,28 @@ std::vector<OpSplit> SplitsOf(const OpCall& call, const Mesh& mesh) {
   for (size_t g = 0; g < factors.linear.size(); ++g) {
     if (CanBeSum(call, factors.linear[g])) ways.push_back(factors.factors.size() + g);
   }
-  OpSplit none{std::vector<Axes>(factors.factors.size()), std::vector<Axes>(factors.linear.size())};
-  auto axes_of = [&](OpSplit& split, size_t way) -> Axes& {
+  CallSplit none{std::vector<Axes>(factors.factors.size()),
+                 std::vector<Axes>(factors.linear.size())};
+  auto axes_of = [&](CallSplit& split, size_t way) -> Axes& {
     return way < factors.factors.size() ? split.by_factor[way]
                                         : split.by_group[way - factors.factors.size()];
   };
-  std::vector<OpSplit> splits;
+  std::vector<CallSplit> splits;
   size_t axes = mesh.axes().size();
   for (size_t w = 0; w < ways.size(); ++w) {
     for (AxisId a = 0; a < axes; ++a) {
-      OpSplit one = none;
+      CallSplit one = none;
       axes_of(one, ways[w]).Add(a);
       splits.push_back(one);
       for (AxisId b = 0; b < axes; ++b) {
         if (a == b) continue;
         // For a group the order of axes says nothing.
         bool is_group = ways[w] >= factors.factors.size();
-        OpSplit two = one;
+        CallSplit two = one;
         axes_of(two, ways[w]).Add(b);
         if (!is_group || a < b) splits.push_back(two);
         for (size_t v = w + 1; v < ways.size(); ++v) {
-          OpSplit mixed = one;
+          CallSplit mixed = one;
           axes_of(mixed, ways[v]).Add(b);
           splits.push_back(mixed);
         }
@@ -118,8 +144,7 @@ std::vector<OpSplit> SplitsOf(const OpCall& call, const Mesh& mesh) {
   return splits;
 }
 
-std::optional<OpPlacements> PlacementsOf(const OpCall& call, const OpSplit& split,
-                                         const Mesh& mesh) {
+std::optional<OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split, const Mesh& mesh) {
   const Factors& factors = call.factors;
   for (size_t f = 0; f < factors.factors.size(); ++f) {
     if (split.by_factor[f].empty() || factors.factors[f].may_be_empty()) continue;
@@ -128,7 +153,7 @@ std::optional<OpPlacements> PlacementsOf(const OpCall& call, const OpSplit& spli
         return std::nullopt;
     }
   }
-  OpPlacements out;
+  OpSplit out;
   for (size_t i = 0; i < call.operands.size(); ++i) {
     auto placement = SplitPlacement(factors.operands[i], call.operands[i], call, split, mesh);
     if (!placement) return std::nullopt;
@@ -148,6 +173,9 @@ std::optional<OpPlacements> PlacementsOf(const OpCall& call, const OpSplit& spli
         const Factor& factor = factors.factors[f];
         if (factor.kind == FactorKind::kReduce && !HasFactor(factors.results[r], f))
           AddSums(*placement, split.by_factor[f], factor.reduce);
+        // All loops together make one sum.
+        bool some = !split.by_factor[f].empty();
+        if (factors.sums_parts && some) break;
       }
     }
     placement->Normalize();
@@ -156,7 +184,7 @@ std::optional<OpPlacements> PlacementsOf(const OpCall& call, const OpSplit& spli
   return out;
 }
 
-SplitTraits TraitsOf(const OpCall& call, const OpSplit& split, const Mesh& mesh) {
+SplitTraits TraitsOf(const OpCall& call, const CallSplit& split, const Mesh& mesh) {
   SplitTraits traits;
   traits.kept = !split.has_sums();
   for (FactorId f = 0; f < split.by_factor.size(); ++f) {
@@ -172,7 +200,7 @@ SplitTraits TraitsOf(const OpCall& call, const OpSplit& split, const Mesh& mesh)
   return traits;
 }
 
-std::string Describe(const OpCall& call, const OpSplit& split, const Mesh& mesh) {
+std::string Describe(const OpCall& call, const CallSplit& split, const Mesh& mesh) {
   std::string out = fmt::format("{} on [{}]", Describe(call), Format(mesh));
   for (size_t f = 0; f < split.by_factor.size(); ++f) {
     if (!split.by_factor[f].empty())

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "heddle/ir/mesh.h"
+#include "heddle/shard/op_splits.h"
 #include "test/parallel/op_call.h"
 
 namespace heddle {
 
 // Axes that split a loop of the op, or over which the operands of a linear group are pending sums.
-struct OpSplit {
+struct CallSplit {
   std::vector<Axes> by_factor;
   std::vector<Axes> by_group;
 
@@ -20,16 +21,11 @@ struct OpSplit {
 };
 
 // One loop or group over each axis and over each ordered pair of axes, and two of them over two axes.
-std::vector<OpSplit> SplitsOf(const OpCall& call, const Mesh& mesh);
+std::vector<CallSplit> CallSplits(const OpCall& call, const Mesh& mesh);
 
-struct OpPlacements {
-  std::vector<Placement> operands;
-  std::vector<Placement> results;
-};
 // Nothing where a placement cannot say it: parts that lie apart inside of a merged dimension, or an empty part of a loop that
 // must have none.
-std::optional<OpPlacements> PlacementsOf(const OpCall& call, const OpSplit& split,
-                                         const Mesh& mesh);
+std::optional<OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split, const Mesh& mesh);
 
 // What a split is like, for the counts.
 struct SplitTraits {
@@ -41,8 +37,8 @@ struct SplitTraits {
   // All results are put together from parts, without arithmetic.
   bool kept = true;
 };
-SplitTraits TraitsOf(const OpCall& call, const OpSplit& split, const Mesh& mesh);
+SplitTraits TraitsOf(const OpCall& call, const CallSplit& split, const Mesh& mesh);
 
-std::string Describe(const OpCall& call, const OpSplit& split, const Mesh& mesh);
+std::string Describe(const OpCall& call, const CallSplit& split, const Mesh& mesh);
 
 }  // namespace heddle

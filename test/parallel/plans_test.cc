@@ -3,7 +3,7 @@
 #include <ATen/ops/mul.h>
 
 #include "heddle/ir/print.h"
-#include "heddle/passes/parallel/presets.h"
+#include "heddle/plan/presets/presets.h"
 #include "heddle/report/stats.h"
 #include "test/parallel/ranks.h"
 
@@ -21,8 +21,13 @@ Model MakeNamed(const char* family, const char* flavor, const BatchConfig& batch
 
 Module Captured(const Model& model) { return *CaptureModel(model); }
 
-Module Placed(const Module& whole, std::vector<MeshAxis> mesh, const PresetOptions& preset) {
-  return Parallelized(whole, *MakePlan(whole.graphs[0], Mesh(std::move(mesh)), preset));
+Module Placed(const Model& model, const Module& whole, std::vector<MeshAxis> mesh,
+              const PresetOptions& preset) {
+  return Parallelized(whole, *MakePlan(whole.graphs[0], Mesh(std::move(mesh)),
+                                       model.config.family->rules(), preset));
+}
+Module Placed(const Model& model, std::vector<MeshAxis> mesh, const PresetOptions& preset) {
+  return Placed(model, Captured(model), std::move(mesh), preset);
 }
 
 // `kind over why phase` -> launches.
@@ -34,8 +39,10 @@ std::map<std::string, int64_t> Counts(const Module& module) {
 }
 
 TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
-  Module whole = Captured(MakeNamed("llama3", "8B", {.batch = 8, .seq_len = 8192}, DType::kBF16));
-  Module local = Placed(whole, {{"dp", 8}, {"tp", 8}}, {.shard = "dp", .tensor = "tp"});
+  Model model = MakeNamed("llama3", "8B", {.batch = 8, .seq_len = 8192}, DType::kBF16);
+  Module whole = Captured(model);
+  Module local =
+      Placed(model, whole, {{"dp", 8}, {"tp", 8}}, {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
   // Two gathers and two scatters for each of 32 blocks and direction, one for the embedding, one for the output.
   std::map<std::string, int64_t> expected = {
       {"all_gather dp unshard fwd", 291},
@@ -48,16 +55,19 @@ TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
       {"all_reduce tp grad bwd", 65},
       // Maximum and sum of the logits, the loss itself; and one sum in backward.
       {"all_reduce tp loss fwd", 2},
+      // The number of tokens that count, and the loss.
+      {"all_reduce dp loss fwd", 1},
       {"all_reduce dp,tp loss fwd", 1},
       {"all_reduce tp loss bwd", 1}};
   EXPECT_EQ(Counts(local), expected);
 
-  Module replicated =
-      Placed(whole, {{"dp", 8}, {"tp", 8}},
-             {.shard = "dp", .tensor = "tp", .sequence_parallel = false, .split_loss = false});
+  Module replicated = Placed(model, whole, {{"dp", 8}, {"tp", 8}},
+                             {.axes = {{"shard", "dp"}, {"tensor", "tp"}},
+                              .sequence_parallel = false,
+                              .split_loss = false});
   expected = {{"all_gather dp unshard fwd", 291}, {"reduce_scatter dp grad bwd", 291},
               {"all_reduce tp tensor fwd", 65},   {"all_reduce tp tensor bwd", 65},
-              {"all_gather tp tensor fwd", 1},    {"all_reduce dp loss fwd", 1}};
+              {"all_gather tp tensor fwd", 1},    {"all_reduce dp loss fwd", 2}};
   EXPECT_EQ(Counts(replicated), expected);
 }
 
@@ -72,22 +82,24 @@ TEST(Plans, OneRankChangesNothing) {
                                 {"qwen3", "debugmodel"},
                                 {"qwen3", "debugmodel_moe"},
                                 {"deepseek_v3", "debugmodel"}}) {
-    Module whole =
-        Captured(MakeNamed(family, flavor, {.batch = 2, .seq_len = 16}, DType::kBF16, 2));
-    Module local = Placed(whole, {{"rep", 1}, {"dp", 1}, {"tp", 1}},
-                          {.replicate = "rep", .shard = "dp", .tensor = "tp"});
+    Model model = MakeNamed(family, flavor, {.batch = 2, .seq_len = 16}, DType::kBF16, 2);
+    Module whole = Captured(model);
+    Module local = Placed(model, whole, {{"rep", 1}, {"dp", 1}, {"tp", 1}},
+                          {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
     EXPECT_EQ(Body(local), Body(whole)) << family << " " << flavor;
   }
 }
 
 TEST(Plans, GiveTheSameTextEveryTime) {
-  Module whole = Captured(
-      MakeNamed("deepseek_v3", "debugmodel", {.batch = 4, .seq_len = 16}, DType::kBF16, 2));
-  PresetOptions preset{.replicate = "rep", .shard = "dp", .tensor = "tp"};
-  std::string first = Print(Placed(whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset));
-  EXPECT_EQ(Print(Placed(whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset)), first);
+  Model model =
+      MakeNamed("deepseek_v3", "debugmodel", {.batch = 4, .seq_len = 16}, DType::kBF16, 2);
+  Module whole = Captured(model);
+  PresetOptions preset{.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}};
+  std::string first = Print(Placed(model, whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset));
+  EXPECT_EQ(Print(Placed(model, whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset)), first);
   // The text of a plan says all that the plan says.
-  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}), preset);
+  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
+                        model.config.family->rules(), preset);
   Result<Plan> read = ParsePlan(FormatPlan(plan), "plan");
   ASSERT_TRUE(read.ok()) << Format(read.diagnostics());
   EXPECT_EQ(FormatPlan(*read), FormatPlan(plan));
@@ -95,9 +107,9 @@ TEST(Plans, GiveTheSameTextEveryTime) {
 
 // Cost of planning does not depend on how many ranks there are: neither does the graph.
 TEST(Plans, AreAsLongForManyRanksAsForFew) {
-  Module few = Captured(MakeNamed("llama3", "8B", {.batch = 2, .seq_len = 512}, DType::kBF16));
-  Module many = Captured(MakeNamed("llama3", "8B", {.batch = 4096, .seq_len = 512}, DType::kBF16));
-  PresetOptions preset{.shard = "dp", .tensor = "tp"};
+  Model few = MakeNamed("llama3", "8B", {.batch = 2, .seq_len = 512}, DType::kBF16);
+  Model many = MakeNamed("llama3", "8B", {.batch = 4096, .seq_len = 512}, DType::kBF16);
+  PresetOptions preset{.axes = {{"shard", "dp"}, {"tensor", "tp"}}};
   EXPECT_EQ(Placed(few, {{"dp", 2}, {"tp", 2}}, preset).graphs[0].node_count(),
             Placed(many, {{"dp", 4096}, {"tp", 8}}, preset).graphs[0].node_count());
 }
@@ -107,9 +119,13 @@ TEST(Plans, CarryTheOptimizer) {
   Module whole = *CaptureModel(model, OptimizerOptions());
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
   ExpectTheWholeGraphsOutputs(
-      whole, Placed(whole, {{"dp", 2}, {"tp", 2}}, {.shard = "dp", .tensor = "tp"}), inputs);
-  ExpectTheWholeGraphsOutputs(
-      whole, Placed(whole, {{"rep", 2}, {"dp", 2}}, {.replicate = "rep", .shard = "dp"}), inputs);
+      whole,
+      Placed(model, whole, {{"dp", 2}, {"tp", 2}}, {.axes = {{"shard", "dp"}, {"tensor", "tp"}}}),
+      inputs);
+  ExpectTheWholeGraphsOutputs(whole,
+                              Placed(model, whole, {{"rep", 2}, {"dp", 2}},
+                                     {.axes = {{"replicate", "rep"}, {"shard", "dp"}}}),
+                              inputs);
 }
 
 TEST(Plans, OrdersAndTypesOfReductionsGiveTheSameGradients) {
@@ -117,7 +133,8 @@ TEST(Plans, OrdersAndTypesOfReductionsGiveTheSameGradients) {
   Module whole = Captured(model);
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
   Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
-                        {.replicate = "rep", .shard = "dp", .tensor = "tp"});
+                        model.config.family->rules(),
+                        {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
   plan.wide_tensor_grads = true;
   ExpectTheWholeGraphsOutputs(whole, Parallelized(whole, plan, true), inputs);
 }
@@ -130,7 +147,8 @@ TEST(Plans, AveragesAndFactorsDivideGradients) {
     std::vector<at::Tensor> inputs = InputsOf(model, whole);
     std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
     Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
-                          {.replicate = "rep", .shard = "dp", .tensor = "tp"});
+                          model.config.family->rules(),
+                          {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
     for (auto [average, wide, divisor] : {std::tuple(true, false, 4.0),
                                           {true, true, 4.0},
                                           {false, false, 3.0},

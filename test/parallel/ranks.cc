@@ -1,28 +1,22 @@
 #include "test/parallel/ranks.h"
 
 #include <ATen/ops/abs.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
+#include "heddle/aten/dtype.h"
 #include "heddle/ir/print.h"
 #include "heddle/models/init.h"
-#include "heddle/passes/passes.h"
 #include "heddle/runtime/whole.h"
 
 namespace heddle {
 
-void RunPasses(Module& module, std::string_view text) {
-  Result<Pipeline> pipeline = ParsePipeline(text, Passes());
-  ASSERT_TRUE(pipeline.ok()) << Format(pipeline.diagnostics());
-  Result<RunReport> report = RunPipeline(module, *pipeline);
-  ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
-}
-
 Module Parallelized(Module module, const Plan& plan, bool reduce_first) {
-  RunPasses(module, PlanningPipeline(FormatPlan(plan)));
-  if (testing::Test::HasFatalFailure()) return module;
-  RunPasses(module, LoweringPipeline(reduce_first));
+  Result<CompileReport> report =
+      Compile(module, {.plan = FormatPlan(plan), .pipeline = "", .reduce_first = reduce_first});
+  EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }
 
@@ -60,13 +54,14 @@ std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole) {
   DType dtype = graph.types().dtype(graph.type(graph.inputs()[0].value));
   std::vector<at::Tensor> inputs = InitParams(model, 5, dtype);
   std::vector<at::Tensor> rest = MakeInputs(model, 5, 0);
-  // States of the optimizer start as zeros, their counters, too.
+  // States of the optimizer start as zeros; this is the first step.
   for (const Input& input : graph.inputs()) {
-    if (input.role != InputRole::kOpt) continue;
     std::span<const Dim> dims = graph.types().dims(graph.type(input.value));
-    inputs.push_back(at::zeros(
-        std::vector<int64_t>(dims.begin(), dims.end()),
-        graph.types().dtype(graph.type(input.value)) == DType::kF64 ? at::kDouble : at::kFloat));
+    at::ScalarType type = ToScalarType(graph.types().dtype(graph.type(input.value)));
+    if (input.role == InputRole::kOpt)
+      inputs.push_back(at::zeros(std::vector<int64_t>(dims.begin(), dims.end()), type));
+    if (input.role == InputRole::kHyper)
+      inputs.push_back(at::full({}, input.label == "lr" ? 8e-4 : 1.0, type));
   }
   inputs.insert(inputs.end(), rest.begin(), rest.end());
   return inputs;

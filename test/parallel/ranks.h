@@ -5,17 +5,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "heddle/compile/compile.h"
 #include "heddle/ir/graph.h"
 #include "heddle/models/model.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/parallel/parallelize.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 
-// Runs a pipeline and fails the test with its diagnostics.
-void RunPasses(Module& module, std::string_view pipeline);
-// From captured to local, with the passes that follow.
+// From captured to local; fails the test with the diagnostics.
 Module Parallelized(Module module, const Plan& plan, bool reduce_first = false);
 
 // What RunOnWhole gives; fails the test with its diagnostics.

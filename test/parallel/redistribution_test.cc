@@ -10,10 +10,10 @@
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
-#include "heddle/passes/parallel/redistribution.h"
 #include "heddle/passes/passes.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/world.h"
+#include "heddle/shard/redistribution.h"
 #include "test/parallel/all_placements.h"
 
 namespace heddle {
@@ -156,7 +156,7 @@ class Numbers {
 std::string CheckData(const Module& local, const Dims& dims, const Placement& from,
                       const Placement& to) {
   const Mesh& mesh = local.mesh;
-  Result<LockstepWorld> world = LockstepWorld::Compile(local, local.graphs[0]);
+  Result<World> world = World::Compile(local, local.graphs[0]);
   if (!world.ok()) return Format(world.diagnostics());
   Numbers numbers(dims, from, mesh);
   Result<std::vector<std::vector<at::Tensor>>> out = world->Run(numbers.parts);

@@ -1,7 +1,7 @@
 // The commands that need libtorch.
 #pragma once
 
-#include "heddle/cli/flags.h"
+#include "heddle/cli/command_set.h"
 
 namespace heddle {
 

@@ -15,6 +15,9 @@ void ModelFlags::Declare(Flags& flags) {
       "what the step computes with: bf16, f32 or f64; parameters are f32, or f64 with f64");
   flags.Option("--attention", attention, "flash, one fused kernel, or math, its parts");
   flags.Option("--device", device, "cpu or cuda: whose kernels the step is for");
+  flags.Option("--training.loss_divisor", loss_divisor,
+               "what the summed loss is divided by: valid_tokens, counted in the step over all "
+               "ranks, labels of -100 left out; or all_tokens, a constant");
   for (std::string_view size : OverridableSizes()) {
     std::string name(size);
     flags.Option("--model." + name, sizes[name], "instead of the flavor's " + name);
@@ -59,9 +62,16 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks) const {
                              {{"flash", AttentionKind::kFlash}, {"math", AttentionKind::kMath}})));
   HEDDLE_TRY(numerics.target, (Choose<Target>("--device", device,
                                               {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}})));
+  HEDDLE_TRY(numerics.loss_divisor,
+             (Choose<LossDivisor>("--training.loss_divisor", loss_divisor,
+                                  {{"valid_tokens", LossDivisor::kValidTokens},
+                                   {"all_tokens", LossDivisor::kAllTokens}})));
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
-    return Error(Diag::kModelSize, "local_batch_size is {}", local_batch_size);
+    return Error(
+        Diag::kModelSize,
+        "--training.local_batch_size is {}, on {}; the whole batch does not fit into 64 bits",
+        local_batch_size, Counted(batch_ranks, "rank"));
   return MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
 }
 

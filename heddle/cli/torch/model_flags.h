@@ -17,6 +17,7 @@ struct ModelFlags {
   std::string precision = "bf16";
   std::string attention = "flash";
   std::string device = "cpu";
+  std::string loss_divisor = "valid_tokens";
   std::map<std::string, std::optional<int64_t>> sizes;
 
   void Declare(Flags& flags);

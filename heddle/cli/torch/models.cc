@@ -31,14 +31,18 @@ ExitCode ModelsCommand::Run(const Streams& streams) const {
     Result<Model> model = MakeModel(config, {}, {});
     if (!model.ok()) return Report(model.diagnostics(), streams);
     int64_t parameters = model->parameter_count();
-    list.push_back({{"model", Name(config.family)},
+    list.push_back({{"model", config.family->name},
                     {"flavor", config.flavor},
                     {"layers", config.n_layers},
                     {"parameters", parameters}});
-    table.AddRow({std::string(Name(config.family)), config.flavor, std::to_string(config.n_layers),
+    table.AddRow({std::string(config.family->name), config.flavor, std::to_string(config.n_layers),
                   WithCommas(parameters)});
   }
-  streams.out << (json ? list.dump(2) + "\n" : table.Format());
+  if (json) {
+    PrintJson(list, streams);
+  } else {
+    streams.out << table.Format();
+  }
   return ExitCode::kDone;
 }
 

@@ -1,48 +1,45 @@
 #include "heddle/cli/torch/parallel_flags.h"
 
+#include <fmt/ranges.h>
 #include <charconv>
-#include <cmath>
 
-#include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
 
-constexpr int64_t kMostRanks = int64_t{1} << 20;
-
-Status CheckDegree(std::string_view flag, int64_t degree) {
-  if (degree >= 1 && degree <= kMostRanks) return Done{};
-  return Error(Diag::kMeshSize, "--parallelism.{} is {}, expected 1 to {}", flag, degree,
-               kMostRanks);
-}
-
-Status CheckHeads(std::string_view what, int64_t heads, int64_t tensor) {
-  if (heads % tensor == 0) return Done{};
-  return Error(Diag::kMeshSize,
-               "{} {} do not divide among --parallelism.tensor_parallel_degree={} ranks", heads,
-               what, tensor);
+Status CheckHeads(const ModelConfig& config, int64_t tensor) {
+  auto check = [&](std::string_view what, int64_t heads) -> Status {
+    if (heads % tensor == 0) return Done{};
+    return Error(
+        Diag::kMeshSize,
+        "--parallelism.tensor_parallel_degree is {}, which does not divide the number of {}, {}",
+        tensor, what, heads);
+  };
+  bool latent = config.mla.kv_rank > 0;
+  if (config.n_heads <= 1 && !latent) return Done{};
+  HEDDLE_RETURN_IF_ERROR(check("heads", config.n_heads));
+  return latent ? Done{} : check("key and value heads", config.n_kv_heads);
 }
 
 }  // namespace
 
 void ParallelFlags::Declare(Flags& flags) {
-  flags.Option(
-      "--parallelism.data_parallel_replicate_degree", replicate,
-      "ranks that hold copies of the parameters and parts of the batch (DDP; with sharding, HSDP)");
-  flags.Option(
-      "--parallelism.data_parallel_shard_degree", shard,
-      "ranks that hold parts of the parameters and of the batch (FSDP); -1 for what is left of "
-      "--world_size");
-  flags.Option("--parallelism.tensor_parallel_degree", tensor,
-               "ranks that share heads, hidden units and the vocabulary");
+  for (size_t i = 0; i < Presets().size(); ++i) {
+    const Preset& preset = *Presets()[i];
+    flags.Option(fmt::format("--parallelism.{}", preset.degree_flag), degrees[i],
+                 fmt::format("{}; -1 for what is left of --world_size", preset.help));
+  }
   flags.Option(
       "--parallelism.enable_sequence_parallel", sequence_parallel,
       "true or false: split activations between blocks by position over the tensor-parallel ranks");
   flags.Switch("--parallelism.disable_loss_parallel", gather_logits,
                "gather logits before the loss, instead of splitting the loss by vocabulary");
+  std::string names;
+  for (const Preset* preset : Presets())
+    names += fmt::format("{}{}", names.empty() ? "" : ",", preset->axis);
   flags.Option("--parallelism.axis_names", axis_names,
-               "names of the mesh axes: replicate, shard, tensor");
+               fmt::format("names of the mesh axes (default: {})", names));
   flags.Option(
       "--parallelism.gradients", gradients,
       "how gradients of ranks combine: sum, average, or a number that the sum is divided by");
@@ -51,72 +48,83 @@ void ParallelFlags::Declare(Flags& flags) {
                "they were computed "
                "in, as eager does; wide: in the parameter's type");
   flags.Option("--world_size", world, "the number of ranks (default: the product of the degrees)",
-               0);
+               {.least = 0});
+}
+
+// The degrees as given, with -1 worked out.
+Result<std::vector<int64_t>> ParallelFlags::Degrees() const {
+  std::vector<int64_t> out = degrees;
+  std::optional<size_t> open;
+  int64_t ranks = 1;
+  for (size_t i = 0; i < out.size(); ++i) {
+    std::string_view flag = Presets()[i]->degree_flag;
+    if (out[i] == -1) {
+      if (world == 0) return Error(Diag::kMeshSize, "--parallelism.{}=-1 needs --world_size", flag);
+      if (open)
+        return Error(Diag::kMeshSize, "--parallelism.{} and --parallelism.{} are both -1",
+                     Presets()[*open]->degree_flag, flag);
+      open = i;
+      continue;
+    }
+    if (out[i] < 1 || out[i] > Mesh::kMaxRanks)
+      return Error(Diag::kMeshSize, "--parallelism.{} is {}, expected 1 to {}", flag, out[i],
+                   Mesh::kMaxRanks);
+    if (__builtin_mul_overflow(ranks, out[i], &ranks) || ranks > Mesh::kMaxRanks)
+      return Error(Diag::kMeshSize, "the degrees {} make more than {} ranks", fmt::join(out, " x "),
+                   Mesh::kMaxRanks);
+  }
+  if (open) ranks *= out[*open] = std::max<int64_t>(world / ranks, 1);
+  if (world != 0 && ranks != world)
+    return Error(Diag::kMeshSize, "the degrees {} make {}, --world_size is {}",
+                 fmt::join(out, " x "), Counted(ranks, "rank"), world);
+  return out;
+}
+
+Result<std::vector<std::string>> ParallelFlags::AxisNames() const {
+  std::vector<std::string> names;
+  if (axis_names.empty()) {
+    for (const Preset* preset : Presets()) names.emplace_back(preset->axis);
+    return names;
+  }
+  for (std::string_view name : Split(axis_names, ',')) {
+    names.emplace_back(Trim(name));
+    Status usable = CheckAxisName(names.back());
+    if (usable.ok()) continue;
+    usable.diagnostics()[0].message =
+        "--parallelism.axis_names: " + usable.diagnostics()[0].message;
+    return std::move(usable).failure();
+  }
+  if (names.size() != Presets().size())
+    return Error(Diag::kMeshSize, "--parallelism.axis_names has {}, expected {}",
+                 Counted(static_cast<int64_t>(names.size()), "name"), Presets().size());
+  return names;
 }
 
 Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& config) const {
-  int64_t shard_degree = shard;
-  if (shard == -1) {
-    if (world == 0)
-      return Error(Diag::kMeshSize,
-                   "--parallelism.data_parallel_shard_degree=-1 needs --world_size");
-    shard_degree =
-        replicate > 0 && tensor > 0 ? std::max<int64_t>(world / replicate / tensor, 1) : 1;
-  }
-  HEDDLE_RETURN_IF_ERROR(CheckDegree("data_parallel_replicate_degree", replicate));
-  HEDDLE_RETURN_IF_ERROR(CheckDegree("data_parallel_shard_degree", shard_degree));
-  HEDDLE_RETURN_IF_ERROR(CheckDegree("tensor_parallel_degree", tensor));
-  int64_t ranks = 0;
-  if (__builtin_mul_overflow(replicate * shard_degree, tensor, &ranks) || ranks > kMostRanks)
-    return Error(Diag::kMeshSize, "the degrees {} x {} x {} make more than {} ranks", replicate,
-                 shard_degree, tensor, kMostRanks);
-  if (world != 0 && ranks != world) {
-    return Error(Diag::kMeshSize, "the degrees {} x {} x {} make {} ranks, --world_size is {}",
-                 replicate, shard_degree, tensor, ranks, world);
-  }
-  if (config.n_heads > 1 || config.mla.kv_rank > 0) {
-    HEDDLE_RETURN_IF_ERROR(CheckHeads("heads", config.n_heads, tensor));
-    if (config.mla.kv_rank == 0)
-      HEDDLE_RETURN_IF_ERROR(CheckHeads("key and value heads", config.n_kv_heads, tensor));
-  }
+  HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
+  HEDDLE_TRY(std::vector<std::string> names, AxisNames());
   if (sequence_parallel != "true" && sequence_parallel != "false")
     return Error(Diag::kBadChoice,
                  "--parallelism.enable_sequence_parallel is `{}`; it is true or false",
                  sequence_parallel);
-  std::vector<std::string_view> names = Split(axis_names, ',');
-  if (names.size() != 3)
-    return Error(Diag::kMeshSize, "--parallelism.axis_names has {} names, expected 3",
-                 names.size());
-  for (std::string_view& name : names) {
-    name = Trim(name);
-    Scanner scan(name);
-    if (name.empty() || scan.TakeRun(CharClass::kWord) != name)
-      return Error(Diag::kMeshSize,
-                   "`{}` in --parallelism.axis_names is not a name of letters, digits and _", name);
-  }
-
   Layout layout;
-  layout.batch_ranks = replicate * shard_degree;
   layout.preset.sequence_parallel = sequence_parallel == "true";
   layout.preset.split_loss = !gather_logits;
   std::vector<MeshAxis> axes;
-  auto add = [&](size_t at, int64_t degree, std::string& purpose) -> Status {
-    if (degree == 1) return Done{};
-    purpose = names[at];
-    for (const MeshAxis& axis : axes) {
-      if (axis.name == purpose)
-        return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism", purpose);
-    }
-    axes.push_back({purpose, degree});
-    return Done{};
-  };
-  HEDDLE_RETURN_IF_ERROR(add(0, replicate, layout.preset.replicate));
-  HEDDLE_RETURN_IF_ERROR(add(1, shard_degree, layout.preset.shard));
-  HEDDLE_RETURN_IF_ERROR(add(2, tensor, layout.preset.tensor));
-  if (axes.empty()) {
+  for (size_t i = 0; i < degree.size(); ++i) {
+    const Preset& preset = *Presets()[i];
+    if (preset.name == "tensor") HEDDLE_RETURN_IF_ERROR(CheckHeads(config, degree[i]));
+    if (preset.splits_batch) layout.batch_ranks *= degree[i];
     // One rank is a mesh, too.
-    layout.preset.shard = names[1];
-    axes.push_back({layout.preset.shard, 1});
+    bool only = i + 1 == degree.size() && axes.empty();
+    if (degree[i] == 1 && !only) continue;
+    for (const MeshAxis& axis : axes) {
+      if (axis.name == names[i])
+        return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism", names[i]);
+    }
+    size_t at = degree[i] == 1 ? 1 : i;
+    layout.preset.axes.emplace(Presets()[at]->name, names[at]);
+    axes.push_back({names[at], degree[i]});
   }
   layout.mesh = Mesh(std::move(axes));
   return layout;
@@ -135,8 +143,8 @@ Status ParallelFlags::SetGradients(Plan& plan) const {
   double factor = 0;
   auto [end, error] =
       std::from_chars(gradients.data(), gradients.data() + gradients.size(), factor);
-  if (error != std::errc() || end != gradients.data() + gradients.size() || !(factor > 0) ||
-      !std::isfinite(factor)) {
+  if (error != std::errc() || end != gradients.data() + gradients.size() ||
+      !IsGradDivisor(factor)) {
     return Error(Diag::kBadChoice,
                  "--parallelism.gradients is `{}`; it is sum, average or a positive number",
                  gradients);

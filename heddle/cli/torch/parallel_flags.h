@@ -3,20 +3,19 @@
 
 #include "heddle/cli/flags.h"
 #include "heddle/models/config.h"
-#include "heddle/passes/parallel/presets.h"
+#include "heddle/plan/presets/presets.h"
 
 namespace heddle {
 
 struct ParallelFlags {
-  int64_t replicate = 1;
-  // -1: what the other degrees leave of the world.
-  int64_t shard = 1;
-  int64_t tensor = 1;
+  // By preset, in their order. One of them may be -1: what the others leave of the world.
+  std::vector<int64_t> degrees = std::vector<int64_t>(Presets().size(), 1);
   // 0: the product of the degrees.
   int64_t world = 0;
   std::string sequence_parallel = "true";
   bool gather_logits = false;
-  std::string axis_names = "dp_replicate,dp,tp";
+  // Empty: as the presets call them.
+  std::string axis_names;
   std::string gradients = "sum";
   std::string tensor_gradients = "narrow";
 
@@ -28,10 +27,14 @@ struct ParallelFlags {
     // Ranks that have different parts of the batch.
     int64_t batch_ranks = 1;
   };
-  // Fails for degrees that do not multiply to the world, names that are used twice, and heads that do not divide.
+  // Fails for degrees that do not multiply to the world, names that are no names of axes, and heads that do not divide.
   Result<Layout> MakeLayout(const ModelConfig& config) const;
   // How gradients are reduced.
   Status SetGradients(Plan& plan) const;
+
+ private:
+  Result<std::vector<int64_t>> Degrees() const;
+  Result<std::vector<std::string>> AxisNames() const;
 };
 
 }  // namespace heddle

@@ -1,11 +1,12 @@
 // heddle plan: captures a model, spreads it over ranks, and says what that costs.
 #include <ostream>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
 #include "heddle/capture/capture.h"
-#include "heddle/cli/stage.h"
+#include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
@@ -24,7 +25,7 @@ struct PlanCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
-  StageFlags stages;
+  CompileFlags compile;
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;
@@ -33,7 +34,7 @@ struct PlanCommand {
   void Declare(Flags& flags) {
     model.Declare(flags);
     parallel.Declare(flags);
-    stages.Declare(flags);
+    compile.Declare(flags);
     flags.Switch("--with-optimizer", with_optimizer,
                  "capture clipping by global norm (1.0) and AdamW, too");
     flags.Option("-o,--output", output, "where the graph of --stage goes");
@@ -47,17 +48,19 @@ struct PlanCommand {
   struct Planned {
     Module module;
     Plan plan;
-    StageReport report;
+    CompileReport report;
     Nanos capture;
   };
   Result<Planned> Make() const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
-    return output == "-" || (output.empty() && !stages.stage.empty() && !json);
+    return output == "-" || (output.empty() && !compile.stage.empty() && !json);
   }
 };
 
 Result<PlanCommand::Planned> PlanCommand::Make() const {
+  HEDDLE_RETURN_IF_ERROR(CheckOneOutput(
+      {{"the graph", PrintsGraph()}, {"the plan", plan_output == "-"}, {"the summary", json}}));
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
@@ -65,37 +68,55 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
   HEDDLE_TRY(Module module,
              CaptureModel(made, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
   Nanos captured = clock.Elapsed();
-  HEDDLE_TRY(Plan plan, MakePlan(module.graphs[0], layout.mesh, layout.preset));
+  HEDDLE_TRY(Plan plan,
+             MakePlan(module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
-  HEDDLE_TRY(StageReport report,
-             stages.Run(module, FormatPlan(plan), !output.empty() || PrintsGraph()));
+  HEDDLE_TRY(CompileOptions options,
+             compile.Options(FormatPlan(plan), !output.empty() || PrintsGraph()));
+  HEDDLE_TRY(CompileReport report, Compile(module, options));
   return Planned{std::move(module), std::move(plan), std::move(report), captured};
+}
+
+// What a person should read before running the plan, whether remarks were asked for or not.
+std::vector<std::string> NotesOf(const CompileReport& report) {
+  std::vector<std::string> notes;
+  for (const PassRecord& record : report.passes) {
+    for (const Remark& remark : record.remarks) {
+      if (remark.kind == "gradients-divided") notes.push_back(remark.text);
+    }
+  }
+  return notes;
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
-  for (const auto& [path, text] : {std::pair(output, planned->report.graph),
+  for (const auto& [path, text] : {std::pair(output, planned->report.text),
                                    std::pair(plan_output, FormatPlan(planned->plan))}) {
     if (path.empty()) continue;
     Status written = WriteOutput(path, text, streams);
     if (!written.ok()) return Report(written.diagnostics(), streams);
   }
-  stages.Print(planned->report, streams);
-  StepSummary summary = Summarize(planned->module, planned->module.graphs[0]);
+  compile.Print(planned->report, streams);
+  StepSummary summary =
+      Summarize(planned->module, planned->module.graphs[0], planned->report.whole_work[0]);
   double seconds[] = {Seconds(planned->capture), Seconds(planned->report.parallelize),
                       Seconds(planned->report.cleaning)};
+  std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
+    out["notes"] = notes;
     out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
-    streams.out << out.dump(2) << "\n";
+    PrintJson(out, streams);
     return ExitCode::kDone;
   }
   if (PrintsGraph()) {
-    if (output.empty()) streams.out << planned->report.graph;
+    if (output.empty()) streams.out << planned->report.text;
     return ExitCode::kDone;
   }
-  streams.out << FormatSummary(summary)
+  if (plan_output == "-") return ExitCode::kDone;
+  for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
+  streams.out << FormatSummary(summary) << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(
                      "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",
                      seconds[0] + seconds[1] + seconds[2], seconds[0], seconds[1], seconds[2]);

@@ -1,11 +1,11 @@
-// dedup-unshard: a parameter that is read several times is gathered once.
+// dedup-unshard: gathers a parameter that is read several times once.
 //
 //   %a = comm.wait(comm.all_gather(%w, why=unshard))
 //   ...
-//   %b = comm.wait(comm.all_gather(%w, why=unshard))     every use of %b becomes one of %a
+//   %b = comm.wait(comm.all_gather(%w, why=unshard))     every use of %b becomes a use of %a
 //
-// In each phase for itself: a gather in backward that repeats one of forward is there to save memory. Chains are followed from
-// the parameter through casts, views, gathers and waits; two that do the same are one.
+// A chain leads from a parameter through casts, views, gathers and waits. Two chains that do the same become one, within one phase: a
+// gather in backward that repeats one of forward is there to save memory.
 #include <map>
 
 #include "heddle/ops/ops.h"

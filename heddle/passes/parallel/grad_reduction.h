@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heddle/ir/dtype.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 
@@ -10,15 +10,15 @@ struct GradReduction {
   // Divisions of their own, in front of the reduction and behind it.
   double divide_before = 1.0;
   double divide_behind = 1.0;
-  // What the collectives do: sum and divide by their ranks, or multiply and sum. `lower` takes a scale of one over the ranks that
-  // scatter as their average.
+  // What the collectives do: sum and divide by their ranks, or multiply and sum. If the scale is one over the ranks that scatter,
+  // `lower` makes it their average.
   bool average = false;
   double scale = 1.0;
 };
 
-// For a gradient of `dtype` that lies as `from`, pending over data-parallel axes, and is stored as `store`. Collectives divide
-// f32 and bf16. Anything else (f16, whose sums overflow) is divided by about the root of the divisor before, and by the rest
-// behind. A gradient that no reduce-scatter carries is divided before.
+// For a gradient of `dtype` that lies as `from`, pending over data-parallel axes, and is stored as `store`. The collectives divide
+// f32 and bf16. Other types, f16 above all, are divided by about the root of the divisor in front and by the rest behind, so
+// that sums do not overflow. A gradient that no reduce-scatter carries is divided in front.
 GradReduction ReductionOf(const Plan& plan, DType dtype, const Placement& from,
                           const Placement& store);
 

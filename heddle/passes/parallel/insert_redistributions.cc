@@ -12,22 +12,17 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/node_facts.h"
-#include "heddle/passes/parallel/plan.h"
-#include "heddle/passes/parallel/region.h"
+#include "heddle/shard/node_facts.h"
+#include "heddle/shard/scope_facts.h"
 
 namespace heddle {
 namespace {
 
-struct InsertOptions {
-  std::string plan;
-};
-
-class Inserter {
+class OperandMover {
  public:
-  Inserter(Graph& graph, const Mesh& mesh, Regions regions, PassContext& context)
+  OperandMover(Graph& graph, const Mesh& mesh, PassContext& context)
       : graph_(graph),
-        regions_(std::move(regions)),
+        scopes_(graph),
         context_(context),
         facts_(graph, mesh),
         rewriter_(graph),
@@ -48,10 +43,12 @@ class Inserter {
         if (!v) continue;
         PlacementId wanted = graph_.placements().Intern(placing->operands[i]);
         if (wanted != graph_[v].placement)
-          rewriter_.SetOperand(node, i, inserter_.Before(node, v, wanted, {.why = WhyFor(node)}));
+          rewriter_.SetOperand(
+              node, i,
+              inserter_.Redistribute(Inserter::Before(node), v, wanted, {.why = WhyFor(node)}));
       }
     }
-    context_.Count("redistributions", inserter_.count());
+    context_.Count("redistributions", inserter_.redistributions());
     return Done{};
   }
 
@@ -70,39 +67,31 @@ class Inserter {
       operands.push_back({v, v ? graph_[v].placement : PlacementTable::kReplicated});
     std::vector<PlacementId> wanted;
     for (ValueId v : graph_.results(node)) wanted.push_back(graph_[v].placement);
-    return facts_.Place(node, operands, regions_.local(graph_[node].scope), &wanted);
+    return facts_.Place(node, operands, scopes_.local(graph_[node].scope), &wanted);
   }
 
   // What an optimizer gathers is for the norm of the gradients.
   Why WhyFor(NodeId node) const {
-    return graph_[node].phase == Phase::kOptimizer ? Why::kNorm : regions_.why(graph_[node].scope);
+    return graph_[node].phase == Phase::kOptimizer ? Why::kNorm : scopes_.why(graph_[node].scope);
   }
 
   Graph& graph_;
-  Regions regions_;
+  ScopeFacts scopes_;
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
-  RedistributionInserter inserter_;
+  Inserter inserter_;
 };
 
-Result<Changed> InsertRedistributions(Module& module, const InsertOptions& options,
-                                      PassContext& context) {
-  Plan plan;
-  if (!options.plan.empty()) {
-    HEDDLE_TRY(plan, ParsePlan(options.plan, "plan"));
-  }
+Result<Changed> InsertRedistributions(Module& module, PassContext& context) {
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
-    HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
-    HEDDLE_TRY(Changed one, Inserter(graph, module.mesh, std::move(regions), context).Run());
+    HEDDLE_TRY(Changed one, OperandMover(graph, module.mesh, context).Run());
     changed = changed | one;
   }
   return changed;
 }
 
-constexpr OptionDef kOptions[] = {Option<&InsertOptions::plan>(
-    "plan", "the plan, as text in quotes: which modules are local, and purposes")};
 constexpr std::string_view kStats[] = {"redistributions"};
 
 }  // namespace
@@ -111,8 +100,6 @@ HEDDLE_DEFINE_PASS(insert_redistributions){
     .name = "insert-redistributions",
     .summary = "moves operands to where their ops need them",
     .run = Run<InsertRedistributions>,
-    .make_options = Make<InsertOptions>,
-    .options = kOptions,
     .any_view = false,
     .needs = View::kGlobal,
     .stats = kStats,

@@ -1,63 +1,50 @@
-// Nodes that the passes of this folder put into a graph.
+// Inserter: puts the nodes of these passes into a graph, single ops and redistributions.
 #pragma once
 
 #include <map>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "heddle/ir/rewriter.h"
 
 namespace heddle {
 
-// Puts ops in front of one node, or right behind the one that makes a value; with the scope and the phase of that node.
-class NodeInserter {
+class Inserter {
  public:
-  NodeInserter(Graph& graph, Rewriter& rewriter, NodeId before)
-      : graph_(graph), rewriter_(rewriter), at_(before) {}
-  // At the beginning, for an input.
-  static NodeInserter Behind(Graph& graph, Rewriter& rewriter, ValueId v) {
-    NodeInserter inserter(graph, rewriter, graph[v].producer);
-    inserter.behind_ = true;
-    return inserter;
-  }
+  Inserter(Graph& graph, Rewriter& rewriter) : graph_(graph), rewriter_(rewriter) {}
+
+  // Where a node goes. It has the scope and the phase of the node beside it.
+  struct Place {
+    NodeId node;
+    bool behind = false;
+  };
+  static Place Before(NodeId node) { return {node, false}; }
+  // Right behind the node that makes `v`, or at the beginning for an input.
+  Place Behind(ValueId v) const { return {graph_[v].producer, true}; }
 
   // The one result. Its name is made fresh.
-  ValueId Add(OpId op, std::string_view name, const std::vector<ValueId>& operands,
+  ValueId Add(Place at, OpId op, std::string_view name, const std::vector<ValueId>& operands,
               const Attrs& attrs, TypeId type, PlacementId placement = PlacementTable::kReplicated);
 
- private:
-  Graph& graph_;
-  Rewriter& rewriter_;
-  NodeId at_;
-  bool behind_ = false;
-};
-
-// Redistributions of a global graph; what several readers need is made once.
-class RedistributionInserter {
- public:
-  RedistributionInserter(Graph& graph, Rewriter& rewriter) : graph_(graph), rewriter_(rewriter) {}
-
+  // What a redistribution is for, and what its reductions do.
   struct Purpose {
     Why why = Why::kTensor;
-    std::string_view unit = {};
-    // Of gradients.
+    std::string unit = {};
     bool average = false;
     double scale = 1.0;
+    auto operator<=>(const Purpose&) const = default;
   };
-  // `v` in the placement `target`, in front of the first node that asks for it.
-  ValueId Before(NodeId reader, ValueId v, PlacementId target, const Purpose& purpose);
-  // The same right behind the node that makes `v`, or at the beginning for an input.
-  ValueId Behind(ValueId v, PlacementId target, const Purpose& purpose);
-
-  // How many were inserted.
-  int64_t count() const { return static_cast<int64_t>(known_.size()); }
+  // `v` in the placement `target`. What several readers need for one purpose is made once, where it was asked for first.
+  ValueId Redistribute(Place at, ValueId v, PlacementId target, const Purpose& purpose);
+  // How many redistributions were made.
+  int64_t redistributions() const { return static_cast<int64_t>(known_.size()); }
 
  private:
-  ValueId Make(NodeInserter at, ValueId v, PlacementId target, const Purpose& purpose);
-
   Graph& graph_;
   Rewriter& rewriter_;
-  std::map<std::pair<ValueId, PlacementId>, ValueId> known_;
+  std::map<std::tuple<ValueId, PlacementId, Purpose>, ValueId> known_;
 };
 
 }  // namespace heddle

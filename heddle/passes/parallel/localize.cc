@@ -12,8 +12,9 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/redistribution.h"
 #include "heddle/passes/parallel/table_lookup.h"
+#include "heddle/shard/check_placements.h"
+#include "heddle/shard/redistribution.h"
 
 namespace heddle {
 namespace {
@@ -27,15 +28,19 @@ class Localizer {
 
  private:
   Status Walk() {
+    for (const Misplaced& misplaced : FindMisplaced(graph_, mesh_, 1))
+      return Error(Diag::kPlacement, "{}; `insert-redistributions` moves operands", misplaced.why);
     HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
-    // Types change at the end of each node's turn; later nodes still ask for the global ones of theirs.
+    // All types become local at once; the global ones are kept, because nodes still ask for them.
     size_t values = graph_.value_count();
     for (uint32_t v = 0; v < values; ++v) {
       global_.push_back({graph_.type(ValueId(v)), graph_[ValueId(v)].placement});
       rewriter_.SetType(ValueId(v), LocalType(global_.back()), PlacementTable::kReplicated);
     }
+    // Everything is placed.
+    graph_.SetRegions({});
     size_t nodes = graph_.node_count();
     for (uint32_t n = 0; n < nodes; ++n) {
       NodeId node{n};
@@ -145,17 +150,18 @@ class Localizer {
 
   // All ranks but the first put a zero in the place of a number.
   void Forget(NodeId node, ValueId from, const Axes& over) {
-    NodeInserter before(graph_, rewriter_, node);
+    Inserter inserter(graph_, rewriter_);
     Attrs place;
     place.Set("size", mesh_.Size(over));
     place.Set("over", over);
     Type number = Type::Tensor(DType::kI64, {});
-    ValueId rank = before.Add(op::shard_bound, "rank", {}, place, graph_.types().Intern(number));
+    ValueId rank = inserter.Add(Inserter::Before(node), op::shard_bound, "rank", {}, place,
+                                graph_.types().Intern(number));
     Attrs zero;
     zero.Set("other", int64_t{0});
     number.dtype = DType::kBool;
-    ValueId others =
-        before.Add(op::gt_Scalar, "others", {rank}, zero, graph_.types().Intern(number));
+    ValueId others = inserter.Add(Inserter::Before(node), op::gt_Scalar, "others", {rank}, zero,
+                                  graph_.types().Intern(number));
     Attrs value;
     value.Set("value", int64_t{0});
     AttrsId attrs = graph_.InternAttrs(value);
@@ -167,10 +173,10 @@ class Localizer {
   void StartAndWait(NodeId node, ValueId from, const RedistributionStep& step) {
     ValueId to = graph_[node].first_result;
     TypeId element = graph_.type(to);
-    NodeInserter before(graph_, rewriter_, node);
     ValueId handle =
-        before.Add(OpOf(step.kind), fmt::format("{}!", graph_.name(to)), {from},
-                   CommAttrs(graph_.attrs(node), step), graph_.types().Async({&element, 1}));
+        Inserter(graph_, rewriter_)
+            .Add(Inserter::Before(node), OpOf(step.kind), fmt::format("{}!", graph_.name(to)),
+                 {from}, CommAttrs(graph_.attrs(node), step), graph_.types().Async({&element, 1}));
     rewriter_.SetOperand(node, 0, handle);
     rewriter_.SetOp(node, op::comm_wait, AttrsTable::kEmpty);
   }

@@ -11,7 +11,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/redistribution.h"
+#include "heddle/shard/redistribution.h"
 
 namespace heddle {
 namespace {
@@ -70,12 +70,13 @@ class Lowering {
       return Done{};
     }
     const Attrs attrs = graph_.attrs(node);
-    NodeInserter before(graph_, rewriter_, node);
+    Inserter inserter(graph_, rewriter_);
     bool scaled = false;
     for (size_t s = 0; s + 1 < steps->size(); ++s) {
-      at = before.Add(op::shard_redistribute, graph_.name(graph_[node].first_result), {at},
-                      StepAttrs(attrs, (*steps)[s], scaled), graph_.type(at),
-                      graph_.placements().Intern((*steps)[s].to));
+      at = inserter.Add(Inserter::Before(node), op::shard_redistribute,
+                        graph_.name(graph_[node].first_result), {at},
+                        StepAttrs(attrs, (*steps)[s], scaled), graph_.type(at),
+                        graph_.placements().Intern((*steps)[s].to));
       context_.Count("steps");
     }
     if (steps->size() > 1) rewriter_.SetOperand(node, 0, at);

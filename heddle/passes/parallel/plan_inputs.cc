@@ -1,6 +1,7 @@
 #include "heddle/passes/parallel/plan_inputs.h"
 
-#include "heddle/passes/parallel/redistribution.h"
+#include "heddle/base/text.h"
+#include "heddle/plan/patterns.h"
 
 namespace heddle {
 namespace {
@@ -37,15 +38,18 @@ class InputPlacer {
                      input.label);
     }
     if (rank <= dims.size()) return Done{};
-    return Error(Diag::kPlan, "line {} of the plan: `{}` has {} dimensions, the placement {}", line,
-                 input.label, Rank(input), rank);
+    return Error(Diag::kPlan, "line {} of the plan: `{}` has {}, the placement {}", line,
+                 input.label, Counted(Rank(input), "dimension"), rank);
   }
 
   Status PlaceParam(Input& input) {
     const PlanParam* found = nullptr;
     for (const PlanParam& rule : plan_.params) {
       if (!MatchesPattern(rule.pattern, input.label)) continue;
-      if (found != nullptr && (found->store != rule.store || found->compute != rule.compute)) {
+      bool differs =
+          found != nullptr && (Interned(found->store, input) != Interned(rule.store, input) ||
+                               Interned(found->compute, input) != Interned(rule.compute, input));
+      if (differs) {
         return Error(Diag::kPlan, "lines {} and {} of the plan place parameter `{}` differently",
                      found->line, rule.line, input.label);
       }
@@ -73,9 +77,8 @@ class InputPlacer {
       PlacementId id = Interned(rule.placement, input);
       PlacementId& at = out_.placement[input.value.index()];
       if (at != PlacementTable::kReplicated && at != id) {
-        return Error(Diag::kPlan,
-                     "line {} of the plan places `{}` differently than a line before it", rule.line,
-                     input.label);
+        return Error(Diag::kPlan, "line {} of the plan places `{}` elsewhere than a line before it",
+                     rule.line, input.label);
       }
       at = id;
       if (!batch) continue;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 
@@ -23,7 +23,7 @@ struct PlacedInputs {
   std::vector<bool> is_batch;
   // The axes that split a batch tensor.
   Axes batch_axes;
-  // By number, in a store that does not move.
+  // By the number of the parameter. Pointers into it stay valid.
   std::map<int64_t, ParamPlan> params;
 
   const ParamPlan* ParamNumber(int64_t index) const { return &params.at(index); }
@@ -32,8 +32,8 @@ struct PlacedInputs {
   }
 };
 
-// Fails for a parameter that no statement is about, for statements that contradict, and for patterns that match nothing.
-// Units of the plan are written to the graph.
+// Fails for a parameter that no statement is about, and for statements that contradict each other. Units of the plan are written to
+// the graph.
 Result<PlacedInputs> PlaceInputs(Graph& graph, const Plan& plan);
 
 // Without axes of one rank: they split nothing.

@@ -8,7 +8,7 @@
 //   %y = aten.mm(%x, %u)                         : bf16[32{dp},4096]
 //
 // In graph order. What the plan fixes gets its redistribution here: parameters where they are read (after the cast that narrows
-// them, once for all readers), what crosses the boundary of a module, gradients and the loss. Everything else follows from
+// them, once for all readers), what crosses the boundary of a layer, gradients and the loss. Everything else follows from
 // placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
 #include <algorithm>
 #include <map>
@@ -18,13 +18,15 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/grad_reduction.h"
+#include "heddle/passes/parallel/group_norm.h"
 #include "heddle/passes/parallel/inserter.h"
-#include "heddle/passes/parallel/node_facts.h"
-#include "heddle/passes/parallel/plan.h"
 #include "heddle/passes/parallel/plan_inputs.h"
-#include "heddle/passes/parallel/plan_patterns.h"
 #include "heddle/passes/parallel/region.h"
 #include "heddle/passes/parallel/write_out.h"
+#include "heddle/plan/patterns.h"
+#include "heddle/plan/plan.h"
+#include "heddle/shard/node_facts.h"
+#include "heddle/shard/scope_facts.h"
 
 namespace heddle {
 namespace {
@@ -40,6 +42,7 @@ class Propagator {
         mesh_(module.mesh),
         plan_(plan),
         regions_(std::move(regions)),
+        scopes_(graph),
         context_(context),
         facts_(graph, module.mesh),
         rewriter_(graph),
@@ -64,8 +67,10 @@ class Propagator {
     // Nodes that are inserted on the way have their placements already.
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
-    for (const Input& input : graph_.inputs()) FinishOutputs(input.value, NodeId());
-    context_.Count("redistributions", inserter_.count());
+    for (const Input& input : graph_.inputs())
+      HEDDLE_RETURN_IF_ERROR(FinishOutputs(input.value, NodeId()));
+    RemarkDivided();
+    context_.Count("redistributions", inserter_.redistributions());
     return Done{};
   }
 
@@ -77,26 +82,28 @@ class Propagator {
 
   Status Visit(NodeId node) {
     if (KeepsStorage(node)) return Done{};
-    std::vector<NodeFacts::Operand> operands;
     for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
       ValueId v = graph_.operands(node)[i];
-      if (v) {
-        ValueId wanted = Arrive(v, node);
-        if (wanted != v) rewriter_.SetOperand(node, i, wanted);
-        v = wanted;
-      }
-      operands.push_back(OperandOf(v));
+      if (!v) continue;
+      HEDDLE_TRY(ValueId wanted, Arrive(v, node));
+      if (wanted != v) rewriter_.SetOperand(node, i, wanted);
     }
+    if (graph_[node].op == op::heddle_squared_norm) {
+      for (NodeId made : GroupNorm(graph_, rewriter_, node, [&](ValueId v) { return At(v); }))
+        Noted(graph_[made].first_result, graph_[graph_[made].first_result].placement);
+    }
+    std::vector<NodeFacts::Operand> operands;
+    for (ValueId v : graph_.operands(node)) operands.push_back(OperandOf(v));
     HEDDLE_TRY(
         const NodePlacing* placing,
-        facts_.Place(node, operands, regions_.local(graph_[node].scope), nullptr, GoalOf(node)));
+        facts_.Place(node, operands, scopes_.local(graph_[node].scope), nullptr, GoalOf(node)));
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].is_free) Settle(operands[i].value, placing->operands[i]);
     }
     size_t r = 0;
     for (ValueId v : graph_.results(node)) SetPlacement(v, placing->results[r++]);
     if (!placing->dropped.empty()) RemarkDropped(node, placing->dropped);
-    for (ValueId v : graph_.results(node)) FinishOutputs(v, node);
+    for (ValueId v : graph_.results(node)) HEDDLE_RETURN_IF_ERROR(FinishOutputs(v, node));
     return Done{};
   }
 
@@ -136,8 +143,8 @@ class Propagator {
     return true;
   }
 
-  // The value as it arrives at a node: out of one module, into another, in the wide or the narrow type.
-  ValueId Arrive(ValueId v, NodeId node) {
+  // The value as it arrives at a node: out of one layer, into another, in the wide or the narrow type.
+  Result<ValueId> Arrive(ValueId v, NodeId node) {
     if (graph_[node].phase == Phase::kOptimizer) {
       auto done = finished_.find(v);
       return done == finished_.end() ? v : done->second;
@@ -148,7 +155,7 @@ class Propagator {
       return Redistribute(first == same_cast_.end() ? v : first->second, param->compute,
                           {.why = Why::kUnshard, .unit = param->unit}, node);
     }
-    v = Cross(v, node);
+    HEDDLE_TRY(v, Cross(v, node));
     if (!plan_.wide_tensor_grads && IsGradCast(node)) {
       const ParamPlan* param = GradParam(graph_[node].first_result);
       v = Redistribute(v, WithoutTensorPartials(v, *param),
@@ -177,11 +184,13 @@ class Propagator {
                                          : PlacementTable::kReplicated;
   }
 
-  // --- Boundaries of modules
+  // --- Boundaries of layers
 
-  ValueId Cross(ValueId v, NodeId node) {
+  Result<ValueId> Cross(ValueId v, NodeId node) {
     NodeId producer = graph_[v].producer;
     if (!producer && !inputs_.is_batch[v.index()]) return v;
+    // What is on its way lies nowhere yet; its wait is what crosses.
+    if (graph_.types().is_async(graph_.type(v))) return v;
     ScopeId from = producer ? graph_[producer].scope : ScopeId();
     ScopeId to = graph_[node].scope;
     if (from == to) return v;
@@ -189,24 +198,26 @@ class Propagator {
     std::vector<uint32_t> left = Without(regions_.of(from), regions_.of(to));
     std::vector<uint32_t> entered = Without(regions_.of(to), regions_.of(from));
     if (IsBackward(v)) return CrossBack(v, node, rank, left, entered);
-    // Out of the outermost module that is left, into the innermost that is entered.
+    // Out of the outermost layer that is left, into the innermost that is entered.
     for (uint32_t i : left) {
-      ModuleInstance& instance = regions_[i];
-      if (!instance.rule->out || instance.rule->out->rank != rank) continue;
-      instance.inside_out[rank] = At(v);
-      v = Redistribute(v, Meshed(instance.rule->out->placement), {.why = instance.rule->why}, node);
+      Layer& layer = regions_[i];
+      if (!layer.rule->out || layer.rule->out->rank != rank) continue;
+      layer.inside_out[rank] = At(v);
+      HEDDLE_TRY(PlacementId out, AtBoundary(v, *layer.rule, *layer.rule->out));
+      v = Redistribute(v, out, {.why = layer.rule->why}, node);
       break;
     }
     for (uint32_t i : entered) {
-      ModuleInstance& instance = regions_[i];
-      if (!instance.rule->in || instance.rule->in->rank != rank) continue;
-      instance.outside_in.try_emplace(rank, At(v));
-      v = Redistribute(v, Meshed(instance.rule->in->placement), {.why = instance.rule->why}, node);
+      Layer& layer = regions_[i];
+      if (!layer.rule->in || layer.rule->in->rank != rank) continue;
+      layer.outside_in.try_emplace(rank, At(v));
+      HEDDLE_TRY(PlacementId in, AtBoundary(v, *layer.rule, *layer.rule->in));
+      v = Redistribute(v, in, {.why = layer.rule->why}, node);
     }
     return v;
   }
 
-  // A gradient leaves a module where its input came in, and enters one where its output went out: the mirrored
+  // A gradient leaves a layer where its input came in, and enters one where its output went out: the mirrored
   // redistribution. What was pending in forward is whole in backward.
   ValueId CrossBack(ValueId v, NodeId node, size_t rank, const std::vector<uint32_t>& left,
                     const std::vector<uint32_t>& entered) {
@@ -224,8 +235,17 @@ class Propagator {
     return v;
   }
 
-  PlacementId Meshed(const Placement& placement) {
-    return graph_.placements().Intern(OnMesh(placement, mesh_));
+  Result<PlacementId> AtBoundary(ValueId v, const PlanLayer& rule,
+                                 const BoundaryPlacement& boundary) {
+    std::span<const Dim> dims = graph_.types().dims(graph_.type(v));
+    for (size_t d = 0; d < boundary.placement.splits.size(); ++d) {
+      if (IsSymbol(dims[d]) && !boundary.placement.splits[d].empty())
+        return Error(Diag::kSymbolicSize,
+                     "line {} of the plan: dimension {} of `%{}` has no fixed size and cannot be "
+                     "split",
+                     rule.line, d, graph_.name(v));
+    }
+    return graph_.placements().Intern(OnMesh(boundary.placement, mesh_));
   }
   PlacementId Summed(PlacementId id) {
     Placement placement = graph_.placements()[id];
@@ -259,15 +279,20 @@ class Propagator {
   }
 
   // From where backward leaves it to where the parameter is stored.
-  ValueId FinishGradient(ValueId v, const ParamPlan& param) {
+  Result<ValueId> FinishGradient(ValueId v, const ParamPlan& param) {
     // Only sums of data parallelism are divided.
     bool divides = plan_.average || plan_.grad_divisor != 1.0;
+    DType dtype = graph_.types().dtype(graph_.type(v));
+    if (divides && IsInteger(dtype))
+      return Error(Diag::kPlan,
+                   "gradient `%{}` is {}; the plan divides gradients, and integers "
+                   "would lose what is behind the point",
+                   graph_.name(v), Name(dtype));
     if (!plan_.wide_tensor_grads || divides)
       v = RedistributeBehind(v, WithoutTensorPartials(v, param),
                              {.why = Why::kGrad, .unit = param.unit});
     GradReduction reduction =
-        ReductionOf(plan_, graph_.types().dtype(graph_.type(v)), graph_.placements()[At(v)],
-                    graph_.placements()[param.store]);
+        ReductionOf(plan_, dtype, graph_.placements()[At(v)], graph_.placements()[param.store]);
     v = DivideBehind(v, reduction.divide_before);
     v = RedistributeBehind(v, param.store,
                            {Why::kGrad, param.unit, reduction.average, reduction.scale});
@@ -278,56 +303,79 @@ class Propagator {
     if (divisor == 1.0) return v;
     Attrs attrs;
     attrs.Set("other", divisor);
-    NodeInserter behind = NodeInserter::Behind(graph_, rewriter_, v);
-    return Noted(behind.Add(op::div_Scalar, "grad", {v}, attrs, graph_.type(v), At(v)), At(v));
+    return Noted(inserter_.Add(inserter_.Behind(v), op::div_Scalar, "grad", {v}, attrs,
+                               graph_.type(v), At(v)),
+                 At(v));
   }
 
   // Redistributes what leaves the graph, right behind the node that makes it.
-  void FinishOutputs(ValueId v, NodeId node) {
+  Status FinishOutputs(ValueId v, NodeId node) {
     auto [begin, end] = outputs_of_.equal_range(v);
     for (auto it = begin; it != end; ++it) {
       const Output& output = graph_.outputs()[it->second];
       ValueId out = v;
       if (output.role == OutputRole::kGrad) {
-        out = FinishGradient(out, *inputs_.ParamNumber(output.index));
+        HEDDLE_TRY(out, FinishGradient(out, *inputs_.ParamNumber(output.index)));
         if (out != v) finished_.emplace(v, out);
       } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {
-        out = RedistributeBehind(out, PlacementTable::kReplicated, {.why = Why::kLoss});
+        bool norm = node && graph_[node].phase == Phase::kOptimizer;
+        out = RedistributeBehind(out, PlacementTable::kReplicated,
+                                 {.why = norm ? Why::kNorm : Why::kLoss});
       } else if (output.role == OutputRole::kUpdate) {
         out = RedistributeBehind(out, At(output.target), {});
       } else if (node) {
-        out = LeaveModules(out, node);
+        HEDDLE_TRY(out, LeaveLayers(out, node));
       }
       if (out != v) rewriter_.SetOutput(it->second, out);
     }
+    return Done{};
   }
 
-  // What leaves the graph leaves the modules that it comes from.
-  ValueId LeaveModules(ValueId v, NodeId node) {
+  // What leaves the graph leaves the layers that it comes from.
+  Result<ValueId> LeaveLayers(ValueId v, NodeId node) {
     size_t rank = graph_.types().rank(graph_.type(v));
     for (uint32_t i : regions_.of(graph_[node].scope)) {
-      const PlanModule& rule = *regions_[i].rule;
-      if (rule.out && rule.out->rank == rank && graph_[node].phase == Phase::kForward)
-        return RedistributeBehind(v, Meshed(rule.out->placement), {.why = rule.why});
+      const PlanLayer& rule = *regions_[i].rule;
+      if (!rule.out || rule.out->rank != rank || graph_[node].phase != Phase::kForward) continue;
+      HEDDLE_TRY(PlacementId out, AtBoundary(v, rule, *rule.out));
+      return RedistributeBehind(v, out, {.why = rule.why});
     }
     return v;
   }
 
   // --- Redistributions
 
-  using Purpose = RedistributionInserter::Purpose;
+  using Purpose = Inserter::Purpose;
 
   ValueId Redistribute(ValueId v, PlacementId target, const Purpose& purpose, NodeId before) {
-    return At(v) == target ? v : Noted(inserter_.Before(before, v, target, purpose), target);
+    return At(v) == target
+               ? v
+               : Noted(inserter_.Redistribute(Inserter::Before(before), v, target, purpose),
+                       target);
   }
   ValueId RedistributeBehind(ValueId v, PlacementId target, const Purpose& purpose) {
-    return At(v) == target ? v : Noted(inserter_.Behind(v, target, purpose), target);
+    return At(v) == target
+               ? v
+               : Noted(inserter_.Redistribute(inserter_.Behind(v), v, target, purpose), target);
   }
   ValueId Noted(ValueId result, PlacementId placement) {
     placement_.resize(graph_.value_count(), PlacementTable::kReplicated);
     param_.resize(graph_.value_count(), nullptr);
     placement_[result.index()] = placement;
     return result;
+  }
+
+  // The gradients of a whole graph are sums over its whole batch. A plan that divides them departs from the graph.
+  void RemarkDivided() {
+    int64_t ranks = mesh_.Size(inputs_.batch_axes);
+    double divisor = plan_.average ? static_cast<double>(ranks) : plan_.grad_divisor;
+    auto is_grad = [](const Output& output) { return output.role == OutputRole::kGrad; };
+    if (divisor == 1.0 || std::ranges::none_of(graph_.outputs(), is_grad)) return;
+    context_.AddRemark(
+        graph_, ValueId(), "gradients-divided",
+        "gradients are {} times smaller than those of the whole graph, whose loss is "
+        "that of all ranks together; `grads sum` keeps them",
+        divisor);
   }
 
   void RemarkDropped(NodeId node, const Axes& dropped) {
@@ -349,10 +397,11 @@ class Propagator {
   const Mesh& mesh_;
   const Plan& plan_;
   Regions regions_;
+  ScopeFacts scopes_;
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
-  RedistributionInserter inserter_;
+  Inserter inserter_;
   PlacedInputs inputs_;
   // By value: its placement, and the parameter whose storage it still is.
   std::vector<PlacementId> placement_;
@@ -366,18 +415,39 @@ class Propagator {
   std::map<ValueId, ValueId> finished_;
 };
 
+// What a plan has placed once it would divide and move once more.
+Status CheckUnplaced(const Graph& graph) {
+  for (NodeId node : graph.nodes()) {
+    if (graph[node].op != op::shard_redistribute) continue;
+    return Error(
+        Diag::kPlan,
+        "@{} is placed already, `%{}` is a redistribution; a plan is for the captured graph",
+        graph.name(), graph.name(graph[node].first_result));
+  }
+  for (ValueId v : graph.values()) {
+    if (graph[v].placement == PlacementTable::kReplicated) continue;
+    return Error(Diag::kPlan,
+                 "@{} is placed already, `%{}` has a placement; a plan is for the captured graph",
+                 graph.name(), graph.name(v));
+  }
+  return Done{};
+}
+
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
   HEDDLE_TRY(Plan plan, ParsePlan(options.plan, "plan"));
   if (!module.mesh.empty() && module.mesh != plan.mesh) {
     return Error(Diag::kPlan, "the graph is on mesh [{}], the plan on [{}]", Format(module.mesh),
                  Format(plan.mesh));
   }
+  for (const Graph& graph : module.graphs) HEDDLE_RETURN_IF_ERROR(CheckUnplaced(graph));
   HEDDLE_RETURN_IF_ERROR(CheckPatterns(module, plan));
   bool new_mesh = module.mesh != plan.mesh;
   module.mesh = plan.mesh;
   Changed changed = new_mesh ? Changed::kYes : Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
+    graph.SetRegions(regions.Facts(graph));
+    if (!graph.regions().empty()) changed = Changed::kYes;
     changed = changed | WriteOut(graph, regions, plan.mesh);
     HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
     changed = changed | one;
@@ -400,6 +470,7 @@ HEDDLE_DEFINE_PASS(propagate){
     .any_view = false,
     .needs = View::kGlobal,
     .numerics = Numerics::kRounding,
+    .sets_units = true,
     .stats = kStats,
 };
 

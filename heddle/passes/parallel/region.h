@@ -1,4 +1,4 @@
-// Which modules of a plan a scope lies in, and what crosses their boundaries.
+// Which layers of a plan a scope lies in, and what crosses their boundaries.
 #pragma once
 
 #include <map>
@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
-#include "heddle/passes/parallel/plan.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 
-// One module of the graph that a statement of the plan matches.
-struct ModuleInstance {
-  const PlanModule* rule;
-  std::string path;
+// One scope of the graph that a statement of the plan matches.
+struct Layer {
+  const PlanLayer* rule;
+  std::string scope;
   // What forward brought to the boundary, by number of dimensions: the placement outside of what flows in, and inside of
   // what flows out. Gradients go back to these.
   std::map<size_t, PlacementId> outside_in;
@@ -22,21 +22,21 @@ struct ModuleInstance {
 
 class Regions {
  public:
-  // Fails for a pattern that no module of the graph has, and for two statements about one module that contradict.
+  // Fails where two statements are about one scope. `plan` outlives the regions.
   static Result<Regions> Find(const Graph& graph, const Plan& plan);
 
-  // The instances that a scope lies in, the outermost first.
+  // The layers that a scope lies in, the outermost first.
   const std::vector<uint32_t>& of(ScopeId scope) const {
     return scope ? by_scope_[scope.index()] : none_;
   }
-  ModuleInstance& operator[](uint32_t instance) { return instances_[instance]; }
-  // Axes that are local in a scope, the purpose of what is inserted there, and whether it is written out.
-  Axes local(ScopeId scope) const;
-  Why why(ScopeId scope) const;
+  Layer& operator[](uint32_t layer) { return layers_[layer]; }
+  // Whether log-softmax is written out there.
   bool write_out(ScopeId scope) const;
+  // What the graph is to remember of the plan: which scopes are local, and purposes.
+  std::vector<Region> Facts(Graph& graph) const;
 
  private:
-  std::vector<ModuleInstance> instances_;
+  std::vector<Layer> layers_;
   std::vector<std::vector<uint32_t>> by_scope_;
   std::vector<uint32_t> none_;
 };

@@ -7,23 +7,35 @@ namespace heddle {
 namespace {
 
 // The pieces of a lookup in a part of a table.
-class Shift : public NodeInserter {
+class Shift {
  public:
   Shift(Graph& graph, Rewriter& rewriter, NodeId node)
-      : NodeInserter(graph, rewriter, node), graph_(graph) {}
+      : graph_(graph), inserter_(graph, rewriter), node_(node) {}
+
+  ValueId Add(OpId op, std::string_view name, const std::vector<ValueId>& operands,
+              const Attrs& attrs, TypeId type) {
+    return inserter_.Add(Inserter::Before(node_), op, name, operands, attrs, type);
+  }
 
   TypeId Like(ValueId v, DType dtype) {
     Type type = graph_.types()[graph_.type(v)];
     type.dtype = dtype;
     return graph_.types().Intern(type);
   }
-  ValueId Bound(const Axes& over, int64_t size, bool end) {
+  // In the type of the positions it is compared with.
+  ValueId Bound(const Axes& over, int64_t size, bool end, DType dtype) {
     Attrs attrs;
     attrs.Set("size", size);
     attrs.Set("over", over);
     if (end) attrs.Set("end", true);
-    return Add(op::shard_bound, end ? "end" : "begin", {}, attrs,
-               graph_.types().Intern(Type::Tensor(DType::kI64, {})));
+    Type type = Type::Tensor(DType::kI64, {});
+    std::string_view name = end ? "end" : "begin";
+    ValueId bound = Add(op::shard_bound, name, {}, attrs, graph_.types().Intern(type));
+    if (dtype == type.dtype) return bound;
+    Attrs cast;
+    cast.Set("dtype", dtype);
+    type.dtype = dtype;
+    return Add(op::_to_copy, name, {bound}, cast, graph_.types().Intern(type));
   }
   // Which positions are not in this rank's part.
   ValueId Others(ValueId index, ValueId begin, ValueId end) {
@@ -53,6 +65,8 @@ class Shift : public NodeInserter {
 
  private:
   Graph& graph_;
+  Inserter inserter_;
+  NodeId node_;
 };
 
 }  // namespace
@@ -66,8 +80,9 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
   const TableLookup& lookup = *graph.op(node).def->lookup;
   Shift shift(graph, rewriter, node);
   ValueId index = graph.operands(node)[lookup.index];
-  ValueId begin = shift.Bound(over, size, false);
-  ValueId end = shift.Bound(over, size, true);
+  DType dtype = graph.types().dtype(graph.type(index));
+  ValueId begin = shift.Bound(over, size, false, dtype);
+  ValueId end = shift.Bound(over, size, true, dtype);
   ValueId others = shift.Others(index, begin, end);
   Attrs attrs = graph.attrs(node);
   bool ignored = lookup.others == OthersRows::kIgnored;

@@ -1,6 +1,5 @@
 #include "heddle/passes/parallel/write_out.h"
 
-#include "heddle/analysis/uses.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/inserter.h"
 
@@ -9,14 +8,16 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(Graph& graph) : graph_(graph), uses_(graph), rewriter_(graph) {}
+  explicit Writer(Graph& graph) : graph_(graph), rewriter_(graph), inserter_(graph, rewriter_) {}
 
   Changed Run(const Regions& regions) {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
-      if (IsNorm(node)) NormOfNorms(node);
-      if (!regions.write_out(graph_[node].scope)) continue;
+      // A single number has nothing to split.
+      if (!regions.write_out(graph_[node].scope) || graph_[node].result_count == 0 ||
+          graph_.types().rank(TypeOf(node)) == 0)
+        continue;
       if (graph_[node].op == op::_log_softmax) Forward(node);
       if (graph_[node].op == op::_log_softmax_backward_data) Backward(node);
     }
@@ -24,6 +25,16 @@ class Writer {
   }
 
  private:
+  // Ops in front of one node.
+  struct Chain {
+    Inserter& inserter;
+    NodeId node;
+    ValueId Add(OpId op, std::string_view name, const std::vector<ValueId>& operands,
+                const Attrs& attrs, TypeId type) {
+      return inserter.Add(Inserter::Before(node), op, name, operands, attrs, type);
+    }
+  };
+
   int64_t DimOf(NodeId node) const {
     int64_t dim = std::get<int64_t>(*graph_.attrs(node).Find("dim"));
     return dim < 0 ? dim + static_cast<int64_t>(graph_.types().rank(TypeOf(node))) : dim;
@@ -48,7 +59,7 @@ class Writer {
     TypeId type = TypeOf(node);
     int64_t dim = DimOf(node);
     TypeId row = RowType(type, dim);
-    NodeInserter chain(graph_, rewriter_, node);
+    Chain chain{inserter_, node};
     ValueId x = Cast(chain, graph_.operands(node)[0], type);
     ValueId most = chain.Add(op::amax, "amax", {x}, AlongDim(dim), row);
     ValueId shifted = chain.Add(op::sub_Tensor, "sub", {x, most}, {}, type);
@@ -64,7 +75,7 @@ class Writer {
     ValueId output = graph_.operands(node)[1];
     TypeId type = graph_.type(grad);
     int64_t dim = DimOf(node);
-    NodeInserter chain(graph_, rewriter_, node);
+    Chain chain{inserter_, node};
     ValueId sum = chain.Add(op::sum_dim_IntList, "sum", {grad}, AlongDim(dim), RowType(type, dim));
     ValueId powers = chain.Add(op::exp, "exp", {output}, {}, graph_.type(output));
     ValueId scaled = chain.Add(op::mul_Tensor, "mul", {powers, sum}, {}, type);
@@ -72,44 +83,11 @@ class Writer {
     Replace(node, Cast(chain, out, TypeOf(node)));
   }
 
-  // The Euclidean norm of all elements, as one number.
-  bool IsNorm(NodeId node) const {
-    if (!node || graph_[node].op != op::linalg_vector_norm) return false;
-    const Attrs& attrs = graph_.attrs(node);
-    const AttrValue* order = attrs.Find("ord");
-    bool euclidean = order == nullptr || SameValue(*order, int64_t{2}) || SameValue(*order, 2.0);
-    return euclidean && attrs.list.size() == (order != nullptr ? 1u : 0u);
-  }
-
-  // norm(stack(norm(a), norm(b), ...)) is sqrt(sum(a * a) + sum(b * b) + ...).
-  void NormOfNorms(NodeId node) {
-    NodeId stack = graph_[graph_.operands(node)[0]].producer;
-    if (!stack || graph_[stack].op != op::stack) return;
-    std::vector<NodeId> norms;
-    for (ValueId v : graph_.operands(stack)) {
-      norms.push_back(graph_[v].producer);
-      if (!IsNorm(norms.back()) || uses_.of(v).size() != 1) return;
-    }
-    std::vector<ValueId> sums;
-    for (NodeId norm : norms) {
-      NodeInserter before(graph_, rewriter_, norm);
-      ValueId x = graph_.operands(norm)[0];
-      ValueId squares = before.Add(op::mul_Tensor, "squares", {x, x}, {}, graph_.type(x));
-      sums.push_back(before.Add(op::sum, "sum", {squares}, {}, TypeOf(norm)));
-      rewriter_.Erase(norm);
-    }
-    rewriter_.SetOperands(stack, sums, graph_[stack].attrs);
-    NodeInserter before(graph_, rewriter_, node);
-    ValueId stacked = graph_[stack].first_result;
-    ValueId sum = before.Add(op::sum, "sum", {stacked}, {}, TypeOf(node));
-    Replace(node, before.Add(op::sqrt, "sqrt", {sum}, {}, TypeOf(node)));
-  }
-
   void Replace(NodeId node, ValueId by) {
     rewriter_.ReplaceValue(graph_[node].first_result, by);
     rewriter_.Erase(node);
   }
-  ValueId Cast(NodeInserter& chain, ValueId v, TypeId to) {
+  ValueId Cast(Chain& chain, ValueId v, TypeId to) {
     if (graph_.type(v) == to) return v;
     Attrs attrs;
     attrs.Set("dtype", graph_.types().dtype(to));
@@ -117,8 +95,8 @@ class Writer {
   }
 
   Graph& graph_;
-  Uses uses_;
   Rewriter rewriter_;
+  Inserter inserter_;
 };
 
 }  // namespace

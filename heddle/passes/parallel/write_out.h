@@ -1,4 +1,4 @@
-// Ops in smaller ones that can be split: log-softmax over the classes, and the norm of all gradients.
+// Ops in smaller ones that can be split: log-softmax over the classes.
 #pragma once
 
 #include "heddle/ir/rewriter.h"
@@ -6,8 +6,7 @@
 
 namespace heddle {
 
-// Writes `_log_softmax` and its backward out in the modules that the plan says; and a norm of norms, as clipping takes it, as the
-// root of one sum of squares, so that one number is reduced over ranks. Nothing on a mesh of one rank.
+// Writes `_log_softmax` and its backward out in the layers that the plan says. Nothing on a mesh of one rank.
 Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh);
 
 }  // namespace heddle

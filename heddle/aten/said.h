@@ -1,0 +1,12 @@
+// What ATen says when it throws.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace heddle {
+
+// The message on one line, without the stack trace.
+std::string SaidByAten(const std::exception& error);
+
+}  // namespace heddle

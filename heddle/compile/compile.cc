@@ -1,0 +1,79 @@
+#include "heddle/compile/compile.h"
+
+#include <algorithm>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/text.h"
+#include "heddle/ir/print.h"
+#include "heddle/passes/passes.h"
+#include "heddle/report/summary.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::string_view kStages[] = {"captured", "planned", "lowered", "final"};
+
+std::string PlanningPipeline(std::string_view plan) {
+  return fmt::format("propagate{{plan={}}}, insert-redistributions", Quoted(plan));
+}
+
+std::string LoweringPipeline(bool reduce_first) {
+  return fmt::format("lower{{reduce_first={}}}, localize", reduce_first);
+}
+
+class Compiler {
+ public:
+  Compiler(Module& module, const CompileOptions& options) : module_(module), options_(options) {}
+
+  Result<CompileReport> Run() {
+    HEDDLE_TRY(Pipeline planning, ParsePipeline(PlanningPipeline(options_.plan), Passes()));
+    HEDDLE_TRY(Pipeline lowering, ParsePipeline(LoweringPipeline(options_.reduce_first), Passes()));
+    HEDDLE_TRY(Pipeline after, ParsePipeline(options_.pipeline, Passes()));
+    for (const Graph& graph : module_.graphs)
+      report_.whole_work.push_back(TotalFlops(module_, graph));
+    HEDDLE_RETURN_IF_ERROR(Reach(Stage::kCaptured, {}));
+    printing_ = {};
+    Clock clock;
+    HEDDLE_RETURN_IF_ERROR(Reach(Stage::kPlanned, planning));
+    HEDDLE_RETURN_IF_ERROR(Reach(Stage::kLowered, lowering));
+    report_.parallelize = clock.Elapsed() - printing_;
+    HEDDLE_RETURN_IF_ERROR(Reach(Stage::kFinal, after));
+    report_.cleaning = clock.Elapsed() - printing_ - report_.parallelize;
+    return std::move(report_);
+  }
+
+ private:
+  Status Reach(Stage stage, const Pipeline& passes) {
+    ManagerOptions manager = options_.manager;
+    manager.passes_before = static_cast<int64_t>(report_.passes.size());
+    HEDDLE_TRY(RunReport one, RunPipeline(module_, passes, manager));
+    for (PassRecord& record : one.passes) report_.passes.push_back(std::move(record));
+    Clock clock;
+    if (options_.print == stage) report_.text = Print(module_);
+    printing_ += clock.Elapsed();
+    return Done{};
+  }
+
+  Module& module_;
+  const CompileOptions& options_;
+  CompileReport report_;
+  // Time that went into texts, which is nobody's to pay.
+  Nanos printing_;
+};
+
+}  // namespace
+
+std::string_view Name(Stage stage) { return kStages[static_cast<size_t>(stage)]; }
+
+Result<Stage> ParseStage(std::string_view name) {
+  auto at = std::ranges::find(kStages, name);
+  if (at != std::end(kStages)) return static_cast<Stage>(at - std::begin(kStages));
+  return Error(Diag::kBadChoice, "`{}` is not a stage; there are {}{}", name, Join(kStages, ", "),
+               NearestHint(name, kStages));
+}
+
+Result<CompileReport> Compile(Module& module, const CompileOptions& options) {
+  return Compiler(module, options).Run();
+}
+
+}  // namespace heddle

@@ -1,0 +1,45 @@
+// From a captured graph and a plan to the graph that runs: what the command line, training and Python share.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/result.h"
+#include "heddle/base/units.h"
+#include "heddle/pass/manager.h"
+
+namespace heddle {
+
+// Where a graph stands: `captured`, `planned` (placements and redistributions), `lowered` (collectives and local sizes), `final`
+// (after the pipeline).
+enum class Stage : uint8_t { kCaptured, kPlanned, kLowered, kFinal };
+std::string_view Name(Stage stage);
+Result<Stage> ParseStage(std::string_view name);
+
+struct CompileOptions {
+  // The text of a plan, as its author wrote it, so that messages point into it.
+  std::string plan;
+  // What runs after lowering.
+  std::string pipeline = "clean";
+  // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
+  bool reduce_first = false;
+  ManagerOptions manager = {};
+  // The stage whose text is wanted, if any.
+  std::optional<Stage> print = {};
+};
+
+struct CompileReport {
+  std::vector<PassRecord> passes;
+  // The work of each whole graph, before it was spread over ranks.
+  std::vector<Flops> whole_work;
+  Nanos parallelize;
+  Nanos cleaning;
+  // The graph at the stage asked for.
+  std::string text;
+};
+
+// Takes `module` through all stages.
+Result<CompileReport> Compile(Module& module, const CompileOptions& options);
+
+}  // namespace heddle

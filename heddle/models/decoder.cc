@@ -1,0 +1,104 @@
+#include "heddle/models/decoder.h"
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+
+#include "heddle/capture/scope.h"
+
+namespace heddle {
+
+std::string BlockUnit(int64_t layer) { return fmt::format("layers.{}", layer); }
+std::string EmbeddingUnit(const ModelConfig& config) {
+  return config.tied ? OutputUnit(config) : "tok_embeddings";
+}
+std::string OutputUnit(const ModelConfig& config) {
+  return config.tied ? "tok_embeddings+norm+output" : "norm+output";
+}
+
+void AddEmbedding(ParamList& params, const ModelConfig& config) {
+  params.Add("tok_embeddings.weight", {config.vocab_size, config.dim}, EmbeddingUnit(config));
+}
+
+void AddOutput(ParamList& params, const ModelConfig& config) {
+  params.Add("norm.weight", {config.dim}, OutputUnit(config));
+  if (!config.tied)
+    params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
+}
+
+void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
+  std::string prefix = unit + ".attention.";
+  int64_t size = config.head_size();
+  params.Add(prefix + "wq.weight", {config.n_heads * size, config.dim}, unit);
+  params.Add(prefix + "wk.weight", {config.n_kv_heads * size, config.dim}, unit);
+  params.Add(prefix + "wv.weight", {config.n_kv_heads * size, config.dim}, unit);
+  params.Add(prefix + "wo.weight", {config.dim, config.n_heads * size}, unit);
+}
+
+void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
+                    const std::string& unit) {
+  params.Add(prefix + ".w1.weight", {hidden, dim}, unit);
+  params.Add(prefix + ".w2.weight", {dim, hidden}, unit);
+  params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
+}
+
+at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
+                   const BlockFunction& block) {
+  at::Tensor x;
+  {
+    ScopeGuard scope("tok_embeddings");
+    x = at::embedding(weights("weight"), tokens);
+  }
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    ScopeGuard scope(fmt::format("layers.{}", layer));
+    x = block(weights, x, layer);
+  }
+  x = RmsNorm(weights, "norm", x, config.norm_eps);
+  if (!config.tied) return Linear(weights, "output", x);
+  at::Tensor table;
+  {
+    ScopeGuard scope("tok_embeddings");
+    table = weights("weight");
+  }
+  ScopeGuard scope("output");
+  return at::linear(x, table);
+}
+
+ParallelRules DecoderRules() {
+  ParallelRules rules;
+  rules.weights = {
+      // Vocabulary: rows of the table.
+      {"tok_embeddings.weight", 0},
+      {"output.weight", 0},
+      // Columns of the transposed weight: heads and hidden units.
+      {"**.attention.wq.weight", 0},
+      {"**.attention.wk.weight", 0},
+      {"**.attention.wv.weight", 0},
+      {"**.w1.weight", 0},
+      {"**.w3.weight", 0},
+      // Its rows.
+      {"**.attention.wo.weight", 1},
+      {"**.w2.weight", 1},
+  };
+  rules.layers = {
+      {.pattern = "tok_embeddings", .out = Flow::kResidual},
+      {.pattern = "layers.*.attention_norm", .in = Flow::kResidual, .out = Flow::kResidual},
+      {.pattern = "layers.*.attention", .in = Flow::kWhole, .out = Flow::kResidual},
+      {.pattern = "layers.*.ffn_norm", .in = Flow::kResidual, .out = Flow::kResidual},
+      {.pattern = "layers.*.feed_forward", .in = Flow::kWhole, .out = Flow::kResidual},
+      {.pattern = "norm", .in = Flow::kResidual, .out = Flow::kResidual},
+      {.pattern = "output", .in = Flow::kWhole, .out = Flow::kLogits},
+      {.pattern = "loss", .in = Flow::kLogits, .why = Why::kLoss},
+  };
+  return rules;
+}
+
+void AddMoeRules(ParallelRules& rules) {
+  rules.weights.push_back({"**.w1_EFD", 1});
+  rules.weights.push_back({"**.w3_EFD", 1});
+  rules.weights.push_back({"**.w2_EDF", 2});
+  // Without expert parallelism every rank routes its own tokens.
+  rules.layers.push_back(
+      {.pattern = "layers.*.moe", .in = Flow::kWhole, .out = Flow::kResidual, .own_tokens = true});
+}
+
+}  // namespace heddle

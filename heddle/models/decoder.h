@@ -1,0 +1,53 @@
+// What families of decoders share: parameters in registration order, the order of layers, what presets may split.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/models/family.h"
+
+namespace heddle {
+
+// Collects parameters under a prefix.
+class ParamList {
+ public:
+  void Add(const std::string& name, std::vector<int64_t> shape, const std::string& unit) {
+    params_.push_back({name, std::move(shape), unit});
+  }
+  std::vector<ParamSpec> Take() { return std::move(params_); }
+
+ private:
+  std::vector<ParamSpec> params_;
+};
+
+// Names of FSDP units: each block is one; the embedding; the final norm with the output. Tied weights make one of the last two.
+std::string BlockUnit(int64_t layer);
+std::string EmbeddingUnit(const ModelConfig& config);
+std::string OutputUnit(const ModelConfig& config);
+
+// What decoder models share: embedding, blocks, norm, output.
+void AddEmbedding(ParamList& params, const ModelConfig& config);
+void AddOutput(ParamList& params, const ModelConfig& config);
+// wq, wk, wv and wo of grouped-query attention, in module `attention`.
+void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
+void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
+                    const std::string& unit);
+using BlockFunction = std::function<at::Tensor(const Weights&, const at::Tensor& x, int64_t layer)>;
+at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
+                   const BlockFunction& block);
+
+// The mixture of experts of one block, in module `moe`.
+void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config,
+            const std::string& unit);
+at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& x,
+               const std::optional<at::Tensor>& bias);
+std::string ExpertBiasName(int64_t layer);
+
+// Embedding, grouped-query attention, feed-forward, norms, output and loss.
+ParallelRules DecoderRules();
+// The mixtures of experts.
+void AddMoeRules(ParallelRules& rules);
+
+}  // namespace heddle

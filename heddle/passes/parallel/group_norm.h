@@ -1,0 +1,24 @@
+// The norm of all gradients, over ranks.
+//
+//   %s = heddle.squared_norm(%a, %b, %c)      with %a, %b split over [dp,tp] and %c over [dp] becomes
+//
+//   %1 = heddle.squared_norm(%a, %b)          : f32[]{+dp,+tp}
+//   %2 = heddle.squared_norm(%c)              : f32[]{+dp}
+//   %3 = shard.redistribute(%2, why=norm)     : f32[]{+dp,+tp}      all ranks along tp but the first forget it
+//   %s = aten.add.Tensor(%1, %3)              : f32[]{+dp,+tp}
+//
+// One number is reduced in the end, however gradients lie.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "heddle/passes/parallel/inserter.h"
+
+namespace heddle {
+
+// Rewrites a node with operands that lie as `placement_of` says; a node of one group stays as it is. The new nodes, in their order.
+std::vector<NodeId> GroupNorm(Graph& graph, Rewriter& rewriter, NodeId node,
+                              const std::function<PlacementId(ValueId)>& placement_of);
+
+}  // namespace heddle

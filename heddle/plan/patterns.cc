@@ -1,0 +1,120 @@
+#include "heddle/plan/patterns.h"
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+// `layers.3.attention` as `layers.*.attention`: what a pattern for it looks like.
+std::string AsPattern(std::string_view path) {
+  std::string out;
+  for (std::string_view part : Split(path, '.')) {
+    if (!out.empty()) out += '.';
+    bool number =
+        !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    out += number ? std::string_view("*") : part;
+  }
+  return out;
+}
+
+struct Names {
+  std::set<std::string_view> params;
+  std::set<std::string_view> inputs;
+  std::set<std::string_view> layers;
+};
+
+Names NamesOf(const Module& module) {
+  Names names;
+  for (const Graph& graph : module.graphs) {
+    for (const Input& input : graph.inputs()) {
+      if (input.role == InputRole::kParam)
+        names.params.insert(input.label);
+      else if (input.role != InputRole::kOpt)
+        names.inputs.insert(input.label);
+    }
+    names.layers.merge(AllScopePaths(graph));
+  }
+  return names;
+}
+
+template <typename Rule>
+Status CheckRules(const std::vector<Rule>& rules, std::string_view what,
+                  const std::set<std::string_view>& names) {
+  for (const Rule& rule : rules) {
+    if (std::ranges::any_of(names,
+                            [&](std::string_view n) { return MatchesPattern(rule.pattern, n); }))
+      continue;
+    std::set<std::string> patterns;
+    for (std::string_view name : names) patterns.insert(AsPattern(name));
+    std::vector<std::string_view> known(patterns.begin(), patterns.end());
+    known.insert(known.end(), names.begin(), names.end());
+    return Error(Diag::kPlan, "line {} of the plan: no {} of the graph is called `{}`{}", rule.line,
+                 what, rule.pattern, NearestHint(rule.pattern, known));
+  }
+  return Done{};
+}
+
+}  // namespace
+
+// A star goes on as far as it must; where that is not enough, the last double star takes more. What stands in front of a double
+// star never has to be tried again, so the time is at most the product of the lengths.
+bool MatchesPattern(std::string_view pattern, std::string_view name) {
+  struct Star {
+    // Behind the star in the pattern, and where what it stands for ends in the name.
+    size_t pattern = std::string_view::npos;
+    size_t name = 0;
+  };
+  Star one;
+  Star two;
+  size_t p = 0;
+  size_t n = 0;
+  while (n < name.size()) {
+    if (pattern.substr(p).starts_with("**")) {
+      two = {p += 2, n};
+      one = {};
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      one = {++p, n};
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (one.pattern != std::string_view::npos && name[one.name] != '.') {
+      p = one.pattern;
+      n = ++one.name;
+    } else if (two.pattern != std::string_view::npos) {
+      p = two.pattern;
+      n = ++two.name;
+      one = {};
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+std::vector<std::string_view> ScopePaths(std::string_view scope) {
+  std::vector<std::string_view> out;
+  for (size_t dot = scope.find('.'); dot != std::string_view::npos; dot = scope.find('.', dot + 1))
+    out.push_back(scope.substr(0, dot));
+  out.push_back(scope);
+  return out;
+}
+
+std::set<std::string_view> AllScopePaths(const Graph& graph) {
+  std::set<std::string_view> paths;
+  for (uint32_t s = 0; s < graph.scope_count(); ++s) {
+    for (std::string_view path : ScopePaths(graph.scope_name(ScopeId(s)))) paths.insert(path);
+  }
+  return paths;
+}
+
+Status CheckPatterns(const Module& module, const Plan& plan) {
+  Names names = NamesOf(module);
+  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.params, "parameter", names.params));
+  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.inputs, "input", names.inputs));
+  return CheckRules(plan.layers, "module", names.layers);
+}
+
+}  // namespace heddle

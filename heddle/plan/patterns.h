@@ -1,0 +1,26 @@
+// Patterns of a plan, and the names of a module that they are held against.
+//
+// In a pattern `*` stands for anything within one part of a dotted name, `**` for anything.
+#pragma once
+
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/result.h"
+#include "heddle/ir/graph.h"
+#include "heddle/plan/plan.h"
+
+namespace heddle {
+
+bool MatchesPattern(std::string_view pattern, std::string_view name);
+
+// A pattern that nothing in the module matches is a mistake.
+Status CheckPatterns(const Module& module, const Plan& plan);
+
+// A scope and those around it, from the outermost: `layers`, `layers.0`, `layers.0.attention`.
+std::vector<std::string_view> ScopePaths(std::string_view scope);
+// Those of all scopes of a graph.
+std::set<std::string_view> AllScopePaths(const Graph& graph);
+
+}  // namespace heddle

@@ -1,0 +1,47 @@
+#include "heddle/plan/plan.h"
+
+#include <cmath>
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+
+bool IsGradDivisor(double divisor) {
+  return divisor > 0 && std::isfinite(divisor) && std::isnormal(1.0 / divisor);
+}
+
+std::string FormatPlan(const Plan& plan) {
+  const Mesh& mesh = plan.mesh;
+  std::string out = fmt::format("heddle plan 1\nmesh [{}]\n", Format(mesh));
+  if (plan.average) out += "grads average\n";
+  if (plan.grad_divisor != 1.0) {
+    out += "grads divide ";
+    AppendFloat(out, plan.grad_divisor);
+    out += '\n';
+  }
+  if (plan.wide_tensor_grads) out += "tensor-grads wide\n";
+  for (const PlanInput& input : plan.inputs) {
+    out += fmt::format("input {} {}\n", Quoted(input.pattern),
+                       FormatPlacement(input.placement, input.rank, mesh));
+  }
+  for (const PlanParam& param : plan.params) {
+    out += fmt::format("param {} store {} compute {}", Quoted(param.pattern),
+                       FormatPlacement(param.store, param.store_rank, mesh),
+                       FormatPlacement(param.compute, param.compute_rank, mesh));
+    out += param.unit.empty() ? "\n" : fmt::format(" unit {}\n", Quoted(param.unit));
+  }
+  for (const PlanLayer& layer : plan.layers) {
+    out += fmt::format("module {}", Quoted(layer.pattern));
+    if (layer.in)
+      out += fmt::format(" in {}", FormatPlacement(layer.in->placement, layer.in->rank, mesh));
+    if (layer.out)
+      out += fmt::format(" out {}", FormatPlacement(layer.out->placement, layer.out->rank, mesh));
+    if (!layer.local.empty()) out += fmt::format(" local [{}]", Format(mesh, layer.local));
+    if (layer.why != Why::kTensor) out += fmt::format(" why {}", Name(layer.why));
+    if (layer.write_out) out += " write-out";
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace heddle

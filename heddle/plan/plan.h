@@ -1,0 +1,90 @@
+// Plan: where everything lies on a mesh, as a small text that presets write, a solver writes, or a person.
+//
+//   heddle plan 1
+//   mesh [dp=4, tp=2]
+//   input "*" [dp]
+//   param "layers.*.attention.wq.weight" store [{tp,dp},-] compute [tp,-]
+//   module "layers.*.attention" in [dp,-,-] out [dp,tp,-]
+//   module "layers.*.moe" local [dp]
+//   module "loss" in [dp,-,tp] why loss write-out
+//
+// A placement lists dimensions: `-` is whole, `dp` is split over that axis, `{tp,dp}` over two, the outermost first; dimensions
+// that are not listed are whole. In patterns `*` stands for anything within one part of a dotted name, `**` for anything.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/result.h"
+#include "heddle/ir/attrs.h"
+#include "heddle/ir/mesh.h"
+#include "heddle/ir/placement.h"
+
+namespace heddle {
+
+// A placement for tensors with exactly `rank` dimensions.
+struct BoundaryPlacement {
+  Placement placement;
+  size_t rank = 0;
+  bool operator==(const BoundaryPlacement&) const = default;
+};
+
+struct PlanInput {
+  // Of batch tensors and buffers, by name.
+  std::string pattern;
+  Placement placement;
+  size_t rank = 0;
+  uint32_t line = 0;
+};
+
+struct PlanParam {
+  std::string pattern;
+  // How it is kept, and how it is when it is read.
+  Placement store = {};
+  Placement compute = {};
+  size_t store_rank = 0;
+  size_t compute_rank = 0;
+  // Empty: the unit that the graph says.
+  std::string unit = {};
+  uint32_t line = 0;
+};
+
+// A `module` statement: what torch calls a module is a layer here, because a module is a whole text of graphs.
+struct PlanLayer {
+  // Of scopes. What flows into such a layer and out of it gets these placements; gradients flow back through the mirrored
+  // redistributions.
+  std::string pattern;
+  std::optional<BoundaryPlacement> in = {};
+  std::optional<BoundaryPlacement> out = {};
+  // Inside, each rank works on its own part alone.
+  Axes local = {};
+  // The purpose of redistributions inside and at the boundary.
+  Why why = Why::kTensor;
+  // Log-softmax is written out in smaller ops there, so that it can be split.
+  bool write_out = false;
+  uint32_t line = 0;
+};
+
+struct Plan {
+  Mesh mesh;
+  std::vector<PlanInput> inputs;
+  std::vector<PlanParam> params;
+  std::vector<PlanLayer> layers;
+  // Gradients are summed; or averaged; or divided by `grad_divisor` and summed (grad_reduction.h).
+  bool average = false;
+  double grad_divisor = 1.0;
+  // Gradients that are partial over an axis which does not split the batch are reduced over it before they are widened, as
+  // eager does; or with the others, in the wide type.
+  bool wide_tensor_grads = false;
+};
+
+// Whether gradients can be divided by it: positive, and so is its inverse.
+bool IsGradDivisor(double divisor);
+
+// Every mistake, with its position.
+Result<Plan> ParsePlan(std::string_view text, std::string_view file);
+std::string FormatPlan(const Plan& plan);
+
+}  // namespace heddle

@@ -1,0 +1,35 @@
+// shard: ranks that keep parts of the parameters and work on parts of the batch (FSDP).
+#include "heddle/plan/presets/presets.h"
+
+namespace heddle {
+namespace {
+
+// Stacks of experts are cut inside of each expert when there are more ranks than experts.
+size_t ShardDim(std::span<const Dim> dims, int64_t ranks) {
+  return dims.size() == 3 && ranks > dims[0] ? 1 : 0;
+}
+
+void Shard(PlanDraft& draft, AxisId axis) {
+  size_t next = 0;
+  for (const Input& input : draft.graph.inputs()) {
+    if (input.role != InputRole::kParam) continue;
+    PlanParam& param = draft.plan.params[next++];
+    std::span<const Dim> dims = draft.graph.types().dims(draft.graph.type(input.value));
+    if (dims.empty()) continue;
+    // Inside of what other presets cut.
+    param.store.splits[ShardDim(dims, draft.plan.mesh[axis].size)].Add(axis);
+  }
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_PRESET(shard){
+    .name = "shard",
+    .axis = "dp",
+    .degree_flag = "data_parallel_shard_degree",
+    .help = "ranks that hold parts of the parameters and of the batch (FSDP)",
+    .splits_batch = true,
+    .apply = Shard,
+};
+
+}  // namespace heddle

@@ -1,0 +1,61 @@
+#include "heddle/runtime/lockstep_transport.h"
+
+#include <ATen/ops/cat.h>
+
+namespace heddle {
+namespace {
+
+class Finished : public Pending {
+ public:
+  explicit Finished(std::vector<Tensors> received) : received_(std::move(received)) {}
+  std::vector<Tensors> Finish() override { return std::move(received_); }
+
+ private:
+  std::vector<Tensors> received_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pending> LockstepTransport::Start(NodeId, CommunicatorId,
+                                                  const Collective& collective,
+                                                  std::span<const int64_t> ranks,
+                                                  std::vector<Tensors> sends) {
+  size_t members = ranks.size();
+  std::vector<Tensors> received(members);
+  for (size_t p = 0; p < sends[0].size(); ++p) {
+    Tensors payloads;
+    for (const Tensors& send : sends) payloads.push_back(send[p]);
+    switch (collective.kind()) {
+      case Collective::Kind::kAllGather: {
+        at::Tensor all = at::cat(payloads);
+        for (Tensors& tensors : received) tensors.push_back(all);
+        break;
+      }
+      case Collective::Kind::kAllReduce: {
+        at::Tensor sum = reducer_.Reduce(payloads, collective.reduce(), /*rows=*/false);
+        for (Tensors& tensors : received) tensors.push_back(sum);
+        break;
+      }
+      case Collective::Kind::kReduceScatter: {
+        at::Tensor sum = reducer_.Reduce(payloads, collective.reduce(), /*rows=*/true);
+        int64_t row = sum.numel() / static_cast<int64_t>(members);
+        for (size_t m = 0; m < members; ++m)
+          received[m].push_back(sum.narrow(0, static_cast<int64_t>(m) * row, row));
+        break;
+      }
+      case Collective::Kind::kAllToAll: {
+        int64_t row = payloads[0].numel() / static_cast<int64_t>(members);
+        for (size_t m = 0; m < members; ++m) {
+          Tensors rows;
+          for (const at::Tensor& payload : payloads)
+            rows.push_back(payload.narrow(0, static_cast<int64_t>(m) * row, row));
+          received[m].push_back(at::cat(rows));
+        }
+        break;
+      }
+    }
+  }
+  return std::make_unique<Finished>(std::move(received));
+}
+
+}  // namespace heddle

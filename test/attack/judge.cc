@@ -1,0 +1,86 @@
+#include "test/attack/judge.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/file.h"
+#include "heddle/cli/cli.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ir/print.h"
+#include "heddle/ops/ops.h"
+#if HEDDLE_TORCH
+#include "test/attack/run_both.h"
+#endif
+
+namespace heddle {
+namespace {
+
+// What only a pass that is wrong may lead to. A user who reads this is told that the compiler failed.
+constexpr std::string_view kOurMistakes[] = {"after pass ", "[reproducer]", "[no-fixpoint]",
+                                             "internal check", "compiler bug"};
+
+struct Outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+Outcome RunHeddle(const std::vector<std::string>& args, const std::string& input = "") {
+  std::ostringstream out;
+  std::ostringstream err;
+  auto in = [&]() -> Result<std::string> { return input; };
+  int code = static_cast<int>(RunCommandLine(args, {in, out, err}));
+  return {code, out.str(), err.str()};
+}
+
+bool Has(const std::vector<std::string>& args, std::string_view arg) {
+  return std::ranges::find(args, arg) != args.end();
+}
+
+std::string JudgeRefusal(const std::vector<std::string>& args, const Outcome& outcome) {
+  bool known = outcome.code == 0 || outcome.code == 1 || (args[0] == "diff" && outcome.code == 2);
+  if (!known) return fmt::format("exit code {}", outcome.code);
+  // `reduce` repeats what a pass said, whoever is to blame.
+  for (std::string_view text : kOurMistakes) {
+    size_t at = args[0] == "reduce" ? std::string::npos : outcome.err.find(text);
+    if (at == std::string::npos) continue;
+    size_t begin = outcome.err.rfind('\n', at) + 1;
+    return "takes the blame: " + outcome.err.substr(begin, outcome.err.find('\n', at) - begin);
+  }
+  if (outcome.code == 1 && outcome.out.empty() && outcome.err.empty())
+    return "fails without a word";
+  return "";
+}
+
+std::string JudgeGraph(const std::string& text) {
+  Result<Module> module = ParseModule(text, "printed", Ops());
+  if (!module.ok()) return "prints what cannot be read: " + module.diagnostics()[0].message;
+  return Print(*module) == text ? "" : "prints what is printed differently when it is read";
+}
+
+}  // namespace
+
+std::string Judge(const std::vector<std::string>& args, bool& accepted) {
+  Outcome outcome = RunHeddle(args);
+  accepted = outcome.code == 0;
+  std::string fault = JudgeRefusal(args, outcome);
+  if (!fault.empty() || !accepted) return fault;
+  if (Has(args, "--json"))
+    return nlohmann::json::accept(outcome.out) ? "" : "prints what is not JSON";
+  if (args[0] != "opt" && args[0] != "parallelize" && args[0] != "reduce") return "";
+  if (Has(args, "-o")) outcome.out = *ReadFile(args.back());
+  fault = JudgeGraph(outcome.out);
+  if (!fault.empty()) return fault;
+  if (Has(args, "--pipeline=clean")) {
+    Outcome again = RunHeddle({"opt", "-", "--pipeline=clean"}, outcome.out);
+    if (again.code != 0 || again.out != outcome.out) return "cleaning twice is not cleaning once";
+  }
+#if HEDDLE_TORCH
+  if (args[0] != "reduce") return WhatDiffers(*ReadFile(args[1]), outcome.out, args[0] == "opt");
+#endif
+  return "";
+}
+
+}  // namespace heddle

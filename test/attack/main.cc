@@ -1,0 +1,170 @@
+// heddle-attack: damages good graphs and plans, runs every command on them, and reports what must not happen.
+//
+// A child process does the work, in a directory of its own, with limits of time and memory. It reports each command before and after; when it
+// dies, the command that it had begun is to blame.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include <fmt/core.h>
+
+#include "heddle/base/file.h"
+#include "heddle/base/text.h"
+#include "test/attack/finding.h"
+#include "test/attack/judge.h"
+
+namespace heddle {
+namespace {
+
+// A child lives for so many inputs: starting one takes longer than a command.
+constexpr uint64_t kInputsPerChild = 200;
+constexpr int kMinimizingTrials = 3000;
+constexpr char kSeparator = '\x1f';
+
+struct Options {
+  uint64_t seed = 1;
+  double seconds = 60;
+  // Where findings go.
+  std::string found = "attack-found";
+  size_t most_findings = 20;
+  std::vector<std::string> paths;
+};
+
+class Attack {
+ public:
+  Attack(const Corpus& corpus, const Options& options) : corpus_(corpus), options_(options) {}
+
+  // Whether nothing was found.
+  bool Run() {
+    while (!TimeIsUp() && found_.size() < options_.most_findings) {
+      command_.clear();
+      std::string death = Watch(
+          directory_.path(), limits_, [this](const Reporter& report) { Work(report); },
+          [this](std::string_view line) { Hear(line); });
+      if (!death.empty()) Note(death);
+      ++number_;
+    }
+    fmt::print("{} graphs, {} accepted, {} commands, {} findings (seed {})\n",
+               WithCommas(static_cast<int64_t>(number_)), WithCommas(accepted_),
+               WithCommas(commands_), found_.size(), options_.seed);
+    return found_.empty();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool TimeIsUp() const {
+    return std::chrono::duration<double>(Clock::now() - began_).count() > options_.seconds;
+  }
+
+  // In the child. A line says what it is by its first letter: the number of an input, an input that was accepted, a command that begins,
+  // and how it ended.
+  void Work(const Reporter& report) const {
+    for (uint64_t n = number_; n < number_ + kInputsPerChild && !TimeIsUp(); ++n) {
+      report(fmt::format("n{}", n));
+      bool accepted = AttackWith(corpus_, options_.seed, n, [&](const Args& args) {
+        std::vector<std::string_view> words(args.begin(), args.end());
+        report("b" + Join(words, std::string_view(&kSeparator, 1)));
+        bool took_it = false;
+        std::string fault = Judge(args, took_it);
+        report("e" + fault);
+        return took_it;
+      });
+      if (accepted) report("a");
+    }
+  }
+
+  void Hear(std::string_view line) {
+    std::string_view rest = line.substr(1);
+    switch (line[0]) {
+      case 'n': number_ = std::strtoull(std::string(rest).c_str(), nullptr, 10); break;
+      case 'a': ++accepted_; break;
+      case 'b':
+        ++commands_;
+        command_.clear();
+        for (std::string_view word : Split(rest, kSeparator)) command_.emplace_back(word);
+        break;
+      default:
+        if (!rest.empty()) Note(std::string(rest));
+    }
+  }
+
+  void Note(const std::string& fault) {
+    if (found_.size() >= options_.most_findings || !found_.insert(Signature(fault)).second) return;
+    Finding finding;
+    finding.args = command_;
+    finding.fault = fault;
+    for (const char* name : {kGraphFile, kOriginalFile, kPlanFile, kPlannedFile}) {
+      bool read = std::ranges::any_of(
+          command_, [&](const std::string& arg) { return arg.find(name) != std::string::npos; });
+      Result<std::string> text = ReadFile(fmt::format("{}/{}", directory_.path(), name));
+      if (read && text.ok()) finding.files[name] = *text;
+    }
+    // What needs the company of others is reported as it is.
+    bool repeats = Signature(RunAlone(finding.args, finding.files, limits_)) == Signature(fault);
+    if (repeats) finding = Minimize(std::move(finding), limits_, kMinimizingTrials);
+    std::string place = fmt::format("{}/{}-{}", options_.found, options_.seed, number_);
+    Status written = WriteFinding(finding, place);
+    fmt::print("FOUND {}: {}{}\n", place, finding.fault, repeats ? "" : " (not alone)");
+    if (!written.ok()) fmt::print("{}", Format(written.diagnostics()));
+    std::fflush(stdout);
+  }
+
+  const Corpus& corpus_;
+  const Options& options_;
+  Limits limits_;
+  TempDir directory_;
+  Clock::time_point began_ = Clock::now();
+  uint64_t number_ = 0;
+  int64_t accepted_ = 0;
+  int64_t commands_ = 0;
+  Args command_;
+  std::set<std::string> found_;
+};
+
+// Takes `--name=` off an argument.
+bool TakeFlag(std::string_view arg, std::string_view name, std::string& value) {
+  if (!arg.starts_with(name)) return false;
+  value = arg.substr(name.size());
+  return true;
+}
+
+int Main(const std::vector<std::string>& args) {
+  Options options;
+  for (const std::string& arg : args) {
+    std::string value;
+    if (TakeFlag(arg, "--seconds=", value)) {
+      options.seconds = std::strtod(value.c_str(), nullptr);
+    } else if (TakeFlag(arg, "--seed=", value)) {
+      options.seed = std::strtoull(value.c_str(), nullptr, 10);
+    } else if (TakeFlag(arg, "--found=", options.found)) {
+    } else if (TakeFlag(arg, "--most=", value)) {
+      options.most_findings = std::strtoull(value.c_str(), nullptr, 10);
+    } else if (arg.starts_with('-')) {
+      fmt::print(
+          "usage: heddle-attack [--seconds=N] [--seed=N] [--found=DIRECTORY] [--most=N] "
+          "FILE.hdt|FILE.hd|FILE.plan...\n");
+      return arg == "--help" ? 0 : 1;
+    } else {
+      options.paths.push_back(arg);
+    }
+  }
+  // Whatever order a shell lists them in.
+  std::ranges::sort(options.paths);
+  Result<Corpus> corpus = ReadCorpus(options.paths);
+  if (!corpus.ok()) {
+    fmt::print(stderr, "{}", Format(corpus.diagnostics()));
+    return 1;
+  }
+  fmt::print("{} graphs and {} plans to begin with\n", corpus->seeds.size(), corpus->plans.size());
+  return Attack(*corpus, options).Run() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  return heddle::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

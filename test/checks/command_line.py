@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""What only whole processes show: streams that are closed, full or endless, links, modes, signals.
+
+command_line.py HEDDLE [--sanitized]
+"""
+import os
+import pathlib
+import re
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HEDDLE = sys.argv[1]
+SANITIZED = "--sanitized" in sys.argv
+GRAPH = "heddle 1 global\ngraph @g(%x: f32[8] batch \"x\") -> (metric %a) {\n  %a = aten.neg(%x) : f32[8]\n}\n"
+PLAN = "heddle plan 1\nmesh [dp=2]\ninput \"x\" [dp]\n"
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.graph = str(self.folder / "g.hd")
+        self.plan = str(self.folder / "g.plan")
+        pathlib.Path(self.graph).write_text(GRAPH)
+        pathlib.Path(self.plan).write_text(PLAN)
+
+    def heddle(self, *args, **options):
+        options.setdefault("stdin", subprocess.DEVNULL)
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        return subprocess.run([HEDDLE, *args], text=True, check=False, **options)
+
+    def commands(self):
+        """Arguments for each command of the help, and for each way it prints."""
+        other = str(self.folder / "other.hd")
+        pathlib.Path(other).write_text(GRAPH.replace("neg", "exp"))
+        local = str(self.folder / "local.hd")
+        pathlib.Path(local).write_text(GRAPH.replace("global", "local"))
+        mlp = ["--model=mlp", "--flavor=small"]
+        calls = {
+            "check": [[self.graph], [self.graph, "--json"]],
+            "diff": [[self.graph, other], [self.graph, other, "--json"]],
+            "doc": [["ops"], ["passes", "--json"]],
+            "opt": [[self.graph], [self.graph, "--json"]],
+            "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
+            "reduce": [["--help"]],
+            "sim": [[local], [local, "--json"], [local, "--timeline"], [local, "--trace=-"]],
+            "stats": [[self.graph], [self.graph, "--json"]],
+            "capture": [mlp],
+            "models": [[], ["--json"]],
+            "plan": [mlp, mlp + ["--json"], mlp + ["--write-plan=-"]],
+        }
+        listed = re.findall(r"^  (\w+) ", self.heddle("--help").stdout, re.M)
+        self.assertEqual(sorted(calls), sorted(listed), "a command of the help has no calls here")
+        for name, variants in calls.items():
+            if "needs libtorch" in self.heddle(name).stderr:
+                variants = []
+            yield from ([name, *arguments] for arguments in variants + [["--help"]])
+        yield from (["--help"], ["--version"])
+
+    def test_a_result_that_cannot_be_written_is_a_failure(self):
+        for args in self.commands():
+            with self.subTest(args), open("/dev/full", "w") as full:
+                done = self.heddle(*args, stdout=full)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("cannot write to standard output: No space left on device [file-write]", done.stderr)
+
+    def test_a_result_that_can_be_written_is_not(self):
+        for args in self.commands():
+            with self.subTest(args):
+                done = self.heddle(*args)
+                self.assertEqual(done.returncode, 2 if args[0] == "diff" and "--help" not in args else 0, done.stderr)
+                self.assertNotEqual(done.stdout, "")
+
+    def test_closed_standard_output(self):
+        done = subprocess.run(["sh", "-c", f'"{HEDDLE}" check "{self.graph}" >&-'], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write to standard output", done.stderr)
+
+    def test_remarks_and_counts_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            self.assertEqual(self.heddle("opt", self.graph, "--pipeline=dce", "--stats", stderr=full).returncode, 1)
+
+    def test_nothing_meant_for_a_closed_stream_goes_into_a_file(self):
+        output = self.folder / "out.hd"
+        subprocess.run(["sh", "-c", f'"{HEDDLE}" opt "{self.graph}" --pipeline=dce --stats -o "{output}" >&- 2>&-'])
+        self.assertEqual(output.read_text(), self.heddle("opt", self.graph).stdout)
+
+    def test_closed_standard_input(self):
+        done = subprocess.run(["sh", "-c", f'"{HEDDLE}" check - <&-'], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot read standard input: Bad file descriptor [file-read]", done.stderr)
+
+    def test_a_directory_as_standard_input(self):
+        directory = os.open("/", os.O_RDONLY)
+        self.addCleanup(os.close, directory)
+        done = self.heddle("check", "-", stdin=directory)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot read standard input: Is a directory [file-read]", done.stderr)
+
+    def test_input_without_end(self):
+        done = self.heddle("check", "/dev/zero")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("`/dev/zero` has more than 1.00 GiB [file-read]", done.stderr)
+
+    @unittest.skipIf(SANITIZED, "sanitizers need more addresses than the limit leaves")
+    def test_out_of_memory(self):
+        limit = 200 << 20
+        done = self.heddle("check", "/dev/zero",
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.assertEqual((done.returncode, done.stderr), (4, "out of memory\n"))
+
+    def test_who_stops_reading_hears_nothing(self):
+        read, write = os.pipe()
+        os.close(read)
+        # Also where the parent ignores the signal, as many do.
+        done = self.heddle("doc", "ops", stdout=write,
+                           preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN))
+        os.close(write)
+        self.assertEqual((done.returncode, done.stderr), (-signal.SIGPIPE, ""))
+
+    def test_output_follows_links_and_keeps_the_mode(self):
+        target = self.folder / "target.hd"
+        target.write_text("old")
+        target.chmod(0o640)
+        link, second = self.folder / "link.hd", self.folder / "second.hd"
+        link.symlink_to("target.hd")
+        second.symlink_to(link)
+        before = sorted(os.listdir(self.folder))
+        self.assertEqual(self.heddle("opt", self.graph, "-o", str(second)).returncode, 0)
+        self.assertTrue(link.is_symlink() and second.is_symlink())
+        self.assertTrue(target.read_text().startswith("heddle 1 global"))
+        self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+    def test_output_through_a_link_to_nothing(self):
+        (self.folder / "link.hd").symlink_to("new.hd")
+        self.assertEqual(self.heddle("opt", self.graph, "-o", str(self.folder / "link.hd")).returncode, 0)
+        self.assertTrue((self.folder / "link.hd").is_symlink())
+        self.assertTrue((self.folder / "new.hd").is_file())
+
+    def test_output_through_a_circle_of_links(self):
+        (self.folder / "a").symlink_to("b")
+        (self.folder / "b").symlink_to("a")
+        done = self.heddle("opt", self.graph, "-o", str(self.folder / "a"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Too many levels of symbolic links [file-write]", done.stderr)
+        self.assertTrue((self.folder / "a").is_symlink())
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_a_file_that_may_not_be_written_stays(self):
+        output = self.folder / "out.hd"
+        output.write_text("old")
+        output.chmod(0o444)
+        self.assertEqual(self.heddle("opt", self.graph, "-o", str(output)).returncode, 1)
+        self.assertEqual(output.read_text(), "old")
+
+    def test_an_empty_value_takes_nothing_from_the_next_flag(self):
+        output = self.folder / "out.hd"
+        done = self.heddle("opt", self.graph, "--pipeline=", "-o", str(output))
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertTrue(output.read_text().startswith("heddle 1 global"))
+
+    def test_an_output_file_that_is_a_device(self):
+        done = self.heddle("opt", self.graph, "-o", "/dev/full")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write `/dev/full`: No space left on device [file-write]", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
