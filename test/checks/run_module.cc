@@ -18,7 +18,10 @@ namespace heddle {
 namespace {
 
 // Only the CPU draws here. To seed a GPU fails in a forked process.
-void SeedCpu(uint32_t seed) { at::detail::getDefaultCPUGenerator().set_current_seed(seed); }
+void SeedCpu(uint32_t seed) {
+  at::Generator cpu = at::detail::getDefaultCPUGenerator();
+  cpu.set_current_seed(seed);
+}
 
 // A fresh tensor for each run, because an update may write into its operands.
 at::Tensor MakeInput(const Graph& graph, const Input& input, TypeId type, bool whole_numbers) {
