@@ -41,20 +41,24 @@ struct Packing {
   bool after = false;
 };
 Packing PackingOf(const Graph& graph, NodeId start) {
-  auto dim = [&](std::string_view name) {
+  // Whether any tensor is cut or joined along another dimension than its first.
+  auto strided = [&](std::string_view name) {
     const AttrValue* value = graph.attrs(start).Find(name);
-    int64_t number = value != nullptr ? std::get<int64_t>(*value) : 0;
-    size_t rank = graph.types().rank(graph.type(graph.operands(start)[0]));
-    return number < 0 ? number + static_cast<int64_t>(rank) : number;
+    for (size_t i = 0; value != nullptr && i < graph.operands(start).size(); ++i) {
+      int64_t dim = EachInt(*value, i);
+      size_t rank = graph.types().rank(graph.type(graph.operands(start)[i]));
+      if (dim != 0 && dim != -static_cast<int64_t>(rank)) return true;
+    }
+    return false;
   };
   bool many = graph.operands(start).size() > 1;
   switch (*CollectiveKindOf(graph[start].op)) {
-    case CollectiveKind::kAllGather: return {many, many || dim("dim") != 0};
-    case CollectiveKind::kReduceScatter: return {many || dim("dim") != 0, false};
+    case CollectiveKind::kAllGather: return {many, many || strided("dim")};
+    case CollectiveKind::kReduceScatter: return {many || strided("dim"), false};
     case CollectiveKind::kAllReduce: return {many, false};
     case CollectiveKind::kAllToAll: break;
   }
-  return {many || dim("split_dim") != 0, many || dim("concat_dim") != 0};
+  return {many || strided("split_dim"), many || strided("concat_dim")};
 }
 
 class GraphPricer {

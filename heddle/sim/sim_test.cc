@@ -177,6 +177,27 @@ TEST(Timeline, IsWhatTheRulesSayNanosecondByNanosecond) {
   }
 }
 
+// `heddle check` refuses this, but whoever edits a graph may ask in between.
+TEST(Timeline, WhatNobodyWaitsForShowsAtTheEnd) {
+  Parsed parsed = ParseText(
+      "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[250]) -> (%z) {\n"
+      "  %b! = comm.all_reduce(%x, over=[dp], why=tensor) : async f32[250]\n"
+      "  %z = aten.exp(%x) : f32[250]\n}\n",
+      "test", Ops());
+  const Graph& graph = parsed.module.graphs[0];
+  CostModel model = *CostModel::Make(*ParseCluster(kSmallCluster, "small.json"), {});
+  GraphCosts costs = *model.Price(parsed.module, graph);
+  // So slow that it outlasts the kernel.
+  costs.nodes[NodeId(0)].collective.transfer = {1'000'000};
+  SimGraph slow(graph, costs);
+  Timeline t = MakeTimeline(slow, {});
+  EXPECT_GT(t.exposed.value, 0);
+  EXPECT_EQ(t.collectives[0].exposed, t.exposed);
+  EXPECT_EQ(t.exposed + t.compute.busy, t.makespan);
+  EXPECT_EQ(FindCriticalPath(slow, t).collective, t.makespan);
+  EXPECT_EQ(Replay(slow).outcome().makespan, t.makespan);
+}
+
 TEST(Replay, GivesWhatTheTimelineGives) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     Case c = RandomCase(seed, 300);

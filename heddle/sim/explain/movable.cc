@@ -7,9 +7,9 @@ namespace heddle {
 std::vector<bool> FindMovable(const Graph& graph) {
   std::vector<bool> value_is(graph.value_count());
   for (const Input& input : graph.inputs()) {
-    value_is[input.value.index()] = input.role == InputRole::kParam ||
-                                    input.role == InputRole::kBuffer ||
-                                    input.role == InputRole::kOpt;
+    InputRole role = input.role;
+    value_is[input.value.index()] = role == InputRole::kParam || role == InputRole::kBuffer ||
+                                    role == InputRole::kOpt || role == InputRole::kHyper;
   }
   std::vector<bool> movable(graph.node_count());
   for (NodeId id : graph.nodes()) {

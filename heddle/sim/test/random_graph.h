@@ -1,5 +1,5 @@
 // Random local graphs for tests: compute, views, collectives on several communicators, copies to host memory and back, waits at
-// once, late, or never.
+// once, late, or at the end.
 #pragma once
 
 #include <algorithm>
@@ -91,6 +91,8 @@ inline std::string RandomGraphText(uint32_t seed, size_t nodes) {
     }
     values.push_back(out);
   }
+  for (const Flying& one : flying)
+    body += fmt::format("  %{0} = comm.wait(%{0}!)\n", one.value.name);
   return fmt::format(
       "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[64] batch, %y: f32[96] param 0) -> "
       "(metric %{}) {{\n{}}}\n",
