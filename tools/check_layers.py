@@ -29,14 +29,16 @@ ALLOWED = {
     "report": ["sim"],
     "compile": ["passes", "report"],
     "cli": ["compile"],
+    "launch": ["base"],
     "aten": ["ops"],
     "capture": ["aten"],
     "models": ["capture", "plan/presets"],
     "runtime": ["aten", "analysis"],
+    "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "cli/torch": ["cli", "eager"],
+    "cli/torch": ["cli", "eager", "launch", "runtime/process"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "eager", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

@@ -119,7 +119,11 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
 
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {
   streams.err << Format(diagnostics);
-  return ExitCode::kUserMistake;
+  // What a user's files and flags cannot cause.
+  bool fault = std::ranges::any_of(diagnostics, [](const Diagnostic& d) {
+    return d.kind == Diag::kRunFault || d.kind == Diag::kPeers || d.kind == Diag::kLaunch;
+  });
+  return fault ? ExitCode::kFault : ExitCode::kUserMistake;
 }
 
 }  // namespace heddle
