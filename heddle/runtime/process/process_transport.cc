@@ -53,7 +53,7 @@ WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& s
 
 class ProcessTransport::Launched : public Pending {
  public:
-  Launched(const ProcessTransport& transport, const Group& group)
+  Launched(ProcessTransport& transport, const Group& group)
       : transport_(transport), group_(group) {}
 
   void Add(const Collective& collective, at::Tensor send) {
@@ -82,7 +82,7 @@ class ProcessTransport::Launched : public Pending {
   }
 
  private:
-  const ProcessTransport& transport_;
+  ProcessTransport& transport_;
   const Group& group_;
   std::vector<WorkPtr> works_;
   // The network reads them to the end.
@@ -112,7 +112,13 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
   return transport;
 }
 
-std::string ProcessTransport::Explain(const Group& group, const std::exception& error) const {
+ProcessTransport::~ProcessTransport() {
+  if (!failed_) return;
+  for (Group& group : groups_) group.group.release();
+}
+
+std::string ProcessTransport::Explain(const Group& group, const std::exception& error) {
+  failed_ = true;
   std::string missing = peers_.watch().Missing(group.members);
   return fmt::format("{}; ranks {} take part; c10d says: {}",
                      missing.empty() ? "it did not complete, though all ranks answer" : missing,

@@ -15,6 +15,11 @@ class ProcessTransport : public Transport {
   static Result<std::shared_ptr<ProcessTransport>> Connect(Peers& peers, const Mesh& mesh,
                                                            const Communicators& communicators);
 
+  // After a failure, groups are left to the end of the process: taking them down would wait for launches that cannot complete.
+  ~ProcessTransport() override;
+  ProcessTransport(const ProcessTransport&) = delete;
+  ProcessTransport& operator=(const ProcessTransport&) = delete;
+
   std::unique_ptr<Pending> Start(NodeId node, CommunicatorId communicator,
                                  const Collective& collective, std::span<const int64_t> ranks,
                                  std::vector<Tensors> sends) override;
@@ -29,9 +34,10 @@ class ProcessTransport : public Transport {
 
   explicit ProcessTransport(Peers& peers) : peers_(peers) {}
   // What to say when a launch of the group failed: who does not answer, if that can be known.
-  std::string Explain(const Group& group, const std::exception& error) const;
+  std::string Explain(const Group& group, const std::exception& error);
 
   Peers& peers_;
+  bool failed_ = false;
   // By communicator.
   std::vector<Group> groups_;
 };
