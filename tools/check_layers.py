@@ -28,9 +28,10 @@ ALLOWED = {
     "models": ["capture", "plan/presets"],
     "runtime": ["aten", "analysis"],
     "eager": ["models", "runtime"],
-    "cli/torch": ["cli", "eager"],
+    "train": ["compile", "eager"],
+    "cli/torch": ["cli", "train"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "eager", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "eager", "train", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

@@ -1,0 +1,28 @@
+#include "heddle/cli/torch/train_flags.h"
+
+namespace heddle {
+
+void TrainFlags::Declare(Flags& flags) {
+  flags.Option("--training.steps", steps, "how many steps are trained", {.least = 1});
+  flags.Option("--training.max_norm", optimizer.max_norm,
+               "gradients are clipped to this norm; 0 for no clipping");
+  flags.Option("--optimizer.lr", lr, "the learning rate of AdamW");
+  flags.Option("--optimizer.beta1", optimizer.beta1, "how slowly the first moment moves");
+  flags.Option("--optimizer.beta2", optimizer.beta2, "how slowly the second moment moves");
+  flags.Option("--optimizer.eps", optimizer.eps, "added to the root of the second moment");
+  flags.Option("--optimizer.weight_decay", optimizer.weight_decay,
+               "parameters shrink by this, times the learning rate");
+  flags.Option("--runtime.reducer", reducer,
+               "in which order values of ranks are added up: rank, gloo, ring:CHANNELS or tree");
+  flags.Option("--debug.seed", seed, "initial weights and data come from it", {.least = 0});
+}
+
+ParamSource TrainFlags::Params(const Model& model) const {
+  return InitialParams(model, static_cast<uint64_t>(seed));
+}
+
+BatchSource TrainFlags::Batches(const Model& model) const {
+  return SyntheticBatches(model, static_cast<uint64_t>(seed));
+}
+
+}  // namespace heddle
