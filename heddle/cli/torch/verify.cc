@@ -14,6 +14,7 @@
 #include "heddle/report/table.h"
 #include "heddle/train/eager_run.h"
 #include "heddle/train/exact.h"
+#include "heddle/train/hashes.h"
 #include "heddle/train/verify.h"
 
 namespace heddle {
@@ -80,6 +81,8 @@ class Verification {
   Progress progress_;
   std::optional<PlannedStep> step_;
   Reducer reducer_;
+  ParamSource params_;
+  std::string hashes_;
   Module graph_;
   // That of the pipeline which it is held against.
   Module other_;
@@ -122,7 +125,7 @@ Result<Module> Verification::Compiled(const std::string& pipeline) const {
 Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module) const {
   SessionOptions options;
   options.world.reducer = reducer_;
-  options.params = command_.train.Params(step_->model);
+  options.params = params_;
   options.batches = command_.train.Batches(step_->model);
   HEDDLE_TRY(Session session, Session::Make(step_->model, module, options));
   return std::make_unique<Session>(std::move(session));
@@ -134,7 +137,7 @@ Result<std::unique_ptr<TrainingRun>> Verification::MakeEager() const {
                                      .tensor = Degree("tensor"),
                                      .reducer = reducer_,
                                      .optimizer = command_.train.optimizer,
-                                     .params = command_.train.Params(step_->model),
+                                     .params = params_,
                                      .batches = command_.train.Batches(step_->model)});
 }
 
@@ -142,9 +145,13 @@ Status Verification::Prepare() {
   if (command_.model.device != "cpu")
     return Error(Diag::kBadChoice, "--device is `{}`; ranks of one process run on cpu",
                  command_.model.device);
+  HEDDLE_RETURN_IF_ERROR(command_.train.Check());
+  HEDDLE_RETURN_IF_ERROR(
+      CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
   HEDDLE_TRY(reducer_, command_.train.MakeReducer());
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, command_.train.optimizer));
+  HEDDLE_TRY(params_, command_.train.Params(step_->model));
   HEDDLE_TRY(graph_, Compiled(command_.compile.pipeline));
   options_.steps = command_.train.steps;
   options_.lr = command_.train.lr;
@@ -158,8 +165,10 @@ Status Verification::Prepare() {
     HEDDLE_TRY(other_, Compiled(command_.against));
     options_.other_graph = [this] { return MakeSession(other_); };
   }
-  options_.on_step = [this](const Session&, const StepRow& row) -> Status {
+  options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
     progress_.Show(row.step);
+    if (!command_.train.hashes.empty())
+      hashes_ += HashLines(session, step_->model.params, command_.train.hash_gradients);
     return Done{};
   };
   return Done{};
@@ -169,6 +178,8 @@ Status Verification::Train() {
   MakeExact();
   HEDDLE_TRY(report_, Verify(options_));
   progress_.Clear();
+  if (!command_.train.hashes.empty())
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(command_.train.hashes, hashes_, streams_));
   return report_.differs() && against_pipeline() ? FindPass() : Status(Done{});
 }
 
