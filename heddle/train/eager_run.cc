@@ -2,7 +2,9 @@
 
 #include <numeric>
 
+#include "heddle/aten/said.h"
 #include "heddle/eager/data_parallel.h"
+#include "heddle/eager/tensor_parallel.h"
 
 namespace heddle {
 namespace {
@@ -25,7 +27,12 @@ class EagerRun final : public TrainingRun {
     Batch batch = batches_(steps_ + 1, 0, model_.batch.batch);
     inputs_[inputs_.size() - 2] = batch.tokens;
     inputs_[inputs_.size() - 1] = batch.labels;
-    last_ = eager_.Step(inputs_, lr, ++steps_);
+    try {
+      last_ = eager_.Step(inputs_, lr, steps_ + 1);
+    } catch (const std::exception& error) {
+      return Error(Diag::kRunFault, "eager training failed: {}", SaidByAten(error));
+    }
+    ++steps_;
     return Done{};
   }
   int64_t steps() const override { return steps_; }
@@ -49,13 +56,13 @@ class EagerRun final : public TrainingRun {
   int64_t steps_ = 0;
   std::vector<int64_t> ranks_;
   std::vector<at::Tensor> inputs_;
-  typename Eager::StepResult last_;
+  EagerStep last_;
 };
 
 }  // namespace
 
 Status CheckEagerExists(const Model& model, int64_t tensor) {
-  if (tensor == 1) return Done{};
+  if (tensor == 1 || model.config.family->name == "llama3") return Done{};
   return Error(
       Diag::kBadChoice,
       "{} has no eager tensor parallelism, and --parallelism.tensor_parallel_degree is {}; "
@@ -71,6 +78,12 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
     params.push_back(std::move(whole));
   }
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
+  if (options.tensor > 1) {
+    TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel,
+                                 options.split_loss};
+    return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerTensorParallel>>(
+        model, EagerTensorParallel(model, params, tensor), options.batches));
+  }
   return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerDataParallel>>(
       model, EagerDataParallel(model, params, data), options.batches));
 }

@@ -15,6 +15,8 @@ struct EagerOptions {
   int64_t replicate = 1;
   int64_t shard = 1;
   int64_t tensor = 1;
+  bool sequence_parallel = true;
+  bool split_loss = true;
   Reducer reducer = Reducer();
   OptimizerOptions optimizer;
   ParamSource params;

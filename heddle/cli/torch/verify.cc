@@ -135,6 +135,8 @@ Result<std::unique_ptr<TrainingRun>> Verification::MakeEager() const {
   return MakeEagerRun(step_->model, {.replicate = Degree("replicate"),
                                      .shard = Degree("shard"),
                                      .tensor = Degree("tensor"),
+                                     .sequence_parallel = step_->layout.preset.sequence_parallel,
+                                     .split_loss = step_->layout.preset.split_loss,
                                      .reducer = reducer_,
                                      .optimizer = command_.train.optimizer,
                                      .params = params_,
