@@ -36,9 +36,10 @@ ALLOWED = {
     "runtime": ["aten", "analysis"],
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "cli/torch": ["cli", "eager", "launch", "runtime/process"],
+    "train": ["compile", "eager"],
+    "cli/torch": ["cli", "train", "launch", "runtime/process"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

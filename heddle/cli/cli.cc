@@ -23,6 +23,7 @@ constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
+    {"verify", "Train two ways and compare every bit after every step"},
 };
 }  // namespace
 
