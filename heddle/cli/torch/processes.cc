@@ -83,8 +83,8 @@ ExitCode RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGa
 
 Status CheckProcesses(int64_t processes, const Mesh& mesh) {
   if (processes == mesh.ranks()) return Done{};
-  return Error(Diag::kMeshSize, "there {} {}, and the mesh [{}] has {}",
-               processes == 1 ? "is" : "are", Counted(processes, "process"), Format(mesh),
+  return Error(Diag::kMeshSize, "the job has {} {}, the mesh [{}] has {}", processes,
+               processes == 1 ? "process" : "processes", Format(mesh),
                Counted(mesh.ranks(), "rank"));
 }
 

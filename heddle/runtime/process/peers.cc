@@ -49,6 +49,7 @@ std::string Difference(std::string_view mine, std::string_view first) {
 Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout) {
   // A peer that goes closes its sockets. Whoever writes to one hears of it from c10d, instead of ending.
   std::signal(SIGPIPE, SIG_IGN);
+  QuietC10d();
   bool serve = address.rank_0_serves && address.rank == 0;
   HEDDLE_TRY(StorePtr store, ConnectStore(address, serve, timeout));
   HEDDLE_TRY(StorePtr watched, ConnectStore(address, /*serve=*/false, timeout));
