@@ -34,11 +34,20 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
       std::make_unique<Model>(*MakeModel(SmallConfig(debug), {.batch = batch, .seq_len = seq_len},
                                          {debug.compute, AttentionKind::kFlash, Target::kCpu}));
   Module whole = *CaptureModel(*model_, OptimizerOptions());
-  Mesh mesh({{"rep", layout.replicate}, {"dp", layout.shard}, {"tp", layout.tensor}});
-  Plan plan = *MakePlan(whole.graphs[0], mesh, model_->config.family->rules(),
-                        {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}},
-                         .sequence_parallel = layout.sequence_parallel,
-                         .split_loss = layout.split_loss});
+  // Axes of one rank are none, as on the command line; but a mesh has one.
+  std::vector<MeshAxis> axes;
+  PresetOptions preset{
+      .axes = {}, .sequence_parallel = layout.sequence_parallel, .split_loss = layout.split_loss};
+  auto add = [&](const char* name, const char* axis, int64_t degree) {
+    axes.push_back({axis, degree});
+    preset.axes.emplace(name, axis);
+  };
+  if (layout.replicate > 1) add("replicate", "rep", layout.replicate);
+  if (layout.shard > 1 || (layout.replicate == 1 && layout.tensor == 1))
+    add("shard", "dp", layout.shard);
+  if (layout.tensor > 1) add("tensor", "tp", layout.tensor);
+  Plan plan =
+      *MakePlan(whole.graphs[0], Mesh(std::move(axes)), model_->config.family->rules(), preset);
   local_ = Parallelized(std::move(whole), plan);
 }
 
