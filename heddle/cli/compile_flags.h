@@ -10,7 +10,19 @@ namespace heddle {
 struct CompileFlags {
   // Empty: final.
   std::string stage;
-  std::string pipeline = "clean";
+  // The pipeline that runs if the user names none.
+  std::string_view usual_pipeline = "none";
+  // The name of a pipeline, or a file; or a text.
+  std::string pipeline;
+  std::string passes;
+  std::string disabled;
+  // Options of passes; empty: as the pipeline has them.
+  std::string reshard;
+  std::string bucket_order;
+  std::string bucket_plan;
+  std::string prefetch_forward;
+  std::string prefetch_backward;
+  std::string prefetch_bytes;
   bool reduce_first = false;
   bool remarks = false;
   bool time = false;
@@ -18,9 +30,13 @@ struct CompileFlags {
 
   void Declare(Flags& flags);
   // For a plan, given as its text. With `want_text` the report has the graph of the stage asked for.
-  Result<CompileOptions> Options(std::string plan, bool want_text) const;
+  Result<CompileOptions> Options(std::string plan, bool want_text, const Streams& streams) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
+
+ private:
+  Result<std::string> PipelineText(const Streams& streams) const;
+  Result<PipelineChanges> Changes(const Streams& streams) const;
 };
 
 }  // namespace heddle

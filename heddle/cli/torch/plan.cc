@@ -7,6 +7,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/capture/capture.h"
 #include "heddle/cli/compile_flags.h"
+#include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
@@ -25,7 +26,7 @@ struct PlanCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
-  CompileFlags compile;
+  CompileFlags compile = {.usual_pipeline = "fsdp"};
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;
@@ -51,14 +52,14 @@ struct PlanCommand {
     CompileReport report;
     Nanos capture;
   };
-  Result<Planned> Make() const;
+  Result<Planned> Make(const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
     return output == "-" || (output.empty() && !compile.stage.empty() && !json);
   }
 };
 
-Result<PlanCommand::Planned> PlanCommand::Make() const {
+Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput(
       {{"the graph", PrintsGraph()}, {"the plan", plan_output == "-"}, {"the summary", json}}));
   Clock clock;
@@ -72,14 +73,15 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
              MakePlan(module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
   HEDDLE_TRY(CompileOptions options,
-             compile.Options(FormatPlan(plan), !output.empty() || PrintsGraph()));
+             compile.Options(FormatPlan(plan), !output.empty() || PrintsGraph(), streams));
+  options.manager.measure = true;
   HEDDLE_TRY(CompileReport report, Compile(module, options));
   return Planned{std::move(module), std::move(plan), std::move(report), captured};
 }
 
 // What a person should read before running the plan, whether remarks were asked for or not.
 std::vector<std::string> NotesOf(const CompileReport& report) {
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = report.notes;
   for (const PassRecord& record : report.passes) {
     for (const Remark& remark : record.remarks) {
       if (remark.kind == RemarkKind::kGradientsDivided) notes.push_back(remark.text);
@@ -89,7 +91,7 @@ std::vector<std::string> NotesOf(const CompileReport& report) {
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
-  Result<Planned> planned = Make();
+  Result<Planned> planned = Make(streams);
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   for (const auto& [path, text] : {std::pair(output, planned->report.text),
                                    std::pair(plan_output, FormatPlan(planned->plan))}) {
@@ -105,6 +107,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
+    out["passes"] = CostsToJson(planned->report);
     out["notes"] = notes;
     out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
     PrintJson(out, streams);
@@ -116,7 +119,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   }
   if (plan_output == "-") return ExitCode::kDone;
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
-  streams.out << FormatSummary(summary) << fmt::format("{}", fmt::join(notes, ""))
+  streams.out << FormatSummary(summary) << FormatCosts(planned->report) << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(
                      "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",
                      seconds[0] + seconds[1] + seconds[2], seconds[0], seconds[1], seconds[2]);
