@@ -13,6 +13,12 @@ ALLOWED = {
     "ir": ["base"],
     "ops": ["ir"],
     "analysis": ["ops"],
+    "cost/cluster": ["ir"],
+    "cost/comm": ["cost/cluster", "ops"],
+    "cost": ["cost/comm", "analysis"],
+    "sim/timeline": ["cost"],
+    "sim/explain": ["sim/timeline"],
+    "sim": ["sim/explain"],
     "plan": ["ops"],
     "plan/presets": ["plan"],
     "shard": ["ops"],
@@ -21,17 +27,20 @@ ALLOWED = {
     "passes/fsdp": ["pass", "plan"],
     "passes/parallel": ["pass", "plan", "shard"],
     "passes": ["passes/clean", "passes/fsdp", "passes/parallel"],
-    "report": ["analysis"],
+    "report": ["sim"],
     "compile": ["passes", "report"],
     "cli": ["compile"],
+    "launch": ["base"],
     "aten": ["ops"],
     "capture": ["aten"],
     "models": ["capture", "plan/presets"],
     "runtime": ["aten", "analysis"],
+    "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "cli/torch": ["cli", "eager"],
+    "train": ["compile", "eager"],
+    "cli/torch": ["cli", "train", "launch", "runtime/process"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "eager", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <new>
 #include <sstream>
 
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
@@ -21,6 +23,7 @@ constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
+    {"verify", "Train two ways and compare every bit after every step"},
 };
 }  // namespace
 
@@ -45,6 +48,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddOpt(commands);
   AddParallelize(commands);
   AddReduce(commands);
+  AddSim(commands);
   AddStats(commands);
   return commands.Run(args, streams);
 }
@@ -55,7 +59,7 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   std::signal(SIGPIPE, SIG_DFL);
   // Written at the end, where one place sees whether it can be.
   std::ostringstream out;
-  Streams streams{ReadStandardInput, out, std::cerr};
+  Streams streams{ReadStandardInput, out, std::cerr, WantsColor()};
   ExitCode code = ExitCode::kFault;
   try {
     code = RunCommandLine(std::vector<std::string>(argv + 1, argv + argc), streams, add_more);
@@ -67,6 +71,11 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   if (!written.ok()) code = Report(written.diagnostics(), streams);
   std::cerr.flush();
   return code == ExitCode::kDone && !std::cerr ? ExitCode::kUserMistake : code;
+}
+
+bool WantsColor() {
+  const char* refused = std::getenv("NO_COLOR");
+  return (refused == nullptr || *refused == '\0') && ::isatty(STDOUT_FILENO) != 0;
 }
 
 Result<std::string> ReadInput(const std::string& path, const Streams& streams) {
@@ -111,7 +120,11 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
 
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {
   streams.err << Format(diagnostics);
-  return ExitCode::kUserMistake;
+  // What a user's files and flags cannot cause.
+  bool fault = std::ranges::any_of(diagnostics, [](const Diagnostic& d) {
+    return d.kind == Diag::kRunFault || d.kind == Diag::kPeers || d.kind == Diag::kLaunch;
+  });
+  return fault ? ExitCode::kFault : ExitCode::kUserMistake;
 }
 
 }  // namespace heddle

@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "heddle/base/clock.h"
+#include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/passes/passes.h"
 
@@ -41,14 +42,14 @@ void CompileFlags::Declare(Flags& flags) {
                "write the graph after each pass into this directory");
 }
 
-Result<std::string> CompileFlags::PipelineText(const Streams& streams) const {
+Result<std::string> CompileFlags::PipelineText() const {
   if (!passes.empty()) {
     if (!pipeline.empty())
       return Error(Diag::kUsage, "--compile.pipeline and --compile.passes are both given");
     return passes;
   }
   if (pipeline.empty()) return std::string(usual_pipeline);
-  if (pipeline.ends_with(".pipeline")) return ReadInput(pipeline, streams);
+  if (pipeline.ends_with(".pipeline")) return ReadFile(pipeline);
   if (Passes().FindPipeline(pipeline) != nullptr) return pipeline;
   std::vector<std::string_view> names;
   for (const PassTable::Named& named : Passes().pipelines) names.push_back(named.name);
@@ -56,7 +57,7 @@ Result<std::string> CompileFlags::PipelineText(const Streams& streams) const {
                Join(names, ", "), NearestHint(pipeline, names));
 }
 
-Result<PipelineChanges> CompileFlags::Changes(const Streams& streams) const {
+Result<PipelineChanges> CompileFlags::Changes() const {
   PipelineChanges changes;
   if (!disabled.empty()) {
     for (std::string_view name : Split(disabled, ',')) changes.disabled.emplace_back(Trim(name));
@@ -73,18 +74,17 @@ Result<PipelineChanges> CompileFlags::Changes(const Streams& streams) const {
   set("compile.prefetch_backward", prefetch_backward, {"prefetch"}, "backward");
   set("compile.prefetch_max_bytes", prefetch_bytes, {"prefetch"}, "max_bytes");
   if (!bucket_plan.empty()) {
-    HEDDLE_TRY(std::string text, ReadInput(bucket_plan, streams));
+    HEDDLE_TRY(std::string text, ReadFile(bucket_plan));
     set("compile.bucket_plan", Quoted(text), {"bucket-by-unit"}, "plan");
   }
   return changes;
 }
 
-Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text,
-                                             const Streams& streams) const {
+Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text) const {
   CompileOptions options;
   options.plan = std::move(plan);
-  HEDDLE_TRY(options.pipeline, PipelineText(streams));
-  HEDDLE_TRY(options.changes, Changes(streams));
+  HEDDLE_TRY(options.pipeline, PipelineText());
+  HEDDLE_TRY(options.changes, Changes());
   options.reduce_first = reduce_first;
   options.manager = manager;
   HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));

@@ -30,13 +30,13 @@ struct CompileFlags {
 
   void Declare(Flags& flags);
   // For a plan, given as its text. With `want_text` the report has the graph of the stage asked for.
-  Result<CompileOptions> Options(std::string plan, bool want_text, const Streams& streams) const;
+  Result<CompileOptions> Options(std::string plan, bool want_text) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
 
  private:
-  Result<std::string> PipelineText(const Streams& streams) const;
-  Result<PipelineChanges> Changes(const Streams& streams) const;
+  Result<std::string> PipelineText() const;
+  Result<PipelineChanges> Changes() const;
 };
 
 }  // namespace heddle

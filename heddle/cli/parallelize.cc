@@ -38,7 +38,7 @@ struct ParallelizeCommand {
     Result<Module> module = LoadModule(file, streams);
     if (!module.ok()) return Report(module.diagnostics(), streams);
     bool want_graph = !json || !output.empty();
-    Result<CompileOptions> options = compile.Options(*std::move(text), want_graph, streams);
+    Result<CompileOptions> options = compile.Options(*std::move(text), want_graph);
     if (!options.ok()) return Report(options.diagnostics(), streams);
     Result<CompileReport> report = Compile(*module, *options);
     if (!report.ok()) return Report(report.diagnostics(), streams);

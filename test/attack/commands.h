@@ -15,6 +15,7 @@ constexpr const char* kOriginalFile = "original.hd";
 constexpr const char* kPlanFile = "graph.plan";
 // What a command wrote.
 constexpr const char* kPlannedFile = "planned.hd";
+constexpr const char* kLocalFile = "local.hd";
 
 using Args = std::vector<std::string>;
 // Runs one command; whether it accepted its input.
