@@ -9,6 +9,7 @@
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/planned_step.h"
+#include "heddle/compile/payloads.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -28,6 +29,7 @@ struct PlanCommand {
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;
+  bool payloads = false;
   bool json = false;
 
   void Declare(Flags& flags) {
@@ -39,6 +41,8 @@ struct PlanCommand {
     flags.Option("-o,--output", output, "where the graph of --stage goes");
     flags.Option("--write-plan", plan_output,
                  "where the plan goes, as text for `heddle parallelize`");
+    flags.Switch("--payloads", payloads,
+                 "print where each parameter lies in what is launched, instead of the summary");
     flags.Switch("--json", json, "print the summary as JSON; sizes are in bytes");
   }
   ExitCode Run(const Streams& streams) const;
@@ -56,8 +60,10 @@ struct PlanCommand {
 };
 
 Result<PlanCommand::Planned> PlanCommand::Make() const {
-  HEDDLE_RETURN_IF_ERROR(CheckOneOutput(
-      {{"the graph", PrintsGraph()}, {"the plan", plan_output == "-"}, {"the summary", json}}));
+  HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
+                                         {"the plan", plan_output == "-"},
+                                         {"the summary", json},
+                                         {"payloads", payloads}}));
   HEDDLE_TRY(
       PlannedStep step,
       PlanStep(model, parallel, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
@@ -107,8 +113,13 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   if (plan_output == "-") return ExitCode::kDone;
+  if (payloads) {
+    streams.out << FormatPayloads(planned->step.module.graphs[0]);
+    return ExitCode::kDone;
+  }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
-  streams.out << FormatSummary(summary) << FormatCosts(planned->report) << fmt::format("{}", fmt::join(notes, ""))
+  streams.out << FormatSummary(summary) << FormatCosts(planned->report)
+              << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(
                      "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",
                      seconds[0] + seconds[1] + seconds[2], seconds[0], seconds[1], seconds[2]);

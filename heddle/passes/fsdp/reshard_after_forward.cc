@@ -77,7 +77,7 @@ class Resharder {
     std::vector<std::string_view> units;
     std::set<std::string_view> seen;
     for (NodeId id : graph_.nodes()) {
-      if (!IsUnshard(graph_, id)) continue;
+      if (!MovesWeight(graph_, id)) continue;
       for (size_t i = 0; i < graph_.operands(id).size(); ++i) {
         std::string_view unit = UnitOf(graph_, id, i);
         if (seen.insert(unit).second) units.push_back(unit);
@@ -135,7 +135,7 @@ class Resharder {
       }
       copy_of_[original.index()] = copy;
       context_.Count("copies");
-      if (IsUnshard(graph_, original)) context_.Count("gathers");
+      if (MovesWeight(graph_, original)) context_.Count("gathers");
     }
   }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/analysis/launch.h"
 #include "heddle/ir/storage.h"
-#include "heddle/ops/ops.h"
 
 namespace heddle {
 
@@ -14,6 +14,11 @@ Why WhyOf(const Graph& graph, NodeId launch) {
 std::string_view UnitOf(const Graph& graph, NodeId launch, size_t i) {
   const AttrValue* unit = graph.attrs(launch).Find("unit");
   return unit != nullptr ? std::string_view(EachString(*unit, i)) : std::string_view();
+}
+
+bool MovesWeight(const Graph& graph, NodeId node) {
+  const AttrValue* why = IsLaunch(graph, node) ? graph.attrs(node).Find("why") : nullptr;
+  return why != nullptr && std::get<Why>(*why) == Why::kUnshard;
 }
 
 bool IsUnshard(const Graph& graph, NodeId node) {
@@ -51,8 +56,9 @@ bool Weights::MakesWeight(NodeId node) const {
   if (!std::ranges::all_of(operands, [&](ValueId v) { return is_weight(v); })) return false;
   Effect effect = graph_.op(node).effect();
   if (effect == Effect::kView || graph_[node].op == op::comm_wait) return true;
-  if (effect == Effect::kComm) return IsUnshard(graph_, node);
-  return effect == Effect::kPure && graph_.op(node).family == "move";
+  if (effect == Effect::kComm) return MovesWeight(graph_, node);
+  return effect == Effect::kPure &&
+         (graph_.op(node).family == "move" || graph_[node].op == op::shard_slice);
 }
 
 void Weights::AddWeight(NodeId node) {
@@ -64,9 +70,9 @@ void Weights::AddWeight(NodeId node) {
     // A wait has a result for each tensor that its launch was given.
     ValueId from = start ? graph_.operands(start)[i] : operands[0];
     param_[v.index()] = param_[from.index()];
-    if (start && IsUnshard(graph_, start)) {
+    if (start && MovesWeight(graph_, start)) {
       gather_[v.index()] = {start, i};
-    } else if (graph_[node].op != op::comm_all_gather) {
+    } else if (!IsLaunch(graph_, node)) {
       auto gathered = std::ranges::find_if(operands, [&](ValueId o) { return is_gathered(o); });
       if (gathered != operands.end()) gather_[v.index()] = gather_[gathered->index()];
     }

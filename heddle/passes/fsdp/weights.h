@@ -1,7 +1,7 @@
 // Weights: which values are parameters made ready for use, and which are their gradients on the way out.
 //
 // Both follow from facts: roles of inputs and outputs, and why collectives are there. A value is a weight if parameters alone
-// make it, through gathers that say `why=unshard`, waits, views, and ops of the family `move`: casts and copies. A value is a
+// make it, through gathers that say `why=unshard`, waits, views, parts, and ops of the family `move`: casts and copies. A value is a
 // gradient if it goes to the output of role `grad`, through collectives and ops of one tensor.
 #pragma once
 
@@ -15,6 +15,8 @@ namespace heddle {
 // What a launch says of itself. `unit` is the one of tensor `i`; empty if there is none.
 Why WhyOf(const Graph& graph, NodeId launch);
 std::string_view UnitOf(const Graph& graph, NodeId launch, size_t i);
+// Whether a launch makes a parameter ready for use, by whatever collective.
+bool MovesWeight(const Graph& graph, NodeId node);
 // FSDP's own: gathers of parameters, and reductions of gradients over the ranks that split the batch.
 bool IsUnshard(const Graph& graph, NodeId node);
 bool IsGradReduction(const Graph& graph, NodeId node);
