@@ -102,5 +102,35 @@ TEST(Memory, OfLlama3At8BOn64Ranks) {
   EXPECT_EQ(PeakOf(never) - PeakOf(always), gathered);
 }
 
+TEST(Costs, OfEachPassAreMeasured) {
+  ModelConfig config = *FindModel("llama3", "debugmodel");
+  Model model = *MakeModel(config, {.batch = 4, .seq_len = 16},
+                           {DType::kBF16, AttentionKind::kFlash, Target::kCpu});
+  Module module = *CaptureModel(model, std::nullopt);
+  Plan plan = *MakePlan(module.graphs[0], Mesh({{"dp", 4}}), config.family->rules(),
+                        {.axes = {{"shard", "dp"}}});
+  CompileOptions options{.plan = FormatPlan(plan), .pipeline = "fsdp"};
+  options.manager.measure = true;
+  CompileReport report = *Compile(module, options);
+  for (size_t i = 0; i < report.first_after_lowering; ++i)
+    EXPECT_EQ(report.passes[i].after.launches, 0);
+  const PassRecord* last = nullptr;
+  for (size_t i = report.first_after_lowering; i < report.passes.size(); ++i) {
+    const PassRecord& record = report.passes[i];
+    if (last != nullptr) {
+      EXPECT_EQ(record.before.launches, last->after.launches) << record.pass;
+      EXPECT_EQ(record.before.peak, last->after.peak) << record.pass;
+    }
+    if (record.pass == "bucket-by-unit") {
+      // 8 units forward, 6 backward, 8 reductions, and the loss.
+      EXPECT_EQ(record.after.launches, 23);
+      EXPECT_EQ(record.before.launches, 57 + 54 + 57 + 1);
+    }
+    last = &record;
+  }
+  EXPECT_EQ(last->pass, "prefetch");
+  EXPECT_EQ(last->after.peak.value, PeakOf(module));
+}
+
 }  // namespace
 }  // namespace heddle

@@ -79,25 +79,29 @@ class Prefetcher {
     return Done{};
   }
 
+  // A launch that no unit has is a unit of its own; one that several have goes with the first.
+  std::string UnitOfLaunch(NodeId launch) const {
+    std::string_view unit = UnitOf(graph_, launch, 0);
+    return unit.empty() ? fmt::format("%{}", graph_.name(graph_[launch].first_result))
+                        : std::string(unit);
+  }
+
   // Units that the phase gathers or reads, in the order in which it needs them.
   std::vector<Stop> StopsOf(Phase phase) const {
-    std::map<std::string, Stop, std::less<>> by_unit;
-    auto stop = [&](std::string_view unit) -> Stop& {
-      auto at = by_unit.find(unit);
-      if (at == by_unit.end())
-        at = by_unit.emplace(unit, Stop{std::string(unit), {}, {}, {}}).first;
-      return at->second;
+    std::map<std::string, Stop> by_unit;
+    auto stop = [&](const std::string& unit) -> Stop& {
+      return by_unit.try_emplace(unit, Stop{unit, {}, {}, {}}).first->second;
     };
     for (NodeId id : graph_.nodes()) {
       if (graph_[id].phase != phase) continue;
       if (IsUnshard(graph_, id)) {
-        Stop& own = stop(UnitOf(graph_, id, 0));
+        Stop& own = stop(UnitOfLaunch(id));
         own.launches.push_back(id);
         own.bytes += graph_.types().bytes(graph_.type(graph_[id].first_result));
         continue;
       }
       ForEachGathered(id, [&](ValueId v) {
-        Stop& own = stop(weights_.unit(v));
+        Stop& own = stop(UnitOfLaunch(weights_.gather(v)));
         if (!own.needed) own.needed = id;
       });
     }

@@ -11,7 +11,8 @@
 //
 // One walk in execution order. Where a node behind forward reads a weight that forward gathered, everything that made the weight
 // is copied in front of it, casts and layouts included, each node once. A unit that is kept has only its layouts copied: what
-// crosses to backward is what the wait gave, marked `must_save`, and no transposed or converted copy of it beside it.
+// crosses to backward is what the wait gave, marked `must_save`, and no transposed or converted copy of it beside it. A unit that
+// is resharded among fewer ranks keeps this rank's part of the whole among them, and backward gathers that.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -55,6 +56,18 @@ class Resharder {
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
  private:
+  // A node of one operand and one result, behind or before another, in the scope of a third.
+  struct Inserted {
+    OpId op;
+    ValueId operand;
+    std::string name;
+    Attrs attrs = {};
+    Keep keep = Keep::kDefault;
+    NodeId like;
+    NodeId behind = {};
+    NodeId before = {};
+  };
+
   Status Walk() {
     HEDDLE_RETURN_IF_ERROR(policy_.CheckUnits(Units()));
     size_t count = graph_.node_count();
@@ -65,7 +78,7 @@ class Resharder {
         if (!Crosses(graph_, weights_, node, v)) continue;
         if (!crosses_) first_unit_ = weights_.unit(v);
         crosses_ = true;
-        CopyBefore(node, v);
+        HEDDLE_RETURN_IF_ERROR(CopyBefore(node, v));
         if (ValueId here = Here(v); here != v) rewriter_.SetOperand(node, i, here);
       }
     }
@@ -86,24 +99,27 @@ class Resharder {
     return units;
   }
 
-  // Whether `v` itself stays for backward.
-  bool Stays(ValueId v) {
-    if (IsKeptOnPurpose(graph_[v])) return true;
-    if (graph_[graph_[v].producer].op != op::comm_wait || !weights_.is_gathered(v)) return false;
+  // What is done to `v` itself: it is made again, with all that made it, or it stays, whole or in part.
+  Reshard PolicyOf(ValueId v) const {
+    using enum Reshard::Kind;
+    if (IsKeptOnPurpose(graph_[v])) return {kNever};
+    if (graph_[graph_[v].producer].op != op::comm_wait || !weights_.is_gathered(v))
+      return {kAlways};
     Reshard reshard = policy_.of(weights_.unit(v));
-    return reshard == Reshard::kNever ||
-           (reshard == Reshard::kDefault && weights_.unit(v) == first_unit_);
+    if (reshard.kind == kDefault) reshard.kind = weights_.unit(v) == first_unit_ ? kNever : kAlways;
+    return reshard;
   }
 
   // What backward reads in place of the weight `v` of forward.
   ValueId Here(ValueId v) const {
+    if (auto whole = from_part_.find(v); whole != from_part_.end()) return whole->second;
     NodeId producer = graph_[v].producer;
     NodeId copy = producer && !is_kept_[v.index()] ? copy_of_[producer.index()] : NodeId();
     return copy ? graph_.results(copy)[v.index() - graph_[producer].first_result.index()] : v;
   }
 
   // Copies what made `v`, as far as it has no copy yet, in front of `node`.
-  void CopyBefore(NodeId node, ValueId v) {
+  Status CopyBefore(NodeId node, ValueId v) {
     std::vector<NodeId> missing;
     std::vector<ValueId> open{v};
     while (!open.empty()) {
@@ -111,8 +127,14 @@ class Resharder {
       open.pop_back();
       NodeId producer = graph_[needed].producer;
       // A parameter is there at all times.
-      if (!producer || copy_of_[producer.index()] || is_kept_[needed.index()]) continue;
-      if (Stays(needed)) {
+      bool done = !producer || copy_of_[producer.index()] || is_kept_[needed.index()];
+      if (done || from_part_.contains(needed)) continue;
+      Reshard reshard = PolicyOf(needed);
+      if (reshard.kind == Reshard::Kind::kGroup) {
+        HEDDLE_RETURN_IF_ERROR(GatherFromPart(needed, reshard.ranks, node));
+        continue;
+      }
+      if (reshard.kind == Reshard::Kind::kNever) {
         KeepForBackward(needed);
         continue;
       }
@@ -124,7 +146,7 @@ class Resharder {
     if (IsTooLate(missing, node)) {
       for (NodeId original : missing) copy_of_[original.index()] = NodeId();
       KeepForBackward(v);
-      return;
+      return Done{};
     }
     std::ranges::sort(missing);
     for (NodeId original : missing) {
@@ -137,6 +159,76 @@ class Resharder {
       context_.Count("copies");
       if (MovesWeight(graph_, original)) context_.Count("gathers");
     }
+    return Done{};
+  }
+
+  // The innermost axes of a gather that have so many ranks.
+  Result<Axes> InnerAxes(NodeId gather, int64_t ranks) const {
+    const Axes over = std::get<Axes>(*graph_.attrs(gather).Find("over"));
+    for (size_t first = over.size(); first-- > 0;) {
+      Axes inner;
+      for (size_t i = first; i < over.size(); ++i) inner.Add(over[i]);
+      if (context_.mesh().Size(inner) == ranks) return inner;
+    }
+    return Error(Diag::kPassOption,
+                 "no axes at the end of [{}], which %{} is gathered over, have {} ranks; the mesh "
+                 "is [{}]",
+                 Format(context_.mesh(), over), graph_.name(graph_[gather].first_result), ranks,
+                 Format(context_.mesh()));
+  }
+
+  ValueId Insert(const Inserted& what, TypeId type) {
+    ResultSpec result{type, what.name, PlacementTable::kReplicated, what.keep};
+    NodeSpec spec{.op = what.op,
+                  .operands = {&what.operand, 1},
+                  .attrs = graph_.InternAttrs(what.attrs),
+                  .results = {&result, 1},
+                  .scope = graph_[what.like].scope,
+                  .phase = graph_[what.behind ? what.behind : what.before].phase};
+    NodeId node = what.behind ? rewriter_.InsertAfter(what.behind, spec)
+                              : rewriter_.InsertBefore(what.before, spec);
+    return graph_[node].first_result;
+  }
+
+  Status GatherFromPart(ValueId v, int64_t ranks, NodeId node) {
+    NodeId wait = graph_[v].producer;
+    NodeId gather = weights_.gather(v);
+    size_t i = v.index() - graph_[wait].first_result.index();
+    HEDDLE_TRY(Axes inner, InnerAxes(gather, ranks));
+    const AttrValue* dim = graph_.attrs(gather).Find("dim");
+    Attrs part_attrs;
+    part_attrs.Set("over", inner);
+    if (dim != nullptr && EachInt(*dim, i) != 0) part_attrs.Set("dim", EachInt(*dim, i));
+    OpArgs args(graph_.ops()[op::shard_slice], part_attrs, context_.mesh(),
+                graph_.types().symbols(), {graph_.types()[graph_.type(v)]});
+    HEDDLE_TRY(Types part, InferTypes(args));
+    std::string name(graph_.name(v));
+    ValueId kept = Insert({.op = op::shard_slice,
+                           .operand = v,
+                           .name = name,
+                           .attrs = part_attrs,
+                           .keep = Keep::kMustSave,
+                           .like = wait,
+                           .behind = wait},
+                          graph_.types().Intern(part[0]));
+    Attrs attrs = part_attrs;
+    attrs.list_sizes = {1};
+    attrs.Set("why", Why::kUnshard);
+    if (!weights_.unit(v).empty()) attrs.Set("unit", std::string(weights_.unit(v)));
+    TypeId whole = graph_.type(v);
+    ValueId handle = Insert({.op = op::comm_all_gather,
+                             .operand = kept,
+                             .name = name + "!",
+                             .attrs = attrs,
+                             .like = wait,
+                             .before = node},
+                            graph_.types().Async({&whole, 1}));
+    from_part_[v] =
+        Insert({.op = op::comm_wait, .operand = handle, .name = name, .like = wait, .before = node},
+               whole);
+    context_.Count("gathers");
+    context_.Count("parts");
+    return Done{};
   }
 
   // Whether an update has taken over what one of the nodes would read.
@@ -178,6 +270,8 @@ class Resharder {
   // By node of forward: its copy in backward.
   std::vector<NodeId> copy_of_;
   std::vector<bool> is_kept_;
+  // By weight of which a part is kept: what backward gathers from parts.
+  std::map<ValueId, ValueId> from_part_;
   Rewriter rewriter_;
   struct Kept {
     ValueId first;
@@ -215,9 +309,10 @@ Status NothingCrosses(const Module& module) {
 
 constexpr OptionDef kOptions[] = {Option<&ReshardOptions::policy>(
     "policy",
-    "always, never, or default: always, but the unit that backward needs first is kept; then "
-    "units with other policies, as in \"default,layers.*=never\"")};
-constexpr std::string_view kStats[] = {"gathers", "copies", "kept"};
+    "always, never, a number: each rank keeps a part, and gathers among so many; or default: "
+    "always, but the unit that backward needs first is kept; then units with other policies, as in "
+    "\"default,layers.*=never\"")};
+constexpr std::string_view kStats[] = {"gathers", "copies", "kept", "parts"};
 
 }  // namespace
 

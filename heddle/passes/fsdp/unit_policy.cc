@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include <fmt/ranges.h>
 
@@ -15,8 +16,15 @@ constexpr std::array<std::string_view, 3> kNames = {"default", "always", "never"
 
 Result<Reshard> ParseReshard(std::string_view name) {
   auto at = std::ranges::find(kNames, name);
-  if (at != kNames.end()) return static_cast<Reshard>(at - kNames.begin());
-  return Error(Diag::kPassOption, "`{}` is no policy; there are {}{}", name,
+  if (at != kNames.end()) return Reshard{static_cast<Reshard::Kind>(at - kNames.begin())};
+  int64_t ranks = 0;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), ranks);
+  if (error == std::errc() && end == name.data() + name.size()) {
+    if (ranks > 1) return Reshard{Reshard::Kind::kGroup, ranks};
+    return Error(Diag::kPassOption, "{} ranks are no group to gather from; `never` keeps weights",
+                 ranks);
+  }
+  return Error(Diag::kPassOption, "`{}` is no policy; there are {}, and a number of ranks{}", name,
                fmt::join(kNames, ", "), NearestHint(name, kNames));
 }
 

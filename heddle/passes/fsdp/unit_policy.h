@@ -1,4 +1,4 @@
-// What is done to the gathered weights of each unit after forward, as text: `default`, `always,norm+output=never`.
+// What is done to the gathered weights of each unit after forward, as text: `default`, `always,norm+output=never`, `8`.
 #pragma once
 
 #include <string>
@@ -9,12 +9,18 @@
 
 namespace heddle {
 
-enum class Reshard : uint8_t {
-  // Freed after forward, and gathered again in backward. The unit that backward needs first is kept.
-  kDefault,
-  kAlways,
-  // Kept for backward.
-  kNever,
+struct Reshard {
+  enum class Kind : uint8_t {
+    // Freed after forward, and gathered again in backward. The unit that backward needs first is kept.
+    kDefault,
+    kAlways,
+    // Kept for backward.
+    kNever,
+    // Each rank keeps a part, and backward gathers among `ranks` of them.
+    kGroup,
+  };
+  Kind kind = Kind::kDefault;
+  int64_t ranks = 0;
 };
 
 class UnitPolicy {
@@ -31,7 +37,7 @@ class UnitPolicy {
     std::string pattern;
     Reshard reshard;
   };
-  Reshard all_ = Reshard::kDefault;
+  Reshard all_;
   std::vector<Rule> rules_;
 };
 
