@@ -84,6 +84,13 @@ TEST(PayloadOrder, OfTheGraphDiffersWhereOffsetsDecideTheOrderOfAdditions) {
   EXPECT_NE(Describe(job.AgainstEager(by_graph, *Reducer::Parse("ring:4"), 3)), "equal");
 }
 
+TEST(PayloadOrder, ShowsOnManyRanks) {
+  Job job({"llama3", "debugmodel", DType::kF32, 1, 64});
+  Reducer ring = *Reducer::Parse("ring:4");
+  EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), ring, 2)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(job.Compiled(Fsdp("default", "graph")), ring, 2)), "equal");
+}
+
 // There is no eager tensor parallelism for these; in rank order a bucket changes no bit.
 TEST(Fsdp, EqualsNoneOnTensorParallelRanksOfOtherModels) {
   for (const JobOptions& options :
