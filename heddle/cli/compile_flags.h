@@ -10,7 +10,19 @@ namespace heddle {
 struct CompileFlags {
   // Empty: final.
   std::string stage;
-  std::string pipeline = "clean";
+  // The pipeline that runs if the user names none.
+  std::string_view usual_pipeline = "none";
+  // The name of a pipeline, or a file; or a text.
+  std::string pipeline;
+  std::string passes;
+  std::string disabled;
+  // Options of passes; empty: as the pipeline has them.
+  std::string reshard;
+  std::string bucket_order;
+  std::string bucket_plan;
+  std::string prefetch_forward;
+  std::string prefetch_backward;
+  std::string prefetch_bytes;
   bool reduce_first = false;
   bool remarks = false;
   bool time = false;
@@ -21,6 +33,10 @@ struct CompileFlags {
   Result<CompileOptions> Options(std::string plan, bool want_text) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
+
+ private:
+  Result<std::string> PipelineText() const;
+  Result<PipelineChanges> Changes() const;
 };
 
 }  // namespace heddle

@@ -7,6 +7,7 @@
 
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
+#include "heddle/compile/adjust_pipeline.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
@@ -20,8 +21,9 @@ Result<Stage> ParseStage(std::string_view name);
 struct CompileOptions {
   // The text of a plan, as its author wrote it, so that messages point into it.
   std::string plan;
-  // What runs after lowering.
+  // What runs after lowering, and how it differs from its text.
   std::string pipeline = "clean";
+  PipelineChanges changes = {};
   // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
   bool reduce_first = false;
   ManagerOptions manager = {};
@@ -31,6 +33,10 @@ struct CompileOptions {
 
 struct CompileReport {
   std::vector<PassRecord> passes;
+  // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
+  size_t first_after_lowering = 0;
+  // What was asked for and has no effect.
+  std::vector<std::string> notes;
   // The work of each whole graph, before it was spread over ranks.
   std::vector<Flops> whole_work;
   Nanos parallelize;

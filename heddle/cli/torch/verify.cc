@@ -34,7 +34,7 @@ struct VerifyCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
-  CompileFlags compile;
+  CompileFlags compile = {.usual_pipeline = "fsdp"};
   TrainFlags train;
   ProcessFlags process;
   std::string against = "eager";
@@ -49,7 +49,7 @@ struct VerifyCommand {
     flags.Option("--against", against,
                  "what the graph is held against: eager, the same training without a graph; none, "
                  "nothing; processes, the same graph with a process for each rank; or a pipeline, "
-                 "which stands for that of --compile.passes");
+                 "which stands for that of --compile.passes as it is written");
     flags.Switch("--json", json, "print the report as JSON");
   }
   ExitCode Run(const Streams& streams) const;
@@ -77,7 +77,8 @@ class Verification {
     return command_.against != "eager" && command_.against != "none" &&
            command_.against != "processes";
   }
-  Result<Module> Compiled(const std::string& pipeline) const;
+  // With a pipeline, or by the flags.
+  Result<Module> Compiled(const std::optional<std::string>& pipeline) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeLockstep(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module, WorldOptions world) const;
@@ -100,6 +101,8 @@ class Verification {
   Reducer reducer_;
   ParamSource params_;
   std::string hashes_;
+  // The pipeline that the flags ask for.
+  CompileOptions own_;
   Module graph_;
   // That of the pipeline which it is held against.
   Module other_;
@@ -129,10 +132,13 @@ Status Verification::CheckEager() const {
   return Done{};
 }
 
-Result<Module> Verification::Compiled(const std::string& pipeline) const {
+Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline) const {
   HEDDLE_TRY(CompileOptions options,
              command_.compile.Options(FormatPlan(step_->plan), /*want_text=*/false));
-  options.pipeline = pipeline;
+  if (pipeline) {
+    options.pipeline = *pipeline;
+    options.changes = {};
+  }
   Module module = step_->module;
   HEDDLE_TRY(CompileReport report, Compile(module, options));
   command_.compile.Print(report, streams_);
@@ -186,7 +192,8 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
   HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, command_.train.optimizer));
   if (processes) HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
   HEDDLE_TRY(params_, command_.train.Params(step_->model));
-  HEDDLE_TRY(graph_, Compiled(command_.compile.pipeline));
+  HEDDLE_TRY(own_, command_.compile.Options("", /*want_text=*/false));
+  HEDDLE_TRY(graph_, Compiled(std::nullopt));
   options_.steps = command_.train.steps;
   options_.lr = command_.train.lr;
   options_.params = step_->model.params.size();
@@ -248,8 +255,10 @@ Status Verification::Train() {
 // One of the two pipelines changes bits of the graph that both begin with.
 Status Verification::FindPass() {
   HEDDLE_TRY(Module lowered, Compiled(""));
-  for (const std::string& text : {command_.compile.pipeline, command_.against}) {
+  for (const auto& [text, changes] :
+       {std::pair(own_.pipeline, own_.changes), std::pair(command_.against, PipelineChanges())}) {
     HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, Passes()));
+    HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
     HEDDLE_TRY(pass_, FirstDifferingPass(lowered, pipeline, options_, report_.rows.back().step,
                                          [this](const Module& m) { return MakeSession(m); }));
     if (!pass_) continue;
@@ -269,7 +278,7 @@ std::string Verification::Headline() const {
                      config.family->name, config.flavor, command_.model.precision,
                      Counted(graph_.mesh.ranks(), "rank"),
                      peers_ != nullptr ? ", a process each," : "", Format(graph_.mesh),
-                     command_.compile.pipeline, other, reducer_.Format(), kExactMode);
+                     own_.pipeline, other, reducer_.Format(), kExactMode);
 }
 
 std::string Verification::DifferenceText() const {

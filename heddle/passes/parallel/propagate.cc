@@ -159,7 +159,7 @@ class Propagator {
     if (!plan_.wide_tensor_grads && IsGradCast(node)) {
       const ParamPlan* param = GradParam(graph_[node].first_result);
       v = Redistribute(v, WithoutTensorPartials(v, *param),
-                       {.why = Why::kGrad, .unit = param->unit}, node);
+                       {.why = Why::kTensor, .unit = param->unit}, node);
     }
     return v;
   }
@@ -290,7 +290,7 @@ class Propagator {
                    graph_.name(v), Name(dtype));
     if (!plan_.wide_tensor_grads || divides)
       v = RedistributeBehind(v, WithoutTensorPartials(v, param),
-                             {.why = Why::kGrad, .unit = param.unit});
+                             {.why = Why::kTensor, .unit = param.unit});
     GradReduction reduction =
         ReductionOf(plan_, dtype, graph_.placements()[At(v)], graph_.placements()[param.store]);
     v = DivideBehind(v, reduction.divide_before);
