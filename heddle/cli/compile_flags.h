@@ -8,10 +8,12 @@
 namespace heddle {
 
 struct CompileFlags {
+  explicit CompileFlags(std::string_view usual = "none") : usual_pipeline(usual) {}
+
   // Empty: final.
   std::string stage;
   // The pipeline that runs if the user names none.
-  std::string_view usual_pipeline = "none";
+  std::string_view usual_pipeline;
   // The name of a pipeline, or a file; or a text.
   std::string pipeline;
   std::string passes;

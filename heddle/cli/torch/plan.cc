@@ -25,7 +25,7 @@ struct PlanCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
-  CompileFlags compile = {.usual_pipeline = "fsdp"};
+  CompileFlags compile{"fsdp"};
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;

@@ -34,7 +34,7 @@ struct VerifyCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
-  CompileFlags compile = {.usual_pipeline = "fsdp"};
+  CompileFlags compile{"fsdp"};
   TrainFlags train;
   ProcessFlags process;
   std::string against = "eager";
