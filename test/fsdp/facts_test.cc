@@ -122,9 +122,9 @@ TEST(Costs, OfEachPassAreMeasured) {
       EXPECT_EQ(record.before.peak, last->after.peak) << record.pass;
     }
     if (record.pass == "bucket-by-unit") {
-      // 8 units forward, 6 backward, 8 reductions, and the loss.
-      EXPECT_EQ(record.after.launches, 23);
-      EXPECT_EQ(record.before.launches, 57 + 54 + 57 + 1);
+      // 8 units forward, 6 backward, 8 reductions; the loss, and the tokens that count.
+      EXPECT_EQ(record.after.launches, 24);
+      EXPECT_EQ(record.before.launches, 57 + 54 + 57 + 2);
     }
     last = &record;
   }

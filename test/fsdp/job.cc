@@ -41,9 +41,16 @@ Job::Job(const JobOptions& options)
 }
 
 Module Job::Compiled(const std::string& pipeline) const {
-  Mesh mesh({{"rep", options_.replicate}, {"dp", options_.shard}, {"tp", options_.tensor}});
-  Plan plan = *MakePlan(whole_.graphs[0], mesh, model_.config.family->rules(),
-                        {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
+  std::vector<MeshAxis> axes;
+  PresetOptions presets;
+  for (auto [preset, axis, ranks] :
+       {std::tuple("replicate", "rep", options_.replicate),
+        std::tuple("shard", "dp", options_.shard), std::tuple("tensor", "tp", options_.tensor)}) {
+    if (ranks == 1) continue;
+    axes.push_back({axis, ranks});
+    presets.axes.emplace(preset, axis);
+  }
+  Plan plan = *MakePlan(whole_.graphs[0], Mesh(axes), model_.config.family->rules(), presets);
   Module module = whole_;
   Result<CompileReport> report = Compile(module, {.plan = FormatPlan(plan), .pipeline = pipeline});
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
