@@ -10,6 +10,10 @@ import sys
 
 ALLOWED = {
     "base": [],
+    "solve/problem": ["base"],
+    "solve/reduce": ["solve/problem"],
+    "solve/search": ["solve/reduce"],
+    "solve": ["solve/search"],
     "ir": ["base"],
     "ops": ["ir"],
     "analysis": ["ops"],
@@ -22,7 +26,7 @@ ALLOWED = {
     "passes": ["passes/clean", "passes/parallel"],
     "report": ["analysis"],
     "compile": ["passes", "report"],
-    "cli": ["compile"],
+    "cli": ["compile", "solve"],
     "aten": ["ops"],
     "capture": ["aten"],
     "models": ["capture", "plan/presets"],
