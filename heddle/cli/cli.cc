@@ -45,6 +45,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddOpt(commands);
   AddParallelize(commands);
   AddReduce(commands);
+  AddSolve(commands);
   AddStats(commands);
   return commands.Run(args, streams);
 }
