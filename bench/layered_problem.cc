@@ -63,7 +63,9 @@ class Maker {
     }
     AddBackward(x);
     AddBudget("parameter_memory", parameters_, options_.parameter_share);
-    AddBudget("activation_memory", activations_, options_.activation_share);
+    std::vector<int> all = parameters_;
+    all.insert(all.end(), activations_.begin(), activations_.end());
+    AddBudget("memory", all, options_.memory_share);
     return std::move(problem_);
   }
 

@@ -13,10 +13,10 @@ struct LayeredOptions {
   std::vector<int> mesh = {32, 8};
   // The share of a cost that is random.
   double noise = 0;
-  // Budgets for what parameters and what results of matmuls take: from 0, the least that is possible, to 1, everything whole on
-  // every rank. None if negative.
+  // Budgets for what parameters take, and for what parameters and results of matmuls take together: from 0, the least that is
+  // possible, to 1, everything whole on every rank. None if negative.
   double parameter_share = -1;
-  double activation_share = -1;
+  double memory_share = -1;
   uint32_t seed = 1;
 };
 

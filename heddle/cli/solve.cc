@@ -168,7 +168,7 @@ std::string FormatSolved(const Solved& solved, const std::string& name) {
   out += fmt::format("  objective  {}{}\n  bound      {}{}\n", answer.objective, unit, answer.bound,
                      unit);
   out += answer.proved() ? "  gap        0, proved optimal\n\n"
-                         : fmt::format("  gap        {:.4g} %, stopped by the time limit\n\n",
+                         : fmt::format("  gap        {:.4g} %, stopped before it was closed\n\n",
                                        100 * answer.gap());
   out += FormatBudgets(solved);
   out += fmt::format("solved in {}: {} sweeps, {} joins, {} branches; read in {}\n",

@@ -19,7 +19,7 @@ namespace heddle {
 enum class SolveOutcome : uint8_t {
   // No assignment costs less, but for the tolerance.
   kProved,
-  // The best assignment by the time limit; how much less another may cost is the gap.
+  // The best assignment so far, stopped by the time limit or for want of memory; how much less another may cost is the gap.
   kStopped,
   // No assignment is possible. `FindConflict` (conflict.h) says why.
   kInfeasible,

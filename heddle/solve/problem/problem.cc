@@ -246,13 +246,19 @@ double Amount(const PairwiseBudget& budget, const std::vector<uint32_t>& x) {
   return sum.value();
 }
 
-double BoundTolerance(double bound) {
-  return std::isinf(bound) ? 0 : 1e-9 * std::max(1.0, std::abs(bound));
+double BoundTolerance(const PairwiseBudget& budget, double bound) {
+  if (std::isinf(bound)) return 0;
+  double largest = 0;
+  for (const BudgetTerm& term : budget.terms) {
+    auto [least, most] = std::ranges::minmax(term.amount);
+    largest += std::max(std::abs(least), std::abs(most));
+  }
+  return 1e-9 * std::max(1.0, std::abs(bound)) + 1e-14 * largest;
 }
 
 bool Keeps(const PairwiseBudget& budget, double amount) {
-  return amount >= budget.lo - BoundTolerance(budget.lo) &&
-         amount <= budget.hi + BoundTolerance(budget.hi);
+  return amount >= budget.lo - BoundTolerance(budget, budget.lo) &&
+         amount <= budget.hi + BoundTolerance(budget, budget.hi);
 }
 
 }  // namespace heddle

@@ -98,8 +98,8 @@ double Cost(const PairwiseProblem& problem, const std::vector<uint32_t>& x);
 
 // What an assignment takes of a budget.
 double Amount(const PairwiseBudget& budget, const std::vector<uint32_t>& x);
-// How far beyond a bound an amount may be and still counts as within: sums of fractions are seldom exact.
-double BoundTolerance(double bound);
+// How far beyond one of its bounds an amount may be and still counts as within: sums of fractions are seldom exact.
+double BoundTolerance(const PairwiseBudget& budget, double bound);
 bool Keeps(const PairwiseBudget& budget, double amount);
 
 }  // namespace heddle

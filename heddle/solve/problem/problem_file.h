@@ -16,7 +16,7 @@ struct ProblemFile {
 };
 
 // The most text that is read, uncompressed.
-inline constexpr size_t kMostProblemText = size_t{128} << 20;
+inline constexpr size_t kMostProblemText = size_t{64} << 20;
 
 // Fails if the text is not JSON, lacks something, or the problem has mistakes. `file` is the name in diagnostics.
 Result<ProblemFile> ParseProblem(std::string_view bytes, std::string_view file);

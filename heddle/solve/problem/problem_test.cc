@@ -1,5 +1,5 @@
 // Problem files: what is read, and what is refused.
-#include <functional>
+#include <random>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -155,6 +155,25 @@ TEST(ProblemFile, HostileTextsAreRefused) {
   for (size_t n = 0; n < kGood.size() - 1; ++n) EXPECT_NE(MessageOf(kGood.substr(0, n)), "");
 }
 
+// Damaged texts are refused or read, and nothing else happens.
+TEST(ProblemFile, DamageDoesNoHarm) {
+  std::mt19937 random(1);
+  int read = 0;
+  for (int trial = 0; trial < 20'000; ++trial) {
+    std::string text(kGood);
+    for (size_t n = 1 + random() % 3; n > 0; --n) {
+      size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0: text[at] = "0123456789-[]{},.:\"e"[random() % 20]; break;
+        case 1: text.erase(at, 1 + random() % 5); break;
+        default: text.insert(at, text.substr(random() % text.size(), random() % 9)); break;
+      }
+    }
+    read += ParseProblem(text, "p.json").ok();
+  }
+  EXPECT_GT(read, 100);
+}
+
 // A few bytes that stand for a problem which no memory holds.
 TEST(ProblemFile, SizesAreBounded) {
   std::string costs = "[0";
@@ -168,7 +187,7 @@ TEST(ProblemFile, SizesAreBounded) {
 
 TEST(Gzip, GivesBackWhatWasCompressed) {
   std::string text;
-  for (int i = 0; i < 300'000; ++i) text += static_cast<char>('a' + i * i % 26);
+  for (int i = 0; i < 300'000; ++i) text += static_cast<char>('a' + i / 7 % 26);
   EXPECT_EQ(*Gunzip(Gzipped(text), text.size()), text);
   EXPECT_EQ(*Gunzip(Gzipped("one ") + Gzipped("two"), 100), "one two");
   EXPECT_EQ(*Gunzip(Gzipped(""), 0), "");
@@ -194,8 +213,8 @@ TEST(Gzip, BombsAreDefused) {
   ASSERT_FALSE(small.ok());
   EXPECT_EQ(small.diagnostics()[0].message, "more than 1,048,576 bytes when uncompressed");
   std::string many;
-  for (int i = 0; i < 9; ++i) many += bomb;
-  EXPECT_EQ(MessageOf(many), "more than 134,217,728 bytes when uncompressed");
+  for (int i = 0; i < 5; ++i) many += bomb;
+  EXPECT_EQ(MessageOf(many), "more than 67,108,864 bytes when uncompressed");
 }
 
 }  // namespace

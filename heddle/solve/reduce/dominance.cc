@@ -9,6 +9,9 @@
 namespace heddle {
 namespace {
 
+// Comparisons for one variable.
+constexpr size_t kMostWork = 4'000'000;
+
 class Dominance {
  public:
   Dominance(const Core& core, uint32_t v) : core_(core), variable_(core.variables[v]) {
@@ -30,14 +33,14 @@ class Dominance {
   }
 
   // Marks what is dominated; how many that are.
-  size_t Mark(uint8_t* keep, size_t most_work) {
+  size_t Mark(uint8_t* keep) {
     size_t count = 0;
     size_t size = variable_.size();
     for (size_t k = 0; k < size; ++k) {
       for (size_t other = 0; other < size; ++other) {
         if (other == k || keep[other] == 0) continue;
         work_ += starts_.size();
-        if (work_ > most_work) return count;
+        if (work_ > kMostWork) return count;
         if (!MayReplace(k, other) || !NeverWorse(k, other)) continue;
         keep[k] = 0;
         ++count;
@@ -139,7 +142,7 @@ bool RemoveDominated(Core& core, const ReduceOptions& options, ReduceCounts& cou
     CoreVariable& variable = core.variables[v];
     if (variable.size() > 1 && variable.unchecked &&
         !MarkInOrder(core, variable, &keep[first], removed))
-      removed += Dominance(core, v).Mark(&keep[first], options.most_work);
+      removed += Dominance(core, v).Mark(&keep[first]);
     variable.unchecked = false;
     first += variable.size();
   }

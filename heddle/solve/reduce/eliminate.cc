@@ -43,7 +43,8 @@ class Eliminator {
       offers_.pop();
       // The variable may have changed since.
       if (Work(v) != work) continue;
-      if (entries_ + work / core_.variables[v].size() > most_entries_) continue;
+      bool bridge = core_.variables[v].size() > 1 && core_.variables[v].edges.size() == 2;
+      if (bridge && entries_ + work / core_.variables[v].size() > most_entries_) continue;
       Eliminate(v);
       any = true;
     }
@@ -54,7 +55,7 @@ class Eliminator {
   using WorkAndVariable = std::pair<size_t, uint32_t>;
   static constexpr size_t kNever = SIZE_MAX;
 
-  // The steps that it takes to eliminate a variable.
+  // The steps that it takes to eliminate a variable, or kNever.
   size_t Work(uint32_t v) const {
     const CoreVariable& variable = core_.variables[v];
     if (variable.gone()) return kNever;
@@ -62,11 +63,12 @@ class Eliminator {
     if (!variable.terms.empty() || variable.edges.size() > 2) return kNever;
     size_t work = variable.size();
     for (uint32_t e : variable.edges) work *= core_.variables[core_.Other(e, v)].size();
-    return work;
+    // With one neighbour, it takes no more than to read the matrix.
+    return variable.edges.size() < 2 || work <= options_.most_work ? work : kNever;
   }
   void Offer(uint32_t v) {
     size_t work = Work(v);
-    if (work <= options_.most_work) offers_.push({work, v});
+    if (work != kNever) offers_.push({work, v});
   }
 
   void Eliminate(uint32_t v) {

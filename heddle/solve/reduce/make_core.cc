@@ -167,8 +167,9 @@ class CoreMaker {
   void AddRows() {
     for (const PairwiseBudget& budget : problem_.budgets) {
       auto row = static_cast<uint32_t>(core_.rows.size());
-      core_.rows.push_back(
-          {budget.lo - BoundTolerance(budget.lo), budget.hi + BoundTolerance(budget.hi)});
+      // Half of the tolerance is for what is to be found, half for the rounding of sums on the way.
+      core_.rows.push_back({budget.lo - BoundTolerance(budget, budget.lo) / 2,
+                            budget.hi + BoundTolerance(budget, budget.hi) / 2});
       for (const BudgetTerm& term : budget.terms) AddTerm(row, term);
     }
   }

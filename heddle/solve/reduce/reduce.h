@@ -21,7 +21,7 @@ struct ReduceCounts {
 struct ReduceOptions {
   // Reductions stop early, and have done less, when it has passed.
   Deadline deadline;
-  // What takes more steps for one variable is left undone.
+  // An elimination that takes more steps is left undone.
   size_t most_work = 4'000'000;
 };
 

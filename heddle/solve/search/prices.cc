@@ -20,12 +20,21 @@ double Limit(const CoreRow& row, double price) { return price > 0 ? row.hi : row
 
 PriceLine LineOf(const Core& core, uint32_t row, const std::vector<double>& prices,
                  const std::vector<uint32_t>& x) {
-  PriceLine line{core.Cost(x), Amount(core, row, x), x};
+  std::vector<double> amounts = Amounts(core, x);
+  PriceLine line{core.Cost(x), amounts[row], x};
   for (uint32_t r = 0; r < prices.size(); ++r) {
     if (r != row && prices[r] != 0)
-      line.cost += prices[r] * (Amount(core, r, x) - Limit(core.rows[r], prices[r]));
+      line.cost += prices[r] * (amounts[r] - Limit(core.rows[r], prices[r]));
   }
   return line;
+}
+
+// The highest price of each row: the largest step that one variable can make in it then outweighs all costs together a thousand
+// times. Beyond that, costs would drown in the rounding of priced amounts.
+std::vector<double> HighestPrices(const Core& core, double all_costs) {
+  std::vector<double> highest = LargestSteps(core);
+  for (double& price : highest) price = price > 0 ? 1e3 * all_costs / price : 0;
+  return highest;
 }
 
 // What is wrong with an amount: how far it is beyond the bound that the price is for, or, without a price, beyond either.
@@ -41,10 +50,9 @@ bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
   const Core& core = frame.core;
   auto live_rows = [&] {
     std::vector<uint32_t> live;
+    std::vector<double> amounts = Amounts(core, sweeps.rounded().x);
     for (uint32_t r = 0; r < core.rows.size(); ++r) {
-      double price = sweeps.prices()[r];
-      if (price != 0 || Slope(core.rows[r], 0, Amount(core, r, sweeps.rounded().x)) != 0)
-        live.push_back(r);
+      if (sweeps.prices()[r] != 0 || Slope(core.rows[r], 0, amounts[r]) != 0) live.push_back(r);
     }
     return live;
   };
@@ -66,6 +74,7 @@ bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
   const Core& core = frame.core;
   std::optional<PriceLine> over;
   std::optional<PriceLine> within;
+  double highest = HighestPrices(core, scale_)[row];
   // Which bound of the row the lines are for.
   bool upper = true;
   std::vector<double> best = sweeps.prices();
@@ -99,6 +108,7 @@ bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
       next = (within->cost - over->cost) / (over->amount - within->amount);
       if (upper ? next < 0 : next > 0) next = 0;
     }
+    next = std::clamp(next, -highest, highest);
     if (std::abs(next - price) <= 1e-7 * std::max(std::abs(next), std::abs(price))) break;
     prices[row] = next;
     sweeps.SetPrices(prices);
@@ -123,6 +133,7 @@ bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
       scale[term.row] += most - least;
     }
   }
+  std::vector<double> highest = HighestPrices(core, scale_);
   std::vector<double> prices = sweeps.prices();
   std::vector<double> best = prices;
   double best_bound = sweeps.bound();
@@ -131,10 +142,11 @@ bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
   int stale = 0;
   for (int step = 0; step < kMostSteps && sweeps.rounded().possible && !Stopped(); ++step) {
     OfferRepaired(core, sweeps);
+    std::vector<double> amounts = Amounts(core, sweeps.rounded().x);
     double norm = 0;
     for (uint32_t r = 0; r < prices.size(); ++r) {
       if (scale[r] == 0) continue;
-      double slope = Slope(core.rows[r], prices[r], Amount(core, r, sweeps.rounded().x)) / scale[r];
+      double slope = Slope(core.rows[r], prices[r], amounts[r]) / scale[r];
       direction[r] = (1 - kKept) * slope + kKept * direction[r];
       norm += direction[r] * direction[r];
     }
@@ -146,7 +158,7 @@ bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
       double next = prices[r] + length * missing / norm * direction[r] / scale[r];
       // From one bound to the other only by way of no price; and a bound that is none has none.
       if (next * prices[r] < 0 || std::isinf(Limit(core.rows[r], next))) next = 0;
-      prices[r] = next;
+      prices[r] = std::clamp(next, -highest[r], highest[r]);
     }
     sweeps.SetPrices(prices);
     if (RunSweeps(frame, sweeps, 4)) return true;

@@ -6,34 +6,35 @@
 namespace heddle {
 namespace {
 
+constexpr size_t kRepairWork = 1'000'000;
+
 // What an assignment takes of all rows, as it changes.
 class RowUse {
  public:
-  RowUse(const Core& core, const std::vector<uint32_t>& x) : core_(core), used_(core.rows.size()) {
-    for (size_t v = 0; v < core.variables.size(); ++v) {
-      for (const CoreTerm& term : core.variables[v].terms) used_[term.row] += term.amount[x[v]];
-    }
+  RowUse(const Core& core, const std::vector<uint32_t>& x) : core_(core), used_(Amounts(core, x)) {
+    for (size_t r = 0; r < used_.size(); ++r) broken_ += Excess(r, used_[r]) > 0;
   }
 
-  bool Keeps() const {
-    for (size_t r = 0; r < used_.size(); ++r) {
-      if (Excess(r, used_[r]) > 0) return false;
-    }
-    return true;
-  }
+  bool Keeps() const { return broken_ == 0; }
   // By how much `used` is beyond the bounds of a row.
   double Excess(size_t r, double used) const {
     return std::max({0.0, used - core_.rows[r].hi, core_.rows[r].lo - used});
   }
   double used(size_t r) const { return used_[r]; }
   void Change(uint32_t v, uint32_t from, uint32_t to) {
-    for (const CoreTerm& term : core_.variables[v].terms)
-      used_[term.row] += term.amount[to] - term.amount[from];
+    for (const CoreTerm& term : core_.variables[v].terms) {
+      double& used = used_[term.row];
+      broken_ -= Excess(term.row, used) > 0;
+      used += term.amount[to] - term.amount[from];
+      broken_ += Excess(term.row, used) > 0;
+    }
   }
 
  private:
   const Core& core_;
   std::vector<double> used_;
+  // Rows beyond their bounds.
+  size_t broken_ = 0;
 };
 
 // What each choice of a variable costs, the others being as they are.
@@ -45,18 +46,6 @@ void ChoiceCosts(const Core& core, uint32_t v, const std::vector<uint32_t>& x,
     uint32_t taken = x[core.Other(e, v)];
     for (uint32_t k = 0; k < cost.size(); ++k) cost[k] += view(k, taken);
   }
-}
-
-// The largest step that one variable can make in each row.
-std::vector<double> LargestSteps(const Core& core) {
-  std::vector<double> steps(core.rows.size());
-  for (const CoreVariable& variable : core.variables) {
-    for (const CoreTerm& term : variable.terms) {
-      auto [least, most] = std::ranges::minmax(term.amount);
-      steps[term.row] = std::max(steps[term.row], most - least);
-    }
-  }
-  return steps;
 }
 
 // Variables that differ between two assignments and hang together.
@@ -135,11 +124,43 @@ class Mixer {
 
 }  // namespace
 
-double Amount(const Core& core, uint32_t row, const std::vector<uint32_t>& x) {
-  return RowUse(core, x).used(row);
+std::vector<double> Amounts(const Core& core, const std::vector<uint32_t>& x) {
+  std::vector<double> amounts(core.rows.size());
+  for (size_t v = 0; v < core.variables.size(); ++v) {
+    for (const CoreTerm& term : core.variables[v].terms) amounts[term.row] += term.amount[x[v]];
+  }
+  return amounts;
+}
+
+std::vector<double> LargestSteps(const Core& core) {
+  std::vector<double> steps(core.rows.size());
+  for (const CoreVariable& variable : core.variables) {
+    for (const CoreTerm& term : variable.terms) {
+      auto [least, most] = std::ranges::minmax(term.amount);
+      steps[term.row] = std::max(steps[term.row], most - least);
+    }
+  }
+  return steps;
 }
 
 bool KeepsRows(const Core& core, const std::vector<uint32_t>& x) { return RowUse(core, x).Keeps(); }
+
+std::vector<uint32_t> Greedy(const Core& core) {
+  std::vector<uint32_t> x(core.variables.size());
+  std::vector<double> cost;
+  for (uint32_t v = 0; v < core.variables.size(); ++v) {
+    if (core.variables[v].gone()) continue;
+    cost = core.variables[v].cost;
+    for (uint32_t e : core.variables[v].edges) {
+      uint32_t other = core.Other(e, v);
+      if (other > v) continue;
+      EdgeView view = core.View(e, v);
+      for (uint32_t k = 0; k < cost.size(); ++k) cost[k] += view(k, x[other]);
+    }
+    x[v] = static_cast<uint32_t>(std::ranges::min_element(cost) - cost.begin());
+  }
+  return x;
+}
 
 std::vector<uint32_t> Mix(const Core& core, const std::vector<uint32_t>& kept,
                           const std::vector<uint32_t>& other) {
@@ -150,7 +171,9 @@ bool Repair(const Core& core, std::vector<uint32_t>& x) {
   std::vector<double> steps = LargestSteps(core);
   RowUse use(core, x);
   std::vector<double> cost;
-  for (size_t change = 0; change < core.variables.size(); ++change) {
+  // Each change looks at all choices: so many in all are worth it.
+  size_t most_changes = 1 + kRepairWork / (1 + core.ChoiceCount());
+  for (size_t change = 0; change < most_changes; ++change) {
     if (use.Keeps()) return true;
     double best_rate = 0;
     uint32_t best = 0;
@@ -183,7 +206,7 @@ bool Repair(const Core& core, std::vector<uint32_t>& x) {
 }
 
 void Polish(const Core& core, std::vector<uint32_t>& x) {
-  constexpr int kMostRounds = 10;
+  constexpr int kMostRounds = 4;
   RowUse use(core, x);
   std::vector<double> cost;
   bool changed = true;

@@ -7,9 +7,14 @@
 
 namespace heddle {
 
-// What an assignment takes of a row.
-double Amount(const Core& core, uint32_t row, const std::vector<uint32_t>& x);
+// What an assignment takes of each row.
+std::vector<double> Amounts(const Core& core, const std::vector<uint32_t>& x);
 bool KeepsRows(const Core& core, const std::vector<uint32_t>& x);
+// The largest step that one variable can make in each row.
+std::vector<double> LargestSteps(const Core& core);
+
+// Each variable in turn takes what is cheapest with what earlier ones took.
+std::vector<uint32_t> Greedy(const Core& core);
 
 // From `kept`, which keeps all rows, goes over to `other` in parts: what differs and hangs together. The part that saves most for
 // what it takes goes first, as long as it saves anything and rows are kept.

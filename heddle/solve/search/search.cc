@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "heddle/solve/search/round.h"
 
 namespace heddle {
 namespace {
@@ -12,6 +15,9 @@ constexpr size_t kMostFrameEntries = 2 * kMostEntries;
 constexpr size_t kJoinChoices[] = {64, 256, 1024, 4096};
 constexpr size_t kLonelyChoices = 16'384;
 constexpr size_t kJoinEntries = 1'000'000;
+// Steps of one elimination: the few that are worth it at once, and the most when nothing else has helped.
+constexpr size_t kUsualWork = 4'000'000;
+constexpr size_t kMostWork = 256'000'000;
 // Choices that are too dear make it worth starting over if they are this part of all.
 constexpr size_t kWorthKeeping = 20;
 
@@ -26,6 +32,13 @@ double LargestCost(const std::vector<double>& costs) {
 ProblemSize SizeOf(const Core& core) {
   auto edges = std::ranges::count_if(core.edges, [](const CoreEdge& e) { return !e.gone(); });
   return {core.VariableCount(), core.ChoiceCount(), static_cast<size_t>(edges), core.EntryCount()};
+}
+
+// Whether a variable is left that could be eliminated, if that took fewer steps.
+bool HasBridge(const Core& core) {
+  return std::ranges::any_of(core.variables, [](const CoreVariable& v) {
+    return !v.gone() && v.terms.empty() && v.edges.size() == 2;
+  });
 }
 
 // What every assignment costs at least: the cheapest of everything.
@@ -57,12 +70,13 @@ double Search::Tolerance(double cost) const {
 void Search::Run() {
   auto [core, possible] = MakeCore(problem_);
   if (possible) counts_.reduced.contracted = problem_.variables.size() - core.VariableCount();
-  if (possible && Reduce(core, {options_.deadline}, counts_.reduced)) {
+  if (possible && Reduce(core, {options_.deadline, kUsualWork}, counts_.reduced)) {
     counts_.left = SizeOf(core);
     Frame& root = frames_.emplace_back();
     root.prices.resize(core.rows.size());
     root.bound = SimpleBound(core);
     root.core = std::move(core);
+    OfferGreedy(root.core);
     if (Close(root)) frames_.clear();
   }
   while (!frames_.empty() && !Stopped()) {
@@ -72,10 +86,6 @@ void Search::Run() {
       OpenBranch();
     }
   }
-  ReportBound();
-}
-
-void Search::ReportBound() {
   bound_ = best_cost_;
   for (const Frame& frame : frames_) bound_ = std::min(bound_, frame.bound);
 }
@@ -109,9 +119,10 @@ void Search::OpenBranch() {
 
 bool Search::Close(Frame& frame) {
   ReduceCounts counts;
-  // Prices are worth looking for when variables have been joined, and not when only dear choices went.
-  for (bool find_prices = true;;) {
-    if (!Reduce(frame.core, {options_.deadline}, counts)) return true;
+  // Prices are worth looking for when many variables have been joined since, and not when only dear choices went.
+  size_t priced_variables = SIZE_MAX;
+  for (size_t most_work = kUsualWork;;) {
+    if (!Reduce(frame.core, {options_.deadline, most_work}, counts)) return true;
     if (frame.core.VariableCount() == 0) {
       Offer(std::vector<uint32_t>(frame.core.variables.size()));
       return true;
@@ -123,7 +134,11 @@ bool Search::Close(Frame& frame) {
     }
     Sweeps sweeps(frame.core, frame.prices);
     if (RunSweeps(frame, sweeps, 100)) return true;
-    if (find_prices && frame.core.HasTerms() && FindPrices(frame, sweeps)) return true;
+    size_t variables = frame.core.VariableCount();
+    if (frame.core.HasTerms() && variables <= priced_variables - priced_variables / 8) {
+      priced_variables = variables;
+      if (FindPrices(frame, sweeps)) return true;
+    }
     if (Stopped()) return false;
     std::vector<uint8_t> keep = Affordable(frame.core, sweeps, Cutoff());
     if (keep.empty()) return true;
@@ -131,12 +146,11 @@ bool Search::Close(Frame& frame) {
     if (dear * kWorthKeeping > keep.size()) {
       sweeps.Absorb(frame.core);
       frame.core.Keep(keep);
-      find_prices = false;
       continue;
     }
     Branch branch = ChooseBranch(frame.core, sweeps);
     sweeps.Absorb(frame.core);
-    find_prices = true;
+    if (std::exchange(most_work, kMostWork) < kMostWork && HasBridge(frame.core)) continue;
     if (options_.join && JoinSome(frame.core)) continue;
     frame.branch = std::move(branch);
     return false;
@@ -169,6 +183,7 @@ bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
   for (int i = 1; i <= most && !Stopped(); ++i) {
     if (Step(frame, sweeps)) return true;
     if (i % kOften != 0) continue;
+    OfferPolished(frame.core, sweeps);
     double bound = sweeps.bound();
     double missing = best_cost_ == kForbidden ? 1e-3 * std::abs(bound) : best_cost_ - bound;
     if (bound - before < 0.01 * missing) return false;
@@ -177,8 +192,23 @@ bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
   return false;
 }
 
+// Something to begin with, even if time is up already.
+void Search::OfferGreedy(const Core& core) {
+  std::vector<uint32_t> x = Greedy(core);
+  if (core.Cost(x) != kForbidden && Repair(core, x)) Offer(std::move(x));
+}
+
+void Search::OfferPolished(const Core& core, const Sweeps& sweeps) {
+  const Rounding& rounding = core.HasTerms() ? sweeps.kept() : sweeps.rounded();
+  if (!rounding.possible) return;
+  std::vector<uint32_t> x = rounding.x;
+  Polish(core, x);
+  Offer(std::move(x));
+}
+
 void Search::Offer(std::vector<uint32_t> x) {
-  if (!(frames_.back().core.Cost(x) < best_cost_)) return;
+  const Core& core = frames_.back().core;
+  if (!(core.Cost(x) < best_cost_) || !KeepsRows(core, x)) return;
   for (size_t i = frames_.size(); i-- > 0;) {
     frames_[i].core.Unwind(x);
     if (i == 0) break;

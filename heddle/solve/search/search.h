@@ -80,9 +80,10 @@ class Search {
   void OfferMix(const Core& core, const std::vector<uint32_t>& kept,
                 const std::vector<uint32_t>& other);
   void OfferRepaired(const Core& core, const Sweeps& sweeps);
+  void OfferPolished(const Core& core, const Sweeps& sweeps);
+  void OfferGreedy(const Core& core);
   void OpenBranch();
   bool JoinSome(Core& core);
-  void ReportBound();
 
   const PairwiseProblem& problem_;
   SearchOptions options_;

@@ -1,6 +1,7 @@
 #include "heddle/solve/search/sweeps.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "heddle/solve/reduce/min_plus.h"
 
@@ -63,6 +64,11 @@ void Sweeps::AddHalves() {
 
 void Sweeps::SetPrices(std::vector<double> prices) {
   prices_ = std::move(prices);
+  price_error_ = 0;
+  for (size_t r = 0; r < prices_.size(); ++r) {
+    const RowRange& range = whole_ranges_[r];
+    price_error_ += 1e-15 * std::abs(prices_[r]) * (std::abs(range.least) + std::abs(range.most));
+  }
   for (const Node& node : nodes_) {
     const CoreVariable& variable = core_.variables[node.variable];
     std::ranges::copy(variable.cost, &cost_[node.first]);
@@ -152,7 +158,7 @@ double Sweeps::Run() {
     Gather(node);
     for (const Half& half : node.later) Send(node, half);
   }
-  double bound = core_.constant;
+  double bound = core_.constant - price_error_;
   for (size_t r = 0; r < prices_.size(); ++r) {
     if (prices_[r] != 0)
       bound -= prices_[r] * (prices_[r] > 0 ? core_.rows[r].hi : core_.rows[r].lo);

@@ -26,7 +26,7 @@ class Sweeps {
   // Rows count by a price for each unit of their amounts: above 0 for their upper bound, below 0 for their lower.
   Sweeps(const Core& core, std::vector<double> prices);
 
-  // Forward and back. The bound afterwards.
+  // Forward and back. The bound afterwards, less what prices may make it wrong by.
   double Run();
   double bound() const { return bound_; }
 
@@ -90,6 +90,8 @@ class Sweeps {
   std::vector<double> excess_;
   double bound_ = 0;
   double base_ = 0;
+  // How much the rounding of priced amounts may add to a bound.
+  double price_error_ = 0;
   // For the choices of one variable.
   std::vector<double> sum_;
   std::vector<double> scratch_;
