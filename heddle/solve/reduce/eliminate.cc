@@ -58,9 +58,9 @@ class Eliminator {
   // The steps that it takes to eliminate a variable, or kNever.
   size_t Work(uint32_t v) const {
     const CoreVariable& variable = core_.variables[v];
-    if (variable.gone()) return kNever;
+    if (variable.gone() || !variable.terms.empty()) return kNever;
     if (variable.size() == 1) return 0;
-    if (!variable.terms.empty() || variable.edges.size() > 2) return kNever;
+    if (variable.edges.size() > 2) return kNever;
     size_t work = variable.size();
     for (uint32_t e : variable.edges) work *= core_.variables[core_.Other(e, v)].size();
     // With one neighbour, it takes no more than to read the matrix.
@@ -95,10 +95,6 @@ class Eliminator {
   // One choice: what it costs is known.
   void Fix(const EliminatedVariable& gone) {
     core_.constant += gone.cost[0];
-    for (const CoreTerm& term : core_.variables[gone.variable].terms) {
-      core_.rows[term.row].lo -= term.amount[0];
-      core_.rows[term.row].hi -= term.amount[0];
-    }
     for (const auto& n : gone.neighbours) {
       std::vector<double>& cost = core_.variables[n.variable].cost;
       for (size_t k = 0; k < cost.size(); ++k) cost[k] += n.cost[k];

@@ -39,7 +39,7 @@ bool SimplifyRows(Core& core);
 // Of two variables whose edge leaves each choice one partner, one follows the other. Whether there were any.
 bool ContractEdges(Core& core, ReduceCounts& counts);
 
-// Decides variables with one choice, and those without amounts that have at most two neighbours. Whether there were any.
+// Decides variables without amounts that have one choice, or at most two neighbours. Whether there were any.
 bool EliminateVariables(Core& core, const ReduceOptions& options, ReduceCounts& counts);
 
 // Takes away choices that another is never worse than. Whether there were any.

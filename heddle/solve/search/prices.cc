@@ -44,6 +44,100 @@ double Slope(const CoreRow& row, double price, double amount) {
   return 0;
 }
 
+// The best price of one row is where the lines of two assignments cross, one that overruns the row and one that does not. This
+// holds the two that are known.
+struct PriceBracket {
+  PriceBracket(const CoreRow& row, double highest, bool upper = true)
+      : row(row), highest(highest), upper(upper) {}
+
+  // What sweeps suggest at a price. False if nothing is wrong without a price.
+  bool Add(double price, PriceLine line) {
+    double slope = Slope(row, price, line.amount);
+    if (price == 0 && slope == 0) return false;
+    // Lines for one bound of the row say nothing about the other.
+    if (upper != (price > 0 || (price == 0 && slope > 0)))
+      *this = PriceBracket(row, highest, !upper);
+    bool overruns = upper ? slope > 0 : slope < 0;
+    (overruns ? over : within) = std::move(line);
+    return true;
+  }
+  // An assignment within the row, if it is better at this price than the one that is known.
+  void AddWithin(double price, PriceLine line) {
+    auto value = [&](const PriceLine& l) { return l.cost + price * (l.amount - limit()); };
+    if (!within || value(line) < value(*within)) within = std::move(line);
+  }
+
+  // Where to look next: where the two lines cross, or further and further away as long as one of them is not known.
+  double Next(double price) {
+    double next = 0;
+    if (over && within) {
+      next = (within->cost - over->cost) / (over->amount - within->amount);
+      if (upper ? next < 0 : next > 0) next = 0;
+    } else if (price == 0) {
+      next = (1e-3 * std::abs(over->cost) + 1e-6) / (over->amount - limit());
+    } else {
+      next = over ? price * (1 + reach) : price / (1 + reach);
+      reach *= 4;
+    }
+    return std::clamp(next, -highest, highest);
+  }
+
+  double limit() const { return upper ? row.hi : row.lo; }
+
+  CoreRow row;
+  double highest;
+  // Which bound of the row the lines are for.
+  bool upper;
+  double reach = 0.05;
+  std::optional<PriceLine> over = {};
+  std::optional<PriceLine> within = {};
+};
+
+// Steps of all prices along what assignments overrun (Polyak), each with a part of the last.
+class PriceSteps {
+ public:
+  PriceSteps(const Core& core, std::vector<double> highest)
+      : core_(core),
+        highest_(std::move(highest)),
+        scale_(core.rows.size()),
+        direction_(core.rows.size()) {
+    for (const CoreVariable& variable : core.variables) {
+      for (const CoreTerm& term : variable.terms) {
+        auto [least, most] = std::ranges::minmax(term.amount);
+        scale_[term.row] += most - least;
+      }
+    }
+  }
+
+  // So far that the bound would rise by `missing` if it went on as it begins. False if nothing is overrun.
+  bool Take(std::vector<double>& prices, const std::vector<double>& amounts, double missing) {
+    constexpr double kKept = 0.3;
+    double norm = 0;
+    for (uint32_t r = 0; r < prices.size(); ++r) {
+      if (scale_[r] == 0) continue;
+      double slope = Slope(core_.rows[r], prices[r], amounts[r]) / scale_[r];
+      direction_[r] = (1 - kKept) * slope + kKept * direction_[r];
+      norm += direction_[r] * direction_[r];
+    }
+    if (norm < 1e-20) return false;
+    for (uint32_t r = 0; r < prices.size(); ++r) {
+      if (scale_[r] == 0) continue;
+      double next = prices[r] + missing / norm * direction_[r] / scale_[r];
+      // From one bound to the other only by way of no price; and a bound that is none has none.
+      if (next * prices[r] < 0 || std::isinf(Limit(core_.rows[r], next))) next = 0;
+      prices[r] = std::clamp(next, -highest_[r], highest_[r]);
+    }
+    return true;
+  }
+
+ private:
+  const Core& core_;
+  std::vector<double> highest_;
+  // What the choices of all variables can change in each row: rows are as different as bytes and shares.
+  std::vector<double> scale_;
+  std::vector<double> direction_;
+};
+
 }  // namespace
 
 bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
@@ -67,50 +161,22 @@ bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
   return false;
 }
 
-// With the price of one row the bound rises as long as assignments overrun it, and falls from there on. The best price is where the
-// lines of two assignments cross, one that overruns the row and one that does not.
+// With the price of one row the bound rises as long as assignments overrun it, and falls from there on.
 bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
   constexpr int kMostSteps = 14;
   const Core& core = frame.core;
-  std::optional<PriceLine> over;
-  std::optional<PriceLine> within;
-  double highest = HighestPrices(core, scale_)[row];
-  // Which bound of the row the lines are for.
-  bool upper = true;
+  PriceBracket bracket(core.rows[row], HighestPrices(core, scale_)[row]);
   std::vector<double> best = sweeps.prices();
   double best_bound = sweeps.bound();
   for (int step = 0; step < kMostSteps && sweeps.rounded().possible && !Stopped(); ++step) {
     std::vector<double> prices = sweeps.prices();
     double price = prices[row];
-    PriceLine now = LineOf(core, row, prices, sweeps.rounded().x);
-    double slope = Slope(core.rows[row], price, now.amount);
-    if (price == 0 && slope == 0) break;
-    if (upper != (price > 0 || (price == 0 && slope > 0))) {
-      upper = !upper;
-      over.reset();
-      within.reset();
-    }
-    double limit = upper ? core.rows[row].hi : core.rows[row].lo;
-    (upper == (slope > 0) && slope != 0 ? over : within) = std::move(now);
-    auto value = [&](const PriceLine& line) { return line.cost + price * (line.amount - limit); };
-    if (sweeps.kept().possible) {
-      PriceLine kept = LineOf(core, row, prices, sweeps.kept().x);
-      if (!within || value(kept) < value(*within)) within = std::move(kept);
-    }
-    double next = 0;
-    if (!over) {
-      next = std::abs(price) < 1e-12 ? 0 : price / 2;
-    } else if (!within) {
-      double start = (1e-3 * std::abs(over->cost) + 1e-6) / std::abs(over->amount - limit);
-      next = price != 0 ? 2 * price : upper ? start : -start;
-    } else {
-      OfferMix(core, within->x, over->x);
-      next = (within->cost - over->cost) / (over->amount - within->amount);
-      if (upper ? next < 0 : next > 0) next = 0;
-    }
-    next = std::clamp(next, -highest, highest);
-    if (std::abs(next - price) <= 1e-7 * std::max(std::abs(next), std::abs(price))) break;
-    prices[row] = next;
+    if (!bracket.Add(price, LineOf(core, row, prices, sweeps.rounded().x))) break;
+    if (sweeps.kept().possible)
+      bracket.AddWithin(price, LineOf(core, row, prices, sweeps.kept().x));
+    if (bracket.over && bracket.within) OfferMix(core, bracket.within->x, bracket.over->x);
+    prices[row] = bracket.Next(price);
+    if (std::abs(prices[row] - price) <= 1e-7 * std::abs(price)) break;
     sweeps.SetPrices(prices);
     if (RunSweeps(frame, sweeps, 20)) return true;
     if (sweeps.bound() <= best_bound) continue;
@@ -121,45 +187,21 @@ bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
 }
 
 // Several prices at once follow the amounts that assignments overrun, by steps that are as long as the bound is short of the best
-// cost (Polyak), and shorter when that does not help.
+// cost, and shorter when that does not help.
 bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
   constexpr int kMostSteps = 60;
-  constexpr double kKept = 0.3;
   const Core& core = frame.core;
-  std::vector<double> scale(core.rows.size());
-  for (const CoreVariable& variable : core.variables) {
-    for (const CoreTerm& term : variable.terms) {
-      auto [least, most] = std::ranges::minmax(term.amount);
-      scale[term.row] += most - least;
-    }
-  }
-  std::vector<double> highest = HighestPrices(core, scale_);
+  PriceSteps steps(core, HighestPrices(core, scale_));
   std::vector<double> prices = sweeps.prices();
   std::vector<double> best = prices;
   double best_bound = sweeps.bound();
-  std::vector<double> direction(prices.size());
   double length = 1;
   int stale = 0;
   for (int step = 0; step < kMostSteps && sweeps.rounded().possible && !Stopped(); ++step) {
     OfferRepaired(core, sweeps);
-    std::vector<double> amounts = Amounts(core, sweeps.rounded().x);
-    double norm = 0;
-    for (uint32_t r = 0; r < prices.size(); ++r) {
-      if (scale[r] == 0) continue;
-      double slope = Slope(core.rows[r], prices[r], amounts[r]) / scale[r];
-      direction[r] = (1 - kKept) * slope + kKept * direction[r];
-      norm += direction[r] * direction[r];
-    }
-    if (norm < 1e-20) break;
     double missing =
         best_cost_ == kForbidden ? 0.05 * std::abs(best_bound) + 1e-6 : best_cost_ - sweeps.bound();
-    for (uint32_t r = 0; r < prices.size(); ++r) {
-      if (scale[r] == 0) continue;
-      double next = prices[r] + length * missing / norm * direction[r] / scale[r];
-      // From one bound to the other only by way of no price; and a bound that is none has none.
-      if (next * prices[r] < 0 || std::isinf(Limit(core.rows[r], next))) next = 0;
-      prices[r] = std::clamp(next, -highest[r], highest[r]);
-    }
+    if (!steps.Take(prices, Amounts(core, sweeps.rounded().x), length * missing)) break;
     sweeps.SetPrices(prices);
     if (RunSweeps(frame, sweeps, 4)) return true;
     if (sweeps.bound() > best_bound) {
