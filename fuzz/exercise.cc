@@ -12,6 +12,9 @@
 #include "heddle/passes/passes.h"
 #include "heddle/plan/plan.h"
 #include "heddle/report/stats.h"
+#include "heddle/solve/conflict.h"
+#include "heddle/solve/problem/problem_file.h"
+#include "heddle/solve/solve.h"
 
 namespace heddle {
 namespace {
@@ -62,10 +65,30 @@ bool ExercisePlan(const std::string& text) {
   return true;
 }
 
+// A problem that can be read has an answer that costs what it says, or a reason why there is none.
+bool ExerciseProblem(const std::string& text) {
+  Result<ProblemFile> file = ParseProblem(text, "input");
+  if (!file.ok()) {
+    (void)Format(file.diagnostics());
+    return false;
+  }
+  const PairwiseProblem& problem = file->problem;
+  PairwiseAnswer answer = Solve(problem, {.time_limit = 1});
+  if (answer.x.size() == problem.variables.size()) {
+    HEDDLE_CHECK(Cost(problem, answer.x) == answer.objective, text);
+    HEDDLE_CHECK(answer.bound <= answer.objective, text);
+  } else if (answer.outcome == SolveOutcome::kInfeasible) {
+    (void)Format(problem, FindConflict(problem, 1));
+  }
+  return true;
+}
+
 }  // namespace
 
 bool Exercise(const std::string& text) {
   if (text.starts_with("heddle plan")) return ExercisePlan(text);
+  if (text.starts_with('{') && text.find("\"vars\"") != std::string::npos)
+    return ExerciseProblem(text);
   Result<Module> module = ParseModule(text, "input", Ops());
   if (!module.ok()) {
     (void)Format(module.diagnostics());

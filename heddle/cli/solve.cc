@@ -27,8 +27,7 @@ struct SolveCommand {
       "Find the best assignment of a pairwise problem, with a proof of how good it is";
   static constexpr const char* kNote =
       "docs/solve.md describes problems and their files. Exit code 3: no assignment is possible; "
-      "4: "
-      "none was found in time.";
+      "4: none was found in time.";
 
   std::string file;
   std::vector<std::string> budgets;
@@ -59,11 +58,11 @@ Status SetBudget(PairwiseProblem& problem, const std::string& text) {
       equals == std::string::npos ? "" : std::string_view(text).substr(equals + 1);
   double hi = 0;
   auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), hi);
-  if (error != std::errc() || end != number.data() + number.size() || !(hi >= 0))
+  if (error != std::errc() || end != number.data() + number.size() ||
+      !(hi >= 0 && hi <= kLargestNumber))
     return Error(Diag::kBudget,
-                 "`{}` is not a budget; write a name and a number from 0 on, as in "
-                 "`memory=3`",
-                 text);
+                 "`{}` is not a budget; write a name and a number from 0 to {}, as in `memory=3`",
+                 text, kLargestNumber);
   std::vector<std::string_view> names;
   for (PairwiseBudget& budget : problem.budgets) {
     names.push_back(budget.name);

@@ -22,6 +22,7 @@ class Attacker {
     AttackGraph graph = MakeAttackGraph(corpus_, dice_);
     Put(kGraphFile, graph.graph);
     Put(kOriginalFile, graph.from->graph);
+    Solve();
     if (!try_({"check", kGraphFile})) return false;
     Look();
     for (const std::string& pass : corpus_.passes) Optimize(pass);
@@ -71,6 +72,14 @@ class Attacker {
     try_({"check", kPlannedFile});
     try_({"parallelize", kPlannedFile, args[2]});
     try_({"opt", kPlannedFile, "--pipeline=lower, localize, clean"});
+  }
+
+  void Solve() {
+    constexpr const char* kFlags[] = {"--json", "--budget=memory=2", "--budget=memory=1e300",
+                                      "--time-limit=0s"};
+    Put(kProblemFile, MakeAttackProblem(corpus_, dice_));
+    try_({"solve", kProblemFile, "--time-limit=1s"});
+    try_({"solve", kProblemFile, dice_.Pick(kFlags)});
   }
 
   void Reduce() {

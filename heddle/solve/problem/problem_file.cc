@@ -17,6 +17,7 @@ using simdjson::dom::element;
 using simdjson::dom::object;
 
 constexpr std::string_view kFormat = "pairwise-sharding/1";
+constexpr size_t kMostWordBytes = 4096;
 
 std::string_view TypeName(element e) {
   switch (e.type()) {
@@ -41,6 +42,7 @@ Result<array> List(element e, const std::string& where) {
 
 Result<uint32_t> Index(element e, const std::string& where) {
   uint64_t number = 0;
+  if (!e.is_number()) return Wrong(e, where, "an index from 0 on");
   if (e.get(number) != simdjson::SUCCESS || number >= UINT32_MAX)
     return Error(Diag::kProblemFile, "{} is {}, not an index from 0 on", where,
                  simdjson::minify(e));
@@ -51,6 +53,20 @@ Result<double> Number(element e, const std::string& where) {
   double number = 0;
   if (e.get(number) != simdjson::SUCCESS) return Wrong(e, where, "a number");
   return number;
+}
+
+// A name or the like, which messages and tables repeat: of one line, and no longer than anyone reads.
+Result<std::string> Word(element e, const std::string& where) {
+  std::string_view text;
+  if (e.get(text) != simdjson::SUCCESS) return Wrong(e, where, "a string");
+  if (text.size() > kMostWordBytes)
+    return Error(Diag::kProblemFile, "{} has {} bytes, at most {}", where,
+                 WithCommas(static_cast<int64_t>(text.size())),
+                 WithCommas(static_cast<int64_t>(kMostWordBytes)));
+  bool control =
+      std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
+  if (control) return Error(Diag::kProblemFile, "{} has a control character in it", where);
+  return std::string(text);
 }
 
 // Numbers, with null for what is forbidden.
@@ -105,10 +121,8 @@ class Fields {
   // Empty if it is not there.
   Result<std::string> String(std::string_view name) const {
     const element* found = Find(name);
-    std::string_view text;
     if (found == nullptr) return std::string();
-    if (found->get(text) != simdjson::SUCCESS) return Wrong(*found, Where(name), "a string");
-    return std::string(text);
+    return Word(*found, Where(name));
   }
   Result<VariableId> Variable(std::string_view name) const {
     HEDDLE_TRY(element e, Get(name));
