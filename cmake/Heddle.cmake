@@ -3,7 +3,7 @@
 
 add_library(heddle_options INTERFACE)
 target_compile_options(heddle_options INTERFACE -Wall -Wextra -Werror)
-# A product and a sum are rounded twice on every machine: the same numbers give the same decisions everywhere.
+# Products and sums stay apart, so that arithmetic rounds alike on every machine.
 target_compile_options(heddle_options INTERFACE -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 warns of overlapping copies inside std::string that cannot happen (GCC bug 105651).

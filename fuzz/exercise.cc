@@ -11,7 +11,9 @@
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/plan/plan.h"
+#include "heddle/report/sim_report.h"
 #include "heddle/report/stats.h"
+#include "heddle/report/trace.h"
 #include "heddle/solve/conflict.h"
 #include "heddle/solve/problem/problem_file.h"
 #include "heddle/solve/solve.h"
@@ -65,6 +67,55 @@ bool ExercisePlan(const std::string& text) {
   return true;
 }
 
+// Files that say what things cost. What can be read must be usable.
+bool ExerciseCosts(const std::string& text) {
+  Result<Cluster> cluster = ParseCluster(text, "input");
+  if (!cluster.ok()) (void)Format(cluster.diagnostics());
+  Result<MeasuredCosts> costs = ParseCosts(text, "input");
+  if (!costs.ok()) (void)Format(costs.diagnostics());
+  static const Module module = *ParseModule(
+      "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: bf16[8,8]) -> (%d) {\n  %a = aten.mm(%x, "
+      "%x)\n"
+      "  %b! = comm.all_gather(%a, over=[dp], why=tensor)\n  %b = comm.wait(%b!)\n"
+      "  %c = aten.exp(%b)\n  %d = aten.neg(%c)\n}\n",
+      "module", Ops());
+  auto simulate = [&](Cluster on, std::optional<MeasuredCosts> measured) {
+    for (CollectiveModel collectives : {CollectiveModel::kNative, CollectiveModel::kNccl}) {
+      CostOptions options;
+      options.collectives = collectives;
+      options.fuse = true;
+      Result<CostModel> model = CostModel::Make(on, options, measured);
+      if (!model.ok()) continue;
+      Result<Simulation> s = Simulate(module, module.graphs[0], *model, {});
+      if (s.ok()) (void)FormatSimulation(module, module.graphs[0], *model, *s, true);
+    }
+  };
+  if (cluster.ok()) simulate(*cluster, std::nullopt);
+  if (costs.ok()) simulate(*LoadCluster("h100-8x"), *costs);
+  return cluster.ok() || costs.ok();
+}
+
+void SimulateAll(const Module& module) {
+  static const CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  std::vector<Simulation> all;
+  std::vector<TracedGraph> traced;
+  all.reserve(module.graphs.size());
+  for (const Graph& graph : module.graphs) {
+    Result<Simulation> one = Simulate(module, graph, model, {});
+    if (!one.ok()) {
+      (void)Format(one.diagnostics());
+      return;
+    }
+    all.push_back(*std::move(one));
+    const Simulation& s = all.back();
+    traced.push_back({&graph, &s});
+    HEDDLE_CHECK(s.timeline.exposed + s.timeline.compute.busy == s.timeline.makespan, "");
+    (void)FormatTimeline(graph, s);
+    (void)FormatSimulation(module, graph, model, s, false);
+  }
+  (void)FormatTrace(module, traced);
+}
+
 // A problem that can be read has an answer that costs what it says, or a reason why there is none.
 bool ExerciseProblem(const std::string& text) {
   Result<ProblemFile> file = ParseProblem(text, "input");
@@ -74,7 +125,7 @@ bool ExerciseProblem(const std::string& text) {
   }
   const PairwiseProblem& problem = file->problem;
   PairwiseAnswer answer = Solve(problem, {.time_limit = 1});
-  if (answer.x.size() == problem.variables.size()) {
+  if (answer.objective != kForbidden) {
     HEDDLE_CHECK(Cost(problem, answer.x) == answer.objective, text);
     HEDDLE_CHECK(answer.bound <= answer.objective, text);
   } else if (answer.outcome == SolveOutcome::kInfeasible) {
@@ -89,6 +140,7 @@ bool Exercise(const std::string& text) {
   if (text.starts_with("heddle plan")) return ExercisePlan(text);
   if (text.starts_with('{') && text.find("\"vars\"") != std::string::npos)
     return ExerciseProblem(text);
+  if (text.starts_with('{') || text.starts_with("Group")) return ExerciseCosts(text);
   Result<Module> module = ParseModule(text, "input", Ops());
   if (!module.ok()) {
     (void)Format(module.diagnostics());
@@ -105,6 +157,7 @@ bool Exercise(const std::string& text) {
     CollectiveDependence dependence(graph);
     AskForFacts(*module, graph);
   }
+  SimulateAll(*module);
   static const Pipeline pipeline = *ParsePipeline("clean", Passes());
   Result<RunReport> report = RunPipeline(*module, pipeline);
   HEDDLE_CHECK(report.ok(), printed + Format(report.diagnostics()));

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <new>
 #include <sstream>
 
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
@@ -45,6 +47,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddOpt(commands);
   AddParallelize(commands);
   AddReduce(commands);
+  AddSim(commands);
   AddSolve(commands);
   AddStats(commands);
   return commands.Run(args, streams);
@@ -56,7 +59,7 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   std::signal(SIGPIPE, SIG_DFL);
   // Written at the end, where one place sees whether it can be.
   std::ostringstream out;
-  Streams streams{ReadStandardInput, out, std::cerr};
+  Streams streams{ReadStandardInput, out, std::cerr, WantsColor()};
   ExitCode code = ExitCode::kFault;
   try {
     code = RunCommandLine(std::vector<std::string>(argv + 1, argv + argc), streams, add_more);
@@ -68,6 +71,11 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   if (!written.ok()) code = Report(written.diagnostics(), streams);
   std::cerr.flush();
   return code == ExitCode::kDone && !std::cerr ? ExitCode::kUserMistake : code;
+}
+
+bool WantsColor() {
+  const char* refused = std::getenv("NO_COLOR");
+  return (refused == nullptr || *refused == '\0') && ::isatty(STDOUT_FILENO) != 0;
 }
 
 Result<std::string> ReadInput(const std::string& path, const Streams& streams) {

@@ -28,7 +28,11 @@ struct Streams {
   std::function<Result<std::string>()> in;
   std::ostream& out;
   std::ostream& err;
+  // `out` is a terminal whose user wants colours.
+  bool color = false;
 };
+// Whether standard output is one. NO_COLOR says no (no-color.org).
+bool WantsColor();
 
 class CommandSet;
 

@@ -44,6 +44,15 @@ class Attacker {
         dice_.OneIn(2) ? Args{"stats", kGraphFile} : Args{"diff", kGraphFile, kOriginalFile};
     json.emplace_back("--json");
     try_(json);
+    Simulate(kGraphFile);
+  }
+
+  void Simulate(const char* file) {
+    constexpr const char* kWays[] = {
+        "--fuse",        "--collectives=nccl-2.27", "--cluster=cpu",
+        "--slowdown=50", "--rules=autoparallel",    "--memory-cap=1MiB"};
+    constexpr const char* kForms[] = {"--json", "--timeline", "--trace=-", "--tokens=8"};
+    try_({"sim", file, dice_.Pick(kWays), dice_.Pick(kForms)});
   }
 
   void Optimize(const std::string& pipeline) {
@@ -62,6 +71,9 @@ class Attacker {
     try_(args);
     args.back() = "--json";
     if (dice_.OneIn(4)) try_(args);
+    args.back() = "-o";
+    args.emplace_back(kLocalFile);
+    if (try_(args)) Simulate(kLocalFile);
     SpreadAgain(args);
   }
 

@@ -16,6 +16,7 @@ constexpr const char* kPlanFile = "graph.plan";
 constexpr const char* kProblemFile = "problem.json";
 // What a command wrote.
 constexpr const char* kPlannedFile = "planned.hd";
+constexpr const char* kLocalFile = "local.hd";
 
 using Args = std::vector<std::string>;
 // Runs one command; whether it accepted its input.

@@ -40,6 +40,8 @@ class CommandLine(unittest.TestCase):
         """Arguments for each command of the help, and for each way it prints."""
         other = str(self.folder / "other.hd")
         pathlib.Path(other).write_text(GRAPH.replace("neg", "exp"))
+        local = str(self.folder / "local.hd")
+        pathlib.Path(local).write_text(GRAPH.replace("global", "local"))
         problem = str(self.folder / "problem.json")
         pathlib.Path(problem).write_text('{"vars": [{"cost": [1, 0]}]}')
         mlp = ["--model=mlp", "--flavor=small"]
@@ -50,6 +52,7 @@ class CommandLine(unittest.TestCase):
             "opt": [[self.graph], [self.graph, "--json"]],
             "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
             "reduce": [["--help"]],
+            "sim": [[local], [local, "--json"], [local, "--timeline"], [local, "--trace=-"]],
             "solve": [[problem], [problem, "--json"]],
             "stats": [[self.graph], [self.graph, "--json"]],
             "capture": [mlp],

@@ -47,6 +47,11 @@ GoldenFile ParseGolden(std::string_view text) {
     }
     if (file.cases.empty()) {
       AppendLine(file.preamble, line);
+      if (line.starts_with(kSection)) {
+        file.files.push_back({std::string(Trim(line.substr(kSection.size()))), ""});
+      } else if (!file.files.empty()) {
+        AppendLine(file.files.back().text, line);
+      }
       continue;
     }
     GoldenCase& current = file.cases.back();

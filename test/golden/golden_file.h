@@ -1,6 +1,7 @@
 // Golden files (.hdt): inputs, the command that reads them, and all of what it prints.
 //
 //   // RUN: heddle opt --pipeline=dce %s          for all cases below, or inside a case for that case
+//   --- file c                                    another input of all cases, %c
 //
 //   === name_of_the_case                          `fail_...` if the command must fail
 //   heddle 1 local                                the input, which the command reads as %s
@@ -37,8 +38,9 @@ struct GoldenCase {
 };
 
 struct GoldenFile {
-  // Everything in front of the first case.
+  // Everything in front of the first case; and the files that it holds.
   std::string preamble;
+  std::vector<GoldenSection> files;
   std::vector<GoldenCase> cases;
 };
 

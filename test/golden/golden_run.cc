@@ -51,13 +51,15 @@ std::vector<std::string> Words(std::string_view command) {
 // Inputs besides %s, as files in a directory that goes with this object.
 class ExtraFiles {
  public:
-  explicit ExtraFiles(const GoldenCase& one) {
-    for (const GoldenSection& section : one.sections) {
-      if (!section.header.starts_with("file ")) continue;
-      if (!dir_) dir_.emplace();
-      std::string name = section.header.substr(5);
-      paths_["%" + name] = dir_->path() + "/" + name;
-      if (!WriteFile(paths_["%" + name], section.text).ok()) return;
+  ExtraFiles(const GoldenFile& file, const GoldenCase& one) {
+    for (const auto& sections : {file.files, one.sections}) {
+      for (const GoldenSection& section : sections) {
+        if (!section.header.starts_with("file ")) continue;
+        if (!dir_) dir_.emplace();
+        std::string name = section.header.substr(5);
+        paths_["%" + name] = dir_->path() + "/" + name;
+        if (!WriteFile(paths_["%" + name], section.text).ok()) return;
+      }
     }
   }
 
@@ -142,7 +144,7 @@ GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
     outcome.problem = "the case needs one line `// RUN: heddle ...`";
     return outcome;
   }
-  ExtraFiles files(one);
+  ExtraFiles files(file, one);
   args.erase(args.begin());
   for (std::string& arg : args) arg = files.Substitute(arg);
   auto in = [&]() -> Result<std::string> { return one.input; };

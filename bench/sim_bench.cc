@@ -1,0 +1,94 @@
+// What a simulation costs: pricing a graph, replaying a whole order, and replaying it after a local change.
+#include <random>
+
+#include <benchmark/benchmark.h>
+
+#include "bench/llama_graph.h"
+#include "heddle/sim/simulate.h"
+#include "heddle/sim/timeline/replay.h"
+
+namespace heddle {
+namespace {
+
+struct Step {
+  Module module;
+  CostModel model;
+  GraphCosts costs;
+  SimGraph sim;
+
+  explicit Step(size_t nodes)
+      : module(MakeLlamaGraph({.nodes = nodes, .tp = 8})),
+        model(*CostModel::Make(*LoadCluster("h100-8x"), {})),
+        costs(*model.Price(module, module.graphs[0])),
+        sim(module.graphs[0], costs) {}
+};
+const Step& StepOf(int64_t nodes) {
+  static const Step small(36'000);
+  static const Step large(360'000);
+  return nodes == 36'000 ? small : large;
+}
+constexpr SimOptions kOptions{.slowdown = 120, .share_links = true};
+
+void PriceGraph(benchmark::State& state) {
+  const Step& step = StepOf(state.range(0));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(step.model.Price(step.module, step.module.graphs[0]));
+}
+
+void MakeSimGraph(benchmark::State& state) {
+  const Step& step = StepOf(state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(SimGraph(step.module.graphs[0], step.costs));
+}
+
+void ReplayOrder(benchmark::State& state, const SimOptions& options) {
+  const Step& step = StepOf(state.range(0));
+  Replay replay(step.sim, options);
+  std::vector<NodeId> order = replay.order();
+  for (auto _ : state) benchmark::DoNotOptimize(replay.Run(order));
+}
+void ReplayWhole(benchmark::State& state) { ReplayOrder(state, {}); }
+void ReplaySlowed(benchmark::State& state) { ReplayOrder(state, kOptions); }
+
+// Sixteen nodes in another order, and back, at places all over the graph.
+void ReplayChange(benchmark::State& state) {
+  const Step& step = StepOf(state.range(0));
+  const Graph& graph = step.module.graphs[0];
+  Replay replay(step.sim);
+  std::mt19937 random(1);
+  constexpr size_t kNodes = 16;
+  for (auto _ : state) {
+    state.PauseTiming();
+    size_t first = random() % (replay.order().size() - kNodes);
+    std::vector<NodeId> before(replay.order().begin() + static_cast<ptrdiff_t>(first),
+                               replay.order().begin() + static_cast<ptrdiff_t>(first + kNodes));
+    std::vector<NodeId> nodes = before;
+    for (size_t round = 0; round < 4 * kNodes; ++round) {
+      size_t i = random() % (kNodes - 1);
+      bool needs = false;
+      for (ValueId value : graph.operands(nodes[i + 1]))
+        needs |= value && graph[value].producer == nodes[i];
+      if (!needs) std::swap(nodes[i], nodes[i + 1]);
+    }
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(replay.Reorder(first, nodes));
+    benchmark::DoNotOptimize(replay.Reorder(first, before));
+  }
+}
+
+void SimulateAll(benchmark::State& state) {
+  const Step& step = StepOf(state.range(0));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(Simulate(step.module, step.module.graphs[0], step.model, {}));
+}
+
+#define HEDDLE_BENCH(function, name) \
+  BENCHMARK(function)->Name(name)->Arg(36'000)->Arg(360'000)->Unit(benchmark::kMillisecond)
+HEDDLE_BENCH(PriceGraph, "price");
+HEDDLE_BENCH(MakeSimGraph, "sim_graph");
+HEDDLE_BENCH(ReplayWhole, "replay");
+HEDDLE_BENCH(ReplaySlowed, "replay_slowed");
+HEDDLE_BENCH(ReplayChange, "replay_two_changes");
+HEDDLE_BENCH(SimulateAll, "simulate");
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,33 @@
+#include "heddle/cost/cluster/cluster.h"
+
+#include "heddle/base/file.h"
+#include "heddle/base/text.h"
+
+namespace heddle {
+
+std::span<const NamedCluster> BuiltInClusters() {
+  static constexpr NamedCluster kClusters[] = {
+#include "heddle/cost/cluster/clusters.inc"
+  };
+  return kClusters;
+}
+
+Result<Cluster> LoadCluster(const std::string& name_or_path) {
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")) {
+    HEDDLE_TRY(std::string text, ReadFile(name_or_path));
+    return ParseCluster(text, name_or_path);
+  }
+  std::vector<std::string_view> names;
+  std::string all;
+  for (const NamedCluster& cluster : BuiltInClusters()) {
+    if (cluster.name == name_or_path) return ParseCluster(cluster.text, name_or_path + ".json");
+    names.push_back(cluster.name);
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", cluster.name);
+  }
+  std::string_view nearest = Nearest(name_or_path, names);
+  return Error(Diag::kUnknownCluster, "no cluster is called `{}`; {}, or a path to a JSON file",
+               name_or_path,
+               nearest.empty() ? "there are " + all : fmt::format("nearest is `{}`", nearest));
+}
+
+}  // namespace heddle

@@ -1,0 +1,17 @@
+// Heddle's own model of collectives: the fastest protocol's latency, and the bytes that must cross the slowest links.
+//
+// It grows with the bytes, never beats the wire, and an all-reduce never beats an all-gather or a reduce-scatter of its bytes.
+#pragma once
+
+#include "heddle/cost/cluster/cluster.h"
+#include "heddle/cost/comm/collective.h"
+#include "heddle/cost/comm/group.h"
+
+namespace heddle {
+
+// The least that links allow: all of what must enter a node, and a device, at their full rates. `bytes` are CountedBytes().
+Nanos WireTime(CollectiveKind kind, Bytes bytes, const GroupShape& group, const Cluster& cluster);
+
+Nanos NativeTime(CollectiveKind kind, Bytes bytes, const GroupShape& group, const Cluster& cluster);
+
+}  // namespace heddle

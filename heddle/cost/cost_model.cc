@@ -1,0 +1,98 @@
+#include "heddle/cost/cost_model.h"
+
+#include <algorithm>
+
+#include "heddle/base/text.h"
+#include "heddle/cost/comm/native_model.h"
+#include "heddle/cost/comm/nccl_model.h"
+#include "heddle/cost/kernel_time.h"
+
+namespace heddle {
+namespace {
+constexpr std::string_view kModelNames[] = {"native", "nccl-2.27"};
+constexpr std::string_view kRulesNames[] = {"native", "autoparallel"};
+}  // namespace
+
+std::string_view Name(CollectiveModel model) { return kModelNames[static_cast<size_t>(model)]; }
+
+std::string_view Name(TimelineRules rules) { return kRulesNames[static_cast<size_t>(rules)]; }
+
+Result<CostModel> CostModel::Make(Cluster cluster, const CostOptions& options,
+                                  std::optional<MeasuredCosts> measured) {
+  if (options.nodes && *options.nodes < 1)
+    return Error(Diag::kClusterSize, "{} nodes, expected at least 1", *options.nodes);
+  if (options.nodes && cluster.nodes && *options.nodes > *cluster.nodes)
+    return Error(Diag::kClusterSize, "{} nodes, but {} has {}", *options.nodes, cluster.name,
+                 *cluster.nodes);
+  if (options.collectives == CollectiveModel::kNccl && !cluster.nccl)
+    return Error(Diag::kBadChoice, "{} has no figures for the model nccl-2.27; use native",
+                 cluster.name);
+  return CostModel(std::move(cluster), options, std::move(measured));
+}
+
+Result<int64_t> CostModel::NodesFor(const Mesh& mesh) const {
+  int64_t ranks = 1;
+  for (const MeshAxis& axis : mesh.axes()) {
+    if (__builtin_mul_overflow(ranks, axis.size, &ranks) || ranks > kMostRanks)
+      return Error(Diag::kClusterSize,
+                   "the mesh [{}] has more than {} ranks, the most that a cluster holds",
+                   Format(mesh), WithCommas(kMostRanks));
+  }
+  int64_t devices = cluster_.devices_per_node;
+  int64_t needed = (ranks + devices - 1) / devices;
+  std::optional<int64_t> there = options_.nodes ? options_.nodes : cluster_.nodes;
+  if (there && needed > *there) {
+    return Error(Diag::kClusterSize,
+                 "the mesh [{}] has {} ranks, but {} with {} has {} devices; it takes {} nodes",
+                 Format(mesh), ranks, cluster_.name,
+                 *there == 1 ? "1 node" : fmt::format("{} nodes", *there), *there * devices,
+                 needed);
+  }
+  return options_.nodes.value_or(needed);
+}
+
+CollectiveCost CostModel::Copy(Bytes bytes) const {
+  return {WholeNanos(cluster_.host_nanos), WholeNanos(InNanos(bytes, cluster_.host_rate)),
+          Links::kNone};
+}
+
+Nanos CostModel::Pack(Bytes bytes) const { return StreamTime(cluster_.device, bytes * 2); }
+
+const GroupShape& CollectiveCosts::Group(const Axes& over) {
+  uint32_t axes = 0;
+  for (AxisId axis : over) axes |= 1U << axis;
+  auto [at, added] = groups_.try_emplace(axes);
+  if (added) at->second = ShapeOfGroups(mesh_, over, model_.cluster().devices_per_node);
+  return at->second;
+}
+
+Result<const Curve*> CollectiveCosts::CurveOf(CollectiveKind kind, const Axes& over) {
+  if (model_.measured() == nullptr) return nullptr;
+  auto at = curves_.find({kind, over});
+  if (at != curves_.end()) return at->second;
+  HEDDLE_TRY(const Curve* curve, model_.measured()->FindCurve(kind, mesh_, over, Group(over)));
+  curves_[{kind, over}] = curve;
+  return curve;
+}
+
+Result<CollectiveCost> CollectiveCosts::Cost(CollectiveKind kind, Bytes given, const Axes& over) {
+  const GroupShape& group = Group(over);
+  HEDDLE_TRY(const Curve* curve, CurveOf(kind, over));
+  auto time = [&](Bytes bytes) {
+    if (curve != nullptr) return curve->At(bytes);
+    Bytes counted = CountedBytes(kind, bytes, group.ranks);
+    return model_.options().collectives == CollectiveModel::kNccl
+               ? NcclTime(kind, counted, group, *model_.cluster().nccl)
+               : NativeTime(kind, counted, group, model_.cluster());
+  };
+  CollectiveCost cost;
+  int links = (group.most_per_node > 1 ? 1 : 0) + (group.nodes > 1 ? 2 : 0);
+  cost.links = static_cast<Links>(links);
+  // What an empty payload takes is not due to bytes.
+  Nanos all = time(given);
+  cost.latency = std::min(all, time({0}));
+  cost.transfer = all - cost.latency;
+  return cost;
+}
+
+}  // namespace heddle

@@ -1,0 +1,351 @@
+#include "heddle/report/sim_report.h"
+
+#include <algorithm>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/ops/ops.h"
+#include "heddle/report/table.h"
+
+namespace heddle {
+namespace {
+
+constexpr size_t kBarWidth = 40;
+constexpr size_t kUnknownShown = 5;
+constexpr const char* kGreen = "\x1b[32m";
+constexpr const char* kRed = "\x1b[31m";
+constexpr const char* kPlain = "\x1b[0m";
+
+double Millis(Nanos time) { return static_cast<double>(time.value) / 1e6; }
+double ShareOf(Nanos part, Nanos whole) {
+  return whole.value == 0 ? 0 : static_cast<double>(part.value) / static_cast<double>(whole.value);
+}
+
+// Collectives of one purpose.
+struct Group {
+  int64_t count = 0;
+  Bytes bytes;
+  Nanos time;
+  Nanos exposed;
+  std::array<Nanos, kReasonCount> by_reason{};
+};
+// Phase, kind, axes, purpose: a table then reads in the order of execution.
+using GroupKey = std::tuple<Phase, std::string, std::string, std::string>;
+
+std::map<GroupKey, Group> GroupCollectives(const Module& module, const Graph& graph,
+                                           const Simulation& s) {
+  std::map<GroupKey, Group> groups;
+  for (size_t i = 0; i < s.timeline.collectives.size(); ++i) {
+    const CollectiveTimes& c = s.timeline.collectives[i];
+    const Attrs& attrs = graph.attrs(c.start);
+    std::string_view op = graph.op(c.start).name();
+    const AttrValue* over = attrs.Find("over");
+    const AttrValue* why = attrs.Find("why");
+    Group& group = groups[{graph[c.start].phase, std::string(op.substr(op.find('.') + 1)),
+                           over != nullptr ? Format(module.mesh, std::get<Axes>(*over)) : "",
+                           std::string(why != nullptr ? Name(std::get<Why>(*why)) : "")}];
+    Bytes in;
+    Bytes out;
+    for (ValueId v : graph.operands(c.start)) in += graph.types().bytes(graph.type(v));
+    for (ValueId v : graph.results(c.start)) out += graph.types().bytes(graph.type(v));
+    const NodeTimes& times = s.timeline.nodes[c.start.index()];
+    ++group.count;
+    group.bytes += std::max(in, out);
+    group.time += times.end - times.begin;
+    group.exposed += c.exposed;
+    for (size_t r = 0; r < kReasonCount; ++r) group.by_reason[r] += s.why[i].by_reason[r];
+  }
+  return groups;
+}
+
+// `schedule 3.20 ms, order 800.00 us`, the largest first.
+std::string FormatReasons(const std::array<Nanos, kReasonCount>& by_reason) {
+  std::vector<size_t> order;
+  for (size_t r = 0; r < kReasonCount; ++r) {
+    if (by_reason[r].value > 0) order.push_back(r);
+  }
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return by_reason[a] > by_reason[b]; });
+  std::string out;
+  for (size_t r : order) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", Name(static_cast<Reason>(r)),
+                       Format(by_reason[r]));
+  }
+  return out;
+}
+
+std::string_view NameOfBest(const LowerBounds& bounds) {
+  Nanos best = bounds.best();
+  if (best == bounds.compute) return "all of compute";
+  if (best == bounds.stream) return "the busiest stream";
+  if (best == bounds.path) return "the longest chain";
+  return "what no compute can hide";
+}
+
+std::string NameOf(const Graph& graph, NodeId id) {
+  return graph[id].result_count > 0 ? "%" + std::string(graph.name(graph[id].first_result))
+                                    : std::string(graph.op(id).name());
+}
+
+class Summary {
+ public:
+  Summary(const Module& module, const Graph& graph, const CostModel& model, const Simulation& s,
+          bool color)
+      : module_(module), graph_(graph), model_(model), s_(s), color_(color) {}
+
+  std::string Write() {
+    const Timeline& t = s_.timeline;
+    out_ = fmt::format("@{} on {}: {} on {}; collectives by the model {}{}\n", graph_.name(),
+                       model_.cluster().name, Counted(s_.ranks, "rank"), Counted(s_.nodes, "node"),
+                       Name(model_.options().collectives),
+                       model_.options().rules == TimelineRules::kAutoParallel
+                           ? ", timeline by AutoParallel's rules"
+                           : "");
+    Line("step", t.makespan,
+         Bar(t.compute.busy, {}, kGreen) + Bar(t.exposed, t.compute.busy, kRed));
+    if (!t.streams.empty()) Overlap();
+    if (s_.tokens_per_second) {
+      Text("tokens/s", fmt::format("{}, {} on each device",
+                                   WithCommas(static_cast<int64_t>(*s_.tokens_per_second)),
+                                   WithCommas(static_cast<int64_t>(
+                                       *s_.tokens_per_second / static_cast<double>(s_.ranks)))));
+    }
+    if (s_.mfu) Text("MFU", fmt::format("{:.1f} %", 100 * *s_.mfu));
+    Memory();
+    Streams();
+    Collectives();
+    Measured();
+    return std::move(out_);
+  }
+
+ private:
+  static std::string Counted(int64_t n, std::string_view what) {
+    return fmt::format("{} {}{}", WithCommas(n), what, n == 1 ? "" : "s");
+  }
+
+  // Characters of a bar that ends at `time`, where the whole is the step.
+  size_t Length(Nanos time) const {
+    return static_cast<size_t>(ShareOf(time, s_.timeline.makespan) * kBarWidth + 0.5);
+  }
+  // From `begin` on.
+  std::string Bar(Nanos time, Nanos begin, const char* color) const {
+    size_t length = Length(begin + time) - Length(begin);
+    std::string bar;
+    for (size_t i = 0; i < length; ++i) bar += "█";
+    return color_ && length > 0 ? color + bar + kPlain : bar;
+  }
+
+  void Text(std::string_view what, const std::string& text) {
+    out_ += fmt::format("{:<13}  {}\n", what, text);
+  }
+  void Line(std::string_view what, Nanos time, const std::string& rest) {
+    std::string line = fmt::format("{:<13}  {:>9}  {}", what, Format(time), rest);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out_ += line + "\n";
+  }
+
+  void Overlap() {
+    const Timeline& t = s_.timeline;
+    Line("  compute", t.compute.busy, Bar(t.compute.busy, {}, kGreen));
+    Line("  exposed", t.exposed,
+         std::string(Length(t.compute.busy), ' ') + Bar(t.exposed, t.compute.busy, kRed) +
+             fmt::format(" {:.1f} %", 100 * ShareOf(t.exposed, t.makespan)));
+    Line("at least", s_.bounds.best(),
+         Bar(s_.bounds.best(), {}, kGreen) + " " + std::string(NameOfBest(s_.bounds)));
+    Text("critical path", fmt::format("{} of compute, {} of collectives", Format(s_.path.compute),
+                                      Format(s_.path.collective)));
+  }
+
+  void Memory() {
+    std::string where = "the start";
+    if (!s_.timeline.order.empty())
+      where = NameOf(graph_, s_.timeline.order[s_.timeline.peak_position]);
+    bool fits = s_.timeline.peak <= s_.memory_cap;
+    std::string text =
+        fmt::format("{} of {} at {}", Format(s_.timeline.peak), Format(s_.memory_cap), where);
+    if (!fits) text += fmt::format("; {}does not fit{}", color_ ? kRed : "", color_ ? kPlain : "");
+    Text("peak memory", text);
+  }
+
+  void Streams() {
+    if (s_.timeline.streams.empty()) return;
+    TextTable table({"stream", "busy>", "exposed>", ""});
+    auto row = [&](const std::string& name, const StreamTimes& times, Nanos exposed) {
+      table.AddRow({name, Format(times.busy), exposed.value == 0 ? "" : Format(exposed),
+                    Bar(times.busy, {}, kGreen)});
+    };
+    row("compute", s_.timeline.compute, {});
+    for (size_t i = 0; i < s_.timeline.streams.size(); ++i)
+      row(s_.graph.streams()[i], s_.timeline.streams[i], s_.timeline.streams[i].exposed);
+    out_ += "\n" + table.Format();
+  }
+
+  void Collectives() {
+    TextTable table({"phase", "collective", "over", "why", "launches>", "bytes>", "time>",
+                     "exposed>", "because"});
+    for (const auto& [key, group] : GroupCollectives(module_, graph_, s_)) {
+      const auto& [phase, kind, over, why] = key;
+      table.AddRow({std::string(Name(phase)), kind, over, why, WithCommas(group.count),
+                    Format(group.bytes), Format(group.time),
+                    group.exposed.value == 0 ? "" : Format(group.exposed),
+                    FormatReasons(group.by_reason)});
+    }
+    if (!table.empty()) out_ += "\n" + table.Format();
+  }
+
+  void Measured() {
+    if (model_.measured() == nullptr) return;
+    const MeasuredUse& use = s_.costs.measured;
+    std::string text;
+    auto add = [&](const MeasuredUse::Count& count, std::string_view what) {
+      if (count.given > 0)
+        text += fmt::format("{}{} of {} {}", text.empty() ? "" : ", ",
+                            WithCommas(static_cast<int64_t>(count.used)),
+                            WithCommas(static_cast<int64_t>(count.given)), what);
+    };
+    add(use.ops, "ops");
+    add(use.nodes, "nodes");
+    add(use.curves, "curves");
+    out_ += fmt::format("\nof {}, {} were used\n", model_.measured()->file,
+                        text.empty() ? "no times" : text);
+    for (size_t i = 0; i < std::min(kUnknownShown, use.unknown_nodes.size()); ++i)
+      out_ += fmt::format("  no node is called %{}\n", use.unknown_nodes[i]);
+    if (use.unknown_nodes.size() > kUnknownShown)
+      out_ += fmt::format("  nor like {} more\n", use.unknown_nodes.size() - kUnknownShown);
+  }
+
+  const Module& module_;
+  const Graph& graph_;
+  const CostModel& model_;
+  const Simulation& s_;
+  bool color_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string FormatSimulation(const Module& module, const Graph& graph, const CostModel& model,
+                             const Simulation& simulation, bool color) {
+  return Summary(module, graph, model, simulation, color).Write();
+}
+
+nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const CostModel& model,
+                              const Simulation& s) {
+  using nlohmann::ordered_json;
+  const Timeline& t = s.timeline;
+  auto streams = ordered_json::array();
+  auto stream = [&](const std::string& name, const StreamTimes& times) {
+    streams.push_back(
+        {{"name", name}, {"busy_ms", Millis(times.busy)}, {"exposed_ms", Millis(times.exposed)}});
+  };
+  stream("compute", t.compute);
+  for (size_t i = 0; i < t.streams.size(); ++i) stream(s.graph.streams()[i], t.streams[i]);
+  auto collectives = ordered_json::array();
+  for (const auto& [key, group] : GroupCollectives(module, graph, s)) {
+    const auto& [phase, kind, over, why] = key;
+    auto because = ordered_json::object();
+    for (size_t r = 0; r < kReasonCount; ++r) {
+      if (group.by_reason[r].value > 0)
+        because[std::string(Name(static_cast<Reason>(r)))] = Millis(group.by_reason[r]);
+    }
+    collectives.push_back({{"kind", kind},
+                           {"over", over},
+                           {"why", why},
+                           {"phase", Name(phase)},
+                           {"count", group.count},
+                           {"bytes", group.bytes.value},
+                           {"ms", Millis(group.time)},
+                           {"exposed_ms", Millis(group.exposed)},
+                           {"because_ms", because}});
+  }
+  auto optional = [](const std::optional<double>& number) {
+    return number ? ordered_json(*number) : ordered_json();
+  };
+  auto measured = ordered_json();
+  if (model.measured() != nullptr) {
+    const MeasuredUse& use = s.costs.measured;
+    auto count = [](const MeasuredUse::Count& c) {
+      return ordered_json{{"used", c.used}, {"given", c.given}};
+    };
+    measured = {{"ops", count(use.ops)},
+                {"nodes", count(use.nodes)},
+                {"curves", count(use.curves)},
+                {"unknown_nodes", use.unknown_nodes}};
+  }
+  return {{"graph", graph.name()},
+          {"cluster", model.cluster().name},
+          {"cluster_nodes", s.nodes},
+          {"ranks", s.ranks},
+          {"model", Name(model.options().collectives)},
+          {"makespan_ms", Millis(t.makespan)},
+          {"compute_ms", Millis(t.compute.busy)},
+          {"exposed_ms", Millis(t.exposed)},
+          {"peak_bytes", t.peak.value},
+          {"memory_bytes", s.memory_cap.value},
+          {"lower_bound_ms", Millis(s.bounds.best())},
+          {"lower_bounds_ms",
+           {{"compute", Millis(s.bounds.compute)},
+            {"stream", Millis(s.bounds.stream)},
+            {"path", Millis(s.bounds.path)},
+            {"windows", Millis(s.bounds.windows)}}},
+          {"critical_path_ms",
+           {{"compute", Millis(s.path.compute)}, {"collectives", Millis(s.path.collective)}}},
+          {"tokens_per_second", optional(s.tokens_per_second)},
+          {"mfu", optional(s.mfu)},
+          {"streams", streams},
+          {"collectives", collectives},
+          {"measured", measured}};
+}
+
+std::string FormatTimeline(const Graph& graph, const Simulation& s) {
+  struct Row {
+    Nanos begin;
+    std::vector<std::string> cells;
+  };
+  std::vector<Row> rows;
+  auto micros = [](Nanos time) {
+    return fmt::format("{}.{:03}", time.value / 1000, time.value % 1000);
+  };
+  auto add = [&](NodeId id, const std::string& stream, Nanos begin, Nanos end, Bytes live,
+                 const std::string& note) {
+    if (begin == end) return;
+    rows.push_back({begin,
+                    {micros(begin), micros(end), stream, NameOf(graph, id),
+                     live.value < 0 ? "" : WithCommas(live.value), note}});
+  };
+  std::vector<size_t> number(graph.node_count());
+  for (size_t i = 0; i < s.timeline.collectives.size(); ++i)
+    number[s.timeline.collectives[i].start.index()] = i;
+  for (size_t position = 0; position < s.timeline.order.size(); ++position) {
+    NodeId id = s.timeline.order[position];
+    const NodeTimes& times = s.timeline.nodes[id.index()];
+    const Task& task = s.graph[id];
+    Bytes live = s.timeline.live[position];
+    if (task.kind == Task::Kind::kStart) {
+      const CollectiveTimes& c = s.timeline.collectives[number[id.index()]];
+      std::string note;
+      if (c.queued.value > 0) note += fmt::format("launched at {}", micros(times.reached));
+      if (c.shared.value > 0)
+        note += fmt::format("{}{} longer", note.empty() ? "" : ", ", micros(c.shared));
+      // Without a wait, what is left of it at the end is exposed.
+      if (!c.wait && c.exposed.value > 0)
+        note += fmt::format("{}{} exposed: {}", note.empty() ? "" : ", ", micros(c.exposed),
+                            FormatReasons(s.why[number[id.index()]].by_reason));
+      add(id, "compute", times.reached, times.left, live, "launch");
+      add(id, s.graph.streams()[task.stream], times.begin, times.end, {-1}, note);
+      continue;
+    }
+    if (task.kind == Task::Kind::kWait && times.begin > times.reached)
+      add(id, "compute", times.reached, times.begin, live,
+          "exposed: " + FormatReasons(s.why[number[task.start]].by_reason));
+    add(id, "compute", times.begin, times.end, live,
+        task.kind == Task::Kind::kWait ? "after the wait" : "");
+  }
+  std::ranges::stable_sort(rows, {}, &Row::begin);
+  TextTable table({"from us>", "to us>", "stream", "node", "alive>", ""});
+  for (Row& row : rows) table.AddRow(std::move(row.cells));
+  return table.Format();
+}
+
+}  // namespace heddle

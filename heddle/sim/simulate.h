@@ -1,0 +1,44 @@
+// Simulate: everything that is to be known about one step of a graph on a cluster.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "heddle/sim/explain/bounds.h"
+#include "heddle/sim/explain/critical_path.h"
+#include "heddle/sim/explain/reasons.h"
+#include "heddle/sim/timeline/timeline.h"
+
+namespace heddle {
+
+struct SimulateOptions {
+  // In thousandths; the cluster's figure unless given.
+  std::optional<int64_t> slowdown;
+  // What a schedule may use; the device's memory unless given.
+  std::optional<Bytes> memory_cap;
+  // Of one step, on all ranks; unless given, as many as the first batch input of integers has elements on the whole mesh.
+  std::optional<int64_t> tokens;
+};
+
+struct Simulation {
+  // Of the cluster; and devices that the step runs on.
+  int64_t nodes = 1;
+  int64_t ranks = 1;
+  Bytes memory_cap;
+  GraphCosts costs;
+  SimGraph graph;
+  Timeline timeline;
+  LowerBounds bounds;
+  CriticalPath path;
+  // By collective of the timeline.
+  std::vector<Exposure> why;
+  // None where nobody knows the tokens, or the graph has no matrix products in its forward phase.
+  std::optional<double> tokens_per_second;
+  std::optional<double> mfu;
+};
+
+// `graph` is local; otherwise, and where the mesh does not fit, an error.
+Result<Simulation> Simulate(const Module& module, const Graph& graph, const CostModel& model,
+                            const SimulateOptions& options);
+
+}  // namespace heddle

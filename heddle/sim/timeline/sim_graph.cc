@@ -1,0 +1,76 @@
+#include "heddle/sim/timeline/sim_graph.h"
+
+#include "heddle/ops/ops.h"
+
+namespace heddle {
+
+SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs) {
+  AddTasks(graph, costs);
+  AddMemory(graph);
+}
+
+void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
+  tasks_.resize(graph.node_count());
+  compute_ = around_ = costs.around;
+  for (NodeId id : graph.nodes()) {
+    const NodeCost& cost = costs.nodes[id];
+    Task& task = tasks_[id.index()];
+    task.compute = cost.compute;
+    compute_ += cost.compute;
+    if (graph[id].op == op::comm_wait) {
+      task.kind = Task::Kind::kWait;
+      NodeId start = graph[graph.operands(id)[0]].producer;
+      if (start) task.start = start.index();
+    } else if (cost.stream != NodeCost::kCompute) {
+      task.kind = Task::Kind::kStart;
+      task.stream = cost.stream;
+      task.links = cost.collective.links;
+      task.before = cost.pack + cost.collective.latency;
+      task.transfer = cost.collective.transfer;
+    }
+  }
+  for (const CommStream& stream : costs.streams) streams_.push_back(stream.name);
+}
+
+// The rules are those of analysis/liveness.h, which knows one order only: here, what a node needs, whatever the order.
+void SimGraph::AddMemory(const Graph& graph) {
+  Liveness liveness(graph);
+  const Table<StorageId, Storage>& storages = liveness.storages();
+  storage_bytes_.resize(storages.size());
+  born_.resize(graph.node_count());
+  for (StorageId id : storages.ids()) {
+    const Storage& storage = storages[id];
+    if (storage.space != Space::kDevice) continue;
+    storage_bytes_[id.index()] = storage.bytes;
+    (storage.birth ? born_[storage.birth.index()] : inputs_) += storage.bytes;
+  }
+  std::vector<std::vector<uint32_t>> born_at(graph.node_count());
+  for (StorageId id : storages.ids()) {
+    if (storages[id].birth) born_at[storages[id].birth.index()].push_back(id.index());
+  }
+  std::vector<uint32_t> last_need(storages.size(), Task::kNone);
+  auto need = [&](NodeId id, StorageId storage) {
+    const Storage& s = storages[storage];
+    bool ends = s.birth && s.death && s.space == Space::kDevice;
+    if (!ends || last_need[storage.index()] == id.index()) return;
+    last_need[storage.index()] = id.index();
+    needs_.push_back(storage.index());
+  };
+  for (NodeId id : graph.nodes()) {
+    needs_begin_.push_back(static_cast<uint32_t>(needs_.size()));
+    for (uint32_t storage : born_at[id.index()]) need(id, StorageId(storage));
+    for (ValueId value : graph.operands(id)) {
+      if (value) need(id, liveness.of(value));
+    }
+    uint32_t start = tasks_[id.index()].start;
+    if (start == Task::kNone) continue;
+    // Until the wait, the network reads what the collective was given and writes all of what it gives.
+    for (ValueId value : graph.results(id)) need(id, liveness.of(value));
+    for (ValueId value : graph.operands(NodeId(start))) {
+      if (value) need(id, liveness.of(value));
+    }
+  }
+  needs_begin_.push_back(static_cast<uint32_t>(needs_.size()));
+}
+
+}  // namespace heddle

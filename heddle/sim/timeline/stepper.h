@@ -1,0 +1,66 @@
+// Stepper: walks an order of nodes, one after the other, along the compute stream.
+#pragma once
+
+#include "heddle/sim/timeline/engine.h"
+
+namespace heddle {
+
+class Stepper {
+ public:
+  Stepper(const SimGraph& graph, const SimOptions& options)
+      : graph_(graph),
+        slowdown_(options.slowdown),
+        engine_(graph, options),
+        time_(graph.around()) {}
+
+  void Reset() {
+    engine_.Reset();
+    time_ = graph_.around();
+  }
+
+  // What the next node does, from time() on. The time that it stood still, waiting.
+  Nanos Step(NodeId id) {
+    const Task& task = graph_[id];
+    Nanos stalled;
+    if (task.kind == Task::Kind::kStart) {
+      engine_.Launch(id.index(), time_);
+    } else if (task.kind == Task::Kind::kWait && task.start != Task::kNone &&
+               !engine_.done(task.start)) {
+      Nanos end = engine_.Finish(task.start);
+      if (end > time_) {
+        stalled = end - time_;
+        time_ = end;
+      }
+    }
+    if (slowdown_ == 0) {
+      time_ += task.compute;
+    } else {
+      Compute(task.compute);
+    }
+    return stalled;
+  }
+
+  // On the compute stream.
+  Nanos time() const { return time_; }
+  Engine& engine() { return engine_; }
+  void Restore(const Engine::State& state, Nanos time) {
+    engine_.Restore(state, time);
+    time_ = time;
+  }
+  // Brings the engine to time().
+  Engine::State Save() {
+    engine_.AdvanceTo(time_);
+    return engine_.Save();
+  }
+
+ private:
+  // Slower while anything is under way.
+  void Compute(Nanos work);
+
+  const SimGraph& graph_;
+  int64_t slowdown_;
+  Engine engine_;
+  Nanos time_;
+};
+
+}  // namespace heddle
