@@ -63,8 +63,7 @@ Result<std::string> Word(element e, const std::string& where) {
     return Error(Diag::kProblemFile, "{} has {} bytes, at most {}", where,
                  WithCommas(static_cast<int64_t>(text.size())),
                  WithCommas(static_cast<int64_t>(kMostWordBytes)));
-  bool control =
-      std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
+  bool control = std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
   if (control) return Error(Diag::kProblemFile, "{} has a control character in it", where);
   return std::string(text);
 }
