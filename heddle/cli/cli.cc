@@ -120,7 +120,11 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
 
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {
   streams.err << Format(diagnostics);
-  return ExitCode::kUserMistake;
+  auto has = [&](Diag kind) {
+    return std::ranges::find(diagnostics, kind, &Diagnostic::kind) != diagnostics.end();
+  };
+  if (has(Diag::kInfeasible)) return ExitCode::kInfeasible;
+  return has(Diag::kNoAnswer) ? ExitCode::kFault : ExitCode::kUserMistake;
 }
 
 }  // namespace heddle

@@ -204,8 +204,7 @@ ExitCode Explain(const Solved& solved, const std::string& name, const Streams& s
                                 Format(solved.solving), solved.answer.bound);
   }
   diagnostic.file = name;
-  streams.err << Format(diagnostic);
-  return solved.conflict ? ExitCode::kInfeasible : ExitCode::kFault;
+  return Report({diagnostic}, streams);
 }
 
 ExitCode SolveCommand::Run(const Streams& streams) const {

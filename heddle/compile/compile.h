@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/auto/auto_plan.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
 #include "heddle/pass/manager.h"
@@ -20,6 +21,9 @@ Result<Stage> ParseStage(std::string_view name);
 struct CompileOptions {
   // The text of a plan, as its author wrote it, so that messages point into it.
   std::string plan;
+  // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
+  std::string cluster = "h100-8x";
+  AutoOptions automatic = {};
   // What runs after lowering.
   std::string pipeline = "clean";
   // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
@@ -30,6 +34,8 @@ struct CompileOptions {
 };
 
 struct CompileReport {
+  // What `auto` found.
+  std::optional<AutoPlan> found;
   std::vector<PassRecord> passes;
   // The work of each whole graph, before it was spread over ranks.
   std::vector<Flops> whole_work;

@@ -30,6 +30,8 @@ enum class SolveOutcome : uint8_t {
 struct SolveOptions {
   // In seconds.
   double time_limit = std::numeric_limits<double>::infinity();
+  // Assignments to begin with, as good as the caller knows them. The answer is never worse; those that are not possible are passed over.
+  std::vector<std::vector<uint32_t>> starts = {};
 };
 
 struct PairwiseAnswer {

@@ -17,11 +17,13 @@
 #include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/deviations.h"
 #include "heddle/passes/parallel/grad_reduction.h"
 #include "heddle/passes/parallel/group_norm.h"
 #include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/plan_inputs.h"
 #include "heddle/passes/parallel/region.h"
+#include "heddle/passes/parallel/said_nodes.h"
 #include "heddle/passes/parallel/write_out.h"
 #include "heddle/plan/patterns.h"
 #include "heddle/plan/plan.h"
@@ -50,11 +52,19 @@ class Propagator {
 
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
+  // Decides as `chosen` says, and answers with the nodes where that differs from what it would do.
+  Result<std::vector<NodeId>> Compare(const std::vector<const OpSplit*>& chosen) {
+    chosen_ = &chosen;
+    HEDDLE_RETURN_IF_ERROR(Run());
+    return std::move(deviations_);
+  }
+
  private:
   using ParamPlan = PlacedInputs::ParamPlan;
 
   Status Walk() {
     HEDDLE_TRY(inputs_, PlaceInputs(graph_, plan_));
+    HEDDLE_TRY(said_, FindSaidNodes(graph_, plan_));
     placement_.assign(graph_.value_count(), PlacementTable::kReplicated);
     param_.assign(graph_.value_count(), nullptr);
     for (const Input& input : graph_.inputs()) {
@@ -67,6 +77,7 @@ class Propagator {
     // Nodes that are inserted on the way have their placements already.
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
+    if (chosen_ != nullptr) CompareConstants();
     for (const Input& input : graph_.inputs())
       HEDDLE_RETURN_IF_ERROR(FinishOutputs(input.value, NodeId()));
     RemarkDivided();
@@ -92,19 +103,103 @@ class Propagator {
       for (NodeId made : GroupNorm(graph_, rewriter_, node, [&](ValueId v) { return At(v); }))
         Noted(graph_[made].first_result, graph_[graph_[made].first_result].placement);
     }
+    auto said = said_.find(node);
+    if (said != said_.end()) return PlaceAs(node, said->second.split, said->second.line);
+    bool compare = chosen_ != nullptr && (*chosen_)[node.index()] != nullptr;
+    if (compare && Deviates(node, *(*chosen_)[node.index()])) {
+      deviations_.push_back(node);
+      return PlaceAs(node, *(*chosen_)[node.index()], 0);
+    }
+    HEDDLE_TRY(const NodePlacing* placing, PlaceFreely(node));
+    for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+      ValueId v = graph_.operands(node)[i];
+      if (OperandOf(v).is_free) Settle(v, placing->operands[i]);
+    }
+    if (!placing->dropped.empty()) RemarkDropped(node, placing->dropped);
+    return Finish(node, placing->results);
+  }
+
+  Result<const NodePlacing*> PlaceFreely(NodeId node) {
     std::vector<NodeFacts::Operand> operands;
     for (ValueId v : graph_.operands(node)) operands.push_back(OperandOf(v));
-    HEDDLE_TRY(
-        const NodePlacing* placing,
-        facts_.Place(node, operands, scopes_.local(graph_[node].scope), nullptr, GoalOf(node)));
-    for (size_t i = 0; i < operands.size(); ++i) {
-      if (operands[i].is_free) Settle(operands[i].value, placing->operands[i]);
-    }
+    return facts_.Place(node, operands, scopes_.local(graph_[node].scope), nullptr, GoalOf(node));
+  }
+
+  Status Finish(NodeId node, const std::vector<Placement>& results) {
     size_t r = 0;
-    for (ValueId v : graph_.results(node)) SetPlacement(v, placing->results[r++]);
-    if (!placing->dropped.empty()) RemarkDropped(node, placing->dropped);
+    for (ValueId v : graph_.results(node)) SetPlacement(v, results[r++]);
     for (ValueId v : graph_.results(node)) HEDDLE_RETURN_IF_ERROR(FinishOutputs(v, node));
     return Done{};
+  }
+
+  // --- Nodes that somebody has decided
+
+  // Operands move here and now: insert-redistributions would look for another way to the same results.
+  Status PlaceAs(NodeId node, const OpSplit& split, uint32_t line) {
+    if (IsConstant(graph_, node)) {
+      settled_.insert(graph_[node].first_result);
+      return Finish(node, split.results);
+    }
+    for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+      ValueId v = graph_.operands(node)[i];
+      if (!v) continue;
+      if (OperandOf(v).is_free) Settle(v, split.operands[i]);
+      Why why =
+          graph_[node].phase == Phase::kOptimizer ? Why::kNorm : scopes_.why(graph_[node].scope);
+      ValueId moved =
+          Redistribute(v, graph_.placements().Intern(split.operands[i]), {.why = why}, node);
+      if (moved != v) rewriter_.SetOperand(node, i, moved);
+    }
+    if (!CanBeSplit(node, split))
+      return Error(Diag::kPlan, "line {} of the plan: no loops of {} give these placements", line,
+                   graph_.op(node).name());
+    return Finish(node, split.results);
+  }
+
+  bool CanBeSplit(NodeId node, const OpSplit& split) {
+    std::vector<NodeFacts::Operand> operands;
+    for (ValueId v : graph_.operands(node))
+      operands.push_back({v, v ? At(v) : PlacementTable::kReplicated});
+    std::vector<PlacementId> wanted;
+    for (const Placement& placement : split.results)
+      wanted.push_back(graph_.placements().Intern(placement));
+    Result<const NodePlacing*> placing =
+        facts_.Place(node, operands, scopes_.local(graph_[node].scope), &wanted);
+    return placing.ok() && SameOperands(node, **placing, split);
+  }
+  bool SameOperands(NodeId node, const NodePlacing& placing, const OpSplit& split) const {
+    for (size_t i = 0; i < split.operands.size(); ++i) {
+      if (graph_.operands(node)[i] && placing.operands[i] != split.operands[i]) return false;
+    }
+    return true;
+  }
+
+  // Whether the node would be split otherwise. A constant is split as its first reader wants it, so it waits for that.
+  bool Deviates(NodeId node, const OpSplit& chosen) {
+    if (IsConstant(graph_, node)) return false;
+    for (size_t i = 0; i < chosen.operands.size(); ++i) {
+      NodeFacts::Operand operand = OperandOf(graph_.operands(node)[i]);
+      if (!operand.is_free) continue;
+      NodeId constant = graph_[operand.value].producer;
+      const OpSplit* made = (*chosen_)[constant.index()];
+      if (made == nullptr || made->results[0] == chosen.operands[i]) continue;
+      deviations_.push_back(constant);
+      Settle(operand.value, made->results[0]);
+    }
+    Result<const NodePlacing*> placing = PlaceFreely(node);
+    return !placing.ok() || (*placing)->results != chosen.results ||
+           !SameOperands(node, **placing, chosen);
+  }
+
+  // Those that nobody has read, or that left the graph as they were.
+  void CompareConstants() {
+    for (uint32_t n = 0; n < chosen_->size(); ++n) {
+      NodeId node(n);
+      const OpSplit* made = (*chosen_)[n];
+      if (made == nullptr || !IsConstant(graph_, node)) continue;
+      ValueId v = graph_[node].first_result;
+      if (At(v) != graph_.placements().Intern(made->results[0])) deviations_.push_back(node);
+    }
   }
 
   NodeFacts::Operand OperandOf(ValueId v) const {
@@ -138,7 +233,7 @@ class Propagator {
       return false;
     param_[to.index()] = param;
     SetPlacement(to, At(from));
-    // Several readers cast alike: all of them use the first one's gather.
+    // Several readers cast alike: all of them use the first one, and its gather.
     same_cast_[to] = casts_.try_emplace({param, graph_.type(to)}, to).first->second;
     return true;
   }
@@ -150,7 +245,6 @@ class Propagator {
       return done == finished_.end() ? v : done->second;
     }
     if (const ParamPlan* param = param_[v.index()]) {
-      if (At(v) == param->compute) return v;
       auto first = same_cast_.find(v);
       return Redistribute(first == same_cast_.end() ? v : first->second, param->compute,
                           {.why = Why::kUnshard, .unit = param->unit}, node);
@@ -396,6 +490,10 @@ class Propagator {
   Graph& graph_;
   const Mesh& mesh_;
   const Plan& plan_;
+  std::map<NodeId, SaidNode> said_;
+  // For Compare.
+  const std::vector<const OpSplit*>* chosen_ = nullptr;
+  std::vector<NodeId> deviations_;
   Regions regions_;
   ScopeFacts scopes_;
   PassContext& context_;
@@ -435,6 +533,9 @@ Status CheckUnplaced(const Graph& graph) {
 
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
   HEDDLE_TRY(Plan plan, ParsePlan(options.plan, "plan"));
+  if (plan.automatic)
+    return Error(Diag::kPlan,
+                 "the plan says `auto`; `heddle parallelize` fills in what it leaves open");
   if (!module.mesh.empty() && module.mesh != plan.mesh) {
     return Error(Diag::kPlan, "the graph is on mesh [{}], the plan on [{}]", Format(module.mesh),
                  Format(plan.mesh));
@@ -461,6 +562,17 @@ constexpr OptionDef kOptions[] = {
 constexpr std::string_view kStats[] = {"redistributions"};
 
 }  // namespace
+
+Result<std::vector<NodeId>> FindDeviations(const Module& module, const Plan& plan,
+                                           const std::vector<const OpSplit*>& chosen) {
+  Module copy = module;
+  copy.mesh = plan.mesh;
+  Graph& graph = copy.graphs[0];
+  HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
+  AnalysisCache analyses;
+  PassContext context(copy.mesh, analyses);
+  return Propagator(copy, graph, plan, std::move(regions), context).Compare(chosen);
+}
 
 HEDDLE_DEFINE_PASS(propagate){
     .name = "propagate",

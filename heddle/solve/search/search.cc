@@ -216,6 +216,10 @@ void Search::Offer(std::vector<uint32_t> x) {
     for (size_t v = 0; v < frames_[i].from.size(); ++v) below[frames_[i].from[v]] = x[v];
     x = std::move(below);
   }
+  Take(std::move(x));
+}
+
+void Search::Take(std::vector<uint32_t> x) {
   for (const PairwiseBudget& budget : problem_.budgets) {
     if (!Keeps(budget, Amount(budget, x))) return;
   }

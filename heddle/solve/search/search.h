@@ -36,6 +36,9 @@ class Search {
  public:
   explicit Search(const PairwiseProblem& problem, const SearchOptions& options = {});
 
+  // Before Run: an assignment to begin with, if it is possible.
+  void Start(std::vector<uint32_t> x) { Take(std::move(x)); }
+
   // To the end, or until the deadline has passed or memory for frames is used up.
   void Run();
 
@@ -74,8 +77,9 @@ class Search {
   bool FindAllPrices(Frame& frame, Sweeps& sweeps);
   bool SetBestPrices(Frame& frame, Sweeps& sweeps, const std::vector<double>& prices);
 
-  // Takes an assignment of the last frame's core if it is better than the best.
+  // Takes an assignment of the last frame's core, or of the problem itself, if it is better than the best.
   void Offer(std::vector<uint32_t> x);
+  void Take(std::vector<uint32_t> x);
   // The same for what can be made of others.
   void OfferMix(const Core& core, const std::vector<uint32_t>& kept,
                 const std::vector<uint32_t>& other);

@@ -1,0 +1,106 @@
+// Plans that are found: what an assignment costs in the problem is what its plan costs once it is carried out, to the nanosecond.
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "heddle/auto/auto_plan.h"
+#include "heddle/auto/auto_problem.h"
+#include "heddle/compile/compile.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ops/ops.h"
+#include "heddle/solve/solve.h"
+#include "test/checks/random_step.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::string_view kMeshes[] = {"a=2", "a=4", "a=2, b=2", "a=2, b=3", "a=2, b=2, c=2"};
+
+const CostModel& Model() {
+  static const CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  return model;
+}
+
+// The kernels and collectives of the graph of one rank.
+Result<Nanos> CostOf(const Module& captured, const Plan& plan) {
+  Module module = captured;
+  HEDDLE_RETURN_IF_ERROR(Compile(module, {.plan = FormatPlan(plan), .pipeline = ""}));
+  HEDDLE_TRY(GraphCosts costs, Model().Price(module, module.graphs[0]));
+  Nanos sum;
+  for (NodeId node : module.graphs[0].nodes()) {
+    const NodeCost& cost = costs.nodes[node];
+    sum += cost.compute + cost.pack + cost.collective.total();
+  }
+  return sum;
+}
+
+class AutoCase {
+ public:
+  AutoCase(uint32_t seed, std::string_view mesh) : random_(seed) {
+    module_ = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
+    plan_ = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
+    decisions_ = *FindDecisions(module_.graphs[0], plan_);
+    problem_ = *MakeAutoProblem(module_.graphs[0], plan_, decisions_, Model(), std::nullopt);
+  }
+
+  void ExpectCost(const std::vector<uint32_t>& x) {
+    Result<Plan> plan = PlanOf(module_, plan_, decisions_, x);
+    ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
+    Result<Nanos> cost = CostOf(module_, *plan);
+    ASSERT_TRUE(cost.ok()) << FormatPlan(*plan) << Format(cost.diagnostics());
+    EXPECT_EQ(static_cast<double>(cost->value), Cost(problem_, x)) << FormatPlan(*plan);
+  }
+
+  const PairwiseProblem& problem() const { return problem_; }
+  std::vector<uint32_t> whole() const {
+    std::vector<uint32_t> x;
+    SetCopies(problem_, decisions_, x);
+    return x;
+  }
+  // Changes single choices of an assignment that is possible.
+  std::vector<uint32_t> Changed(std::vector<uint32_t> x) {
+    for (int i = 0; i < 40; ++i) {
+      std::vector<uint32_t> y = x;
+      size_t v = random_() % decisions_.all.size();
+      y[v] = random_() % problem_.variables[VariableId(v)].cost.size();
+      SetCopies(problem_, decisions_, y);
+      if (Cost(problem_, y) != kForbidden) x = y;
+    }
+    return x;
+  }
+
+ private:
+  std::mt19937 random_;
+  Module module_;
+  Plan plan_;
+  Decisions decisions_;
+  PairwiseProblem problem_;
+};
+
+TEST(Auto, TheProblemCostsWhatThePlanCosts) {
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    for (std::string_view mesh : kMeshes) {
+      SCOPED_TRACE(fmt::format("seed {}, mesh [{}]", seed, mesh));
+      AutoCase one(seed, mesh);
+      one.ExpectCost(one.whole());
+      one.ExpectCost(one.Changed(one.whole()));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(Auto, FindsTheCheapest) {
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    for (std::string_view mesh : kMeshes) {
+      SCOPED_TRACE(fmt::format("seed {}, mesh [{}]", seed, mesh));
+      AutoCase one(seed, mesh);
+      PairwiseAnswer answer = Solve(one.problem(), {.time_limit = 10, .starts = {one.whole()}});
+      EXPECT_TRUE(answer.proved()) << answer.objective << " " << answer.bound;
+      one.ExpectCost(answer.x);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle
