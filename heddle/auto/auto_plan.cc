@@ -151,6 +151,7 @@ Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const Cost
   out.cost = {static_cast<int64_t>(answer.objective)};
   out.bound = {static_cast<int64_t>(std::floor(answer.bound))};
   out.size = SizeOf(problem);
+  out.counts = answer.counts;
   if (options.memory) out.memory = {static_cast<int64_t>(Amount(problem.budgets[0], answer.x))};
   return out;
 }

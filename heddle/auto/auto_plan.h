@@ -31,6 +31,7 @@ struct AutoPlan {
   Nanos cost;
   Nanos bound;
   ProblemSize size;
+  SearchCounts counts;
   // Bytes of a rank that count against the budget, if there is one.
   Bytes memory;
 };

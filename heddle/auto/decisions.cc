@@ -216,13 +216,10 @@ class DecisionFinder {
       ++out_.moves[{from, graph_.type(output.value), ReduceOrder::kScatterFirst, false, {to}}];
     } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {
       Slot to{kWholeDecision, true, 0};
+      if (!whole_outputs_.insert(output.value).second) return;
       ++out_.moves[{from, graph_.type(output.value), ReduceOrder::kFewest, false, {to}}];
     } else if (output.role == OutputRole::kUpdate) {
-      ++out_.moves[{from,
-                    graph_.type(output.value),
-                    ReduceOrder::kFewest,
-                    false,
-                    {source_[output.target.index()]}}];
+      readers_[{output.value, Form::kItself}].insert(source_[output.target.index()]);
     }
   }
 
@@ -252,6 +249,8 @@ class DecisionFinder {
   // Gradients before their reduction, and the storage that they end in.
   std::map<ValueId, uint32_t> reduced_;
   std::set<ValueId> narrow_;
+  // What leaves the graph whole does so once.
+  std::set<ValueId> whole_outputs_;
   std::map<Instance, std::set<Slot>> readers_;
 };
 

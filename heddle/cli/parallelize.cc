@@ -16,7 +16,8 @@ nlohmann::ordered_json ToJson(const AutoPlan& found) {
   return {{"cost_ns", found.cost.value},       {"bound_ns", found.bound.value},
           {"variables", found.size.variables}, {"choices", found.size.choices},
           {"edges", found.size.edges},         {"entries", found.size.entries},
-          {"memory", found.memory.value}};
+          {"sweeps", found.counts.sweeps},     {"joins", found.counts.joins},
+          {"branches", found.counts.branches}, {"memory", found.memory.value}};
 }
 
 struct ParallelizeCommand {

@@ -92,7 +92,7 @@ class Propagator {
   }
 
   Status Visit(NodeId node) {
-    if (KeepsStorage(node)) return Done{};
+    if (KeepsStorage(node)) return FinishOutputs(graph_[node].first_result, node);
     for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
       ValueId v = graph_.operands(node)[i];
       if (!v) continue;

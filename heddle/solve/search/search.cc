@@ -185,7 +185,8 @@ bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
     if (i % kOften != 0) continue;
     OfferPolished(frame.core, sweeps);
     double bound = sweeps.bound();
-    double missing = best_cost_ == kForbidden ? 1e-3 * std::abs(bound) : best_cost_ - bound;
+    // As long as the best assignment is far away, it says little about the bound.
+    double missing = std::min(best_cost_ - bound, 0.1 * std::abs(bound));
     if (bound - before < 0.01 * missing) return false;
     before = bound;
   }
