@@ -94,13 +94,32 @@ class PlanWriter {
   std::vector<uint32_t> numbers_;
 };
 
+// Among answers that cost the same, one that takes fewer words: parameters are read as most of their readers want them.
+void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vector<uint32_t>& x) {
+  for (const auto& [move, count] : decisions.moves) {
+    const Decision& decision = decisions.all[move.from.decision];
+    if (decision.kind != Decision::Kind::kCompute || decision.choices.size() == 1) continue;
+    for (const Slot& reader : move.to) {
+      const Placement& wanted = At(decisions.all, reader, x[reader.decision]);
+      auto at = std::ranges::find(decision.choices, wanted,
+                                  [](const OpSplit& choice) { return choice.results[0]; });
+      if (at == decision.choices.end()) continue;
+      std::vector<uint32_t> other = x;
+      other[move.from.decision] = static_cast<uint32_t>(at - decision.choices.begin());
+      SetCopies(problem, decisions, other);
+      if (Cost(problem, other) == Cost(problem, x)) x = std::move(other);
+      break;
+    }
+  }
+}
+
 Status CheckRequest(const Module& module, const Plan& plan) {
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
   for (const PlanLayer& layer : plan.layers)
     return Error(Diag::kPlan,
                  "line {} of the plan: a `module` statement and `auto` do not go together; fix "
-                 "parameters, inputs and nodes instead",
+                 "parameters and inputs instead",
                  layer.line);
   for (const PlanNode& node : plan.nodes)
     return Error(Diag::kPlan,
@@ -146,6 +165,7 @@ Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const Cost
   if (answer.outcome == SolveOutcome::kInfeasible) return Infeasible(problem);
   if (answer.outcome == SolveOutcome::kNoAnswer)
     return Error(Diag::kNoAnswer, "no plan was found in {} s", options.time_limit);
+  Tidy(problem, decisions, answer.x);
   AutoPlan out;
   HEDDLE_TRY(out.plan, PlanOf(module, plan, decisions, answer.x));
   out.cost = {static_cast<int64_t>(answer.objective)};

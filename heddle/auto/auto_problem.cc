@@ -266,6 +266,7 @@ Result<PairwiseProblem> MakeAutoProblem(const Graph& graph, const Plan& plan,
 void SetCopies(const PairwiseProblem& problem, const Decisions& decisions,
                std::vector<uint32_t>& x) {
   x.resize(decisions.all.size());
+  // All of them, anew.
   x.resize(problem.variables.size(), 0);
   for (const PairwiseEdge& edge : problem.edges) {
     // A copy stands behind what it is a copy of, and has two choices: not to be there, or to be there.

@@ -166,7 +166,7 @@ class PlanParser {
     if (!phase) return Expected("`fwd`, `bwd` or `opt`");
     node.phase = *phase;
     std::optional<int64_t> number = scan_.TakeInt();
-    if (!number || *number < 0) return Expected("which of these nodes, from 0 on");
+    if (!number || *number < 0) return Expected("the number of the node, from 0 on");
     node.number = *number;
     if (!scan_.TakeWord("in")) return Expected("`in`");
     while (!scan_.TakeWord("out")) {

@@ -185,9 +185,9 @@ bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
     if (i % kOften != 0) continue;
     OfferPolished(frame.core, sweeps);
     double bound = sweeps.bound();
-    // As long as the best assignment is far away, it says little about the bound.
+    // As long as the best assignment is far away, or there is none, it says little about the bound.
     double missing = std::min(best_cost_ - bound, 0.1 * std::abs(bound));
-    if (bound - before < 0.01 * missing) return false;
+    if (bound - before <= 0.01 * missing) return false;
     before = bound;
   }
   return false;
