@@ -34,14 +34,17 @@ ALLOWED = {
     "auto": ["passes", "cost", "solve"],
     "compile": ["auto", "report"],
     "cli": ["compile"],
+    "launch": ["base"],
     "aten": ["ops"],
     "capture": ["aten"],
     "models": ["capture", "plan/presets"],
     "runtime": ["aten", "analysis"],
+    "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "cli/torch": ["cli", "eager"],
+    "train": ["compile", "eager"],
+    "cli/torch": ["cli", "train", "launch", "runtime/process"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "eager", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

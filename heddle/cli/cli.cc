@@ -23,6 +23,7 @@ constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
+    {"verify", "Train two ways and compare every bit after every step"},
 };
 }  // namespace
 
@@ -120,11 +121,14 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
 
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {
   streams.err << Format(diagnostics);
-  auto has = [&](Diag kind) {
-    return std::ranges::find(diagnostics, kind, &Diagnostic::kind) != diagnostics.end();
+  auto has = [&](std::initializer_list<Diag> kinds) {
+    return std::ranges::any_of(
+        diagnostics, [&](const Diagnostic& d) { return std::ranges::count(kinds, d.kind) > 0; });
   };
-  if (has(Diag::kInfeasible)) return ExitCode::kInfeasible;
-  return has(Diag::kNoAnswer) ? ExitCode::kFault : ExitCode::kUserMistake;
+  if (has({Diag::kInfeasible})) return ExitCode::kInfeasible;
+  // What a user's files and flags cannot cause.
+  bool fault = has({Diag::kRunFault, Diag::kPeers, Diag::kLaunch, Diag::kNoAnswer});
+  return fault ? ExitCode::kFault : ExitCode::kUserMistake;
 }
 
 }  // namespace heddle

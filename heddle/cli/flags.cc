@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "heddle/base/text.h"
 
@@ -29,6 +30,17 @@ Result<int64_t> ReadNumber(std::string_view name, const std::string& value,
   if (number < range.least || number > range.most)
     return Error(Diag::kUsage, "{} is {}, expected {} to {}", name, number, range.least,
                  range.most);
+  return number;
+}
+
+Result<double> ReadDecimal(std::string_view name, const std::string& value) {
+  double number = 0;
+  const char* end = value.data() + value.size();
+  auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error == std::errc::result_out_of_range)
+    return Error(Diag::kUsage, "{} is {}, which does not fit into 64 bits", name, value);
+  if (error != std::errc() || stop != end || !std::isfinite(number) || number < 0)
+    return Error(Diag::kUsage, "{} is `{}`, expected a number of 0 or more", name, value);
   return number;
 }
 
@@ -82,6 +94,15 @@ void Flags::Option(std::string_view names, int64_t& target, std::string help,
   Add(names, "INT", std::move(help),
       [&target, range](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadNumber(name, value, range));
+        return Done{};
+      });
+}
+
+void Flags::Option(std::string_view names, double& target, std::string help) {
+  help += fmt::format(" (default: {})", target);
+  Add(names, "NUMBER", std::move(help),
+      [&target](std::string_view name, const std::string& value) -> Status {
+        HEDDLE_TRY(target, ReadDecimal(name, value));
         return Done{};
       });
 }

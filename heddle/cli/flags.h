@@ -34,6 +34,8 @@ class Flags {
   // Whoever takes the number may know a narrower range.
   void Option(std::string_view names, int64_t& target, std::string help,
               const NumberRange& range = {});
+  // A finite number that is not negative.
+  void Option(std::string_view names, double& target, std::string help);
   // Left alone unless the user gives it.
   void Option(std::string_view names, std::optional<int64_t>& target, std::string help);
   // May be given any number of times.

@@ -10,8 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "heddle/eager/sharded_state.h"
 #include "heddle/models/model.h"
-#include "heddle/runtime/reducer.h"
 
 namespace heddle {
 
@@ -23,56 +23,41 @@ struct DataParallelOptions {
   OptimizerOptions optimizer;
 };
 
+struct EagerStep {
+  // The loss of all ranks together, as every rank has it, and the norm that gradients are clipped by.
+  at::Tensor loss;
+  at::Tensor grad_norm;
+};
+
+// What the summed loss of a batch is divided by.
+at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels);
+// What one of `parts` equal parts of the rows of a batch consists of; buffers are whole.
+std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at::Tensor> inputs,
+                                         int64_t parts, int64_t part);
+
 class EagerDataParallel {
  public:
-  // Parameters are given whole, in registration order.
+  // Parameters are given whole, in registration order. The model must outlive this.
   EagerDataParallel(const Model& model, std::span<const at::Tensor> params,
                     const DataParallelOptions& options);
 
   int64_t ranks() const { return options_.replicate * options_.shard; }
-
-  struct StepResult {
-    // The loss of all ranks together, as every rank has it.
-    at::Tensor loss;
-    at::Tensor grad_norm;
-  };
   // `inputs` are those of the whole batch (MakeInputs); rank r takes the r-th of as many equal parts of its rows.
-  StepResult Step(std::span<const at::Tensor> inputs, double lr, int64_t step);
+  EagerStep Step(std::span<const at::Tensor> inputs, double lr, int64_t step);
 
   // What a rank holds of parameter `i`. Gradients are those of the last step, before clipping.
-  const at::Tensor& param(int64_t rank, size_t i) const { return state(rank).params[i]; }
-  const at::Tensor& exp_avg(int64_t rank, size_t i) const { return state(rank).averages[i]; }
-  const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const { return state(rank).squares[i]; }
-  const at::Tensor& grad(int64_t rank, size_t i) const { return state(rank).grads[i]; }
+  const at::Tensor& param(int64_t rank, size_t i) const { return state_.param(rank, i); }
+  const at::Tensor& exp_avg(int64_t rank, size_t i) const { return state_.exp_avg(rank, i); }
+  const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const { return state_.exp_avg_sq(rank, i); }
+  const at::Tensor& grad(int64_t rank, size_t i) const { return state_.grad(rank, i); }
 
  private:
-  struct RankState {
-    std::vector<at::Tensor> params;
-    std::vector<at::Tensor> averages;
-    std::vector<at::Tensor> squares;
-    std::vector<at::Tensor> grads;
-  };
-  const RankState& state(int64_t rank) const { return states_[static_cast<size_t>(rank)]; }
-
-  // The dimension that is cut, and a rank's part of it.
-  int64_t ShardDim(size_t param) const;
-  at::Tensor PartOf(const at::Tensor& whole, size_t param, int64_t part) const;
-  std::vector<at::Tensor> Gather(int64_t replica) const;
-  // What rank `rank` works on of the inputs of the whole batch.
-  std::vector<at::Tensor> LocalInputs(std::span<const at::Tensor> inputs, int64_t rank) const;
-  at::Tensor TokensThatCount(std::span<const at::Tensor> inputs) const;
-  // Gradients of whole parameters, of every rank, to what each rank keeps.
-  void Reduce(std::span<const std::vector<at::Tensor>> grads_by_rank);
-  void ReduceUnit(std::span<const size_t> params,
-                  std::span<const std::vector<at::Tensor>> grads_by_rank);
   at::Tensor ClipNorm(int64_t replica) const;
-  void Update(int64_t rank, const at::Tensor& norm, double lr, int64_t step);
 
   const Model& model_;
   DataParallelOptions options_;
-  std::vector<RankState> states_;
-  // Parameters of each unit, in registration order; units in the order of their first parameters.
-  std::vector<std::vector<size_t>> units_;
+  ShardedState state_;
+  std::vector<size_t> all_params_;
 };
 
 }  // namespace heddle

@@ -75,9 +75,9 @@ std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtyp
 Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
                 int64_t first_row) {
   Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
+  auto key = (seed << 40) + (static_cast<uint64_t>(step) << 32);
   for (int64_t r = 0; r < rows; ++r) {
-    uint64_t row = Scramble(Scramble(Scramble(seed) + static_cast<uint64_t>(step)) +
-                            static_cast<uint64_t>(first_row + r));
+    uint64_t row = key + (static_cast<uint64_t>(first_row + r) << 16);
     auto token = [&](int64_t p) {
       return static_cast<int64_t>(Scramble(row + static_cast<uint64_t>(p)) %
                                   static_cast<uint64_t>(vocab_size));

@@ -15,7 +15,9 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed,
                      DType dtype = DType::kF32);
 std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype = DType::kF32);
 
-// Tokens and labels of step `step`. Row r of a batch does not depend on how many rows there are, so ranks can make their own.
+// Tokens and labels of step `step`: the token at a position of a row is splitmix64(seed * 2^40 + step * 2^32 + row * 2^16 + position)
+// modulo the vocabulary, and its label the token behind it. Rows count over the whole batch, so that data do not depend on the mesh
+// and ranks can make their own.
 struct Batch {
   at::Tensor tokens;
   at::Tensor labels;

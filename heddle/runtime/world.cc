@@ -1,7 +1,6 @@
 #include "heddle/runtime/world.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <unordered_set>
 
@@ -42,8 +41,8 @@ struct World::Running {
   std::vector<Tensors> values;
   Tensors operands;
   Tensors results;
-  // By the node that started it, one for each group.
-  std::map<NodeId, std::vector<std::unique_ptr<Pending>>> pending;
+  // By Step::first_pending, and the groups from there on.
+  std::vector<std::unique_ptr<Pending>> pending;
 };
 
 World::World(Module module, const Liveness& liveness)
@@ -83,6 +82,10 @@ Result<World> World::Compile(const Module& module, const Graph& graph,
   world.FindGroups();
   for (NodeId id : graph.nodes()) {
     HEDDLE_TRY(Step step, world.CompileNode(id, options));
+    if (step.collective) {
+      step.first_pending = world.pending_count_;
+      world.pending_count_ += world.groups_[world.communicators_.of(id).index()].size();
+    }
     world.steps_.Add(std::move(step));
   }
   return world;
@@ -160,6 +163,7 @@ Result<std::vector<std::vector<at::Tensor>>> World::Run(
   HEDDLE_RETURN_IF_ERROR(CheckInputs(inputs_by_rank));
   at::NoGradGuard no_grad;
   Running running;
+  running.pending.resize(pending_count_);
   for (const Tensors& inputs : inputs_by_rank) running.values.push_back(slots_.Start(inputs));
   for (NodeId id : graph().nodes()) {
     HEDDLE_RETURN_IF_ERROR(RunNode(id, running));
@@ -179,8 +183,9 @@ Result<std::vector<at::Tensor>> World::RunAlone(const std::vector<at::Tensor>& i
 Status World::RunNode(NodeId node, Running& running) const {
   const Step& step = steps_[node];
   if (step.collective) {
+    size_t launch = step.first_pending;
     for (const Group& group : groups_[communicators_.of(node).index()])
-      HEDDLE_RETURN_IF_ERROR(Start(node, group, running));
+      HEDDLE_RETURN_IF_ERROR(Start(node, group, running.pending[launch++], running));
     return Done{};
   }
   if (graph()[node].op == op::comm_wait) return Wait(node, running);
@@ -207,7 +212,8 @@ Status World::RunAlone(NodeId node, size_t at, Running& running) const {
   return Done{};
 }
 
-Status World::Start(NodeId node, const Group& group, Running& running) const {
+Status World::Start(NodeId node, const Group& group, std::unique_ptr<Pending>& pending,
+                    Running& running) const {
   std::vector<Tensors> operands(group.at.size());
   for (size_t m = 0; m < group.at.size(); ++m)
     slots_.Load(node, running.values[group.at[m]], operands[m]);
@@ -216,13 +222,9 @@ Status World::Start(NodeId node, const Group& group, Running& running) const {
     std::vector<Tensors> sends;
     for (size_t m = 0; m < group.at.size(); ++m)
       sends.push_back(steps_[node].collective->Pack(operands[m], group.ranks[m]));
-    std::unique_ptr<Pending> pending = transport_->Start(
-        node, communicators_.of(node), *steps_[node].collective, group.ranks, std::move(sends));
-    if (transport_->finishes_at_once()) {
-      StoreResults(node, group, pending->Finish(), node, running);
-    } else {
-      running.pending[node].push_back(std::move(pending));
-    }
+    pending = transport_->Start(node, communicators_.of(node), *steps_[node].collective,
+                                group.ranks, std::move(sends));
+    if (transport_->finishes_at_once()) StoreResults(node, group, pending->Finish(), node, running);
   } catch (const std::exception& error) {
     return Describe(node, group.ranks, operands, SaidByAten(error));
   }
@@ -249,8 +251,8 @@ void World::StoreResults(NodeId node, const Group& group, std::vector<Tensors> r
 
 Status World::Wait(NodeId node, Running& running) const {
   NodeId start = graph()[graph().operands(node)[0]].producer;
-  auto found = running.pending.find(start);
-  if (found == running.pending.end()) {
+  // What the caller of the graph had launched is there, too.
+  if (!start || transport_->finishes_at_once()) {
     // It was over when it started.
     for (Tensors& values : running.values) {
       slots_.Load(node, values, running.operands);
@@ -261,14 +263,14 @@ Status World::Wait(NodeId node, Running& running) const {
     return Done{};
   }
   const std::vector<Group>& groups = groups_[communicators_.of(start).index()];
-  for (size_t g = 0; g < groups.size(); ++g) {
+  size_t launch = steps_[start].first_pending;
+  for (const Group& group : groups) {
     try {
-      StoreResults(start, groups[g], found->second[g]->Finish(), node, running);
+      StoreResults(start, group, running.pending[launch++]->Finish(), node, running);
     } catch (const std::exception& error) {
-      return Describe(start, groups[g].ranks, {}, SaidByAten(error));
+      return Describe(start, group.ranks, {}, SaidByAten(error));
     }
   }
-  running.pending.erase(found);
   return Done{};
 }
 

@@ -69,6 +69,8 @@ class World {
     std::optional<Collective> collective;
     // Of a collective: members of a group share what is equal.
     bool share = false;
+    // Of a collective: the launch of its first group, among those of a run.
+    size_t first_pending = 0;
   };
   // Positions in ranks(), and the ranks themselves.
   struct Group {
@@ -85,7 +87,8 @@ class World {
   Status RunNode(NodeId node, Running& running) const;
   // One rank's own work.
   Status RunAlone(NodeId node, size_t at, Running& running) const;
-  Status Start(NodeId node, const Group& group, Running& running) const;
+  Status Start(NodeId node, const Group& group, std::unique_ptr<Pending>& pending,
+               Running& running) const;
   Status Wait(NodeId node, Running& running) const;
   void StoreResults(NodeId node, const Group& group, std::vector<Tensors> received, NodeId into,
                     Running& running) const;
@@ -106,6 +109,8 @@ class World {
   std::vector<bool> updated_;
   Table<NodeId, bool> written_over_;
   Table<NodeId, Step> steps_;
+  // Launches of a run.
+  size_t pending_count_ = 0;
 };
 
 }  // namespace heddle

@@ -127,7 +127,7 @@ TEST_P(EagerTest, GraphsTrainToTheSameBits) {
     inputs.Set(model, lr, step);
     auto outputs = world.Run(inputs.by_rank());
     ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
-    EagerDataParallel::StepResult expected = eager.Step(MakeInputs(model, 3, step), lr, step);
+    EagerStep expected = eager.Step(MakeInputs(model, 3, step), lr, step);
     for (int64_t rank = 0; rank < eager.ranks(); ++rank) {
       auto r = static_cast<size_t>(rank);
       EXPECT_TRUE(SameBits((*outputs)[r][0], expected.loss)) << "step " << step;

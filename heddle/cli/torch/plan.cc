@@ -5,11 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
-#include "heddle/capture/capture.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/model_flags.h"
-#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/cli/torch/planned_step.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -46,10 +44,8 @@ struct PlanCommand {
 
  private:
   struct Planned {
-    Module module;
-    Plan plan;
+    PlannedStep step;
     CompileReport report;
-    Nanos capture;
   };
   Result<Planned> Make() const;
   // Who asks for a stage and names no file wants to see the graph.
@@ -61,20 +57,13 @@ struct PlanCommand {
 Result<PlanCommand::Planned> PlanCommand::Make() const {
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput(
       {{"the graph", PrintsGraph()}, {"the plan", plan_output == "-"}, {"the summary", json}}));
-  Clock clock;
-  HEDDLE_TRY(ModelConfig config, model.Config());
-  HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
-  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks));
-  HEDDLE_TRY(Module module,
-             CaptureModel(made, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
-  Nanos captured = clock.Elapsed();
-  HEDDLE_TRY(Plan plan,
-             MakePlan(module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
-  HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
+  HEDDLE_TRY(
+      PlannedStep step,
+      PlanStep(model, parallel, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
   HEDDLE_TRY(CompileOptions options,
-             compile.Options(FormatPlan(plan), !output.empty() || PrintsGraph()));
-  HEDDLE_TRY(CompileReport report, Compile(module, options));
-  return Planned{std::move(module), std::move(plan), std::move(report), captured};
+             compile.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
+  HEDDLE_TRY(CompileReport report, Compile(step.module, options));
+  return Planned{std::move(step), std::move(report)};
 }
 
 // What a person should read before running the plan, whether remarks were asked for or not.
@@ -92,15 +81,15 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   for (const auto& [path, text] : {std::pair(output, planned->report.text),
-                                   std::pair(plan_output, FormatPlan(planned->plan))}) {
+                                   std::pair(plan_output, FormatPlan(planned->step.plan))}) {
     if (path.empty()) continue;
     Status written = WriteOutput(path, text, streams);
     if (!written.ok()) return Report(written.diagnostics(), streams);
   }
   compile.Print(planned->report, streams);
-  StepSummary summary =
-      Summarize(planned->module, planned->module.graphs[0], planned->report.whole_work[0]);
-  double seconds[] = {Seconds(planned->capture), Seconds(planned->report.parallelize),
+  StepSummary summary = Summarize(planned->step.module, planned->step.module.graphs[0],
+                                  planned->report.whole_work[0]);
+  double seconds[] = {Seconds(planned->step.capture), Seconds(planned->report.parallelize),
                       Seconds(planned->report.cleaning)};
   std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {

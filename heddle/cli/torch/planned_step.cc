@@ -1,0 +1,22 @@
+#include "heddle/cli/torch/planned_step.h"
+
+#include "heddle/base/clock.h"
+
+namespace heddle {
+
+Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
+                             const std::optional<OptimizerOptions>& optimizer) {
+  Clock clock;
+  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
+  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks));
+  HEDDLE_TRY(Module module, CaptureModel(made, optimizer));
+  Nanos capture = clock.Elapsed();
+  HEDDLE_TRY(Plan plan,
+             MakePlan(module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
+  HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
+  return PlannedStep{std::move(made), std::move(layout), std::move(module), std::move(plan),
+                     capture};
+}
+
+}  // namespace heddle

@@ -1,0 +1,44 @@
+#include "heddle/cli/torch/train_flags.h"
+
+#include "heddle/train/safetensors.h"
+
+namespace heddle {
+
+void TrainFlags::Declare(Flags& flags) {
+  flags.Option("--training.steps", steps, "how many steps are trained", {.least = 1});
+  flags.Option("--training.max_norm", optimizer.max_norm,
+               "gradients are clipped to this norm; 0 for no clipping");
+  flags.Option("--optimizer.lr", lr, "the learning rate of AdamW");
+  flags.Option("--optimizer.beta1", optimizer.beta1, "how slowly the first moment moves");
+  flags.Option("--optimizer.beta2", optimizer.beta2, "how slowly the second moment moves");
+  flags.Option("--optimizer.eps", optimizer.eps, "added to the root of the second moment");
+  flags.Option("--optimizer.weight_decay", optimizer.weight_decay,
+               "parameters shrink by this, times the learning rate");
+  flags.Option("--runtime.reducer", reducer,
+               "in which order values of ranks are added up: rank, gloo, ring:CHANNELS or tree");
+  flags.Option("--checkpoint.initial_load_path", load_path,
+               "a .safetensors file of whole weights to begin with");
+  flags.Option("--hashes", hashes,
+               "where hashes go: a line of JSON for each step, rank and parameter, of the bytes of "
+               "that rank's part of the master weights, and one with the loss as a hex float");
+  flags.Switch("--hash-gradients", hash_gradients,
+               "hashes of gradients before clipping, too; their names end in .grad");
+  flags.Option("--debug.seed", seed, "initial weights and data come from it", {.least = 0});
+}
+
+Status TrainFlags::Check() const {
+  if (hash_gradients && hashes.empty())
+    return Error(Diag::kUsage, "--hash-gradients is given, and --hashes is not");
+  return Done{};
+}
+
+Result<ParamSource> TrainFlags::Params(const Model& model) const {
+  if (!load_path.empty()) return ParamsFromFile(model, load_path);
+  return InitialParams(model, static_cast<uint64_t>(seed));
+}
+
+BatchSource TrainFlags::Batches(const Model& model) const {
+  return SyntheticBatches(model, static_cast<uint64_t>(seed));
+}
+
+}  // namespace heddle

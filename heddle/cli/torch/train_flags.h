@@ -1,0 +1,30 @@
+// The flags of commands that train. TorchTitan's spelling where it has one.
+#pragma once
+
+#include "heddle/cli/flags.h"
+#include "heddle/models/model.h"
+#include "heddle/runtime/reducer.h"
+#include "heddle/train/session.h"
+
+namespace heddle {
+
+struct TrainFlags {
+  int64_t steps = 10;
+  int64_t seed = 42;
+  double lr = 8e-4;
+  OptimizerOptions optimizer;
+  std::string reducer = "gloo";
+  std::string load_path;
+  std::string hashes;
+  bool hash_gradients = false;
+
+  void Declare(Flags& flags);
+  Result<Reducer> MakeReducer() const { return Reducer::Parse(reducer); }
+  // Flags that mean nothing without others.
+  Status Check() const;
+  // Where parameters come from.
+  Result<ParamSource> Params(const Model& model) const;
+  BatchSource Batches(const Model& model) const;
+};
+
+}  // namespace heddle

@@ -1,0 +1,320 @@
+// heddle verify: trains a graph on ranks beside the same job done another way, and compares every bit.
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/text.h"
+#include "heddle/cli/compile_flags.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/planned_step.h"
+#include "heddle/cli/torch/progress.h"
+#include "heddle/cli/torch/train_flags.h"
+#include "heddle/passes/passes.h"
+#include "heddle/report/table.h"
+#include "heddle/train/eager_run.h"
+#include "heddle/train/exact.h"
+#include "heddle/train/hashes.h"
+#include "heddle/train/verify.h"
+
+namespace heddle {
+namespace {
+
+struct VerifyCommand {
+  static constexpr const char* kName = "verify";
+  static constexpr const char* kSummary = "Train two ways and compare every bit after every step";
+  static constexpr const char* kNote =
+      "Trains the compiled graph on all ranks of the mesh in this process, and beside it the same "
+      "job done another way. After every step the loss and every rank's gradients, moments and "
+      "parameters must have the same bits; at the first that has not, it says where, and which "
+      "node and pass it came from, and ends with exit code 2.";
+
+  ModelFlags model;
+  ParallelFlags parallel;
+  CompileFlags compile;
+  TrainFlags train;
+  std::string against = "eager";
+  bool json = false;
+
+  void Declare(Flags& flags) {
+    model.Declare(flags);
+    parallel.Declare(flags);
+    compile.Declare(flags);
+    train.Declare(flags);
+    flags.Option("--against", against,
+                 "what the graph is held against: eager, the same training without a graph; none, "
+                 "nothing; or a pipeline, which stands for that of --compile.passes");
+    flags.Switch("--json", json, "print the report as JSON");
+  }
+  ExitCode Run(const Streams& streams) const;
+};
+
+// One run of the command.
+class Verification {
+ public:
+  Verification(const VerifyCommand& command, const Streams& streams)
+      : command_(command), streams_(streams), progress_(streams, "step", command.train.steps) {}
+
+  // Everything that can be wrong with flags and files.
+  Status Prepare();
+  // What goes wrong now is no mistake of the user's.
+  Status Train();
+  ExitCode Print() const;
+
+ private:
+  bool against_pipeline() const {
+    return command_.against != "eager" && command_.against != "none";
+  }
+  Result<Module> Compiled(const std::string& pipeline) const;
+  Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
+  Result<std::unique_ptr<TrainingRun>> MakeEager() const;
+  Status CheckEager() const;
+  Status FindPass();
+  int64_t Degree(std::string_view preset) const;
+  std::string Headline() const;
+  std::string DifferenceText() const;
+  std::string OriginText() const;
+  nlohmann::ordered_json ToJson() const;
+
+  const VerifyCommand& command_;
+  const Streams& streams_;
+  Progress progress_;
+  std::optional<PlannedStep> step_;
+  Reducer reducer_;
+  ParamSource params_;
+  std::string hashes_;
+  Module graph_;
+  // That of the pipeline which it is held against.
+  Module other_;
+  VerifyOptions options_;
+  VerifyReport report_;
+  std::optional<std::string> pass_;
+};
+
+int64_t Verification::Degree(std::string_view preset) const {
+  auto axis = step_->layout.preset.axes.find(preset);
+  if (axis == step_->layout.preset.axes.end()) return 1;
+  std::optional<AxisId> id = step_->layout.mesh.Find(axis->second);
+  return id ? step_->layout.mesh[*id].size : 1;
+}
+
+Status Verification::CheckEager() const {
+  auto refuse = [](std::string_view flag) -> Status {
+    return Error(Diag::kBadChoice,
+                 "eager training knows no {}; --against=none trains the graph alone, "
+                 "--against=PIPELINE compares two pipelines",
+                 flag);
+  };
+  if (command_.parallel.gradients != "sum") return refuse("--parallelism.gradients");
+  if (command_.parallel.tensor_gradients != "narrow")
+    return refuse("--parallelism.tensor_gradients");
+  if (command_.compile.reduce_first) return refuse("--parallelism.reduce_before_scatter");
+  return Done{};
+}
+
+Result<Module> Verification::Compiled(const std::string& pipeline) const {
+  HEDDLE_TRY(CompileOptions options,
+             command_.compile.Options(FormatPlan(step_->plan), /*want_text=*/false));
+  options.pipeline = pipeline;
+  Module module = step_->module;
+  HEDDLE_TRY(CompileReport report, Compile(module, options));
+  command_.compile.Print(report, streams_);
+  return module;
+}
+
+Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module) const {
+  SessionOptions options;
+  options.world.reducer = reducer_;
+  options.params = params_;
+  options.batches = command_.train.Batches(step_->model);
+  HEDDLE_TRY(Session session, Session::Make(step_->model, module, options));
+  return std::make_unique<Session>(std::move(session));
+}
+
+Result<std::unique_ptr<TrainingRun>> Verification::MakeEager() const {
+  return MakeEagerRun(step_->model, {.replicate = Degree("replicate"),
+                                     .shard = Degree("shard"),
+                                     .tensor = Degree("tensor"),
+                                     .sequence_parallel = step_->layout.preset.sequence_parallel,
+                                     .split_loss = step_->layout.preset.split_loss,
+                                     .reducer = reducer_,
+                                     .optimizer = command_.train.optimizer,
+                                     .params = params_,
+                                     .batches = command_.train.Batches(step_->model)});
+}
+
+Status Verification::Prepare() {
+  if (command_.model.device != "cpu")
+    return Error(Diag::kBadChoice, "--device is `{}`; ranks of one process run on cpu",
+                 command_.model.device);
+  HEDDLE_RETURN_IF_ERROR(command_.train.Check());
+  HEDDLE_RETURN_IF_ERROR(
+      CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
+  HEDDLE_TRY(reducer_, command_.train.MakeReducer());
+  if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
+  HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, command_.train.optimizer));
+  HEDDLE_TRY(params_, command_.train.Params(step_->model));
+  HEDDLE_TRY(graph_, Compiled(command_.compile.pipeline));
+  options_.steps = command_.train.steps;
+  options_.lr = command_.train.lr;
+  options_.params = step_->model.params.size();
+  options_.graph = [this] { return MakeSession(graph_); };
+  if (command_.against == "eager") {
+    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Degree("tensor")));
+    options_.eager = [this] { return MakeEager(); };
+  }
+  if (against_pipeline()) {
+    HEDDLE_TRY(other_, Compiled(command_.against));
+    options_.other_graph = [this] { return MakeSession(other_); };
+  }
+  options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
+    progress_.Show(row.step);
+    if (!command_.train.hashes.empty())
+      hashes_ += HashLines(session, step_->model.params, command_.train.hash_gradients);
+    return Done{};
+  };
+  return Done{};
+}
+
+Status Verification::Train() {
+  MakeExact();
+  HEDDLE_TRY(report_, Verify(options_));
+  progress_.Clear();
+  if (!command_.train.hashes.empty())
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(command_.train.hashes, hashes_, streams_));
+  return report_.differs() && against_pipeline() ? FindPass() : Status(Done{});
+}
+
+// One of the two pipelines changes bits of the graph that both begin with.
+Status Verification::FindPass() {
+  HEDDLE_TRY(Module lowered, Compiled(""));
+  for (const std::string& text : {command_.compile.pipeline, command_.against}) {
+    HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, Passes()));
+    HEDDLE_TRY(pass_, FirstDifferingPass(lowered, pipeline, options_, report_.rows.back().step,
+                                         [this](const Module& m) { return MakeSession(m); }));
+    if (!pass_) continue;
+    pass_ = fmt::format("{} of pipeline `{}`", *pass_, text);
+    return Done{};
+  }
+  return Done{};
+}
+
+std::string Verification::Headline() const {
+  const ModelConfig& config = step_->model.config;
+  std::string other = command_.against == "none"    ? "alone"
+                      : command_.against == "eager" ? "against eager"
+                                                    : "against `" + command_.against + "`";
+  return fmt::format("{} {}, {}, on {} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n",
+                     config.family->name, config.flavor, command_.model.precision,
+                     Counted(graph_.mesh.ranks(), "rank"), Format(graph_.mesh),
+                     command_.compile.pipeline, other, reducer_.Format(), kExactMode);
+}
+
+std::string Verification::DifferenceText() const {
+  const StepRow& row = report_.rows.back();
+  const Difference& d = *row.comparison.first;
+  std::string what =
+      d.held ? fmt::format("{} of `{}`", Name(*d.held), step_->model.params[d.param].name)
+             : std::string("loss");
+  std::string text = fmt::format("step {} differs: rank {}, {}", row.step, d.rank, what);
+  if (d.differing_elements >= 0)
+    text += fmt::format(", element {} of {}; {} of them differ", d.element, d.elements,
+                        d.differing_elements);
+  text += fmt::format("\n  graph  {}\n  {:<6} {}\n", d.first,
+                      against_pipeline() ? "other" : "eager", d.second);
+  return text;
+}
+
+std::string Verification::OriginText() const {
+  std::string text;
+  if (!report_.finite) {
+    text += fmt::format("step {}: the loss is {}\n", report_.rows.back().step,
+                        HexFloat(report_.rows.back().loss));
+  }
+  if (report_.origin)
+    text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report_.origin->what,
+                        report_.origin->step, report_.origin->rank, report_.origin->node);
+  if (pass_) text += fmt::format("the first pass that changes bits is {}\n", *pass_);
+  if (report_.differs() && command_.train.reducer != "rank")
+    text += fmt::format(
+        "sums in the order `{}` depend on which tensors are reduced together; those of "
+        "--runtime.reducer=rank do not\n",
+        reducer_.Format());
+  return text;
+}
+
+nlohmann::ordered_json Verification::ToJson() const {
+  nlohmann::ordered_json out;
+  out["model"] = step_->model.config.family->name;
+  out["flavor"] = step_->model.config.flavor;
+  out["mesh"] = Format(graph_.mesh);
+  out["against"] = command_.against;
+  out["reducer"] = reducer_.Format();
+  out["steps"] = nlohmann::ordered_json::array();
+  for (const StepRow& row : report_.rows) {
+    out["steps"].push_back({{"step", row.step},
+                            {"loss", HexFloat(row.loss)},
+                            {"tensors", row.comparison.tensors},
+                            {"elements", row.comparison.elements},
+                            {"differing_bits", row.comparison.differing_bits}});
+  }
+  if (report_.differs()) {
+    const Difference& d = *report_.rows.back().comparison.first;
+    out["difference"] = {{"step", report_.rows.back().step},
+                         {"rank", d.rank},
+                         {"what", d.held ? Name(*d.held) : "loss"},
+                         {"name", d.held ? step_->model.params[d.param].name : ""},
+                         {"element", d.element},
+                         {"graph", d.first},
+                         {"other", d.second}};
+  }
+  out["finite"] = report_.finite;
+  if (report_.origin)
+    out["origin"] = {{"step", report_.origin->step},
+                     {"rank", report_.origin->rank},
+                     {"node", report_.origin->node}};
+  if (pass_) out["pass"] = *pass_;
+  return out;
+}
+
+ExitCode Verification::Print() const {
+  ExitCode code = report_.differs() ? ExitCode::kDiffers
+                  : report_.finite  ? ExitCode::kDone
+                                    : ExitCode::kFault;
+  if (command_.json) {
+    PrintJson(ToJson(), streams_);
+    return code;
+  }
+  TextTable table({"step>", "loss>", "", "ranks>", "tensors>", "elements>", "differing bits>"});
+  for (const StepRow& row : report_.rows) {
+    bool compared = command_.against != "none";
+    table.AddRow({std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
+                  std::to_string(graph_.mesh.ranks()), WithCommas(row.comparison.tensors),
+                  WithCommas(row.comparison.elements),
+                  compared ? WithCommas(row.comparison.differing_bits) : "not compared"});
+  }
+  streams_.out << Headline() << "\n" << table.Format() << "\n";
+  if (report_.differs()) streams_.out << DifferenceText();
+  streams_.out << OriginText();
+  if (code == ExitCode::kDone && command_.against != "none")
+    streams_.out << fmt::format(
+        "{} on {}: loss, gradients, moments and parameters have the same bits\n",
+        Counted(command_.train.steps, "step"), Counted(graph_.mesh.ranks(), "rank"));
+  return code;
+}
+
+ExitCode VerifyCommand::Run(const Streams& streams) const {
+  Verification verification(*this, streams);
+  Status prepared = verification.Prepare();
+  if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
+  Status trained = verification.Train();
+  if (trained.ok()) return verification.Print();
+  Report(trained.diagnostics(), streams);
+  return ExitCode::kFault;
+}
+
+}  // namespace
+
+void AddVerify(CommandSet& commands) { commands.Add<VerifyCommand>(); }
+
+}  // namespace heddle

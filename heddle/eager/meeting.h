@@ -1,0 +1,51 @@
+// Meeting: where the threads of a group of ranks exchange tensors, and the collectives that they do with it.
+//
+// Every member calls the same collectives in the same order, in forward and in backward; each waits for all. If one gives up, the
+// others are told.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/runtime/reducer.h"
+
+namespace heddle {
+
+class Meeting {
+ public:
+  Meeting(int64_t members, const Reducer& reducer);
+
+  // Runs `work` for every member in a thread of its own. Throws what the first of them threw.
+  void Run(const std::function<void(int64_t member)>& work);
+
+  int64_t members() const { return members_; }
+  // The parts of all members along `dim`, put together.
+  at::Tensor Gather(int64_t member, const at::Tensor& part, int64_t dim);
+  // The sum of all, and of it the part of this member along `dim`.
+  at::Tensor ReduceScatter(int64_t member, const at::Tensor& whole, int64_t dim);
+  at::Tensor AllReduce(int64_t member, const at::Tensor& whole, ReduceOp op = ReduceOp::kSum);
+
+ private:
+  // Gives a tensor and gets those of all members.
+  std::vector<at::Tensor> Exchange(int64_t member, const at::Tensor& given);
+  void GiveUp(std::exception_ptr failure);
+
+  int64_t members_;
+  Reducer reducer_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<at::Tensor> given_;
+  std::vector<at::Tensor> all_;
+  int64_t arrived_ = 0;
+  // How many exchanges are complete.
+  int64_t round_ = 0;
+  // Of the member that gave up first.
+  std::exception_ptr failure_;
+};
+
+}  // namespace heddle

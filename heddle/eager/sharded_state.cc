@@ -1,0 +1,139 @@
+#include "heddle/eager/sharded_state.h"
+
+#include <algorithm>
+#include <map>
+
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace heddle {
+
+at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int64_t index) {
+  int64_t size = whole.size(dim);
+  int64_t length = (size + chunks - 1) / chunks;
+  int64_t begin = std::min(size, index * length);
+  return whole.narrow(dim, begin, std::min(length, size - begin));
+}
+
+ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+                           int64_t replicate, int64_t shard, const Reducer& reducer)
+    : replicate_(replicate), shard_(shard), reducer_(reducer) {
+  std::map<std::string, size_t> unit_at;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    auto [at, added] = unit_at.try_emplace(specs[i].unit, units_.size());
+    if (added) units_.emplace_back();
+    units_[at->second].push_back(i);
+    shapes_.push_back(params[i].sizes().vec());
+  }
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    RankState state;
+    for (size_t i = 0; i < params.size(); ++i) {
+      at::Tensor part = EagerChunk(params[i], ShardDim(i), shard_, rank % shard_);
+      state.params.push_back(part.clone(at::MemoryFormat::Contiguous));
+      state.averages.push_back(at::zeros_like(state.params.back()));
+      state.squares.push_back(at::zeros_like(state.params.back()));
+    }
+    states_.push_back(std::move(state));
+  }
+}
+
+// Stacks of experts are cut inside of each expert when there are more ranks than experts.
+int64_t ShardedState::ShardDim(size_t param) const {
+  return shapes_[param].size() == 3 && shard_ > shapes_[param][0] ? 1 : 0;
+}
+
+std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {
+  std::vector<at::Tensor> whole;
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (int64_t part = 0; part < shard_; ++part)
+      parts.push_back(param(replica * shard_ + part, i));
+    whole.push_back(at::cat(parts, ShardDim(i)).requires_grad_());
+  }
+  return whole;
+}
+
+void ShardedState::Reduce(std::span<const std::vector<at::Tensor>> grads_by_rank) {
+  for (RankState& state : states_) state.grads.resize(shapes_.size());
+  // Backward reaches the last unit first.
+  for (size_t u = units_.size(); u-- > 0;) ReduceUnit(units_[u], grads_by_rank);
+}
+
+void ShardedState::ReduceUnit(std::span<const size_t> params,
+                              std::span<const std::vector<at::Tensor>> grads_by_rank) {
+  // One row for each part: the padded chunk of every gradient, in registration order.
+  std::vector<int64_t> lengths;
+  int64_t row = 0;
+  for (size_t i : params) {
+    at::Tensor first = EagerChunk(grads_by_rank[0][i], ShardDim(i), shard_, 0);
+    lengths.push_back(first.numel());
+    row += first.numel();
+  }
+  std::vector<at::Tensor> payloads;
+  for (const std::vector<at::Tensor>& grads : grads_by_rank) {
+    at::Tensor payload = at::zeros({shard_, row}, grads[params[0]].options());
+    for (int64_t part = 0; part < shard_; ++part) {
+      int64_t offset = 0;
+      for (size_t k = 0; k < params.size(); ++k) {
+        at::Tensor chunk = EagerChunk(grads[params[k]], ShardDim(params[k]), shard_, part);
+        payload[part].narrow(0, offset, chunk.numel()).copy_(chunk.reshape({-1}));
+        offset += lengths[k];
+      }
+    }
+    payloads.push_back(payload.view({-1}));
+  }
+  // Scattered among the parts of each replica, then summed over replicas.
+  for (int64_t part = 0; part < shard_; ++part) {
+    std::vector<at::Tensor> rows;
+    for (int64_t replica = 0; replica < replicate_; ++replica) {
+      std::span<const at::Tensor> group(payloads.data() + replica * shard_,
+                                        static_cast<size_t>(shard_));
+      rows.push_back(reducer_.Reduce(group, ReduceOp::kSum, /*rows=*/true)
+                         .narrow(0, part * row, row)
+                         .contiguous());
+    }
+    at::Tensor sum = reducer_.Reduce(rows, ReduceOp::kSum, /*rows=*/false);
+    for (int64_t replica = 0; replica < replicate_; ++replica) {
+      int64_t rank = replica * shard_ + part;
+      int64_t offset = 0;
+      for (size_t k = 0; k < params.size(); ++k) {
+        const at::Tensor& own = param(rank, params[k]);
+        states_[static_cast<size_t>(rank)].grads[params[k]] =
+            sum.narrow(0, offset, own.numel()).view(own.sizes()).clone();
+        offset += lengths[k];
+      }
+    }
+  }
+}
+
+at::Tensor ShardedState::SquaredNorm(int64_t rank, std::span<const size_t> params) const {
+  std::vector<at::Tensor> norms;
+  for (size_t i : params) norms.push_back(at::linalg_vector_norm(grad(rank, i), 2));
+  at::Tensor norm = at::linalg_vector_norm(at::stack(norms), 2);
+  return at::mul(norm, norm);
+}
+
+void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& o,
+                          double lr, int64_t step) {
+  RankState& state = states_[static_cast<size_t>(rank)];
+  at::Tensor factor =
+      at::clamp(at::mul(at::reciprocal(at::add(norm, 1e-6)), o.max_norm), std::nullopt, 1.0);
+  at::Tensor number = at::full({}, static_cast<double>(step), at::kFloat);
+  for (size_t i = 0; i < state.params.size(); ++i) {
+    at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
+    at::_fused_adamw_({state.params[i]}, {grad}, {state.averages[i]}, {state.squares[i]}, {},
+                      {number}, lr, o.beta1, o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false,
+                      /*maximize=*/false);
+  }
+}
+
+}  // namespace heddle

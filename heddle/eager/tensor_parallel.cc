@@ -1,0 +1,82 @@
+#include "heddle/eager/tensor_parallel.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sqrt.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "heddle/eager/llama3_slice.h"
+#include "heddle/eager/meeting.h"
+
+namespace heddle {
+
+EagerTensorParallel::EagerTensorParallel(const Model& model, std::span<const at::Tensor> params,
+                                         const TensorParallelOptions& options)
+    : model_(model), options_(options) {
+  for (size_t i = 0; i < params.size(); ++i)
+    (Llama3SplitDim(model.params[i].name) ? split_ : whole_).push_back(i);
+  for (int64_t slice = 0; slice < options.tensor; ++slice) {
+    std::vector<at::Tensor> own(params.begin(), params.end());
+    for (size_t i : split_)
+      own[i] = EagerChunk(own[i], *Llama3SplitDim(model.params[i].name), options.tensor, slice)
+                   .contiguous();
+    slices_.emplace_back(model.params, own, options.data.replicate, options.data.shard,
+                         options.data.reducer);
+  }
+}
+
+EagerStep EagerTensorParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
+  at::Tensor count = EagerTokenCount(model_, inputs.back());
+  // By slice, by rank that has it.
+  std::vector<std::vector<std::vector<at::Tensor>>> grads(slices_.size());
+  std::vector<at::Tensor> losses;
+  for (int64_t part = 0; part < batch_ranks(); ++part) {
+    std::vector<at::Tensor> local = EagerLocalInputs(model_, inputs, batch_ranks(), part);
+    std::vector<at::Tensor> slice_losses(slices_.size());
+    Meeting meeting(options_.tensor, options_.data.reducer);
+    meeting.Run([&](int64_t slice) {
+      auto s = static_cast<size_t>(slice);
+      std::vector<at::Tensor> params = slices_[s].Gather(part / options_.data.shard);
+      Llama3Slice llama(model_, meeting, slice, options_.sequence_parallel, options_.split_loss);
+      at::Tensor loss = at::div(llama.LossSum(params, local), count);
+      slice_losses[s] = loss.detach().view({1});
+      std::vector<at::Tensor> own = torch::autograd::grad({loss}, params, {at::ones_like(loss)});
+      grads[s].resize(static_cast<size_t>(batch_ranks()));
+      grads[s][static_cast<size_t>(part)] = std::move(own);
+    });
+    // Of a loss that is not split every rank has all.
+    slice_losses.resize(options_.split_loss ? slices_.size() : 1);
+    losses.insert(losses.end(), slice_losses.begin(), slice_losses.end());
+  }
+  at::NoGradGuard no_grad;
+  for (size_t s = 0; s < slices_.size(); ++s) slices_[s].Reduce(grads[s]);
+  EagerStep result;
+  result.loss = options_.data.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+  for (int64_t replica = 0; replica < options_.data.replicate; ++replica) {
+    at::Tensor norm = ClipNorm(replica);
+    if (replica == 0) result.grad_norm = norm;
+    for (int64_t part = 0; part < options_.data.shard; ++part) {
+      for (ShardedState& slice : slices_)
+        slice.Update(replica * options_.data.shard + part, norm, options_.data.optimizer, lr, step);
+    }
+  }
+  return result;
+}
+
+// The squares of what all ranks of a replica have, summed. What is whole on every slice counts once.
+at::Tensor EagerTensorParallel::ClipNorm(int64_t replica) const {
+  std::vector<at::Tensor> squares;
+  for (int64_t part = 0; part < options_.data.shard; ++part) {
+    int64_t rank = replica * options_.data.shard + part;
+    for (const ShardedState& slice : slices_) {
+      at::Tensor square = slice.SquaredNorm(rank, split_);
+      if (&slice == slices_.data()) square = at::add(square, slice.SquaredNorm(rank, whole_));
+      squares.push_back(square.view({1}));
+    }
+  }
+  return at::sqrt(options_.data.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false)).squeeze(0);
+}
+
+}  // namespace heddle

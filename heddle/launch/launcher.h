@@ -1,0 +1,60 @@
+// Launcher: runs a program once for each rank of a job, on this machine.
+//
+// Each process has RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as torchrun sets them. Standard output of
+// rank 0 is the job's. Everything else that processes write goes to standard error, each line behind `[rank 2] `. Signals that ask this
+// process to end are passed on. When a process fails, the others get a while to say what they saw, and are then killed. No process
+// outlives this one, however it ends.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/result.h"
+
+namespace heddle {
+
+struct Job {
+  std::string program;
+  std::vector<std::string> args;
+  int64_t processes = 1;
+  // Besides this process's own environment.
+  std::vector<std::pair<std::string, std::string>> environment;
+  // How long the others may go on when one has failed.
+  std::chrono::milliseconds grace{5000};
+};
+
+// Signals that end a job are held back while this lives, in this thread and in those that it starts later: the launcher reads them.
+// Make it before anything that starts threads.
+class SignalGate {
+ public:
+  SignalGate();
+  ~SignalGate();
+  SignalGate(const SignalGate&) = delete;
+  SignalGate& operator=(const SignalGate&) = delete;
+
+  // Readable when a signal has come; -1 if it cannot be made.
+  int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+// How the first process that failed did so; 0 if all are well.
+struct JobEnd {
+  int64_t rank = 0;
+  // What it exited with, or the signal that ended it.
+  int code = 0;
+  int signal = 0;
+
+  bool ok() const { return code == 0 && signal == 0; }
+};
+
+// Runs the job to its end. Fails if its processes cannot be started.
+Result<JobEnd> RunJob(const Job& job, const SignalGate& gate);
+
+// The file of this process's program.
+std::string ThisProgram();
+
+}  // namespace heddle

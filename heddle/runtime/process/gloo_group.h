@@ -1,0 +1,18 @@
+// A process group of c10d for the ranks of one communicator: Gloo on CPUs.
+#pragma once
+
+#include <chrono>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "heddle/runtime/process/store.h"
+
+namespace heddle {
+
+using GroupPtr = c10::intrusive_ptr<c10d::Backend>;
+
+// `rank` is one of `size`. Throws what c10d throws.
+GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
+                       std::chrono::milliseconds timeout);
+
+}  // namespace heddle

@@ -1,0 +1,115 @@
+#include "heddle/runtime/process/peers.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include <fmt/ranges.h>
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What rank 0 needs to tell the others, once it has waited for them.
+constexpr milliseconds kSlack{2000};
+
+// Waits for all keys; those that are not there in time.
+std::vector<int64_t> WaitForRanks(c10d::Store& store, const std::vector<std::string>& key_by_rank,
+                                  milliseconds timeout) {
+  std::vector<int64_t> missing;
+  try {
+    store.wait(key_by_rank, timeout);
+  } catch (const std::exception&) {
+    for (size_t rank = 0; rank < key_by_rank.size(); ++rank) {
+      if (!store.check({key_by_rank[rank]})) missing.push_back(static_cast<int64_t>(rank));
+    }
+  }
+  return missing;
+}
+
+// The lines in which two texts differ.
+std::string Difference(std::string_view mine, std::string_view first) {
+  std::vector<std::string_view> a = Split(mine, '\n');
+  std::vector<std::string_view> b = Split(first, '\n');
+  std::string text;
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    std::string_view left = i < a.size() ? a[i] : "nothing";
+    std::string_view right = i < b.size() ? b[i] : "nothing";
+    if (left != right) text += fmt::format("\n  `{}`, rank 0 has `{}`", left, right);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout) {
+  // A peer that goes closes its sockets. Whoever writes to one hears of it from c10d, instead of ending.
+  std::signal(SIGPIPE, SIG_IGN);
+  bool serve = address.rank_0_serves && address.rank == 0;
+  HEDDLE_TRY(StorePtr store, ConnectStore(address, serve, timeout));
+  HEDDLE_TRY(StorePtr watched, ConnectStore(address, /*serve=*/false, timeout));
+  std::unique_ptr<Peers> peers(new Peers(address, timeout, store));
+  std::vector<std::string> keys;
+  for (int64_t rank = 0; rank < address.world_size; ++rank) keys.push_back(Watch::KeyOf(rank));
+  try {
+    store->set(Watch::KeyOf(address.rank), ToStore("here"));
+    std::vector<int64_t> missing = WaitForRanks(*store, keys, timeout);
+    if (!missing.empty()) {
+      std::vector<int64_t> here;
+      for (int64_t rank = 0; rank < address.world_size; ++rank) {
+        if (std::ranges::find(missing, rank) == missing.end()) here.push_back(rank);
+      }
+      return Error(Diag::kPeers, "rank {} waited {} ms for {}: {} came, {} did not", address.rank,
+                   timeout.count(), Counted(address.world_size, "rank"), fmt::join(here, ", "),
+                   fmt::join(missing, ", "));
+    }
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} lost the store: {}", address.rank, SaidByC10d(error));
+  }
+  std::string holder = address.rank_0_serves ? "rank 0" : "the launcher";
+  peers->watch_ =
+      std::make_unique<Watch>(std::move(watched), holder, address.rank, address.world_size);
+  return peers;
+}
+
+Peers::~Peers() {
+  if (watch_ && rank() == 0 && address_.rank_0_serves) watch_->WaitForOthers();
+}
+
+std::string Peers::Judge(const std::string& topic, const std::string& lines) {
+  std::vector<std::string> keys;
+  for (int64_t rank = 0; rank < world_size(); ++rank)
+    keys.push_back(fmt::format("say/{}/{}", topic, rank));
+  std::vector<int64_t> missing = WaitForRanks(*store_, keys, timeout_);
+  if (!missing.empty())
+    return fmt::format("rank{} {} did not say within {} ms what {} {} is",
+                       missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), timeout_.count(),
+                       missing.size() == 1 ? "its" : "their", topic);
+  for (int64_t rank = 1; rank < world_size(); ++rank) {
+    std::string said = FromStore(store_->get(keys[static_cast<size_t>(rank)]));
+    if (said != lines)
+      return fmt::format("rank {} differs from rank 0 in its {}:{}", rank, topic,
+                         Difference(said, lines));
+  }
+  return "";
+}
+
+Status Peers::Agree(const std::string& topic, const std::string& lines) {
+  std::string verdict_key = "verdict/" + topic;
+  std::string verdict;
+  try {
+    store_->set(fmt::format("say/{}/{}", topic, rank()), ToStore(lines));
+    if (rank() == 0) store_->set(verdict_key, ToStore(Judge(topic, lines)));
+    store_->wait({verdict_key}, timeout_ + kSlack);
+    verdict = FromStore(store_->get(verdict_key));
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} heard nothing from rank 0 about the {}: {}", rank(), topic,
+                 SaidByC10d(error));
+  }
+  if (verdict.empty()) return Done{};
+  return Error(Diag::kPeers, "{}", verdict);
+}
+
+}  // namespace heddle

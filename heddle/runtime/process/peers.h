@@ -1,0 +1,44 @@
+// Peers: the processes of a job, one rank each.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "heddle/runtime/process/watch.h"
+
+namespace heddle {
+
+class Peers {
+ public:
+  // Waits until all ranks have come, at most `timeout`. Fails with the list of who came.
+  static Result<std::unique_ptr<Peers>> Meet(const PeerAddress& address,
+                                             std::chrono::milliseconds timeout);
+  // Rank 0 goes last, if it holds the store.
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  int64_t rank() const { return address_.rank; }
+  int64_t world_size() const { return address_.world_size; }
+  int64_t local_rank() const { return address_.local_rank; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const StorePtr& store() const { return store_; }
+  Watch& watch() { return *watch_; }
+
+  // Fails on every rank unless all say the same, line for line: with the lines in which one differs from rank 0. Once for a topic.
+  Status Agree(const std::string& topic, const std::string& lines);
+
+ private:
+  Peers(PeerAddress address, std::chrono::milliseconds timeout, StorePtr store)
+      : address_(std::move(address)), timeout_(timeout), store_(std::move(store)) {}
+  // Of rank 0, over what all have said: empty if they agree.
+  std::string Judge(const std::string& topic, const std::string& lines);
+
+  PeerAddress address_;
+  std::chrono::milliseconds timeout_;
+  StorePtr store_;
+  std::unique_ptr<Watch> watch_;
+};
+
+}  // namespace heddle

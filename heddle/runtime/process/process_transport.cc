@@ -1,0 +1,137 @@
+#include "heddle/runtime/process/process_transport.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+namespace heddle {
+namespace {
+
+c10d::ReduceOp ToReduceOp(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return c10d::ReduceOp::SUM;
+    case ReduceOp::kAvg: return c10d::ReduceOp::AVG;
+    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
+    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
+    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// Starts moving one payload. `received` is where it arrives.
+WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& send,
+               at::Tensor& received) {
+  int64_t members = group.getSize();
+  switch (collective.kind()) {
+    case Collective::Kind::kAllGather:
+      received = at::empty({members * send.numel()}, send.options());
+      return group._allgather_base(received, send);
+    case Collective::Kind::kReduceScatter: {
+      received = at::empty({send.numel() / members}, send.options());
+      c10d::ReduceScatterOptions options;
+      options.reduceOp = ToReduceOp(collective.reduce());
+      return group._reduce_scatter_base(received, send, options);
+    }
+    case Collective::Kind::kAllReduce: {
+      received = send;
+      std::vector<at::Tensor> tensors{send};
+      c10d::AllreduceOptions options;
+      options.reduceOp = ToReduceOp(collective.reduce());
+      return group.allreduce(tensors, options);
+    }
+    case Collective::Kind::kAllToAll: break;
+  }
+  received = at::empty_like(send);
+  std::vector<int64_t> even;
+  return group.alltoall_base(received, send, even, even);
+}
+
+}  // namespace
+
+class ProcessTransport::Launched : public Pending {
+ public:
+  Launched(ProcessTransport& transport, const Group& group)
+      : transport_(transport), group_(group) {}
+
+  void Add(const Collective& collective, at::Tensor send) {
+    at::Tensor received;
+    WorkPtr work;
+    try {
+      work = Launch(*group_.group, collective, send, received);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(transport_.Explain(group_, error));
+    }
+    works_.push_back(std::move(work));
+    sent_.push_back(std::move(send));
+    received_.push_back(std::move(received));
+  }
+
+  std::vector<Tensors> Finish() override {
+    try {
+      for (const WorkPtr& work : works_) work->wait();
+    } catch (const std::exception& error) {
+      throw std::runtime_error(transport_.Explain(group_, error));
+    }
+    sent_.clear();
+    std::vector<Tensors> received;
+    received.push_back(std::move(received_));
+    return received;
+  }
+
+ private:
+  ProcessTransport& transport_;
+  const Group& group_;
+  std::vector<WorkPtr> works_;
+  // The network reads them to the end.
+  Tensors sent_;
+  Tensors received_;
+};
+
+Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
+    Peers& peers, const Mesh& mesh, const Communicators& communicators) {
+  std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
+  for (size_t number = 0; const Communicator& communicator : communicators.all()) {
+    Group group;
+    group.members = communicator.GroupOf(peers.rank());
+    auto at = std::ranges::find(group.members, peers.rank());
+    // Groups of one communicator differ in their first member.
+    std::string prefix = fmt::format("group/{}/{}", number++, group.members[0]);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
+    try {
+      group.group = MakeGlooGroup(store, at - group.members.begin(),
+                                  static_cast<int64_t>(group.members.size()), peers.timeout());
+    } catch (const std::exception& error) {
+      return Error(Diag::kPeers, "rank {} cannot join communicator {}: {}", peers.rank(),
+                   Format(mesh, communicator), transport->Explain(group, error));
+    }
+    transport->groups_.push_back(std::move(group));
+  }
+  return transport;
+}
+
+ProcessTransport::~ProcessTransport() {
+  if (!failed_) return;
+  for (Group& group : groups_) group.group.release();
+}
+
+std::string ProcessTransport::Explain(const Group& group, const std::exception& error) {
+  failed_ = true;
+  std::string missing = peers_.watch().Missing(group.members);
+  return fmt::format("{}; ranks {} take part; c10d says: {}",
+                     missing.empty() ? "it did not complete, though all ranks answer" : missing,
+                     fmt::join(group.members, ", "), SaidByC10d(error));
+}
+
+std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communicator,
+                                                 const Collective& collective,
+                                                 std::span<const int64_t>,
+                                                 std::vector<Tensors> sends) {
+  auto launched = std::make_unique<Launched>(*this, groups_[communicator.index()]);
+  for (at::Tensor& send : sends[0]) launched->Add(collective, std::move(send));
+  return launched;
+}
+
+}  // namespace heddle

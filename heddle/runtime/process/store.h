@@ -1,0 +1,31 @@
+// The store through which the ranks of a job find each other: keys and values behind a port.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "heddle/runtime/process/peer_address.h"
+
+namespace heddle {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// A connection of this process to the store of its job; rank 0's first one opens it, unless a launcher has.
+Result<StorePtr> ConnectStore(const PeerAddress& address, bool serve,
+                              std::chrono::milliseconds timeout);
+
+// A store for processes of this machine, at a port that is free. It lives as long as what is returned.
+struct OwnStore {
+  StorePtr store;
+  int64_t port = 0;
+};
+Result<OwnStore> OpenStore(std::chrono::milliseconds timeout);
+
+std::vector<uint8_t> ToStore(std::string_view text);
+std::string FromStore(const std::vector<uint8_t>& bytes);
+// The first line of what c10d says; the rest is its stack.
+std::string SaidByC10d(const std::exception& error);
+
+}  // namespace heddle

@@ -1,0 +1,91 @@
+#include "heddle/train/eager_run.h"
+
+#include <numeric>
+
+#include "heddle/aten/said.h"
+#include "heddle/eager/data_parallel.h"
+#include "heddle/eager/tensor_parallel.h"
+
+namespace heddle {
+namespace {
+
+// `Eager` is one of the classes of heddle/eager, which look alike.
+template <typename Eager>
+class EagerRun final : public TrainingRun {
+ public:
+  EagerRun(const Model& model, Eager eager, BatchSource batches)
+      : model_(model), eager_(std::move(eager)), batches_(std::move(batches)) {
+    ranks_.resize(static_cast<size_t>(eager_.ranks()));
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+    for (const StepInput& input : model.inputs) {
+      if (input.role == InputRole::kBuffer) inputs_.push_back(MakeBuffer(model, input));
+    }
+    inputs_.resize(model.inputs.size());
+  }
+
+  Status Step(double lr) override {
+    Batch batch = batches_(steps_ + 1, 0, model_.batch.batch);
+    inputs_[inputs_.size() - 2] = batch.tokens;
+    inputs_[inputs_.size() - 1] = batch.labels;
+    try {
+      last_ = eager_.Step(inputs_, lr, steps_ + 1);
+    } catch (const std::exception& error) {
+      return Error(Diag::kRunFault, "eager training failed: {}", SaidByAten(error));
+    }
+    ++steps_;
+    return Done{};
+  }
+  int64_t steps() const override { return steps_; }
+  std::span<const int64_t> ranks() const override { return ranks_; }
+  at::Tensor loss(size_t) const override { return last_.loss; }
+  at::Tensor grad_norm(size_t) const override { return last_.grad_norm; }
+  at::Tensor held(Held held, size_t at, size_t param) const override {
+    switch (held) {
+      case Held::kParam: return eager_.param(ranks_[at], param);
+      case Held::kExpAvg: return eager_.exp_avg(ranks_[at], param);
+      case Held::kExpAvgSq: return eager_.exp_avg_sq(ranks_[at], param);
+      case Held::kGrad: return eager_.grad(ranks_[at], param);
+    }
+    return {};
+  }
+
+ private:
+  const Model& model_;
+  Eager eager_;
+  BatchSource batches_;
+  int64_t steps_ = 0;
+  std::vector<int64_t> ranks_;
+  std::vector<at::Tensor> inputs_;
+  EagerStep last_;
+};
+
+}  // namespace
+
+Status CheckEagerExists(const Model& model, int64_t tensor) {
+  if (tensor == 1 || model.config.family->name == "llama3") return Done{};
+  return Error(
+      Diag::kBadChoice,
+      "{} has no eager tensor parallelism, and --parallelism.tensor_parallel_degree is {}; "
+      "--against=none trains the graph alone, --against=PIPELINE compares two pipelines",
+      model.config.family->name, tensor);
+}
+
+Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options) {
+  HEDDLE_RETURN_IF_ERROR(CheckEagerExists(model, options.tensor));
+  std::vector<at::Tensor> params;
+  for (size_t i = 0; i < model.params.size(); ++i) {
+    HEDDLE_TRY(at::Tensor whole, options.params(i));
+    params.push_back(std::move(whole));
+  }
+  DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
+  if (options.tensor > 1) {
+    TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel,
+                                 options.split_loss};
+    return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerTensorParallel>>(
+        model, EagerTensorParallel(model, params, tensor), options.batches));
+  }
+  return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerDataParallel>>(
+      model, EagerDataParallel(model, params, data), options.batches));
+}
+
+}  // namespace heddle

@@ -1,0 +1,31 @@
+// Eager training (heddle/eager) as a run, for graphs to be held against.
+#pragma once
+
+#include <memory>
+
+#include "heddle/capture/capture.h"
+#include "heddle/runtime/reducer.h"
+#include "heddle/train/session.h"
+#include "heddle/train/training_run.h"
+
+namespace heddle {
+
+struct EagerOptions {
+  // Ranks along each kind of parallelism. Rank = (replica * shard + part) * tensor + slice.
+  int64_t replicate = 1;
+  int64_t shard = 1;
+  int64_t tensor = 1;
+  bool sequence_parallel = true;
+  bool split_loss = true;
+  Reducer reducer = Reducer();
+  OptimizerOptions optimizer;
+  ParamSource params;
+  BatchSource batches;
+};
+
+// Fails for what is not written eagerly, and says what can be done instead.
+Status CheckEagerExists(const Model& model, int64_t tensor);
+// The model must outlive the run.
+Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options);
+
+}  // namespace heddle

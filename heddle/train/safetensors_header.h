@@ -1,0 +1,20 @@
+// The header of a safetensors file.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "heddle/train/safetensors.h"
+
+namespace heddle {
+
+// `F32`; none for types that the format lacks.
+std::optional<std::string_view> SafetensorsTypeName(at::ScalarType type);
+
+// The tensors that a header lists, in the order of their bytes: every name once, every size that of its shape, all together the
+// `data_bytes` behind the header, without gaps or overlaps.
+Result<std::vector<SafetensorsFile::Entry>> ParseSafetensorsHeader(std::string_view header,
+                                                                   int64_t data_bytes);
+
+}  // namespace heddle

@@ -1,0 +1,57 @@
+// Verification: trains a job two ways and compares every bit after every step. At the first difference it finds where it came from.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "heddle/pass/pipeline.h"
+#include "heddle/train/compare.h"
+#include "heddle/train/first_node.h"
+#include "heddle/train/session.h"
+
+namespace heddle {
+
+// Runs are made anew to look for the origin of a difference: from the beginning, so that nobody keeps old states.
+using RunMaker = std::function<Result<std::unique_ptr<TrainingRun>>()>;
+using SessionMaker = std::function<Result<std::unique_ptr<Session>>()>;
+
+struct StepRow {
+  int64_t step = 0;
+  double loss = 0;
+  Comparison comparison;
+};
+
+struct VerifyOptions {
+  int64_t steps = 1;
+  double lr = 0;
+  // How many parameters the model has.
+  size_t params = 0;
+  SessionMaker graph;
+  // What it is held against; one of them at most. None: the graph trains alone.
+  RunMaker eager;
+  SessionMaker other_graph;
+  // Called behind every step.
+  std::function<Status(const Session&, const StepRow&)> on_step;
+};
+
+struct VerifyReport {
+  // As far as it came: the last one may have a difference, or a loss that is not finite.
+  std::vector<StepRow> rows;
+  bool finite = true;
+  // Where the difference, or the loss that is not finite, came from.
+  std::optional<NodeFinding> origin;
+
+  bool differs() const { return !rows.empty() && rows.back().comparison.first.has_value(); }
+};
+
+Result<VerifyReport> Verify(const VerifyOptions& options);
+
+// The first pass of a pipeline after which training differs from that of the graph before it, within `steps` steps; none if the
+// pipeline changes no bit. `make` compiles a graph for running.
+Result<std::optional<std::string>> FirstDifferingPass(
+    const Module& before, const Pipeline& pipeline, const VerifyOptions& options, int64_t steps,
+    const std::function<Result<std::unique_ptr<Session>>(const Module&)>& make);
+
+}  // namespace heddle

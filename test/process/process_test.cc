@@ -1,0 +1,222 @@
+// Ranks as processes over Gloo: the bits of lockstep, and a clear end when one of them is lost.
+//
+// The test starts itself once for each rank: `process_test worker NAME`, with RANK set, runs a worker and exits with its code.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <map>
+
+#include <unistd.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Generator.h>
+#include <ATen/ops/randn.h>
+
+#include "heddle/ir/parse.h"
+#include "heddle/launch/launcher.h"
+#include "heddle/ops/ops.h"
+#include "heddle/runtime/process/process_transport.h"
+#include "heddle/runtime/shards.h"
+#include "heddle/runtime/world.h"
+
+namespace heddle {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kWrongBits = 2;
+constexpr int kFault = 4;
+
+// Every kind, two communicators over the same ranks, groups inside of a mesh, several tensors and types in one launch, parts of
+// different sizes.
+constexpr const char* kCollectives = R"(heddle 1 local
+mesh [dp=2, tp=2]
+graph @g(%x: f32[6,5], %y: bf16[4], %z: f32[3]) -> (%a, %b, %c, %d, %e, %f, %g) {
+  %a! = comm.all_gather(%x, over=[dp], why=unshard)
+  %b! = comm.reduce_scatter(%x, over=[dp,tp], why=grad)
+  %cd! = comm.all_reduce(%y, %z, over=[tp], why=grad) : async (bf16[4], f32[3]) stream=1
+  %f! = comm.all_to_all(%x, over=[tp], split_dim=0, concat_dim=1, why=expert)
+  %a = comm.wait(%a!)
+  %e! = comm.all_reduce(%z, over=[dp], op=max, why=norm)
+  %g! = comm.all_reduce(%z, over=[tp], op=avg, why=norm)
+  %c, %d = comm.wait(%cd!)
+  %b = comm.wait(%b!)
+  %e = comm.wait(%e!)
+  %f = comm.wait(%f!)
+  %g = comm.wait(%g!)
+}
+)";
+
+std::vector<Tensors> RandomInputs(const Module& module, int64_t step) {
+  std::vector<Tensors> inputs;
+  at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
+  for (int64_t rank = 0; rank < module.mesh.ranks(); ++rank) {
+    inputs.push_back({at::randn({6, 5}, generator), at::randn({4}, generator).to(at::kBFloat16),
+                      at::randn({3}, generator)});
+  }
+  return inputs;
+}
+
+// What befalls one rank before its third step.
+void Suffer(const std::string& fate) {
+  if (fate == "killed") ::raise(SIGKILL);
+  if (fate == "stopped") ::raise(SIGSTOP);
+  if (fate == "ends") std::_Exit(0);
+}
+
+int Complain(const Diagnostics& diagnostics, Peers* peers = nullptr) {
+  std::cerr << Format(diagnostics);
+  if (peers != nullptr) peers->watch().Fail(diagnostics[0].message);
+  return kFault;
+}
+
+int RunWorker(const std::string& fate) {
+  at::set_num_threads(1);
+  Module module = *ParseModule(kCollectives, "test", Ops());
+  const Graph& graph = module.graphs[0];
+  PeerAddress address = **PeerAddress::FromEnvironment();
+  if (fate == "missing" && address.rank == 1) return 0;
+  Result<std::unique_ptr<Peers>> met = Peers::Meet(address, milliseconds(5000));
+  if (!met.ok()) return Complain(met.diagnostics());
+  Peers& peers = **met;
+  Status agreed =
+      peers.Agree("settings", fate == "other" && address.rank == 1 ? "graph 17\nbatch 4 x 64"
+                                                                   : "graph 17\nbatch 8 x 64");
+  if (!agreed.ok()) return Complain(agreed.diagnostics(), &peers);
+  Result<std::shared_ptr<ProcessTransport>> transport =
+      ProcessTransport::Connect(peers, module.mesh, Communicators(module.mesh, graph));
+  if (!transport.ok()) return Complain(transport.diagnostics(), &peers);
+  World own = *World::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
+  World all = *World::Compile(module, graph, {.reducer = Reducer(Reducer::Order::kGloo)});
+  for (int64_t step = 0; step < 5; ++step) {
+    if (step == 2 && address.rank == 1) Suffer(fate);
+    std::vector<Tensors> inputs = RandomInputs(module, step);
+    auto r = static_cast<size_t>(address.rank);
+    Result<std::vector<Tensors>> here = own.Run({&inputs[r], 1});
+    if (!here.ok()) return Complain(here.diagnostics(), &peers);
+    std::vector<Tensors> expected = *all.Run(inputs);
+    for (size_t i = 0; i < expected[r].size(); ++i) {
+      if (SameBits((*here)[0][i], expected[r][i])) continue;
+      std::cerr << "step " << step << " output " << i << " differs\n";
+      return kWrongBits;
+    }
+  }
+  if (address.rank == 0) std::cout << "all equal\n";
+  std::cout.flush();
+  return 0;
+}
+
+struct Ran {
+  JobEnd end;
+  std::string out;
+  std::string err;
+  milliseconds took{};
+};
+
+Ran RunJobOfFour(const std::string& fate) {
+  Ran ran;
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  auto start = std::chrono::steady_clock::now();
+  {
+    SignalGate gate;
+    OwnStore store = *OpenStore(milliseconds(5000));
+    Job job{.program = ThisProgram(),
+            .args = {"worker", fate},
+            .processes = 4,
+            .environment = {{"MASTER_ADDR", "127.0.0.1"},
+                            {"MASTER_PORT", std::to_string(store.port)},
+                            {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
+    ran.end = *RunJob(job, gate);
+  }
+  ran.took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+  ran.out = testing::internal::GetCapturedStdout();
+  ran.err = testing::internal::GetCapturedStderr();
+  return ran;
+}
+
+TEST(Processes, HaveTheBitsOfLockstep) {
+  Ran ran = RunJobOfFour("well");
+  EXPECT_TRUE(ran.end.ok()) << ran.err;
+  EXPECT_EQ(ran.out, "all equal\n") << ran.err;
+}
+
+TEST(Processes, SayWhoWasKilled) {
+  Ran ran = RunJobOfFour("killed");
+  EXPECT_EQ(ran.end.rank, 1);
+  EXPECT_EQ(ran.end.signal, SIGKILL);
+  EXPECT_NE(ran.err.find("[rank 0] "), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("rank 1 does not answer"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("comm."), std::string::npos) << ran.err;
+}
+
+TEST(Processes, SayWhoWasStopped) {
+  Ran ran = RunJobOfFour("stopped");
+  EXPECT_EQ(ran.end.code, kFault) << "signal " << ran.end.signal << "\n" << ran.err;
+  EXPECT_NE(ran.err.find("rank 1 does not answer"), std::string::npos) << ran.err;
+  EXPECT_LT(ran.took, milliseconds(20000));
+}
+
+TEST(Processes, SayWhoEnded) {
+  Ran ran = RunJobOfFour("ends");
+  EXPECT_EQ(ran.end.code, kFault) << "signal " << ran.end.signal << "\n" << ran.err;
+  EXPECT_NE(ran.err.find("rank 1 "), std::string::npos) << ran.err;
+}
+
+TEST(Processes, SayWhoDidNotCome) {
+  Ran ran = RunJobOfFour("missing");
+  EXPECT_EQ(ran.end.code, kFault) << "signal " << ran.end.signal << "\n" << ran.err;
+  EXPECT_NE(ran.err.find("0, 2, 3 came, 1 did not"), std::string::npos) << ran.err;
+}
+
+TEST(Processes, SayWhoDiffers) {
+  Ran ran = RunJobOfFour("other");
+  EXPECT_EQ(ran.end.code, kFault) << "signal " << ran.end.signal << "\n" << ran.err;
+  for (int rank : {0, 1, 2, 3}) {
+    std::string line = fmt::format("[rank {}] ", rank);
+    EXPECT_NE(ran.err.find(line), std::string::npos) << ran.err;
+  }
+  EXPECT_NE(ran.err.find("rank 1 differs from rank 0 in its settings"), std::string::npos)
+      << ran.err;
+  EXPECT_NE(ran.err.find("`batch 4 x 64`, rank 0 has `batch 8 x 64`"), std::string::npos)
+      << ran.err;
+}
+
+TEST(PeerAddress, SaysWhatIsWrongWithTheEnvironment) {
+  auto said = [](const std::map<std::string, std::string>& set) {
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_PORT"}) ::unsetenv(name);
+    for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
+    Result<std::optional<PeerAddress>> address = PeerAddress::FromEnvironment();
+    for (const auto& [name, value] : set) ::unsetenv(name.c_str());
+    if (!address.ok()) {
+      EXPECT_EQ(address.diagnostics()[0].kind, Diag::kEnvironment);
+      return address.diagnostics()[0].message;
+    }
+    return std::string(*address ? "a rank" : "alone");
+  };
+  EXPECT_EQ(said({}), "alone");
+  EXPECT_EQ(said({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "a rank");
+  EXPECT_EQ(said({{"RANK", "1"}}), "RANK is 1, but WORLD_SIZE is not set");
+  EXPECT_EQ(said({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK is 2, but WORLD_SIZE is 2");
+  EXPECT_EQ(said({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
+            "RANK is `x`, expected a number from 0 to 1048575");
+  EXPECT_EQ(said({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "70000"}}),
+            "MASTER_PORT is `70000`, expected a number from 1 to 65535");
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "worker") {
+    int code = heddle::RunWorker(argv[2]);
+    std::cout.flush();
+    std::_Exit(code);
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
