@@ -94,6 +94,19 @@ class PlanWriter {
   std::vector<uint32_t> numbers_;
 };
 
+// Everything whole everywhere is always possible, if the user's statements leave it open. From there to an answer in which every
+// reader pays for itself, and from there to the exact one.
+PairwiseAnswer SolveShared(const AutoProblem& problems, const Decisions& decisions,
+                           const Deadline& deadline) {
+  std::vector<uint32_t> start(decisions.all.size());
+  PairwiseAnswer apart =
+      Solve(problems.apart, {.time_limit = deadline.Left() / 2, .starts = {start}});
+  std::vector<std::vector<uint32_t>> starts{std::move(start)};
+  if (!apart.x.empty()) starts.push_back(std::move(apart.x));
+  for (std::vector<uint32_t>& x : starts) SetCopies(problems.exact, decisions, x);
+  return Solve(problems.exact, {.time_limit = deadline.Left(), .starts = std::move(starts)});
+}
+
 // Among answers that cost the same, one that takes fewer words: parameters are read as most of their readers want them.
 void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vector<uint32_t>& x) {
   for (const auto& [move, count] : decisions.moves) {
@@ -154,14 +167,12 @@ Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const Cost
                               const AutoOptions& options) {
   HEDDLE_RETURN_IF_ERROR(CheckRequest(module, plan));
   const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(Decisions decisions, FindDecisions(graph, plan));
-  HEDDLE_TRY(PairwiseProblem problem,
-             MakeAutoProblem(graph, plan, decisions, model, options.memory));
-  // Everything whole everywhere is always possible, if the user's statements leave it open.
-  std::vector<uint32_t> whole(decisions.all.size());
-  SetCopies(problem, decisions, whole);
-  PairwiseAnswer answer =
-      Solve(problem, {.time_limit = options.time_limit, .starts = {std::move(whole)}});
+  Deadline deadline(options.time_limit);
+  HEDDLE_TRY(Decisions decisions, FindDecisions(graph, plan, deadline));
+  HEDDLE_TRY(AutoProblem problems,
+             MakeAutoProblem(graph, plan, decisions, model, options.memory, deadline));
+  const PairwiseProblem& problem = problems.exact;
+  PairwiseAnswer answer = SolveShared(problems, decisions, deadline);
   if (answer.outcome == SolveOutcome::kInfeasible) return Infeasible(problem);
   if (answer.outcome == SolveOutcome::kNoAnswer)
     return Error(Diag::kNoAnswer, "no plan was found in {} s", options.time_limit);

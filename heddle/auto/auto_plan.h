@@ -22,6 +22,7 @@ namespace heddle {
 struct AutoOptions {
   // What a rank has for parameters, gradients, optimizer state and saved activations. None: all there is.
   std::optional<Bytes> memory;
+  // In seconds, for all of it.
   double time_limit = 10;
 };
 

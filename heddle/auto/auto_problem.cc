@@ -4,27 +4,36 @@
 #include <set>
 #include <tuple>
 
+#include "heddle/base/text.h"
+
 namespace heddle {
 namespace {
 
+// Pairs of choices of all moves: some hundreds of megabytes, and some seconds.
+constexpr size_t kMostPairs = size_t{1} << 23;
+
 class ProblemMaker {
  public:
-  ProblemMaker(const Graph& graph, const Plan& plan, const Decisions& decisions)
-      : graph_(graph), mesh_(plan.mesh), decisions_(decisions), sheet_(graph, plan.mesh) {
+  ProblemMaker(const Graph& graph, const Plan& plan, const Decisions& decisions,
+               const Deadline& deadline)
+      : graph_(graph),
+        mesh_(plan.mesh),
+        decisions_(decisions),
+        deadline_(deadline),
+        sheet_(graph, plan.mesh) {
     for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
   }
 
-  Result<PairwiseProblem> Run(const CostModel& model) {
-    // Twice the same walk: first to ask for prices, then to add them up.
+  Result<AutoProblem> Run(const CostModel& model) {
+    // The same walk again and again: first to ask for prices, then to add them up.
     HEDDLE_RETURN_IF_ERROR(Walk());
     HEDDLE_RETURN_IF_ERROR(sheet_.Run(model));
     is_priced_ = true;
-    HEDDLE_RETURN_IF_ERROR(Walk());
-    for (auto& [pair, matrix] : matrices_) {
-      MatrixId id = problem_.matrices.Add(std::move(matrix));
-      problem_.edges.push_back({VariableId(pair.first), VariableId(pair.second), id});
-    }
-    return std::move(problem_);
+    AutoProblem out;
+    HEDDLE_TRY(out.exact, Walk());
+    shares_ = false;
+    HEDDLE_TRY(out.apart, Walk());
+    return out;
   }
 
  private:
@@ -50,7 +59,7 @@ class ProblemMaker {
 
   // --- The problem
 
-  Status Walk() {
+  Result<PairwiseProblem> Walk() {
     problem_ = {};
     matrices_.clear();
     entries_ = 0;
@@ -64,13 +73,18 @@ class ProblemMaker {
     }
     for (const auto& [move, count] : decisions_.moves) {
       AddMove(move, count);
-      if (entries_ > kMostEntries)
+      if (deadline_.Passed()) return OutOfTime(mesh_);
+      if (entries_ > kMostPairs)
         return Error(Diag::kProblem,
                      "more than {} pairs of choices on the mesh [{}]; fix some placements, or use "
                      "fewer axes",
-                     kMostEntries, Format(mesh_));
+                     WithCommas(kMostPairs), Format(mesh_));
     }
-    return Done{};
+    for (auto& [pair, matrix] : matrices_) {
+      MatrixId id = problem_.matrices.Add(std::move(matrix));
+      problem_.edges.push_back({VariableId(pair.first), VariableId(pair.second), id});
+    }
+    return std::move(problem_);
   }
 
   void AddVariable(size_t d) {
@@ -131,12 +145,12 @@ class ProblemMaker {
     for (const Reader& reader : readers) {
       for (size_t c = 0; c < reader.wants.size(); ++c) {
         for (PlacementId id : reader.wants[c]) {
-          if (wanted_by[id].size() == 1) AddOwn(move, count, reader.decision, c, id);
+          if (!shares_ || wanted_by[id].size() == 1) AddOwn(move, count, reader.decision, c, id);
         }
       }
     }
     for (const auto& [id, who] : wanted_by) {
-      if (who.size() > 1) AddShared(move, count, id, readers);
+      if (shares_ && who.size() > 1) AddShared(move, count, id, readers);
     }
   }
 
@@ -169,8 +183,10 @@ class ProblemMaker {
   const Graph& graph_;
   const Mesh& mesh_;
   const Decisions& decisions_;
+  const Deadline& deadline_;
   PriceSheet sheet_;
   bool is_priced_ = false;
+  bool shares_ = true;
   std::vector<size_t> size_;
   std::map<std::tuple<NodeId, size_t, size_t>, PriceSheet::Entry> calls_;
   PairwiseProblem problem_;
@@ -253,14 +269,16 @@ class MemoryRow {
 
 }  // namespace
 
-Result<PairwiseProblem> MakeAutoProblem(const Graph& graph, const Plan& plan,
-                                        const Decisions& decisions, const CostModel& model,
-                                        const std::optional<Bytes>& memory) {
-  HEDDLE_TRY(PairwiseProblem problem, ProblemMaker(graph, plan, decisions).Run(model));
-  if (memory) problem.budgets.push_back(MemoryRow(graph, plan.mesh, decisions).Make(*memory));
-  Diagnostics mistakes = FindErrors(problem);
-  if (!mistakes.empty()) return Failure{std::move(mistakes)};
-  return problem;
+Result<AutoProblem> MakeAutoProblem(const Graph& graph, const Plan& plan,
+                                    const Decisions& decisions, const CostModel& model,
+                                    const std::optional<Bytes>& memory, const Deadline& deadline) {
+  HEDDLE_TRY(AutoProblem out, ProblemMaker(graph, plan, decisions, deadline).Run(model));
+  for (PairwiseProblem* problem : {&out.exact, &out.apart}) {
+    if (memory) problem->budgets.push_back(MemoryRow(graph, plan.mesh, decisions).Make(*memory));
+    Diagnostics mistakes = FindErrors(*problem);
+    if (!mistakes.empty()) return Failure{std::move(mistakes)};
+  }
+  return out;
 }
 
 void SetCopies(const PairwiseProblem& problem, const Decisions& decisions,

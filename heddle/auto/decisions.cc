@@ -17,8 +17,8 @@ OpSplit Lying(Placement placement) { return {{}, {std::move(placement)}}; }
 
 class DecisionFinder {
  public:
-  DecisionFinder(const Graph& graph, const Plan& plan)
-      : graph_(graph), plan_(plan), facts_(graph, plan.mesh) {
+  DecisionFinder(const Graph& graph, const Plan& plan, const Deadline& deadline)
+      : graph_(graph), plan_(plan), deadline_(deadline), facts_(graph, plan.mesh) {
     out_.all.push_back({.choices = {Lying({})}});
     out_.of_node.assign(graph.node_count(), Decisions::kNone);
     source_.assign(graph.value_count(), {kWholeDecision, true, 0});
@@ -32,6 +32,7 @@ class DecisionFinder {
     for (Alike& alike : AlikeNodes(graph_)) {
       std::erase_if(alike.members, [&](uint32_t n) { return !IsFree(NodeId(n)); });
       if (!alike.members.empty()) HEDDLE_RETURN_IF_ERROR(AddNodes(alike));
+      if (deadline_.Passed()) return OutOfTime(plan_.mesh);
     }
     for (const Output& output : graph_.outputs()) {
       if (output.role == OutputRole::kGrad) NoteGradient(output);
@@ -240,6 +241,7 @@ class DecisionFinder {
 
   const Graph& graph_;
   const Plan& plan_;
+  const Deadline& deadline_;
   NodeFacts facts_;
   Decisions out_;
   // By value: where it comes from; and the parameter whose storage it still is.
@@ -286,8 +288,16 @@ std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh) {
   return all;
 }
 
-Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan) {
-  return DecisionFinder(graph, plan).Run();
+Failure OutOfTime(const Mesh& mesh) {
+  return Error(
+      Diag::kNoAnswer,
+      "no plan was found: to list and price all choices on the mesh [{}] takes longer; fix "
+      "some placements, use fewer axes, or give it more time",
+      Format(mesh));
+}
+
+Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan, const Deadline& deadline) {
+  return DecisionFinder(graph, plan, deadline).Run();
 }
 
 }  // namespace heddle

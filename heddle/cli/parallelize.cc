@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/base/clock.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/plan/plan.h"
@@ -33,6 +34,7 @@ struct ParallelizeCommand {
   std::string plan_output;
   std::string cluster = "h100-8x";
   std::string memory_budget;
+  std::string time_limit = "10s";
   CompileFlags compile;
   bool json = false;
 
@@ -47,6 +49,8 @@ struct ParallelizeCommand {
     flags.Option("--memory.budget", memory_budget,
                  "what `auto` may use of a rank for parameters, gradients, optimizer state and "
                  "saved activations, as in 60GiB");
+    flags.Option("--time-limit", time_limit,
+                 "when `auto` stops with the best plan by then, as in 500ms, 10s");
     compile.Declare(flags);
     flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
   }
@@ -85,6 +89,8 @@ struct ParallelizeCommand {
   Result<CompileOptions> Options(std::string text, bool want_graph) const {
     HEDDLE_TRY(CompileOptions options, compile.Options(std::move(text), want_graph));
     options.cluster = cluster;
+    HEDDLE_TRY(Nanos limit, ParseDuration(time_limit));
+    options.automatic.time_limit = Seconds(limit);
     if (!memory_budget.empty()) {
       HEDDLE_TRY(options.automatic.memory, ParseBytes(memory_budget));
     }

@@ -63,7 +63,7 @@ class Attacker {
 
   void Spread(const std::string& plan) {
     Put(kPlanFile, plan);
-    Args args{"parallelize", kGraphFile, fmt::format("--plan={}", kPlanFile)};
+    Args args{"parallelize", kGraphFile, fmt::format("--plan={}", kPlanFile), "--time-limit=1s"};
     if (dice_.OneIn(4)) args.emplace_back("--parallelism.reduce_before_scatter");
     if (dice_.OneIn(8)) args.emplace_back("--remarks");
     if (!try_(args)) return;
@@ -79,10 +79,10 @@ class Attacker {
 
   // What was written is read again, with the same plan.
   void SpreadAgain(Args args) {
-    args = {args[0], kGraphFile, args[2], "--stage=planned", "-o", kPlannedFile};
+    args = {args[0], kGraphFile, args[2], "--time-limit=1s", "--stage=planned", "-o", kPlannedFile};
     if (!try_(args)) return;
     try_({"check", kPlannedFile});
-    try_({"parallelize", kPlannedFile, args[2]});
+    try_({"parallelize", kPlannedFile, args[2], "--time-limit=1s"});
     try_({"opt", kPlannedFile, "--pipeline=lower, localize, clean"});
   }
 

@@ -48,7 +48,7 @@ class AutoCase {
     module_ = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
     plan_ = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
     decisions_ = *FindDecisions(module_.graphs[0], plan_);
-    problem_ = *MakeAutoProblem(module_.graphs[0], plan_, decisions_, Model(), std::nullopt);
+    problem_ = MakeAutoProblem(module_.graphs[0], plan_, decisions_, Model(), std::nullopt)->exact;
   }
 
   void ExpectCost(const std::vector<uint32_t>& x) {
