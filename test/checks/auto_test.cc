@@ -112,5 +112,31 @@ TEST(Auto, FindsTheCheapest) {
   });
 }
 
+// Less memory never makes a step faster, and a plan keeps to what it was given.
+TEST(Auto, SmallerBudgetsCostMore) {
+  int refused = 0;
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Module module = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
+    Plan plan = *ParsePlan("heddle plan 1\nmesh [a=2, b=2]\nauto\n", "plan");
+    Bytes budget = GiB(1);
+    Nanos before;
+    for (int step = 0; step < 6; ++step) {
+      Result<AutoPlan> found = CompletePlan(module, plan, Model(), {.memory = budget});
+      if (!found.ok()) {
+        EXPECT_EQ(found.diagnostics()[0].kind, Diag::kInfeasible) << Format(found.diagnostics());
+        ++refused;
+        break;
+      }
+      EXPECT_EQ(found->cost, found->bound);
+      EXPECT_LE(found->memory, budget);
+      EXPECT_GE(found->cost, before);
+      before = found->cost;
+      budget = {found->memory.value * 4 / 5};
+    }
+  }
+  EXPECT_GT(refused, 10);
+}
+
 }  // namespace
 }  // namespace heddle
