@@ -14,6 +14,9 @@
 #include "heddle/report/sim_report.h"
 #include "heddle/report/stats.h"
 #include "heddle/report/trace.h"
+#include "heddle/solve/conflict.h"
+#include "heddle/solve/problem/problem_file.h"
+#include "heddle/solve/solve.h"
 
 namespace heddle {
 namespace {
@@ -113,10 +116,30 @@ void SimulateAll(const Module& module) {
   (void)FormatTrace(module, traced);
 }
 
+// A problem that can be read has an answer that costs what it says, or a reason why there is none.
+bool ExerciseProblem(const std::string& text) {
+  Result<ProblemFile> file = ParseProblem(text, "input");
+  if (!file.ok()) {
+    (void)Format(file.diagnostics());
+    return false;
+  }
+  const PairwiseProblem& problem = file->problem;
+  PairwiseAnswer answer = Solve(problem, {.time_limit = 1});
+  if (answer.objective != kForbidden) {
+    HEDDLE_CHECK(Cost(problem, answer.x) == answer.objective, text);
+    HEDDLE_CHECK(answer.bound <= answer.objective, text);
+  } else if (answer.outcome == SolveOutcome::kInfeasible) {
+    (void)Format(problem, FindConflict(problem, 1));
+  }
+  return true;
+}
+
 }  // namespace
 
 bool Exercise(const std::string& text) {
   if (text.starts_with("heddle plan")) return ExercisePlan(text);
+  if (text.starts_with('{') && text.find("\"vars\"") != std::string::npos)
+    return ExerciseProblem(text);
   if (text.starts_with('{') || text.starts_with("Group")) return ExerciseCosts(text);
   Result<Module> module = ParseModule(text, "input", Ops());
   if (!module.ok()) {

@@ -9,6 +9,9 @@ import sys
 # Milliseconds for 36,000 nodes; ten times the nodes may take twelve times as long.
 GOALS = {"parse": 60, "print": 30, "verify": 15, "hash": 5, "uses": 1, "dce_cse_canonicalize": 40, "liveness_memory": 20,
          "replay": 10.8, "pipeline_fsdp": 300}
+# Milliseconds for a proved answer.
+SOLVE_GOALS = {"solve/32_layers_32x8": 50, "solve/16_layers_2x4x8": 200, "solve/32_layers_32x8_budget": 2000,
+               "solve/cut_of_ops": 100}
 
 
 def main():
@@ -29,6 +32,16 @@ def main():
             mark, missed = "  over the goal", missed + 1
         goals = (f"{goal} ms", f"{12 * goal} ms") if goal else ("", "")
         print(f"{name:24}{small:13.2f} ms{goals[0]:>9}{reference:9.1f}{large:14.2f} ms{large / small:8.1f}{goals[1]:>9}{mark}")
+    print(f"\n{'solver':32}{'time':>11}{'goal':>11}{'variables':>11}{'choices':>9}{'entries':>10}")
+    for b in data:
+        if not b["name"].startswith("solve/"):
+            continue
+        goal = SOLVE_GOALS["/".join(b["name"].split("/")[:2])]
+        mark = ""
+        if b["cpu_time"] > goal:
+            mark, missed = "  over the goal", missed + 1
+        sizes = "".join(f"{b[k]:{w}.0f}" if k in b else " " * w for k, w in (("variables", 11), ("choices", 9), ("entries", 10)))
+        print(f"{b['name']:32}{b['cpu_time']:8.2f} ms{goal:8} ms{sizes}{mark}")
     print(f"{missed} over their goals")
 
 

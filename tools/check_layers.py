@@ -10,6 +10,10 @@ import sys
 
 ALLOWED = {
     "base": [],
+    "solve/problem": ["base"],
+    "solve/reduce": ["solve/problem"],
+    "solve/search": ["solve/reduce"],
+    "solve": ["solve/search"],
     "ir": ["base"],
     "ops": ["ir"],
     "analysis": ["ops"],
@@ -28,7 +32,8 @@ ALLOWED = {
     "passes/parallel": ["pass", "plan", "shard"],
     "passes": ["passes/clean", "passes/fsdp", "passes/parallel"],
     "report": ["sim"],
-    "compile": ["passes", "report"],
+    "auto": ["passes", "cost", "solve"],
+    "compile": ["auto", "report"],
     "cli": ["compile"],
     "launch": ["base"],
     "aten": ["ops"],

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <span>
 
 namespace heddle {
@@ -35,6 +36,21 @@ struct Suffix {
 constexpr Suffix kByteSuffixes[] = {
     {"", 1},     {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
     {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+constexpr Suffix kTimeSuffixes[] = {{"ns", 1},  {"us", 1e3},   {"ms", 1e6},
+                                    {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}};
+
+// A number from 0 on and one of the suffixes.
+std::optional<double> ParseScaled(std::string_view text, std::span<const Suffix> suffixes) {
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  while (!suffix.empty() && suffix.front() == ' ') suffix.remove_prefix(1);
+  if (error != std::errc() || !(number >= 0)) return std::nullopt;
+  for (const Suffix& known : suffixes) {
+    if (suffix == known.name) return number * known.factor;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -49,21 +65,21 @@ std::string Format(Flops flops) {
 }
 
 Result<Bytes> ParseBytes(std::string_view text) {
-  double number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
-  while (!suffix.empty() && suffix.front() == ' ') suffix.remove_prefix(1);
-  if (error == std::errc() && number >= 0) {
-    for (const Suffix& known : kByteSuffixes) {
-      if (suffix != known.name) continue;
-      double bytes = number * known.factor;
-      if (bytes >= 0x1p63)
-        return Error(Diag::kSizeOverflow, "size `{}` exceeds 2^63 - 1 bytes", text);
-      return Bytes{static_cast<int64_t>(bytes)};
-    }
-  }
-  return Error(Diag::kBadSize,
-               "`{}` is not a size; write a number and B, KiB, MiB or GiB, as in `64MiB`", text);
+  std::optional<double> bytes = ParseScaled(text, kByteSuffixes);
+  if (!bytes)
+    return Error(Diag::kBadSize,
+                 "`{}` is not a size; write a number and B, KiB, MiB or GiB, as in `64MiB`", text);
+  if (*bytes >= 0x1p63) return Error(Diag::kSizeOverflow, "size `{}` exceeds 2^63 - 1 bytes", text);
+  return Bytes{static_cast<int64_t>(*bytes)};
+}
+
+Result<Nanos> ParseDuration(std::string_view text) {
+  std::optional<double> nanos = ParseScaled(text, kTimeSuffixes);
+  if (!nanos || *nanos >= 0x1p63)
+    return Error(Diag::kDuration,
+                 "`{}` is not a duration; write a number and us, ms, s, min or h, as in `10s`",
+                 text);
+  return Nanos{static_cast<int64_t>(*nanos)};
 }
 
 }  // namespace heddle

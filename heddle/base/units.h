@@ -53,5 +53,7 @@ std::string Format(Flops flops);
 
 // `64MiB`, `1.5 GiB`, `4096` (bytes), `10GB` (powers of ten).
 Result<Bytes> ParseBytes(std::string_view text);
+// `10s`, `250ms`, `2min`.
+Result<Nanos> ParseDuration(std::string_view text);
 
 }  // namespace heddle

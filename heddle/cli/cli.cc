@@ -51,6 +51,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddParallelize(commands);
   AddReduce(commands);
   AddSim(commands);
+  AddSolve(commands);
   AddStats(commands);
   return commands.Run(args, streams);
 }
@@ -122,10 +123,13 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
 
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {
   streams.err << Format(diagnostics);
+  auto has = [&](std::initializer_list<Diag> kinds) {
+    return std::ranges::any_of(
+        diagnostics, [&](const Diagnostic& d) { return std::ranges::count(kinds, d.kind) > 0; });
+  };
+  if (has({Diag::kInfeasible})) return ExitCode::kInfeasible;
   // What a user's files and flags cannot cause.
-  bool fault = std::ranges::any_of(diagnostics, [](const Diagnostic& d) {
-    return d.kind == Diag::kRunFault || d.kind == Diag::kPeers || d.kind == Diag::kLaunch;
-  });
+  bool fault = has({Diag::kRunFault, Diag::kPeers, Diag::kLaunch, Diag::kNoAnswer});
   return fault ? ExitCode::kFault : ExitCode::kUserMistake;
 }
 

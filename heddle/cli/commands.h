@@ -13,6 +13,7 @@ void AddOpt(CommandSet& commands);
 void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);
 void AddSim(CommandSet& commands);
+void AddSolve(CommandSet& commands);
 void AddStats(CommandSet& commands);
 
 }  // namespace heddle

@@ -115,6 +115,14 @@ void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::
       });
 }
 
+void Flags::Option(std::string_view names, std::vector<std::string>& target, std::string help) {
+  auto set = [&target](std::string_view, const std::string& value) -> Status {
+    target.push_back(value);
+    return Done{};
+  };
+  Add(names, "TEXT", std::move(help), std::move(set)).repeats = true;
+}
+
 Flags::Flag* Flags::Find(std::string_view name) {
   if (!name.starts_with('-')) return nullptr;
   auto at = std::ranges::find_if(
@@ -151,7 +159,7 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
     value = args[++at];
   }
-  if (flag->given) return Error(Diag::kUsage, "{} is given twice", name);
+  if (flag->given && !flag->repeats) return Error(Diag::kUsage, "{} is given twice", name);
   flag->given = true;
   return flag->set(name, value);
 }

@@ -38,6 +38,8 @@ class Flags {
   void Option(std::string_view names, double& target, std::string help);
   // Left alone unless the user gives it.
   void Option(std::string_view names, std::optional<int64_t>& target, std::string help);
+  // May be given any number of times.
+  void Option(std::string_view names, std::vector<std::string>& target, std::string help);
 
   // Sets the targets. `command` is for the messages. Reports every mistake.
   Status Read(std::string_view command, std::span<const std::string> args);
@@ -56,6 +58,7 @@ class Flags {
     std::string value;
     std::string help;
     bool required = false;
+    bool repeats = false;
     Setter set;
     bool given = false;
   };

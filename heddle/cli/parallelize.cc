@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/base/clock.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/plan/plan.h"
@@ -10,6 +11,15 @@
 
 namespace heddle {
 namespace {
+
+// What `auto` found, and how sure that is.
+nlohmann::ordered_json ToJson(const AutoPlan& found) {
+  return {{"cost_ns", found.cost.value},       {"bound_ns", found.bound.value},
+          {"variables", found.size.variables}, {"choices", found.size.choices},
+          {"edges", found.size.edges},         {"entries", found.size.entries},
+          {"sweeps", found.counts.sweeps},     {"joins", found.counts.joins},
+          {"branches", found.counts.branches}, {"memory", found.memory.value}};
+}
 
 struct ParallelizeCommand {
   static constexpr const char* kName = "parallelize";
@@ -21,6 +31,10 @@ struct ParallelizeCommand {
   std::string file;
   std::string plan;
   std::string output;
+  std::string plan_output;
+  std::string cluster = "h100-8x";
+  std::string memory_budget;
+  std::string time_limit = "10s";
   CompileFlags compile;
   bool json = false;
 
@@ -28,6 +42,15 @@ struct ParallelizeCommand {
     flags.Positional("FILE", file, "the captured graph, or - for standard input");
     flags.Option("--plan", plan, "the file with the plan", true);
     flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
+    flags.Option("--write-plan", plan_output,
+                 "where the plan goes, with what `auto` in it has found");
+    flags.Option("--cluster", cluster,
+                 "what `auto` is to make fast, by name or as a path to a JSON file");
+    flags.Option("--memory.budget", memory_budget,
+                 "what `auto` may use of a rank for parameters, gradients, optimizer state and "
+                 "saved activations, as in 60GiB");
+    flags.Option("--time-limit", time_limit,
+                 "when `auto` stops with the best plan by then, as in 500ms, 10s");
     compile.Declare(flags);
     flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
   }
@@ -38,12 +61,17 @@ struct ParallelizeCommand {
     Result<Module> module = LoadModule(file, streams);
     if (!module.ok()) return Report(module.diagnostics(), streams);
     bool want_graph = !json || !output.empty();
-    Result<CompileOptions> options = compile.Options(*std::move(text), want_graph);
+    Result<CompileOptions> options = Options(*text, want_graph);
     if (!options.ok()) return Report(options.diagnostics(), streams);
     Result<CompileReport> report = Compile(*module, *options);
     if (!report.ok()) return Report(report.diagnostics(), streams);
     if (want_graph) {
       Status written = WriteOutput(output, report->text, streams);
+      if (!written.ok()) return Report(written.diagnostics(), streams);
+    }
+    if (!plan_output.empty()) {
+      Status written = WriteOutput(
+          plan_output, report->found ? FormatPlan(report->found->plan) : *text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     compile.Print(*report, streams);
@@ -52,15 +80,30 @@ struct ParallelizeCommand {
       auto list = nlohmann::ordered_json::array();
       for (size_t g = 0; g < module->graphs.size(); ++g)
         list.push_back(ToJson(Summarize(*module, module->graphs[g], report->whole_work[g])));
+      if (report->found) list[0]["auto"] = ToJson(*report->found);
       PrintJson(list.size() == 1 ? list[0] : list, streams);
     }
     return ExitCode::kDone;
   }
 
+  Result<CompileOptions> Options(std::string text, bool want_graph) const {
+    HEDDLE_TRY(CompileOptions options, compile.Options(std::move(text), want_graph));
+    options.cluster = cluster;
+    HEDDLE_TRY(Nanos limit, ParseDuration(time_limit));
+    options.automatic.time_limit = Seconds(limit);
+    if (!memory_budget.empty()) {
+      HEDDLE_TRY(options.automatic.memory, ParseBytes(memory_budget));
+    }
+    return options;
+  }
+
   // A plan that can be read: its mistakes are shown in its own file.
   Result<std::string> LoadPlan(const Streams& streams) const {
     HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--plan", plan));
-    HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", output == "-"}, {"the summary", json}}));
+    HEDDLE_RETURN_IF_ERROR(
+        CheckOneOutput({{"the graph", output == "-" || (output.empty() && !json)},
+                        {"the plan", plan_output == "-"},
+                        {"the summary", json}}));
     HEDDLE_TRY(std::string text, ReadInput(plan, streams));
     HEDDLE_RETURN_IF_ERROR(ParsePlan(text, InputName(plan)));
     return text;

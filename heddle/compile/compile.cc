@@ -26,8 +26,9 @@ class Compiler {
   Compiler(Module& module, const CompileOptions& options) : module_(module), options_(options) {}
 
   Result<CompileReport> Run() {
+    HEDDLE_TRY(std::string plan, FinishPlan());
     HEDDLE_TRY(Pipeline planning,
-               ParsePipeline(PlanningPipeline(options_.plan), Passes(), Author::kProgram));
+               ParsePipeline(PlanningPipeline(plan), Passes(), Author::kProgram));
     HEDDLE_TRY(Pipeline lowering,
                ParsePipeline(LoweringPipeline(options_.reduce_first), Passes(), Author::kProgram));
     HEDDLE_TRY(Pipeline after, ParsePipeline(options_.pipeline, Passes()));
@@ -47,6 +48,16 @@ class Compiler {
   }
 
  private:
+  // The plan as text, with what `auto` finds.
+  Result<std::string> FinishPlan() {
+    HEDDLE_TRY(Plan plan, ParsePlan(options_.plan, "plan"));
+    if (!plan.automatic) return options_.plan;
+    HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
+    HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+    HEDDLE_TRY(report_.found, CompletePlan(module_, plan, model, options_.automatic));
+    return FormatPlan(report_.found->plan);
+  }
+
   Status Reach(Stage stage, const Pipeline& passes) {
     ManagerOptions manager = options_.manager;
     manager.passes_before = static_cast<int64_t>(report_.passes.size());

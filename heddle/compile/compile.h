@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/auto/auto_plan.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
 #include "heddle/compile/adjust_pipeline.h"
@@ -21,6 +22,9 @@ Result<Stage> ParseStage(std::string_view name);
 struct CompileOptions {
   // The text of a plan, as its author wrote it, so that messages point into it.
   std::string plan;
+  // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
+  std::string cluster = "h100-8x";
+  AutoOptions automatic = {};
   // What runs after lowering, and how it differs from its text.
   std::string pipeline = "clean";
   PipelineChanges changes = {};
@@ -32,6 +36,8 @@ struct CompileOptions {
 };
 
 struct CompileReport {
+  // What `auto` found.
+  std::optional<AutoPlan> found;
   std::vector<PassRecord> passes;
   // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
   size_t first_after_lowering = 0;

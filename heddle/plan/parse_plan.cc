@@ -7,7 +7,8 @@
 namespace heddle {
 namespace {
 
-constexpr std::string_view kStatements[] = {"input", "param", "module", "grads", "tensor-grads"};
+constexpr std::string_view kStatements[] = {"input", "param", "module",      "node",
+                                            "auto",  "grads", "tensor-grads"};
 
 class PlanParser {
  public:
@@ -73,6 +74,8 @@ class PlanParser {
     if (word == "input") return ParseInput();
     if (word == "param") return ParseParam();
     if (word == "module") return ParseLayer();
+    if (word == "node") return ParseNode();
+    if (word == "auto") return plan_.automatic = Once(at, "auto", auto_line_);
     if (word == "grads") return ParseGrads(at);
     if (word == "tensor-grads") return ParseTensorGrads(at);
     return Fail(at, word.size(), Diag::kSyntax, "`{}` is not a statement of a plan{}", word,
@@ -150,6 +153,36 @@ class PlanParser {
     return true;
   }
 
+  bool ParseNode() {
+    PlanNode node;
+    size_t at = Here();
+    std::optional<std::string> pattern = scan_.TakeQuoted();
+    if (!pattern) return Expected("a pattern in quotes");
+    node.line = source_.Line(at);
+    node.pattern = std::move(*pattern);
+    node.op = TakeWord();
+    if (node.op.empty()) return Expected("the name of an op");
+    std::optional<Phase> phase = ParsePhase(TakeWord());
+    if (!phase) return Expected("`fwd`, `bwd` or `opt`");
+    node.phase = *phase;
+    std::optional<int64_t> number = scan_.TakeInt();
+    if (!number || *number < 0) return Expected("the number of the node, from 0 on");
+    node.number = *number;
+    if (!scan_.TakeWord("in")) return Expected("`in`");
+    while (!scan_.TakeWord("out")) {
+      if (!ParseBoundary(node.operands)) return false;
+    }
+    while (scan_.Peek() == '[') {
+      if (!ParseBoundary(node.results)) return false;
+    }
+    plan_.nodes.push_back(std::move(node));
+    return true;
+  }
+  bool ParseBoundary(std::vector<BoundaryPlacement>& out) {
+    BoundaryPlacement& boundary = out.emplace_back();
+    return ParsePlacement(boundary.placement, boundary.rank);
+  }
+
   // A plan says one thing about all gradients, once.
   bool Once(size_t at, std::string_view statement, uint32_t& line) {
     if (line != 0)
@@ -198,14 +231,27 @@ class PlanParser {
       } while (scan_.Take(','));
       if (!scan_.Take(']')) return Expected("`,` or `]`");
     }
-    Axes pending;
-    while (scan_.TakeSymbol("{+")) {
-      if (!ParseAxis(pending)) return false;
-      if (!scan_.Take('}')) return Expected("`}`");
+    while (scan_.Take('{')) {
+      if (!ParsePartial(out)) return false;
     }
-    out.partials.reserve(pending.size());
-    for (AxisId axis : pending) out.partials.push_back({axis, ReduceOp::kSum});
     return CheckAxesOnce(out, at);
+  }
+
+  // `+dp}` or `max dp}`.
+  bool ParsePartial(Placement& out) {
+    ReduceOp op = ReduceOp::kSum;
+    if (!scan_.Take('+')) {
+      size_t at = Here();
+      std::string_view word = scan_.TakeRun(CharClass::kWord);
+      AttrValue reduction = ParseEnumerator(word);
+      if (!std::holds_alternative<ReduceOp>(reduction))
+        return Fail(at, word.size(), Diag::kSyntax, "expected `+` or the name of a reduction");
+      op = std::get<ReduceOp>(reduction);
+    }
+    Axes axis;
+    if (!ParseAxis(axis)) return false;
+    out.partials.push_back({axis[0], op});
+    return scan_.Take('}') || Expected("`}`");
   }
 
   bool CheckAxesOnce(Placement& placement, size_t at) {
@@ -252,6 +298,7 @@ class PlanParser {
   Scanner scan_;
   SourceText source_;
   Plan plan_;
+  uint32_t auto_line_ = 0;
   uint32_t grads_line_ = 0;
   uint32_t tensor_grads_line_ = 0;
   Diagnostics diagnostics_;

@@ -1,30 +1,36 @@
 #include "heddle/plan/patterns.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
 
-// `layers.3.attention` as `layers.*.attention`: what a pattern for it looks like.
-std::string AsPattern(std::string_view path) {
-  std::string out;
-  for (std::string_view part : Split(path, '.')) {
-    if (!out.empty()) out += '.';
-    bool number =
-        !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-    out += number ? std::string_view("*") : part;
-  }
-  return out;
-}
-
 struct Names {
   std::set<std::string_view> params;
   std::set<std::string_view> inputs;
   std::set<std::string_view> layers;
 };
+
+Status CheckNodes(const Module& module, const Plan& plan) {
+  std::set<const PlanNode*> open;
+  for (const PlanNode& rule : plan.nodes) open.insert(&rule);
+  for (const Graph& graph : module.graphs) {
+    std::vector<uint32_t> numbers = NodeNumbers(graph);
+    std::erase_if(open,
+                  [&](const PlanNode* rule) { return !NodesOf(*rule, graph, numbers).empty(); });
+  }
+  for (const PlanNode& rule : plan.nodes) {
+    if (open.contains(&rule))
+      return Error(Diag::kPlan, "line {} of the plan: the graph has no {} number {} ({}) in `{}`",
+                   rule.line, rule.op, rule.number, Name(rule.phase), rule.pattern);
+  }
+  return Done{};
+}
 
 Names NamesOf(const Module& module) {
   Names names;
@@ -94,6 +100,37 @@ bool MatchesPattern(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+std::string AsPattern(std::string_view path) {
+  std::string out;
+  for (std::string_view part : Split(path, '.')) {
+    if (!out.empty()) out += '.';
+    bool number =
+        !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    out += number ? std::string_view("*") : part;
+  }
+  return out;
+}
+
+std::vector<uint32_t> NodeNumbers(const Graph& graph) {
+  std::map<std::tuple<ScopeId, OpId, Phase>, uint32_t> next;
+  std::vector<uint32_t> numbers;
+  numbers.reserve(graph.node_count());
+  for (NodeId id : graph.nodes())
+    numbers.push_back(next[{graph[id].scope, graph[id].op, graph[id].phase}]++);
+  return numbers;
+}
+
+std::vector<NodeId> NodesOf(const PlanNode& rule, const Graph& graph,
+                            const std::vector<uint32_t>& numbers) {
+  std::vector<NodeId> nodes;
+  for (NodeId id : graph.nodes()) {
+    if (numbers[id.index()] == rule.number && graph[id].phase == rule.phase &&
+        graph.op(id).name() == rule.op && MatchesPattern(rule.pattern, graph.scope(id)))
+      nodes.push_back(id);
+  }
+  return nodes;
+}
+
 std::vector<std::string_view> ScopePaths(std::string_view scope) {
   std::vector<std::string_view> out;
   for (size_t dot = scope.find('.'); dot != std::string_view::npos; dot = scope.find('.', dot + 1))
@@ -114,7 +151,8 @@ Status CheckPatterns(const Module& module, const Plan& plan) {
   Names names = NamesOf(module);
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.params, "parameter", names.params));
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.inputs, "input", names.inputs));
-  return CheckRules(plan.layers, "module", names.layers);
+  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.layers, "module", names.layers));
+  return CheckNodes(module, plan);
 }
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,14 @@
 namespace heddle {
 
 bool MatchesPattern(std::string_view pattern, std::string_view name);
+// `layers.3.attention` as `layers.*.attention`: what a pattern for it looks like.
+std::string AsPattern(std::string_view path);
+
+// By node: which it is of the nodes of its op in its scope and phase, in order, from 0.
+std::vector<uint32_t> NodeNumbers(const Graph& graph);
+// The nodes that a statement means.
+std::vector<NodeId> NodesOf(const PlanNode& rule, const Graph& graph,
+                            const std::vector<uint32_t>& numbers);
 
 // A pattern that nothing in the module matches is a mistake.
 Status CheckPatterns(const Module& module, const Plan& plan);

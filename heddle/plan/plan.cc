@@ -41,6 +41,17 @@ std::string FormatPlan(const Plan& plan) {
     if (layer.write_out) out += " write-out";
     out += '\n';
   }
+  for (const PlanNode& node : plan.nodes) {
+    out += fmt::format("node {} {} {} {} in", Quoted(node.pattern), node.op, Name(node.phase),
+                       node.number);
+    for (const BoundaryPlacement& operand : node.operands)
+      out += " " + FormatPlacement(operand.placement, operand.rank, mesh);
+    out += " out";
+    for (const BoundaryPlacement& result : node.results)
+      out += " " + FormatPlacement(result.placement, result.rank, mesh);
+    out += '\n';
+  }
+  if (plan.automatic) out += "auto\n";
   return out;
 }
 

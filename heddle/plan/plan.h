@@ -7,6 +7,8 @@
 //   module "layers.*.attention" in [dp,-,-] out [dp,tp,-]
 //   module "layers.*.moe" local [dp]
 //   module "loss" in [dp,-,tp] why loss write-out
+//   node "layers.*.feed_forward" aten.mul.Tensor fwd 0 in [dp,-,tp] [dp,-,tp] out [dp,-,tp]
+//   auto
 //
 // A placement lists dimensions: `-` is whole, `dp` is split over that axis, `{tp,dp}` over two, the outermost first; dimensions
 // that are not listed are whole. In patterns `*` stands for anything within one part of a dotted name, `**` for anything.
@@ -18,7 +20,7 @@
 #include <vector>
 
 #include "heddle/base/result.h"
-#include "heddle/ir/attrs.h"
+#include "heddle/ir/graph.h"
 #include "heddle/ir/mesh.h"
 #include "heddle/ir/placement.h"
 
@@ -67,11 +69,28 @@ struct PlanLayer {
   uint32_t line = 0;
 };
 
+// A `node` statement: how one op of a scope is split, where that should not follow from what it reads.
+struct PlanNode {
+  // Of scopes; empty for nodes that are in none.
+  std::string pattern;
+  std::string op;
+  Phase phase = Phase::kForward;
+  // Among the nodes of this op in its scope and phase, in order, from 0.
+  int64_t number = 0;
+  // An operand that is absent has no dimensions.
+  std::vector<BoundaryPlacement> operands = {};
+  std::vector<BoundaryPlacement> results = {};
+  uint32_t line = 0;
+};
+
 struct Plan {
   Mesh mesh;
   std::vector<PlanInput> inputs;
   std::vector<PlanParam> params;
   std::vector<PlanLayer> layers;
+  std::vector<PlanNode> nodes;
+  // What the plan does not say is found (auto/auto_plan.h).
+  bool automatic = false;
   // Gradients are summed; or averaged; or divided by `grad_divisor` and summed (grad_reduction.h).
   bool average = false;
   double grad_divisor = 1.0;

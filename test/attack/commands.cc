@@ -22,6 +22,7 @@ class Attacker {
     AttackGraph graph = MakeAttackGraph(corpus_, dice_);
     Put(kGraphFile, graph.graph);
     Put(kOriginalFile, graph.from->graph);
+    Solve();
     if (!try_({"check", kGraphFile})) return false;
     Look();
     for (const std::string& pass : corpus_.passes) Optimize(pass);
@@ -62,7 +63,7 @@ class Attacker {
 
   void Spread(const std::string& plan) {
     Put(kPlanFile, plan);
-    Args args{"parallelize", kGraphFile, fmt::format("--plan={}", kPlanFile)};
+    Args args{"parallelize", kGraphFile, fmt::format("--plan={}", kPlanFile), "--time-limit=1s"};
     if (dice_.OneIn(4)) args.emplace_back("--parallelism.reduce_before_scatter");
     if (dice_.OneIn(8)) args.emplace_back("--remarks");
     if (!try_(args)) return;
@@ -78,11 +79,19 @@ class Attacker {
 
   // What was written is read again, with the same plan.
   void SpreadAgain(Args args) {
-    args = {args[0], kGraphFile, args[2], "--stage=planned", "-o", kPlannedFile};
+    args = {args[0], kGraphFile, args[2], "--time-limit=1s", "--stage=planned", "-o", kPlannedFile};
     if (!try_(args)) return;
     try_({"check", kPlannedFile});
-    try_({"parallelize", kPlannedFile, args[2]});
+    try_({"parallelize", kPlannedFile, args[2], "--time-limit=1s"});
     try_({"opt", kPlannedFile, "--pipeline=lower, localize, clean"});
+  }
+
+  void Solve() {
+    constexpr const char* kFlags[] = {"--json", "--budget=memory=2", "--budget=memory=1e300",
+                                      "--time-limit=0s"};
+    Put(kProblemFile, MakeAttackProblem(corpus_, dice_));
+    try_({"solve", kProblemFile, "--time-limit=1s"});
+    try_({"solve", kProblemFile, dice_.Pick(kFlags)});
   }
 
   void Reduce() {

@@ -13,6 +13,7 @@ namespace heddle {
 constexpr const char* kGraphFile = "graph.hd";
 constexpr const char* kOriginalFile = "original.hd";
 constexpr const char* kPlanFile = "graph.plan";
+constexpr const char* kProblemFile = "problem.json";
 // What a command wrote.
 constexpr const char* kPlannedFile = "planned.hd";
 constexpr const char* kLocalFile = "local.hd";

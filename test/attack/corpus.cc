@@ -43,6 +43,9 @@ constexpr const char* kHostileStrings[] = {"\"\"",    "\"*\"",    "\"**\"",    "
 
 bool IsGraph(std::string_view text) { return text.starts_with("heddle 1"); }
 bool IsPlan(std::string_view text) { return text.starts_with("heddle plan"); }
+bool IsProblem(std::string_view text) {
+  return text.starts_with('{') && text.find("\"vars\"") != std::string_view::npos;
+}
 
 // An example as a step that can be planned: inputs and outputs have roles, and the node stands in a module.
 std::string AsStep(Module module) {
@@ -62,6 +65,7 @@ class Reader {
   void AddText(std::string_view text) {
     if (IsGraph(text)) corpus_.seeds.push_back({std::string(text), ""});
     if (IsPlan(text)) corpus_.plans.emplace_back(text);
+    if (IsProblem(text)) corpus_.problems.emplace_back(text);
   }
 
   void AddGolden(const GoldenFile& file) {

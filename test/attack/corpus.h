@@ -20,6 +20,8 @@ struct Seed {
 struct Corpus {
   std::vector<Seed> seeds;
   std::vector<std::string> plans;
+  // Problems for the solver.
+  std::vector<std::string> problems;
   // What can be given to `--pipeline`: every pass and every named pipeline; and what goldens give.
   std::vector<std::string> passes;
   std::vector<std::string> pipelines;

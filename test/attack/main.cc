@@ -99,7 +99,7 @@ class Attack {
     Finding finding;
     finding.args = command_;
     finding.fault = fault;
-    for (const char* name : {kGraphFile, kOriginalFile, kPlanFile, kPlannedFile}) {
+    for (const char* name : {kGraphFile, kOriginalFile, kPlanFile, kProblemFile, kPlannedFile}) {
       bool read = std::ranges::any_of(
           command_, [&](const std::string& arg) { return arg.find(name) != std::string::npos; });
       Result<std::string> text = ReadFile(fmt::format("{}/{}", directory_.path(), name));

@@ -257,6 +257,10 @@ AttackGraph MakeAttackGraph(const Corpus& corpus, Dice& dice) {
   return {dice.OneIn(4) ? from.graph : Mutator(corpus, dice).Run(from.graph), &from};
 }
 
+std::string MakeAttackProblem(const Corpus& corpus, Dice& dice) {
+  return Mutator(corpus, dice).Run(dice.Pick(corpus.problems));
+}
+
 std::string MakeAttackPlan(const Corpus& corpus, const AttackGraph& graph, Dice& dice) {
   Mutator mutator(corpus, dice);
   const std::string& given = graph.from->plan;

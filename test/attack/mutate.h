@@ -13,5 +13,6 @@ struct AttackGraph {
 AttackGraph MakeAttackGraph(const Corpus& corpus, Dice& dice);
 // A plan for a graph that is accepted.
 std::string MakeAttackPlan(const Corpus& corpus, const AttackGraph& graph, Dice& dice);
+std::string MakeAttackProblem(const Corpus& corpus, Dice& dice);
 
 }  // namespace heddle

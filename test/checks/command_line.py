@@ -42,6 +42,8 @@ class CommandLine(unittest.TestCase):
         pathlib.Path(other).write_text(GRAPH.replace("neg", "exp"))
         local = str(self.folder / "local.hd")
         pathlib.Path(local).write_text(GRAPH.replace("global", "local"))
+        problem = str(self.folder / "problem.json")
+        pathlib.Path(problem).write_text('{"vars": [{"cost": [1, 0]}]}')
         mlp = ["--model=mlp", "--flavor=small"]
         calls = {
             "check": [[self.graph], [self.graph, "--json"]],
@@ -51,6 +53,7 @@ class CommandLine(unittest.TestCase):
             "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
             "reduce": [["--help"]],
             "sim": [[local], [local, "--json"], [local, "--timeline"], [local, "--trace=-"]],
+            "solve": [[problem], [problem, "--json"]],
             "stats": [[self.graph], [self.graph, "--json"]],
             "capture": [mlp],
             "models": [[], ["--json"]],

@@ -28,6 +28,8 @@ TIMES = [
     (re.compile(r'"nanoseconds": \d+'), '"nanoseconds": T'),
     (re.compile(r"planned in [\d.]+ s: capture [\d.]+, parallelize [\d.]+, passes [\d.]+"), "planned in T"),
     (re.compile(r'("seconds": \{)[^}]*\}'), r"\1T}"),
+    (re.compile(r'(seconds": )[\d.e+-]+'), r"\1T"),
+    (re.compile(r"(solved|read) in [\d.]+ (ns|us|ms|s)\b"), r"\1 in T"),
 ]
 
 
@@ -93,6 +95,8 @@ COMMANDS = [
     "diff lowered.hd final.hd",
     "diff --json lowered.hd final.hd",
     "reduce small.hd --pipeline=localize --error=steps",
+    "solve corpus/a_problem.json",
+    "solve corpus/a_problem.json --json",
 ]
 TORCH_COMMANDS = [
     "models --json",

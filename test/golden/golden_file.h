@@ -7,7 +7,7 @@
 //   heddle 1 local                                the input, which the command reads as %s
 //   ...
 //   --- file b                                    another input, %b
-//   --- out                                       standard output; `--- out unchanged` if it is the input
+//   --- out                                       standard output, with TIME for times; `--- out unchanged` if it is the input
 //   --- error                                     standard error, up to the first section that it holds itself
 //   --- remarks, --- stats, ...                   sections that the command printed to standard error
 //   --- exit 2                                    if the exit code is neither 0, nor 1 in a case that must fail

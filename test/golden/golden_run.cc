@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <regex>
 #include <sstream>
 
 #include "heddle/base/file.h"
@@ -81,6 +82,13 @@ class ExtraFiles {
   std::map<std::string, std::string> paths_;
 };
 
+// Times differ from run to run, too.
+std::string HideTimes(const std::string& text) {
+  static const std::regex in_text("\\bin [0-9.]+ (ns|us|ms|s)\\b");
+  static const std::regex in_json("(seconds\": )[0-9.e+-]+");
+  return std::regex_replace(std::regex_replace(text, in_text, "in TIME"), in_json, "$1TIME");
+}
+
 void AddSection(std::vector<GoldenSection>& sections, std::string header, std::string text) {
   if (!text.empty() && !text.ends_with('\n')) text += '\n';
   sections.push_back({std::move(header), std::move(text)});
@@ -150,9 +158,9 @@ GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
   if (!out.str().empty()) {
     bool unchanged = out.str() == one.input;
     AddSection(outcome.sections, unchanged ? "out unchanged" : "out",
-               unchanged ? "" : files.Hide(out.str()));
+               unchanged ? "" : HideTimes(files.Hide(out.str())));
   }
-  SplitErrors(outcome.sections, files.Hide(err.str()));
+  SplitErrors(outcome.sections, HideTimes(files.Hide(err.str())));
   bool usual = code == (one.must_fail() ? 1 : 0);
   if (!usual) AddSection(outcome.sections, fmt::format("exit {}", code), "");
   if ((code == 0) == one.must_fail()) {

@@ -5,7 +5,7 @@
 //   %r = shard.redistribute(%w, why=tensor)     : bf16[128,64]
 //   %y = aten.mm(%x, %r)                        : bf16[32{dp},64]
 //
-// An operand that several nodes need in one placement is moved once. Constants are made where they are needed. It works on any
+// An operand that several nodes need in one placement is moved once, and not at all if it has been moved there before. Constants are made where they are needed. It works on any
 // global graph with placements: those that propagate wrote, a solver's, or a person's.
 #include <algorithm>
 
@@ -35,12 +35,14 @@ class OperandMover {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
+      if (graph_[node].op == op::shard_redistribute) inserter_.Learn(node);
       if (graph_[node].op == op::shard_redistribute || IsConstant(graph_, node)) continue;
       if (Indifferent(node)) continue;
       HEDDLE_TRY(const NodePlacing* placing, Place(node));
       for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
         ValueId v = graph_.operands(node)[i];
         if (!v) continue;
+        v = rewriter_.Resolve(v);
         PlacementId wanted = graph_.placements().Intern(placing->operands[i]);
         if (wanted != graph_[v].placement)
           rewriter_.SetOperand(

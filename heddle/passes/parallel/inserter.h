@@ -38,13 +38,16 @@ class Inserter {
   };
   // `v` in the placement `target`. What several readers need for one purpose is made once, where it was asked for first.
   ValueId Redistribute(Place at, ValueId v, PlacementId target, const Purpose& purpose);
+  // Takes note of a redistribution that is there already, or replaces it by an equal one from before.
+  void Learn(NodeId redistribution);
   // How many redistributions were made.
-  int64_t redistributions() const { return static_cast<int64_t>(known_.size()); }
+  int64_t redistributions() const { return redistributions_; }
 
  private:
   Graph& graph_;
   Rewriter& rewriter_;
   std::map<std::tuple<ValueId, PlacementId, Purpose>, ValueId> known_;
+  int64_t redistributions_ = 0;
 };
 
 }  // namespace heddle

@@ -1,0 +1,242 @@
+// heddle solve: the best answer to a pairwise problem, and how sure that is.
+#include "heddle/solve/solve.h"
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/text.h"
+#include "heddle/cli/commands.h"
+#include "heddle/report/table.h"
+#include "heddle/solve/conflict.h"
+#include "heddle/solve/problem/problem_file.h"
+
+namespace heddle {
+namespace {
+
+// As long as it may take to say why there is no answer, beyond the time limit.
+constexpr double kConflictSeconds = 2;
+
+struct SolveCommand {
+  static constexpr const char* kName = "solve";
+  static constexpr const char* kSummary =
+      "Find the best assignment of a pairwise problem, with a proof of how good it is";
+  static constexpr const char* kNote =
+      "docs/solve.md describes problems and their files. Exit code 3: no assignment is possible; "
+      "4: none was found in time.";
+
+  std::string file;
+  std::vector<std::string> budgets;
+  std::string time_limit = "10s";
+  bool json = false;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+};
+
+// What one run has found, for printing.
+struct Solved {
+  const ProblemFile& file;
+  const PairwiseAnswer& answer;
+  Nanos reading;
+  Nanos solving;
+  // Only if no assignment is possible.
+  std::optional<Conflict> conflict;
+};
+
+std::string Count(size_t n) { return WithCommas(static_cast<int64_t>(n)); }
+
+// `memory=3`: 0 <= memory <= 3.
+Status SetBudget(PairwiseProblem& problem, const std::string& text) {
+  size_t equals = text.rfind('=');
+  std::string name = text.substr(0, equals);
+  std::string_view number =
+      equals == std::string::npos ? "" : std::string_view(text).substr(equals + 1);
+  double hi = 0;
+  auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), hi);
+  if (error != std::errc() || end != number.data() + number.size() ||
+      !(hi >= 0 && hi <= kLargestNumber))
+    return Error(Diag::kBudget,
+                 "`{}` is not a budget; write a name and a number from 0 to {}, as in `memory=3`",
+                 text, kLargestNumber);
+  std::vector<std::string_view> names;
+  for (PairwiseBudget& budget : problem.budgets) {
+    names.push_back(budget.name);
+    if (budget.name != name) continue;
+    budget.lo = 0;
+    budget.hi = hi;
+    return Done{};
+  }
+  return Error(Diag::kBudget, "the problem has no budget `{}`{}", name, NearestHint(name, names));
+}
+
+std::string_view Name(SolveOutcome outcome) {
+  switch (outcome) {
+    case SolveOutcome::kProved: return "optimal";
+    case SolveOutcome::kStopped: return "stopped";
+    case SolveOutcome::kInfeasible: return "infeasible";
+    case SolveOutcome::kNoAnswer: break;
+  }
+  return "unknown";
+}
+
+// JSON has no infinities; null stands for them.
+nlohmann::ordered_json Finite(double number) {
+  return std::isfinite(number) ? nlohmann::ordered_json(number) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json ToJson(const ProblemSize& size) {
+  return {{"variables", size.variables},
+          {"choices", size.choices},
+          {"edges", size.edges},
+          {"entries", size.entries}};
+}
+
+nlohmann::ordered_json ToJson(const Conflict& conflict) {
+  return {{"budgets", conflict.budgets},     {"restrictions", conflict.restrictions},
+          {"relations", conflict.relations}, {"edges", conflict.edges},
+          {"variables", conflict.variables}, {"smallest", conflict.smallest}};
+}
+
+nlohmann::ordered_json ToJson(const Solved& solved) {
+  const PairwiseAnswer& answer = solved.answer;
+  const PairwiseProblem& problem = solved.file.problem;
+  bool has_answer = std::isfinite(answer.objective);
+  auto budgets = nlohmann::ordered_json::array();
+  for (const PairwiseBudget& budget : problem.budgets) {
+    budgets.push_back({{"name", budget.name},
+                       {"lo", Finite(budget.lo)},
+                       {"hi", Finite(budget.hi)},
+                       {"used", has_answer ? Finite(Amount(budget, answer.x)) : Finite(NAN)}});
+  }
+  nlohmann::ordered_json out = {{"name", solved.file.name},
+                                {"unit", solved.file.unit},
+                                {"status", Name(answer.outcome)},
+                                {"objective", Finite(answer.objective)},
+                                {"bound", Finite(answer.bound)},
+                                {"gap", Finite(answer.gap())},
+                                {"tolerance", answer.tolerance},
+                                {"x", nullptr},
+                                {"seconds", Seconds(solved.solving)},
+                                {"read_seconds", Seconds(solved.reading)},
+                                {"budgets", budgets},
+                                {"problem", ToJson(SizeOf(problem))},
+                                {"reduced", ToJson(answer.counts.left)},
+                                {"contracted", answer.counts.reduced.contracted},
+                                {"eliminated", answer.counts.reduced.eliminated},
+                                {"impossible", answer.counts.reduced.impossible},
+                                {"dominated", answer.counts.reduced.dominated},
+                                {"sweeps", answer.counts.sweeps},
+                                {"joins", answer.counts.joins},
+                                {"branches", answer.counts.branches}};
+  if (has_answer) out["x"] = answer.x;
+  if (solved.conflict) out["conflict"] = ToJson(*solved.conflict);
+  return out;
+}
+
+std::string FormatSize(const ProblemSize& size) {
+  return fmt::format("{} variables, {} choices, {} edges, {} matrix entries", Count(size.variables),
+                     Count(size.choices), Count(size.edges), Count(size.entries));
+}
+
+std::string FormatBudgets(const Solved& solved) {
+  TextTable table({"budget", "lo>", "used>", "hi>"});
+  auto cell = [](double bound) { return std::isfinite(bound) ? fmt::format("{}", bound) : "-"; };
+  for (const PairwiseBudget& budget : solved.file.problem.budgets)
+    table.AddRow(
+        {budget.name, cell(budget.lo), cell(Amount(budget, solved.answer.x)), cell(budget.hi)});
+  return table.empty() ? "" : table.Format(2) + "\n";
+}
+
+std::string FormatSolved(const Solved& solved, const std::string& name) {
+  const SearchCounts& counts = solved.answer.counts;
+  const PairwiseAnswer& answer = solved.answer;
+  std::string unit = solved.file.unit.empty() ? "" : " " + solved.file.unit;
+  std::string out = fmt::format("{}\n", solved.file.name.empty() ? name : solved.file.name);
+  out += fmt::format("  problem    {}\n", FormatSize(SizeOf(solved.file.problem)));
+  out += fmt::format("  reduced to {}\n", FormatSize(counts.left));
+  out += fmt::format(
+      "             {} variables contracted, {} eliminated; {} choices impossible, {} "
+      "dominated\n\n",
+      Count(counts.reduced.contracted), Count(counts.reduced.eliminated),
+      Count(counts.reduced.impossible), Count(counts.reduced.dominated));
+  out += fmt::format("  objective  {}{}\n  bound      {}{}\n", answer.objective, unit, answer.bound,
+                     unit);
+  out += answer.proved() ? "  gap        0, proved optimal\n\n"
+                         : fmt::format("  gap        {:.4g} %, stopped before it was closed\n\n",
+                                       100 * answer.gap());
+  out += FormatBudgets(solved);
+  out += fmt::format("solved in {}: {} sweeps, {} joins, {} branches; read in {}\n",
+                     Format(solved.solving), Count(counts.sweeps), Count(counts.joins),
+                     Count(counts.branches), Format(solved.reading));
+  return out;
+}
+
+void SolveCommand::Declare(Flags& flags) {
+  flags.Positional("FILE", file,
+                   "the problem, JSON, plain or compressed by gzip, or - for standard input");
+  flags.Option("--budget", budgets,
+               "NAME=HI: let that budget be at least 0 and at most HI, whatever the file says; any "
+               "number of times");
+  flags.Option("--time-limit", time_limit,
+               "stop with the best answer by then, as in 500ms, 10s, 2min");
+  flags.Switch("--json", json,
+               "print an object: status, objective, bound, gap (0: proved), x, seconds, budgets, "
+               "sizes, counts, and what conflicts");
+}
+
+// Why there is no assignment.
+ExitCode Explain(const Solved& solved, const std::string& name, const Streams& streams) {
+  const PairwiseProblem& problem = solved.file.problem;
+  Diagnostic diagnostic;
+  if (solved.conflict) {
+    diagnostic = MakeDiagnostic(
+        Diag::kInfeasible, "no assignment is possible; {}: {}",
+        solved.conflict->smallest ? "these conflict" : "among these are some that conflict",
+        Format(problem, *solved.conflict));
+  } else {
+    diagnostic = MakeDiagnostic(Diag::kNoAnswer,
+                                "no assignment was found in {}; every one costs at least {}",
+                                Format(solved.solving), solved.answer.bound);
+  }
+  diagnostic.file = name;
+  return Report({diagnostic}, streams);
+}
+
+ExitCode SolveCommand::Run(const Streams& streams) const {
+  Result<Nanos> limit = ParseDuration(time_limit);
+  if (!limit.ok()) return Report(limit.diagnostics(), streams);
+  Clock reading;
+  Result<std::string> bytes = ReadInput(file, streams);
+  if (!bytes.ok()) return Report(bytes.diagnostics(), streams);
+  std::string name = InputName(file);
+  Result<ProblemFile> parsed = ParseProblem(*bytes, name);
+  if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
+  for (const std::string& budget : budgets) {
+    Status set = SetBudget(parsed->problem, budget);
+    if (!set.ok()) return Report(set.diagnostics(), streams);
+  }
+  Nanos read = reading.Elapsed();
+  Clock solving;
+  PairwiseAnswer answer = Solve(parsed->problem, {.time_limit = Seconds(*limit)});
+  Solved solved{*parsed, answer, read, solving.Elapsed(), std::nullopt};
+  if (answer.outcome == SolveOutcome::kInfeasible)
+    solved.conflict = FindConflict(parsed->problem, kConflictSeconds);
+  bool has_answer = std::isfinite(answer.objective);
+  if (json) {
+    PrintJson(ToJson(solved), streams);
+  } else if (has_answer) {
+    streams.out << FormatSolved(solved, name);
+  }
+  return has_answer ? ExitCode::kDone : Explain(solved, name, streams);
+}
+
+}  // namespace
+
+void AddSolve(CommandSet& commands) { commands.Add<SolveCommand>(); }
+
+}  // namespace heddle

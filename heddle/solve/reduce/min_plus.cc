@@ -1,0 +1,55 @@
+#include "heddle/solve/reduce/min_plus.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace heddle {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void MinInto(double* __restrict out, const double* __restrict row, double base, size_t size) {
+  for (size_t i = 0; i < size; ++i) {
+    double sum = base + row[i];
+    out[i] = sum < out[i] ? sum : out[i];
+  }
+}
+
+}  // namespace
+
+void MinOverRows(const double* matrix, size_t rows, size_t columns, const double* add,
+                 double* out) {
+  std::fill_n(out, columns, kInfinity);
+  for (size_t r = 0; r < rows; ++r) MinInto(out, matrix + r * columns, add[r], columns);
+}
+
+void MinOverColumns(const double* matrix, size_t rows, size_t columns, const double* add,
+                    double* out) {
+  for (size_t r = 0; r < rows; ++r) {
+    const double* row = matrix + r * columns;
+    // Four minima at once: the order of comparisons does not matter, and the machine need not wait for the last.
+    double least[4] = {kInfinity, kInfinity, kInfinity, kInfinity};
+    size_t c = 0;
+    for (; c + 4 <= columns; c += 4) {
+      for (size_t i = 0; i < 4; ++i) {
+        double sum = add[c + i] + row[c + i];
+        least[i] = sum < least[i] ? sum : least[i];
+      }
+    }
+    for (; c < columns; ++c) least[0] = std::min(least[0], add[c] + row[c]);
+    out[r] = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+  }
+}
+
+void MinOverInner(const double* a, const double* b, size_t inner, size_t rows, size_t columns,
+                  const double* add, double* out) {
+  std::fill_n(out, rows * columns, kInfinity);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t k = 0; k < inner; ++k) {
+      double base = a[k * rows + r] + add[k];
+      if (base < kInfinity) MinInto(out + r * columns, b + k * columns, base, columns);
+    }
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,17 @@
+// Sums and minima over matrices: where the time goes, in a file of its own that is compiled for speed.
+#pragma once
+
+#include <cstddef>
+
+namespace heddle {
+
+// out[c] = min over r of add[r] + matrix[r][c].
+void MinOverRows(const double* matrix, size_t rows, size_t columns, const double* add, double* out);
+// out[r] = min over c of add[c] + matrix[r][c].
+void MinOverColumns(const double* matrix, size_t rows, size_t columns, const double* add,
+                    double* out);
+// out[r][c] = min over k of a[k][r] + add[k] + b[k][c].
+void MinOverInner(const double* a, const double* b, size_t inner, size_t rows, size_t columns,
+                  const double* add, double* out);
+
+}  // namespace heddle

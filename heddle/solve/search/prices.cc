@@ -1,0 +1,241 @@
+// Prices for rows: what a unit of each must cost for the bound to be largest.
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/solve/search/round.h"
+#include "heddle/solve/search/search.h"
+
+namespace heddle {
+namespace {
+
+// An assignment as a line over the price of one row: it costs `cost` plus the price times what it takes beyond the limit.
+struct PriceLine {
+  double cost;
+  double amount;
+  std::vector<uint32_t> x;
+};
+
+// The bound of a row that its price is for.
+double Limit(const CoreRow& row, double price) { return price > 0 ? row.hi : row.lo; }
+
+PriceLine LineOf(const Core& core, uint32_t row, const std::vector<double>& prices,
+                 const std::vector<uint32_t>& x) {
+  std::vector<double> amounts = Amounts(core, x);
+  PriceLine line{core.Cost(x), amounts[row], x};
+  for (uint32_t r = 0; r < prices.size(); ++r) {
+    if (r != row && prices[r] != 0)
+      line.cost += prices[r] * (amounts[r] - Limit(core.rows[r], prices[r]));
+  }
+  return line;
+}
+
+// The highest price of each row: the largest step that one variable can make in it then outweighs all costs together a thousand
+// times. Beyond that, costs would drown in the rounding of priced amounts.
+std::vector<double> HighestPrices(const Core& core, double all_costs) {
+  std::vector<double> highest = LargestSteps(core);
+  for (double& price : highest) price = price > 0 ? 1e3 * all_costs / price : 0;
+  return highest;
+}
+
+// What is wrong with an amount: how far it is beyond the bound that the price is for, or, without a price, beyond either.
+double Slope(const CoreRow& row, double price, double amount) {
+  if (price > 0 || (price == 0 && amount > row.hi)) return amount - row.hi;
+  if (price < 0 || (price == 0 && amount < row.lo)) return amount - row.lo;
+  return 0;
+}
+
+// The best price of one row is where the lines of two assignments cross, one that overruns the row and one that does not. This
+// holds the two that are known.
+struct PriceBracket {
+  PriceBracket(const CoreRow& row, double highest, bool upper = true)
+      : row(row), highest(highest), upper(upper) {}
+
+  // What sweeps suggest at a price. False if nothing is wrong without a price.
+  bool Add(double price, PriceLine line) {
+    double slope = Slope(row, price, line.amount);
+    if (price == 0 && slope == 0) return false;
+    // Lines for one bound of the row say nothing about the other.
+    if (upper != (price > 0 || (price == 0 && slope > 0)))
+      *this = PriceBracket(row, highest, !upper);
+    bool overruns = upper ? slope > 0 : slope < 0;
+    (overruns ? over : within) = std::move(line);
+    return true;
+  }
+  // An assignment within the row, if it is better at this price than the one that is known.
+  void AddWithin(double price, PriceLine line) {
+    auto value = [&](const PriceLine& l) { return l.cost + price * (l.amount - limit()); };
+    if (!within || value(line) < value(*within)) within = std::move(line);
+  }
+
+  // Where to look next: where the two lines cross, or further and further away as long as one of them is not known.
+  double Next(double price) {
+    double next = 0;
+    if (over && within) {
+      next = (within->cost - over->cost) / (over->amount - within->amount);
+      if (upper ? next < 0 : next > 0) next = 0;
+    } else if (price == 0) {
+      next = (1e-3 * std::abs(over->cost) + 1e-6) / (over->amount - limit());
+    } else {
+      next = over ? price * (1 + reach) : price / (1 + reach);
+      reach *= 4;
+    }
+    return std::clamp(next, -highest, highest);
+  }
+
+  double limit() const { return upper ? row.hi : row.lo; }
+
+  CoreRow row;
+  double highest;
+  // Which bound of the row the lines are for.
+  bool upper;
+  double reach = 0.05;
+  std::optional<PriceLine> over = {};
+  std::optional<PriceLine> within = {};
+};
+
+// Steps of all prices along what assignments overrun (Polyak), each with a part of the last.
+class PriceSteps {
+ public:
+  PriceSteps(const Core& core, std::vector<double> highest)
+      : core_(core),
+        highest_(std::move(highest)),
+        scale_(core.rows.size()),
+        direction_(core.rows.size()) {
+    for (const CoreVariable& variable : core.variables) {
+      for (const CoreTerm& term : variable.terms) {
+        auto [least, most] = std::ranges::minmax(term.amount);
+        scale_[term.row] += most - least;
+      }
+    }
+  }
+
+  // So far that the bound would rise by `missing` if it went on as it begins. False if nothing is overrun.
+  bool Take(std::vector<double>& prices, const std::vector<double>& amounts, double missing) {
+    constexpr double kKept = 0.3;
+    double norm = 0;
+    for (uint32_t r = 0; r < prices.size(); ++r) {
+      if (scale_[r] == 0) continue;
+      double slope = Slope(core_.rows[r], prices[r], amounts[r]) / scale_[r];
+      direction_[r] = (1 - kKept) * slope + kKept * direction_[r];
+      norm += direction_[r] * direction_[r];
+    }
+    if (norm < 1e-20) return false;
+    for (uint32_t r = 0; r < prices.size(); ++r) {
+      if (scale_[r] == 0) continue;
+      double next = prices[r] + missing / norm * direction_[r] / scale_[r];
+      // From one bound to the other only by way of no price; and a bound that is none has none.
+      if (next * prices[r] < 0 || std::isinf(Limit(core_.rows[r], next))) next = 0;
+      prices[r] = std::clamp(next, -highest_[r], highest_[r]);
+    }
+    return true;
+  }
+
+ private:
+  const Core& core_;
+  std::vector<double> highest_;
+  // What the choices of all variables can change in each row: rows are as different as bytes and shares.
+  std::vector<double> scale_;
+  std::vector<double> direction_;
+};
+
+}  // namespace
+
+bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
+  const Core& core = frame.core;
+  auto live_rows = [&] {
+    std::vector<uint32_t> live;
+    std::vector<double> amounts = Amounts(core, sweeps.rounded().x);
+    for (uint32_t r = 0; r < core.rows.size(); ++r) {
+      if (sweeps.prices()[r] != 0 || Slope(core.rows[r], 0, amounts[r]) != 0) live.push_back(r);
+    }
+    return live;
+  };
+  if (!sweeps.rounded().possible) return false;
+  std::vector<uint32_t> live = live_rows();
+  if (live.size() == 1) {
+    if (FindPriceOf(live[0], frame, sweeps)) return true;
+    live = live_rows();
+  }
+  if (live.size() > 1 && FindAllPrices(frame, sweeps)) return true;
+  frame.prices = sweeps.prices();
+  return false;
+}
+
+// With the price of one row the bound rises as long as assignments overrun it, and falls from there on.
+bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
+  constexpr int kMostSteps = 14;
+  const Core& core = frame.core;
+  PriceBracket bracket(core.rows[row], HighestPrices(core, scale_)[row]);
+  std::vector<double> best = sweeps.prices();
+  double best_bound = sweeps.bound();
+  for (int step = 0; step < kMostSteps && sweeps.rounded().possible && !Stopped(); ++step) {
+    std::vector<double> prices = sweeps.prices();
+    double price = prices[row];
+    if (!bracket.Add(price, LineOf(core, row, prices, sweeps.rounded().x))) break;
+    if (sweeps.kept().possible)
+      bracket.AddWithin(price, LineOf(core, row, prices, sweeps.kept().x));
+    if (bracket.over && bracket.within) OfferMix(core, bracket.within->x, bracket.over->x);
+    prices[row] = bracket.Next(price);
+    if (std::abs(prices[row] - price) <= 1e-7 * std::abs(price)) break;
+    sweeps.SetPrices(prices);
+    if (RunSweeps(frame, sweeps, 20)) return true;
+    if (sweeps.bound() <= best_bound) continue;
+    best_bound = sweeps.bound();
+    best = std::move(prices);
+  }
+  return SetBestPrices(frame, sweeps, best);
+}
+
+// Several prices at once follow the amounts that assignments overrun, by steps that are as long as the bound is short of the best
+// cost, and shorter when that does not help.
+bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
+  constexpr int kMostSteps = 60;
+  const Core& core = frame.core;
+  PriceSteps steps(core, HighestPrices(core, scale_));
+  std::vector<double> prices = sweeps.prices();
+  std::vector<double> best = prices;
+  double best_bound = sweeps.bound();
+  double length = 1;
+  int stale = 0;
+  for (int step = 0; step < kMostSteps && sweeps.rounded().possible && !Stopped(); ++step) {
+    OfferRepaired(core, sweeps);
+    double missing =
+        best_cost_ == kForbidden ? 0.05 * std::abs(best_bound) + 1e-6 : best_cost_ - sweeps.bound();
+    if (!steps.Take(prices, Amounts(core, sweeps.rounded().x), length * missing)) break;
+    sweeps.SetPrices(prices);
+    if (RunSweeps(frame, sweeps, 4)) return true;
+    if (sweeps.bound() > best_bound) {
+      best_bound = sweeps.bound();
+      best = prices;
+      stale = 0;
+    } else if (++stale % 4 == 0) {
+      length /= 2;
+      prices = best;
+    }
+  }
+  return SetBestPrices(frame, sweeps, best);
+}
+
+bool Search::SetBestPrices(Frame& frame, Sweeps& sweeps, const std::vector<double>& prices) {
+  if (sweeps.prices() != prices) sweeps.SetPrices(prices);
+  return RunSweeps(frame, sweeps, 8);
+}
+
+void Search::OfferMix(const Core& core, const std::vector<uint32_t>& kept,
+                      const std::vector<uint32_t>& other) {
+  if (!KeepsRows(core, kept)) return;
+  std::vector<uint32_t> x = Mix(core, kept, other);
+  Polish(core, x);
+  Offer(x);
+}
+
+void Search::OfferRepaired(const Core& core, const Sweeps& sweeps) {
+  std::vector<uint32_t> x = sweeps.rounded().x;
+  if (Repair(core, x)) {
+    Polish(core, x);
+    Offer(x);
+  }
+  if (sweeps.kept().possible) OfferMix(core, sweeps.kept().x, sweeps.rounded().x);
+}
+
+}  // namespace heddle

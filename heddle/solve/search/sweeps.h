@@ -1,0 +1,104 @@
+// A lower bound by sequential tree-reweighted message passing (Kolmogorov 2006), and assignments rounded from its messages.
+//
+// Messages move costs from one end of an edge to the other; what an assignment costs in all stays the same. A run visits the
+// variables in order and back. Each visit evens out what the chains through a variable say about its choices. The bound is what the
+// chains cost at least, one by one, and never falls.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "heddle/solve/reduce/core.h"
+
+namespace heddle {
+
+// An assignment in the making.
+struct Rounding {
+  // For every variable of the core.
+  std::vector<uint32_t> x;
+  // Not if it takes a pair that is forbidden, or breaks a row that it should keep.
+  bool possible = false;
+};
+
+class Sweeps {
+ public:
+  // Rows count by a price for each unit of their amounts: above 0 for their upper bound, below 0 for their lower.
+  Sweeps(const Core& core, std::vector<double> prices);
+
+  // Forward and back. The bound afterwards, less what prices may make it wrong by.
+  double Run();
+  double bound() const { return bound_; }
+
+  const std::vector<double>& prices() const { return prices_; }
+  // Messages stay. The bound is that of the next run.
+  void SetPrices(std::vector<double> prices);
+
+  // What each choice adds at least to `base()` if it is taken: a number for each choice of each variable in turn. From the second
+  // run on after prices were set.
+  std::span<const double> excess() const { return excess_; }
+  double base() const { return base_; }
+
+  // What the last forward half suggests: each variable in turn takes what is best with what earlier ones took and later ones say.
+  const Rounding& rounded() const { return rounded_; }
+  // The same, but nothing is taken that leaves too little of a row for the rest. Not possible if there are no rows.
+  const Rounding& kept() const { return kept_; }
+
+  // Moves what the messages say into the costs of the core that this was made for. This object is of no use afterwards.
+  void Absorb(Core& core) const;
+
+ private:
+  // An edge as seen from one of its ends.
+  struct Half {
+    uint32_t edge;
+    uint32_t other;
+    // Where the messages to this end, and to the other, begin.
+    size_t in;
+    size_t out;
+    bool is_row;
+  };
+  struct Node {
+    uint32_t variable;
+    uint32_t size;
+    // Where its choices begin.
+    size_t first;
+    std::vector<Half> earlier;
+    std::vector<Half> later;
+    // Of what it knows, what it tells each neighbour: one by the number of chains through it.
+    double share;
+  };
+  // The least and the most that a row may still come to.
+  struct RowRange {
+    double least = 0;
+    double most = 0;
+  };
+
+  void AddNodes();
+  void AddHalves();
+  void Gather(const Node& node);
+  double Send(const Node& node, const Half& half);
+  void Round(const Node& node, Rounding& rounding, bool keep_rows);
+  void ForbidOverruns(const Node& node);
+  void CountChoice(const Node& node, uint32_t choice);
+
+  const Core& core_;
+  std::vector<double> prices_;
+  std::vector<Node> nodes_;
+  // Costs with prices, for each choice of each variable in turn.
+  std::vector<double> cost_;
+  std::vector<double> messages_;
+  std::vector<double> excess_;
+  double bound_ = 0;
+  double base_ = 0;
+  // How much the rounding of priced amounts may add to a bound.
+  double price_error_ = 0;
+  // For the choices of one variable.
+  std::vector<double> sum_;
+  std::vector<double> scratch_;
+  Rounding rounded_;
+  Rounding kept_;
+  std::vector<RowRange> whole_ranges_;
+  std::vector<RowRange> ranges_;
+};
+
+}  // namespace heddle

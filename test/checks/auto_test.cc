@@ -1,0 +1,142 @@
+// Plans that are found: what an assignment costs in the problem is what its plan costs once it is carried out, to the nanosecond.
+#include <functional>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "heddle/auto/auto_plan.h"
+#include "heddle/auto/auto_problem.h"
+#include "heddle/compile/compile.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ops/ops.h"
+#include "heddle/solve/solve.h"
+#include "test/checks/random_step.h"
+
+namespace heddle {
+namespace {
+
+struct Shape {
+  std::string_view mesh;
+  // Every so many graphs.
+  uint32_t every;
+};
+constexpr Shape kShapes[] = {
+    {"a=2", 1}, {"a=4", 1}, {"a=2, b=2", 1}, {"a=2, b=3", 1}, {"a=2, b=2, c=2", 10}};
+constexpr uint32_t kGraphs = 125;
+
+const CostModel& Model() {
+  static const CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  return model;
+}
+
+// The kernels and collectives of the graph of one rank.
+Result<Nanos> CostOf(const Module& captured, const Plan& plan) {
+  Module module = captured;
+  HEDDLE_RETURN_IF_ERROR(Compile(module, {.plan = FormatPlan(plan), .pipeline = ""}));
+  HEDDLE_TRY(GraphCosts costs, Model().Price(module, module.graphs[0]));
+  Nanos sum;
+  for (NodeId node : module.graphs[0].nodes()) {
+    const NodeCost& cost = costs.nodes[node];
+    sum += cost.compute + cost.pack + cost.collective.total();
+  }
+  return sum;
+}
+
+class AutoCase {
+ public:
+  AutoCase(uint32_t seed, std::string_view mesh) : random_(seed) {
+    module_ = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
+    plan_ = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
+    decisions_ = *FindDecisions(module_.graphs[0], plan_);
+    problem_ = MakeAutoProblem(module_.graphs[0], plan_, decisions_, Model(), std::nullopt)->exact;
+  }
+
+  void ExpectCost(const std::vector<uint32_t>& x) {
+    Result<Plan> plan = PlanOf(module_, plan_, decisions_, x);
+    ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
+    Result<Nanos> cost = CostOf(module_, *plan);
+    ASSERT_TRUE(cost.ok()) << FormatPlan(*plan) << Format(cost.diagnostics());
+    EXPECT_EQ(static_cast<double>(cost->value), Cost(problem_, x)) << FormatPlan(*plan);
+  }
+
+  const PairwiseProblem& problem() const { return problem_; }
+  std::vector<uint32_t> whole() const {
+    std::vector<uint32_t> x;
+    SetCopies(problem_, decisions_, x);
+    return x;
+  }
+  // Changes single choices of an assignment that is possible.
+  std::vector<uint32_t> Changed(std::vector<uint32_t> x) {
+    for (int i = 0; i < 40; ++i) {
+      std::vector<uint32_t> y = x;
+      size_t v = random_() % decisions_.all.size();
+      y[v] = random_() % problem_.variables[VariableId(v)].cost.size();
+      SetCopies(problem_, decisions_, y);
+      if (Cost(problem_, y) != kForbidden) x = y;
+    }
+    return x;
+  }
+
+ private:
+  std::mt19937 random_;
+  Module module_;
+  Plan plan_;
+  Decisions decisions_;
+  PairwiseProblem problem_;
+};
+
+void ForAllCases(const std::function<void(AutoCase&)>& check) {
+  for (uint32_t seed = 1; seed <= kGraphs; ++seed) {
+    for (const Shape& shape : kShapes) {
+      if (seed % shape.every != 0) continue;
+      SCOPED_TRACE(fmt::format("seed {}, mesh [{}]", seed, shape.mesh));
+      AutoCase one(seed, shape.mesh);
+      check(one);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(Auto, TheProblemCostsWhatThePlanCosts) {
+  ForAllCases([](AutoCase& one) {
+    one.ExpectCost(one.whole());
+    one.ExpectCost(one.Changed(one.whole()));
+  });
+}
+
+TEST(Auto, FindsTheCheapest) {
+  ForAllCases([](AutoCase& one) {
+    PairwiseAnswer answer = Solve(one.problem(), {.time_limit = 60, .starts = {one.whole()}});
+    EXPECT_TRUE(answer.proved()) << answer.objective << " " << answer.bound;
+    one.ExpectCost(answer.x);
+  });
+}
+
+// Less memory never makes a step faster, and a plan keeps to what it was given.
+TEST(Auto, SmallerBudgetsCostMore) {
+  int refused = 0;
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Module module = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
+    Plan plan = *ParsePlan("heddle plan 1\nmesh [a=2, b=2]\nauto\n", "plan");
+    Bytes budget = GiB(1);
+    Nanos before;
+    for (int step = 0; step < 6; ++step) {
+      Result<AutoPlan> found = CompletePlan(module, plan, Model(), {.memory = budget});
+      if (!found.ok()) {
+        EXPECT_EQ(found.diagnostics()[0].kind, Diag::kInfeasible) << Format(found.diagnostics());
+        ++refused;
+        break;
+      }
+      EXPECT_EQ(found->cost, found->bound);
+      EXPECT_LE(found->memory, budget);
+      EXPECT_GE(found->cost, before);
+      before = found->cost;
+      budget = {found->memory.value * 4 / 5};
+    }
+  }
+  EXPECT_GT(refused, 10);
+}
+
+}  // namespace
+}  // namespace heddle
