@@ -1,6 +1,7 @@
 # make        set up and build
 # make test   set up, build, run every test
 # make soak SECONDS=3600 SEED=7   attack every command for so long
+# make oracle train with PyTorch itself and compare every hash
 # make lint   check the form of what changed
 # make train  set up, build, run the main job
 # make bench  measure; writes build/bench.json
@@ -24,7 +25,7 @@ CORPUS = $$(find heddle -name '*.hdt') fuzz/corpus/*
 # Precompiled headers keep ccache from caching unless it may overlook what they hide.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-.PHONY: all setup build test lint sanitized fuzz soak train bench docs goldens format clean
+.PHONY: all setup build test oracle lint sanitized fuzz soak train bench docs goldens format clean
 
 all: build
 
@@ -38,6 +39,11 @@ build: setup
 test: build fuzz
 	@tools/lint.py --most=12
 	@ctest --preset release
+
+oracle: build
+	@$(PYTHON) test/oracle/ops_conformance.py build/heddle
+	@$(PYTHON) test/oracle/llama3_step.py build/test/step_dump
+	@$(PYTHON) test/oracle/fsdp2.py build/heddle --all
 
 lint: setup
 	@tools/lint.py

@@ -107,6 +107,20 @@ void RunClean(benchmark::State& state) {
   }
 }
 
+// FSDP's schedule of a graph that has a collective for each parameter, tensor-parallel ones among them.
+void RunFsdp(benchmark::State& state) {
+  static const Module small = MakeLlamaGraph({.nodes = 36'000, .tp = 8, .lowered = true});
+  static const Module large = MakeLlamaGraph({.nodes = 360'000, .tp = 8, .lowered = true});
+  Result<Pipeline> pipeline = ParsePipeline("fsdp", Passes());
+  for (auto _ : state) {
+    state.PauseTiming();
+    Module module = state.range(0) == 36'000 ? small : large;
+    state.ResumeTiming();
+    Result<RunReport> report = RunPipeline(module, *pipeline);
+    HEDDLE_CHECK(report.ok(), Format(report.diagnostics()));
+  }
+}
+
 #define HEDDLE_BENCH(function, name) \
   BENCHMARK(function)->Name(name)->Arg(36'000)->Arg(360'000)->Unit(benchmark::kMillisecond)
 HEDDLE_BENCH(CopyText, "copy_text");
@@ -119,6 +133,7 @@ HEDDLE_BENCH(ComputeUses, "uses");
 HEDDLE_BENCH(ComputeMemory, "liveness_memory");
 HEDDLE_BENCH(ComputeDependence, "dependence");
 HEDDLE_BENCH(RunClean, "dce_cse_canonicalize");
+HEDDLE_BENCH(RunFsdp, "pipeline_fsdp");
 
 }  // namespace
 }  // namespace heddle

@@ -165,11 +165,21 @@ class Builder {
   std::vector<ValueId> UnshardAll(const Layer& layer) {
     std::vector<ValueId> casts;
     for (ValueId param : layer.params) casts.push_back(Cast(param, DType::kBF16));
-    ValueId first = Collective(op::comm_all_gather, casts, Why::kUnshard, 0, 1,
-                               std::string(graph().scope_name(scope_)));
-    std::vector<ValueId> full;
-    for (size_t i = 0; i < casts.size(); ++i) full.push_back(Next(first, i));
-    return full;
+    return ForUnit(op::comm_all_gather, casts, Why::kUnshard, 1);
+  }
+
+  // The collectives of a unit: one for all tensors, or one for each.
+  std::vector<ValueId> ForUnit(OpId op, const std::vector<ValueId>& tensors, Why why,
+                               uint8_t stream) {
+    std::string unit(graph().scope_name(scope_));
+    std::vector<ValueId> results;
+    if (o_.lowered) {
+      for (ValueId v : tensors) results.push_back(Collective(op, {v}, why, 0, 0, unit));
+      return results;
+    }
+    ValueId first = Collective(op, tensors, why, 0, stream, unit);
+    for (size_t i = 0; i < tensors.size(); ++i) results.push_back(Next(first, i));
+    return results;
   }
 
   ValueId Norm(ValueId x, ValueId weight) {
@@ -260,7 +270,7 @@ class Builder {
   }
 
   ValueId Backward(const Layer& layer, const LayerState& s, ValueId grad) {
-    std::vector<ValueId> w = UnshardAll(layer);
+    std::vector<ValueId> w = o_.lowered ? s.weights : UnshardAll(layer);
     std::vector<ValueId> grads(9);
     int64_t heads = o_.heads / o_.tp;
     int64_t size = o_.dim / o_.heads;
@@ -293,11 +303,10 @@ class Builder {
     ValueId normed = Scatter(sum);
     ValueId out = Call(op::add_Tensor, {hidden, NormBackward(normed, s.in, w[7], grads[7])});
     for (ValueId& g : grads) g = Cast(g, DType::kF32);
-    ValueId first = Collective(op::comm_reduce_scatter, grads, Why::kGrad, 0, 2,
-                               std::string(graph().scope_name(scope_)));
+    std::vector<ValueId> sums = ForUnit(op::comm_reduce_scatter, grads, Why::kGrad, 2);
     for (size_t i = 0; i < grads.size(); ++i) {
       Output output;
-      output.value = Next(first, i);
+      output.value = sums[i];
       output.role = OutputRole::kGrad;
       output.index = layer.first_index + static_cast<int64_t>(i);
       graph().AddOutput(output);

@@ -16,6 +16,8 @@ struct LlamaGraphOptions {
   int64_t tokens = 8192;
   // Ranks that share each layer, with sequence parallelism; 1 for none.
   int64_t tp = 1;
+  // As lowering leaves it, before any pass: a collective for each parameter, and backward reads what forward gathered.
+  bool lowered = false;
 };
 
 // On a mesh [dp=8, tp]. Without tensor parallelism about 173 nodes and 3 collectives a layer.

@@ -15,6 +15,8 @@ import time
 
 # model, flavor, sequence length, goals in seconds and MiB
 CAPTURES = [("llama3", "8B", 8192, 0.4, 600), ("llama3", "405B", 8192, 2.0, 600), ("deepseek_v3", "671B", 4096, 2.5, 600)]
+# The same for the passes after lowering alone, in seconds: the pipeline fsdp with all checks of the manager and what `plan` measures.
+PIPELINES = [("llama3", "8B", 8192, 8, 8, 0.06), ("llama3", "405B", 8192, 64, 8, 0.3)]
 # model, flavor, sequence length, shard and tensor degree, goals
 PLANS = [("llama3", "8B", 8192, 8, 8, 0.5, 300), ("llama3", "8B", 8192, 4096, 8, 0.5, 300),
          ("llama3", "405B", 8192, 64, 8, 2.5, 1000), ("deepseek_v3", "16B", 4096, 64, 1, 2.5, 1000)]
@@ -95,7 +97,7 @@ def run_make_fx(layers):
 
 def main():
     heddle, out = sys.argv[1:3]
-    report = {"captures": [], "plans": [], "make_fx": []}
+    report = {"captures": [], "plans": [], "pipelines": [], "make_fx": []}
     print(f"{'':34}{'process':>10}{'goal':>8}{'work':>10}{'peak':>12}{'goal':>12}")
     for model, flavor, seq_len, goal, most in CAPTURES:
         wall, work, peak = run_capture(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}"])
@@ -106,6 +108,12 @@ def main():
                                              f"--parallelism.data_parallel_shard_degree={shard}", f"--parallelism.tensor_parallel_degree={tensor}"])
         show(f"plan {model} {flavor} {shard} x {tensor}", wall, goal, work, peak, most)
         report["plans"].append({"model": model, "flavor": flavor, "shard": shard, "tensor": tensor, "seconds": wall, "work_seconds": work, "peak_mib": peak})
+    for model, flavor, seq_len, shard, tensor, goal in PIPELINES:
+        command = [heddle, "plan", "--json", f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}",
+                   f"--parallelism.data_parallel_shard_degree={shard}", f"--parallelism.tensor_parallel_degree={tensor}"]
+        _, work, _ = run_heddle(command, lambda text: json.loads(text)["seconds"]["passes"])
+        print(f"{f'fsdp {model} {flavor} {shard} x {tensor}':34}{work * 1e3:8.1f} ms{goal * 1e3:5.0f} ms{'' if work <= goal else '  over the goal'}")
+        report["pipelines"].append({"model": model, "flavor": flavor, "shard": shard, "tensor": tensor, "seconds": work})
     for layers in (6, 32):
         _, capture, _ = run_capture(heddle, ["--flavor=debugmodel", f"--model.n_layers={layers}"])
         seconds, nodes = run_make_fx(layers)

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "heddle/ops/ops.h"
+#include "heddle/analysis/launch.h"
 
 namespace heddle {
 namespace {
@@ -135,8 +135,7 @@ class IntervalSets {
 
 CollectiveDependence::CollectiveDependence(const Graph& graph) {
   for (NodeId id : graph.nodes()) {
-    if (graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait)
-      collectives_.push_back(id);
+    if (IsLaunch(graph, id)) collectives_.push_back(id);
   }
   std::vector<uint32_t> places = PlacesOf(collectives_, graph.node_count());
   number_ = Postorder(ParentsOf(graph, collectives_, places));

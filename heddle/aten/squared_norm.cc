@@ -5,20 +5,28 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 namespace heddle {
 namespace {
 
-at::Tensor RunSquaredNorm(at::TensorList tensors) {
+at::Tensor RunSquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t count) {
   std::vector<at::Tensor> norms;
   norms.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) norms.push_back(at::linalg_vector_norm(tensor, 2));
-  at::Tensor norm = at::linalg_vector_norm(at::stack(norms), 2);
-  return at::mul(norm, norm);
+  if (!places.empty()) {
+    std::vector<at::Tensor> all(static_cast<size_t>(count), at::zeros({}, norms[0].options()));
+    for (size_t i = 0; i < places.size(); ++i) all[static_cast<size_t>(places[i])] = norms[i];
+    norms = std::move(all);
+  }
+  at::Tensor stacked = at::stack(norms);
+  return at::mul(stacked, stacked);
 }
 
-TORCH_LIBRARY_FRAGMENT(heddle, library) { library.def("squared_norm(Tensor[] inputs) -> Tensor"); }
+TORCH_LIBRARY_FRAGMENT(heddle, library) {
+  library.def("squared_norm(Tensor[] inputs, *, int[] places=[], int count=0) -> Tensor");
+}
 // Not for all devices at once: traced tensors must see one op, not its parts.
 TORCH_LIBRARY_IMPL(heddle, CPU, library) { library.impl("squared_norm", RunSquaredNorm); }
 TORCH_LIBRARY_IMPL(heddle, CUDA, library) { library.impl("squared_norm", RunSquaredNorm); }
@@ -27,13 +35,13 @@ TORCH_LIBRARY_IMPL(heddle, CUDA, library) { library.impl("squared_norm", RunSqua
 
 void LinkOwnOperators() {}
 
-at::Tensor SquaredNorm(at::TensorList tensors) {
+at::Tensor SquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t count) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("heddle::squared_norm", "")
-                             .typed<at::Tensor(at::TensorList)>();
+                             .typed<at::Tensor(at::TensorList, at::IntArrayRef, int64_t)>();
   // It has no gradient, and traced tensors have no autograd kernel for it.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return op.call(tensors);
+  return op.call(tensors, places, count);
 }
 
 }  // namespace heddle

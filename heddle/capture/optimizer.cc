@@ -4,6 +4,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/sqrt.h>
@@ -64,7 +65,7 @@ ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm)
     if (grad.defined()) defined.push_back(grad);
   }
   ClipFactor clip;
-  clip.norm = at::sqrt(SquaredNorm(defined));
+  clip.norm = at::linalg_vector_norm(at::sqrt(SquaredNorm(defined)), 2);
   // A number over a tensor is the reciprocal times the number.
   at::Tensor ratio = at::mul(at::reciprocal(at::add(clip.norm, 1e-6)), max_norm);
   clip.factor = at::clamp(ratio, std::nullopt, 1.0);

@@ -206,59 +206,68 @@ ValueId Recorder::Constant(const at::Tensor& tensor, std::string_view op) {
   return graph_[graph_.Append(spec)].first_result;
 }
 
+void Recorder::ReadTensors(const OpInfo& info, const c10::IValue& value, ArgKind kind,
+                           std::string_view name) {
+  auto operand = [&](const at::Tensor& tensor) {
+    operand_metas_.push_back(tensor.defined() ? MetaOf(tensor) : at::Tensor());
+    return Operand(tensor, info.name);
+  };
+  if (!IsListOperand(kind)) {
+    at::Tensor tensor = value.isTensor() ? value.toTensor() : at::Tensor();
+    ValueId id = operand(tensor);
+    if (kind == ArgKind::kTensor) {
+      builder_.AddTensor(id);
+    } else if (id) {
+      builder_.AddTensor(id, name);
+    }
+    return;
+  }
+  std::vector<ValueId> list;
+  if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
+      list.push_back(operand(t.value_or(at::Tensor())));
+  } else {
+    for (const at::Tensor& t : value.toTensorVector()) list.push_back(operand(t));
+  }
+  // Some of our ops take what ATen calls a list as so many operands.
+  const Arg* arg = info.op == kOpaqueOp ? nullptr : graph_.ops()[info.op].schema.Find(name);
+  if (arg == nullptr || arg->kind != ArgKind::kTensors) {
+    builder_.AddTensors(list);
+    return;
+  }
+  for (ValueId id : list) builder_.AddTensor(id);
+}
+
 void Recorder::ReadArguments(const OpInfo& info, const c10::FunctionSchema& schema,
                              std::span<const c10::IValue> arguments) {
-  operands_.clear();
   operand_metas_.clear();
-  attrs_.list.clear();
-  attrs_.list_sizes.clear();
-  attrs_.opaque_op.clear();
-  attrs_.opaque_slots.clear();
   bool opaque = info.op == kOpaqueOp;
-  const Op& op = graph_.ops()[info.op];
-  if (opaque) attrs_.opaque_op = info.name;
-  auto add = [&](const at::Tensor& tensor) {
-    operands_.push_back(Operand(tensor, info.name));
-    operand_metas_.push_back(tensor.defined() ? MetaOf(tensor) : at::Tensor());
-  };
+  if (opaque) {
+    builder_.BeginOpaque(info.name);
+  } else {
+    builder_.Begin(graph_.ops()[info.op]);
+  }
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     ArgKind kind = info.kinds[i];
-    const std::string& name = schema.arguments()[i].name();
-    if (kind == ArgKind::kTensor || kind == ArgKind::kOptionalTensor) {
-      at::Tensor tensor = value.isTensor() ? value.toTensor() : at::Tensor();
-      if (opaque && kind == ArgKind::kOptionalTensor && !tensor.defined()) continue;
-      if (opaque) attrs_.opaque_slots.push_back({kind == ArgKind::kTensor ? "" : name, false, 1});
-      add(tensor);
-    } else if (IsListOperand(kind)) {
-      size_t before = operands_.size();
-      if (value.isOptionalTensorList()) {
-        for (const std::optional<at::Tensor>& t : value.toOptionalTensorVector())
-          add(t.value_or(at::Tensor()));
-      } else {
-        for (const at::Tensor& t : value.toTensorVector()) add(t);
-      }
-      auto count = static_cast<uint32_t>(operands_.size() - before);
-      if (opaque) {
-        attrs_.opaque_slots.push_back({"", true, count});
-      } else {
-        attrs_.list_sizes.push_back(count);
-      }
+    const c10::Argument& argument = schema.arguments()[i];
+    if (IsOperand(kind)) {
+      ReadTensors(info, value, kind, argument.name());
     } else if (kind != ArgKind::kAmbient) {
+      // The builder leaves out the defaults that the table of ops knows.
+      bool known = !opaque && graph_.ops()[info.op].schema.Find(argument.name()) != nullptr;
+      if (!known && argument.default_value() && *argument.default_value() == value) continue;
       Result<AttrValue> attr = FromIValue(value, kind);
       if (!attr.ok())
-        Stop(attr.diagnostics()[0].kind, "{}: `{}`: {}", info.name, name,
+        Stop(attr.diagnostics()[0].kind, "{}: `{}`: {}", info.name, argument.name(),
              attr.diagnostics()[0].message);
-      const Arg* arg = opaque ? nullptr : op.schema.Find(name);
-      if (arg != nullptr) {
-        if (arg->has_default && SameValue(*attr, arg->default_value)) continue;
-      } else if (schema.arguments()[i].default_value() &&
-                 *schema.arguments()[i].default_value() == value) {
-        continue;
-      }
-      attrs_.list.push_back({name, *std::move(attr)});
+      builder_.AddAttr(argument.name(), *std::move(attr));
     }
   }
+  if (std::optional<CallBuilder::Mistake> mistake = builder_.Finish())
+    Stop(mistake->diagnostic.kind, "{}", mistake->diagnostic.message);
+  operands_.assign(builder_.operands().begin(), builder_.operands().end());
+  attrs_ = builder_.attrs();
 }
 
 torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op,

@@ -7,6 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "heddle/capture/traced.h"
+#include "heddle/ir/call_builder.h"
 
 namespace heddle {
 
@@ -17,7 +18,7 @@ struct CaptureStopped : std::exception {
 
 class Recorder {
  public:
-  explicit Recorder(Graph& graph) : graph_(graph) {}
+  explicit Recorder(Graph& graph) : graph_(graph), builder_(mesh_, graph.types().symbols()) {}
 
   // While one of these lives, calls on this thread go to the recorder.
   class Active {
@@ -64,6 +65,8 @@ class Recorder {
 
   OpInfo& InfoOf(const c10::OperatorHandle& op);
   ScopeId CurrentScopeId();
+  void ReadTensors(const OpInfo& info, const c10::IValue& value, ArgKind kind,
+                   std::string_view name);
   void ReadArguments(const OpInfo& info, const c10::FunctionSchema& schema,
                      std::span<const c10::IValue> arguments);
   ValueId Operand(const at::Tensor& tensor, std::string_view op);
@@ -88,6 +91,7 @@ class Recorder {
   Diagnostics diagnostics_;
 
   // The call being recorded. Reused from call to call.
+  CallBuilder builder_;
   std::vector<ValueId> operands_;
   std::vector<at::Tensor> operand_metas_;
   Attrs attrs_;

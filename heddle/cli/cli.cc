@@ -27,6 +27,8 @@ constexpr TorchCommand kTorchCommands[] = {
 };
 }  // namespace
 
+std::string_view Version() { return HEDDLE_VERSION; }
+
 std::span<const TorchCommand> TorchCommands() { return kTorchCommands; }
 
 bool IsTorchCommand(std::string_view name) {

@@ -22,6 +22,9 @@ enum class ExitCode : int {
   kFault = 4
 };
 
+// Of heddle.
+std::string_view Version();
+
 // Where a command reads and writes, so that tests can run it in their own process.
 struct Streams {
   // What standard input holds.

@@ -79,7 +79,7 @@ Status CommandSet::RunWithoutCommand(std::span<const std::string> args,
     return Error(Diag::kUnknownFlag, "unknown argument `{}`; a command comes first", args[0]);
   if (args.size() > 1)
     return Error(Diag::kUsage, "{} is followed by `{}`; nothing follows it", args[0], args[1]);
-  streams.out << (IsHelp(args[0]) ? Help() : "heddle " HEDDLE_VERSION "\n");
+  streams.out << (IsHelp(args[0]) ? Help() : fmt::format("heddle {}\n", Version()));
   return Done{};
 }
 

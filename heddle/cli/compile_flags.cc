@@ -3,13 +3,37 @@
 #include <ostream>
 
 #include "heddle/base/clock.h"
+#include "heddle/base/file.h"
+#include "heddle/base/text.h"
+#include "heddle/passes/passes.h"
 
 namespace heddle {
 
 void CompileFlags::Declare(Flags& flags) {
   flags.Option("--stage", stage,
                "the graph to write: captured, planned, lowered or final (default: final)");
-  flags.Option("--compile.passes", pipeline, "the pipeline after lowering");
+  flags.Option("--compile.pipeline", pipeline,
+               fmt::format("what runs after lowering: the name of a pipeline, or a file ending in "
+                           "`.pipeline` (default: {})",
+                           usual_pipeline));
+  flags.Option("--compile.passes", passes,
+               "the same as text, instead: passes and pipelines, as in 'clean, bucket-by-unit'");
+  flags.Option("--compile.disable_passes", disabled, "passes of the pipeline that do not run");
+  flags.Option("--parallelism.fsdp_reshard_after_forward", reshard,
+               "when gathered weights are freed: always, never, or default: always, but the unit "
+               "that backward needs first is kept; other units behind it, as in "
+               "default,layers.*=never");
+  flags.Option("--compile.bucket_order", bucket_order,
+               "how a launch packs its tensors: parameter, as FSDP2, or graph, to compare");
+  flags.Option("--compile.bucket_plan", bucket_plan,
+               "a file with the modules that share launches, instead of units: groups with `;` "
+               "between them");
+  flags.Option("--compile.prefetch_forward", prefetch_forward,
+               "how many units ahead forward gathers");
+  flags.Option("--compile.prefetch_backward", prefetch_backward,
+               "how many units ahead backward gathers");
+  flags.Option("--compile.prefetch_max_bytes", prefetch_bytes,
+               "the most that gathers in flight may bring, as in 2GiB");
   flags.Switch("--parallelism.reduce_before_scatter", reduce_first,
                "HSDP: all-reduce whole gradients and scatter them then; FSDP2 scatters first");
   flags.Switch("--remarks", remarks, "print what was declined, and why, to standard error");
@@ -18,10 +42,49 @@ void CompileFlags::Declare(Flags& flags) {
                "write the graph after each pass into this directory");
 }
 
+Result<std::string> CompileFlags::PipelineText() const {
+  if (!passes.empty()) {
+    if (!pipeline.empty())
+      return Error(Diag::kUsage, "--compile.pipeline and --compile.passes are both given");
+    return passes;
+  }
+  if (pipeline.empty()) return std::string(usual_pipeline);
+  if (pipeline.ends_with(".pipeline")) return ReadFile(pipeline);
+  if (Passes().FindPipeline(pipeline) != nullptr) return pipeline;
+  std::vector<std::string_view> names;
+  for (const PassTable::Named& named : Passes().pipelines) names.push_back(named.name);
+  return Error(Diag::kUnknownPass, "`{}` is no pipeline; there are {}{}", pipeline,
+               Join(names, ", "), NearestHint(pipeline, names));
+}
+
+Result<PipelineChanges> CompileFlags::Changes() const {
+  PipelineChanges changes;
+  if (!disabled.empty()) {
+    for (std::string_view name : Split(disabled, ',')) changes.disabled.emplace_back(Trim(name));
+  }
+  auto set = [&](std::string_view flag, const std::string& value,
+                 std::vector<std::string> of_passes, std::string option) {
+    if (value.empty()) return;
+    changes.settings.push_back(
+        {fmt::format("--{}", flag), std::move(of_passes), std::move(option), value});
+  };
+  set("parallelism.fsdp_reshard_after_forward", reshard, {"reshard-after-forward"}, "policy");
+  set("compile.bucket_order", bucket_order, {"bucket-by-unit", "bucket-by-size"}, "order");
+  set("compile.prefetch_forward", prefetch_forward, {"prefetch"}, "forward");
+  set("compile.prefetch_backward", prefetch_backward, {"prefetch"}, "backward");
+  set("compile.prefetch_max_bytes", prefetch_bytes, {"prefetch"}, "max_bytes");
+  if (!bucket_plan.empty()) {
+    HEDDLE_TRY(std::string text, ReadFile(bucket_plan));
+    set("compile.bucket_plan", Quoted(text), {"bucket-by-unit"}, "plan");
+  }
+  return changes;
+}
+
 Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text) const {
   CompileOptions options;
   options.plan = std::move(plan);
-  options.pipeline = pipeline;
+  HEDDLE_TRY(options.pipeline, PipelineText());
+  HEDDLE_TRY(options.changes, Changes());
   options.reduce_first = reduce_first;
   options.manager = manager;
   HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));
@@ -40,6 +103,7 @@ void CompileFlags::Print(const CompileReport& report, const Streams& streams) co
   }
   if (!remarks) return;
   streams.err << "--- remarks\n";
+  for (const std::string& note : report.notes) streams.err << note << "\n";
   for (const PassRecord& record : report.passes) {
     for (const Remark& remark : record.remarks) streams.err << Format(remark) << "\n";
   }

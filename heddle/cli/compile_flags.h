@@ -8,19 +8,37 @@
 namespace heddle {
 
 struct CompileFlags {
+  explicit CompileFlags(std::string_view usual = "none") : usual_pipeline(usual) {}
+
   // Empty: final.
-  std::string stage;
-  std::string pipeline = "clean";
+  std::string stage = {};
+  // The pipeline that runs if the user names none.
+  std::string_view usual_pipeline;
+  // The name of a pipeline, or a file; or a text.
+  std::string pipeline = {};
+  std::string passes = {};
+  std::string disabled = {};
+  // Options of passes; empty: as the pipeline has them.
+  std::string reshard = {};
+  std::string bucket_order = {};
+  std::string bucket_plan = {};
+  std::string prefetch_forward = {};
+  std::string prefetch_backward = {};
+  std::string prefetch_bytes = {};
   bool reduce_first = false;
   bool remarks = false;
   bool time = false;
-  ManagerOptions manager;
+  ManagerOptions manager = {};
 
   void Declare(Flags& flags);
   // For a plan, given as its text. With `want_text` the report has the graph of the stage asked for.
   Result<CompileOptions> Options(std::string plan, bool want_text) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
+
+ private:
+  Result<std::string> PipelineText() const;
+  Result<PipelineChanges> Changes() const;
 };
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
+#include "heddle/compile/payloads.h"
 
 namespace heddle {
 namespace {
@@ -17,6 +18,7 @@ struct StatsCommand {
   static constexpr const char* kNote = "";
 
   std::string file;
+  bool payloads = false;
   bool json = false;
 
   void Declare(Flags& flags);
@@ -25,6 +27,8 @@ struct StatsCommand {
 
 void StatsCommand::Declare(Flags& flags) {
   flags.Positional("FILE", file, "the graph, or - for standard input");
+  flags.Switch("--payloads", payloads,
+               "print where each parameter lies in what is launched, instead");
   flags.Switch("--json", json,
                "print an object, or a list of one for each graph; sizes are in bytes");
 }
@@ -32,6 +36,12 @@ void StatsCommand::Declare(Flags& flags) {
 ExitCode StatsCommand::Run(const Streams& streams) const {
   Result<Module> module = LoadModule(file, streams);
   if (!module.ok()) return Report(module.diagnostics(), streams);
+  if (payloads) {
+    if (json)
+      return Report({MakeDiagnostic(Diag::kUsage, "--payloads is a table, not JSON")}, streams);
+    for (const Graph& graph : module->graphs) streams.out << FormatPayloads(graph);
+    return ExitCode::kDone;
+  }
   std::vector<GraphStats> all;
   for (const Graph& graph : module->graphs) all.push_back(ComputeStats(*module, graph));
   if (json) {

@@ -32,6 +32,7 @@ class Compiler {
     HEDDLE_TRY(Pipeline lowering,
                ParsePipeline(LoweringPipeline(options_.reduce_first), Passes(), Author::kProgram));
     HEDDLE_TRY(Pipeline after, ParsePipeline(options_.pipeline, Passes()));
+    HEDDLE_TRY(report_.notes, AdjustPipeline(options_.changes, Passes(), after));
     for (const Graph& graph : module_.graphs)
       report_.whole_work.push_back(TotalFlops(module_, graph));
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kCaptured, {}));
@@ -40,6 +41,7 @@ class Compiler {
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kPlanned, planning));
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kLowered, lowering));
     report_.parallelize = clock.Elapsed() - printing_;
+    report_.first_after_lowering = report_.passes.size();
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kFinal, after));
     report_.cleaning = clock.Elapsed() - printing_ - report_.parallelize;
     return std::move(report_);
@@ -61,6 +63,7 @@ class Compiler {
     manager.passes_before = static_cast<int64_t>(report_.passes.size());
     // Whoever gives a plan asks for sums over ranks, which round differently.
     manager.allow_rounding = stage == Stage::kPlanned;
+    manager.measure &= stage == Stage::kFinal;
     HEDDLE_TRY(RunReport one, RunPipeline(module_, passes, manager));
     for (PassRecord& record : one.passes) report_.passes.push_back(std::move(record));
     Clock clock;

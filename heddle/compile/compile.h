@@ -8,6 +8,7 @@
 #include "heddle/auto/auto_plan.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
+#include "heddle/compile/adjust_pipeline.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
@@ -24,8 +25,9 @@ struct CompileOptions {
   // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
   std::string cluster = "h100-8x";
   AutoOptions automatic = {};
-  // What runs after lowering.
+  // What runs after lowering, and how it differs from its text.
   std::string pipeline = "clean";
+  PipelineChanges changes = {};
   // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
   bool reduce_first = false;
   ManagerOptions manager = {};
@@ -37,6 +39,10 @@ struct CompileReport {
   // What `auto` found.
   std::optional<AutoPlan> found;
   std::vector<PassRecord> passes;
+  // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
+  size_t first_after_lowering = 0;
+  // What was asked for and has no effect.
+  std::vector<std::string> notes;
   // The work of each whole graph, before it was spread over ranks.
   std::vector<Flops> whole_work;
   Nanos parallelize;

@@ -1,10 +1,10 @@
 #include "heddle/eager/data_parallel.h"
 
-#include <numeric>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sqrt.h>
@@ -33,10 +33,7 @@ EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Ten
                                      const DataParallelOptions& options)
     : model_(model),
       options_(options),
-      state_(model.params, params, options.replicate, options.shard, options.reducer),
-      all_params_(params.size()) {
-  std::iota(all_params_.begin(), all_params_.end(), 0);
-}
+      state_(model.params, params, options.replicate, options.shard, options.reducer) {}
 
 EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
   at::Tensor count = EagerTokenCount(model_, inputs.back());
@@ -61,12 +58,15 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   return result;
 }
 
-// The squares of what all parts have, summed.
+// The norm of the norms of all gradients, whose squares are summed over parts.
 at::Tensor EagerDataParallel::ClipNorm(int64_t replica) const {
   std::vector<at::Tensor> squares;
-  for (int64_t part = 0; part < options_.shard; ++part)
-    squares.push_back(state_.SquaredNorm(replica * options_.shard + part, all_params_).view({1}));
-  return at::sqrt(options_.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false)).squeeze(0);
+  for (int64_t part = 0; part < options_.shard; ++part) {
+    at::Tensor norms = state_.Norms(replica * options_.shard + part);
+    squares.push_back(at::mul(norms, norms));
+  }
+  at::Tensor sums = options_.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false);
+  return at::linalg_vector_norm(at::sqrt(sums), 2);
 }
 
 }  // namespace heddle

@@ -57,7 +57,6 @@ class EagerDataParallel {
   const Model& model_;
   DataParallelOptions options_;
   ShardedState state_;
-  std::vector<size_t> all_params_;
 };
 
 }  // namespace heddle

@@ -115,11 +115,10 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
   }
 }
 
-at::Tensor ShardedState::SquaredNorm(int64_t rank, std::span<const size_t> params) const {
+at::Tensor ShardedState::Norms(int64_t rank) const {
   std::vector<at::Tensor> norms;
-  for (size_t i : params) norms.push_back(at::linalg_vector_norm(grad(rank, i), 2));
-  at::Tensor norm = at::linalg_vector_norm(at::stack(norms), 2);
-  return at::mul(norm, norm);
+  for (const at::Tensor& grad : state(rank).grads) norms.push_back(at::linalg_vector_norm(grad, 2));
+  return at::stack(norms);
 }
 
 void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& o,

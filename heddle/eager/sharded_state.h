@@ -32,8 +32,8 @@ class ShardedState {
   std::vector<at::Tensor> Gather(int64_t replica) const;
   // Gradients of whole parameters, of every rank, to what each rank keeps.
   void Reduce(std::span<const std::vector<at::Tensor>> grads_by_rank);
-  // The square of the norm of what a rank has of these gradients: of the norms of each.
-  at::Tensor SquaredNorm(int64_t rank, std::span<const size_t> params) const;
+  // The norm of what a rank has of each gradient, as a vector.
+  at::Tensor Norms(int64_t rank) const;
   // Clips by the norm of all gradients, unless the options say otherwise, and steps.
   void Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& options, double lr,
               int64_t step);

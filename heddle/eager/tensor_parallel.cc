@@ -1,8 +1,9 @@
 #include "heddle/eager/tensor_parallel.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sqrt.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -65,18 +66,21 @@ EagerStep EagerTensorParallel::Step(std::span<const at::Tensor> inputs, double l
   return result;
 }
 
-// The squares of what all ranks of a replica have, summed. What is whole on every slice counts once.
+// The norm of the norms of all gradients, whose squares are summed over the ranks of a replica. What is whole on every slice counts
+// once.
 at::Tensor EagerTensorParallel::ClipNorm(int64_t replica) const {
   std::vector<at::Tensor> squares;
   for (int64_t part = 0; part < options_.data.shard; ++part) {
-    int64_t rank = replica * options_.data.shard + part;
     for (const ShardedState& slice : slices_) {
-      at::Tensor square = slice.SquaredNorm(rank, split_);
-      if (&slice == slices_.data()) square = at::add(square, slice.SquaredNorm(rank, whole_));
-      squares.push_back(square.view({1}));
+      at::Tensor norms = slice.Norms(replica * options_.data.shard + part);
+      if (&slice != slices_.data()) {
+        for (size_t i : whole_) norms[static_cast<int64_t>(i)].zero_();
+      }
+      squares.push_back(at::mul(norms, norms));
     }
   }
-  return at::sqrt(options_.data.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false)).squeeze(0);
+  at::Tensor sums = options_.data.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false);
+  return at::linalg_vector_norm(at::sqrt(sums), 2);
 }
 
 }  // namespace heddle

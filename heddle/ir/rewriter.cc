@@ -144,6 +144,13 @@ void Rewriter::SetStream(NodeId node, uint8_t stream) {
   graph_.nodes_[node].stream = stream;
 }
 
+void Rewriter::SwapNames(ValueId a, ValueId b) {
+  edited_ = true;
+  std::swap(graph_.values_[a].name, graph_.values_[b].name);
+  graph_.value_of_name_[graph_.values_[a].name] = a;
+  graph_.value_of_name_[graph_.values_[b].name] = b;
+}
+
 void Rewriter::SetType(ValueId value, TypeId type, PlacementId placement) {
   edited_ = true;
   graph_.values_[value].type = type;

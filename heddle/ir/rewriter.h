@@ -89,6 +89,8 @@ class Rewriter {
   void SetScope(NodeId node, ScopeId scope);
   void SetPhase(NodeId node, Phase phase);
   void SetStream(NodeId node, uint8_t stream);
+  // For a value that stands for one that is gone.
+  void SwapNames(ValueId a, ValueId b);
   void SetType(ValueId value, TypeId type, PlacementId placement = PlacementTable::kReplicated);
   void SetKeep(ValueId value, Keep keep);
   void SetOutput(size_t output, ValueId value);

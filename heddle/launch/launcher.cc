@@ -6,6 +6,7 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <optional>
 
 #include <poll.h>
@@ -183,6 +184,14 @@ std::string ThisProgram() {
   std::array<char, PATH_MAX> path{};
   ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
   return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "";
+}
+
+std::vector<std::string> TheseArguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> all;
+  for (std::string one; std::getline(file, one, '\0');) all.push_back(one);
+  if (!all.empty()) all.erase(all.begin());
+  return all;
 }
 
 }  // namespace heddle

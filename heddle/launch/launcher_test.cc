@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "heddle/base/file.h"
@@ -85,6 +86,24 @@ TEST(Launcher, PassesSignalsOn) {
       RunScript("trap 'echo told; exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done", 1);
   EXPECT_TRUE(ran.end.ok());
   EXPECT_EQ(ran.out, "told\n");
+}
+
+TEST(Launcher, SaysThatItCannotStartAProcess) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  Diagnostics said;
+  {
+    SignalGate gate;
+    rlimit few = before;
+    few.rlim_cur = static_cast<rlim_t>(gate.fd()) + 2;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    Result<JobEnd> end = RunJob({.program = "/bin/true", .args = {}, .environment = {}}, gate);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_FALSE(end.ok());
+    said = end.diagnostics();
+  }
+  EXPECT_EQ(said[0].kind, Diag::kLaunch);
+  EXPECT_EQ(said[0].message, "the process of rank 0 cannot be started: Too many open files");
 }
 
 TEST(Launcher, NoProcessOutlivesIt) {

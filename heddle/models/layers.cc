@@ -137,7 +137,7 @@ at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tens
   ScopeGuard scope(name);
   at::Tensor weight = weights("weight");
   if (weights.numerics().target == Target::kCuda) return FusedRmsNorm::apply(x, weight, eps);
-  return RmsNormParts(x, weight, eps);
+  return RmsNormParts(weights.numerics().norms_apart ? x.view(x.sizes()) : x, weight, eps);
 }
 
 at::Tensor FeedForward(const Weights& weights, std::string_view name, const at::Tensor& x) {

@@ -29,6 +29,9 @@ struct StepNumerics {
   AttentionKind attention = AttentionKind::kFlash;
   Target target = Target::kCpu;
   LossDivisor loss_divisor = LossDivisor::kValidTokens;
+  // The gradients of a norm's own uses of its input add up before those of others do. DTensor does that where norms are
+  // sequence-parallel; in f32 the bits depend on it.
+  bool norms_apart = false;
 };
 
 // Weights and buffers by their full names.

@@ -50,14 +50,33 @@ Result<Factors> AdamWFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// One number of the widest type among the operands.
+// Where the operands stand in the result: rising, and each inside of it.
+Status CheckPlaces(std::span<const int64_t> places, int64_t operands, int64_t count) {
+  if (static_cast<int64_t>(places.size()) != operands)
+    return Error(Diag::kOperandCount, "there are {} for {}", Counted(places.size(), "place"),
+                 Counted(operands, "tensor"));
+  int64_t least = 0;
+  for (int64_t place : places) {
+    if (place < least || place >= count)
+      return Error(Diag::kDimRange, "place {} is not from {} to {}", place, least, count - 1);
+    least = place + 1;
+  }
+  return Done{};
+}
+
+// One number for each operand, of the widest type among them.
 Result<Types> SquaredNormShape(const OpArgs& args) {
   if (args.size() == 0) return Error(Diag::kOperandCount, "a norm of nothing");
   DType dtype = DType::kNone;
   for (const Type& type : args.operands()) dtype = Promote(dtype, ToReal(type.dtype));
   if (!IsFloat(dtype))
     return Error(Diag::kDTypeMismatch, "a norm of {} is not defined", Name(dtype));
-  return Types{Type::Tensor(dtype, {})};
+  auto count = static_cast<int64_t>(args.size());
+  if (const std::vector<int64_t>& places = args.Ints("places"); !places.empty()) {
+    HEDDLE_RETURN_IF_ERROR(CheckPlaces(places, count, args.Int("count")));
+    count = args.Int("count");
+  }
+  return Types{Type::Tensor(dtype, {count})};
 }
 
 // Parts of all operands give a part of the sum.
@@ -66,7 +85,7 @@ Result<Factors> SquaredNormFactors(const OpArgs& args, const Types& results) {
   for (size_t i = 0; i < args.size(); ++i)
     factors.operands.push_back(AddDims(factors, args[i], fmt::format("p{}_", i)));
   for (Factor& factor : factors.factors) factor.kind = FactorKind::kReduce;
-  factors.results.assign(results.size(), {});
+  for (const Type& result : results) factors.results.push_back(TensorFactors(result.rank()));
   factors.sums_parts = true;
   return factors;
 }
@@ -88,9 +107,10 @@ Work AdamWWork(const OpArgs& args, const Types& results) {
 
 }  // namespace
 
-// The square of the Euclidean norm of all elements, worked out as clipping does: the norm of each tensor, and the norm of these.
+// The square of the Euclidean norm of each tensor, as one vector. With `places` tensor i stands at places[i] of `count`, and zeros
+// elsewhere.
 HEDDLE_DEFINE_OP(heddle_squared_norm){
-    .schema = "heddle::squared_norm(Tensor... inputs) -> Tensor",
+    .schema = "heddle::squared_norm(Tensor... inputs, *, int[] places=[], int count=0) -> Tensor",
     .shape = SquaredNormShape,
     .factors = {.compute = SquaredNormFactors},
     .work = SquaredNormWork,

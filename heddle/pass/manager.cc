@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/analysis/launch.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/ir/print.h"
@@ -24,6 +25,7 @@ class Manager {
     if (!options_.allow_rounding) HEDDLE_RETURN_IF_ERROR(CheckRounding(pipeline));
     if (!options_.dump_dir.empty()) HEDDLE_RETURN_IF_ERROR(MakeDirectories(options_.dump_dir));
     hash_ = StructuralHash(module_);
+    if (options_.measure) cost_ = Cost();
     HEDDLE_RETURN_IF_ERROR(RunItems(pipeline));
     report_.total = clock.Elapsed();
     return std::move(report_);
@@ -99,6 +101,11 @@ class Manager {
     }
     record.changed = *changed;
     Status checked = Check(pass, before, *changed);
+    if (checked.ok() && options_.measure) {
+      record.before = cost_;
+      if (*changed == Changed::kYes) cost_ = Cost();
+      record.after = cost_;
+    }
     if (!checked.ok()) return Reproduce(before, record, std::move(checked.diagnostics()));
     for (std::string_view stat : pass.stats) record.stats.emplace_back(stat, 0);
     for (const auto& [name, count] : context.counts()) {
@@ -122,9 +129,24 @@ class Manager {
                    changed ? "changed" : "did not change", Format(hash_), Format(hash));
     }
     hash_ = hash;
-    if (!changed) return Done{};
-    HEDDLE_RETURN_IF_ERROR(Verify(module_));
-    return CheckPreserved(pass, before, module_);
+    if (changed) {
+      HEDDLE_RETURN_IF_ERROR(Verify(module_));
+      HEDDLE_RETURN_IF_ERROR(CheckPreserved(pass, before, module_));
+    }
+    if (pass.ensures != nullptr && std::ranges::find(promises_, pass.ensures) == promises_.end())
+      promises_.push_back(pass.ensures);
+    for (auto holds : promises_) HEDDLE_RETURN_IF_ERROR(holds(module_));
+    return Done{};
+  }
+
+  ScheduleCost Cost() {
+    ScheduleCost cost;
+    for (Graph& graph : module_.graphs) {
+      cost.launches +=
+          std::ranges::count_if(graph.nodes(), [&](NodeId id) { return IsLaunch(graph, id); });
+      cost.peak = std::max(cost.peak, analyses_.memory(graph).peak);
+    }
+    return cost;
   }
 
   Failure Reproduce(const Module& before, const PassRecord& record, Diagnostics why) {
@@ -185,6 +207,9 @@ class Manager {
   AnalysisCache analyses_;
   // Of the module as it is now.
   Hash128 hash_;
+  ScheduleCost cost_;
+  // What passes so far have promised, and later ones must keep.
+  std::vector<Status (*)(const Module&)> promises_;
 };
 
 }  // namespace

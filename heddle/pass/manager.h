@@ -26,8 +26,16 @@ struct ManagerOptions {
   int64_t passes_before = 0;
   // Where reproducers are written.
   std::string reproducer_dir = ".";
+  // Whether launches are counted, and memory worked out, before and after each pass.
+  bool measure = false;
   // Runs passes that may round even if nobody asked for them by name.
   bool allow_rounding = false;
+};
+
+// What a schedule costs: collectives launched, and the largest peak of memory of any graph.
+struct ScheduleCost {
+  int64_t launches = 0;
+  Bytes peak;
 };
 
 struct PassRecord {
@@ -39,6 +47,9 @@ struct PassRecord {
   std::vector<Remark> remarks;
   // Of the pass alone, without the checks of the manager.
   Nanos time;
+  // If the manager measures.
+  ScheduleCost before = {};
+  ScheduleCost after = {};
 };
 
 struct RunReport {

@@ -145,6 +145,8 @@ struct PassDef {
   // Set by a pass that schedules. For all others the manager checks that each communicator launches in the same order.
   bool reorders_launches = false;
   std::span<const std::string_view> stats = {};
+  // What the pass promises of the module. The manager checks it after the pass and after every later pass of the pipeline.
+  Status (*ensures)(const Module&) = nullptr;
 };
 
 template <typename Options>

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/analysis/launch.h"
 #include "heddle/ir/random_order.h"
-#include "heddle/ops/ops.h"
 
 namespace heddle {
 namespace {
@@ -48,10 +48,6 @@ Status CheckDraws(const PassDef& pass, const Module& before, const Module& after
                "before, {} after",
                pass.name, was - old_draws.begin() + 1, was == old_draws.end() ? "none" : *was,
                is == new_draws.end() ? "none" : *is, old_draws.size(), new_draws.size());
-}
-
-bool IsLaunch(const Graph& graph, NodeId id) {
-  return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
 }
 
 // The node that launches the collective whose handle has this name, or none.

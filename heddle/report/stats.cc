@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/analysis/launch.h"
 #include "heddle/analysis/memory.h"
 #include "heddle/base/text.h"
 #include "heddle/ir/print.h"
@@ -63,7 +64,7 @@ std::vector<CollectiveStats> CountCollectives(const Module& module, const Graph&
   // Sorted by phase first, so that a table reads in the order of execution.
   std::map<std::tuple<Phase, std::string, std::string, std::string>, CollectiveStats> groups;
   for (NodeId id : graph.nodes()) {
-    if (graph.op(id).effect() != Effect::kComm || graph[id].op == op::comm_wait) continue;
+    if (!IsLaunch(graph, id)) continue;
     const Attrs& attrs = graph.attrs(id);
     std::string kind(graph.op(id).name());
     kind = kind.substr(kind.find('.') + 1);

@@ -325,12 +325,13 @@ std::vector<RedistributionStep> DirectPath(const Placement& from, const Placemen
   return steps;
 }
 
-// The axes over which a replicated number has to become a pending sum; nothing if something else would have to.
+// The axes over which a replicated number or vector has to become a pending sum; nothing if something else would have to.
 std::optional<Axes> Forgotten(const Placement& start, const Placement& goal, const Dims& dims) {
   Axes axes;
   for (const Partial& partial : goal.partials) {
     bool replicated = StateOn(start, partial.axis).use == AxisUse::kReplicated;
-    if (!IsOneElement(dims) || !replicated || partial.op != ReduceOp::kSum) return std::nullopt;
+    bool small = IsOneElement(dims) || dims.size() == 1;
+    if (!small || !replicated || partial.op != ReduceOp::kSum) return std::nullopt;
     axes.Add(partial.axis);
   }
   return axes;

@@ -27,7 +27,8 @@ enum class StepKind : uint8_t {
   kReduceScatter,
   kAllReduce,
   kAllToAll,
-  // All ranks but the first put a zero in the place of a number that they all have, which makes it a pending sum. Nothing is sent.
+  // All ranks but the first put zeros in the place of a number or vector that they all have, which makes it a pending sum. Nothing is
+  // sent.
   kForget,
 };
 
@@ -56,7 +57,7 @@ enum class ReduceOrder : uint8_t {
   kReduceFirst,
 };
 
-// Fails where no steps lead there. Only single numbers can become partial.
+// Fails where no steps lead there. Only numbers and vectors that are whole can become partial.
 Result<std::vector<RedistributionStep>> PlanRedistribution(
     const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
     ReduceOrder order = ReduceOrder::kFewest);

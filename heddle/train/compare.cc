@@ -82,17 +82,17 @@ std::string HexFloat(double value) {
 
 Comparison Compare(const TrainingRun& a, const TrainingRun& b, size_t params) {
   Comparison comparison;
-  HEDDLE_CHECK(a.ranks().size() == b.ranks().size(), "runs of other numbers of ranks are compared");
   for (size_t at = 0; at < a.ranks().size(); ++at) {
     Difference where;
     where.rank = a.ranks()[at];
-    where.at = at;
-    CompareTensors(a.loss(at), b.loss(at), where, comparison);
+    std::optional<size_t> there = b.Find(where.rank);
+    HEDDLE_CHECK(there.has_value(), "runs of other ranks are compared");
+    CompareTensors(a.loss(at), b.loss(*there), where, comparison);
     for (Held held : kAllHeld) {
       for (size_t param = 0; param < params; ++param) {
         where.held = held;
         where.param = param;
-        CompareTensors(a.held(held, at, param), b.held(held, at, param), where, comparison);
+        CompareTensors(a.held(held, at, param), b.held(held, *there, param), where, comparison);
       }
     }
   }

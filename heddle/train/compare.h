@@ -11,8 +11,6 @@ namespace heddle {
 // The first element that differs.
 struct Difference {
   int64_t rank = 0;
-  // Its position in ranks().
-  size_t at = 0;
   // None: the loss.
   std::optional<Held> held;
   size_t param = 0;
@@ -35,6 +33,7 @@ struct Comparison {
   std::optional<Difference> first;
 };
 
+// Of the ranks of `a`; `b` has them, too, and maybe more.
 Comparison Compare(const TrainingRun& a, const TrainingRun& b, size_t params);
 
 // `0x1.8p+1`, as C prints it; `nan` for all of these.

@@ -160,7 +160,8 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
     // An async value has several tensors; that of its wait has one.
     if (ours.graph().types().is_async(ours.graph().type(value))) return false;
     auto found = hashes.find(std::string(ours.graph().name(value)));
-    if (found == hashes.end() || found->second[at] == ContentHash(tensor)) return false;
+    if (found == hashes.end()) return false;
+    if (found->second[*other.Find(ours.ranks()[at])] == ContentHash(tensor)) return false;
     finding = MakeFinding(session, node, at, "the first value that differs");
     return true;
   };
@@ -193,9 +194,9 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
   }
   std::optional<NodeId> first =
       FirstUnknown(world.graph(), DifferingValue(world.graph(), difference), known);
-  if (!first) return std::optional<NodeFinding>();
-  NodeFinding finding =
-      MakeFinding(session, *first, difference.at, "the first value that eager never had");
+  std::optional<size_t> at = session.Find(difference.rank);
+  if (!first || !at) return std::optional<NodeFinding>();
+  NodeFinding finding = MakeFinding(session, *first, *at, "the first value that eager never had");
   finding.step = session.steps();
   return std::optional(std::move(finding));
 }

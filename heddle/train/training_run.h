@@ -2,6 +2,8 @@
 // can be compared.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -27,6 +29,12 @@ class TrainingRun {
   virtual int64_t steps() const = 0;
   // The ranks of this process. Below, a rank is named by its position here.
   virtual std::span<const int64_t> ranks() const = 0;
+  // The position of a rank, if this process has it.
+  std::optional<size_t> Find(int64_t rank) const {
+    auto found = std::ranges::find(ranks(), rank);
+    if (found == ranks().end()) return std::nullopt;
+    return static_cast<size_t>(found - ranks().begin());
+  }
   // Of the last step, as the rank has them. The norm is undefined where nothing is clipped.
   virtual at::Tensor loss(size_t at) const = 0;
   virtual at::Tensor grad_norm(size_t at) const = 0;

@@ -15,6 +15,13 @@ Result<std::unique_ptr<Run>> TrainedFor(const std::function<Result<std::unique_p
   return run;
 }
 
+// Of all ranks, whatever process they are in.
+Result<Comparison> CompareAll(const TrainingRun& a, const TrainingRun& b,
+                              const VerifyOptions& options) {
+  Comparison own = Compare(a, b, options.params);
+  return options.share_comparison ? options.share_comparison(std::move(own)) : own;
+}
+
 Result<std::optional<NodeFinding>> FindOrigin(const VerifyOptions& options, const StepRow& row) {
   if (!row.comparison.first) {
     // From the beginning: parameters go bad in an optimizer, one step before the loss.
@@ -50,7 +57,9 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
     StepRow row;
     row.step = session->steps();
     row.loss = session->loss(0).item<double>();
-    if (other) row.comparison = Compare(*session, *other, options.params);
+    if (other) {
+      HEDDLE_TRY(row.comparison, CompareAll(*session, *other, options));
+    }
     report.finite = std::isfinite(row.loss);
     if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(*session, row));
     report.rows.push_back(std::move(row));
@@ -60,6 +69,9 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
   session.reset();
   other.reset();
   HEDDLE_TRY(report.origin, FindOrigin(options, report.rows.back()));
+  if (options.share_origin) {
+    HEDDLE_TRY(report.origin, options.share_origin(std::move(report.origin)));
+  }
   return report;
 }
 
@@ -80,7 +92,8 @@ Result<std::optional<std::string>> FirstDifferingPass(
       for (const PassRecord& record : report.passes) names.push_back(record.pass);
     }
     HEDDLE_TRY(std::unique_ptr<Session> session, train(module));
-    return Compare(*session, *reference, options.params).first.has_value();
+    HEDDLE_TRY(Comparison comparison, CompareAll(*session, *reference, options));
+    return comparison.first.has_value();
   };
   HEDDLE_TRY(bool differs, differs_after(-1));
   if (!differs) return std::optional<std::string>();

@@ -13,6 +13,10 @@
 
 namespace heddle {
 
+// Where ranks are processes: what this one found goes in, what all found together comes out, on each of them.
+template <typename Finding>
+using Share = std::function<Result<Finding>(Finding)>;
+
 // Runs are made anew to look for the origin of a difference: from the beginning, so that nobody keeps old states.
 using RunMaker = std::function<Result<std::unique_ptr<TrainingRun>>()>;
 using SessionMaker = std::function<Result<std::unique_ptr<Session>>()>;
@@ -32,6 +36,9 @@ struct VerifyOptions {
   // What it is held against; one of them at most. None: the graph trains alone.
   RunMaker eager;
   SessionMaker other_graph;
+  // Empty where all ranks are in this process.
+  Share<Comparison> share_comparison;
+  Share<std::optional<NodeFinding>> share_origin;
   // Called behind every step.
   std::function<Status(const Session&, const StepRow&)> on_step;
 };

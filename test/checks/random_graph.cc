@@ -239,9 +239,9 @@ class LocalWriter {
         return Start(fmt::format("comm.all_gather({}, over=[{}], why=tensor)", Two(kPart), group),
                      {kSquare, kSquare});
       case 2:
-        return Start(
-            fmt::format("comm.reduce_scatter({}, over=[{}], why=grad)", Any(kSquare), group),
-            {kPart});
+        return Start(fmt::format("comm.reduce_scatter({}, over=[{}], why=grad{})", Any(kSquare),
+                                 group, Unit()),
+                     {kPart});
       case 3: {
         std::string name = Fresh();
         body_ += fmt::format(
@@ -268,9 +268,14 @@ class LocalWriter {
       stored = "%" + name;
       kind = kNarrow;
     }
-    Start(
-        fmt::format("comm.all_gather({}, over=[{}], why=unshard)", stored, kGroups[dice_.Pick(2)]),
-        {kind});
+    Start(fmt::format("comm.all_gather({}, over=[{}], why=unshard{})", stored,
+                      kGroups[dice_.Pick(2)], Unit()),
+          {kind});
+  }
+
+  // Of two units, or none.
+  std::string Unit() const {
+    return next_ % 5 == 0 ? "" : fmt::format(", unit=\"u{}\"", next_ % 2);
   }
 
   void AddMove() {

@@ -3,40 +3,15 @@
 #include <cstdio>
 
 #include <ATen/Parallel.h>
-#include <nlohmann/json.hpp>
 
 #include "heddle/aten/dtype.h"
 #include "heddle/base/file.h"
 #include "heddle/models/init.h"
 #include "heddle/runtime/world.h"
+#include "heddle/train/safetensors.h"
 
 namespace heddle {
 namespace {
-
-const char* SafetensorsName(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat: return "F32";
-    case at::kLong: return "I64";
-    default: return nullptr;
-  }
-}
-
-std::string Safetensors(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  nlohmann::json header;
-  std::string data;
-  for (const auto& [name, tensor] : tensors) {
-    if (SafetensorsName(tensor.scalar_type()) == nullptr) continue;
-    at::Tensor t = tensor.contiguous();
-    header[name] = {{"dtype", SafetensorsName(t.scalar_type())},
-                    {"shape", t.sizes().vec()},
-                    {"data_offsets", {data.size(), data.size() + t.nbytes()}}};
-    data.append(static_cast<const char*>(t.data_ptr()), t.nbytes());
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  uint64_t length = text.size();
-  return std::string(reinterpret_cast<const char*>(&length), 8) + text + data;
-}
 
 Status Dump(const std::vector<std::string>& args) {
   HEDDLE_TRY(ModelConfig config, FindModel(args[0], args[1]));
@@ -66,7 +41,10 @@ Status Dump(const std::vector<std::string>& args) {
                            : "grad." + model.params[static_cast<size_t>(output.index)].name;
     tensors.emplace_back(name, outputs[i]);
   }
-  return WriteFile(args[4], Safetensors(tensors));
+  // Tables of rotations are complex numbers, which the format lacks.
+  std::erase_if(tensors, [](const auto& named) { return named.second.is_complex(); });
+  HEDDLE_TRY(std::string content, FormatSafetensors(tensors));
+  return WriteFile(args[4], content);
 }
 
 }  // namespace

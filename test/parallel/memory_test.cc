@@ -13,6 +13,8 @@
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
 #include "heddle/plan/presets/presets.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/world.h"
@@ -123,6 +125,9 @@ TEST_P(ModelMemory, IsWhatWasPredicted) {
   Plan plan = *MakePlan(whole.graphs[0], Mesh({{"dp", 2}, {"tp", 2}}), config.family->rules(),
                         {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
   Module local = Parallelized(whole, plan);
+  ExpectThePredictedBytes(local, Split(local, inputs));
+  Result<RunReport> scheduled = RunPipeline(local, *ParsePipeline("fsdp", Passes()));
+  ASSERT_TRUE(scheduled.ok()) << Format(scheduled.diagnostics());
   ExpectThePredictedBytes(local, Split(local, inputs));
 }
 

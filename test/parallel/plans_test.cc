@@ -52,7 +52,7 @@ TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
       {"all_gather tp tensor bwd", 65},
       {"reduce_scatter tp tensor bwd", 65},
       // Norm weights: two in each block, one at the end.
-      {"all_reduce tp grad bwd", 65},
+      {"all_reduce tp tensor bwd", 65},
       // Maximum and sum of the logits, the loss itself; and one sum in backward.
       {"all_reduce tp loss fwd", 2},
       // The number of tokens that count, and the loss.

@@ -170,7 +170,7 @@ TEST(Processes, SayWhoEnded) {
 TEST(Processes, SayWhoDidNotCome) {
   Ran ran = RunJobOfFour("missing");
   EXPECT_EQ(ran.end.code, kFault) << "signal " << ran.end.signal << "\n" << ran.err;
-  EXPECT_NE(ran.err.find("0, 2, 3 came, 1 did not"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("0, 2, 3 came, 1 did not [peers]"), std::string::npos) << ran.err;
 }
 
 TEST(Processes, SayWhoDiffers) {

@@ -50,9 +50,10 @@ Result<ModelConfig> ModelFlags::Config() const {
   return config;
 }
 
-Result<Model> ModelFlags::Make(int64_t batch_ranks) const {
+Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel) const {
   HEDDLE_TRY(ModelConfig config, Config());
   StepNumerics numerics;
+  numerics.norms_apart = sequence_parallel;
   HEDDLE_TRY(numerics.compute,
              (Choose<DType>("--precision", precision,
                             {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}})));

@@ -23,8 +23,9 @@ struct ModelFlags {
   void Declare(Flags& flags);
   // The sizes alone.
   Result<ModelConfig> Config() const;
-  // The model for a batch of local_batch_size on each of `batch_ranks` ranks.
-  Result<Model> Make(int64_t batch_ranks = 1) const;
+  // The model for a batch of local_batch_size on each of `batch_ranks` ranks; with sequence parallelism norms work apart
+  // (StepNumerics).
+  Result<Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false) const;
 };
 
 }  // namespace heddle

@@ -9,7 +9,9 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
-  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks));
+  bool sequence_parallel =
+      layout.preset.sequence_parallel && layout.preset.axes.contains("tensor");
+  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks, sequence_parallel));
   HEDDLE_TRY(Module module, CaptureModel(made, optimizer));
   Nanos capture = clock.Elapsed();
   HEDDLE_TRY(Plan plan,

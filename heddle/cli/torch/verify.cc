@@ -1,15 +1,18 @@
 // heddle verify: trains a graph on ranks beside the same job done another way, and compares every bit.
-#include <ostream>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
+#include "heddle/base/hash.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/planned_step.h"
+#include "heddle/cli/torch/processes.h"
 #include "heddle/cli/torch/progress.h"
 #include "heddle/cli/torch/train_flags.h"
+#include "heddle/ir/print.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/table.h"
 #include "heddle/train/eager_run.h"
@@ -31,8 +34,9 @@ struct VerifyCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
-  CompileFlags compile;
+  CompileFlags compile{"fsdp"};
   TrainFlags train;
+  ProcessFlags process;
   std::string against = "eager";
   bool json = false;
 
@@ -41,12 +45,16 @@ struct VerifyCommand {
     parallel.Declare(flags);
     compile.Declare(flags);
     train.Declare(flags);
+    process.Declare(flags);
     flags.Option("--against", against,
                  "what the graph is held against: eager, the same training without a graph; none, "
-                 "nothing; or a pipeline, which stands for that of --compile.passes");
+                 "nothing; processes, the same graph with a process for each rank; or a pipeline, "
+                 "which stands for that of --compile.passes as it is written");
     flags.Switch("--json", json, "print the report as JSON");
   }
   ExitCode Run(const Streams& streams) const;
+  // As one rank of a job.
+  ExitCode RunAs(const PeerAddress& address, const Streams& streams) const;
 };
 
 // One run of the command.
@@ -55,18 +63,26 @@ class Verification {
   Verification(const VerifyCommand& command, const Streams& streams)
       : command_(command), streams_(streams), progress_(streams, "step", command.train.steps) {}
 
-  // Everything that can be wrong with flags and files.
-  Status Prepare();
+  // Everything that can be wrong with flags and files. Processes are as many as the job has; none if all ranks are in this one.
+  Status Prepare(std::optional<int64_t> processes);
+  int64_t ranks() const { return graph_.mesh.ranks(); }
+  // From here on, this process has one rank only. Fails if the others do other work.
+  Status Join(Peers& peers);
   // What goes wrong now is no mistake of the user's.
   Status Train();
-  ExitCode Print() const;
+  ExitCode Print(const Streams& streams) const;
 
  private:
   bool against_pipeline() const {
-    return command_.against != "eager" && command_.against != "none";
+    return command_.against != "eager" && command_.against != "none" &&
+           command_.against != "processes";
   }
-  Result<Module> Compiled(const std::string& pipeline) const;
+  // With a pipeline, or by the flags.
+  Result<Module> Compiled(const std::optional<std::string>& pipeline) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
+  Result<std::unique_ptr<Session>> MakeLockstep(const Module& module) const;
+  Result<std::unique_ptr<Session>> MakeSession(const Module& module, WorldOptions world) const;
+  Status AddHashes(const Session& session);
   Result<std::unique_ptr<TrainingRun>> MakeEager() const;
   Status CheckEager() const;
   Status FindPass();
@@ -78,11 +94,15 @@ class Verification {
 
   const VerifyCommand& command_;
   const Streams& streams_;
+  // None if all ranks are in this process.
+  Peers* peers_ = nullptr;
   Progress progress_;
   std::optional<PlannedStep> step_;
   Reducer reducer_;
   ParamSource params_;
   std::string hashes_;
+  // The pipeline that the flags ask for.
+  CompileOptions own_;
   Module graph_;
   // That of the pipeline which it is held against.
   Module other_;
@@ -112,10 +132,13 @@ Status Verification::CheckEager() const {
   return Done{};
 }
 
-Result<Module> Verification::Compiled(const std::string& pipeline) const {
+Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline) const {
   HEDDLE_TRY(CompileOptions options,
              command_.compile.Options(FormatPlan(step_->plan), /*want_text=*/false));
-  options.pipeline = pipeline;
+  if (pipeline) {
+    options.pipeline = *pipeline;
+    options.changes = {};
+  }
   Module module = step_->module;
   HEDDLE_TRY(CompileReport report, Compile(module, options));
   command_.compile.Print(report, streams_);
@@ -123,8 +146,19 @@ Result<Module> Verification::Compiled(const std::string& pipeline) const {
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module) const {
+  if (peers_ == nullptr) return MakeLockstep(module);
+  HEDDLE_TRY(WorldOptions world, OwnRank(*peers_, module));
+  return MakeSession(module, std::move(world));
+}
+
+Result<std::unique_ptr<Session>> Verification::MakeLockstep(const Module& module) const {
+  return MakeSession(module, {.reducer = reducer_});
+}
+
+Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module,
+                                                           WorldOptions world) const {
   SessionOptions options;
-  options.world.reducer = reducer_;
+  options.world = std::move(world);
   options.params = params_;
   options.batches = command_.train.Batches(step_->model);
   HEDDLE_TRY(Session session, Session::Make(step_->model, module, options));
@@ -143,7 +177,7 @@ Result<std::unique_ptr<TrainingRun>> Verification::MakeEager() const {
                                      .batches = command_.train.Batches(step_->model)});
 }
 
-Status Verification::Prepare() {
+Status Verification::Prepare(std::optional<int64_t> processes) {
   if (command_.model.device != "cpu")
     return Error(Diag::kBadChoice, "--device is `{}`; ranks of one process run on cpu",
                  command_.model.device);
@@ -151,10 +185,15 @@ Status Verification::Prepare() {
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
   HEDDLE_TRY(reducer_, command_.train.MakeReducer());
+  if (processes && reducer_.Format() != "gloo")
+    return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as Gloo does: gloo",
+                 reducer_.Format());
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, command_.train.optimizer));
+  if (processes) HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
   HEDDLE_TRY(params_, command_.train.Params(step_->model));
-  HEDDLE_TRY(graph_, Compiled(command_.compile.pipeline));
+  HEDDLE_TRY(own_, command_.compile.Options("", /*want_text=*/false));
+  HEDDLE_TRY(graph_, Compiled(std::nullopt));
   options_.steps = command_.train.steps;
   options_.lr = command_.train.lr;
   options_.params = step_->model.params.size();
@@ -168,19 +207,47 @@ Status Verification::Prepare() {
     options_.other_graph = [this] { return MakeSession(other_); };
   }
   options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
-    progress_.Show(row.step);
-    if (!command_.train.hashes.empty())
-      hashes_ += HashLines(session, step_->model.params, command_.train.hash_gradients);
-    return Done{};
+    if (peers_ == nullptr || peers_->rank() == 0) progress_.Show(row.step);
+    return command_.train.hashes.empty() ? Status(Done{}) : AddHashes(session);
   };
   return Done{};
+}
+
+// Rank 0 writes those of all.
+Status Verification::AddHashes(const Session& session) {
+  std::string own = HashLines(session, step_->model.params, command_.train.hash_gradients);
+  if (peers_ == nullptr) {
+    hashes_ += own;
+    return Done{};
+  }
+  HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(own));
+  for (const std::string& lines : all) hashes_ += lines;
+  return Done{};
+}
+
+Status Verification::Join(Peers& peers) {
+  peers_ = &peers;
+  options_.share_comparison = ShareComparison(peers);
+  options_.share_origin = ShareOrigin(peers);
+  if (command_.against == "processes")
+    options_.other_graph = [this] { return MakeLockstep(graph_); };
+  const auto& batch = step_->model.batch;
+  std::string job = fmt::format(
+      "heddle {}, torch {}\nmodel {} {} in {}\nmesh [{}]\nbatch {} x {}\ngraph {:016x}\nplan "
+      "{:016x}\n"
+      "against {}\nsteps {}, seed {}, lr {}",
+      Version(), HEDDLE_TORCH_VERSION, step_->model.config.family->name, step_->model.config.flavor,
+      command_.model.precision, Format(graph_.mesh), batch.batch, batch.seq_len,
+      Hash64(heddle::Print(graph_)), Hash64(FormatPlan(step_->plan)), command_.against,
+      command_.train.steps, command_.train.seed, command_.train.lr);
+  return peers.Agree("job", job);
 }
 
 Status Verification::Train() {
   MakeExact();
   HEDDLE_TRY(report_, Verify(options_));
   progress_.Clear();
-  if (!command_.train.hashes.empty())
+  if (!command_.train.hashes.empty() && (peers_ == nullptr || peers_->rank() == 0))
     HEDDLE_RETURN_IF_ERROR(WriteOutput(command_.train.hashes, hashes_, streams_));
   return report_.differs() && against_pipeline() ? FindPass() : Status(Done{});
 }
@@ -188,8 +255,10 @@ Status Verification::Train() {
 // One of the two pipelines changes bits of the graph that both begin with.
 Status Verification::FindPass() {
   HEDDLE_TRY(Module lowered, Compiled(""));
-  for (const std::string& text : {command_.compile.pipeline, command_.against}) {
+  for (const auto& [text, changes] :
+       {std::pair(own_.pipeline, own_.changes), std::pair(command_.against, PipelineChanges())}) {
     HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, Passes()));
+    HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
     HEDDLE_TRY(pass_, FirstDifferingPass(lowered, pipeline, options_, report_.rows.back().step,
                                          [this](const Module& m) { return MakeSession(m); }));
     if (!pass_) continue;
@@ -203,11 +272,13 @@ std::string Verification::Headline() const {
   const ModelConfig& config = step_->model.config;
   std::string other = command_.against == "none"    ? "alone"
                       : command_.against == "eager" ? "against eager"
-                                                    : "against `" + command_.against + "`";
-  return fmt::format("{} {}, {}, on {} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n",
+                      : against_pipeline()          ? "against `" + command_.against + "`"
+                                                    : "against lockstep";
+  return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n",
                      config.family->name, config.flavor, command_.model.precision,
-                     Counted(graph_.mesh.ranks(), "rank"), Format(graph_.mesh),
-                     command_.compile.pipeline, other, reducer_.Format(), kExactMode);
+                     Counted(graph_.mesh.ranks(), "rank"),
+                     peers_ != nullptr ? ", a process each," : "", Format(graph_.mesh),
+                     own_.pipeline, other, reducer_.Format(), kExactMode);
 }
 
 std::string Verification::DifferenceText() const {
@@ -277,12 +348,12 @@ nlohmann::ordered_json Verification::ToJson() const {
   return out;
 }
 
-ExitCode Verification::Print() const {
+ExitCode Verification::Print(const Streams& streams) const {
   ExitCode code = report_.differs() ? ExitCode::kDiffers
                   : report_.finite  ? ExitCode::kDone
                                     : ExitCode::kFault;
   if (command_.json) {
-    PrintJson(ToJson(), streams_);
+    PrintJson(ToJson(), streams);
     return code;
   }
   TextTable table({"step>", "loss>", "", "ranks>", "tensors>", "elements>", "differing bits>"});
@@ -293,24 +364,56 @@ ExitCode Verification::Print() const {
                   WithCommas(row.comparison.elements),
                   compared ? WithCommas(row.comparison.differing_bits) : "not compared"});
   }
-  streams_.out << Headline() << "\n" << table.Format() << "\n";
-  if (report_.differs()) streams_.out << DifferenceText();
-  streams_.out << OriginText();
+  streams.out << Headline() << "\n" << table.Format() << "\n";
+  if (report_.differs()) streams.out << DifferenceText();
+  streams.out << OriginText();
   if (code == ExitCode::kDone && command_.against != "none")
-    streams_.out << fmt::format(
+    streams.out << fmt::format(
         "{} on {}: loss, gradients, moments and parameters have the same bits\n",
         Counted(command_.train.steps, "step"), Counted(graph_.mesh.ranks(), "rank"));
   return code;
 }
 
 ExitCode VerifyCommand::Run(const Streams& streams) const {
+  Result<std::optional<PeerAddress>> address = PeerAddress::FromEnvironment();
+  if (!address.ok()) return Report(address.diagnostics(), streams);
+  if (*address) return RunAs(**address, streams);
+  bool launches = process.processes > 0 || against == "processes";
+  std::optional<SignalGate> gate;
+  if (launches) gate.emplace();
   Verification verification(*this, streams);
-  Status prepared = verification.Prepare();
+  Status prepared =
+      verification.Prepare(process.processes > 0 ? std::optional(process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
+  if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams);
   Status trained = verification.Train();
-  if (trained.ok()) return verification.Print();
+  if (trained.ok()) return verification.Print(streams);
   Report(trained.diagnostics(), streams);
   return ExitCode::kFault;
+}
+
+ExitCode VerifyCommand::RunAs(const PeerAddress& address, const Streams& streams) const {
+  if (process.processes > 0)
+    return Report(
+        {MakeDiagnostic(Diag::kUsage,
+                        "--nproc is given, and RANK is set: this process is a rank already")},
+        streams);
+  Verification verification(*this, streams);
+  Status done = verification.Prepare(address.world_size);
+  if (!done.ok()) return Report(done.diagnostics(), streams);
+  Result<std::unique_ptr<Peers>> peers = Peers::Meet(address, process.Timeout());
+  if (!peers.ok()) return Report(peers.diagnostics(), streams);
+  done = verification.Join(**peers);
+  if (done.ok()) done = verification.Train();
+  if (!done.ok()) {
+    (*peers)->watch().Fail(done.diagnostics()[0].message);
+    Report(done.diagnostics(), streams);
+    return ExitCode::kFault;
+  }
+  // All have the same report.
+  std::ostringstream unseen;
+  Streams quiet{streams.in, unseen, streams.err, streams.color};
+  return verification.Print(address.rank == 0 ? streams : quiet);
 }
 
 }  // namespace

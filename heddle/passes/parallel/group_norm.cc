@@ -11,21 +11,25 @@ namespace {
 struct Group {
   std::set<AxisId> axes;
   std::vector<ValueId> members;
+  // Where they stand among all operands.
+  std::vector<int64_t> places;
 };
 
 // In the order of their first members.
 std::vector<Group> GroupsOf(const Graph& graph, NodeId node,
                             const std::function<PlacementId(ValueId)>& placement_of) {
   std::vector<Group> groups;
-  for (ValueId v : graph.operands(node)) {
+  for (size_t i = 0; i < graph.operands(node).size(); ++i) {
+    ValueId v = graph.operands(node)[i];
     const Placement& placement = graph.placements()[placement_of(v)];
     // What is pending has to be whole first, and then all of it may be.
     if (!placement.partials.empty()) return {};
     std::set<AxisId> axes;
     for (const Axes& split : placement.splits) axes.insert(split.begin(), split.end());
     auto at = std::ranges::find(groups, axes, &Group::axes);
-    if (at == groups.end()) at = groups.insert(at, {axes, {}});
+    if (at == groups.end()) at = groups.insert(at, {axes, {}, {}});
     at->members.push_back(v);
+    at->places.push_back(static_cast<int64_t>(i));
   }
   return groups;
 }
@@ -54,6 +58,8 @@ std::vector<NodeId> GroupNorm(Graph& graph, Rewriter& rewriter, NodeId node,
   for (const Group& group : groups) {
     Attrs attrs;
     attrs.list_sizes = {static_cast<uint32_t>(group.members.size())};
+    attrs.Set("places", group.places);
+    attrs.Set("count", static_cast<int64_t>(graph.operands(node).size()));
     ValueId sum = note(inserter.Add(Inserter::Before(node), op::heddle_squared_norm, "squares",
                                     group.members, attrs, type, pending(group.axes)));
     if (group.axes != all)

@@ -1,13 +1,13 @@
 // The norm of all gradients, over ranks.
 //
-//   %s = heddle.squared_norm(%a, %b, %c)      with %a, %b split over [dp,tp] and %c over [dp] becomes
+//   %s = heddle.squared_norm(%a, %b, %c)                      with %a, %c split over [dp,tp] and %b over [dp] becomes
 //
-//   %1 = heddle.squared_norm(%a, %b)          : f32[]{+dp,+tp}
-//   %2 = heddle.squared_norm(%c)              : f32[]{+dp}
-//   %3 = shard.redistribute(%2, why=norm)     : f32[]{+dp,+tp}      all ranks along tp but the first forget it
-//   %s = aten.add.Tensor(%1, %3)              : f32[]{+dp,+tp}
+//   %1 = heddle.squared_norm(%a, %c, places=[0,2], count=3)   : f32[3]{+dp,+tp}
+//   %2 = heddle.squared_norm(%b, places=[1], count=3)         : f32[3]{+dp}
+//   %3 = shard.redistribute(%2, why=norm)                     : f32[3]{+dp,+tp}      all ranks along tp but the first forget it
+//   %s = aten.add.Tensor(%1, %3)                              : f32[3]{+dp,+tp}
 //
-// One number is reduced in the end, however gradients lie.
+// One vector is reduced in the end, however gradients lie, with one number for each gradient.
 #pragma once
 
 #include <functional>

@@ -148,7 +148,7 @@ class Localizer {
     return Done{};
   }
 
-  // All ranks but the first put a zero in the place of a number.
+  // All ranks but the first put zeros in the place of a number or vector.
   void Forget(NodeId node, ValueId from, const Axes& over) {
     Inserter inserter(graph_, rewriter_);
     Attrs place;

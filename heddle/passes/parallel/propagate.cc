@@ -138,8 +138,8 @@ Result<ValueId> Propagator::Arrive(ValueId v, NodeId node) {
   HEDDLE_TRY(v, Cross(v, node));
   if (!plan_.wide_tensor_grads && IsGradCast(node)) {
     const ParamPlan* param = GradParam(graph_[node].first_result);
-    v = Redistribute(v, WithoutTensorPartials(v, *param), {.why = Why::kGrad, .unit = param->unit},
-                     node);
+    v = Redistribute(v, WithoutTensorPartials(v, *param),
+                     {.why = Why::kTensor, .unit = param->unit}, node);
   }
   return v;
 }

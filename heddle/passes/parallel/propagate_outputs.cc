@@ -40,7 +40,7 @@ Result<ValueId> Propagator::FinishGradient(ValueId v, const ParamPlan& param) {
                  graph_.name(v), Name(dtype));
   if (!plan_.wide_tensor_grads || divides)
     v = RedistributeBehind(v, WithoutTensorPartials(v, param),
-                           {.why = Why::kGrad, .unit = param.unit});
+                           {.why = Why::kTensor, .unit = param.unit});
   GradReduction reduction =
       ReductionOf(plan_, dtype, graph_.placements()[At(v)], graph_.placements()[param.store]);
   v = DivideBehind(v, reduction.divide_before);

@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 
 // What rank 0 needs to tell the others, once it has waited for them.
 constexpr milliseconds kSlack{2000};
+// Time-outs that ranks may need for what they do between two exchanges.
+constexpr int kRounds = 10;
 
 // Waits for all keys; those that are not there in time.
 std::vector<int64_t> WaitForRanks(c10d::Store& store, const std::vector<std::string>& key_by_rank,
@@ -47,6 +49,7 @@ std::string Difference(std::string_view mine, std::string_view first) {
 Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout) {
   // A peer that goes closes its sockets. Whoever writes to one hears of it from c10d, instead of ending.
   std::signal(SIGPIPE, SIG_IGN);
+  QuietC10d();
   bool serve = address.rank_0_serves && address.rank == 0;
   HEDDLE_TRY(StorePtr store, ConnectStore(address, serve, timeout));
   HEDDLE_TRY(StorePtr watched, ConnectStore(address, /*serve=*/false, timeout));
@@ -76,6 +79,36 @@ Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseco
 
 Peers::~Peers() {
   if (watch_ && rank() == 0 && address_.rank_0_serves) watch_->WaitForOthers();
+}
+
+Result<std::vector<std::string>> Peers::Exchange(const std::string& text) {
+  auto key = [](int64_t number, int64_t rank) {
+    return fmt::format("exchange/{}/{}", number, rank);
+  };
+  std::vector<std::string> keys;
+  std::vector<int64_t> all;
+  for (int64_t rank = 0; rank < world_size(); ++rank) {
+    keys.push_back(key(exchanges_, rank));
+    all.push_back(rank);
+  }
+  try {
+    store_->set(keys[static_cast<size_t>(rank())], ToStore(text));
+    // All who take part in this one have read the one before the last.
+    if (exchanges_ >= 2) store_->deleteKey(key(exchanges_ - 2, rank()));
+    ++exchanges_;
+    for (int round = 0; !WaitForRanks(*store_, keys, timeout_).empty(); ++round) {
+      std::string missing = watch_->Missing(all);
+      if (missing.empty() && round < kRounds) continue;
+      return Error(Diag::kPeers, "rank {} waits for the others in vain: {}", rank(),
+                   missing.empty() ? "they answer, and do not come" : missing);
+    }
+    std::vector<std::string> said;
+    for (const std::vector<uint8_t>& bytes : store_->multiGet(keys))
+      said.push_back(FromStore(bytes));
+    return said;
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+  }
 }
 
 std::string Peers::Judge(const std::string& topic, const std::string& lines) {

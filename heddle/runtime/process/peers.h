@@ -28,6 +28,10 @@ class Peers {
 
   // Fails on every rank unless all say the same, line for line: with the lines in which one differs from rank 0. Once for a topic.
   Status Agree(const std::string& topic, const std::string& lines);
+  // What every rank says, by rank. All ranks call it as often. Waits as long as the others are alive, up to ten time-outs.
+  Result<std::vector<std::string>> Exchange(const std::string& text);
+  // A number that no other object of this process gets: the same on every rank that makes them in the same order.
+  int64_t NextNumber() { return next_number_++; }
 
  private:
   Peers(PeerAddress address, std::chrono::milliseconds timeout, StorePtr store)
@@ -39,6 +43,8 @@ class Peers {
   std::chrono::milliseconds timeout_;
   StorePtr store_;
   std::unique_ptr<Watch> watch_;
+  int64_t next_number_ = 0;
+  int64_t exchanges_ = 0;
 };
 
 }  // namespace heddle

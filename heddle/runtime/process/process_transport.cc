@@ -93,12 +93,12 @@ class ProcessTransport::Launched : public Pending {
 Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
     Peers& peers, const Mesh& mesh, const Communicators& communicators) {
   std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
-  for (size_t number = 0; const Communicator& communicator : communicators.all()) {
+  for (const Communicator& communicator : communicators.all()) {
     Group group;
     group.members = communicator.GroupOf(peers.rank());
     auto at = std::ranges::find(group.members, peers.rank());
     // Groups of one communicator differ in their first member.
-    std::string prefix = fmt::format("group/{}/{}", number++, group.members[0]);
+    std::string prefix = fmt::format("group/{}/{}", peers.NextNumber(), group.members[0]);
     auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
     try {
       group.group = MakeGlooGroup(store, at - group.members.begin(),

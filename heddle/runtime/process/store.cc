@@ -1,7 +1,13 @@
 #include "heddle/runtime/process/store.h"
 
+#include <cstdlib>
+
+#include <c10/util/Flags.h>
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+C10_DECLARE_int(caffe2_log_level);
 
 namespace heddle {
 namespace {
@@ -19,6 +25,10 @@ c10d::TCPStoreOptions OptionsFor(int64_t port, bool serve, std::chrono::millisec
 
 std::vector<uint8_t> ToStore(std::string_view text) { return {text.begin(), text.end()}; }
 std::string FromStore(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+void QuietC10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+}
 
 std::string SaidByC10d(const std::exception& error) {
   std::string text = error.what();

@@ -25,6 +25,9 @@ Result<OwnStore> OpenStore(std::chrono::milliseconds timeout);
 
 std::vector<uint8_t> ToStore(std::string_view text);
 std::string FromStore(const std::vector<uint8_t>& bytes);
+// c10d logs what it also throws, with stacks. What it throws is enough, unless somebody asked for more by TORCH_CPP_LOG_LEVEL.
+void QuietC10d();
+
 // The first line of what c10d says; the rest is its stack.
 std::string SaidByC10d(const std::exception& error);
 

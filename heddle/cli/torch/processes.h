@@ -1,0 +1,43 @@
+// Ranks as processes: the flags, starting them, and what they tell each other.
+//
+// A process with RANK in its environment is that rank of a job. `--nproc` starts a job on this machine.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "heddle/cli/cli.h"
+#include "heddle/cli/flags.h"
+#include "heddle/ir/mesh.h"
+#include "heddle/launch/launcher.h"
+#include "heddle/runtime/process/process_transport.h"
+#include "heddle/runtime/world.h"
+#include "heddle/train/verify.h"
+
+namespace heddle {
+
+struct ProcessFlags {
+  int64_t processes = 0;
+  // In seconds.
+  int64_t timeout = 60;
+
+  void Declare(Flags& flags);
+  std::chrono::milliseconds Timeout() const { return std::chrono::seconds(timeout); }
+};
+
+// Runs this command line, without --nproc, once for each rank. Ends as the first of them that fails does.
+ExitCode RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
+                        const Streams& streams);
+
+// Fails unless there is a process for every rank of the mesh.
+Status CheckProcesses(int64_t processes, const Mesh& mesh);
+
+// For a world of which this process has one rank.
+Result<WorldOptions> OwnRank(Peers& peers, const Module& module);
+
+// The sums of all, and the difference of the lowest rank that has one.
+Share<Comparison> ShareComparison(Peers& peers);
+// The one of the lowest rank.
+Share<std::optional<NodeFinding>> ShareOrigin(Peers& peers);
+
+}  // namespace heddle

@@ -1,0 +1,64 @@
+#include "heddle/compile/adjust_pipeline.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+// How many passes took the value.
+Result<int> Set(const OptionSetting& setting, Pipeline& items) {
+  int count = 0;
+  for (PipelineItem& item : items) {
+    HEDDLE_TRY(int inside, Set(setting, item.repeated));
+    count += inside;
+    if (item.pass == nullptr) continue;
+    if (std::ranges::find(setting.passes, item.pass->name) == setting.passes.end()) continue;
+    auto option = std::ranges::find(item.pass->options, setting.option, &OptionDef::name);
+    HEDDLE_CHECK(option != item.pass->options.end(), "a flag sets an option that a pass has not");
+    Status set = option->set(item.options.get(), setting.value);
+    if (!set.ok()) {
+      Diagnostic why = set.diagnostics()[0];
+      why.message = fmt::format("{}: {}", setting.flag, why.message);
+      return Failure{{std::move(why)}};
+    }
+    ++count;
+  }
+  return count;
+}
+
+int Remove(std::string_view pass, Pipeline& items) {
+  int count = 0;
+  for (PipelineItem& item : items) count += Remove(pass, item.repeated);
+  return count + static_cast<int>(std::erase_if(items, [&](const PipelineItem& item) {
+           return item.pass != nullptr && item.pass->name == pass;
+         }));
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
+                                                const PassTable& passes, Pipeline& pipeline) {
+  std::vector<std::string> notes;
+  for (const OptionSetting& setting : changes.settings) {
+    HEDDLE_TRY(int count, Set(setting, pipeline));
+    if (count == 0)
+      notes.push_back(fmt::format("{} has no effect: the pipeline has no {}", setting.flag,
+                                  fmt::join(setting.passes, " and no ")));
+  }
+  for (const std::string& name : changes.disabled) {
+    if (passes.Find(name) == nullptr) {
+      std::vector<std::string_view> names;
+      for (const PassDef* known : passes.passes) names.push_back(known->name);
+      return Error(Diag::kUnknownPass, "unknown pass `{}`{}", name, NearestHint(name, names));
+    }
+    if (Remove(name, pipeline) == 0)
+      notes.push_back(fmt::format("{} is disabled, but the pipeline has none", name));
+  }
+  return notes;
+}
+
+}  // namespace heddle

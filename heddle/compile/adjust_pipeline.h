@@ -1,0 +1,31 @@
+// A pipeline as its text says, changed by what flags say.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/base/result.h"
+#include "heddle/pass/pipeline.h"
+
+namespace heddle {
+
+// Sets an option of all these passes.
+struct OptionSetting {
+  // For messages.
+  std::string flag;
+  std::vector<std::string> passes;
+  std::string option;
+  std::string value;
+};
+
+struct PipelineChanges {
+  std::vector<OptionSetting> settings;
+  // Passes that do not run.
+  std::vector<std::string> disabled;
+};
+
+// Answers with notes about changes that have no effect.
+Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
+                                                const PassTable& passes, Pipeline& pipeline);
+
+}  // namespace heddle

@@ -1,0 +1,108 @@
+// FSDP's schedule trains to the bits of eager FSDP2 under every order of additions; without buckets it does so in rank order only.
+#include <gtest/gtest.h>
+
+#include "test/fsdp/job.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::string_view kPipeline =
+    "clean, reshard-after-forward{{policy={0}}}, dce, bucket-by-unit{{order={1}}}, "
+    "separate-communicators, prefetch{{forward={2},backward={2}}}";
+
+std::string Fsdp(std::string_view policy = "default", std::string_view order = "parameter",
+                 int depth = 1) {
+  return fmt::format(fmt::runtime(kPipeline), policy, order, depth);
+}
+
+struct Case {
+  const char* name;
+  JobOptions job;
+};
+constexpr Case kCases[] = {
+    {"llama3_f32_fsdp4", {"llama3", "debugmodel", DType::kF32, 1, 4}},
+    {"llama3_f32_odd_fsdp8", {"llama3", "debugmodel", DType::kF32, 1, 8, 1, true}},
+    {"llama3_bf16_hsdp2x2", {"llama3", "debugmodel", DType::kBF16, 2, 2}},
+    {"llama3_f32_odd_hsdp2x4", {"llama3", "debugmodel", DType::kF32, 2, 4, 1, true}},
+    {"llama3_f32_odd_ddp4", {"llama3", "debugmodel", DType::kF32, 4, 1, 1, true}},
+    {"qwen3_f32_odd_fsdp8", {"qwen3", "debugmodel", DType::kF32, 1, 8, 1, true}},
+    {"qwen3_moe_f32_hsdp2x2", {"qwen3", "debugmodel_moe", DType::kF32, 2, 2}},
+    {"deepseek_v3_f32_fsdp4", {"deepseek_v3", "debugmodel", DType::kF32, 1, 4}},
+    {"deepseek_v3_bf16_hsdp2x2", {"deepseek_v3", "debugmodel", DType::kBF16, 2, 2}}};
+
+class FsdpAgainstEager : public testing::TestWithParam<Case> {};
+
+TEST_P(FsdpAgainstEager, HasTheSameBits) {
+  Job job(GetParam().job);
+  for (std::string_view reducer : {"gloo", "ring:4", "rank"}) {
+    for (std::string_view policy : {"always", "never", "default"}) {
+      EXPECT_EQ(Describe(job.AgainstEager(job.Compiled(Fsdp(policy)), *Reducer::Parse(reducer), 3)),
+                "equal")
+          << reducer << " " << policy;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FsdpAgainstEager, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Fsdp, OnTensorParallelRanksTooItHasTheBitsOfEager) {
+  Job job({"llama3", "debugmodel", DType::kF32, 1, 4, 2});
+  for (std::string_view reducer : {"gloo", "ring:4", "rank"}) {
+    EXPECT_EQ(Describe(job.AgainstEager(job.Compiled(Fsdp()), *Reducer::Parse(reducer), 3)),
+              "equal")
+        << reducer;
+  }
+}
+
+TEST(Fsdp, IsTheNamedPipeline) {
+  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), *Reducer::Parse("gloo"), 3)), "equal");
+}
+
+TEST(Fsdp, AnyDepthHasTheSameBits) {
+  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  for (int depth = 0; depth <= 3; ++depth) {
+    Module graph = job.Compiled(Fsdp("always", "parameter", depth));
+    EXPECT_EQ(Describe(job.AgainstEager(graph, *Reducer::Parse("ring:4"), 3)), "equal") << depth;
+  }
+}
+
+// One reduction for each parameter: every tensor begins a payload.
+TEST(None, EqualsEagerInRankOrderOnly) {
+  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  Module graph = job.Compiled("none");
+  EXPECT_EQ(Describe(job.AgainstEager(graph, *Reducer::Parse("rank"), 3)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(graph, *Reducer::Parse("gloo"), 3)), "equal");
+}
+
+TEST(PayloadOrder, OfTheGraphDiffersWhereOffsetsDecideTheOrderOfAdditions) {
+  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  Module by_graph = job.Compiled(Fsdp("default", "graph"));
+  EXPECT_EQ(Describe(job.AgainstEager(by_graph, *Reducer::Parse("rank"), 3)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(by_graph, *Reducer::Parse("gloo"), 3)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(by_graph, *Reducer::Parse("ring:4"), 3)), "equal");
+}
+
+TEST(PayloadOrder, ShowsOnManyRanks) {
+  Job job({"llama3", "debugmodel", DType::kF32, 1, 64});
+  Reducer ring = *Reducer::Parse("ring:4");
+  EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), ring, 2)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(job.Compiled(Fsdp("default", "graph")), ring, 2)), "equal");
+}
+
+// There is no eager tensor parallelism for these; in rank order a bucket changes no bit.
+TEST(Fsdp, EqualsNoneOnTensorParallelRanksOfOtherModels) {
+  for (const JobOptions& options :
+       {JobOptions{"qwen3", "debugmodel", DType::kF32, 1, 4, 2},
+        JobOptions{"deepseek_v3", "debugmodel", DType::kF32, 1, 4, 2}}) {
+    Job job(options);
+    EXPECT_EQ(Describe(job.Against(job.Compiled("fsdp"), job.Compiled("none"),
+                                   *Reducer::Parse("rank"), 3)),
+              "equal")
+        << options.family;
+  }
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,111 @@
+#include "test/fsdp/job.h"
+
+#include <gtest/gtest.h>
+
+#include "heddle/compile/compile.h"
+#include "heddle/plan/presets/presets.h"
+#include "heddle/train/eager_run.h"
+#include "heddle/train/exact.h"
+
+namespace heddle {
+namespace {
+
+constexpr uint64_t kSeed = 7;
+
+Model MakeSmall(const JobOptions& options) {
+  ModelConfig config = *FindModel(options.family, options.flavor);
+  config.n_layers = 2;
+  config.dim = options.odd ? 66 : 64;
+  config.n_heads = options.odd ? 11 : 4;
+  config.n_kv_heads = config.n_heads;
+  config.head_dim = options.odd ? 6 : 16;
+  config.ffn_dim = options.odd ? 101 : 96;
+  config.vocab_size = options.odd ? 251 : 128;
+  if (config.mla.kv_rank > 0)
+    config.mla = {.kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .v_dim = 16};
+  if (config.moe.experts > 0) config.moe.ffn_dim = 32;
+  config.moe.experts = std::min<int64_t>(config.moe.experts, 8);
+  config.moe.top_k = std::min<int64_t>(config.moe.top_k, 3);
+  int64_t batch = options.replicate * options.shard;
+  return *MakeModel(config, {.batch = batch, .seq_len = 16},
+                    {options.compute, AttentionKind::kFlash, Target::kCpu});
+}
+
+}  // namespace
+
+Job::Job(const JobOptions& options)
+    : options_(options),
+      model_(MakeSmall(options)),
+      whole_(*CaptureModel(model_, OptimizerOptions())) {
+  MakeExact();
+}
+
+Module Job::Compiled(const std::string& pipeline) const {
+  std::vector<MeshAxis> axes;
+  PresetOptions presets;
+  for (auto [preset, axis, ranks] :
+       {std::tuple("replicate", "rep", options_.replicate),
+        std::tuple("shard", "dp", options_.shard), std::tuple("tensor", "tp", options_.tensor)}) {
+    if (ranks == 1) continue;
+    axes.push_back({axis, ranks});
+    presets.axes.emplace(preset, axis);
+  }
+  Plan plan = *MakePlan(whole_.graphs[0], Mesh(axes), model_.config.family->rules(), presets);
+  Module module = whole_;
+  Result<CompileReport> report = Compile(module, {.plan = FormatPlan(plan), .pipeline = pipeline});
+  EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
+  return module;
+}
+
+SessionMaker Job::Sessions(const Module& graph, const Reducer& reducer) const {
+  return [this, &graph, reducer]() -> Result<std::unique_ptr<Session>> {
+    SessionOptions options;
+    options.world.reducer = reducer;
+    options.params = InitialParams(model_, kSeed);
+    options.batches = SyntheticBatches(model_, kSeed);
+    HEDDLE_TRY(Session session, Session::Make(model_, graph, options));
+    return std::make_unique<Session>(std::move(session));
+  };
+}
+
+Result<VerifyReport> Job::Train(const Module& graph, const Reducer& reducer,
+                                VerifyOptions options) const {
+  options.lr = 1e-3;
+  options.params = model_.params.size();
+  options.graph = Sessions(graph, reducer);
+  return Verify(options);
+}
+
+Result<VerifyReport> Job::AgainstEager(const Module& graph, const Reducer& reducer,
+                                       int64_t steps) const {
+  VerifyOptions options;
+  options.steps = steps;
+  options.eager = [&] {
+    return MakeEagerRun(model_, {.replicate = options_.replicate,
+                                 .shard = options_.shard,
+                                 .tensor = options_.tensor,
+                                 .reducer = reducer,
+                                 .optimizer = {},
+                                 .params = InitialParams(model_, kSeed),
+                                 .batches = SyntheticBatches(model_, kSeed)});
+  };
+  return Train(graph, reducer, std::move(options));
+}
+
+Result<VerifyReport> Job::Against(const Module& graph, const Module& other, const Reducer& reducer,
+                                  int64_t steps) const {
+  VerifyOptions options;
+  options.steps = steps;
+  options.other_graph = Sessions(other, reducer);
+  return Train(graph, reducer, std::move(options));
+}
+
+std::string Describe(const Result<VerifyReport>& report) {
+  if (!report.ok()) return Format(report.diagnostics());
+  if (!report->finite) return "a loss that is not finite";
+  if (!report->differs()) return "equal";
+  const StepRow& row = report->rows.back();
+  return fmt::format("step {} differs on rank {}", row.step, row.comparison.first->rank);
+}
+
+}  // namespace heddle

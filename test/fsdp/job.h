@@ -1,0 +1,51 @@
+// A small job, compiled with any pipeline, and trained against eager or against another graph of it.
+#pragma once
+
+#include <string>
+
+#include "heddle/models/model.h"
+#include "heddle/runtime/reducer.h"
+#include "heddle/train/verify.h"
+
+namespace heddle {
+
+struct JobOptions {
+  const char* family = "llama3";
+  const char* flavor = "debugmodel";
+  DType compute = DType::kF32;
+  int64_t replicate = 1;
+  int64_t shard = 1;
+  int64_t tensor = 1;
+  // Sizes that no number of ranks divides, so that payloads are padded and chunks of reducers cut tensors anywhere.
+  bool odd = false;
+};
+
+class Job {
+ public:
+  explicit Job(const JobOptions& options);
+
+  const Model& model() const { return model_; }
+  const Module& whole() const { return whole_; }
+  // The graph of one rank after this pipeline. Fails the test with diagnostics.
+  Module Compiled(const std::string& pipeline) const;
+
+  // How training the graph goes: a difference from eager, or from another graph.
+  Result<VerifyReport> AgainstEager(const Module& graph, const Reducer& reducer,
+                                    int64_t steps) const;
+  Result<VerifyReport> Against(const Module& graph, const Module& other, const Reducer& reducer,
+                               int64_t steps) const;
+
+ private:
+  Result<VerifyReport> Train(const Module& graph, const Reducer& reducer,
+                             VerifyOptions options) const;
+  SessionMaker Sessions(const Module& graph, const Reducer& reducer) const;
+
+  JobOptions options_;
+  Model model_;
+  Module whole_;
+};
+
+// What a report says, for messages; `equal` if nothing differs.
+std::string Describe(const Result<VerifyReport>& report);
+
+}  // namespace heddle

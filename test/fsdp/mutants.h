@@ -1,0 +1,17 @@
+// Mistakes that a pass of FSDP could make: each changes a graph that the pipeline made, and is wrong.
+#pragma once
+
+#include <span>
+
+#include "heddle/ir/graph.h"
+#include "heddle/ir/rewriter.h"
+
+namespace heddle {
+
+struct Mutant {
+  const char* name;
+  void (*apply)(Graph& graph, Rewriter& rewriter);
+};
+std::span<const Mutant> AllMutants();
+
+}  // namespace heddle

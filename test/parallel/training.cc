@@ -1,0 +1,76 @@
+#include "test/parallel/training.h"
+
+#include "test/parallel/ranks.h"
+
+namespace heddle {
+namespace {
+
+constexpr uint64_t kSeed = 3;
+
+// Small, because bf16 takes long on CPUs that have no instructions for it.
+ModelConfig SmallConfig(const Debug& debug) {
+  ModelConfig config = *FindModel(debug.family, debug.flavor);
+  config.n_layers = 2;
+  config.dim = 64;
+  config.n_heads = 4;
+  config.n_kv_heads = 4;
+  config.head_dim = 16;
+  config.ffn_dim = 96;
+  config.vocab_size = 128;
+  if (config.mla.kv_rank > 0)
+    config.mla = {.kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .v_dim = 16};
+  if (config.moe.experts > 0) config.moe.ffn_dim = 32;
+  config.moe.experts = std::min<int64_t>(config.moe.experts, 8);
+  config.moe.top_k = std::min<int64_t>(config.moe.top_k, 3);
+  return config;
+}
+
+}  // namespace
+
+SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64_t seq_len)
+    : layout_(layout) {
+  int64_t batch = rows * layout.replicate * layout.shard;
+  model_ =
+      std::make_unique<Model>(*MakeModel(SmallConfig(debug), {.batch = batch, .seq_len = seq_len},
+                                         {debug.compute, AttentionKind::kFlash, Target::kCpu}));
+  Module whole = *CaptureModel(*model_, OptimizerOptions());
+  // Axes of one rank are none, as on the command line; but a mesh has one.
+  std::vector<MeshAxis> axes;
+  PresetOptions preset{
+      .axes = {}, .sequence_parallel = layout.sequence_parallel, .split_loss = layout.split_loss};
+  auto add = [&](const char* name, const char* axis, int64_t degree) {
+    axes.push_back({axis, degree});
+    preset.axes.emplace(name, axis);
+  };
+  if (layout.replicate > 1) add("replicate", "rep", layout.replicate);
+  if (layout.shard > 1 || (layout.replicate == 1 && layout.tensor == 1))
+    add("shard", "dp", layout.shard);
+  if (layout.tensor > 1) add("tensor", "tp", layout.tensor);
+  Plan plan =
+      *MakePlan(whole.graphs[0], Mesh(std::move(axes)), model_->config.family->rules(), preset);
+  local_ = Parallelized(std::move(whole), plan);
+}
+
+Result<std::unique_ptr<Session>> SmallJob::MakeSession(const Module& module,
+                                                       const Reducer& reducer) const {
+  SessionOptions options;
+  options.world.reducer = reducer;
+  options.params = InitialParams(*model_, kSeed);
+  options.batches = SyntheticBatches(*model_, kSeed);
+  HEDDLE_TRY(Session session, Session::Make(*model_, module, options));
+  return std::make_unique<Session>(std::move(session));
+}
+
+Result<std::unique_ptr<TrainingRun>> SmallJob::MakeEager(const Reducer& reducer) const {
+  return MakeEagerRun(*model_, {.replicate = layout_.replicate,
+                                .shard = layout_.shard,
+                                .tensor = layout_.tensor,
+                                .sequence_parallel = layout_.sequence_parallel,
+                                .split_loss = layout_.split_loss,
+                                .reducer = reducer,
+                                .optimizer = OptimizerOptions(),
+                                .params = InitialParams(*model_, kSeed),
+                                .batches = SyntheticBatches(*model_, kSeed)});
+}
+
+}  // namespace heddle

@@ -1,0 +1,45 @@
+// For the tests of this folder: small models of every family, compiled for a mesh, ready to train.
+#pragma once
+
+#include <memory>
+
+#include "heddle/plan/presets/presets.h"
+#include "heddle/train/eager_run.h"
+#include "heddle/train/session.h"
+
+namespace heddle {
+
+struct Debug {
+  const char* family;
+  const char* flavor;
+  DType compute;
+};
+struct Layout {
+  const char* name;
+  int64_t replicate;
+  int64_t shard;
+  int64_t tensor = 1;
+  bool sequence_parallel = true;
+  bool split_loss = true;
+};
+
+// A job: a model and its local graph, on a mesh [rep, dp, tp], for `rows` sequences on each part of the batch.
+class SmallJob {
+ public:
+  SmallJob(const Debug& debug, const Layout& layout, int64_t rows = 2, int64_t seq_len = 16);
+
+  const Model& model() const { return *model_; }
+  Module& local() { return local_; }
+
+  Result<std::unique_ptr<Session>> MakeSession(const Module& module,
+                                               const Reducer& reducer = Reducer()) const;
+  Result<std::unique_ptr<TrainingRun>> MakeEager(const Reducer& reducer = Reducer()) const;
+
+ private:
+  Layout layout_;
+  // Runs refer to it.
+  std::unique_ptr<Model> model_;
+  Module local_;
+};
+
+}  // namespace heddle

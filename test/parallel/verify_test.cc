@@ -1,0 +1,98 @@
+// Verification finds what is wrong with a graph: where it differs, and the node and the pass that it came from.
+#include <gtest/gtest.h>
+
+#include "heddle/ir/rewriter.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/train/exact.h"
+#include "heddle/train/verify.h"
+#include "test/parallel/training.h"
+
+namespace heddle {
+namespace {
+
+// The gate of the last layer is another function.
+Result<Changed> WrongGate(Graph& graph, PassContext&) {
+  Rewriter rewriter(graph);
+  NodeId last;
+  for (NodeId node : graph.nodes()) {
+    if (graph[node].op == op::silu) last = node;
+  }
+  rewriter.SetOp(last, op::relu, AttrsTable::kEmpty);
+  return rewriter.Commit();
+}
+Result<Changed> Nothing(Graph&, PassContext&) { return Changed::kNo; }
+const PassDef kWrongGate{.name = "wrong-gate", .summary = "", .run = Run<WrongGate>};
+const PassDef kNothing{.name = "nothing", .summary = "", .run = Run<Nothing>};
+
+PipelineItem Item(const PassDef& pass) {
+  PipelineItem item;
+  item.pass = &pass;
+  return item;
+}
+
+class VerifyTest : public testing::Test {
+ protected:
+  VerifyTest() : job_({"llama3", "debugmodel", DType::kF32}, {"fsdp2_tp2", 1, 2, 2}) {
+    MakeExact();
+    options_.steps = 3;
+    options_.lr = 1e-3;
+    options_.params = job_.model().params.size();
+    options_.graph = [this] { return job_.MakeSession(broken_); };
+  }
+
+  void Break() {
+    ASSERT_TRUE(RunPipeline(broken_, wrong_).ok());
+  }
+
+  SmallJob job_;
+  Module broken_ = job_.local();
+  Pipeline wrong_ = {Item(kNothing), Item(kWrongGate), Item(kNothing)};
+  VerifyOptions options_;
+};
+
+TEST_F(VerifyTest, FindsTheNodeThatEagerNeverHad) {
+  Break();
+  options_.eager = [this] { return job_.MakeEager(); };
+  VerifyReport report = *Verify(options_);
+  ASSERT_TRUE(report.differs());
+  EXPECT_EQ(report.rows.size(), 1u);
+  EXPECT_GT(report.rows[0].comparison.differing_bits, 0);
+  // The loss is compared first.
+  EXPECT_FALSE(report.rows[0].comparison.first->held.has_value());
+  ASSERT_TRUE(report.origin.has_value());
+  EXPECT_NE(report.origin->node.find("aten.relu("), std::string::npos) << report.origin->node;
+  EXPECT_NE(report.origin->node.find("@layers.1.feed_forward"), std::string::npos);
+}
+
+TEST_F(VerifyTest, FindsTheNodeThatAnotherGraphHasDifferently) {
+  Break();
+  options_.other_graph = [this] { return job_.MakeSession(job_.local()); };
+  VerifyReport report = *Verify(options_);
+  ASSERT_TRUE(report.differs());
+  ASSERT_TRUE(report.origin.has_value());
+  EXPECT_NE(report.origin->node.find("aten.relu("), std::string::npos) << report.origin->node;
+}
+
+TEST_F(VerifyTest, FindsThePassThatChangesBits) {
+  auto make = [this](const Module& module) { return job_.MakeSession(module); };
+  std::optional<std::string> pass =
+      *FirstDifferingPass(job_.local(), wrong_, options_, /*steps=*/1, make);
+  EXPECT_EQ(pass.value_or(""), "wrong-gate (pass 2 of 3)");
+  EXPECT_FALSE(FirstDifferingPass(job_.local(), {Item(kNothing)}, options_, 1, make)->has_value());
+}
+
+TEST_F(VerifyTest, FindsTheNodeThatMadeTheFirstNan) {
+  options_.lr = 1e30;
+  VerifyReport report = *Verify(options_);
+  EXPECT_FALSE(report.finite);
+  EXPECT_FALSE(report.differs());
+  ASSERT_TRUE(report.origin.has_value());
+  EXPECT_EQ(report.origin->what, "the first NaN");
+  // Parameters are huge after the first step.
+  EXPECT_EQ(report.origin->step, 2);
+  EXPECT_LE(report.rows.size(), 3u);
+}
+
+}  // namespace
+}  // namespace heddle
