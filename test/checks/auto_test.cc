@@ -115,10 +115,10 @@ TEST(Auto, FindsTheCheapest) {
 // Less memory never makes a step faster, and a plan keeps to what it was given.
 TEST(Auto, SmallerBudgetsCostMore) {
   int refused = 0;
-  for (uint32_t seed = 1; seed <= 40; ++seed) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Module module = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
-    Plan plan = *ParsePlan("heddle plan 1\nmesh [a=2, b=2]\nauto\n", "plan");
+    Plan plan = *ParsePlan("heddle plan 1\nmesh [a=4]\nauto\n", "plan");
     Bytes budget = GiB(1);
     Nanos before;
     for (int step = 0; step < 6; ++step) {
@@ -135,7 +135,7 @@ TEST(Auto, SmallerBudgetsCostMore) {
       budget = {found->memory.value * 4 / 5};
     }
   }
-  EXPECT_GT(refused, 10);
+  EXPECT_GT(refused, 5);
 }
 
 }  // namespace

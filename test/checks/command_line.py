@@ -57,6 +57,7 @@ class CommandLine(unittest.TestCase):
             "stats": [[self.graph], [self.graph, "--json"]],
             "capture": [mlp],
             "models": [[], ["--json"]],
+            "verify": [["--help"]],
             "plan": [mlp, mlp + ["--json"], mlp + ["--write-plan=-"]],
         }
         listed = re.findall(r"^  (\w+) ", self.heddle("--help").stdout, re.M)
