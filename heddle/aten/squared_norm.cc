@@ -15,13 +15,12 @@ at::Tensor RunSquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_
   std::vector<at::Tensor> norms;
   norms.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) norms.push_back(at::linalg_vector_norm(tensor, 2));
-  if (!places.empty()) {
-    std::vector<at::Tensor> all(static_cast<size_t>(count), at::zeros({}, norms[0].options()));
-    for (size_t i = 0; i < places.size(); ++i) all[static_cast<size_t>(places[i])] = norms[i];
-    norms = std::move(all);
-  }
   at::Tensor stacked = at::stack(norms);
-  return at::mul(stacked, stacked);
+  at::Tensor squares = at::mul(stacked, stacked);
+  if (places.empty()) return squares;
+  at::Tensor all = at::zeros({count}, squares.options());
+  for (size_t i = 0; i < places.size(); ++i) all[places[i]].copy_(squares[static_cast<int64_t>(i)]);
+  return all;
 }
 
 TORCH_LIBRARY_FRAGMENT(heddle, library) {

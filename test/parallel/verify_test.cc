@@ -41,9 +41,7 @@ class VerifyTest : public testing::Test {
     options_.graph = [this] { return job_.MakeSession(broken_); };
   }
 
-  void Break() {
-    ASSERT_TRUE(RunPipeline(broken_, wrong_).ok());
-  }
+  void Break() { ASSERT_TRUE(RunPipeline(broken_, wrong_).ok()); }
 
   SmallJob job_;
   Module broken_ = job_.local();

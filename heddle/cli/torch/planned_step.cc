@@ -9,8 +9,7 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
-  bool sequence_parallel =
-      layout.preset.sequence_parallel && layout.preset.axes.contains("tensor");
+  bool sequence_parallel = layout.preset.sequence_parallel && layout.preset.axes.contains("tensor");
   HEDDLE_TRY(Model made, model.Make(layout.batch_ranks, sequence_parallel));
   HEDDLE_TRY(Module module, CaptureModel(made, optimizer));
   Nanos capture = clock.Elapsed();
