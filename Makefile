@@ -1,6 +1,6 @@
 # make        set up and build
 # make test   set up, build, run every test
-# make soak SECONDS=3600 SEED=7   attack every command for so long
+# make soak SECONDS=3600 SEED=7   attack every command for so long, then kill, stop and confuse ranks 50 times
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check the form of what changed
 # make train  set up, build, run the main job
@@ -67,6 +67,7 @@ fuzz: sanitized
 soak: build sanitized
 	@build/fuzz/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack $(CORPUS) & sanitized=$$!; \
 	  build/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack-run $(CORPUS) && wait $$sanitized
+	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
 
 train: build
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \

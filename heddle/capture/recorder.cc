@@ -208,6 +208,9 @@ ValueId Recorder::Constant(const at::Tensor& tensor, std::string_view op) {
 
 void Recorder::ReadTensors(const OpInfo& info, const c10::IValue& value, ArgKind kind,
                            std::string_view name) {
+  // Our table may call a tensor optional that ATen does not, and a list so many operands.
+  const Arg* arg = info.op == kOpaqueOp ? nullptr : graph_.ops()[info.op].schema.Find(name);
+  if (arg != nullptr) kind = arg->kind;
   auto operand = [&](const at::Tensor& tensor) {
     operand_metas_.push_back(tensor.defined() ? MetaOf(tensor) : at::Tensor());
     return Operand(tensor, info.name);
@@ -229,9 +232,7 @@ void Recorder::ReadTensors(const OpInfo& info, const c10::IValue& value, ArgKind
   } else {
     for (const at::Tensor& t : value.toTensorVector()) list.push_back(operand(t));
   }
-  // Some of our ops take what ATen calls a list as so many operands.
-  const Arg* arg = info.op == kOpaqueOp ? nullptr : graph_.ops()[info.op].schema.Find(name);
-  if (arg == nullptr || arg->kind != ArgKind::kTensors) {
+  if (kind != ArgKind::kTensors) {
     builder_.AddTensors(list);
     return;
   }

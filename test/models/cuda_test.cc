@@ -33,6 +33,22 @@ std::string NameOf(const testing::TestParamInfo<Case>& info) {
                      info.param.attention == AttentionKind::kFlash ? "flash" : "math");
 }
 
+// Needs no GPU.
+TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
+  for (auto [family, flavor] : {std::pair("llama3", "debugmodel"), {"deepseek_v3", "debugmodel"}}) {
+    for (AttentionKind attention : {AttentionKind::kFlash, AttentionKind::kMath}) {
+      Model model = *MakeModel(*FindModel(family, flavor), {.batch = 1, .seq_len = 32},
+                               {DType::kBF16, attention, Target::kCuda});
+      Result<Module> module = Capture(model.loss, model.params, model.inputs);
+      ASSERT_TRUE(module.ok()) << Format(module.diagnostics());
+      std::string text = Print(*module);
+      Result<Module> again = ParseModule(text, "printed", Ops());
+      ASSERT_TRUE(again.ok()) << Format(again.diagnostics());
+      EXPECT_EQ(Print(*again), text);
+    }
+  }
+}
+
 TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
   ModelConfig config = *FindModel(GetParam().family, GetParam().flavor);
   if (config.moe.experts > 16) config.moe.experts = 16;
