@@ -44,6 +44,17 @@ std::string Difference(std::string_view mine, std::string_view first) {
   return text;
 }
 
+// Of a rank that gives up, with those who came. Rank 0 holds the store open until all of them have seen who did not come.
+void Leave(c10d::Store& store, const PeerAddress& address, const std::vector<int64_t>& here,
+           milliseconds timeout) {
+  auto key = [](int64_t rank) { return fmt::format("left/{}", rank); };
+  store.set(key(address.rank), ToStore("1"));
+  if (address.rank != 0 || !address.rank_0_serves) return;
+  std::vector<std::string> keys;
+  for (int64_t rank : here) keys.push_back(key(rank));
+  WaitForRanks(store, keys, timeout);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout) {
@@ -64,6 +75,7 @@ Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseco
       for (int64_t rank = 0; rank < address.world_size; ++rank) {
         if (std::ranges::find(missing, rank) == missing.end()) here.push_back(rank);
       }
+      Leave(*store, address, here, timeout);
       return Error(Diag::kPeers, "rank {} waited {} ms for {}: {} came, {} did not", address.rank,
                    timeout.count(), Counted(address.world_size, "rank"), fmt::join(here, ", "),
                    fmt::join(missing, ", "));
