@@ -26,6 +26,11 @@ enum class PayloadOrder : uint8_t {
 };
 Result<PayloadOrder> ParsePayloadOrder(std::string_view name);
 
+// The passes that make buckets have an option `order`, and count the same.
+inline constexpr std::string_view kOrderHelp =
+    "parameter: tensors are packed as FSDP2 packs them; graph: as they stand, to compare";
+inline constexpr std::string_view kBucketStats[] = {"launches", "buckets"};
+
 // Launches may share a bucket only if all of this is equal.
 struct BucketKey {
   Phase phase;
@@ -72,7 +77,7 @@ class Bucketer {
     return dependence_.Independent(place_of_[a.index()], place_of_[b.index()]);
   }
   std::vector<Tensor> TensorsOf(const std::vector<NodeId>& members);
-  // The launch and the wait of a bucket, behind all nodes for now.
+  // The launch and the wait of a bucket. They stand behind all nodes, until the scheduler finds their places.
   std::pair<NodeId, NodeId> Merge(Rewriter& rewriter, const std::vector<NodeId>& members);
   Attrs MergedAttrs(NodeId first, const std::vector<Tensor>& tensors) const;
   ScopeId CommonScope(const std::vector<NodeId>& members);

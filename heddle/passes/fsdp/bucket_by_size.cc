@@ -59,10 +59,7 @@ Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
 
 constexpr OptionDef kOptions[] = {
     Option<&BucketBySizeOptions::max_bytes>("max_bytes", "close a bucket at this size"),
-    Option<&BucketBySizeOptions::order>(
-        "order",
-        "parameter: tensors are packed as FSDP2 packs them; graph: as they stand, to compare")};
-constexpr std::string_view kStats[] = {"launches", "buckets"};
+    Option<&BucketBySizeOptions::order>("order", kOrderHelp)};
 
 }  // namespace
 
@@ -76,7 +73,7 @@ HEDDLE_DEFINE_PASS(bucket_by_size){
     .needs = View::kLocal,
     .numerics = Numerics::kRegrouping,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kBucketStats,
 };
 
 }  // namespace heddle

@@ -63,10 +63,7 @@ constexpr OptionDef kOptions[] = {
     Option<&BucketByUnitOptions::plan>(
         "plan",
         "modules that share buckets instead of units, as in \"layers.0 layers.1; norm output\""),
-    Option<&BucketByUnitOptions::order>(
-        "order",
-        "parameter: tensors are packed as FSDP2 packs them; graph: as they stand, to compare")};
-constexpr std::string_view kStats[] = {"launches", "buckets"};
+    Option<&BucketByUnitOptions::order>("order", kOrderHelp)};
 
 }  // namespace
 
@@ -80,7 +77,7 @@ HEDDLE_DEFINE_PASS(bucket_by_unit){
     .needs = View::kLocal,
     .numerics = Numerics::kRegrouping,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kBucketStats,
 };
 
 }  // namespace heddle
