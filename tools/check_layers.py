@@ -34,7 +34,7 @@ ALLOWED = {
     "report": ["sim"],
     "auto": ["passes", "cost", "solve"],
     "compile": ["auto", "report"],
-    "cli": ["compile"],
+    "cli": ["compile", "launch"],
     "launch": ["base"],
     "aten": ["ops"],
     "capture": ["aten"],
@@ -43,7 +43,7 @@ ALLOWED = {
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
     "train": ["compile", "eager"],
-    "cli/torch": ["cli", "train", "launch", "runtime/process"],
+    "cli/torch": ["cli", "train", "runtime/process"],
 }
 TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.

@@ -1,22 +1,20 @@
 // heddle: starts in a few milliseconds; hands over to heddle-torch, beside it, for the commands that need libtorch.
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <iostream>
 
 #include <unistd.h>
 
 #include "heddle/cli/cli.h"
+#include "heddle/launch/launcher.h"
 
 #if HEDDLE_TORCH
 namespace {
 
 // Replaces this process. Returns only if that fails.
 heddle::ExitCode RunTorchProgram(char** argv) {
-  std::array<char, PATH_MAX> self{};
-  ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size() - 1);
-  std::string path = length > 0 ? std::string(self.data(), static_cast<size_t>(length)) : argv[0];
+  std::string path = heddle::ThisProgram();
+  if (path.empty()) path = argv[0];
   path = path.substr(0, path.rfind('/') + 1) + "heddle-torch";
   ::execv(path.c_str(), argv);
   std::cerr << "cannot run `" << path << "`: " << std::strerror(errno) << "\n";

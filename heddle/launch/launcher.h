@@ -54,7 +54,7 @@ struct JobEnd {
 // Runs the job to its end. Fails if its processes cannot be started.
 Result<JobEnd> RunJob(const Job& job, const SignalGate& gate);
 
-// The file of this process's program, and what it was given on the command line.
+// The file of this process's program, empty if nobody knows, and what it was given on the command line.
 std::string ThisProgram();
 std::vector<std::string> TheseArguments();
 

@@ -49,6 +49,8 @@ struct VerifyReport {
   bool finite = true;
   // Where the difference, or the loss that is not finite, came from.
   std::optional<NodeFinding> origin;
+  // Where two pipelines were compared: the first pass that changes bits, in words.
+  std::optional<std::string> pass;
 
   bool differs() const { return !rows.empty() && rows.back().comparison.first.has_value(); }
 };

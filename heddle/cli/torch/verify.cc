@@ -3,18 +3,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/clock.h"
 #include "heddle/base/hash.h"
-#include "heddle/base/text.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/cli/torch/processes.h"
 #include "heddle/cli/torch/progress.h"
 #include "heddle/cli/torch/train_flags.h"
+#include "heddle/cli/torch/verify_report.h"
 #include "heddle/ir/print.h"
 #include "heddle/passes/passes.h"
-#include "heddle/report/table.h"
 #include "heddle/train/eager_run.h"
 #include "heddle/train/exact.h"
 #include "heddle/train/hashes.h"
@@ -27,8 +25,9 @@ struct VerifyCommand {
   static constexpr const char* kName = "verify";
   static constexpr const char* kSummary = "Train two ways and compare every bit after every step";
   static constexpr const char* kNote =
-      "Trains the compiled graph on all ranks of the mesh in this process, and beside it the same "
-      "job done another way. After every step the loss and every rank's gradients, moments and "
+      "Trains the compiled graph on all ranks of the mesh, in this process or in one for each, and "
+      "beside it the same job done another way. After every step the loss and every rank's "
+      "gradients, moments and "
       "parameters must have the same bits; at the first that has not, it says where, and which "
       "node and pass it came from, and ends with exit code 2.";
 
@@ -63,7 +62,8 @@ class Verification {
   Verification(const VerifyCommand& command, const Streams& streams)
       : command_(command), streams_(streams), progress_(streams, "step", command.train.steps) {}
 
-  // Everything that can be wrong with flags and files. Processes are as many as the job has; none if all ranks are in this one.
+  // Everything that can be wrong with flags and files. Unless all ranks are in this process, `processes` is how many the job has;
+  // 0: as many as the mesh has ranks.
   Status Prepare(std::optional<int64_t> processes);
   int64_t ranks() const { return graph_.mesh.ranks(); }
   // From here on, this process has one rank only. Fails if the others do other work.
@@ -73,10 +73,7 @@ class Verification {
   ExitCode Print(const Streams& streams) const;
 
  private:
-  bool against_pipeline() const {
-    return command_.against != "eager" && command_.against != "none" &&
-           command_.against != "processes";
-  }
+  bool against_pipeline() const { return IsPipeline(command_.against); }
   // With a pipeline, or by the flags.
   Result<Module> Compiled(const std::optional<std::string>& pipeline) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
@@ -87,10 +84,7 @@ class Verification {
   Status CheckEager() const;
   Status FindPass();
   int64_t Degree(std::string_view preset) const;
-  std::string Headline() const;
-  std::string DifferenceText() const;
-  std::string OriginText() const;
-  nlohmann::ordered_json ToJson() const;
+  VerifiedJob Job() const;
 
   const VerifyCommand& command_;
   const Streams& streams_;
@@ -108,7 +102,6 @@ class Verification {
   Module other_;
   VerifyOptions options_;
   VerifyReport report_;
-  std::optional<std::string> pass_;
 };
 
 int64_t Verification::Degree(std::string_view preset) const {
@@ -190,7 +183,8 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
                  reducer_.Format());
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, command_.train.optimizer));
-  if (processes) HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
+  if (processes.value_or(0) > 0)
+    HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
   HEDDLE_TRY(params_, command_.train.Params(step_->model));
   HEDDLE_TRY(own_, command_.compile.Options("", /*want_text=*/false));
   HEDDLE_TRY(graph_, Compiled(std::nullopt));
@@ -259,119 +253,37 @@ Status Verification::FindPass() {
        {std::pair(own_.pipeline, own_.changes), std::pair(command_.against, PipelineChanges())}) {
     HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, Passes()));
     HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
-    HEDDLE_TRY(pass_, FirstDifferingPass(lowered, pipeline, options_, report_.rows.back().step,
-                                         [this](const Module& m) { return MakeSession(m); }));
-    if (!pass_) continue;
-    pass_ = fmt::format("{} of pipeline `{}`", *pass_, text);
-    return Done{};
+    HEDDLE_TRY(report_.pass,
+               FirstDifferingPass(lowered, pipeline, options_, report_.rows.back().step,
+                                  [this](const Module& m) { return MakeSession(m); }));
+    if (!report_.pass) continue;
+    report_.pass = fmt::format("{} of pipeline `{}`", *report_.pass, text);
+    break;
   }
   return Done{};
 }
 
-std::string Verification::Headline() const {
+VerifiedJob Verification::Job() const {
   const ModelConfig& config = step_->model.config;
-  std::string other = command_.against == "none"    ? "alone"
-                      : command_.against == "eager" ? "against eager"
-                      : against_pipeline()          ? "against `" + command_.against + "`"
-                                                    : "against lockstep";
-  return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n",
-                     config.family->name, config.flavor, command_.model.precision,
-                     Counted(graph_.mesh.ranks(), "rank"),
-                     peers_ != nullptr ? ", a process each," : "", Format(graph_.mesh),
-                     own_.pipeline, other, reducer_.Format(), kExactMode);
-}
-
-std::string Verification::DifferenceText() const {
-  const StepRow& row = report_.rows.back();
-  const Difference& d = *row.comparison.first;
-  std::string what =
-      d.held ? fmt::format("{} of `{}`", Name(*d.held), step_->model.params[d.param].name)
-             : std::string("loss");
-  std::string text = fmt::format("step {} differs: rank {}, {}", row.step, d.rank, what);
-  if (d.differing_elements >= 0)
-    text += fmt::format(", element {} of {}; {} of them differ", d.element, d.elements,
-                        d.differing_elements);
-  text += fmt::format("\n  graph  {}\n  {:<6} {}\n", d.first,
-                      against_pipeline() ? "other" : "eager", d.second);
-  return text;
-}
-
-std::string Verification::OriginText() const {
-  std::string text;
-  if (!report_.finite) {
-    text += fmt::format("step {}: the loss is {}\n", report_.rows.back().step,
-                        HexFloat(report_.rows.back().loss));
-  }
-  if (report_.origin)
-    text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report_.origin->what,
-                        report_.origin->step, report_.origin->rank, report_.origin->node);
-  if (pass_) text += fmt::format("the first pass that changes bits is {}\n", *pass_);
-  if (report_.differs() && command_.train.reducer != "rank")
-    text += fmt::format(
-        "sums in the order `{}` depend on which tensors are reduced together; those of "
-        "--runtime.reducer=rank do not\n",
-        reducer_.Format());
-  return text;
-}
-
-nlohmann::ordered_json Verification::ToJson() const {
-  nlohmann::ordered_json out;
-  out["model"] = step_->model.config.family->name;
-  out["flavor"] = step_->model.config.flavor;
-  out["mesh"] = Format(graph_.mesh);
-  out["against"] = command_.against;
-  out["reducer"] = reducer_.Format();
-  out["steps"] = nlohmann::ordered_json::array();
-  for (const StepRow& row : report_.rows) {
-    out["steps"].push_back({{"step", row.step},
-                            {"loss", HexFloat(row.loss)},
-                            {"tensors", row.comparison.tensors},
-                            {"elements", row.comparison.elements},
-                            {"differing_bits", row.comparison.differing_bits}});
-  }
-  if (report_.differs()) {
-    const Difference& d = *report_.rows.back().comparison.first;
-    out["difference"] = {{"step", report_.rows.back().step},
-                         {"rank", d.rank},
-                         {"what", d.held ? Name(*d.held) : "loss"},
-                         {"name", d.held ? step_->model.params[d.param].name : ""},
-                         {"element", d.element},
-                         {"graph", d.first},
-                         {"other", d.second}};
-  }
-  out["finite"] = report_.finite;
-  if (report_.origin)
-    out["origin"] = {{"step", report_.origin->step},
-                     {"rank", report_.origin->rank},
-                     {"node", report_.origin->node}};
-  if (pass_) out["pass"] = *pass_;
-  return out;
+  return {.model = std::string(config.family->name),
+          .flavor = config.flavor,
+          .precision = command_.model.precision,
+          .mesh = graph_.mesh,
+          .processes = peers_ != nullptr,
+          .pipeline = own_.pipeline,
+          .against = command_.against,
+          .reducer = reducer_.Format(),
+          .params = step_->model.params};
 }
 
 ExitCode Verification::Print(const Streams& streams) const {
-  ExitCode code = report_.differs() ? ExitCode::kDiffers
-                  : report_.finite  ? ExitCode::kDone
-                                    : ExitCode::kFault;
   if (command_.json) {
-    PrintJson(ToJson(), streams);
-    return code;
+    PrintJson(ToJson(Job(), report_), streams);
+  } else {
+    streams.out << FormatReport(Job(), report_);
   }
-  TextTable table({"step>", "loss>", "", "ranks>", "tensors>", "elements>", "differing bits>"});
-  for (const StepRow& row : report_.rows) {
-    bool compared = command_.against != "none";
-    table.AddRow({std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
-                  std::to_string(graph_.mesh.ranks()), WithCommas(row.comparison.tensors),
-                  WithCommas(row.comparison.elements),
-                  compared ? WithCommas(row.comparison.differing_bits) : "not compared"});
-  }
-  streams.out << Headline() << "\n" << table.Format() << "\n";
-  if (report_.differs()) streams.out << DifferenceText();
-  streams.out << OriginText();
-  if (code == ExitCode::kDone && command_.against != "none")
-    streams.out << fmt::format(
-        "{} on {}: loss, gradients, moments and parameters have the same bits\n",
-        Counted(command_.train.steps, "step"), Counted(graph_.mesh.ranks(), "rank"));
-  return code;
+  if (report_.differs()) return ExitCode::kDiffers;
+  return report_.finite ? ExitCode::kDone : ExitCode::kFault;
 }
 
 ExitCode VerifyCommand::Run(const Streams& streams) const {
@@ -383,7 +295,7 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
   if (launches) gate.emplace();
   Verification verification(*this, streams);
   Status prepared =
-      verification.Prepare(process.processes > 0 ? std::optional(process.processes) : std::nullopt);
+      verification.Prepare(launches ? std::optional(process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
   if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams);
   Status trained = verification.Train();

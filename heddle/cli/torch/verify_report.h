@@ -1,0 +1,34 @@
+// What `heddle verify` found, for people and as JSON.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "heddle/models/model.h"
+#include "heddle/train/verify.h"
+
+namespace heddle {
+
+// What was trained, and what it was held against.
+struct VerifiedJob {
+  std::string model;
+  std::string flavor;
+  std::string precision;
+  Mesh mesh;
+  // A process for each rank.
+  bool processes = false;
+  std::string pipeline;
+  // As --against says it.
+  std::string against;
+  std::string reducer;
+  std::span<const ParamSpec> params;
+};
+
+// Whether --against names a pipeline, and nothing else.
+bool IsPipeline(std::string_view against);
+
+std::string FormatReport(const VerifiedJob& job, const VerifyReport& report);
+nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report);
+
+}  // namespace heddle
