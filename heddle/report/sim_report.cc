@@ -314,16 +314,13 @@ std::string FormatTimeline(const Graph& graph, const Simulation& s) {
                     {micros(begin), micros(end), stream, NameOf(graph, id),
                      live.value < 0 ? "" : WithCommas(live.value), note}});
   };
-  std::vector<size_t> number(graph.node_count());
-  for (size_t i = 0; i < s.timeline.collectives.size(); ++i)
-    number[s.timeline.collectives[i].start.index()] = i;
   for (size_t position = 0; position < s.timeline.order.size(); ++position) {
     NodeId id = s.timeline.order[position];
     const NodeTimes& times = s.timeline.nodes[id.index()];
     const Task& task = s.graph[id];
     Bytes live = s.timeline.live[position];
     if (task.kind == Task::Kind::kStart) {
-      const CollectiveTimes& c = s.timeline.collectives[number[id.index()]];
+      const CollectiveTimes& c = s.timeline.collectives[s.timeline.collective_of[id.index()]];
       std::string note;
       if (c.queued.value > 0) note += fmt::format("launched at {}", micros(times.reached));
       if (c.shared.value > 0)
@@ -331,14 +328,14 @@ std::string FormatTimeline(const Graph& graph, const Simulation& s) {
       // Without a wait, what is left of it at the end is exposed.
       if (!c.wait && c.exposed.value > 0)
         note += fmt::format("{}{} exposed: {}", note.empty() ? "" : ", ", micros(c.exposed),
-                            FormatReasons(s.why[number[id.index()]].by_reason));
+                            FormatReasons(s.why[s.timeline.collective_of[id.index()]].by_reason));
       add(id, "compute", times.reached, times.left, live, "launch");
       add(id, s.graph.streams()[task.stream], times.begin, times.end, {-1}, note);
       continue;
     }
     if (task.kind == Task::Kind::kWait && times.begin > times.reached)
       add(id, "compute", times.reached, times.begin, live,
-          "exposed: " + FormatReasons(s.why[number[task.start]].by_reason));
+          "exposed: " + FormatReasons(s.why[s.timeline.collective_of[task.start]].by_reason));
     add(id, "compute", times.begin, times.end, live,
         task.kind == Task::Kind::kWait ? "after the wait" : "");
   }

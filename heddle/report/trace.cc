@@ -20,16 +20,14 @@ class TraceWriter {
     Meta("thread_name", 0, "compute");
     for (size_t i = 0; i < s.graph.streams().size(); ++i)
       Meta("thread_name", i + 1, s.graph.streams()[i]);
-    std::vector<size_t> number(graph.node_count());
-    for (size_t i = 0; i < s.timeline.collectives.size(); ++i)
-      number[s.timeline.collectives[i].start.index()] = i;
     for (size_t position = 0; position < s.timeline.order.size(); ++position) {
       NodeId id = s.timeline.order[position];
       const NodeTimes& times = s.timeline.nodes[id.index()];
       switch (s.graph[id].kind) {
         case Task::Kind::kStart:
-          AddCollective(module, graph, s, s.timeline.collectives[number[id.index()]],
-                        s.why[number[id.index()]]);
+          AddCollective(module, graph, s,
+                        s.timeline.collectives[s.timeline.collective_of[id.index()]],
+                        s.why[s.timeline.collective_of[id.index()]]);
           break;
         case Task::Kind::kWait:
           Span("wait", NameOf(graph, id), 0, times.reached, times.begin, "{}");

@@ -13,13 +13,11 @@ class Walker {
       : graph_(graph),
         t_(timeline),
         position_(graph.size()),
-        before_(timeline.collectives.size(), Task::kNone),
-        number_(graph.size(), Task::kNone) {
+        before_(timeline.collectives.size(), Task::kNone) {
     for (size_t i = 0; i < t_.order.size(); ++i) position_[t_.order[i].index()] = i;
     std::vector<uint32_t> last(graph.streams().size(), Task::kNone);
     for (uint32_t i = 0; i < t_.collectives.size(); ++i) {
       const CollectiveTimes& c = t_.collectives[i];
-      number_[c.start.index()] = i;
       before_[i] = last[c.stream];
       last[c.stream] = i;
     }
@@ -54,7 +52,7 @@ class Walker {
     Nanos begin = task.kind == Task::Kind::kStart ? times.reached : times.begin;
     Add({id, begin, times.left, false});
     if (task.kind == Task::Kind::kWait && times.begin > times.reached)
-      return WalkCollectives(number_[task.start]);
+      return WalkCollectives(t_.collective_of[task.start]);
     return position;
   }
 
@@ -80,7 +78,6 @@ class Walker {
   std::vector<size_t> position_;
   // By collective: the one before it on its stream.
   std::vector<uint32_t> before_;
-  std::vector<uint32_t> number_;
   CriticalPath path_;
 };
 

@@ -10,7 +10,8 @@ namespace {
 class Recorder {
  public:
   Recorder(const SimGraph& graph, const SimOptions& options, std::span<const NodeId> order)
-      : graph_(graph), stepper_(graph, options), number_(graph.size(), Task::kNone) {
+      : graph_(graph), stepper_(graph, options) {
+    t_.collective_of.assign(graph.size(), Task::kNone);
     t_.order.assign(order.begin(), order.end());
     t_.nodes.resize(graph.size());
     t_.streams.resize(graph.streams().size());
@@ -47,10 +48,10 @@ class Recorder {
     times.end = times.left = stepper_.time();
     t_.compute.busy += times.end - times.begin;
     if (task.kind == Task::Kind::kStart) {
-      number_[id.index()] = static_cast<uint32_t>(t_.collectives.size());
+      t_.collective_of[id.index()] = static_cast<uint32_t>(t_.collectives.size());
       t_.collectives.push_back({id, NodeId(), task.stream, {}, {}, {}});
     } else if (task.kind == Task::Kind::kWait && task.start != Task::kNone) {
-      CollectiveTimes& waited = t_.collectives[number_[task.start]];
+      CollectiveTimes& waited = t_.collectives[t_.collective_of[task.start]];
       waited.wait = id;
       waited.exposed += stalled;
     }
@@ -96,8 +97,6 @@ class Recorder {
 
   const SimGraph& graph_;
   Stepper stepper_;
-  // By start: its place among the collectives.
-  std::vector<uint32_t> number_;
   Engine::Times engine_times_;
   Timeline t_;
 };

@@ -42,6 +42,8 @@ struct Timeline {
   std::vector<NodeTimes> nodes;
   // In the order of their launches.
   std::vector<CollectiveTimes> collectives;
+  // By node: of a start, its place among the collectives; Task::kNone for others.
+  std::vector<uint32_t> collective_of;
   StreamTimes compute;
   // By stream of the SimGraph.
   std::vector<StreamTimes> streams;
