@@ -39,8 +39,10 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   at::Tensor count = EagerTokenCount(model_, inputs.back());
   std::vector<at::Tensor> losses;
   std::vector<std::vector<at::Tensor>> grads_by_rank;
+  std::vector<at::Tensor> params;
   for (int64_t rank = 0; rank < ranks(); ++rank) {
-    std::vector<at::Tensor> params = state_.Gather(rank / options_.shard);
+    // The ranks of a replica put the same together.
+    if (rank % options_.shard == 0) params = state_.Gather(rank / options_.shard);
     std::vector<at::Tensor> local = EagerLocalInputs(model_, inputs, ranks(), rank);
     at::Tensor loss = at::div(model_.loss_sum(params, local), count);
     grads_by_rank.push_back(torch::autograd::grad({loss}, params, {at::ones_like(loss)}));
@@ -50,10 +52,11 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   state_.Reduce(grads_by_rank);
   EagerStep result;
   result.loss = options_.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
-  for (int64_t rank = 0; rank < ranks(); ++rank) {
-    at::Tensor norm = ClipNorm(rank / options_.shard);
-    if (rank == 0) result.grad_norm = norm;
-    state_.Update(rank, norm, options_.optimizer, lr, step);
+  for (int64_t replica = 0; replica < options_.replicate; ++replica) {
+    at::Tensor norm = ClipNorm(replica);
+    if (replica == 0) result.grad_norm = norm;
+    for (int64_t part = 0; part < options_.shard; ++part)
+      state_.Update(replica * options_.shard + part, norm, options_.optimizer, lr, step);
   }
   return result;
 }

@@ -92,15 +92,15 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
     payloads.push_back(payload.view({-1}));
   }
   // Scattered among the parts of each replica, then summed over replicas.
+  std::vector<at::Tensor> sums;
+  for (int64_t replica = 0; replica < replicate_; ++replica) {
+    std::span<const at::Tensor> group(payloads.data() + replica * shard_,
+                                      static_cast<size_t>(shard_));
+    sums.push_back(reducer_.Reduce(group, ReduceOp::kSum, /*rows=*/true));
+  }
   for (int64_t part = 0; part < shard_; ++part) {
     std::vector<at::Tensor> rows;
-    for (int64_t replica = 0; replica < replicate_; ++replica) {
-      std::span<const at::Tensor> group(payloads.data() + replica * shard_,
-                                        static_cast<size_t>(shard_));
-      rows.push_back(reducer_.Reduce(group, ReduceOp::kSum, /*rows=*/true)
-                         .narrow(0, part * row, row)
-                         .contiguous());
-    }
+    for (const at::Tensor& sum : sums) rows.push_back(sum.narrow(0, part * row, row).contiguous());
     at::Tensor sum = reducer_.Reduce(rows, ReduceOp::kSum, /*rows=*/false);
     for (int64_t replica = 0; replica < replicate_; ++replica) {
       int64_t rank = replica * shard_ + part;
