@@ -41,6 +41,12 @@ class Flags {
   // May be given any number of times.
   void Option(std::string_view names, std::vector<std::string>& target, std::string help);
 
+  // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. What stands on the command line wins over
+  // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
+  void Config(std::string& job);
+  // Whether the user wants to see the job and no more.
+  bool shows_config() const { return show_config_; }
+
   // Sets the targets. `command` is for the messages. Reports every mistake.
   Status Read(std::string_view command, std::span<const std::string> args);
   // ` FILE --plan TEXT [FLAGS]`: what follows the command's name.
@@ -71,6 +77,9 @@ class Flags {
   Status ReadPositional(std::string_view command, const std::string& value);
 
   std::vector<Flag> flags_;
+  std::string* job_ = nullptr;
+  std::string config_;
+  bool show_config_ = false;
 };
 
 }  // namespace heddle
