@@ -14,7 +14,7 @@
 
 namespace heddle {
 
-enum class Split { kTrain, kHeldOut };
+enum class DataSplit { kTrain, kHeldOut };
 
 // A label that does not count towards the loss.
 constexpr int64_t kIgnoredLabel = -100;
@@ -44,7 +44,7 @@ class Dataset {
 
   // Rows `first_row` and up of step `step`, which counts from 1; row after row, `seq_len` of each. A label is the token behind
   // its own, or kIgnoredLabel. Reading held-out rows beyond the last begins anew. Threads may read at once.
-  virtual Status Read(Split split, int64_t step, int64_t first_row, int64_t rows,
+  virtual Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
                       std::span<int64_t> tokens, std::span<int64_t> labels) const = 0;
 
   // For people, one line: what it is, how much there is.
@@ -53,7 +53,7 @@ class Dataset {
   // data.
   virtual std::string Fingerprint() const = 0;
   // Whether there are rows of it.
-  virtual bool Has(Split split) const = 0;
+  virtual bool Has(DataSplit split) const = 0;
   // Whether tokens are bytes of text: byte_tokenizer.h turns them back.
   virtual bool IsText() const = 0;
 };
