@@ -10,9 +10,7 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 }  // namespace
 
 size_t Utf8Length(std::string_view text) {
-  auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
+  auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   auto follows = [&](size_t i, unsigned least = 0x80, unsigned most = 0xBF) {
     return byte(i) >= least && byte(i) <= most;
   };

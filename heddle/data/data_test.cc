@@ -70,7 +70,8 @@ class DataTest : public ::testing::Test {
     if (data.ok()) {
       std::vector<int64_t> room(static_cast<size_t>(options.global_batch * options.seq_len));
       std::vector<int64_t> labels = room;
-      said = (*data)->Read(DataSplit::kTrain, 1, 0, options.global_batch, room, labels).diagnostics();
+      said =
+          (*data)->Read(DataSplit::kTrain, 1, 0, options.global_batch, room, labels).diagnostics();
     }
     std::string text = Format(said);
     for (size_t at; (at = text.find(dir_.path() + "/")) != std::string::npos;)
@@ -121,8 +122,7 @@ TEST_F(DataTest, EveryEpochReadsEverySequenceOnceInAnotherOrder) {
     Tokens firsts;
     for (int64_t step = 1; step <= 12; ++step) {
       Rows rows = Read(*data, options, epoch * 12 + step);
-      for (size_t i = 0; i < rows.tokens.size(); ++i)
-        EXPECT_EQ(rows.labels[i], rows.tokens[i] + 1);
+      for (size_t i = 0; i < rows.tokens.size(); ++i) EXPECT_EQ(rows.labels[i], rows.tokens[i] + 1);
       firsts.insert(firsts.end(), {rows.tokens[0], rows.tokens[4]});
     }
     std::set<int64_t> distinct(firsts.begin(), firsts.end());
@@ -154,9 +154,11 @@ TEST_F(DataTest, HeldOutTokensAreTheLastAndNobodyElses) {
   options.held_out = 0.2;
   auto data = MustOpen(options);
   EXPECT_EQ(data->Describe(), "nanoGPT tokens: 80 tokens, 19 sequences of 4, 4 held out");
-  EXPECT_EQ(Read(*data, options, 1, DataSplit::kHeldOut).tokens, (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
+  EXPECT_EQ(Read(*data, options, 1, DataSplit::kHeldOut).tokens,
+            (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
   // Begins anew after the fourth.
-  EXPECT_EQ(Read(*data, options, 3, DataSplit::kHeldOut).tokens, (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
+  EXPECT_EQ(Read(*data, options, 3, DataSplit::kHeldOut).tokens,
+            (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
   for (int64_t step = 1; step <= 30; ++step) {
     Rows rows = Read(*data, options, step);
     EXPECT_LT(*std::ranges::max_element(rows.labels), 80);
@@ -168,12 +170,15 @@ TEST_F(DataTest, TextIsItsBytes) {
   options.vocab = 256;
   auto data = MustOpen(options);
   Rows rows = Read(*data, options, 1);
-  EXPECT_EQ(rows.tokens, (Tokens{'G', 'r', 0xC3, 0xBC, 'G', 'r', 0xC3, 0xBC}));
+  // Eight bytes, and the end of the document, which is the last label.
+  EXPECT_EQ(rows.tokens, (Tokens{'G', 'r', 0xC3, 0xBC, 0xC3, 0x9F, 'e', '\n'}));
+  EXPECT_EQ(rows.labels.back(), 0);
   EXPECT_TRUE(data->IsText());
   Result<std::string> back = TokensToBytes(BytesToTokens("Grüße\n"));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(*back, "Grüße\n");
-  EXPECT_EQ(TokensToText(Tokens{'a', 0xC3, 'b', 300, 27, 0xC3, 0xBC, 0, 'c'}), "a\uFFFDb\uFFFD\uFFFDü");
+  EXPECT_EQ(TokensToText(Tokens{'a', 0xC3, 'b', 300, 27, 0xC3, 0xBC, 0, 'c'}),
+            "a\uFFFDb\uFFFD\uFFFDü");
   EXPECT_FALSE(TokensToBytes(Tokens{256}).ok());
 }
 
@@ -190,8 +195,7 @@ TEST_F(DataTest, FoldersAreReadInOrderWithDocumentsApart) {
   Rows rows = Read(*data, options, 1);
   EXPECT_EQ(rows.tokens, (Tokens{'A', 'B', 'C', 0, 'D', 'E', 'F'}));
   EXPECT_EQ(rows.labels, (Tokens{'B', 'C', 0, -100, 'E', 'F', 'G'}));
-  EXPECT_EQ(data->Describe(),
-            "text: 9 tokens, 1 sequences of 7; 1 file left out that are no text");
+  EXPECT_EQ(data->Describe(), "text: 9 tokens, 1 sequence of 7; 1 file is no text and left out");
 }
 
 TEST_F(DataTest, TheProgramCarriesItsOwnSources) {
@@ -231,16 +235,97 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
   std::vector<uint32_t> wide{128000, 1, 2, 3, 128000, 4, 5, 6, 127999};
   options.source = Put("wide.bin", Bytes(header) + Bytes(wide));
   options.vocab = 128256;
-  EXPECT_EQ(Read(*MustOpen(options), options, 1).labels, (Tokens{-100, 2, 3, 128000, -100, 5, 6, 127999}));
+  EXPECT_EQ(Read(*MustOpen(options), options, 1).labels,
+            (Tokens{-100, 2, 3, 128000, -100, 5, 6, 127999}));
 
   header[2] = 10;
-  EXPECT_EQ(Refusal(Options(Put("short.bin", Bytes(header) + Bytes(wide)))),
-            "`short.bin` has 36 bytes of tokens, and its header says 10 tokens of 4 bytes [data]\n");
+  EXPECT_EQ(
+      Refusal(Options(Put("short.bin", Bytes(header) + Bytes(wide)))),
+      "`short.bin` has 36 bytes of tokens, and its header says 10 tokens of 4 bytes [data]\n");
   header[1] = 8;
   EXPECT_EQ(Refusal(Options(Put("new.bin", Bytes(header)))),
             "`new.bin` has version 8 of llm.c's files, expected 7 [data]\n");
   EXPECT_EQ(Refusal(Options(Put("cut.bin", Bytes(header).substr(0, 100)))),
             "`cut.bin` has 100 bytes, and the header of llm.c's files 1024 [data]\n");
+}
+
+// An index of Megatron-LM's, for sequences of these lengths.
+struct MegatronIndex {
+  std::string magic = std::string("MMIDIDX\0\0", 9);
+  uint64_t version = 1;
+  uint8_t type = 8;
+  std::vector<int32_t> lengths;
+  std::vector<int64_t> begins;
+  std::vector<int64_t> documents;
+
+  std::string Text() const {
+    std::vector<uint64_t> counts{lengths.size(), documents.size()};
+    return magic + Bytes(std::vector{version}) + Bytes(std::vector{type}) + Bytes(counts) +
+           Bytes(lengths) + Bytes(begins) + Bytes(documents);
+  }
+};
+
+TEST_F(DataTest, MegatronFilesListTheirDocuments) {
+  // Documents of 2 + 1, 0 and 6 tokens.
+  MegatronIndex index{.lengths = {2, 1, 6}, .begins = {0, 4, 6}, .documents = {0, 2, 2, 3}};
+  std::string bin = Put("m_text_document.bin", Bytes(Count16(9)));
+  std::string idx = Put("m_text_document.idx", index.Text());
+  DatasetOptions options = Options(bin);
+  options.document_boundaries = true;
+  for (const std::string& path : {bin, idx, idx.substr(0, idx.size() - 4)}) {
+    options.source = path;
+    auto data = MustOpen(options);
+    EXPECT_EQ(Read(*data, options, 1).tokens, (Tokens{0, 1, 2, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{1, 2, -100, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(data->Describe(), "Megatron-LM tokens: 9 tokens, 2 sequences of 4");
+  }
+  auto refusal = [&](MegatronIndex other, size_t cut = 0) {
+    std::string text = other.Text();
+    Put("m_text_document.idx", text.substr(0, text.size() - cut));
+    return Refusal(options);
+  };
+  EXPECT_EQ(refusal(index, 1),
+            "`m_text_document.idx` ends after 101 bytes, before its 3 sequences and 3 documents "
+            "[data]\n");
+  EXPECT_EQ(refusal(index, 80),
+            "`m_text_document.idx` ends in the middle of its header, after 22 bytes [data]\n");
+  MegatronIndex bad = index;
+  bad.magic[0] = 'X';
+  EXPECT_EQ(refusal(bad),
+            "`m_text_document.idx` is no index of Megatron-LM's: it does not begin with MMIDIDX "
+            "[data]\n");
+  bad = index;
+  bad.version = 2;
+  EXPECT_EQ(refusal(bad), "`m_text_document.idx` has version 2, expected 1 [data]\n");
+  bad = index;
+  bad.type = 6;
+  EXPECT_EQ(
+      refusal(bad),
+      "`m_text_document.idx` says that tokens have type 6; integers have 1 to 5, and 8 [data]\n");
+  bad = index;
+  bad.begins[1] = 6;
+  EXPECT_EQ(refusal(bad),
+            "`m_text_document.idx`: sequence 1 begins at byte 6 with 1 tokens, and the one before "
+            "ends at 4 [data]\n");
+  bad = index;
+  bad.lengths[2] = 7;
+  EXPECT_EQ(
+      refusal(bad),
+      "`m_text_document.idx`: sequence 2 ends at byte 20, and the tokens have 18 bytes [data]\n");
+  bad = index;
+  bad.lengths[2] = 5;
+  EXPECT_EQ(
+      refusal(bad),
+      "`m_text_document.idx`: its sequences end at byte 16, and the tokens have 18 bytes [data]\n");
+  bad = index;
+  bad.documents[1] = 4;
+  EXPECT_EQ(refusal(bad),
+            "`m_text_document.idx`: document 1 begins with sequence 4, expected 0 to 3 [data]\n");
+  // Counts that would overflow.
+  std::string huge = index.Text();
+  std::fill_n(huge.begin() + 18, 16, '\xFF');
+  Put("m_text_document.idx", huge);
+  EXPECT_NE(Refusal(options).find("before its 18446744073709551615 sequences"), std::string::npos);
 }
 
 TEST_F(DataTest, FilesForValidationAreHeldOut) {
@@ -258,26 +343,35 @@ TEST_F(DataTest, MistakesAreNamed) {
   EXPECT_EQ(Refusal(Options(dir_.path() + "/none")),
             "cannot read `none`: No such file or directory [file-read]\n");
   EXPECT_EQ(Refusal(Options(Put("empty.txt", ""))), "`empty.txt` is empty [data]\n");
-  EXPECT_EQ(Refusal(Options(Put("short.txt", "abc"))),
-            "`short.txt` has 4 tokens to read, and a sequence takes 5 with its last label [data]\n");
-  EXPECT_EQ(Refusal(Options(Put("odd.bin", "abc"))), "`odd.bin` has 3 bytes, and a token takes 2 [data]\n");
-  EXPECT_EQ(Refusal(Options(Put("latin.txt", "Gr\xFC\xDF" "e, all"))),
-            "`latin.txt` is no text: byte 2 is no UTF-8; tokens come in files named .bin or .idx [data]\n");
+  EXPECT_EQ(
+      Refusal(Options(Put("short.txt", "abc"))),
+      "`short.txt` has 4 tokens to read, and a sequence takes 5 with its last label [data]\n");
+  EXPECT_EQ(Refusal(Options(Put("odd.bin", "abc"))),
+            "`odd.bin` has 3 bytes, and a token takes 2 [data]\n");
+  EXPECT_EQ(Refusal(Options(Put("latin.txt",
+                                "Gr\xFC\xDF"
+                                "e, all"))),
+            "`latin.txt` is no text: byte 2 is no UTF-8; tokens come in files named .bin or .idx "
+            "[data]\n");
   EXPECT_EQ(Refusal(Options(Put("nul.txt", std::string("ab\0cdefghij", 11)))),
             "`nul.txt` is no text: byte 2 is NUL, which ends documents [data]\n");
-  DatasetOptions options = Options(Put("big.bin", Bytes(std::vector<uint16_t>{1, 2, 3, 4, 5, 6, 2048, 8, 9})));
+  DatasetOptions options =
+      Options(Put("big.bin", Bytes(std::vector<uint16_t>{1, 2, 3, 4, 5, 6, 2048, 8, 9})));
   options.vocab = 2048;
-  EXPECT_EQ(Refusal(options), "`big.bin`: the token at byte 12 is 2048, and the vocabulary has 2,048 [data]\n");
+  EXPECT_EQ(Refusal(options),
+            "`big.bin`: the token at byte 12 is 2048, and the vocabulary has 2,048 [data]\n");
   options.document_boundaries = true;
   EXPECT_EQ(Refusal(options),
-            "`big.bin` does not say where documents end; the token that ends them must be given [data]\n");
+            "`big.bin` does not say where documents end; the token that ends them must be given "
+            "[data]\n");
   options.document_end = 2;
   options.vocab = 2049;
   EXPECT_EQ(Refusal(options), "");
   EXPECT_EQ(Read(*MustOpen(options), options, 1).labels, (Tokens{2, -100, 4, 5, 6, 2048, 8, 9}));
   options = Options("text");
   options.vocab = 255;
-  EXPECT_EQ(Refusal(options), "the vocabulary has 255, and text takes 256, one token for each byte [data]\n");
+  EXPECT_EQ(Refusal(options),
+            "the vocabulary has 255, and text takes 256, one token for each byte [data]\n");
   Put("mixed/a.bin", Bytes(Count16(4)));
   std::vector<int32_t> header(256);
   header[0] = 20240520;
@@ -287,7 +381,7 @@ TEST_F(DataTest, MistakesAreNamed) {
             "`mixed/b.bin` has llm.c tokens, and files before it have nanoGPT tokens [data]\n");
   Put("pictures/a.png", "\xFF");
   EXPECT_EQ(Refusal(Options(dir_.path() + "/pictures")),
-            "`" + dir_.path() + "/pictures` is empty but for 1 file that are no text [data]\n");
+            "`pictures` is empty: none of its files is text, 1 left out [data]\n");
   options = Options("text");
   options.held_out = 1;
   EXPECT_EQ(Refusal(options),
@@ -319,10 +413,10 @@ TEST_F(DataTest, FingerprintsTellDataApart) {
   EXPECT_EQ(MustOpen(elsewhere)->Fingerprint(), first);
   big.back() = 'b';
   EXPECT_NE(MustOpen(Options(Put("c.txt", big)))->Fingerprint(), first);
-  for (auto change : {+[](DatasetOptions& o) { o.seq_len = 5; }, +[](DatasetOptions& o) { o.global_batch = 3; },
-                      +[](DatasetOptions& o) { o.shuffle = true; },
-                      +[](DatasetOptions& o) { o.held_out = 0.1; },
-                      +[](DatasetOptions& o) { o.document_boundaries = true; }}) {
+  for (auto change :
+       {+[](DatasetOptions& o) { o.seq_len = 5; }, +[](DatasetOptions& o) { o.global_batch = 3; },
+        +[](DatasetOptions& o) { o.shuffle = true; }, +[](DatasetOptions& o) { o.held_out = 0.1; },
+        +[](DatasetOptions& o) { o.document_boundaries = true; }}) {
     DatasetOptions other = options;
     change(other);
     EXPECT_NE(MustOpen(other)->Fingerprint(), first);

@@ -29,8 +29,8 @@ class PackedDataset final : public Dataset {
   // Says which tokens are for what.
   Status Divide();
 
-  Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows, std::span<int64_t> tokens,
-              std::span<int64_t> labels) const override;
+  Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
+              std::span<int64_t> tokens, std::span<int64_t> labels) const override;
   std::string Describe() const override;
   std::string Fingerprint() const override;
   bool Has(DataSplit split) const override {
@@ -64,7 +64,7 @@ Status PackedDataset::Divide() {
   if (size == 0 && source_.held_out.size() == 0)
     return Error(Diag::kData, "`{}` is empty{}", options_.source,
                  source_.skipped > 0
-                     ? fmt::format(" but for {} that are no text", Counted(source_.skipped, "file"))
+                     ? fmt::format(": none of its files is text, {} left out", source_.skipped)
                      : "");
   int64_t kept = 0;
   if (source_.held_out.size() > 0) {
@@ -101,8 +101,9 @@ Status PackedDataset::Read(DataSplit split, int64_t step, int64_t first_row, int
   HEDDLE_CHECK(Has(split), "nothing is held out");
   HEDDLE_CHECK(step >= 1 && first_row >= 0, "steps count from 1, rows from 0");
   auto length = static_cast<size_t>(options_.seq_len);
-  HEDDLE_CHECK(tokens.size() == static_cast<size_t>(rows) * length && labels.size() == tokens.size(),
-               "room for other rows than are read");
+  HEDDLE_CHECK(
+      tokens.size() == static_cast<size_t>(rows) * length && labels.size() == tokens.size(),
+      "room for other rows than are read");
   std::vector<int64_t> row(length + 1);
   for (int64_t r = 0; r < rows; ++r) {
     int64_t begin = part.begin + SequenceAt(split, step, first_row + r) * options_.seq_len;
@@ -116,24 +117,25 @@ Status PackedDataset::Read(DataSplit split, int64_t step, int64_t first_row, int
 }
 
 std::string PackedDataset::Describe() const {
-  std::string out = fmt::format("{}: {} tokens, {} sequences of {}", source_.kind,
+  std::string out = fmt::format("{}: {} tokens, {} sequence{} of {}", source_.kind,
                                 WithCommas(train_.tokens), WithCommas(train_.sequences),
-                                WithCommas(options_.seq_len));
-  if (held_out_.sequences > 0)
-    out += fmt::format(", {} held out", WithCommas(held_out_.sequences));
+                                train_.sequences == 1 ? "" : "s", WithCommas(options_.seq_len));
+  if (held_out_.sequences > 0) out += fmt::format(", {} held out", WithCommas(held_out_.sequences));
   if (source_.skipped > 0)
-    out += fmt::format("; {} left out that are no text", Counted(source_.skipped, "file"));
+    out += fmt::format(
+        "; {} no text and left out",
+        source_.skipped == 1 ? "1 file is" : fmt::format("{} files are", source_.skipped));
   return out;
 }
 
 std::string PackedDataset::Fingerprint() const {
   // Where a document ends is a fact of the files, unless the user said it.
-  std::string boundaries =
-      !options_.document_boundaries ? "no"
-      : options_.document_end       ? fmt::format("{}", *options_.document_end)
-                                    : "yes";
+  std::string boundaries = !options_.document_boundaries ? "no"
+                           : options_.document_end       ? fmt::format("{}", *options_.document_end)
+                                                         : "yes";
   return fmt::format(
-      "tokens={}+{} hash={:016x}{:016x} seq_len={} global_batch={} seed={} shuffle={} boundaries={}",
+      "tokens={}+{} hash={:016x}{:016x} seq_len={} global_batch={} seed={} shuffle={} "
+      "boundaries={}",
       train_.tokens, held_out_.tokens, source_.train.Hash(), source_.held_out.Hash(),
       options_.seq_len, options_.global_batch, options_.shuffle ? options_.seed : 0,
       options_.shuffle ? "yes" : "no", boundaries);
@@ -163,9 +165,10 @@ Status SetDocumentEnds(const DatasetOptions& options, TokenSource& source) {
         segment.document_last = nullptr;
       }
       if (!segment.knows_documents())
-        return Error(Diag::kData,
-                     "`{}` does not say where documents end; the token that ends them must be given",
-                     segment.name);
+        return Error(
+            Diag::kData,
+            "`{}` does not say where documents end; the token that ends them must be given",
+            segment.name);
     }
   }
   return Done{};

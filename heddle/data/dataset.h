@@ -32,7 +32,7 @@ struct DatasetOptions {
   // What follows the end of a document is no label.
   bool document_boundaries = false;
   // The token that ends a document, where the files do not say.
-  std::optional<int64_t> document_end;
+  std::optional<int64_t> document_end = {};
   // Share of the tokens that are kept for validation: the last ones.
   double held_out = 0;
 };

@@ -70,8 +70,8 @@ Status MappedFile::CheckWhole() const {
   struct stat info {};
   if (::fstat(fd_, &info) != 0) return CannotRead(path_);
   if (static_cast<size_t>(info.st_size) >= size_) return Done{};
-  return Error(Diag::kData, "`{}` has {} bytes, and had {} when it was opened", path_,
-               info.st_size, size_);
+  return Error(Diag::kData, "`{}` has {} bytes, and had {} when it was opened", path_, info.st_size,
+               size_);
 }
 
 Result<std::vector<std::string>> FilesBelow(const std::string& folder) {

@@ -44,18 +44,12 @@ struct Index {
 
 Result<TokenType> TypeOf(const std::string& path, uint8_t code) {
   switch (code) {
-    case 1:
-      return TokenType::kU8;
-    case 2:
-      return TokenType::kI8;
-    case 3:
-      return TokenType::kI16;
-    case 4:
-      return TokenType::kI32;
-    case 5:
-      return TokenType::kI64;
-    case 8:
-      return TokenType::kU16;
+    case 1: return TokenType::kU8;
+    case 2: return TokenType::kI8;
+    case 3: return TokenType::kI16;
+    case 4: return TokenType::kI32;
+    case 5: return TokenType::kI64;
+    case 8: return TokenType::kU16;
     default:
       return Error(Diag::kData, "`{}` says that tokens have type {}; integers have 1 to 5, and 8",
                    path, code);
@@ -92,9 +86,10 @@ Status CheckIndex(const Index& index, std::string_view tokens) {
   int64_t end = 0;
   for (uint64_t i = 0; i < index.sequences; ++i) {
     if (index.Begin(i) != end || index.Length(i) < 0)
-      return Error(Diag::kData,
-                   "`{}`: sequence {} begins at byte {} with {} tokens, and the one before ends at {}",
-                   path, i, index.Begin(i), index.Length(i), end);
+      return Error(
+          Diag::kData,
+          "`{}`: sequence {} begins at byte {} with {} tokens, and the one before ends at {}", path,
+          i, index.Begin(i), index.Length(i), end);
     end += index.Length(i) * SizeOf(index.type);
     if (end > static_cast<int64_t>(tokens.size()))
       return Error(Diag::kData, "`{}`: sequence {} ends at byte {}, and the tokens have {} bytes",

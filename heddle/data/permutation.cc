@@ -14,7 +14,9 @@ constexpr int kRounds = 8;
 }  // namespace
 
 Permutation::Permutation(uint64_t size, uint64_t key)
-    : size_(size), key_(key), bits_(std::max(1, (std::bit_width(size - 1) + 1) / 2)) {}
+    : size_(size),
+      key_(key),
+      bits_(std::max(1, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2)) {}
 
 uint64_t Permutation::Scrambled(uint64_t i) const {
   uint64_t mask = (uint64_t{1} << bits_) - 1;

@@ -10,8 +10,8 @@ class SyntheticDataset final : public Dataset {
  public:
   explicit SyntheticDataset(const DatasetOptions& options) : options_(options) {}
 
-  Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows, std::span<int64_t> tokens,
-              std::span<int64_t> labels) const override {
+  Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
+              std::span<int64_t> tokens, std::span<int64_t> labels) const override {
     HEDDLE_CHECK(static_cast<int64_t>(tokens.size()) == rows * options_.seq_len &&
                      labels.size() == tokens.size(),
                  "room for other rows than are read");

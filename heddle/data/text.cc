@@ -5,8 +5,7 @@
 #include "heddle/data/source.h"
 
 // Every file of the corpus, with a document's end behind it: CMakeLists.txt lists them.
-asm(
-    ".pushsection .rodata\n"
+asm(".pushsection .rodata\n"
     "heddle_corpus_begin:\n"
 #include "heddle/data/corpus.inc"
     "heddle_corpus_end:\n"
@@ -34,8 +33,10 @@ Result<TokenSegment> OpenText(const std::string& path) {
   std::string_view text = file->bytes();
   size_t bad = FirstNotUtf8(text);
   if (bad < text.size())
-    return Error(Diag::kData, "`{}` is no text: byte {} is no UTF-8; tokens come in files named "
-                 ".bin or .idx", path, bad);
+    return Error(Diag::kData,
+                 "`{}` is no text: byte {} is no UTF-8; tokens come in files named "
+                 ".bin or .idx",
+                 path, bad);
   size_t nul = text.find('\0');
   if (nul != std::string_view::npos)
     return Error(Diag::kData, "`{}` is no text: byte {} is NUL, which ends documents", path, nul);

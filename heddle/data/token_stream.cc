@@ -24,20 +24,13 @@ void Widen(const char* bytes, std::span<int64_t> tokens) {
 
 void Widen(TokenType type, const char* bytes, std::span<int64_t> tokens) {
   switch (type) {
-    case TokenType::kU8:
-      return Widen<uint8_t>(bytes, tokens);
-    case TokenType::kI8:
-      return Widen<int8_t>(bytes, tokens);
-    case TokenType::kU16:
-      return Widen<uint16_t>(bytes, tokens);
-    case TokenType::kI16:
-      return Widen<int16_t>(bytes, tokens);
-    case TokenType::kU32:
-      return Widen<uint32_t>(bytes, tokens);
-    case TokenType::kI32:
-      return Widen<int32_t>(bytes, tokens);
-    case TokenType::kI64:
-      return Widen<int64_t>(bytes, tokens);
+    case TokenType::kU8: return Widen<uint8_t>(bytes, tokens);
+    case TokenType::kI8: return Widen<int8_t>(bytes, tokens);
+    case TokenType::kU16: return Widen<uint16_t>(bytes, tokens);
+    case TokenType::kI16: return Widen<int16_t>(bytes, tokens);
+    case TokenType::kU32: return Widen<uint32_t>(bytes, tokens);
+    case TokenType::kI32: return Widen<int32_t>(bytes, tokens);
+    case TokenType::kI64: return Widen<int64_t>(bytes, tokens);
   }
 }
 
@@ -63,7 +56,8 @@ uint64_t HashBytes(std::string_view bytes) {
   size_t last = bytes.size() - kBlockBytes;
   for (size_t i = 0; i < kHashedBlocks; ++i) {
     // The first block, the last, and those between; no product of these overflows.
-    size_t begin = last / (kHashedBlocks - 1) * i + last % (kHashedBlocks - 1) * i / (kHashedBlocks - 1);
+    size_t begin =
+        last / (kHashedBlocks - 1) * i + last % (kHashedBlocks - 1) * i / (kHashedBlocks - 1);
     hash = MixHash(hash, Hash64(bytes.substr(begin, kBlockBytes)));
   }
   return hash;

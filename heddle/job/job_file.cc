@@ -12,6 +12,8 @@
 namespace heddle {
 namespace {
 
+constexpr int64_t kMostDots = 1000;
+
 // Reads one text.
 class JobReader {
  public:
@@ -26,6 +28,7 @@ class JobReader {
   Result<std::vector<JobEntry>> Read();
 
  private:
+  Status CheckDepth() const;
   // Columns count characters, not bytes.
   size_t Offset(const toml::source_position& position) const;
   void AddTable(const toml::table& table, const std::string& prefix);
@@ -67,8 +70,7 @@ std::optional<JobValue> ReadScalar(const toml::node& node) {
   return std::nullopt;
 }
 
-void JobReader::AddValue(const std::string& key, const toml::key& written,
-                         const toml::node& node) {
+void JobReader::AddValue(const std::string& key, const toml::key& written, const toml::node& node) {
   JobEntry entry;
   entry.key = key;
   entry.offset = Offset(written.source().begin);
@@ -84,9 +86,11 @@ void JobReader::AddValue(const std::string& key, const toml::key& written,
   } else if (std::optional<JobValue> value = ReadScalar(node)) {
     entry.value = *std::move(value);
   } else {
-    return Mistake(entry.offset, entry.width,
-                   fmt::format("`{}` is a date or time, expected a text, a number, true, false or a "
-                               "list of texts", key));
+    return Mistake(
+        entry.offset, entry.width,
+        fmt::format("`{}` is a date or time, expected a text, a number, true, false or a "
+                    "list of texts",
+                    key));
   }
   entries_.push_back(std::move(entry));
 }
@@ -102,14 +106,29 @@ void JobReader::AddTable(const toml::table& table, const std::string& prefix) {
   }
 }
 
+// Tables inside of tables take stack, of the parser's too, and only a key with many dots makes many of them.
+Status JobReader::CheckDepth() const {
+  for (size_t begin : lines_) {
+    std::string_view line = text_.substr(begin, text_.find('\n', begin) - begin);
+    auto dots = std::ranges::count(line, '.');
+    if (dots > kMostDots)
+      return Failure{
+          {source_.At(MakeDiagnostic(Diag::kJobFile, "a line with {} dots; no job has more than {}",
+                                     dots, kMostDots),
+                      begin)}};
+  }
+  return Done{};
+}
+
 Result<std::vector<JobEntry>> JobReader::Read() {
+  HEDDLE_RETURN_IF_ERROR(CheckDepth());
   toml::parse_result parsed = toml::parse(text_);
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    std::string what(error.description());
-    // Ours begin in lower case and end without a period.
-    if (!what.empty() && what.back() == '.') what.pop_back();
-    Mistake(Offset(error.source().begin), 1, "no TOML: " + what);
+    std::string_view what = error.description();
+    // `Error while parsing key-value pair: expected ...`
+    if (what.starts_with("Error while")) what = Trim(what.substr(what.find(':') + 1));
+    Mistake(Offset(error.source().begin), 1, fmt::format("no TOML: {}", what));
   } else {
     AddTable(parsed.table(), "");
   }
@@ -147,9 +166,7 @@ void AppendTomlString(std::string& out, std::string_view text) {
 std::string FormatValue(const JobValue& value) {
   std::string out;
   switch (value.kind) {
-    case JobValueKind::kText:
-      AppendTomlString(out, value.texts[0]);
-      break;
+    case JobValueKind::kText: AppendTomlString(out, value.texts[0]); break;
     case JobValueKind::kTexts:
       out += '[';
       for (size_t i = 0; i < value.texts.size(); ++i) {
@@ -160,9 +177,7 @@ std::string FormatValue(const JobValue& value) {
       break;
     case JobValueKind::kInt:
     case JobValueKind::kNumber:
-    case JobValueKind::kBool:
-      out = value.texts[0];
-      break;
+    case JobValueKind::kBool: out = value.texts[0]; break;
   }
   return out;
 }

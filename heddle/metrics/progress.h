@@ -1,4 +1,4 @@
-// Progress of long work, on a terminal: one line that is written over, `step 3 of 25 [###>      ] 12 s left`. Elsewhere nothing.
+// Progress of long work, on a terminal: one line that is written over, `step 3 of 25 [##......] 12 s left`. Elsewhere nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace heddle {
 // Whether this is standard error, and a terminal.
 bool IsErrorTerminal(const std::ostream& stream);
 
-// `step 3 of 25 [##>       ] 1 min 12 s left`, after `seconds` for the steps from `begin` on.
+// `step 3 of 25 [##......] 1 min 12 s left`, after `seconds` for the steps from `begin` on.
 std::string ProgressLine(const std::string& what, int64_t begin, int64_t done, int64_t all,
                          double seconds);
 

@@ -25,8 +25,8 @@ struct TrainingLogOptions {
   // Lines and the curve in colours.
   bool color = false;
   // A file, and a folder; none if empty.
-  std::string jsonl;
-  std::string tensorboard;
+  std::string jsonl = {};
+  std::string tensorboard = {};
 };
 
 class TrainingLog {
