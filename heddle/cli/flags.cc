@@ -214,7 +214,7 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
       note(ReadPositional(command, args[at]).diagnostics());
     }
   }
-  if (!config_.empty()) note(ReadConfig().diagnostics());
+  if (config_ && !config_->file.empty()) note(ReadConfig().diagnostics());
   // What is missing may be what was misspelled.
   for (const Flag& flag : flags_) {
     if (flag.required && flag.origin == "default" && mistakes.empty())
@@ -222,7 +222,7 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
                            flag.help)});
   }
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
-  if (job_ != nullptr) *job_ = Job();
+  if (config_) config_->job = Job();
   return Done{};
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,7 +47,9 @@ class Flags {
   // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
   void Config(std::string& job);
   // The job, if the user wants to see it and no more.
-  const std::string* shown_config() const { return show_config_ ? job_ : nullptr; }
+  const std::string* shown_config() const {
+    return config_ && config_->show ? &config_->job : nullptr;
+  }
 
   // Sets the targets. `command` is for the messages. Reports every mistake.
   Status Read(std::string_view command, std::span<const std::string> args);
@@ -95,9 +98,13 @@ class Flags {
   std::string Job() const;
 
   std::vector<Flag> flags_;
-  std::string* job_ = nullptr;
-  std::string config_;
-  bool show_config_ = false;
+  // Targets of flags, too, so that they stay where they are.
+  struct ConfigFlags {
+    std::string file;
+    bool show = false;
+    std::string& job;
+  };
+  std::unique_ptr<ConfigFlags> config_;
 };
 
 }  // namespace heddle

@@ -31,11 +31,11 @@ bool Fits(JobValueKind given, JobValueKind wanted) {
 }  // namespace
 
 void Flags::Config(std::string& job) {
-  job_ = &job;
-  Option("--config", config_,
+  config_ = std::make_unique<ConfigFlags>(ConfigFlags{.file = "", .show = false, .job = job});
+  Option("--config", config_->file,
          "a TOML file with values of flags: steps = 10 below [training] is --training.steps=10; "
          "the command line wins over it");
-  Switch("--config-show", show_config_,
+  Switch("--config-show", config_->show,
          "print the whole job as TOML, with where each value came from, and do nothing else");
 }
 
@@ -75,9 +75,10 @@ Status Flags::SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view 
 }
 
 Status Flags::ReadConfig() {
-  HEDDLE_TRY(std::string text, ReadFile(config_));
-  HEDDLE_TRY(std::vector<JobEntry> entries, ParseJob(config_, text));
-  SourceText source(config_, text);
+  const std::string& file = config_->file;
+  HEDDLE_TRY(std::string text, ReadFile(file));
+  HEDDLE_TRY(std::vector<JobEntry> entries, ParseJob(file, text));
+  SourceText source(file, text);
   std::vector<std::pair<std::string, Flag*>> known;
   for (Flag& flag : flags_) {
     for (std::string& key : KeysOf(flag)) known.emplace_back(std::move(key), &flag);
@@ -91,7 +92,7 @@ Status Flags::ReadConfig() {
                      ? Status(Error(Diag::kUnknownFlag, "unknown key `{}`{}", entry.key,
                                     NearestHint(entry.key, keys)))
                      : SetFromConfig(*found->second, entry,
-                                     fmt::format("{}:{}", config_, source.Line(entry.offset)));
+                                     fmt::format("{}:{}", file, source.Line(entry.offset)));
     for (const Diagnostic& mistake : set.diagnostics())
       mistakes.push_back(source.At(mistake, entry.offset, entry.width));
   }

@@ -32,7 +32,7 @@ class PackedDataset final : public Dataset {
   Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
               std::span<int64_t> tokens, std::span<int64_t> labels) const override;
   std::string Describe() const override;
-  std::string Fingerprint() const override;
+  std::string Fingerprint() const override { return fingerprint_; }
   bool Has(DataSplit split) const override {
     return (split == DataSplit::kTrain ? train_ : held_out_).sequences > 0;
   }
@@ -43,6 +43,7 @@ class PackedDataset final : public Dataset {
     int64_t tokens = end - begin;
     return {&stream, begin, tokens, std::max<int64_t>(tokens - 1, 0) / options_.seq_len};
   }
+  std::string MakeFingerprint() const;
   Status CheckLong(const Part& part, std::string_view what) const;
   // The sequence of the split that a row is.
   int64_t SequenceAt(DataSplit split, int64_t step, int64_t row) const;
@@ -51,6 +52,8 @@ class PackedDataset final : public Dataset {
   TokenSource source_;
   Part train_;
   Part held_out_;
+  // Made at the start: files may be cut off later.
+  std::string fingerprint_;
 };
 
 Status PackedDataset::CheckLong(const Part& part, std::string_view what) const {
@@ -77,7 +80,8 @@ Status PackedDataset::Divide() {
   }
   train_ = MakePart(source_.train, 0, std::max<int64_t>(size - kept, 0));
   HEDDLE_RETURN_IF_ERROR(CheckLong(train_, kept > 0 ? "to train on" : "to read"));
-  if (held_out_.stream != nullptr) return CheckLong(held_out_, "for validation");
+  if (held_out_.stream != nullptr) HEDDLE_RETURN_IF_ERROR(CheckLong(held_out_, "for validation"));
+  fingerprint_ = MakeFingerprint();
   return Done{};
 }
 
@@ -128,7 +132,7 @@ std::string PackedDataset::Describe() const {
   return out;
 }
 
-std::string PackedDataset::Fingerprint() const {
+std::string PackedDataset::MakeFingerprint() const {
   // Where a document ends is a fact of the files, unless the user said it.
   std::string boundaries = !options_.document_boundaries ? "no"
                            : options_.document_end       ? fmt::format("{}", *options_.document_end)

@@ -134,6 +134,7 @@ Result<TokenSegment> OpenMegatron(const std::string& bin_path, const std::string
   segment.name = bin_path;
   segment.bytes = tokens->bytes();
   segment.type = index.type;
+  segment.index = index.file;
   segment.file = std::move(tokens);
   if (index.bounds > 0)
     segment.document_last = [index, all = segment.stored()](int64_t token) {

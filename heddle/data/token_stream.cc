@@ -92,6 +92,7 @@ Status TokenStream::ForEachPart(int64_t begin, int64_t count, Visit&& visit) con
 Status TokenStream::Read(int64_t begin, std::span<int64_t> tokens, int64_t vocab) const {
   auto read = [&](const TokenSegment& segment, int64_t first, int64_t at, int64_t count) -> Status {
     if (segment.file) HEDDLE_RETURN_IF_ERROR(segment.file->CheckWhole());
+    if (segment.index) HEDDLE_RETURN_IF_ERROR(segment.index->CheckWhole());
     int64_t stored = std::min(count, segment.stored() - first);
     auto part = tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(stored));
     Widen(segment.type, segment.bytes.data() + first * SizeOf(segment.type), part);
@@ -126,6 +127,7 @@ uint64_t TokenStream::Hash() const {
   for (const TokenSegment& segment : segments_) {
     hash = MixHash(hash, static_cast<uint64_t>(segment.type));
     hash = MixHash(hash, HashBytes(segment.bytes));
+    if (segment.index) hash = MixHash(hash, HashBytes(segment.index->bytes()));
   }
   return hash;
 }

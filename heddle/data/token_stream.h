@@ -24,6 +24,8 @@ struct TokenSegment {
   std::string name;
   // None for tokens that the program carries.
   std::shared_ptr<const MappedFile> file;
+  // What lists its documents, if a file does.
+  std::shared_ptr<const MappedFile> index;
   // Of whole tokens, anywhere in the file. They need not be aligned.
   std::string_view bytes;
   TokenType type = TokenType::kU8;
