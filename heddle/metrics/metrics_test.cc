@@ -63,10 +63,26 @@ TEST(Progress, SaysWhatIsLeft) {
 TEST(LossCurve, FallsFromLeftToRight) {
   std::vector<double> losses;
   for (int i = 0; i < 40; ++i) losses.push_back(8.0 * std::exp(-i / 10.0));
-  EXPECT_EQ(LossCurve(losses, 1, {20, 5}), "");
-  EXPECT_EQ(LossCurve(std::vector<double>{2, NAN, 1}, 7, {6, 2}), "");
+  EXPECT_EQ(LossCurve(losses, 1, {20, 5}),
+            "       8 ┤⠹⡄\n"
+            "         │ ⠙⢦\n"
+            "   4.081 ┤  ⠈⠳⣄\n"
+            "         │    ⠈⠙⠦⣄⣀\n"
+            "  0.1619 ┤        ⠈⠉⠓⠒⠦⠤⠤⢤⣀⣀⣀⣀\n"
+            "         └────────────────────\n"
+            "          1            step 40\n");
+  // A column without steps goes on at the height of the one before.
+  EXPECT_EQ(LossCurve(std::vector<double>{2, NAN, 1}, 7, {6, 2}),
+            "       2 ┤⠉⠉⠉⠉⡇\n"
+            "       1 ┤    ⣇⣀\n"
+            "         └──────\n"
+            "          7 step 9\n");
   EXPECT_EQ(LossCurve(std::vector<double>{2, NAN}, 1), "");
-  EXPECT_EQ(LossCurve(std::vector<double>(4, 3.0), 1, {4, 2}), "");
+  EXPECT_EQ(LossCurve(std::vector<double>(4, 3.0), 1, {4, 2}),
+            "       3 ┤⠉⠉⠉⠉\n"
+            "       3 ┤\n"
+            "         └────\n"
+            "          1 step 4\n");
 }
 
 TEST(Crc32c, IsCastagnolis) {

@@ -54,8 +54,8 @@ std::string StepLine(const StepMetrics& m, bool color) {
     tflops = WithCommas(static_cast<int64_t>(m.tflops)) + tflops.substr(tflops.find('.'));
   return Line(color)
       .Add(kRed, fmt::format("step: {:2}", m.step))
-      .Add(kGreen, fmt::format("loss: {:8.5f}", m.loss))
-      .Add(kOrange, fmt::format("grad_norm: {:7.4f}", m.grad_norm))
+      .Add(kGreen, fmt::format("loss: {:>8.5f}", m.loss))
+      .Add(kOrange, fmt::format("grad_norm: {:>7.4f}", m.grad_norm))
       .Add(kTurquoise, Memory(m))
       .Add(kBlue, "tps: " + Rate(m.tps))
       .Add(kCyan, "tflops: " + tflops)
@@ -66,7 +66,7 @@ std::string StepLine(const StepMetrics& m, bool color) {
 std::string ValidationLine(const StepMetrics& m, bool color) {
   return Line(color)
       .Add(kYellow, fmt::format("validate step: {:2}", m.step))
-      .Add(kGreen, fmt::format("loss: {:7.4f}", m.validation_loss.value()))
+      .Add(kGreen, fmt::format("loss: {:>7.4f}", m.validation_loss.value()))
       .Add(kTurquoise, Memory(m))
       .Add(kBlue, "tps: " + Rate(m.tps))
       .Take();
