@@ -11,7 +11,8 @@ have() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed';
 missing=()
 need() { have "$1" || missing+=("$1"); }
 for package in g++ git make ninja-build ccache mold python3 python3-venv libfmt-dev nlohmann-json3-dev \
-               libxxhash-dev libsimdjson-dev zlib1g-dev libssl-dev libgloo-dev libgtest-dev libbenchmark-dev; do
+               libxxhash-dev libsimdjson-dev zlib1g-dev libssl-dev libgloo-dev libtomlplusplus-dev \
+               libgtest-dev libbenchmark-dev; do
   need "$package"
 done
 # Any CMake from 3.25 on will do, and some come from elsewhere than a package.

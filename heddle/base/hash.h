@@ -35,6 +35,14 @@ constexpr uint64_t MixHash(uint64_t a, uint64_t b) {
   return x ^ (x >> 29);
 }
 
+// A bijective scramble of 64 bits (splitmix64).
+constexpr uint64_t Scramble(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
 // An open-addressing index from hashes to dense numbers. The keys live with the caller, who compares them: the same
 // index serves strings, types, attributes and nodes.
 class HashIndex {

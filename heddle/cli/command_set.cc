@@ -101,8 +101,18 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
               command->name)
             .diagnostics,
         streams);
+  if (std::any_of(args.begin(), std::ranges::find(args, "--"),
+                  [](const std::string& arg) { return arg == "--help-markdown"; })) {
+    streams.out << command->flags.MarkdownTable();
+    return ExitCode::kDone;
+  }
   Status read = command->flags.Read(command->name, args);
-  return read.ok() ? command->run(streams) : Report(read.diagnostics(), streams);
+  if (!read.ok()) return Report(read.diagnostics(), streams);
+  if (const std::string* job = command->flags.shown_config()) {
+    streams.out << *job;
+    return ExitCode::kDone;
+  }
+  return command->run(streams);
 }
 
 }  // namespace heddle

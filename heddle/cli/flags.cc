@@ -47,12 +47,13 @@ Result<double> ReadDecimal(std::string_view name, const std::string& value) {
 }  // namespace
 
 Flags::Flag& Flags::Add(std::string_view names, std::string_view value, std::string help,
-                        Setter set) {
+                        Setter set, Getter get) {
   Flag flag;
   for (std::string_view name : Split(names, ',')) flag.names.emplace_back(name);
   flag.value = value;
   flag.help = std::move(help);
   flag.set = std::move(set);
+  flag.get = std::move(get);
   flags_.push_back(std::move(flag));
   return flags_.back();
 }
@@ -68,13 +69,18 @@ void Flags::Positional(const std::string& name, std::string& target, std::string
     target = value;
     return Done{};
   };
-  Add(name, name, std::move(help), std::move(set)).required = true;
+  Add(name, name, std::move(help), std::move(set), {}).required = true;
 }
 
 void Flags::Switch(std::string_view names, bool& target, std::string help) {
-  Add(names, "", std::move(help), [&target](std::string_view, const std::string&) -> Status {
-    target = true;
+  auto set = [&target](std::string_view name, const std::string& value) -> Status {
+    if (value != "true" && value != "false")
+      return Error(Diag::kUsage, "{} is `{}`; it is a switch: true or false", name, value);
+    target = value == "true";
     return Done{};
+  };
+  Add(names, "", std::move(help), std::move(set), [&target] {
+    return JobValue{JobValueKind::kBool, {target ? "true" : "false"}};
   });
 }
 
@@ -84,34 +90,52 @@ void Flags::Option(std::string_view names, std::string& target, std::string help
     target = value;
     return Done{};
   };
-  Add(names, "TEXT", std::move(help), std::move(set)).required = required;
+  Add(names, "TEXT", std::move(help), std::move(set), [&target] {
+    return JobValue{JobValueKind::kText, {target}};
+  }).required = required;
 }
 
 void Flags::Option(std::string_view names, int64_t& target, std::string help,
                    const NumberRange& range) {
   // Out of range: no default to show.
   if (target >= range.least && target <= range.most) help += fmt::format(" (default: {})", target);
-  Add(names, "INT", std::move(help),
+  Add(
+      names, "INT", std::move(help),
       [&target, range](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadNumber(name, value, range));
         return Done{};
+      },
+      [&target, range]() -> std::optional<JobValue> {
+        if (target < range.least || target > range.most) return std::nullopt;
+        return JobValue{JobValueKind::kInt, {std::to_string(target)}};
       });
 }
 
 void Flags::Option(std::string_view names, double& target, std::string help) {
   help += fmt::format(" (default: {})", target);
-  Add(names, "NUMBER", std::move(help),
+  Add(
+      names, "NUMBER", std::move(help),
       [&target](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadDecimal(name, value));
         return Done{};
+      },
+      [&target] {
+        JobValue value{JobValueKind::kNumber, {""}};
+        AppendFloat(value.texts[0], target);
+        return value;
       });
 }
 
 void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::string help) {
-  Add(names, "INT", std::move(help),
+  Add(
+      names, "INT", std::move(help),
       [&target](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadNumber(name, value, {}));
         return Done{};
+      },
+      [&target]() -> std::optional<JobValue> {
+        if (!target) return std::nullopt;
+        return JobValue{JobValueKind::kInt, {std::to_string(*target)}};
       });
 }
 
@@ -120,7 +144,9 @@ void Flags::Option(std::string_view names, std::vector<std::string>& target, std
     target.push_back(value);
     return Done{};
   };
-  Add(names, "TEXT", std::move(help), std::move(set)).repeats = true;
+  Add(names, "TEXT", std::move(help), std::move(set), [&target] {
+    return JobValue{JobValueKind::kTexts, target};
+  }).repeats = true;
 }
 
 Flags::Flag* Flags::Find(std::string_view name) {
@@ -150,10 +176,8 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
     }
     return Error(Diag::kUnknownFlag, "unknown argument `{}`{}", name, NearestHint(name, known));
   }
-  std::string value = attached ? arg.substr(name.size() + (is_long ? 1 : 0)) : "";
-  if (flag->value.empty()) {
-    if (attached) return Error(Diag::kUsage, "{} is a switch and takes no value", name);
-  } else if (!attached) {
+  std::string value = attached ? arg.substr(name.size() + (is_long ? 1 : 0)) : "true";
+  if (!flag->value.empty() && !attached) {
     // A flag is nobody's value: whoever means it writes `--name=--value`.
     if (at + 1 == args.size() || args[at + 1] == "--" || Find(NameOf(args[at + 1])) != nullptr)
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
@@ -161,6 +185,7 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   }
   if (flag->given && !flag->repeats) return Error(Diag::kUsage, "{} is given twice", name);
   flag->given = true;
+  flag->origin = "flag";
   return flag->set(name, value);
 }
 
@@ -170,6 +195,7 @@ Status Flags::ReadPositional(std::string_view command, const std::string& value)
     return Error(Diag::kUsage, "`{}` is one argument too many; usage: heddle {}{}", value, command,
                  Usage());
   flag->given = true;
+  flag->origin = "argument";
   return flag->set(flag->names[0], value);
 }
 
@@ -188,14 +214,16 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
       note(ReadPositional(command, args[at]).diagnostics());
     }
   }
+  if (config_ && !config_->file.empty()) note(ReadConfig().diagnostics());
   // What is missing may be what was misspelled.
   for (const Flag& flag : flags_) {
-    if (flag.required && !flag.given && mistakes.empty())
+    if (flag.required && flag.origin == "default" && mistakes.empty())
       note({MakeDiagnostic(Diag::kUsage, "`heddle {}` needs {}: {}", command, flag.names[0],
                            flag.help)});
   }
-  if (mistakes.empty()) return Done{};
-  return Failure{std::move(mistakes)};
+  if (!mistakes.empty()) return Failure{std::move(mistakes)};
+  if (config_) config_->job = Job();
+  return Done{};
 }
 
 std::string Flags::Usage() const {

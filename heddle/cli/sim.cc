@@ -33,6 +33,7 @@ struct SimCommand {
   std::string trace;
   bool timeline = false;
   bool json = false;
+  std::string job;
 
   void Declare(Flags& flags);
   ExitCode Run(const Streams& streams) const;
@@ -64,6 +65,7 @@ void SimCommand::Declare(Flags& flags) {
   flags.Switch("--timeline", timeline, "print everything that takes time, in order");
   flags.Switch("--json", json,
                "print an object, or a list of one for each graph; times are in milliseconds");
+  flags.Config(job);
 }
 
 // The position of `name` among the choices of a flag.

@@ -6,17 +6,11 @@
 #include <ATen/ops/ones.h>
 
 #include "heddle/aten/dtype.h"
+#include "heddle/base/hash.h"
+#include "heddle/data/synthetic.h"
 
 namespace heddle {
 namespace {
-
-// A bijective scramble of 64 bits (splitmix64).
-uint64_t Scramble(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 // Nearly normal, mean 0, variance 1: the sum of twelve uniform numbers of 32 bits, less its mean. Exact in integers.
 double Normal(uint64_t key) {
@@ -75,20 +69,11 @@ std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtyp
 Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
                 int64_t first_row) {
   Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
-  auto key = (seed << 40) + (static_cast<uint64_t>(step) << 32);
-  for (int64_t r = 0; r < rows; ++r) {
-    uint64_t row = key + (static_cast<uint64_t>(first_row + r) << 16);
-    auto token = [&](int64_t p) {
-      return static_cast<int64_t>(Scramble(row + static_cast<uint64_t>(p)) %
-                                  static_cast<uint64_t>(vocab_size));
-    };
-    auto* tokens = batch.tokens.data_ptr<int64_t>() + r * seq_len;
-    auto* labels = batch.labels.data_ptr<int64_t>() + r * seq_len;
-    for (int64_t p = 0; p < seq_len; ++p) {
-      tokens[p] = token(p);
-      labels[p] = token(p + 1);
-    }
-  }
+  auto numbers = [&](const at::Tensor& tensor) {
+    return std::span(tensor.data_ptr<int64_t>(), static_cast<size_t>(tensor.numel()));
+  };
+  SyntheticRows({.vocab = vocab_size, .seq_len = seq_len, .seed = seed, .step = step}, first_row,
+                numbers(batch.tokens), numbers(batch.labels));
   return batch;
 }
 

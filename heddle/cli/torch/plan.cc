@@ -31,6 +31,7 @@ struct PlanCommand {
   std::string plan_output;
   bool payloads = false;
   bool json = false;
+  std::string job;
 
   void Declare(Flags& flags) {
     model.Declare(flags);
@@ -44,6 +45,7 @@ struct PlanCommand {
     flags.Switch("--payloads", payloads,
                  "print where each parameter lies in what is launched, instead of the summary");
     flags.Switch("--json", json, "print the summary as JSON; sizes are in bytes");
+    flags.Config(job);
   }
   ExitCode Run(const Streams& streams) const;
 

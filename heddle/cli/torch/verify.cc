@@ -8,10 +8,10 @@
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/cli/torch/processes.h"
-#include "heddle/cli/torch/progress.h"
 #include "heddle/cli/torch/train_flags.h"
 #include "heddle/cli/torch/verify_report.h"
 #include "heddle/ir/print.h"
+#include "heddle/metrics/progress.h"
 #include "heddle/passes/passes.h"
 #include "heddle/train/eager_run.h"
 #include "heddle/train/exact.h"
@@ -38,6 +38,7 @@ struct VerifyCommand {
   ProcessFlags process;
   std::string against = "eager";
   bool json = false;
+  std::string job;
 
   void Declare(Flags& flags) {
     model.Declare(flags);
@@ -50,6 +51,7 @@ struct VerifyCommand {
                  "nothing; processes, the same graph with a process for each rank; or a pipeline, "
                  "which stands for that of --compile.passes as it is written");
     flags.Switch("--json", json, "print the report as JSON");
+    flags.Config(job);
   }
   ExitCode Run(const Streams& streams) const;
   // As one rank of a job.
@@ -60,7 +62,7 @@ struct VerifyCommand {
 class Verification {
  public:
   Verification(const VerifyCommand& command, const Streams& streams)
-      : command_(command), streams_(streams), progress_(streams, "step", command.train.steps) {}
+      : command_(command), streams_(streams), progress_(streams.err, "step", command.train.steps) {}
 
   // Everything that can be wrong with flags and files. Unless all ranks are in this process, `processes` is how many the job has;
   // 0: as many as the mesh has ranks.

@@ -1,0 +1,94 @@
+#include "heddle/data/mapped_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace heddle {
+namespace {
+
+Failure CannotRead(const std::string& path) {
+  return Error(Diag::kFileRead, "cannot read `{}`: {}", path, std::strerror(errno));
+}
+
+// More than folders of people have, and fewer than the stack holds.
+constexpr int kMaxDepth = 100;
+
+Status AddFiles(const std::string& folder, int depth, std::vector<std::string>& files) {
+  if (depth > kMaxDepth)
+    return Error(Diag::kFileRead, "`{}` is more than {} folders deep", folder, kMaxDepth);
+  DIR* stream = ::opendir(folder.c_str());
+  if (stream == nullptr) return CannotRead(folder);
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(stream)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  ::closedir(stream);
+  for (const std::string& name : names) {
+    std::string path = (folder.ends_with('/') ? folder : folder + "/") + name;
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0) return CannotRead(path);
+    if (S_ISDIR(info.st_mode)) {
+      HEDDLE_RETURN_IF_ERROR(AddFiles(path, depth + 1, files));
+    } else if (IsFile(path)) {
+      files.push_back(path);
+    }
+  }
+  return Done{};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = path;
+  // A pipe would keep whoever opens it waiting.
+  file->fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat info {};
+  if (file->fd_ < 0 || ::fstat(file->fd_, &info) != 0) return CannotRead(path);
+  if (!S_ISREG(info.st_mode)) return Error(Diag::kFileRead, "`{}` is no regular file", path);
+  file->size_ = static_cast<size_t>(info.st_size);
+  if (file->size_ == 0) return std::shared_ptr<const MappedFile>(file);
+  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, file->fd_, 0);
+  if (data == MAP_FAILED) return CannotRead(path);
+  file->data_ = static_cast<const char*>(data);
+  return std::shared_ptr<const MappedFile>(file);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status MappedFile::CheckWhole() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) return CannotRead(path_);
+  if (static_cast<size_t>(info.st_size) >= size_) return Done{};
+  return Error(Diag::kData, "`{}` has {} bytes, and had {} when it was opened", path_, info.st_size,
+               size_);
+}
+
+Result<std::vector<std::string>> FilesBelow(const std::string& folder) {
+  std::vector<std::string> files;
+  HEDDLE_RETURN_IF_ERROR(AddFiles(folder, 0, files));
+  std::ranges::sort(files);
+  return files;
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool IsFile(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+}  // namespace heddle

@@ -1,0 +1,88 @@
+#include "heddle/data/source.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace heddle {
+namespace {
+
+// Whether `val`, `valid`, `validation` or `test` is a word of the file's name.
+bool IsHeldOutName(const std::string& path) {
+  std::string word;
+  for (char c : path.substr(path.rfind('/') + 1) + ".") {
+    if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (word == "val" || word == "valid" || word == "validation" || word == "test") return true;
+    word.clear();
+  }
+  return false;
+}
+
+Result<TokenSource> OpenTokenFiles(const std::vector<std::string>& paths) {
+  TokenSource source;
+  for (const std::string& path : paths) {
+    // Comes with its .bin.
+    if (path.ends_with(".idx")) continue;
+    HEDDLE_TRY(TokenFile file, OpenTokenFile(path));
+    if (source.kind.empty()) source.kind = file.kind;
+    if (source.kind != file.kind)
+      return Error(Diag::kData, "`{}` has {}, and files before it have {}", path, file.kind,
+                   source.kind);
+    bool held_out = paths.size() > 1 && IsHeldOutName(path);
+    (held_out ? source.held_out : source.train).Add(std::move(file.segment));
+  }
+  return source;
+}
+
+Result<TokenSource> OpenTextFolder(const std::vector<std::string>& paths) {
+  TokenSource source;
+  source.kind = "text";
+  source.is_text = true;
+  for (const std::string& path : paths) {
+    Result<TokenSegment> text = OpenText(path);
+    if (text.ok()) {
+      source.train.Add(*std::move(text));
+    } else if (text.diagnostics()[0].kind == Diag::kData) {
+      ++source.skipped;
+    } else {
+      return std::move(text).failure();
+    }
+  }
+  return source;
+}
+
+Result<TokenSource> OpenFolder(const std::string& folder) {
+  HEDDLE_TRY(std::vector<std::string> paths, FilesBelow(folder));
+  std::vector<std::string> token_files;
+  std::ranges::copy_if(paths, std::back_inserter(token_files), IsTokenFile);
+  return token_files.empty() ? OpenTextFolder(paths) : OpenTokenFiles(token_files);
+}
+
+}  // namespace
+
+Result<TokenSource> OpenSource(const std::string& name) {
+  TokenSource source;
+  if (name == "text") {
+    source.kind = "text, the project's own";
+    source.is_text = true;
+    source.train.Add(Corpus());
+    return source;
+  }
+  if (IsFolder(name)) return OpenFolder(name);
+  // Megatron-LM names its pairs of files without their endings.
+  if (IsTokenFile(name) || (!IsFile(name) && IsFile(name + ".idx"))) {
+    HEDDLE_TRY(TokenFile file, OpenTokenFile(IsTokenFile(name) ? name : name + ".idx"));
+    source.kind = file.kind;
+    source.train.Add(std::move(file.segment));
+    return source;
+  }
+  HEDDLE_TRY(TokenSegment text, OpenText(name));
+  source.kind = "text";
+  source.is_text = true;
+  source.train.Add(std::move(text));
+  return source;
+}
+
+}  // namespace heddle

@@ -1,0 +1,61 @@
+// Text, a byte for a token.
+#include <simdjson.h>
+
+#include "heddle/data/byte_tokenizer.h"
+#include "heddle/data/source.h"
+
+// Every file of the corpus, with a document's end behind it: CMakeLists.txt lists them.
+asm(".pushsection .rodata\n"
+    "heddle_corpus_begin:\n"
+#include "heddle/data/corpus.inc"
+    "heddle_corpus_end:\n"
+    ".popsection\n");
+extern "C" {
+extern const char heddle_corpus_begin[] __attribute__((visibility("hidden")));
+extern const char heddle_corpus_end[] __attribute__((visibility("hidden")));
+}
+
+namespace heddle {
+namespace {
+
+// The first byte that is no part of UTF-8, or the size.
+size_t FirstNotUtf8(std::string_view text) {
+  if (simdjson::validate_utf8(text.data(), text.size())) return text.size();
+  size_t at = 0;
+  while (size_t length = Utf8Length(text.substr(at))) at += length;
+  return at;
+}
+
+}  // namespace
+
+Result<TokenSegment> OpenText(const std::string& path) {
+  HEDDLE_TRY(auto file, MappedFile::Open(path));
+  std::string_view text = file->bytes();
+  size_t bad = FirstNotUtf8(text);
+  if (bad < text.size())
+    return Error(Diag::kData,
+                 "`{}` is no text: byte {} is no UTF-8; tokens come in files named "
+                 ".bin or .idx",
+                 path, bad);
+  size_t nul = text.find('\0');
+  if (nul != std::string_view::npos)
+    return Error(Diag::kData, "`{}` is no text: byte {} is NUL, which ends documents", path, nul);
+  TokenSegment segment;
+  segment.name = path;
+  segment.file = std::move(file);
+  segment.bytes = text;
+  if (!text.empty()) segment.closing = kByteDocumentEnd;
+  segment.document_end = kByteDocumentEnd;
+  return segment;
+}
+
+TokenSegment Corpus() {
+  TokenSegment segment;
+  segment.name = "text";
+  segment.bytes = {heddle_corpus_begin,
+                   static_cast<size_t>(heddle_corpus_end - heddle_corpus_begin)};
+  segment.document_end = kByteDocumentEnd;
+  return segment;
+}
+
+}  // namespace heddle
