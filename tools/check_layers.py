@@ -34,7 +34,8 @@ ALLOWED = {
     "report": ["sim"],
     "auto": ["passes", "cost", "solve"],
     "compile": ["auto", "report"],
-    "cli": ["compile", "launch"],
+    "checkpoint": ["ir"],
+    "cli": ["compile", "launch", "checkpoint"],
     "launch": ["base"],
     "aten": ["ops"],
     "capture": ["aten"],
@@ -42,7 +43,7 @@ ALLOWED = {
     "runtime": ["aten", "analysis"],
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "train": ["compile", "eager"],
+    "train": ["compile", "eager", "checkpoint"],
     "cli/torch": ["cli", "train", "runtime/process"],
 }
 TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "cli/torch"]

@@ -34,6 +34,8 @@ Slice SliceOf(std::span<const int64_t> whole, const Placement& placement, const 
               int64_t rank);
 Slice WholeSlice(std::span<const int64_t> whole);
 
+bool IsInside(const Slice& slice, std::span<const int64_t> whole);
+
 // Whether `rank` is the first of those that hold the same slice. Only that one gives it to a checkpoint.
 bool IsFirstHolder(const Placement& placement, const Mesh& mesh, int64_t rank);
 
