@@ -5,6 +5,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/polar.h>
 #include <ATen/ops/where.h>
@@ -14,44 +15,39 @@ namespace heddle {
 namespace {
 
 // Llama 3.1: slow frequencies are divided by the factor, fast ones stay, those between are blended.
-at::Tensor ScaleLlama(const at::Tensor& frequencies, double factor) {
-  constexpr double kLow = 1.0;
-  constexpr double kHigh = 4.0;
-  constexpr double kOriginal = 8192.0;
+at::Tensor ScaleLlama(const at::Tensor& frequencies, const RopeConfig& rope) {
+  auto original = static_cast<double>(rope.original_length);
   at::Tensor wavelengths = 2 * std::numbers::pi / frequencies;
-  at::Tensor slow = at::where(wavelengths > kOriginal / kLow, frequencies / factor, frequencies);
-  at::Tensor blend = (kOriginal / wavelengths - kLow) / (kHigh - kLow);
-  at::Tensor blended = (1 - blend) * frequencies / factor + blend * frequencies;
-  at::Tensor between =
-      (wavelengths <= kOriginal / kLow).logical_and(wavelengths >= kOriginal / kHigh);
+  at::Tensor slow =
+      at::where(wavelengths > original / rope.low_freq, frequencies / rope.factor, frequencies);
+  at::Tensor blend = (original / wavelengths - rope.low_freq) / (rope.high_freq - rope.low_freq);
+  at::Tensor blended = (1 - blend) * frequencies / rope.factor + blend * frequencies;
+  at::Tensor between = (wavelengths <= original / rope.low_freq)
+                           .logical_and(wavelengths >= original / rope.high_freq);
   return at::where(between, blended, slow);
 }
 
 // YaRN: the same idea, with the blend along the dimensions.
-at::Tensor ScaleYarn(const at::Tensor& frequencies, double factor, double theta) {
-  constexpr double kFast = 32.0;
-  constexpr double kSlow = 1.0;
-  constexpr double kOriginal = 4096.0;
+at::Tensor ScaleYarn(const at::Tensor& frequencies, const RopeConfig& rope) {
   auto size = static_cast<double>(frequencies.numel() * 2);
+  auto original = static_cast<double>(rope.original_length);
   auto dimension = [&](double rotations) {
-    return size * std::log(kOriginal / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta));
+    return size * std::log(original / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
   };
-  double low = std::max(std::floor(dimension(kFast)), 0.0);
-  double high = std::min(std::ceil(dimension(kSlow)), size - 1);
+  double low = std::max(std::floor(dimension(rope.fast)), 0.0);
+  double high = std::min(std::ceil(dimension(rope.slow)), size - 1);
   if (low == high) high += 0.001;
   at::Tensor ramp = ((at::ones_like(frequencies).cumsum(0) - 1 - low) / (high - low)).clamp(0, 1);
   at::Tensor keep = 1 - ramp;
-  return frequencies / factor * (1 - keep) + frequencies * keep;
+  return frequencies / rope.factor * (1 - keep) + frequencies * keep;
 }
 
 at::Tensor Rotations(const Model& model, int64_t size) {
-  const ModelConfig& c = model.config;
-  at::Tensor frequencies = RopeFrequencies(size, c.rope_theta);
-  if (c.rope_scaling != 1.0) {
-    frequencies = c.rope_scaling_kind == RopeScaling::kYarn
-                      ? ScaleYarn(frequencies, c.rope_scaling, c.rope_theta)
-                      : ScaleLlama(frequencies, c.rope_scaling);
-  }
+  const RopeConfig& rope = model.config.rope;
+  at::Tensor frequencies = RopeFrequencies(size, rope.theta);
+  if (rope.scaling == RopeScaling::kLlama) frequencies = ScaleLlama(frequencies, rope);
+  if (rope.scaling == RopeScaling::kYarn) frequencies = ScaleYarn(frequencies, rope);
   return RopeAngles(frequencies, model.batch.seq_len);
 }
 
@@ -124,17 +120,23 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   return model;
 }
 
+bool IsState(const StepInput& input) {
+  return input.role == InputRole::kBuffer && input.name.ends_with(".expert_bias_E");
+}
+
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
+  if (auto given = model.state.find(buffer.name); given != model.state.end()) return given->second;
+  double factor = model.config.rope.attention_factor;
   if (buffer.name == "rope") {
     int64_t size =
         model.config.mla.kv_rank > 0 ? model.config.mla.rope_dim : model.config.head_size();
     at::Tensor angles = Rotations(model, size);
-    return at::polar(at::ones_like(angles), angles);
+    return at::polar(at::full_like(angles, factor), angles);
   }
   if (buffer.name == "rope_cos" || buffer.name == "rope_sin") {
     at::Tensor angles = Rotations(model, model.config.head_size());
     angles = at::cat({angles, angles}, -1);
-    return buffer.name == "rope_cos" ? angles.cos() : angles.sin();
+    return (buffer.name == "rope_cos" ? angles.cos() : angles.sin()) * factor;
   }
   return at::zeros(buffer.shape, at::kFloat);
 }

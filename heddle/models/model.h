@@ -1,6 +1,7 @@
 // A model: its weights and inputs by name, and the loss of one step.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ struct Model {
   StepFunction loss;
   // The sum alone.
   StepFunction loss_sum;
+  // Buffers that files gave, by name; MakeBuffer gives them.
+  std::map<std::string, at::Tensor> state = {};
 
   // All elements of all parameters.
   int64_t parameter_count() const;
@@ -35,6 +38,8 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
 Result<Module> CaptureModel(const Model& model,
                             const std::optional<OptimizerOptions>& optimizer = std::nullopt);
 
+// Whether a buffer belongs to the weights of a model: biases of experts do, tables of rotations do not.
+bool IsState(const StepInput& input);
 // The values of a buffer of the model: tables of rotations, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
 

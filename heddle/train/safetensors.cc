@@ -14,6 +14,7 @@
 
 #include "heddle/aten/dtype.h"
 #include "heddle/base/text.h"
+#include "heddle/train/misfits.h"
 #include "heddle/train/safetensors_header.h"
 
 namespace heddle {
@@ -105,8 +106,10 @@ Result<at::Tensor> SafetensorsFile::Read(const Entry& entry) const {
 }
 
 Result<std::string> FormatSafetensors(
-    const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+    const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+    const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
   size_t size = 0;
   for (const auto& [name, tensor] : tensors) {
     std::optional<std::string_view> type = SafetensorsTypeName(tensor.scalar_type());
@@ -134,56 +137,6 @@ Result<std::string> FormatSafetensors(
   return content;
 }
 
-namespace {
-
-// Whether every number of type `from` is one of type `to`.
-bool HoldsExactly(at::ScalarType to, at::ScalarType from) {
-  if (from == to || from == at::kBFloat16 || from == at::kHalf) return true;
-  return from == at::kFloat && to == at::kDouble;
-}
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? "," : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-// What is wrong with a file for a model, most of it.
-class Misfits {
- public:
-  explicit Misfits(const std::string& path) : path_(path) {}
-
-  void Add(std::string_view what) {
-    constexpr size_t kMost = 20;
-    if (++count_ <= kMost) problems_.push_back(FileError(path_, what).diagnostics[0]);
-    if (count_ == kMost + 1) problems_.push_back(MakeDiagnostic(Diag::kManyMistakes, "and more"));
-  }
-  bool empty() const { return problems_.empty(); }
-  Failure Take() { return {std::move(problems_)}; }
-
- private:
-  const std::string& path_;
-  size_t count_ = 0;
-  Diagnostics problems_;
-};
-
-void CheckEntry(const SafetensorsFile& file, const ParamSpec& param, at::ScalarType master,
-                Misfits& misfits) {
-  const SafetensorsFile::Entry* entry = file.Find(param.name);
-  if (entry == nullptr) {
-    misfits.Add(fmt::format("has no `{}`, which the model has", param.name));
-  } else if (entry->shape != param.shape) {
-    misfits.Add(fmt::format("`{}` is {}, the model has {}", param.name, ShapeText(entry->shape),
-                            ShapeText(param.shape)));
-  } else if (!HoldsExactly(master, entry->type)) {
-    misfits.Add(fmt::format("`{}` is {}, which master weights in {} cannot hold exactly",
-                            param.name, *SafetensorsTypeName(entry->type),
-                            *SafetensorsTypeName(master)));
-  }
-}
-
-}  // namespace
-
 Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path) {
   HEDDLE_TRY(SafetensorsFile file, SafetensorsFile::Open(path));
   at::ScalarType master = model.numerics.compute == DType::kF64 ? at::kDouble : at::kFloat;
@@ -191,7 +144,7 @@ Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path) 
   std::unordered_set<std::string_view> names;
   for (const ParamSpec& param : model.params) {
     names.insert(param.name);
-    CheckEntry(file, param, master, misfits);
+    misfits.Check(param.name, file.Find(param.name), param.shape, master);
   }
   for (const SafetensorsFile::Entry& entry : file.entries()) {
     if (!names.contains(entry.name))

@@ -5,6 +5,7 @@
 // read.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -50,9 +51,11 @@ class SafetensorsFile {
   std::unordered_map<std::string, size_t> by_name_;
 };
 
-// The content of a file with these tensors, in this order. Fails for element types that the format lacks.
+// The content of a file with these tensors, in this order, and what else its header says. Fails for element types that the format
+// lacks.
 Result<std::string> FormatSafetensors(
-    const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+    const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+    const std::map<std::string, std::string>& metadata = {});
 
 // The parameters of a model from a file. Fails with all names that are missing, that are not the model's, and that have another shape
 // or an element type that the master weights cannot hold exactly. The model must outlive the source.

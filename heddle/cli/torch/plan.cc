@@ -64,6 +64,7 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
                                          {"the plan", plan_output == "-"},
                                          {"the summary", json},
                                          {"payloads", payloads}}));
+  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
   HEDDLE_TRY(
       PlannedStep step,
       PlanStep(model, parallel, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
