@@ -56,6 +56,8 @@ struct MoeConfig {
   GroupScore group_score = GroupScore::kTopTwo;
   // Has a bias that takes part in choosing, not in weighting.
   bool bias = false;
+  // By how much an update moves the bias of an expert that had fewer tokens than others up, and of one that had more down.
+  double bias_rate = 1e-3;
 };
 
 // Multi-head latent attention; `kv_rank` is 0 for plain attention.

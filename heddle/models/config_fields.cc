@@ -56,6 +56,7 @@ constexpr ConfigField kFields[] = {
     HEDDLE_SIZE("moe.limited_groups", moe.limited_groups),
     HEDDLE_CHOICE("moe.group_score", moe.group_score, kGroupScores),
     HEDDLE_CHOICE("moe.bias", moe.bias, kTruth),
+    HEDDLE_NUMBER("moe.bias_rate", moe.bias_rate),
     HEDDLE_SIZE("mla.q_rank", mla.q_rank),
     HEDDLE_SIZE("mla.kv_rank", mla.kv_rank),
     HEDDLE_SIZE("mla.nope_dim", mla.nope_dim),

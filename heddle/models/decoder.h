@@ -44,6 +44,8 @@ void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfi
 at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& x,
                int64_t layer);
 std::string ExpertBiasName(int64_t layer);
+// The bias after a step in which experts had so many tokens, of all ranks together: TorchTitan's balance without a loss.
+at::Tensor BalancedBias(const MoeConfig& moe, const at::Tensor& bias, const at::Tensor& counts);
 
 // TorchTitan's for Llama and DeepSeek: 0.02; what writes to the residual stream starts smaller the deeper it is; the output, and the
 // table that it is tied to, so that logits are of size one.

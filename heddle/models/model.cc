@@ -11,6 +11,8 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "heddle/models/decoder.h"
+
 namespace heddle {
 namespace {
 
@@ -99,7 +101,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics) {
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
-  Model model{config, batch, numerics, {}, {}, {}, {}};
+  Model model{config, batch, numerics, {}, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
@@ -111,11 +113,15 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                     logits = std::move(parts.logits)](std::span<const at::Tensor> params,
                                                       std::span<const at::Tensor> given) {
     Weights weights(specs, params, inputs, given, numerics);
-    return SummedLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1]);
+    at::Tensor sum = SummedLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1]);
+    return StepResult{sum, weights.TakeChanges()};
   };
   model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {
-    return DividedLoss(sum(params, given), given[given.size() - 1], numerics.loss_divisor);
+    return DividedLoss(sum(params, given).loss, given[given.size() - 1], numerics.loss_divisor);
+  };
+  model.buffer_rule = [moe = config.moe](const at::Tensor& bias, const at::Tensor& counts) {
+    return BalancedBias(moe, bias, counts);
   };
   return model;
 }
@@ -145,7 +151,12 @@ Result<Module> CaptureModel(const Model& model, const std::optional<OptimizerOpt
   CaptureOptions options;
   if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
   options.optimizer = optimizer;
-  return Capture(model.loss, model.params, model.inputs, options);
+  auto step = [&model](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
+    StepResult result = model.loss_sum(params, given);
+    result.loss = DividedLoss(result.loss, given[given.size() - 1], model.numerics.loss_divisor);
+    return result;
+  };
+  return Capture(step, model.buffer_rule, model.params, model.inputs, options);
 }
 
 }  // namespace heddle

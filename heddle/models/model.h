@@ -21,8 +21,10 @@ struct Model {
   std::vector<StepInput> inputs;
   // The summed cross entropy of the tokens that count, and what it is divided by, as one.
   StepFunction loss;
-  // The sum alone.
-  StepFunction loss_sum;
+  // The sum alone, and what the step changes besides parameters.
+  ChangingStep loss_sum;
+  // How buffers change.
+  BufferRule buffer_rule;
   // Buffers that files gave, by name; MakeBuffer gives them.
   std::map<std::string, at::Tensor> state = {};
 

@@ -12,13 +12,16 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/masked_fill.h>
+#include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sign.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/topk.h>
 
 #include "heddle/capture/scope.h"
@@ -88,6 +91,13 @@ std::string ExpertBiasName(int64_t layer) {
   return fmt::format("layers.{}.moe.expert_bias_E", layer);
 }
 
+at::Tensor BalancedBias(const MoeConfig& moe, const at::Tensor& bias, const at::Tensor& counts) {
+  ScopeGuard scope("balance");
+  at::Tensor tokens = counts.to(at::kFloat);
+  at::Tensor step = at::mul(at::sign(at::sub(at::mean(tokens), tokens)), moe.bias_rate);
+  return at::add(bias, at::sub(step, at::mean(step)));
+}
+
 void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,
             int64_t layer) {
   const MoeConfig& moe = config.moe;
@@ -115,6 +125,7 @@ at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tens
   Routing routing = Route(weights, moe, x, bias);
   at::Tensor chosen = routing.experts.flatten();
   at::Tensor counts = at::bincount(chosen, std::nullopt, moe.experts);
+  if (moe.bias && moe.bias_rate > 0) weights.Changes(ExpertBiasName(layer), counts);
   at::Tensor ends = at::cumsum(counts, 0).to(at::kInt);
   // Stable, so that rows of one expert keep the order of their tokens.
   at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));

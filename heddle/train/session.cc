@@ -83,6 +83,11 @@ void Session::FindOutputs() {
     const Output& output = graph.outputs()[o];
     if (output.role == OutputRole::kLoss) loss_ = o;
     if (output.role == OutputRole::kMetric && output.label == "grad_norm") grad_norm_ = o;
+    if (output.role == OutputRole::kUpdate) {
+      auto input = std::ranges::find(graph.inputs(), output.target, &Input::value);
+      auto i = static_cast<size_t>(input - graph.inputs().begin());
+      if (!world_.updates(i)) updates_.emplace_back(o, i);
+    }
     if (output.role == OutputRole::kGrad) params_[static_cast<size_t>(output.index)].grad = o;
   }
 }
@@ -154,6 +159,9 @@ Status Session::Step(double lr, const World::Observer& observer) {
   inputs_[0][*lr_].fill_(lr);
   inputs_[0][*step_].fill_(steps_ + 1);
   HEDDLE_TRY(outputs_, world_.Run(inputs_, observer));
+  for (size_t at = 0; at < inputs_.size(); ++at) {
+    for (auto [output, input] : updates_) inputs_[at][input] = outputs_[at][output];
+  }
   ++steps_;
   return Done{};
 }

@@ -78,6 +78,8 @@ class Session final : public TrainingRun {
   Place step_;
   Place loss_;
   Place grad_norm_;
+  // Updates that no op does in place: of the inputs that come second, by the outputs that come first.
+  std::vector<std::pair<size_t, size_t>> updates_;
   // By rank of this process. Empty outputs before the first step.
   std::vector<Tensors> inputs_;
   std::vector<Tensors> outputs_;
