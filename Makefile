@@ -11,9 +11,11 @@
 TORCH_PYTHON ?=
 ifeq ($(TORCH_PYTHON),)
   SETUP = tools/setup.sh
+  TEST_SETUP = tools/setup.sh --tests
   PYTHON = $(CURDIR)/.venv/bin/python3
 else
   SETUP = tools/setup.sh --no-torch
+  TEST_SETUP = true
   PYTHON = $(TORCH_PYTHON)
 endif
 TORCH = -DHEDDLE_TORCH_PYTHON=$(PYTHON)
@@ -37,13 +39,16 @@ build: setup
 	@cmake --build --preset release
 
 test: build fuzz
+	@$(TEST_SETUP)
 	@tools/lint.py --most=12
 	@ctest --preset release
 
 oracle: build
+	@$(TEST_SETUP)
 	@$(PYTHON) test/oracle/ops_conformance.py build/heddle
 	@$(PYTHON) test/oracle/llama3_step.py build/test/step_dump
 	@$(PYTHON) test/oracle/fsdp2.py build/heddle --all
+	@$(PYTHON) test/oracle/hf_models.py build/heddle
 
 lint: setup
 	@tools/lint.py

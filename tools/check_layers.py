@@ -47,9 +47,10 @@ ALLOWED = {
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
     "train": ["compile", "eager", "checkpoint"],
-    "cli/torch": ["cli", "train", "runtime/process"],
+    "hf": ["train"],
+    "cli/torch": ["cli", "hf", "runtime/process"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "hf", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

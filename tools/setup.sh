@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up everything that the build and the tests need on Debian 12, Ubuntu 24.04 or newer: packages that are missing, and
-# .venv with pinned wheels. Does nothing the second time. `setup.sh --no-torch` leaves .venv alone.
+# .venv with pinned wheels. Does nothing the second time. `setup.sh --no-torch` leaves .venv alone; `setup.sh --tests` also
+# installs what only tests need there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,11 +57,15 @@ done
 
 [ "${1:-}" = --no-torch ] && exit 0
 # A stamp holds what was installed, so that a change of the pins is noticed.
-stamp=.venv/installed
-if ! cmp -s requirements.txt "$stamp"; then
-  say "making .venv with $(grep -E '^[a-z]' requirements.txt | tr '\n' ' ')"
-  python3 -m venv .venv
-  .venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r requirements.txt 2>&1 | grep -v WARNING || true
-  .venv/bin/python3 -c 'import torch, numpy, safetensors'
-  cp requirements.txt "$stamp"
-fi
+pins() { # FILE STAMP CHECK
+  cmp -s "$1" "$2" && return
+  say "installing $(grep -E '^[a-z]' "$1" | tr '\n' ' ')into .venv"
+  .venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r "$1" 2>&1 | grep -v WARNING || true
+  .venv/bin/python3 -c "$3"
+  cp "$1" "$2"
+}
+[ -x .venv/bin/python3 ] || python3 -m venv .venv
+pins requirements.txt .venv/installed 'import torch, numpy, safetensors'
+# A test that lacks its packages says so and is skipped.
+[ "${1:-}" = --tests ] && { pins requirements-tests.txt .venv/installed-tests 'import transformers' || say "no transformers"; }
+exit 0

@@ -1,5 +1,6 @@
 #include "heddle/capture/capture.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -42,12 +43,12 @@ class StepCapture {
         graph_(options.graph_name, Ops()),
         recorder_(graph_) {}
 
-  Result<Module> Run(const StepFunction& step) {
+  Result<Module> Run(const ChangingStep& step, const BufferRule& rule) {
     RegisterTracing();
     SingleThreadedAutograd single;
     Recorder::Active active(recorder_);
     try {
-      HEDDLE_RETURN_IF_ERROR(Record(step));
+      HEDDLE_RETURN_IF_ERROR(Record(step, rule));
     } catch (const CaptureStopped&) {
       return Failure{recorder_.diagnostics()};
     } catch (const std::exception& error) {
@@ -63,9 +64,10 @@ class StepCapture {
   }
 
  private:
-  Status Record(const StepFunction& step) {
+  Status Record(const ChangingStep& step, const BufferRule& rule) {
     AddInputs();
-    at::Tensor loss = step(params_, inputs_);
+    StepResult result = step(params_, inputs_);
+    const at::Tensor& loss = result.loss;
     if (!loss.defined() || loss.numel() != 1)
       return Error(Diag::kCaptureLoss, "the step gives {}, expected one number",
                    loss.defined() ? Counted(loss.numel(), "element") : "nothing");
@@ -81,8 +83,18 @@ class StepCapture {
     if (options_.accumulate)
       grads = RecordAccumulation(recorder_, graph_, specs_, gradient_sums_, grads);
     if (!options_.optimizer) return Done{};
-    return RecordOptimizer(recorder_, graph_, specs_, params_, grads, optimizer_inputs_,
-                           *options_.optimizer);
+    HEDDLE_RETURN_IF_ERROR(RecordOptimizer(recorder_, graph_, specs_, params_, grads,
+                                           optimizer_inputs_, *options_.optimizer));
+    RecordChanges(result.changes, rule);
+    return Done{};
+  }
+
+  void RecordChanges(std::span<const BufferChange> changes, const BufferRule& rule) {
+    at::NoGradGuard no_grad;
+    for (const BufferChange& change : changes) {
+      const at::Tensor& buffer = inputs_[change.input];
+      RecordUpdate(recorder_, graph_, buffer, rule(buffer, change.seen));
+    }
   }
 
   void AddInputs() {
@@ -151,7 +163,16 @@ class StepCapture {
 
 Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params,
                        std::span<const StepInput> inputs, const CaptureOptions& options) {
-  return StepCapture(params, inputs, options).Run(step);
+  auto unchanging = [&](std::span<const at::Tensor> p, std::span<const at::Tensor> i) {
+    return StepResult{step(p, i), {}};
+  };
+  return Capture(unchanging, {}, params, inputs, options);
+}
+
+Result<Module> Capture(const ChangingStep& step, const BufferRule& rule,
+                       std::span<const ParamSpec> params, std::span<const StepInput> inputs,
+                       const CaptureOptions& options) {
+  return StepCapture(params, inputs, options).Run(step, rule);
 }
 
 }  // namespace heddle

@@ -61,9 +61,28 @@ struct CaptureOptions {
 using StepFunction = std::function<at::Tensor(std::span<const at::Tensor> params,
                                               std::span<const at::Tensor> inputs)>;
 
+// A buffer that a step changes: its place among the inputs, and what the step saw that its next value depends on. What ranks saw of
+// their parts of the batch adds up.
+struct BufferChange {
+  size_t input = 0;
+  at::Tensor seen;
+};
+struct StepResult {
+  at::Tensor loss;
+  std::vector<BufferChange> changes;
+};
+using ChangingStep = std::function<StepResult(std::span<const at::Tensor> params,
+                                              std::span<const at::Tensor> inputs)>;
+// The next value of a buffer, without gradients.
+using BufferRule = std::function<at::Tensor(const at::Tensor& buffer, const at::Tensor& seen)>;
+
 // A global module without a mesh: parameters, optimizer state, buffers and batch in; loss and one gradient for each trainable
 // parameter out.
 Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params,
                        std::span<const StepInput> inputs, const CaptureOptions& options = {});
+// With an optimizer, buffers that the step changes are updated, too.
+Result<Module> Capture(const ChangingStep& step, const BufferRule& rule,
+                       std::span<const ParamSpec> params, std::span<const StepInput> inputs,
+                       const CaptureOptions& options);
 
 }  // namespace heddle

@@ -21,15 +21,6 @@ std::string ModuleOf(const std::string& param) {
   return dot == std::string::npos ? std::string() : param.substr(0, dot);
 }
 
-void AddUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
-               const at::Tensor& new_value) {
-  Output output;
-  output.role = OutputRole::kUpdate;
-  output.target = recorder.ValueOf(old_value);
-  output.value = recorder.ValueOf(new_value);
-  graph.AddOutput(output);
-}
-
 // An input of optimizer state of parameter `i`.
 at::Tensor AddStateInput(Recorder& recorder, std::span<const ParamSpec> params, size_t i,
                          const char* label, DType dtype) {
@@ -41,6 +32,15 @@ at::Tensor AddStateInput(Recorder& recorder, std::span<const ParamSpec> params, 
 }
 
 }  // namespace
+
+void RecordUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
+                  const at::Tensor& new_value) {
+  Output output;
+  output.role = OutputRole::kUpdate;
+  output.target = recorder.ValueOf(old_value);
+  output.value = recorder.ValueOf(new_value);
+  graph.AddOutput(output);
+}
 
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
                                    DType dtype) {
@@ -81,7 +81,7 @@ std::vector<at::Tensor> RecordAccumulation(Recorder& recorder, Graph& graph,
     if (!grads[i].defined()) continue;
     ScopeGuard scope(ModuleOf(specs[i].name));
     added[i] = at::add(sums[i], grads[i]);
-    AddUpdate(recorder, graph, sums[i], added[i]);
+    RecordUpdate(recorder, graph, sums[i], added[i]);
   }
   return added;
 }
@@ -121,9 +121,9 @@ Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSp
         at::_fused_adamw({params[i]}, {grad}, {moments.exp_avg}, {moments.exp_avg_sq}, {},
                          {inputs.step}, inputs.lr, options.beta1, options.beta2,
                          options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false);
-    AddUpdate(recorder, graph, params[i], new_params[0]);
-    AddUpdate(recorder, graph, moments.exp_avg, averages[0]);
-    AddUpdate(recorder, graph, moments.exp_avg_sq, squares[0]);
+    RecordUpdate(recorder, graph, params[i], new_params[0]);
+    RecordUpdate(recorder, graph, moments.exp_avg, averages[0]);
+    RecordUpdate(recorder, graph, moments.exp_avg_sq, squares[0]);
   }
   return Done{};
 }

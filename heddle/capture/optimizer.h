@@ -32,6 +32,9 @@ std::vector<at::Tensor> RecordAccumulation(Recorder& recorder, Graph& graph,
                                            std::span<const ParamSpec> specs,
                                            std::span<const at::Tensor> sums,
                                            std::span<const at::Tensor> grads);
+// An output that updates an input.
+void RecordUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
+                  const at::Tensor& new_value);
 
 // Records the update of every trainable parameter and its state, and adds the outputs.
 Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs,

@@ -86,8 +86,18 @@ Status SafetensorsFile::ReadBytes(int64_t begin, int64_t size, void* to) const {
   return ReadAt(path_, *file_, data_begin_ + begin, to, size);
 }
 
-Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors) {
+Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors,
+                                            const std::map<std::string, std::string>& metadata) {
   std::string text = "{";
+  if (!metadata.empty()) {
+    std::string said;
+    for (const auto& [key, value] : metadata) {
+      HEDDLE_TRY(std::string key_text, JsonText(key));
+      HEDDLE_TRY(std::string value_text, JsonText(value));
+      said += fmt::format("{}{}:{}", said.empty() ? "" : ",", key_text, value_text);
+    }
+    text += fmt::format("\"__metadata__\":{{{}}}", said);
+  }
   std::unordered_set<std::string_view> names;
   int64_t begin = 0;
   for (const TensorInfo& tensor : tensors) {

@@ -5,6 +5,7 @@
 // read.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,8 +51,9 @@ class SafetensorsFile {
   std::unordered_map<std::string, size_t> by_name_;
 };
 
-// What a file with these tensors has before their bytes: the length and the header. Fails for element types that the format lacks,
+// What a file with these tensors has before their bytes: the length and the header, with what else it says. Fails for element types that the format lacks,
 // for names that are not UTF-8, and for two tensors of one name.
-Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors);
+Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors,
+                                            const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace heddle

@@ -21,6 +21,7 @@ namespace {
 // Listed here so that the program without libtorch knows what it is asked for.
 constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
+    {"export", "Write a model as a Hugging Face folder"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
     {"verify", "Train two ways and compare every bit after every step"},

@@ -139,6 +139,14 @@ void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::
       });
 }
 
+void Flags::Option(std::string_view names, std::optional<double>& target, std::string help) {
+  Add(names, "NUMBER", std::move(help),
+      [&target](std::string_view name, const std::string& value) -> Status {
+        HEDDLE_TRY(target, ReadDecimal(name, value));
+        return Done{};
+      });
+}
+
 void Flags::Option(std::string_view names, std::vector<std::string>& target, std::string help) {
   auto set = [&target](std::string_view, const std::string& value) -> Status {
     target.push_back(value);

@@ -40,6 +40,7 @@ class Flags {
   void Option(std::string_view names, double& target, std::string help);
   // Left alone unless the user gives it.
   void Option(std::string_view names, std::optional<int64_t>& target, std::string help);
+  void Option(std::string_view names, std::optional<double>& target, std::string help);
   // May be given any number of times.
   void Option(std::string_view names, std::vector<std::string>& target, std::string help);
 

@@ -1,6 +1,7 @@
 #include "heddle/eager/data_parallel.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -40,17 +41,26 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   std::vector<at::Tensor> losses;
   std::vector<std::vector<at::Tensor>> grads_by_rank;
   std::vector<at::Tensor> params;
+  std::map<size_t, at::Tensor> seen;
   for (int64_t rank = 0; rank < ranks(); ++rank) {
     // The ranks of a replica put the same together.
     if (rank % options_.shard == 0) params = state_.Gather(rank / options_.shard);
     std::vector<at::Tensor> local = EagerLocalInputs(model_, inputs, ranks(), rank);
-    at::Tensor loss = at::div(model_.loss_sum(params, local), count);
+    StepResult ran = model_.loss_sum(params, local);
+    at::Tensor loss = at::div(ran.loss, count);
+    // Counts, whose sum is exact in any order.
+    for (const BufferChange& change : ran.changes) {
+      at::Tensor& all = seen[change.input];
+      all = all.defined() ? at::add(all, change.seen) : change.seen;
+    }
     grads_by_rank.push_back(torch::autograd::grad({loss}, params, {at::ones_like(loss)}));
     losses.push_back(loss.detach().view({1}));
   }
   at::NoGradGuard no_grad;
   state_.Reduce(grads_by_rank);
   EagerStep result;
+  for (const auto& [input, all] : seen)
+    result.buffers[input] = model_.buffer_rule(inputs[input], all);
   result.loss = options_.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {
     at::Tensor norm = ClipNorm(replica);

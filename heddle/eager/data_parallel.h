@@ -5,6 +5,7 @@
 // global norm and runs AdamW on its parts. It shares models and reducers with the rest of Heddle, and nothing else.
 #pragma once
 
+#include <map>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct EagerStep {
   // The loss of all ranks together, as every rank has it, and the norm that gradients are clipped by.
   at::Tensor loss;
   at::Tensor grad_norm;
+  // Buffers that the step changed, by their places among the inputs, as they are after it.
+  std::map<size_t, at::Tensor> buffers;
 };
 
 // What the summed loss of a batch is divided by.

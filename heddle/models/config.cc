@@ -10,31 +10,28 @@ namespace {
 constexpr int64_t kMostLayers = 10'000;
 constexpr int64_t kMostSize = int64_t{1} << 24;
 
-struct SizeField {
-  std::string_view name;
-  int64_t& (*get)(ModelConfig&);
-};
-constexpr SizeField kSizes[] = {
-    {"dim", [](ModelConfig& c) -> int64_t& { return c.dim; }},
-    {"n_layers", [](ModelConfig& c) -> int64_t& { return c.n_layers; }},
-    {"n_heads", [](ModelConfig& c) -> int64_t& { return c.n_heads; }},
-    {"n_kv_heads", [](ModelConfig& c) -> int64_t& { return c.n_kv_heads; }},
-    {"head_dim", [](ModelConfig& c) -> int64_t& { return c.head_dim; }},
-    {"ffn_dim", [](ModelConfig& c) -> int64_t& { return c.ffn_dim; }},
-    {"vocab_size", [](ModelConfig& c) -> int64_t& { return c.vocab_size; }},
-    {"moe.experts", [](ModelConfig& c) -> int64_t& { return c.moe.experts; }},
-    {"moe.top_k", [](ModelConfig& c) -> int64_t& { return c.moe.top_k; }},
-    {"moe.ffn_dim", [](ModelConfig& c) -> int64_t& { return c.moe.ffn_dim; }},
-    {"moe.shared_experts", [](ModelConfig& c) -> int64_t& { return c.moe.shared_experts; }},
-    {"moe.dense_layers", [](ModelConfig& c) -> int64_t& { return c.moe.dense_layers; }},
-    {"moe.groups", [](ModelConfig& c) -> int64_t& { return c.moe.groups; }},
-    {"moe.limited_groups", [](ModelConfig& c) -> int64_t& { return c.moe.limited_groups; }},
-    {"mla.q_rank", [](ModelConfig& c) -> int64_t& { return c.mla.q_rank; }},
-    {"mla.kv_rank", [](ModelConfig& c) -> int64_t& { return c.mla.kv_rank; }},
-    {"mla.nope_dim", [](ModelConfig& c) -> int64_t& { return c.mla.nope_dim; }},
-    {"mla.rope_dim", [](ModelConfig& c) -> int64_t& { return c.mla.rope_dim; }},
-    {"mla.v_dim", [](ModelConfig& c) -> int64_t& { return c.mla.v_dim; }},
-};
+// Numbers of flags and files are finite and not negative; these ranges keep what is made of them finite.
+Status CheckRope(const RopeConfig& rope) {
+  if (rope.theta <= 1.0)
+    return Error(Diag::kModelSize, "rope_theta is {}, expected more than 1", rope.theta);
+  if (rope.scaling == RopeScaling::kNone) return Done{};
+  if (rope.factor < 1.0 || rope.original_length < 1)
+    return Error(Diag::kModelSize,
+                 "rope_scaling.factor is {} and rope_scaling.original_length {}; both must be at "
+                 "least 1",
+                 rope.factor, rope.original_length);
+  if (rope.scaling == RopeScaling::kLlama &&
+      (rope.low_freq <= 0 || rope.high_freq <= rope.low_freq))
+    return Error(
+        Diag::kModelSize,
+        "rope_scaling.low_freq is {} and rope_scaling.high_freq {}; expected 0 < low < high",
+        rope.low_freq, rope.high_freq);
+  if (rope.scaling == RopeScaling::kYarn && (rope.slow <= 0 || rope.fast <= rope.slow))
+    return Error(Diag::kModelSize,
+                 "rope_scaling.slow is {} and rope_scaling.fast {}; expected 0 < slow < fast",
+                 rope.slow, rope.fast);
+  return Done{};
+}
 
 Status CheckMoe(const ModelConfig& c) {
   const MoeConfig& moe = c.moe;
@@ -85,34 +82,20 @@ Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor) 
                NearestHint(flavor, flavors), Join(flavors, ", "));
 }
 
-Status OverrideSize(ModelConfig& config, std::string_view name, int64_t value) {
-  for (const SizeField& field : kSizes) {
-    if (field.name != name) continue;
-    field.get(config) = value;
-    return Done{};
-  }
-  return Error(Diag::kModelSize, "models have no size `{}`{}", name,
-               NearestHint(name, OverridableSizes()));
-}
-
-std::vector<std::string_view> OverridableSizes() {
-  std::vector<std::string_view> names;
-  for (const SizeField& field : kSizes) names.push_back(field.name);
-  return names;
-}
-
 Status CheckConfig(const ModelConfig& c) {
   if (c.n_layers < 1 || c.n_layers > kMostLayers)
     return Error(Diag::kModelSize, "n_layers is {}, expected 1 to {}", c.n_layers, kMostLayers);
   ModelConfig copy = c;
-  for (const SizeField& field : kSizes) {
-    int64_t value = field.get(copy);
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.size == nullptr) continue;
+    int64_t value = field.size(copy);
     if (value < 0 || value > kMostSize)
       return Error(Diag::kModelSize, "{} is {}, expected 0 to {}", field.name, value, kMostSize);
   }
   if (c.dim < 1 || c.vocab_size < 1)
     return Error(Diag::kModelSize, "dim is {} and vocab_size {}; both must be at least 1", c.dim,
                  c.vocab_size);
+  HEDDLE_RETURN_IF_ERROR(CheckRope(c.rope));
   return c.family->check != nullptr ? c.family->check(c) : Done{};
 }
 

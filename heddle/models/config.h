@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,29 @@ namespace heddle {
 
 struct Family;
 
-// How rotary embedding is stretched for long contexts: Llama's blend by wavelength, or YaRN's by dimension.
-enum class RopeScaling : uint8_t { kLlama, kYarn };
+// How rotary embedding is stretched for long contexts: not at all, Llama's blend by wavelength, or YaRN's by dimension.
+enum class RopeScaling : uint8_t { kNone, kLlama, kYarn };
+
+struct RopeConfig {
+  double theta = 500000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  // Slow frequencies are divided by it.
+  double factor = 1.0;
+  // The context that frequencies were made for.
+  int64_t original_length = 8192;
+  // Llama: wavelengths of more than original_length / low_freq are stretched, those of less than original_length / high_freq stay.
+  double low_freq = 1.0;
+  double high_freq = 4.0;
+  // YaRN: dimensions that turn more often than `fast` times in the original length stay, those below `slow` are stretched.
+  double fast = 32.0;
+  double slow = 1.0;
+  // Rotated queries and keys are multiplied by it.
+  double attention_factor = 1.0;
+};
+
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+// How good a group of experts is: its best expert, or its two best together.
+enum class GroupScore : uint8_t { kMax, kTopTwo };
 
 // Mixture of experts; `experts` is 0 for dense models.
 struct MoeConfig {
@@ -24,15 +46,18 @@ struct MoeConfig {
   int64_t shared_experts = 0;
   // How many layers at the start are dense.
   int64_t dense_layers = 0;
-  bool sigmoid_scores = false;
+  RouterScore score = RouterScore::kSoftmax;
   // Scores of the chosen experts are made to add up to 1.
   bool normalize = false;
   double route_scale = 1.0;
   // Only experts of the best groups are chosen from; 0 for no groups.
   int64_t groups = 0;
   int64_t limited_groups = 0;
+  GroupScore group_score = GroupScore::kTopTwo;
   // Has a bias that takes part in choosing, not in weighting.
   bool bias = false;
+  // By how much an update moves the bias of an expert that had fewer tokens than others up, and of one that had more down.
+  double bias_rate = 1e-3;
 };
 
 // Multi-head latent attention; `kv_rank` is 0 for plain attention.
@@ -42,7 +67,10 @@ struct MlaConfig {
   int64_t nope_dim = 128;
   int64_t rope_dim = 64;
   int64_t v_dim = 128;
+  // Attention is sharpened as contexts are stretched: its scale grows by (0.1 mscale ln(factor) + 1)^2.
   double mscale = 1.0;
+  // Of the norms of latents.
+  double norm_eps = 1e-6;
 };
 
 struct ModelConfig {
@@ -57,12 +85,11 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t ffn_dim = 0;
   int64_t vocab_size = 0;
+  // The longest context that the published model is meant for. Nothing is computed with it.
+  int64_t max_length = 131072;
   bool tied = false;
   double norm_eps = 1e-5;
-  double rope_theta = 500000.0;
-  // Slow frequencies are stretched by this; 1 for none.
-  double rope_scaling = 1.0;
-  RopeScaling rope_scaling_kind = RopeScaling::kLlama;
+  RopeConfig rope;
   MoeConfig moe;
   MlaConfig mla;
 
@@ -74,11 +101,22 @@ struct ModelConfig {
 const std::vector<ModelConfig>& AllModels();
 // Fails with the nearest name.
 Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor);
-// Sets a size by its name (`n_layers`, `moe.top_k`).
+// What users may set by name. Of `size`, `number` and `choose`, one is there.
+struct ConfigField {
+  std::string_view name;
+  int64_t& (*size)(ModelConfig&) = nullptr;
+  double& (*number)(ModelConfig&) = nullptr;
+  // Sets what the choice at a position stands for.
+  void (*choose)(ModelConfig&, size_t) = nullptr;
+  std::span<const std::string_view> choices = {};
+};
+// In the order in which they are listed to users.
+std::span<const ConfigField> ConfigFields();
+// Fail for a name that no field of this kind has (`n_layers`; `norm_eps`; `moe.score`).
 Status OverrideSize(ModelConfig& config, std::string_view name, int64_t value);
-// The names that OverrideSize knows.
-std::vector<std::string_view> OverridableSizes();
-// Sizes that are out of range, or do not fit together, are an error.
+Status OverrideNumber(ModelConfig& config, std::string_view name, double value);
+Status OverrideChoice(ModelConfig& config, std::string_view name, std::string_view value);
+// Sizes and numbers that are out of range, or do not fit together, are an error.
 Status CheckConfig(const ModelConfig& config);
 // For families of decoders: heads, their sizes and experts.
 Status CheckDecoder(const ModelConfig& config);

@@ -1,5 +1,7 @@
 #include "heddle/models/decoder.h"
 
+#include <cmath>
+
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 
@@ -61,6 +63,20 @@ at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::
   }
   ScopeGuard scope("output");
   return at::linear(x, table);
+}
+
+Spread DepthSpread(int64_t layer) {
+  return {.deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1))};
+}
+
+Spread DecoderSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
+  if (name == "output.weight" || (c.tied && name == "tok_embeddings.weight"))
+    return {.deviation = 1.0 / std::sqrt(static_cast<double>(c.dim)), .cut = 3.0};
+  if (name == "tok_embeddings.weight") return {.deviation = 1.0};
+  for (std::string_view tail : {".wo.weight", ".w2.weight", ".w3.weight", ".w2_EDF", ".w3_EFD"}) {
+    if (name.ends_with(tail)) return DepthSpread(layer);
+  }
+  return {};
 }
 
 ParallelRules DecoderRules() {

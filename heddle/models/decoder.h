@@ -38,12 +38,20 @@ using BlockFunction = std::function<at::Tensor(const Weights&, const at::Tensor&
 at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
                    const BlockFunction& block);
 
-// The mixture of experts of one block, in module `moe`.
-void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config,
-            const std::string& unit);
+// The mixture of experts of one block, in module `moe`; its bias, if it has one, is a buffer.
+void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,
+            int64_t layer);
 at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& x,
-               const std::optional<at::Tensor>& bias);
+               int64_t layer);
 std::string ExpertBiasName(int64_t layer);
+// The bias after a step in which experts had so many tokens, of all ranks together: TorchTitan's balance without a loss.
+at::Tensor BalancedBias(const MoeConfig& moe, const at::Tensor& bias, const at::Tensor& counts);
+
+// TorchTitan's for Llama and DeepSeek: 0.02; what writes to the residual stream starts smaller the deeper it is; the output, and the
+// table that it is tied to, so that logits are of size one.
+Spread DecoderSpread(const ModelConfig& config, std::string_view name, int64_t layer);
+// 0.02 / sqrt(2 (layer + 1)).
+Spread DepthSpread(int64_t layer);
 
 // Embedding, grouped-query attention, feed-forward, norms, output and loss.
 ParallelRules DecoderRules();

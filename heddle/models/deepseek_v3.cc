@@ -20,21 +20,29 @@ ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t head
   c.n_kv_heads = heads;
   c.ffn_dim = ffn;
   c.vocab_size = vocab;
-  c.rope_theta = 10000.0;
-  c.rope_scaling = 40.0;
-  c.rope_scaling_kind = RopeScaling::kYarn;
+  c.max_length = 163840;
+  c.norm_eps = mla.norm_eps;
+  c.rope.theta = 10000.0;
+  c.rope.scaling = RopeScaling::kYarn;
+  c.rope.factor = 40.0;
+  c.rope.original_length = 4096;
   c.mla = mla;
   c.mla.kv_rank = 512;
   c.moe = moe;
-  c.moe.bias = true;
   return c;
 }
 
+// 16B and 236B are DeepSeek V2's: groups are judged by their best expert, and there is no bias.
 std::vector<ModelConfig> Flavors() {
   return {
-      Flavor("debugmodel", 256, 6, 16, 1024, 2048, {.mscale = 0.70},
-             {.experts = 8, .top_k = 3, .ffn_dim = 256, .shared_experts = 2, .dense_layers = 1}),
-      Flavor("16B", 2048, 27, 16, 10944, 102400, {.mscale = 0.70},
+      Flavor("debugmodel", 256, 6, 16, 1024, 2048, {.mscale = 0.70, .norm_eps = 1e-5},
+             {.experts = 8,
+              .top_k = 3,
+              .ffn_dim = 256,
+              .shared_experts = 2,
+              .dense_layers = 1,
+              .bias = true}),
+      Flavor("16B", 2048, 27, 16, 10944, 102400, {.mscale = 0.707},
              {.experts = 64, .top_k = 6, .ffn_dim = 1408, .shared_experts = 2, .dense_layers = 1}),
       Flavor("236B", 5120, 60, 128, 12288, 102400, {.q_rank = 1536},
              {.experts = 160,
@@ -44,19 +52,25 @@ std::vector<ModelConfig> Flavors() {
               .dense_layers = 1,
               .route_scale = 16.0,
               .groups = 8,
-              .limited_groups = 3}),
+              .limited_groups = 3,
+              .group_score = GroupScore::kMax}),
       Flavor("671B", 7168, 61, 128, 18432, 129280, {.q_rank = 1536},
              {.experts = 256,
               .top_k = 8,
               .ffn_dim = 2048,
               .shared_experts = 1,
               .dense_layers = 3,
-              .sigmoid_scores = true,
+              .score = RouterScore::kSigmoid,
               .normalize = true,
               .route_scale = 2.5,
               .groups = 8,
-              .limited_groups = 4}),
+              .limited_groups = 4,
+              .bias = true}),
   };
+}
+
+Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
+  return name.ends_with(".router.gate.weight") ? DepthSpread(layer) : DecoderSpread(c, name, layer);
 }
 
 at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
@@ -68,7 +82,7 @@ at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Ten
   at::Tensor q = mla.q_rank == 0
                      ? Linear(weights, "wq", x)
                      : Linear(weights, "wq_b",
-                              RmsNorm(weights, "q_norm", Linear(weights, "wq_a", x), c.norm_eps));
+                              RmsNorm(weights, "q_norm", Linear(weights, "wq_a", x), mla.norm_eps));
   q = q.view({batch, positions, -1, mla.nope_dim + mla.rope_dim});
   std::vector<at::Tensor> q_parts = q.split_with_sizes({mla.nope_dim, mla.rope_dim}, -1);
   q = at::cat({q_parts[0], RotatePairs(q_parts[1], rotations)}, -1);
@@ -77,12 +91,13 @@ at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Ten
       Linear(weights, "wkv_a", x).split_with_sizes({mla.kv_rank, mla.rope_dim}, -1);
   // One rotated part, shared by all heads.
   at::Tensor k_rope = RotatePairs(latent[1].unsqueeze(2), rotations);
-  at::Tensor kv = Linear(weights, "wkv_b", RmsNorm(weights, "kv_norm", latent[0], c.norm_eps));
+  at::Tensor kv = Linear(weights, "wkv_b", RmsNorm(weights, "kv_norm", latent[0], mla.norm_eps));
   kv = kv.view({batch, positions, -1, mla.nope_dim + mla.v_dim});
   std::vector<at::Tensor> kv_parts = kv.split_with_sizes({mla.nope_dim, mla.v_dim}, -1);
   at::Tensor k = at::cat({kv_parts[0], k_rope.expand({-1, -1, q.size(2), -1})}, -1);
 
-  double stretch = 0.1 * mla.mscale * std::log(c.rope_scaling) + 1.0;
+  double stretch =
+      c.rope.scaling == RopeScaling::kYarn ? 0.1 * mla.mscale * std::log(c.rope.factor) + 1.0 : 1.0;
   double scale =
       std::pow(static_cast<double>(mla.nope_dim + mla.rope_dim), -0.5) * stretch * stretch;
   q = q.transpose(1, 2);
@@ -120,10 +135,7 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
     params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
     params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
     if (config.is_moe_layer(layer)) {
-      AddMoe(params, unit + ".moe", config, unit);
-      if (config.moe.bias)
-        parts.buffers.push_back(
-            {ExpertBiasName(layer), InputRole::kBuffer, DType::kF32, {config.moe.experts}});
+      AddMoe(params, parts.buffers, config, layer);
     } else {
       AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
     }
@@ -136,11 +148,8 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
           at::Tensor h =
               at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
           at::Tensor normed = RmsNorm(w, "ffn_norm", h, config.norm_eps);
-          if (!config.is_moe_layer(layer))
-            return at::add(h, FeedForward(w, "feed_forward", normed));
-          std::optional<at::Tensor> bias;
-          if (config.moe.bias) bias = w.Buffer(ExpertBiasName(layer));
-          return at::add(h, Moe(w, config, normed, bias));
+          return at::add(h, config.is_moe_layer(layer) ? Moe(w, config, normed, layer)
+                                                       : FeedForward(w, "feed_forward", normed));
         });
   };
   return parts;
@@ -175,6 +184,7 @@ HEDDLE_DEFINE_FAMILY(deepseek_v3){
     .flavors = Flavors,
     .check = Check,
     .make = Make,
+    .spread = InitialSpread,
     .rules = Rules,
 };
 

@@ -32,12 +32,20 @@ struct FamilyParts {
   std::function<at::Tensor(const Weights&, const at::Tensor& tokens)> logits;
 };
 
+// Of initial weights: normal with this deviation; numbers further out than `cut` deviations are drawn again.
+struct Spread {
+  double deviation = 0.02;
+  double cut = 6.0;
+};
+
 struct Family {
   std::string_view name;
   std::vector<ModelConfig> (*flavors)();
   // Sizes that do not fit together; may be null.
   Status (*check)(const ModelConfig& config) = nullptr;
   FamilyParts (*make)(const ModelConfig& config, const BatchConfig& batch);
+  // Of a parameter, by its name and the layer it is in. Norms are ones and not asked for.
+  Spread (*spread)(const ModelConfig& config, std::string_view name, int64_t layer);
   ParallelRules (*rules)();
 };
 

@@ -22,23 +22,8 @@ double Normal(uint64_t key) {
   return (static_cast<double>(sum) - 6.0 * 4294967295.0) * 0x1p-32;
 }
 
-struct Spread {
-  double deviation;
-  // Numbers further out, in deviations, are drawn again.
-  double cut;
-};
-
-Spread SpreadOf(const ModelConfig& c, const std::string& name) {
-  constexpr double kFar = 6.0;
-  auto ends = [&](std::string_view tail) { return name.ends_with(tail); };
-  if (name == "tok_embeddings.weight") return {1.0, kFar};
-  if (name == "output.weight") return {1.0 / std::sqrt(static_cast<double>(c.dim)), 3.0};
-  int64_t layer = 0;
-  if (name.starts_with("layers.")) layer = std::stoll(name.substr(7));
-  // Modules that write to the residual stream start smaller the deeper they are.
-  bool residual = ends(".wo.weight") || ends(".w2.weight") || ends(".w3.weight") ||
-                  ends(".w2_EDF") || ends(".w3_EFD");
-  return {residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1)) : 0.02, kFar};
+int64_t LayerOf(const std::string& name) {
+  return name.starts_with("layers.") ? std::stoll(name.substr(7)) : 0;
 }
 
 }  // namespace
@@ -49,7 +34,7 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, 
   at::Tensor tensor = at::empty(param.shape, at::kDouble);
   auto* data = tensor.data_ptr<double>();
   uint64_t base = Scramble(seed) ^ Hash64(param.name);
-  Spread spread = SpreadOf(model.config, param.name);
+  Spread spread = model.config.family->spread(model.config, param.name, LayerOf(param.name));
   for (int64_t i = 0; i < tensor.numel(); ++i) {
     uint64_t key = Scramble(base + static_cast<uint64_t>(i));
     double x = Normal(key);

@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// Of one parameter, by its name and shape: normal with the spread that its kind of module asks for; norms are ones.
+// Of one parameter, by its name and shape: normal with the spread that its family asks for; norms are ones.
 at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed,
                      DType dtype = DType::kF32);
 std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype = DType::kF32);

@@ -104,7 +104,10 @@ Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> p
                  const StepNumerics& numerics)
     : numerics_(numerics) {
   for (size_t i = 0; i < specs.size(); ++i) tensors_.emplace(specs[i].name, params[i]);
-  for (size_t i = 0; i < inputs.size(); ++i) tensors_.emplace(inputs[i].name, input_tensors[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    tensors_.emplace(inputs[i].name, input_tensors[i]);
+    inputs_.emplace(inputs[i].name, i);
+  }
 }
 
 at::Tensor Weights::operator()(std::string_view name) const {
@@ -122,6 +125,12 @@ at::Tensor Weights::Buffer(std::string_view full_name) const {
   auto at = tensors_.find(std::string(full_name));
   HEDDLE_CHECK(at != tensors_.end(), "the model has no buffer " + std::string(full_name));
   return at->second;
+}
+
+void Weights::Changes(std::string_view buffer, const at::Tensor& seen) const {
+  auto at = inputs_.find(std::string(buffer));
+  HEDDLE_CHECK(at != inputs_.end(), "the model has no buffer " + std::string(buffer));
+  changes_.push_back({at->second, seen});
 }
 
 at::Tensor Widened(const at::Tensor& x) {

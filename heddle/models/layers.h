@@ -45,6 +45,9 @@ class Weights {
   // The weight `name` of the current scope, in the compute type. It is cast once in a step: gradients of several uses add up in the
   // compute type, as they do in FSDP2.
   at::Tensor operator()(std::string_view name) const;
+  // Notes what the step saw that changes a buffer.
+  void Changes(std::string_view buffer, const at::Tensor& seen) const;
+  std::vector<BufferChange> TakeChanges() const { return std::move(changes_); }
   // A buffer, as it is.
   at::Tensor Buffer(std::string_view full_name) const;
   const StepNumerics& numerics() const { return numerics_; }
@@ -52,6 +55,9 @@ class Weights {
  private:
   std::unordered_map<std::string, at::Tensor> tensors_;
   mutable std::unordered_map<std::string, at::Tensor> cast_;
+  // Places among the inputs.
+  std::unordered_map<std::string, size_t> inputs_;
+  mutable std::vector<BufferChange> changes_;
   StepNumerics numerics_;
 };
 

@@ -8,9 +8,8 @@ namespace heddle {
 namespace {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
-                   int64_t ffn, int64_t vocab = 128256, bool tied = false) {
+                   int64_t ffn, int64_t vocab = 128256) {
   ModelConfig c;
-  c.rope_scaling = flavor == "debugmodel" ? 1.0 : 8.0;
   c.flavor = std::move(flavor);
   c.dim = dim;
   c.n_layers = layers;
@@ -18,15 +17,24 @@ ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t head
   c.n_kv_heads = kv_heads;
   c.ffn_dim = ffn;
   c.vocab_size = vocab;
-  c.tied = tied;
+  c.rope.scaling = RopeScaling::kLlama;
+  c.rope.factor = 8.0;
+  return c;
+}
+
+// Llama 3.2, which publishes another factor than its larger siblings.
+ModelConfig Small(std::string flavor, int64_t dim, int64_t layers, int64_t heads) {
+  ModelConfig c = Flavor(std::move(flavor), dim, layers, heads, 8, 8192);
+  c.tied = true;
+  c.rope.factor = 32.0;
   return c;
 }
 
 std::vector<ModelConfig> Flavors() {
   return {
       Flavor("debugmodel", 256, 6, 16, 16, 768, 2048),
-      Flavor("1B", 2048, 16, 32, 8, 8192, 128256, true),
-      Flavor("3B", 3072, 28, 24, 8, 8192, 128256, true),
+      Small("1B", 2048, 16, 32),
+      Small("3B", 3072, 28, 24),
       Flavor("8B", 4096, 32, 32, 8, 14336),
       Flavor("70B", 8192, 80, 64, 8, 28672),
       Flavor("405B", 16384, 126, 128, 8, 53248),
@@ -80,6 +88,7 @@ HEDDLE_DEFINE_FAMILY(llama3){
     .flavors = Flavors,
     .check = CheckDecoder,
     .make = Make,
+    .spread = DecoderSpread,
     .rules = DecoderRules,
 };
 

@@ -5,53 +5,51 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/polar.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "heddle/models/decoder.h"
+
 namespace heddle {
 namespace {
 
 // Llama 3.1: slow frequencies are divided by the factor, fast ones stay, those between are blended.
-at::Tensor ScaleLlama(const at::Tensor& frequencies, double factor) {
-  constexpr double kLow = 1.0;
-  constexpr double kHigh = 4.0;
-  constexpr double kOriginal = 8192.0;
+at::Tensor ScaleLlama(const at::Tensor& frequencies, const RopeConfig& rope) {
+  auto original = static_cast<double>(rope.original_length);
   at::Tensor wavelengths = 2 * std::numbers::pi / frequencies;
-  at::Tensor slow = at::where(wavelengths > kOriginal / kLow, frequencies / factor, frequencies);
-  at::Tensor blend = (kOriginal / wavelengths - kLow) / (kHigh - kLow);
-  at::Tensor blended = (1 - blend) * frequencies / factor + blend * frequencies;
-  at::Tensor between =
-      (wavelengths <= kOriginal / kLow).logical_and(wavelengths >= kOriginal / kHigh);
+  at::Tensor slow =
+      at::where(wavelengths > original / rope.low_freq, frequencies / rope.factor, frequencies);
+  at::Tensor blend = (original / wavelengths - rope.low_freq) / (rope.high_freq - rope.low_freq);
+  at::Tensor blended = (1 - blend) * frequencies / rope.factor + blend * frequencies;
+  at::Tensor between = (wavelengths <= original / rope.low_freq)
+                           .logical_and(wavelengths >= original / rope.high_freq);
   return at::where(between, blended, slow);
 }
 
 // YaRN: the same idea, with the blend along the dimensions.
-at::Tensor ScaleYarn(const at::Tensor& frequencies, double factor, double theta) {
-  constexpr double kFast = 32.0;
-  constexpr double kSlow = 1.0;
-  constexpr double kOriginal = 4096.0;
+at::Tensor ScaleYarn(const at::Tensor& frequencies, const RopeConfig& rope) {
   auto size = static_cast<double>(frequencies.numel() * 2);
+  auto original = static_cast<double>(rope.original_length);
   auto dimension = [&](double rotations) {
-    return size * std::log(kOriginal / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta));
+    return size * std::log(original / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
   };
-  double low = std::max(std::floor(dimension(kFast)), 0.0);
-  double high = std::min(std::ceil(dimension(kSlow)), size - 1);
+  double low = std::max(std::floor(dimension(rope.fast)), 0.0);
+  double high = std::min(std::ceil(dimension(rope.slow)), size - 1);
   if (low == high) high += 0.001;
   at::Tensor ramp = ((at::ones_like(frequencies).cumsum(0) - 1 - low) / (high - low)).clamp(0, 1);
   at::Tensor keep = 1 - ramp;
-  return frequencies / factor * (1 - keep) + frequencies * keep;
+  return frequencies / rope.factor * (1 - keep) + frequencies * keep;
 }
 
 at::Tensor Rotations(const Model& model, int64_t size) {
-  const ModelConfig& c = model.config;
-  at::Tensor frequencies = RopeFrequencies(size, c.rope_theta);
-  if (c.rope_scaling != 1.0) {
-    frequencies = c.rope_scaling_kind == RopeScaling::kYarn
-                      ? ScaleYarn(frequencies, c.rope_scaling, c.rope_theta)
-                      : ScaleLlama(frequencies, c.rope_scaling);
-  }
+  const RopeConfig& rope = model.config.rope;
+  at::Tensor frequencies = RopeFrequencies(size, rope.theta);
+  if (rope.scaling == RopeScaling::kLlama) frequencies = ScaleLlama(frequencies, rope);
+  if (rope.scaling == RopeScaling::kYarn) frequencies = ScaleYarn(frequencies, rope);
   return RopeAngles(frequencies, model.batch.seq_len);
 }
 
@@ -87,6 +85,13 @@ Status CheckParams(std::span<const ParamSpec> params) {
   return Done{};
 }
 
+// The loss of all inputs of a step.
+at::Tensor Divided(const at::Tensor& sum, std::span<const at::Tensor> given, LossDivisor divisor) {
+  at::Tensor count;
+  if (divisor == LossDivisor::kGiven) count = given[given.size() - 3];
+  return DividedLoss(sum, given[given.size() - 1], divisor, count);
+}
+
 }  // namespace
 
 int64_t Model::parameter_count() const {
@@ -103,7 +108,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics) {
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
-  Model model{config, batch, numerics, {}, {}, {}, {}, {}};
+  Model model{config, batch, numerics, {}, {}, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
@@ -112,22 +117,27 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
     model.inputs.push_back({std::string(kTokenCount), InputRole::kHyper, DType::kF32, {}});
   model.inputs.push_back({"tokens", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
-  // Copies of the specs, so that the function does not depend on where the model lives.
-  model.logits = [specs = model.params, inputs = model.inputs, numerics,
-                  logits = std::move(parts.logits)](std::span<const at::Tensor> params,
-                                                    std::span<const at::Tensor> given) {
+  // Copies of the specs, so that the functions do not depend on where the model lives.
+  auto run = [specs = model.params, inputs = model.inputs, numerics,
+              logits = std::move(parts.logits)](std::span<const at::Tensor> params,
+                                                std::span<const at::Tensor> given) {
     Weights weights(specs, params, inputs, given, numerics);
-    return logits(weights, given[given.size() - 2]);
+    at::Tensor result = logits(weights, given[given.size() - 2]);
+    return std::pair(result, weights.TakeChanges());
   };
-  model.loss_sum = [logits = model.logits](std::span<const at::Tensor> params,
-                                           std::span<const at::Tensor> given) {
-    return SummedLoss(logits(params, given), given[given.size() - 1]);
+  model.logits = [run](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
+    return run(params, given).first;
+  };
+  model.loss_sum = [run](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
+    auto [logits, changes] = run(params, given);
+    return StepResult{SummedLoss(logits, given[given.size() - 1]), std::move(changes)};
   };
   model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {
-    at::Tensor count;
-    if (numerics.loss_divisor == LossDivisor::kGiven) count = given[given.size() - 3];
-    return DividedLoss(sum(params, given), given[given.size() - 1], numerics.loss_divisor, count);
+    return Divided(sum(params, given).loss, given, numerics.loss_divisor);
+  };
+  model.buffer_rule = [moe = config.moe](const at::Tensor& bias, const at::Tensor& counts) {
+    return BalancedBias(moe, bias, counts);
   };
   return model;
 }
@@ -139,17 +149,23 @@ const StepInput* FindBuffer(const Model& model, std::string_view name) {
   return nullptr;
 }
 
+bool IsState(const StepInput& input) {
+  return input.role == InputRole::kBuffer && input.name.ends_with(".expert_bias_E");
+}
+
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
+  if (auto given = model.state.find(buffer.name); given != model.state.end()) return given->second;
+  double factor = model.config.rope.attention_factor;
   if (buffer.name == "rope") {
     int64_t size =
         model.config.mla.kv_rank > 0 ? model.config.mla.rope_dim : model.config.head_size();
     at::Tensor angles = Rotations(model, size);
-    return at::polar(at::ones_like(angles), angles);
+    return at::polar(at::full_like(angles, factor), angles);
   }
   if (buffer.name == "rope_cos" || buffer.name == "rope_sin") {
     at::Tensor angles = Rotations(model, model.config.head_size());
     angles = at::cat({angles, angles}, -1);
-    return buffer.name == "rope_cos" ? angles.cos() : angles.sin();
+    return (buffer.name == "rope_cos" ? angles.cos() : angles.sin()) * factor;
   }
   return at::zeros(buffer.shape, at::kFloat);
 }
@@ -162,7 +178,12 @@ Result<Module> CaptureModel(const Model& model, const std::optional<OptimizerOpt
 
 Result<Module> CaptureModel(const Model& model, CaptureOptions options) {
   if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
-  return Capture(model.loss, model.params, model.inputs, options);
+  auto step = [&model](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
+    StepResult result = model.loss_sum(params, given);
+    result.loss = Divided(result.loss, given, model.numerics.loss_divisor);
+    return result;
+  };
+  return Capture(step, model.buffer_rule, model.params, model.inputs, options);
 }
 
 }  // namespace heddle

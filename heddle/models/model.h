@@ -1,6 +1,7 @@
 // A model: its weights and inputs by name, and the loss of one step.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,12 @@ struct Model {
   StepFunction logits;
   // The summed cross entropy of the tokens that count, and what it is divided by, as one.
   StepFunction loss;
-  // The sum alone.
-  StepFunction loss_sum;
+  // The sum alone, and what the step changes besides parameters.
+  ChangingStep loss_sum;
+  // How buffers change.
+  BufferRule buffer_rule;
+  // Buffers that files gave, by name; MakeBuffer gives them.
+  std::map<std::string, at::Tensor> state = {};
 
   // All elements of all parameters.
   int64_t parameter_count() const;
@@ -43,6 +48,8 @@ Result<Module> CaptureModel(const Model& model, CaptureOptions options);
 
 // The buffer of this name; null if the model has none.
 const StepInput* FindBuffer(const Model& model, std::string_view name);
+// Whether a buffer belongs to the weights of a model: biases of experts do, tables of rotations do not.
+bool IsState(const StepInput& input);
 // The values of a buffer of the model: tables of rotations, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
 

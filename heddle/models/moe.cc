@@ -5,19 +5,23 @@
 
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/masked_fill.h>
+#include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sign.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/topk.h>
 
 #include "heddle/capture/scope.h"
@@ -32,12 +36,14 @@ struct Routing {
   at::Tensor weights;
 };
 
-// Scores for choosing, with the experts of all but the best groups ruled out. A group is as good as its two best experts.
+// Scores for choosing, with the experts of all but the best groups ruled out.
 at::Tensor LimitGroups(const MoeConfig& moe, const at::Tensor& scores) {
   int64_t tokens = scores.size(0);
   at::Tensor grouped = scores.view({tokens, moe.groups, -1});
   int64_t judged = std::min<int64_t>(2, moe.experts / moe.groups);
-  at::Tensor group_scores = std::get<0>(at::topk(grouped, judged, -1)).sum(-1);
+  at::Tensor group_scores = moe.group_score == GroupScore::kMax
+                                ? at::amax(grouped, -1)
+                                : std::get<0>(at::topk(grouped, judged, -1)).sum(-1);
   at::Tensor best = std::get<1>(
       at::topk(group_scores, moe.limited_groups, -1, /*largest=*/true, /*sorted=*/false));
   at::Tensor ruled_out = at::scatter(at::ones_like(group_scores, at::kBool), 1, best, false);
@@ -54,7 +60,8 @@ Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x,
     at::Tensor weight = Widened(weights("weight"));
     logits = at::linear(Widened(x), weight);
   }
-  at::Tensor scores = moe.sigmoid_scores ? at::sigmoid(logits) : at::softmax(logits, -1);
+  at::Tensor scores =
+      moe.score == RouterScore::kSigmoid ? at::sigmoid(logits) : at::softmax(logits, -1);
   at::Tensor choosing = bias ? at::add(scores, *bias) : scores;
   if (moe.groups > 0) choosing = LimitGroups(moe, choosing);
   Routing routing;
@@ -84,9 +91,18 @@ std::string ExpertBiasName(int64_t layer) {
   return fmt::format("layers.{}.moe.expert_bias_E", layer);
 }
 
-void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& config,
-            const std::string& unit) {
+at::Tensor BalancedBias(const MoeConfig& moe, const at::Tensor& bias, const at::Tensor& counts) {
+  ScopeGuard scope("balance");
+  at::Tensor tokens = counts.to(at::kFloat);
+  at::Tensor step = at::mul(at::sign(at::sub(at::mean(tokens), tokens)), moe.bias_rate);
+  return at::add(bias, at::sub(step, at::mean(step)));
+}
+
+void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,
+            int64_t layer) {
   const MoeConfig& moe = config.moe;
+  std::string unit = BlockUnit(layer);
+  std::string prefix = unit + ".moe";
   std::string experts = prefix + ".routed_experts.inner_experts";
   params.Add(experts + ".w1_EFD", {moe.experts, moe.ffn_dim, config.dim}, unit);
   params.Add(experts + ".w2_EDF", {moe.experts, config.dim, moe.ffn_dim}, unit);
@@ -95,16 +111,21 @@ void AddMoe(ParamList& params, const std::string& prefix, const ModelConfig& con
   if (moe.shared_experts > 0)
     AddFeedForward(params, prefix + ".shared_experts", config.dim, moe.ffn_dim * moe.shared_experts,
                    unit);
+  if (moe.bias)
+    buffers.push_back({ExpertBiasName(layer), InputRole::kBuffer, DType::kF32, {moe.experts}});
 }
 
 at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& input,
-               const std::optional<at::Tensor>& bias) {
+               int64_t layer) {
   ScopeGuard scope("moe");
   const MoeConfig& moe = config.moe;
   at::Tensor x = input.reshape({-1, config.dim});
+  std::optional<at::Tensor> bias;
+  if (moe.bias) bias = weights.Buffer(ExpertBiasName(layer));
   Routing routing = Route(weights, moe, x, bias);
   at::Tensor chosen = routing.experts.flatten();
   at::Tensor counts = at::bincount(chosen, std::nullopt, moe.experts);
+  if (moe.bias && moe.bias_rate > 0) weights.Changes(ExpertBiasName(layer), counts);
   at::Tensor ends = at::cumsum(counts, 0).to(at::kInt);
   // Stable, so that rows of one expert keep the order of their tokens.
   at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));

@@ -18,18 +18,18 @@ ModelConfig Dense(std::string flavor, int64_t dim, int64_t layers, int64_t heads
   c.head_dim = 128;
   c.ffn_dim = ffn;
   c.vocab_size = vocab;
+  c.max_length = 40960;
   c.tied = tied;
   c.norm_eps = 1e-6;
-  c.rope_theta = 1e6;
+  c.rope.theta = 1e6;
   return c;
 }
 
 ModelConfig Mixture(std::string flavor, int64_t dim, int64_t layers, int64_t heads,
-                    int64_t kv_heads, int64_t ffn, int64_t experts, double theta = 1e6,
+                    int64_t kv_heads, int64_t ffn, int64_t expert_ffn, int64_t experts,
                     int64_t vocab = 151936) {
   ModelConfig c = Dense(std::move(flavor), dim, layers, heads, kv_heads, ffn, false, vocab);
-  c.rope_theta = theta;
-  c.moe = {.experts = experts, .top_k = 8, .ffn_dim = ffn, .normalize = true};
+  c.moe = {.experts = experts, .top_k = 8, .ffn_dim = expert_ffn, .normalize = true};
   return c;
 }
 
@@ -42,10 +42,17 @@ std::vector<ModelConfig> Flavors() {
       Dense("8B", 4096, 36, 32, 8, 12288, false),
       Dense("14B", 5120, 40, 40, 8, 17408, false),
       Dense("32B", 5120, 64, 64, 8, 25600, false),
-      Mixture("debugmodel_moe", 256, 8, 16, 8, 768, 64, 1e6, 2048),
-      Mixture("30B-A3B", 2048, 48, 32, 4, 768, 128),
-      Mixture("235B-A22B", 4096, 94, 64, 4, 1536, 128, 5e6),
+      Mixture("debugmodel_moe", 256, 8, 16, 8, 3072, 768, 64, 2048),
+      Mixture("30B-A3B", 2048, 48, 32, 4, 6144, 768, 128),
+      Mixture("235B-A22B", 4096, 94, 64, 4, 12288, 1536, 128),
   };
+}
+
+// 0.02 for all, but smaller for what writes to the residual stream of a mixture, as TorchTitan and Megatron have it.
+Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t) {
+  if (c.moe.experts > 0 && (name.ends_with(".wo.weight") || name.ends_with(".w2_EDF")))
+    return DepthSpread(c.n_layers - 1);
+  return {};
 }
 
 at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
@@ -68,13 +75,16 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   ParamList params;
   AddEmbedding(params, config);
   int64_t size = config.head_size();
+  FamilyParts parts;
+  parts.buffers = {{"rope_cos", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}},
+                   {"rope_sin", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}}};
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     std::string unit = BlockUnit(layer);
     AddAttention(params, config, unit);
     params.Add(unit + ".attention.q_norm.weight", {size}, unit);
     params.Add(unit + ".attention.k_norm.weight", {size}, unit);
     if (config.is_moe_layer(layer)) {
-      AddMoe(params, unit + ".moe", config, unit);
+      AddMoe(params, parts.buffers, config, layer);
     } else {
       AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
     }
@@ -82,17 +92,14 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
     params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
   }
   AddOutput(params, config);
-  FamilyParts parts;
   parts.params = params.Take();
-  parts.buffers = {{"rope_cos", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}},
-                   {"rope_sin", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}}};
   parts.logits = [config](const Weights& weights, const at::Tensor& tokens) {
     return Decoder(
         weights, config, tokens, [&](const Weights& w, const at::Tensor& x, int64_t layer) {
           at::Tensor h =
               at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
           at::Tensor normed = RmsNorm(w, "ffn_norm", h, config.norm_eps);
-          return at::add(h, config.is_moe_layer(layer) ? Moe(w, config, normed, std::nullopt)
+          return at::add(h, config.is_moe_layer(layer) ? Moe(w, config, normed, layer)
                                                        : FeedForward(w, "feed_forward", normed));
         });
   };
@@ -112,6 +119,7 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .flavors = Flavors,
     .check = CheckDecoder,
     .make = Make,
+    .spread = InitialSpread,
     .rules = Rules,
 };
 

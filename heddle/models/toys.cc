@@ -70,6 +70,7 @@ HEDDLE_DEFINE_FAMILY(mlp){
     .flavors = [] { return std::vector{Flavor("small", 32, 2, 64)}; },
     .check = CheckMlp,
     .make = [](const ModelConfig& config, const BatchConfig&) { return Make(config, true); },
+    .spread = DecoderSpread,
     .rules = Rules,
 };
 
@@ -77,6 +78,7 @@ HEDDLE_DEFINE_FAMILY(linear){
     .name = "linear",
     .flavors = [] { return std::vector{Flavor("small", 32, 1, 16)}; },
     .make = [](const ModelConfig& config, const BatchConfig&) { return Make(config, false); },
+    .spread = DecoderSpread,
     .rules = Rules,
 };
 

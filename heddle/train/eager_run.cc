@@ -32,6 +32,7 @@ class EagerRun final : public TrainingRun {
     } catch (const std::exception& error) {
       return Error(Diag::kRunFault, "eager training failed: {}", SaidByAten(error));
     }
+    for (const auto& [input, buffer] : last_.buffers) inputs_[input] = buffer;
     ++steps_;
     return Done{};
   }

@@ -58,6 +58,7 @@ class CommandLine(unittest.TestCase):
             "solve": [[problem], [problem, "--json"]],
             "stats": [[self.graph], [self.graph, "--json"]],
             "capture": [mlp],
+            "export": [["--help"]],
             "models": [[], ["--json"]],
             "verify": [["--help"]],
             "plan": [mlp, mlp + ["--json"], mlp + ["--write-plan=-"]],

@@ -285,6 +285,7 @@ def run_heddle(heddle, job, weights, folder, extra):
                f"--training.local_batch_size={job.rows}", f"--training.max_norm={job.max_norm}",
                f"--optimizer.lr={LR}", f"--debug.seed={SEED}", f"--checkpoint.initial_load_path={weights}",
                f"--hashes={path}", "--hash-gradients", "--parallelism.disable_loss_parallel",
+               "--model.rope_scaling.kind=none",
                f"--parallelism.data_parallel_shard_degree={job.shard}",
                f"--parallelism.data_parallel_replicate_degree={job.replicate}",
                f"--parallelism.tensor_parallel_degree={job.tensor}",

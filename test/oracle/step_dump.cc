@@ -17,8 +17,11 @@ Status Dump(const std::vector<std::string>& args) {
   HEDDLE_TRY(ModelConfig config, FindModel(args[0], args[1]));
   for (size_t i = 5; i < args.size(); ++i) {
     size_t equals = args[i].find('=');
-    HEDDLE_RETURN_IF_ERROR(
-        OverrideSize(config, args[i].substr(0, equals), std::stoll(args[i].substr(equals + 1))));
+    std::string name = args[i].substr(0, equals);
+    std::string value = args[i].substr(equals + 1);
+    HEDDLE_RETURN_IF_ERROR(name == "rope_scaling.kind"
+                               ? OverrideChoice(config, name, value)
+                               : OverrideSize(config, name, std::stoll(value)));
   }
   StepNumerics numerics;
   numerics.compute = *ParseDType(args[2]);

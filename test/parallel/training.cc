@@ -22,6 +22,8 @@ ModelConfig SmallConfig(const Debug& debug) {
   if (config.moe.experts > 0) config.moe.ffn_dim = 32;
   config.moe.experts = std::min<int64_t>(config.moe.experts, 8);
   config.moe.top_k = std::min<int64_t>(config.moe.top_k, 3);
+  // So large that other experts are chosen in the next step.
+  config.moe.bias_rate = 0.05;
   return config;
 }
 

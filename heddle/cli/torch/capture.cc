@@ -33,6 +33,8 @@ struct CaptureCommand {
 };
 
 ExitCode CaptureCommand::Run(const Streams& streams) const {
+  Status needless = model.CheckNoWeights();
+  if (!needless.ok()) return Report(needless.diagnostics(), streams);
   Result<Model> made = model.Make();
   if (!made.ok()) return Report(made.diagnostics(), streams);
   Clock clock;

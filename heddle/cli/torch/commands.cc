@@ -4,6 +4,7 @@ namespace heddle {
 
 void AddTorchCommands(CommandSet& commands) {
   AddCapture(commands);
+  AddExport(commands);
   AddModels(commands);
   AddPlan(commands);
   AddVerify(commands);

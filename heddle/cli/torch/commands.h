@@ -6,6 +6,7 @@
 namespace heddle {
 
 void AddCapture(CommandSet& commands);
+void AddExport(CommandSet& commands);
 void AddModels(CommandSet& commands);
 void AddPlan(CommandSet& commands);
 void AddVerify(CommandSet& commands);

@@ -1,12 +1,19 @@
 #include "heddle/cli/torch/model_flags.h"
 
 #include "heddle/base/text.h"
+#include "heddle/hf/folder.h"
+#include "heddle/hf/load.h"
 
 namespace heddle {
 
 void ModelFlags::Declare(Flags& flags) {
-  flags.Option("--model", model, "the family; `heddle models` lists them");
+  flags.Option("--model", model,
+               "the family; `heddle models` lists them; or hf, the model that config.json at "
+               "--checkpoint.initial_load_path describes");
   flags.Option("--flavor", flavor, "the size");
+  flags.Option("--checkpoint.initial_load_path", load_path,
+               "weights to begin with: a .safetensors file of Heddle's whole weights, or a Hugging "
+               "Face folder");
   flags.Option("--training.local_batch_size", local_batch_size,
                "sequences on each data-parallel rank");
   flags.Option("--training.seq_len", seq_len, "tokens in a sequence");
@@ -18,9 +25,14 @@ void ModelFlags::Declare(Flags& flags) {
   flags.Option("--training.loss_divisor", loss_divisor,
                "what the summed loss is divided by: valid_tokens, counted in the step over all "
                "ranks, labels of -100 left out; or all_tokens, a constant");
-  for (std::string_view size : OverridableSizes()) {
-    std::string name(size);
-    flags.Option("--model." + name, sizes[name], "instead of the flavor's " + name);
+  for (const ConfigField& field : ConfigFields()) {
+    std::string name(field.name);
+    std::string flag = "--model." + name;
+    std::string help = "instead of the flavor's " + name;
+    if (field.size != nullptr) flags.Option(flag, sizes[name], help);
+    if (field.number != nullptr) flags.Option(flag, numbers[name], help);
+    if (field.choose != nullptr)
+      flags.Option(flag, choices[name], help + ": " + Join(field.choices, ", "));
   }
 }
 
@@ -42,10 +54,32 @@ Result<T> Choose(std::string_view flag, std::string_view given,
 
 }  // namespace
 
+Status ModelFlags::CheckNoWeights() const {
+  if (load_path.empty() || model == "hf") return Done{};
+  return Error(Diag::kUsage,
+               "--checkpoint.initial_load_path is given, and no weight is loaded here; --model=hf "
+               "takes the model from its config.json");
+}
+
+Result<ParamSource> ModelFlags::Params(Model& made, uint64_t seed) const {
+  if (!load_path.empty()) return LoadParams(made, load_path);
+  return InitialParams(made, seed);
+}
+
 Result<ModelConfig> ModelFlags::Config() const {
-  HEDDLE_TRY(ModelConfig config, FindModel(model, flavor));
+  if (model == "hf" && load_path.empty())
+    return Error(Diag::kUsage,
+                 "--model is hf, and --checkpoint.initial_load_path does not say which folder");
+  HEDDLE_TRY(ModelConfig config,
+             model == "hf" ? ReadHfConfig(load_path) : FindModel(model, flavor));
   for (const auto& [name, value] : sizes) {
     if (value) HEDDLE_RETURN_IF_ERROR(OverrideSize(config, name, *value));
+  }
+  for (const auto& [name, value] : numbers) {
+    if (value) HEDDLE_RETURN_IF_ERROR(OverrideNumber(config, name, *value));
+  }
+  for (const auto& [name, value] : choices) {
+    if (!value.empty()) HEDDLE_RETURN_IF_ERROR(OverrideChoice(config, name, value));
   }
   return config;
 }

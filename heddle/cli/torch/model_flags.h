@@ -6,6 +6,7 @@
 
 #include "heddle/cli/flags.h"
 #include "heddle/models/model.h"
+#include "heddle/train/session.h"
 
 namespace heddle {
 
@@ -18,10 +19,18 @@ struct ModelFlags {
   std::string attention = "flash";
   std::string device = "cpu";
   std::string loss_divisor = "valid_tokens";
+  std::string load_path;
+  // By their names in ModelConfig; what is not given is the flavor's.
   std::map<std::string, std::optional<int64_t>> sizes;
+  std::map<std::string, std::optional<double>> numbers;
+  std::map<std::string, std::string> choices;
 
   void Declare(Flags& flags);
-  // The sizes alone.
+  // For commands that load no weights: only --model=hf takes anything from the path.
+  Status CheckNoWeights() const;
+  // The first weights: those at the path, or random ones. The model must outlive the source.
+  Result<ParamSource> Params(Model& model, uint64_t seed) const;
+  // The sizes and constants alone.
   Result<ModelConfig> Config() const;
   // The model for a batch of local_batch_size on each of `batch_ranks` ranks; with sequence parallelism norms work apart
   // (StepNumerics). `divisor`: instead of loss_divisor.

@@ -66,6 +66,7 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
                                          {"the plan", plan_output == "-"},
                                          {"the summary", json},
                                          {"payloads", payloads}}));
+  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
   HEDDLE_TRY(
       PlannedStep step,
       PlanStep(model, parallel,

@@ -1,7 +1,5 @@
 #include "heddle/cli/torch/train_flags.h"
 
-#include "heddle/train/safetensors.h"
-
 namespace heddle {
 
 void TrainFlags::Declare(Flags& flags) {
@@ -16,8 +14,6 @@ void TrainFlags::Declare(Flags& flags) {
                "parameters shrink by this, times the learning rate");
   flags.Option("--runtime.reducer", reducer,
                "in which order values of ranks are added up: rank, gloo, ring:CHANNELS or tree");
-  flags.Option("--checkpoint.initial_load_path", load_path,
-               "a .safetensors file of whole weights to begin with");
   flags.Option("--hashes", hashes,
                "where hashes go: a line of JSON for each step, rank and parameter, of the bytes of "
                "that rank's part of the master weights, and one with the loss as a hex float");
@@ -30,11 +26,6 @@ Status TrainFlags::Check() const {
   if (hash_gradients && hashes.empty())
     return Error(Diag::kUsage, "--hash-gradients is given, and --hashes is not");
   return Done{};
-}
-
-Result<ParamSource> TrainFlags::Params(const Model& model) const {
-  if (!load_path.empty()) return ParamsFromFile(model, load_path);
-  return InitialParams(model, static_cast<uint64_t>(seed));
 }
 
 BatchSource TrainFlags::Batches(const Model& model) const {

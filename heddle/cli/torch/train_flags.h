@@ -14,7 +14,6 @@ struct TrainFlags {
   double lr = 8e-4;
   OptimizerOptions optimizer;
   std::string reducer = "gloo";
-  std::string load_path;
   std::string hashes;
   bool hash_gradients = false;
 
@@ -22,8 +21,6 @@ struct TrainFlags {
   Result<Reducer> MakeReducer() const { return Reducer::Parse(reducer); }
   // Flags that mean nothing without others.
   Status Check() const;
-  // Where parameters come from.
-  Result<ParamSource> Params(const Model& model) const;
   BatchSource Batches(const Model& model) const;
 };
 

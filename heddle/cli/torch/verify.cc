@@ -188,7 +188,8 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
                               {.optimizer = command_.train.optimizer}));
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
-  HEDDLE_TRY(params_, command_.train.Params(step_->model));
+  HEDDLE_TRY(params_,
+             command_.model.Params(step_->model, static_cast<uint64_t>(command_.train.seed)));
   HEDDLE_TRY(own_, command_.compile.Options("", /*want_text=*/false));
   HEDDLE_TRY(graph_, Compiled(std::nullopt));
   options_.steps = command_.train.steps;

@@ -1,0 +1,115 @@
+#include "heddle/hf/export.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/aten/dtype.h"
+#include "heddle/base/file.h"
+#include "heddle/hf/config.h"
+#include "heddle/hf/names.h"
+#include "heddle/models/decoder.h"
+#include "heddle/train/safetensors.h"
+
+namespace heddle {
+namespace {
+
+// A weight of the model on its way into files.
+struct Piece {
+  HfWeight weight;
+  at::ScalarType type = at::kFloat;
+  int64_t bytes = 0;
+  std::function<Result<at::Tensor>()> read;
+};
+
+int64_t BytesOf(std::span<const int64_t> shape, at::ScalarType type) {
+  auto bytes = static_cast<int64_t>(c10::elementSize(type));
+  for (int64_t size : shape) bytes *= size;
+  return bytes;
+}
+
+std::vector<Piece> Pieces(const Model& model, const ParamSource& params, at::ScalarType type) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < model.params.size(); ++i) {
+    const ParamSpec& param = model.params[i];
+    pieces.push_back({HfWeightOf(model.config, param.name), type, BytesOf(param.shape, type),
+                      [&params, i] { return params(i); }});
+  }
+  if (model.config.family->name != "deepseek_v3") return pieces;
+  // The class has a bias in every mixture; one of zeros changes nothing.
+  for (int64_t layer = 0; layer < model.config.n_layers; ++layer) {
+    if (!model.config.is_moe_layer(layer)) continue;
+    StepInput bias{
+        ExpertBiasName(layer), InputRole::kBuffer, DType::kF32, {model.config.moe.experts}};
+    pieces.push_back({HfWeightOf(model.config, bias.name), at::kFloat,
+                      BytesOf(bias.shape, at::kFloat),
+                      [&model, bias]() -> Result<at::Tensor> { return MakeBuffer(model, bias); }});
+  }
+  return pieces;
+}
+
+// Which pieces share a file: neighbours, as many as fit.
+std::vector<std::span<const Piece>> Files(std::span<const Piece> pieces, int64_t most) {
+  std::vector<std::span<const Piece>> files;
+  size_t begin = 0;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i > begin && bytes + pieces[i].bytes > most) {
+      files.push_back(pieces.subspan(begin, i - begin));
+      begin = i;
+      bytes = 0;
+    }
+    bytes += pieces[i].bytes;
+  }
+  files.push_back(pieces.subspan(begin));
+  return files;
+}
+
+Status WritePieces(std::span<const Piece> pieces, const std::string& path) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const Piece& piece : pieces) {
+    HEDDLE_TRY(at::Tensor whole, piece.read());
+    std::vector<at::Tensor> parts = ToHf(piece.weight, whole.to(piece.type));
+    for (size_t i = 0; i < parts.size(); ++i) tensors.emplace_back(piece.weight.names[i], parts[i]);
+  }
+  // Older versions of transformers refuse files that do not say this.
+  HEDDLE_TRY(std::string content, FormatSafetensors(tensors, {{"format", "pt"}}));
+  return WriteFile(path, content);
+}
+
+}  // namespace
+
+Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const std::string& folder,
+                          const HfExportOptions& options) {
+  at::ScalarType type = ToScalarType(options.dtype);
+  HEDDLE_TRY(std::string config,
+             FormatHfConfig(model.config, type == at::kFloat ? "float32" : "bfloat16"));
+  HEDDLE_RETURN_IF_ERROR(MakeDirectories(folder));
+  std::vector<Piece> pieces = Pieces(model, params, type);
+  std::vector<std::span<const Piece>> files = Files(pieces, options.most_bytes.value);
+  HfExport done{.files = static_cast<int64_t>(files.size())};
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  int64_t bytes = 0;
+  for (size_t f = 0; f < files.size(); ++f) {
+    std::string name = files.size() == 1
+                           ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, files.size());
+    HEDDLE_RETURN_IF_ERROR(WritePieces(files[f], folder + "/" + name));
+    for (const Piece& piece : files[f]) {
+      bytes += piece.bytes;
+      for (const std::string& tensor : piece.weight.names) map[tensor] = name;
+    }
+  }
+  done.tensors = static_cast<int64_t>(map.size());
+  done.bytes = {bytes};
+  if (files.size() > 1) {
+    nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
+    HEDDLE_RETURN_IF_ERROR(
+        WriteFile(folder + "/model.safetensors.index.json", index.dump(2) + "\n"));
+  }
+  // Last: a folder with a config.json is complete.
+  HEDDLE_RETURN_IF_ERROR(WriteFile(folder + "/config.json", config));
+  return done;
+}
+
+}  // namespace heddle

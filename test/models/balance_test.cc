@@ -1,0 +1,69 @@
+// Biases of experts follow how many tokens experts had.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/tensor.h>
+
+#include "heddle/models/decoder.h"
+#include "heddle/models/init.h"
+#include "heddle/models/model.h"
+#include "heddle/runtime/world.h"
+
+namespace heddle {
+namespace {
+
+TEST(Balance, FollowsTorchTitan) {
+  at::Tensor bias = at::tensor({0.5, 0.0, 0.0, 0.0}, at::kFloat);
+  at::Tensor counts = at::tensor({5, 1, 1, 1}, at::kLong);
+  // Up for those below the mean, down for those above, and then so that the sum stays.
+  at::Tensor expected = at::tensor({0.5 - 1.5e-3, 0.5e-3, 0.5e-3, 0.5e-3}, at::kFloat);
+  EXPECT_TRUE(at::allclose(BalancedBias({.bias_rate = 1e-3}, bias, counts), expected, 0, 1e-7));
+  at::Tensor even = at::tensor({2, 2, 2, 2}, at::kLong);
+  EXPECT_TRUE(at::allclose(BalancedBias({.bias_rate = 1e-3}, bias, even), bias, 0, 0));
+}
+
+ModelConfig Small() {
+  ModelConfig config = *FindModel("deepseek_v3", "debugmodel");
+  config.dim = 32;
+  config.n_layers = 3;
+  config.vocab_size = 64;
+  return config;
+}
+
+std::vector<const Output*> BiasUpdates(const Graph& graph) {
+  std::vector<const Output*> updates;
+  for (const Output& output : graph.outputs()) {
+    if (output.role != OutputRole::kUpdate) continue;
+    for (const Input& input : graph.inputs()) {
+      if (input.value == output.target && input.role == InputRole::kBuffer)
+        updates.push_back(&output);
+    }
+  }
+  return updates;
+}
+
+TEST(Balance, IsPartOfStepsWithAnOptimizer) {
+  ModelConfig config = Small();
+  Model model = *MakeModel(config, {.batch = 1, .seq_len = 8}, {});
+  // One layer is dense.
+  Module step = *CaptureModel(model, OptimizerOptions());
+  EXPECT_EQ(BiasUpdates(step.graphs[0]).size(), 2u);
+  EXPECT_TRUE(BiasUpdates(CaptureModel(model)->graphs[0]).empty());
+  config.moe.bias_rate = 0;
+  Model still = *MakeModel(config, {.batch = 1, .seq_len = 8}, {});
+  EXPECT_TRUE(BiasUpdates(CaptureModel(still, OptimizerOptions())->graphs[0]).empty());
+}
+
+TEST(Balance, CountsTheTokensOfEveryExpert) {
+  Model model = *MakeModel(Small(), {.batch = 2, .seq_len = 8}, {});
+  StepResult result = model.loss_sum(InitParams(model, 3), MakeInputs(model, 3, 1));
+  ASSERT_EQ(result.changes.size(), 2u);
+  for (const BufferChange& change : result.changes) {
+    EXPECT_TRUE(IsState(model.inputs[change.input]));
+    EXPECT_EQ(change.seen.sum().item<int64_t>(), 2 * 8 * model.config.moe.top_k);
+    EXPECT_EQ(change.seen.numel(), model.config.moe.experts);
+  }
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Models of transformers against Heddle's: hf_models.py HEDDLE
+
+Tiny random models go both ways. Saved there and loaded here, they give transformers' loss; exported from here and loaded there,
+again, and every tensor keeps its bits. Skipped, with a line that says so, where transformers is missing.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SEED, STEP, ROWS, LENGTH = 42, 1, 2, 48
+TOLERANCE = 1e-5
+SHARED = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, vocab_size=512,
+              max_position_embeddings=256)
+MIXTURE = dict(num_experts_per_tok=2, moe_intermediate_size=48)
+LATENT = dict(num_key_value_heads=4, n_routed_experts=8, n_shared_experts=2, n_group=4, topk_group=2, first_k_dense_replace=1,
+              kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-5)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=32, beta_slow=1)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+
+# Class, its config, and the largest file that it is saved in.
+MODELS = [
+    ("Llama", dict(num_key_value_heads=2, rope_theta=500000.0, rope_scaling=LLAMA3, rms_norm_eps=1e-5), "5GB"),
+    ("Llama", dict(num_key_value_heads=4, head_dim=8, rope_theta=10000.0, tie_word_embeddings=True), "100KB"),
+    ("Qwen3", dict(num_key_value_heads=2, head_dim=32, rope_theta=1e6, tie_word_embeddings=True), "5GB"),
+    ("Qwen3", dict(num_key_value_heads=1, head_dim=32, rope_theta=1e6, rope_scaling=YARN), "5GB"),
+    ("Qwen3Moe", dict(num_key_value_heads=2, head_dim=16, num_experts=8, norm_topk_prob=True, **MIXTURE), "5GB"),
+    ("Qwen3Moe", dict(num_key_value_heads=2, head_dim=16, num_experts=6, norm_topk_prob=False, mlp_only_layers=[0], **MIXTURE),
+     "200KB"),
+    ("DeepseekV3", dict(q_lora_rank=40, rope_scaling=dict(YARN, mscale=0.8, mscale_all_dim=0.6), **MIXTURE, **LATENT), "5GB"),
+    ("DeepseekV3", dict(q_lora_rank=None, norm_topk_prob=False, **MIXTURE, **LATENT), "200KB"),
+]
+
+# Models of Heddle's own, by flags, with the class that they are exported for.
+SMALL = ["--model.dim=64", "--model.n_layers=3", "--model.n_heads=4", "--model.ffn_dim=96", "--model.vocab_size=512"]
+EXPERTS = ["--model.moe.experts=8", "--model.moe.top_k=2", "--model.moe.ffn_dim=48"]
+OWN = [
+    ("LlamaForCausalLM", ["--model=llama3", "--flavor=1B", "--model.n_kv_heads=2", "--model.rope_scaling.original_length=64"]),
+    ("Qwen3ForCausalLM", ["--model=qwen3", "--flavor=debugmodel", "--model.n_kv_heads=2", "--model.head_dim=16"]),
+    ("Qwen3MoeForCausalLM", ["--model=qwen3", "--flavor=debugmodel_moe", "--model.n_kv_heads=2", "--model.head_dim=16"] + EXPERTS),
+    ("DeepseekV3ForCausalLM", ["--model=deepseek_v3", "--flavor=671B", "--model.mla.q_rank=40", "--model.mla.kv_rank=24",
+                               "--model.moe.dense_layers=1", "--model.moe.groups=4", "--model.moe.limited_groups=2",
+                               "--model.rope_scaling.original_length=64"] + EXPERTS),
+]
+
+
+def splitmix64(x):
+    mask = (1 << 64) - 1
+    x = (x + 0x9E3779B97F4A7C15) & mask
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+    return x ^ (x >> 31)
+
+
+def loss_there(torch, model):
+    vocab = model.config.vocab_size
+    token = lambda row, at: splitmix64((SEED << 40) + (STEP << 32) + (row << 16) + at) % vocab
+    tokens = torch.tensor([[token(row, at) for at in range(LENGTH + 1)] for row in range(ROWS)])
+    with torch.no_grad():
+        logits = model.eval()(tokens[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).item()
+
+
+def loss_here(heddle, folder, flags):
+    path = os.path.join(folder, "hashes.jsonl")
+    subprocess.check_call([heddle, "verify", "--against=none", "--precision=f32", f"--training.steps={STEP}",
+                           f"--training.seq_len={LENGTH}", f"--training.local_batch_size={ROWS}", f"--debug.seed={SEED}",
+                           f"--hashes={path}"] + flags, stdout=subprocess.DEVNULL)
+    with open(path, encoding="utf-8") as file:
+        return next(float.fromhex(line["loss"]) for line in map(json.loads, file) if "loss" in line)
+
+
+def near(name, ours, theirs):
+    if abs(ours - theirs) <= TOLERANCE:
+        return []
+    return [f"{name}: loss {ours} here and {theirs} there"]
+
+
+def same_tensors(torch, one, other):
+    one, other = one.state_dict(), other.state_dict()
+    if one.keys() != other.keys():
+        return [f"other tensors: {sorted(one.keys() ^ other.keys())[:3]}"]
+    return [f"{name} has other bits" for name in one if not torch.equal(one[name], other[name])][:3]
+
+
+def check_theirs(torch, transformers, heddle, kind, config, largest):
+    """Saved there, loaded here; exported from here, loaded there."""
+    model_class = getattr(transformers, kind + "ForCausalLM")
+    model = model_class(getattr(transformers, kind + "Config")(**{**SHARED, **config}))
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(torch.randn(buffer.shape) * 0.05)
+    theirs = loss_there(torch, model)
+    with tempfile.TemporaryDirectory() as folder:
+        saved, exported = os.path.join(folder, "saved"), os.path.join(folder, "exported")
+        model.save_pretrained(saved, max_shard_size=largest)
+        flags = ["--model=hf", f"--checkpoint.initial_load_path={saved}"]
+        wrong = near("loaded here", loss_here(heddle, folder, flags), theirs)
+        subprocess.check_call([heddle, "export", f"--hf={exported}", "--shard-size=1"] + flags, stdout=subprocess.DEVNULL)
+        back = model_class.from_pretrained(exported)
+        wrong += near("exported", theirs, loss_there(torch, back)) + same_tensors(torch, model, back)
+    return wrong
+
+
+def random_weights(torch, heddle, flags):
+    """Random weights by the names and shapes that the captured step has."""
+    text = subprocess.check_output([heddle, "capture", "--precision=f32", f"--training.seq_len={LENGTH}"] + flags, text=True)
+    found = re.findall(r'f32\[([0-9,]+)\] param \d+ "([^"]+)"', text)
+    weights = {}
+    for shape, name in found:
+        sizes = [int(size) for size in shape.split(",")]
+        weights[name] = torch.ones(sizes) + torch.randn(sizes) * 0.1 if "norm" in name else torch.randn(sizes) * 0.05
+    return weights
+
+
+def check_own(torch, transformers, heddle, class_name, flags):
+    """A file of Heddle's, exported from here, loaded there."""
+    from safetensors.torch import save_file
+    flags = SMALL + flags
+    with tempfile.TemporaryDirectory() as folder:
+        file, exported = os.path.join(folder, "own.safetensors"), os.path.join(folder, "exported")
+        save_file(random_weights(torch, heddle, flags), file)
+        flags = flags + [f"--checkpoint.initial_load_path={file}"]
+        ours = loss_here(heddle, folder, flags)
+        subprocess.check_call([heddle, "export", f"--hf={exported}"] + flags, stdout=subprocess.DEVNULL)
+        model = getattr(transformers, class_name).from_pretrained(exported)
+        return near("exported", ours, loss_there(torch, model))
+
+
+def main():
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: transformers is not installed")
+        return 77
+    import torch
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    heddle, failed = sys.argv[1], 0
+    jobs = [(f"{kind} {config}", lambda a=(kind, config, largest): check_theirs(torch, transformers, heddle, *a))
+            for kind, config, largest in MODELS]
+    jobs += [(f"{name} of Heddle's", lambda a=(name, flags): check_own(torch, transformers, heddle, *a)) for name, flags in OWN]
+    for name, job in jobs:
+        wrong = job()
+        failed += bool(wrong)
+        print(f"{name}: {'; '.join(wrong) or 'same'}")
+    print(f"transformers {transformers.__version__}: {len(jobs) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
