@@ -80,14 +80,13 @@ int BenchDispatch() {
 class StepBench {
  public:
   StepBench(DType compute, int64_t seq_len, int64_t ranks)
-      : model_(*MakeModel(*FindModel("llama3", "debugmodel"),
-                          {.batch = ranks, .seq_len = seq_len},
+      : model_(*MakeModel(*FindModel("llama3", "debugmodel"), {.batch = ranks, .seq_len = seq_len},
                           {compute, AttentionKind::kFlash, Target::kCpu})) {
     Module module = *CaptureModel(model_, OptimizerOptions());
     PresetOptions presets;
     presets.axes.emplace("shard", "dp");
-    Plan plan = *MakePlan(module.graphs[0], Mesh({{"dp", ranks}}), model_.config.family->rules(),
-                          presets);
+    Plan plan =
+        *MakePlan(module.graphs[0], Mesh({{"dp", ranks}}), model_.config.family->rules(), presets);
     CompileReport report = *Compile(module, {.plan = FormatPlan(plan), .pipeline = "fsdp"});
     SessionOptions options;
     options.params = InitialParams(model_, 1);
@@ -131,8 +130,7 @@ int RunGatherRank(const PeerAddress& address) {
   std::unique_ptr<Peers> peers = *Peers::Meet(address, std::chrono::milliseconds(60000));
   Communicators communicators(module.mesh, graph);
   auto transport = *ProcessTransport::Connect(*peers, module.mesh, communicators);
-  World world =
-      *World::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
+  World world = *World::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
   auto store = c10::make_intrusive<c10d::PrefixStore>("bare", peers->store());
   GroupPtr bare = MakeGlooGroup(store, address.rank, address.world_size, peers->timeout());
   std::vector<at::Tensor> inputs;

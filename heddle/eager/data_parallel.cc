@@ -33,7 +33,8 @@ EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Ten
                                      const DataParallelOptions& options)
     : model_(model),
       options_(options),
-      state_(model.params, params, options.replicate, options.shard, options.reducer) {}
+      state_(model.params, params, options.replicate, options.shard, options.reducer,
+             options.reduce_type) {}
 
 EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
   at::Tensor count = EagerTokenCount(model_, inputs.back());
@@ -49,7 +50,8 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
     losses.push_back(loss.detach().view({1}));
   }
   at::NoGradGuard no_grad;
-  state_.Reduce(grads_by_rank);
+  params.clear();
+  state_.Reduce(std::move(grads_by_rank));
   EagerStep result;
   result.loss = options_.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {

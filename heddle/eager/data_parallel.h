@@ -5,6 +5,7 @@
 // global norm and runs AdamW on its parts. It shares models and reducers with the rest of Heddle, and nothing else.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct DataParallelOptions {
   int64_t shard = 1;
   Reducer reducer = Reducer();
   OptimizerOptions optimizer;
+  // What gradients are summed in; unless said, the type of the parameters.
+  std::optional<at::ScalarType> reduce_type = std::nullopt;
 };
 
 struct EagerStep {

@@ -234,9 +234,9 @@ Status World::RunOnThreads(Running& running) const {
   for (std::thread& thread : threads) thread.join();
   std::erase_if(failed, [](const std::optional<Failed>& f) { return !f; });
   if (failed.empty()) return Done{};
-  return std::ranges::min(failed, {}, [](const std::optional<Failed>& f) {
-           return std::pair(f->node, f->at);
-         })->status;
+  return std::ranges::min(failed, {},
+                          [](const std::optional<Failed>& f) { return std::pair(f->node, f->at); })
+      ->status;
 }
 
 template <typename Barrier>
@@ -333,8 +333,8 @@ Status World::Start(NodeId node, const Group& group, std::unique_ptr<Pending>& p
     std::vector<Tensors> sends;
     for (size_t m = 0; m < group.at.size(); ++m)
       sends.push_back(collective.Pack(operands[m], group.ranks[m]));
-    pending = transport_->Start(node, communicators_.of(node), collective, group.ranks,
-                                std::move(sends));
+    pending =
+        transport_->Start(node, communicators_.of(node), collective, group.ranks, std::move(sends));
     if (transport_->finishes_at_once()) StoreResults(node, group, pending->Finish(), node, running);
   } catch (const std::exception& error) {
     return Describe(node, group.ranks, operands, SaidByAten(error));
@@ -352,7 +352,7 @@ void World::StoreResults(NodeId node, const Group& group, std::vector<Tensors> r
     Tensors results = shared;
     if (!reuse) {
       Tensors operands = slots_.Operands(node, running.values[group.at[m]]);
-      results = launched.collective.Unpack(received[m], operands, group.ranks[m]);
+      results = launched.collective.Unpack(received[m], operands, group.ranks[m], /*take=*/m == 0);
     }
     if (m == 0 && launched.share) shared = results;
     slots_.Store(into, results, running.values[group.at[m]]);

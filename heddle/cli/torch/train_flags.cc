@@ -16,6 +16,8 @@ void TrainFlags::Declare(Flags& flags) {
                "parameters shrink by this, times the learning rate");
   flags.Option("--runtime.reducer", reducer,
                "in which order values of ranks are added up: rank, gloo, ring:CHANNELS or tree");
+  flags.Option("--runtime.threads", threads,
+               "threads that the ranks of one process share; no bit depends on it", {.least = 1});
   flags.Option("--checkpoint.initial_load_path", load_path,
                "a .safetensors file of whole weights to begin with");
   flags.Option("--hashes", hashes,
