@@ -85,8 +85,11 @@ at::Tensor RunNode(const std::string& text, const std::vector<at::Tensor>& opera
   Result<Module> module = ParseModule(text, "test", Ops());
   EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
   AtenCall call = *AtenCall::Bind(*module, module->graphs[0], NodeId(0), c10::kCPU);
+  std::vector<const at::Tensor*> given;
+  for (const at::Tensor& operand : operands) given.push_back(&operand);
+  torch::jit::Stack stack;
   std::vector<at::Tensor> results;
-  call.Run(operands, results);
+  call.Run(given, stack, results);
   return results[0];
 }
 

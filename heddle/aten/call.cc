@@ -65,11 +65,11 @@ bool IsDevice(const c10::Argument& arg) {
 }
 
 // ATen hands an operand back where there was nothing to do. Nobody could write over one of the two then.
-void CopyAliases(std::span<const at::Tensor> operands, std::vector<at::Tensor>& results) {
+void CopyAliases(std::span<const at::Tensor* const> operands, std::vector<at::Tensor>& results) {
   for (at::Tensor& result : results) {
     if (!result.defined() || !result.has_storage()) continue;
-    for (const at::Tensor& operand : operands) {
-      if (!operand.defined() || !operand.has_storage() || !result.is_alias_of(operand)) continue;
+    for (const at::Tensor* operand : operands) {
+      if (!operand->defined() || !operand->has_storage() || !result.is_alias_of(*operand)) continue;
       result = result.clone();
       break;
     }
@@ -97,8 +97,9 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
   if (call.kernel_ == nullptr) call.kernel_ = AttentionLayoutKernel(graph[node].op);
   std::vector<Passed> passed = PassedOperands(graph, node);
   size_t next_positional = 0;
+  using Kind = Argument::Kind;
   for (const c10::Argument& arg : op->schema().arguments()) {
-    auto index = static_cast<uint32_t>(call.arguments_.size());
+    Argument& argument = call.arguments_.emplace_back();
     ArgKind kind = KindOf(arg);
     if (IsOperand(kind)) {
       auto found =
@@ -109,12 +110,13 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
           ++next_positional;
         found = passed.begin() + static_cast<ptrdiff_t>(std::min(next_positional++, passed.size()));
       }
-      call.arguments_.emplace_back();
       if (found == passed.end()) continue;
-      bool is_list = IsListOperand(kind);
-      call.slots_.push_back({index, found->operand, found->count, is_list,
-                             kind == ArgKind::kOptionalTensorList,
-                             kind == ArgKind::kOptionalTensor});
+      argument.operand = found->operand;
+      argument.count = found->count;
+      argument.kind = kind == ArgKind::kOptionalTensorList ? Kind::kOptionalList
+                      : IsListOperand(kind)                ? Kind::kList
+                      : kind == ArgKind::kOptionalTensor   ? Kind::kOptional
+                                                           : Kind::kTensor;
       continue;
     }
     if (const AttrValue* value = attrs.Find(arg.name())) {
@@ -122,34 +124,47 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
                  ToIValue(*value, module.mesh, graph.types().symbols(), size_of));
       // ATen tells lists of integers and of numbers apart by their type; an empty list has none.
       bool empty_floats = kind == ArgKind::kFloatList && converted.isIntList();
-      call.arguments_.push_back(empty_floats ? c10::IValue(std::vector<double>()) : converted);
+      argument.constant = empty_floats ? c10::IValue(std::vector<double>()) : std::move(converted);
     } else if (IsDevice(arg) && graph.operands(node).empty()) {
-      call.arguments_.emplace_back(device);
+      argument.constant = c10::IValue(device);
     } else if (arg.default_value()) {
-      call.arguments_.push_back(*arg.default_value());
-    } else {
-      call.arguments_.emplace_back();
+      argument.constant = *arg.default_value();
     }
   }
   return call;
 }
 
-void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>& results) const {
-  torch::jit::Stack stack = arguments_;
-  for (const Slot& slot : slots_) {
-    std::span<const at::Tensor> given = operands.subspan(slot.operand, slot.count);
-    if (slot.is_optional_list) {
+void AtenCall::Push(const Argument& argument, std::span<const at::Tensor* const> operands,
+                    torch::jit::Stack& stack) const {
+  std::span<const at::Tensor* const> given = operands.subspan(argument.operand, argument.count);
+  switch (argument.kind) {
+    case Argument::Kind::kConstant: stack.push_back(argument.constant); return;
+    case Argument::Kind::kTensor: stack.emplace_back(*given[0]); return;
+    case Argument::Kind::kOptional:
+      given[0]->defined() ? stack.emplace_back(*given[0]) : stack.emplace_back();
+      return;
+    case Argument::Kind::kList: {
+      c10::List<at::Tensor> list;
+      list.reserve(given.size());
+      for (const at::Tensor* t : given) list.push_back(*t);
+      stack.emplace_back(std::move(list));
+      return;
+    }
+    case Argument::Kind::kOptionalList: {
       c10::List<std::optional<at::Tensor>> list;
-      for (const at::Tensor& t : given)
-        list.push_back(t.defined() ? std::optional(t) : std::nullopt);
-      stack[slot.argument] = std::move(list);
-    } else if (slot.is_list) {
-      stack[slot.argument] =
-          c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(given.data(), given.size()));
-    } else if (!slot.is_optional || given[0].defined()) {
-      stack[slot.argument] = given[0];
+      list.reserve(given.size());
+      for (const at::Tensor* t : given)
+        list.push_back(t->defined() ? std::optional(*t) : std::nullopt);
+      stack.emplace_back(std::move(list));
+      return;
     }
   }
+}
+
+void AtenCall::Run(std::span<const at::Tensor* const> operands, torch::jit::Stack& stack,
+                   std::vector<at::Tensor>& results) const {
+  stack.clear();
+  for (const Argument& argument : arguments_) Push(argument, operands, stack);
   if (kernel_ != nullptr) {
     kernel_(op_, stack);
   } else {
@@ -157,18 +172,20 @@ void AtenCall::Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>
   }
   results.clear();
   if (effect_ == Effect::kUpdate) {
-    results.assign(operands.begin(), operands.begin() + result_count_);
+    for (size_t i = 0; i < result_count_; ++i) results.push_back(*operands[i]);
+    stack.clear();
     return;
   }
-  for (const c10::IValue& value : stack) {
+  for (c10::IValue& value : stack) {
     if (value.isTensor()) {
-      results.push_back(value.toTensor());
+      results.push_back(std::move(value).toTensor());
     } else if (value.isTensorList()) {
       for (const at::Tensor& t : value.toTensorVector()) results.push_back(t);
     } else if (value.isNone()) {
       results.emplace_back();
     }
   }
+  stack.clear();
   if (effect_ == Effect::kPure || effect_ == Effect::kRandom) CopyAliases(operands, results);
 }
 

@@ -34,21 +34,24 @@ class AtenCall {
                                c10::Device device, const SizeResolver& size_of = {});
 
   // `operands` in the flat order of the node; undefined tensors where one is absent. Results in the order of the node's;
-  // undefined where the op leaves one so. Throws what ATen throws.
-  void Run(std::span<const at::Tensor> operands, std::vector<at::Tensor>& results) const;
+  // undefined where the op leaves one so. `stack` is room for arguments, which callers keep from call to call. Throws what ATen
+  // throws.
+  void Run(std::span<const at::Tensor* const> operands, torch::jit::Stack& stack,
+           std::vector<at::Tensor>& results) const;
 
  private:
   explicit AtenCall(c10::OperatorHandle op) : op_(std::move(op)) {}
 
-  // Where operands go in the arguments: one tensor, or a list of them.
-  struct Slot {
-    uint32_t argument;
-    uint32_t operand;
-    uint32_t count;
-    bool is_list;
-    bool is_optional_list;
-    bool is_optional;
+  // An argument of the operator: a constant, or operands.
+  struct Argument {
+    enum class Kind : uint8_t { kConstant, kTensor, kOptional, kList, kOptionalList };
+    Kind kind = Kind::kConstant;
+    uint32_t operand = 0;
+    uint32_t count = 0;
+    c10::IValue constant = {};
   };
+  void Push(const Argument& argument, std::span<const at::Tensor* const> operands,
+            torch::jit::Stack& stack) const;
 
   c10::OperatorHandle op_;
   Effect effect_ = Effect::kPure;
@@ -56,8 +59,7 @@ class AtenCall {
   uint32_t result_count_ = 0;
   // Runs in the place of op_; usually null.
   OwnKernel kernel_ = nullptr;
-  std::vector<c10::IValue> arguments_;
-  std::vector<Slot> slots_;
+  std::vector<Argument> arguments_;
 };
 
 }  // namespace heddle

@@ -34,7 +34,8 @@ EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Ten
                                      const DataParallelOptions& options)
     : model_(model),
       options_(options),
-      state_(model.params, params, options.replicate, options.shard, options.reducer) {}
+      state_(model.params, params, options.replicate, options.shard, options.reducer,
+             options.reduce_type) {}
 
 EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
   at::Tensor count = EagerTokenCount(model_, inputs.back());
@@ -57,7 +58,8 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
     losses.push_back(loss.detach().view({1}));
   }
   at::NoGradGuard no_grad;
-  state_.Reduce(grads_by_rank);
+  params.clear();
+  state_.Reduce(std::move(grads_by_rank));
   EagerStep result;
   for (const auto& [input, all] : seen)
     result.buffers[input] = model_.buffer_rule(inputs[input], all);

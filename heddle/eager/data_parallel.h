@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct DataParallelOptions {
   int64_t shard = 1;
   Reducer reducer = Reducer();
   OptimizerOptions optimizer;
+  // What gradients are summed in; unless said, the type of the parameters.
+  std::optional<at::ScalarType> reduce_type = std::nullopt;
 };
 
 struct EagerStep {

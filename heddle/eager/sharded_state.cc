@@ -25,8 +25,9 @@ at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int6
 }
 
 ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-                           int64_t replicate, int64_t shard, const Reducer& reducer)
-    : replicate_(replicate), shard_(shard), reducer_(reducer) {
+                           int64_t replicate, int64_t shard, const Reducer& reducer,
+                           std::optional<at::ScalarType> reduce_type)
+    : replicate_(replicate), shard_(shard), reducer_(reducer), reduce_type_(reduce_type) {
   std::map<std::string, size_t> unit_at;
   for (size_t i = 0; i < specs.size(); ++i) {
     auto [at, added] = unit_at.try_emplace(specs[i].unit, units_.size());
@@ -62,14 +63,15 @@ std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {
   return whole;
 }
 
-void ShardedState::Reduce(std::span<const std::vector<at::Tensor>> grads_by_rank) {
-  for (RankState& state : states_) state.grads.resize(shapes_.size());
+void ShardedState::Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank) {
+  // Those of the step before make room.
+  for (RankState& state : states_) state.grads.assign(shapes_.size(), at::Tensor());
   // Backward reaches the last unit first.
   for (size_t u = units_.size(); u-- > 0;) ReduceUnit(units_[u], grads_by_rank);
 }
 
 void ShardedState::ReduceUnit(std::span<const size_t> params,
-                              std::span<const std::vector<at::Tensor>> grads_by_rank) {
+                              std::span<std::vector<at::Tensor>> grads_by_rank) {
   // One row for each part: the padded chunk of every gradient, in registration order.
   std::vector<int64_t> lengths;
   int64_t row = 0;
@@ -79,8 +81,10 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
     row += first.numel();
   }
   std::vector<at::Tensor> payloads;
-  for (const std::vector<at::Tensor>& grads : grads_by_rank) {
-    at::Tensor payload = at::zeros({shard_, row}, grads[params[0]].options());
+  for (std::vector<at::Tensor>& grads : grads_by_rank) {
+    at::TensorOptions options = grads[params[0]].options();
+    at::Tensor payload =
+        at::zeros({shard_, row}, reduce_type_ ? options.dtype(*reduce_type_) : options);
     for (int64_t part = 0; part < shard_; ++part) {
       int64_t offset = 0;
       for (size_t k = 0; k < params.size(); ++k) {
@@ -90,6 +94,7 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
       }
     }
     payloads.push_back(payload.view({-1}));
+    for (size_t i : params) grads[i].reset();
   }
   // Scattered among the parts of each replica, then summed over replicas.
   std::vector<at::Tensor> sums;
@@ -108,7 +113,9 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
       for (size_t k = 0; k < params.size(); ++k) {
         const at::Tensor& own = param(rank, params[k]);
         states_[static_cast<size_t>(rank)].grads[params[k]] =
-            sum.narrow(0, offset, own.numel()).view(own.sizes()).clone();
+            sum.narrow(0, offset, own.numel())
+                .view(own.sizes())
+                .to(own.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
         offset += lengths[k];
       }
     }

@@ -2,6 +2,7 @@
 // gradients reduced unit by unit, parts updated by AdamW. Ranks count with parts fastest.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,7 +20,8 @@ class ShardedState {
  public:
   // Parameters are given whole, in registration order.
   ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-               int64_t replicate, int64_t shard, const Reducer& reducer);
+               int64_t replicate, int64_t shard, const Reducer& reducer,
+               std::optional<at::ScalarType> reduce_type);
 
   int64_t ranks() const { return replicate_ * shard_; }
   // Gradients are those of the last step, before clipping.
@@ -30,8 +32,8 @@ class ShardedState {
 
   // Whole parameters, as the ranks of a replica put them together.
   std::vector<at::Tensor> Gather(int64_t replica) const;
-  // Gradients of whole parameters, of every rank, to what each rank keeps.
-  void Reduce(std::span<const std::vector<at::Tensor>> grads_by_rank);
+  // Gradients of whole parameters, of every rank, to what each rank keeps. Those of a unit go when it is reduced.
+  void Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank);
   // The norm of what a rank has of each gradient, as a vector.
   at::Tensor Norms(int64_t rank) const;
   // Clips by the norm of all gradients, unless the options say otherwise, and steps.
@@ -48,12 +50,12 @@ class ShardedState {
   const RankState& state(int64_t rank) const { return states_[static_cast<size_t>(rank)]; }
   // The dimension that is cut.
   int64_t ShardDim(size_t param) const;
-  void ReduceUnit(std::span<const size_t> params,
-                  std::span<const std::vector<at::Tensor>> grads_by_rank);
+  void ReduceUnit(std::span<const size_t> params, std::span<std::vector<at::Tensor>> grads_by_rank);
 
   int64_t replicate_;
   int64_t shard_;
   Reducer reducer_;
+  std::optional<at::ScalarType> reduce_type_;
   std::vector<std::vector<int64_t>> shapes_;
   // Parameters of each unit, in registration order; units in the order of their first parameters.
   std::vector<std::vector<size_t>> units_;

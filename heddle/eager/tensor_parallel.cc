@@ -24,7 +24,7 @@ EagerTensorParallel::EagerTensorParallel(const Model& model, std::span<const at:
       own[i] = EagerChunk(own[i], *Llama3SplitDim(model.params[i].name), options.tensor, slice)
                    .contiguous();
     slices_.emplace_back(model.params, own, options.data.replicate, options.data.shard,
-                         options.data.reducer);
+                         options.data.reducer, options.data.reduce_type);
   }
 }
 
@@ -33,17 +33,21 @@ EagerStep EagerTensorParallel::Step(std::span<const at::Tensor> inputs, double l
   // By slice, by rank that has it.
   std::vector<std::vector<std::vector<at::Tensor>>> grads(slices_.size());
   std::vector<at::Tensor> losses;
+  // By slice.
+  std::vector<std::vector<at::Tensor>> params(slices_.size());
   for (int64_t part = 0; part < batch_ranks(); ++part) {
+    // The ranks of a replica put the same together.
+    for (size_t s = 0; s < slices_.size() && part % options_.data.shard == 0; ++s)
+      params[s] = slices_[s].Gather(part / options_.data.shard);
     std::vector<at::Tensor> local = EagerLocalInputs(model_, inputs, batch_ranks(), part);
     std::vector<at::Tensor> slice_losses(slices_.size());
     Meeting meeting(options_.tensor, options_.data.reducer);
     meeting.Run([&](int64_t slice) {
       auto s = static_cast<size_t>(slice);
-      std::vector<at::Tensor> params = slices_[s].Gather(part / options_.data.shard);
       Llama3Slice llama(model_, meeting, slice, options_.sequence_parallel, options_.split_loss);
-      at::Tensor loss = at::div(llama.LossSum(params, local), count);
+      at::Tensor loss = at::div(llama.LossSum(params[s], local), count);
       slice_losses[s] = loss.detach().view({1});
-      std::vector<at::Tensor> own = torch::autograd::grad({loss}, params, {at::ones_like(loss)});
+      std::vector<at::Tensor> own = torch::autograd::grad({loss}, params[s], {at::ones_like(loss)});
       grads[s].resize(static_cast<size_t>(batch_ranks()));
       grads[s][static_cast<size_t>(part)] = std::move(own);
     });
@@ -52,7 +56,8 @@ EagerStep EagerTensorParallel::Step(std::span<const at::Tensor> inputs, double l
     losses.insert(losses.end(), slice_losses.begin(), slice_losses.end());
   }
   at::NoGradGuard no_grad;
-  for (size_t s = 0; s < slices_.size(); ++s) slices_[s].Reduce(grads[s]);
+  params.clear();
+  for (size_t s = 0; s < slices_.size(); ++s) slices_[s].Reduce(std::move(grads[s]));
   EagerStep result;
   result.loss = options_.data.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
   for (int64_t replica = 0; replica < options_.data.replicate; ++replica) {

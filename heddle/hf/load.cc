@@ -1,10 +1,9 @@
 #include "heddle/hf/load.h"
 
-#include "heddle/aten/dtype.h"
-
 #include <charconv>
 #include <unordered_set>
 
+#include "heddle/aten/dtype.h"
 #include "heddle/hf/folder.h"
 #include "heddle/hf/names.h"
 #include "heddle/train/misfits.h"

@@ -33,7 +33,10 @@ std::string PlacementFault(const Placement& placement, std::span<const Dim> dims
 class SignatureVerifier {
  public:
   explicit SignatureVerifier(GraphReport& report)
-      : report_(report), module_(report.module()), graph_(report.graph()) {}
+      : report_(report),
+        module_(report.module()),
+        graph_(report.graph()),
+        good_axes_(graph_.placements().size(), false) {}
 
   void Run() {
     CheckRegions();
@@ -101,9 +104,14 @@ class SignatureVerifier {
     }
     if (module_.view == View::kLocal)
       ReportValue(id, Diag::kPlacement, "has a placement, but the graph is local");
-    std::string fault = PlacementFault(graph_.placements()[value.placement],
-                                       graph_.types().dims(value.type), module_.mesh);
+    const Placement& placement = graph_.placements()[value.placement];
+    std::span<const Dim> dims = graph_.types().dims(value.type);
+    // Its axes are looked at once.
+    bool fits = placement.splits.size() <= dims.size() && std::ranges::none_of(dims, IsSymbol);
+    if (fits && good_axes_[value.placement.index()]) return;
+    std::string fault = PlacementFault(placement, dims, module_.mesh);
     if (!fault.empty()) ReportValue(id, Diag::kPlacement, fault);
+    good_axes_[value.placement.index()] = fault.empty();
   }
 
   // The global type beside a value of a local graph.
@@ -117,6 +125,8 @@ class SignatureVerifier {
 
   void CheckInputs() {
     const std::vector<Input>& inputs = graph_.inputs();
+    params_.reserve(inputs.size());
+    param_labels_.reserve(inputs.size());
     bool roles =
         std::ranges::any_of(inputs, [](const Input& i) { return i.role != InputRole::kPlain; });
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -226,9 +236,11 @@ class SignatureVerifier {
   const Graph& graph_;
   // Of a global graph, by type.
   std::vector<bool> has_chunk_;
+  // By placement: whether all its axes are on the mesh, once each.
+  std::vector<bool> good_axes_;
   // Parameter number to input, and parameter label to input.
-  std::map<int64_t, size_t> params_;
-  std::map<std::string_view, size_t> param_labels_;
+  std::unordered_map<int64_t, size_t> params_;
+  std::unordered_map<std::string_view, size_t> param_labels_;
 };
 
 // A value that one graph saves for those behind it.

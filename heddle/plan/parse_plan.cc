@@ -7,8 +7,8 @@
 namespace heddle {
 namespace {
 
-constexpr std::string_view kStatements[] = {"input", "param", "module",      "node",
-                                            "auto",  "grads", "tensor-grads"};
+constexpr std::string_view kStatements[] = {"input", "param", "module",     "node",
+                                            "auto",  "grads", "data-grads", "tensor-grads"};
 
 class PlanParser {
  public:
@@ -77,6 +77,7 @@ class PlanParser {
     if (word == "node") return ParseNode();
     if (word == "auto") return plan_.automatic = Once(at, "auto", auto_line_);
     if (word == "grads") return ParseGrads(at);
+    if (word == "data-grads") return ParseDataGrads(at);
     if (word == "tensor-grads") return ParseTensorGrads(at);
     return Fail(at, word.size(), Diag::kSyntax, "`{}` is not a statement of a plan{}", word,
                 NearestHint(word, kStatements));
@@ -206,6 +207,13 @@ class PlanParser {
     return true;
   }
 
+  bool ParseDataGrads(size_t statement) {
+    if (!Once(statement, "data-grads", data_grads_line_)) return false;
+    if (scan_.TakeWord("wide")) return true;
+    if (scan_.TakeWord("narrow")) return plan_.narrow_grads = true;
+    return Expected("`narrow` or `wide`");
+  }
+
   bool ParseTensorGrads(size_t statement) {
     if (!Once(statement, "tensor-grads", tensor_grads_line_)) return false;
     if (scan_.TakeWord("narrow")) return true;
@@ -300,6 +308,7 @@ class PlanParser {
   Plan plan_;
   uint32_t auto_line_ = 0;
   uint32_t grads_line_ = 0;
+  uint32_t data_grads_line_ = 0;
   uint32_t tensor_grads_line_ = 0;
   Diagnostics diagnostics_;
 };

@@ -19,6 +19,7 @@ std::string FormatPlan(const Plan& plan) {
     AppendFloat(out, plan.grad_divisor);
     out += '\n';
   }
+  if (plan.narrow_grads) out += "data-grads narrow\n";
   if (plan.wide_tensor_grads) out += "tensor-grads wide\n";
   for (const PlanInput& input : plan.inputs) {
     out += fmt::format("input {} {}\n", Quoted(input.pattern),

@@ -97,6 +97,9 @@ struct Plan {
   // Gradients that are partial over an axis which does not split the batch are reduced over it before they are widened, as
   // eager does; or with the others, in the wide type.
   bool wide_tensor_grads = false;
+  // Gradients are summed over the ranks that share the batch in the type they were computed in, and widened behind that; FSDP2's
+  // `reduce_dtype`, where it is the narrow one.
+  bool narrow_grads = false;
 };
 
 // Whether gradients can be divided by it: positive, and so is its inverse.

@@ -20,6 +20,9 @@ std::optional<Collective::Kind> KindOf(OpId op) {
   return std::nullopt;
 }
 
+// What a rank sends of a tensor that travels alone: below it, a launch more costs more than a copy.
+constexpr int64_t kAloneBytes = 1 << 18;
+
 int64_t Product(at::IntArrayRef sizes) {
   int64_t product = 1;
   for (int64_t size : sizes) product *= size;
@@ -72,18 +75,25 @@ void Collective::AddItem(const Graph& graph, NodeId node, size_t i) {
     item.cut_dim = item.join_dim = dim("dim");
   }
   at::ScalarType type = ToScalarType(types.dtype(operand));
-  auto at = std::ranges::find(types_, type);
-  item.payload = static_cast<size_t>(at - types_.begin());
-  if (at == types_.end()) {
-    types_.push_back(type);
-    sizes_.push_back(0);
-  }
   item.elements = Product(PieceBound(item));
   item.even = kind_ != Kind::kAllToAll && std::ranges::none_of(item.operand_dims, IsSymbol) &&
               std::ranges::none_of(item.result_dims, IsSymbol);
+  item.alone = kind_ == Kind::kAllGather && item.even && item.join_dim == 0 && scale_ == 1.0 &&
+               item.elements * static_cast<int64_t>(c10::elementSize(type)) >= kAloneBytes;
+  item.payload = PayloadFor(item, type);
   item.offset = sizes_[item.payload];
   sizes_[item.payload] += item.elements;
   items_.push_back(std::move(item));
+}
+
+size_t Collective::PayloadFor(const Item& item, at::ScalarType type) {
+  for (size_t p = 0; p < types_.size() && !item.alone; ++p) {
+    if (types_[p] == type && !alone_[p]) return p;
+  }
+  types_.push_back(type);
+  sizes_.push_back(0);
+  alone_.push_back(item.alone);
+  return types_.size() - 1;
 }
 
 at::DimVector Collective::SizesAt(const Dims& dims, int64_t rank, at::IntArrayRef given) const {
@@ -162,6 +172,10 @@ Tensors Collective::Pack(std::span<const at::Tensor> operands, int64_t rank) con
   for (size_t p = 0; p < types_.size(); ++p) {
     int64_t size = (rows ? group_size_ : 1) * sizes_[p];
     at::TensorOptions options = operands[0].options().dtype(types_[p]);
+    if (alone_[p]) {
+      payloads.emplace_back();
+      continue;
+    }
     payloads.push_back(even ? at::empty({size}, options) : at::zeros({size}, options));
   }
   for (size_t i = 0; i < items_.size(); ++i)
@@ -179,6 +193,10 @@ Tensors Collective::Pack(std::span<const at::Tensor> operands, int64_t rank) con
 
 void Collective::PackItem(const Item& item, const at::Tensor& operand, int64_t rank,
                           at::Tensor& payload) const {
+  if (item.alone) {
+    payload = operand.resolve_conj().resolve_neg().contiguous().view({-1});
+    return;
+  }
   at::DimVector bound = PieceBound(item);
   if (kind_ == Kind::kAllGather || kind_ == Kind::kAllReduce) {
     at::Tensor place = payload.narrow(0, item.offset, item.elements).view(bound);
@@ -201,10 +219,18 @@ void Collective::PackItem(const Item& item, const at::Tensor& operand, int64_t r
 }
 
 Tensors Collective::Unpack(std::span<const at::Tensor> received,
-                           std::span<const at::Tensor> operands, int64_t rank) const {
+                           std::span<const at::Tensor> operands, int64_t rank, bool take) const {
   Tensors results;
-  for (size_t i = 0; i < items_.size(); ++i)
-    results.push_back(UnpackItem(items_[i], received[items_[i].payload], operands[i], rank));
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    const at::Tensor& from = received[item.payload];
+    if (item.alone) {
+      at::Tensor whole = from.view(item.result_dims);
+      results.push_back(take ? whole : whole.clone());
+    } else {
+      results.push_back(UnpackItem(item, from, operands[i], rank));
+    }
+  }
   return results;
 }
 

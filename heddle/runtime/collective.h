@@ -2,7 +2,8 @@
 //
 // A launch carries all its tensors in one payload for each element type: on every rank the same number of elements, parts that are
 // shorter than the longest padded with zeros. The layout is FSDP2's: tensors in operand order, and for what is cut among ranks, one
-// row for each of them. A transport moves payloads and knows nothing of tensors.
+// row for each of them. A large tensor that is gathered along its first dimension is a payload of its own, because what arrives is the
+// result as it is: nothing is copied. A transport moves payloads and knows nothing of tensors.
 #pragma once
 
 #include <span>
@@ -32,10 +33,11 @@ class Collective {
   // What `rank` sends: one flat payload for each element type. Where tensors are cut among ranks it has a row for each member.
   // Scaled, if the node says so.
   Tensors Pack(std::span<const at::Tensor> operands, int64_t rank) const;
-  // The results of `rank` from what it received, in fresh tensors. An all-gather and an all-to-all receive a row from each
-  // member; a reduce-scatter its own row; an all-reduce all. Sizes that are known at run time only are those of the operands.
+  // The results of `rank` from what it received, in fresh tensors, or in those received where it may `take` them. An all-gather
+  // and an all-to-all receive a row from each member; a reduce-scatter its own row; an all-reduce all. Sizes that are known at run
+  // time only are those of the operands.
   Tensors Unpack(std::span<const at::Tensor> received, std::span<const at::Tensor> operands,
-                 int64_t rank) const;
+                 int64_t rank, bool take) const;
   // Throws if sizes that are known at run time only differ between members.
   void CheckSizes(std::span<const Tensors> operands_by_member) const;
 
@@ -53,6 +55,8 @@ class Collective {
     size_t join_dim = 0;
     // All parts have one size: a tensor is packed and unpacked by a single copy.
     bool even = false;
+    // It has its payload for itself, and travels as it is.
+    bool alone = false;
   };
 
   // `given` has the sizes that are known at run time only.
@@ -69,6 +73,8 @@ class Collective {
                 at::Tensor& payload) const;
   at::Tensor UnpackItem(const Item& item, const at::Tensor& received, const at::Tensor& operand,
                         int64_t rank) const;
+  // The payload of an item, for a new one if there is none yet that it shares.
+  size_t PayloadFor(const Item& item, at::ScalarType type);
   // The member of a group at `index`, where `rank` is one.
   int64_t Member(int64_t rank, int64_t index) const;
 
@@ -83,6 +89,8 @@ class Collective {
   // By payload: its element type, and its elements, of a row where there are rows.
   std::vector<at::ScalarType> types_;
   std::vector<int64_t> sizes_;
+  // Whether it is that of an item which travels alone.
+  std::vector<bool> alone_;
 };
 
 }  // namespace heddle

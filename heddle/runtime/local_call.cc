@@ -29,17 +29,18 @@ LocalCall::LocalCall(const Mesh& mesh, const Graph& graph, NodeId node, c10::Dev
   }
 }
 
-void LocalCall::Run(int64_t rank, std::span<const at::Tensor> operands, Tensors& results) const {
+void LocalCall::Run(int64_t rank, std::span<const at::Tensor* const> operands,
+                    Tensors& results) const {
   results.clear();
   if (op_ == op::shard_bound) {
     Part part = PartAt(size_, over_, mesh_, rank);
     results.push_back(at::full({}, part.begin + (end_ ? part.size : 0), at::kLong).to(device_));
   } else if (op_ == op::shard_slice) {
-    Part part = PartAt(operands[0].size(dim_), over_, mesh_, rank);
+    Part part = PartAt(operands[0]->size(dim_), over_, mesh_, rank);
     results.push_back(
-        operands[0].narrow(dim_, part.begin, part.size).clone(at::MemoryFormat::Contiguous));
+        operands[0]->narrow(dim_, part.begin, part.size).clone(at::MemoryFormat::Contiguous));
   } else {
-    results.push_back(CopyTo(operands[0], op_ == op::mem_offload ? c10::kCPU : device_));
+    results.push_back(CopyTo(*operands[0], op_ == op::mem_offload ? c10::kCPU : device_));
   }
 }
 

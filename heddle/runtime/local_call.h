@@ -18,7 +18,7 @@ class LocalCall {
   LocalCall(const Mesh& mesh, const Graph& graph, NodeId node, c10::Device device);
 
   // In fresh tensors. Throws what ATen throws.
-  void Run(int64_t rank, std::span<const at::Tensor> operands, Tensors& results) const;
+  void Run(int64_t rank, std::span<const at::Tensor* const> operands, Tensors& results) const;
 
  private:
   Mesh mesh_;

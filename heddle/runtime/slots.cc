@@ -73,13 +73,22 @@ Tensors SlotPlan::Start(std::span<const at::Tensor> inputs) const {
   return values;
 }
 
-void SlotPlan::Load(NodeId node, const Tensors& values, Tensors& operands) const {
+void SlotPlan::Load(NodeId node, const Tensors& values,
+                    std::vector<const at::Tensor*>& operands) const {
   const Step& step = steps_[node];
   operands.clear();
   for (uint32_t i = 0; i < step.operand_count; ++i) {
     uint32_t slot = operands_[step.first_operand + i];
-    operands.push_back(slot == kAbsent ? at::Tensor() : values[slot]);
+    operands.push_back(slot == kAbsent ? &absent_ : &values[slot]);
   }
+}
+
+Tensors SlotPlan::Operands(NodeId node, const Tensors& values) const {
+  std::vector<const at::Tensor*> loaded;
+  Load(node, values, loaded);
+  Tensors operands;
+  for (const at::Tensor* tensor : loaded) operands.push_back(*tensor);
+  return operands;
 }
 
 void SlotPlan::Store(NodeId node, Tensors& results, Tensors& values) const {

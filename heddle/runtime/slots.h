@@ -20,8 +20,10 @@ class SlotPlan {
 
   // Values before the first node: the inputs, in the order of the graph's, and empty slots.
   Tensors Start(std::span<const at::Tensor> inputs) const;
-  // What the node reads, in flat order; undefined tensors for operands that are absent.
-  void Load(NodeId node, const Tensors& values, Tensors& operands) const;
+  // What the node reads, in flat order; undefined tensors for operands that are absent. They stay where they are.
+  void Load(NodeId node, const Tensors& values, std::vector<const at::Tensor*>& operands) const;
+  // The same, as tensors of the caller's own.
+  Tensors Operands(NodeId node, const Tensors& values) const;
   // Takes the node's results.
   void Store(NodeId node, Tensors& results, Tensors& values) const;
   // Lets go of what nothing needs after the node.
@@ -60,6 +62,8 @@ class SlotPlan {
   std::vector<uint32_t> operands_;
   std::vector<uint32_t> released_;
   std::vector<uint32_t> outputs_;
+  // What an operand that is absent is.
+  at::Tensor absent_;
 };
 
 }  // namespace heddle

@@ -1,9 +1,12 @@
 #include "heddle/runtime/world.h"
 
 #include <algorithm>
+#include <barrier>
 #include <numeric>
-#include <unordered_set>
+#include <thread>
 
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
 #include "heddle/aten/dtype.h"
@@ -34,15 +37,32 @@ bool Fits(const at::Tensor& tensor, const Graph& graph, TypeId type, const Mesh&
   return true;
 }
 
+// Straight to the kernels: there is no graph of autograd to record, and nobody asks which tensor is a view of which.
+class KernelsOnly {
+  at::NoGradGuard no_grad_;
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+};
+
 }  // namespace
 
-// What one run needs besides the program. The buffers are kept from node to node.
+// What one run needs besides the program.
 struct World::Running {
   std::vector<Tensors> values;
-  Tensors operands;
-  Tensors results;
-  // By Step::first_pending, and the groups from there on.
+  // By Launch::first_pending, and the groups from there on.
   std::vector<std::unique_ptr<Pending>> pending;
+};
+
+// Room that a thread keeps from node to node.
+struct World::Scratch {
+  std::vector<const at::Tensor*> operands;
+  torch::jit::Stack stack;
+  Tensors results;
+};
+
+struct World::Failed {
+  NodeId node;
+  size_t at = 0;
+  Status status;
 };
 
 World::World(Module module, const Liveness& liveness)
@@ -81,14 +101,8 @@ Result<World> World::Compile(const Module& module, const Graph& graph,
     std::iota(world.ranks_.begin(), world.ranks_.end(), 0);
   }
   world.FindGroups();
-  for (NodeId id : graph.nodes()) {
-    HEDDLE_TRY(Step step, world.CompileNode(id, options));
-    if (step.collective) {
-      step.first_pending = world.pending_count_;
-      world.pending_count_ += world.groups_[world.communicators_.of(id).index()].size();
-    }
-    world.steps_.Add(std::move(step));
-  }
+  world.threads_ = std::clamp<size_t>(static_cast<size_t>(options.threads), 1, world.ranks_.size());
+  for (NodeId id : graph.nodes()) HEDDLE_RETURN_IF_ERROR(world.CompileNode(id, options));
   return world;
 }
 
@@ -108,24 +122,32 @@ void World::FindGroups() {
   }
 }
 
-Result<World::Step> World::CompileNode(NodeId node, const WorldOptions& options) const {
-  Step step;
+Status World::CompileNode(NodeId node, const WorldOptions& options) {
+  using Kind = Step::Kind;
   OpId op = graph()[node].op;
-  if (op == op::comm_wait) return step;
-  if (LocalCall::Runs(op)) {
-    step.local.emplace(module_.mesh, graph(), node, options.device);
+  Step step;
+  if (op == op::comm_wait) {
+    step.kind = Kind::kWait;
+  } else if (LocalCall::Runs(op)) {
+    step = {Kind::kLocal, false, static_cast<uint32_t>(locals_.size())};
+    locals_.emplace_back(module_.mesh, graph(), node, options.device);
   } else if (Collective::Is(op)) {
-    step.collective.emplace(module_.mesh, graph(), node);
-    step.share = options.share_results && !written_over_[node];
+    step = {Kind::kCollective, false, static_cast<uint32_t>(launches_.size())};
+    launches_.push_back({Collective(module_.mesh, graph(), node),
+                         options.share_results && !written_over_[node], pending_count_});
+    pending_count_ += groups_[communicators_.of(node).index()].size();
   } else {
-    bool same = !HasSymbols(graph().attrs(node));
-    for (int64_t rank : std::span(ranks_).first(same ? 1 : ranks_.size())) {
+    bool random = graph().op(node).effect() == Effect::kRandom;
+    step = {random ? Kind::kTurn : Kind::kCall, HasSymbols(graph().attrs(node)),
+            static_cast<uint32_t>(calls_.size())};
+    for (int64_t rank : std::span(ranks_).first(step.by_rank ? ranks_.size() : 1)) {
       HEDDLE_TRY(AtenCall call, AtenCall::Bind(module_, graph(), node, options.device,
                                                SizesAt(module_.mesh, rank)));
-      step.calls.push_back(std::move(call));
+      calls_.push_back(std::move(call));
     }
   }
-  return step;
+  steps_.Add(step);
+  return Done{};
 }
 
 Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
@@ -149,28 +171,27 @@ Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
 
 // Two ranks that share what both write over would update it twice.
 void World::CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const {
-  std::unordered_set<const void*> seen;
+  std::vector<const void*> written;
   for (const Tensors& inputs : inputs_by_rank) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!updated_[i] || inputs[i].numel() == 0) continue;
-      HEDDLE_CHECK(seen.insert(inputs[i].storage().data()).second,
-                   "two ranks share the tensor of an input that is updated");
+      written.push_back(inputs[i].storage().data());
     }
   }
+  std::ranges::sort(written);
+  HEDDLE_CHECK(std::ranges::adjacent_find(written) == written.end(),
+               "two ranks share the tensor of an input that is updated");
 }
 
 Result<std::vector<std::vector<at::Tensor>>> World::Run(
     std::span<const std::vector<at::Tensor>> inputs_by_rank, const Observer& observer) const {
   HEDDLE_RETURN_IF_ERROR(CheckInputs(inputs_by_rank));
-  at::NoGradGuard no_grad;
   Running running;
   running.pending.resize(pending_count_);
   for (const Tensors& inputs : inputs_by_rank) running.values.push_back(slots_.Start(inputs));
-  for (NodeId id : graph().nodes()) {
-    HEDDLE_RETURN_IF_ERROR(RunNode(id, running));
-    if (observer) observer(id, running.values);
-    for (Tensors& values : running.values) slots_.Release(id, values);
-  }
+  // Those who look at values see them behind every node.
+  HEDDLE_RETURN_IF_ERROR(threads_ == 1 || observer ? RunInTurn(running, observer)
+                                                   : RunOnThreads(running));
   std::vector<Tensors> outputs;
   for (const Tensors& values : running.values) outputs.push_back(slots_.Outputs(values));
   return outputs;
@@ -181,50 +202,140 @@ Result<std::vector<at::Tensor>> World::RunAlone(const std::vector<at::Tensor>& i
   return std::move(outputs[0]);
 }
 
-Status World::RunNode(NodeId node, Running& running) const {
-  const Step& step = steps_[node];
-  if (step.collective) {
-    size_t launch = step.first_pending;
-    for (const Group& group : groups_[communicators_.of(node).index()])
-      HEDDLE_RETURN_IF_ERROR(Start(node, group, running.pending[launch++], running));
-    return Done{};
+Status World::RunInTurn(Running& running, const Observer& observer) const {
+  KernelsOnly kernels_only;
+  Scratch scratch;
+  for (NodeId id : graph().nodes()) {
+    if (steps_[id].kind == Step::Kind::kTurn || RunsAlone(id)) {
+      for (size_t r = 0; r < ranks_.size(); ++r)
+        HEDDLE_RETURN_IF_ERROR(RunAlone(id, r, running.values[r], scratch));
+    } else {
+      HEDDLE_RETURN_IF_ERROR(RunTogether(id, running));
+    }
+    if (observer) observer(id, running.values);
+    for (Tensors& values : running.values) slots_.Release(id, values);
   }
-  if (graph()[node].op == op::comm_wait) return Wait(node, running);
-  for (size_t r = 0; r < ranks_.size(); ++r) HEDDLE_RETURN_IF_ERROR(RunAlone(node, r, running));
   return Done{};
 }
 
-Status World::RunAlone(NodeId node, size_t at, Running& running) const {
+// Threads meet before and behind every node that is not for each rank alone; the first of them runs it. Of several failures the one
+// counts that ranks in turn would have had.
+Status World::RunOnThreads(Running& running) const {
+  std::barrier barrier(static_cast<ptrdiff_t>(threads_));
+  std::vector<std::optional<Failed>> failed(threads_);
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < threads_; ++t) {
+    threads.emplace_back([&, t] {
+      // A new thread begins with as many threads of its own as there are cores.
+      at::init_num_threads();
+      RunThread(t, running, barrier, failed);
+    });
+  }
+  RunThread(0, running, barrier, failed);
+  for (std::thread& thread : threads) thread.join();
+  std::erase_if(failed, [](const std::optional<Failed>& f) { return !f; });
+  if (failed.empty()) return Done{};
+  return std::ranges::min(failed, {},
+                          [](const std::optional<Failed>& f) { return std::pair(f->node, f->at); })
+      ->status;
+}
+
+template <typename Barrier>
+void World::RunThread(size_t thread, Running& running, Barrier& barrier,
+                      std::vector<std::optional<Failed>>& failed) const {
+  KernelsOnly kernels_only;
+  Scratch scratch;
+  auto ok = [&](NodeId node, size_t at, Status status) {
+    if (!status.ok()) failed[thread] = Failed{node, at, std::move(status)};
+    return !failed[thread].has_value();
+  };
+  for (NodeId id : graph().nodes()) {
+    if (RunsAlone(id)) {
+      for (size_t r = thread; r < ranks_.size() && !failed[thread]; r += threads_) {
+        if (ok(id, r, RunAlone(id, r, running.values[r], scratch)))
+          slots_.Release(id, running.values[r]);
+      }
+      continue;
+    }
+    barrier.arrive_and_wait();
+    // All threads are here: nobody writes, and all read the same.
+    if (std::ranges::any_of(failed, [](const auto& f) { return f.has_value(); })) return;
+    barrier.arrive_and_wait();
+    if (thread == 0) {
+      if (steps_[id].kind == Step::Kind::kTurn) {
+        for (size_t r = 0; r < ranks_.size() && !failed[0]; ++r)
+          ok(id, r, RunAlone(id, r, running.values[r], scratch));
+      } else {
+        ok(id, 0, RunTogether(id, running));
+      }
+      for (Tensors& values : running.values) slots_.Release(id, values);
+    }
+    barrier.arrive_and_wait();
+  }
+}
+
+bool World::RunsAlone(NodeId node) const {
+  switch (steps_[node].kind) {
+    case Step::Kind::kCall:
+    case Step::Kind::kLocal: return true;
+    case Step::Kind::kWait: return IsOver(node);
+    case Step::Kind::kTurn:
+    case Step::Kind::kCollective: break;
+  }
+  return false;
+}
+
+// What the caller of the graph had launched is there, too.
+bool World::IsOver(NodeId wait) const {
+  return transport_->finishes_at_once() || !graph()[graph().operands(wait)[0]].producer;
+}
+
+Status World::RunTogether(NodeId node, Running& running) const {
+  if (steps_[node].kind == Step::Kind::kWait) return Finish(node, running);
+  size_t pending = launch(node).first_pending;
+  for (const Group& group : groups_[communicators_.of(node).index()])
+    HEDDLE_RETURN_IF_ERROR(Start(node, group, running.pending[pending++], running));
+  return Done{};
+}
+
+Status World::RunAlone(NodeId node, size_t at, Tensors& values, Scratch& scratch) const {
   const Step& step = steps_[node];
-  slots_.Load(node, running.values[at], running.operands);
+  slots_.Load(node, values, scratch.operands);
   try {
-    if (step.local) {
-      step.local->Run(ranks_[at], running.operands, running.results);
-    } else {
-      step.calls[step.calls.size() == 1 ? 0 : at].Run(running.operands, running.results);
+    switch (step.kind) {
+      case Step::Kind::kLocal:
+        locals_[step.first].Run(ranks_[at], scratch.operands, scratch.results);
+        break;
+      case Step::Kind::kWait:
+        scratch.results.clear();
+        for (const at::Tensor* tensor : scratch.operands) scratch.results.push_back(*tensor);
+        break;
+      default:
+        calls_[step.first + (step.by_rank ? at : 0)].Run(scratch.operands, scratch.stack,
+                                                         scratch.results);
     }
   } catch (const std::exception& error) {
-    return Describe(node, {&ranks_[at], 1}, {&running.operands, 1}, SaidByAten(error));
+    Tensors operands = slots_.Operands(node, values);
+    return Describe(node, {&ranks_[at], 1}, {&operands, 1}, SaidByAten(error));
   }
-  HEDDLE_CHECK(running.results.size() == slots_.result_count(node),
+  HEDDLE_CHECK(scratch.results.size() == slots_.result_count(node),
                PrintNode(module_, graph(), node));
-  running.operands.clear();
-  slots_.Store(node, running.results, running.values[at]);
+  slots_.Store(node, scratch.results, values);
   return Done{};
 }
 
 Status World::Start(NodeId node, const Group& group, std::unique_ptr<Pending>& pending,
                     Running& running) const {
-  std::vector<Tensors> operands(group.at.size());
-  for (size_t m = 0; m < group.at.size(); ++m)
-    slots_.Load(node, running.values[group.at[m]], operands[m]);
+  const Collective& collective = launch(node).collective;
+  std::vector<Tensors> operands;
+  for (size_t at : group.at) operands.push_back(slots_.Operands(node, running.values[at]));
   try {
-    steps_[node].collective->CheckSizes(operands);
+    collective.CheckSizes(operands);
     std::vector<Tensors> sends;
     for (size_t m = 0; m < group.at.size(); ++m)
-      sends.push_back(steps_[node].collective->Pack(operands[m], group.ranks[m]));
-    pending = transport_->Start(node, communicators_.of(node), *steps_[node].collective,
-                                group.ranks, std::move(sends));
+      sends.push_back(collective.Pack(operands[m], group.ranks[m]));
+    pending =
+        transport_->Start(node, communicators_.of(node), collective, group.ranks, std::move(sends));
     if (transport_->finishes_at_once()) StoreResults(node, group, pending->Finish(), node, running);
   } catch (const std::exception& error) {
     return Describe(node, group.ranks, operands, SaidByAten(error));
@@ -235,39 +346,26 @@ Status World::Start(NodeId node, const Group& group, std::unique_ptr<Pending>& p
 // Unpacks what the collective `node` received into the slots of node `into`: its own, or those of its wait.
 void World::StoreResults(NodeId node, const Group& group, std::vector<Tensors> received,
                          NodeId into, Running& running) const {
-  const Step& step = steps_[node];
+  const Launch& launched = launch(node);
   Tensors shared;
   for (size_t m = 0; m < group.at.size(); ++m) {
-    bool reuse = m > 0 && step.share && step.collective->equal_results();
+    bool reuse = m > 0 && launched.share && launched.collective.equal_results();
     Tensors results = shared;
     if (!reuse) {
-      Tensors operands;
-      slots_.Load(node, running.values[group.at[m]], operands);
-      results = step.collective->Unpack(received[m], operands, group.ranks[m]);
+      Tensors operands = slots_.Operands(node, running.values[group.at[m]]);
+      results = launched.collective.Unpack(received[m], operands, group.ranks[m], /*take=*/m == 0);
     }
-    if (m == 0 && step.share) shared = results;
+    if (m == 0 && launched.share) shared = results;
     slots_.Store(into, results, running.values[group.at[m]]);
   }
 }
 
-Status World::Wait(NodeId node, Running& running) const {
-  NodeId start = graph()[graph().operands(node)[0]].producer;
-  // What the caller of the graph had launched is there, too.
-  if (!start || transport_->finishes_at_once()) {
-    // It was over when it started.
-    for (Tensors& values : running.values) {
-      slots_.Load(node, values, running.operands);
-      running.results = running.operands;
-      slots_.Store(node, running.results, values);
-    }
-    running.operands.clear();
-    return Done{};
-  }
-  const std::vector<Group>& groups = groups_[communicators_.of(start).index()];
-  size_t launch = steps_[start].first_pending;
-  for (const Group& group : groups) {
+Status World::Finish(NodeId wait, Running& running) const {
+  NodeId start = graph()[graph().operands(wait)[0]].producer;
+  size_t pending = launch(start).first_pending;
+  for (const Group& group : groups_[communicators_.of(start).index()]) {
     try {
-      StoreResults(start, group, running.pending[launch++]->Finish(), node, running);
+      StoreResults(start, group, running.pending[pending++]->Finish(), wait, running);
     } catch (const std::exception& error) {
       return Describe(start, group.ranks, {}, SaidByAten(error));
     }

@@ -30,6 +30,8 @@ struct WorldOptions {
   // Ranks share the storage of what a collective makes equal on all of them, unless it is written over later. Without it the
   // memory of each rank is what a process of its own would need.
   bool share_results = true;
+  // Ranks run on so many threads, between one collective and the next. Bits are the same with any number.
+  int64_t threads = 1;
   // The ranks of this process, and what carries their payloads; all ranks, if there is no transport.
   std::vector<int64_t> ranks = {};
   std::shared_ptr<Transport> transport = nullptr;
@@ -63,15 +65,21 @@ class World {
   bool updates(size_t input) const { return updated_[input]; }
 
  private:
-  // How a node is run. One of the members is set; a wait has none.
+  // How a node is run.
   struct Step {
-    // One call for all ranks, or one for each where attributes are sizes that depend on the rank.
-    std::vector<AtenCall> calls;
-    std::optional<LocalCall> local;
-    std::optional<Collective> collective;
-    // Of a collective: members of a group share what is equal.
+    // kTurn: by one rank after the other, in order, because all draw from one source of random numbers.
+    enum class Kind : uint8_t { kCall, kTurn, kLocal, kWait, kCollective };
+    Kind kind = Kind::kCall;
+    // Of a call: there is one for each rank, because attributes are sizes that depend on it.
+    bool by_rank = false;
+    // Into calls_, locals_ or launches_.
+    uint32_t first = 0;
+  };
+  struct Launch {
+    Collective collective;
+    // Members of a group share what is equal.
     bool share = false;
-    // Of a collective: the launch of its first group, among those of a run.
+    // The launch of its first group, among those of a run.
     size_t first_pending = 0;
   };
   // Positions in ranks(), and the ranks themselves.
@@ -80,20 +88,34 @@ class World {
     std::vector<int64_t> ranks;
   };
   struct Running;
+  struct Scratch;
+  struct Failed;
 
   World(Module module, const Liveness& liveness);
-  Result<Step> CompileNode(NodeId node, const WorldOptions& options) const;
+  Status CompileNode(NodeId node, const WorldOptions& options);
   void FindGroups();
   Status CheckInputs(std::span<const Tensors> inputs_by_rank) const;
   void CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const;
-  Status RunNode(NodeId node, Running& running) const;
+  Status RunInTurn(Running& running, const Observer& observer) const;
+  Status RunOnThreads(Running& running) const;
+  // The ranks of one of several threads, up to the first failure.
+  template <typename Barrier>
+  void RunThread(size_t thread, Running& running, Barrier& barrier,
+                 std::vector<std::optional<Failed>>& failed) const;
+  // Whether each rank runs the node for itself, and needs no other.
+  bool RunsAlone(NodeId node) const;
+  // Whether what is waited for is there already.
+  bool IsOver(NodeId wait) const;
+  // A collective, or a wait for one that takes time.
+  Status RunTogether(NodeId node, Running& running) const;
   // One rank's own work.
-  Status RunAlone(NodeId node, size_t at, Running& running) const;
+  Status RunAlone(NodeId node, size_t at, Tensors& values, Scratch& scratch) const;
   Status Start(NodeId node, const Group& group, std::unique_ptr<Pending>& pending,
                Running& running) const;
-  Status Wait(NodeId node, Running& running) const;
+  Status Finish(NodeId wait, Running& running) const;
   void StoreResults(NodeId node, const Group& group, std::vector<Tensors> received, NodeId into,
                     Running& running) const;
+  const Launch& launch(NodeId node) const { return launches_[steps_[node].first]; }
   // `ranks 1, 3: `; nothing where there is only one.
   std::string Where(std::span<const int64_t> ranks) const;
   Failure Describe(NodeId node, std::span<const int64_t> ranks, std::span<const Tensors> operands,
@@ -112,6 +134,10 @@ class World {
   std::vector<bool> updated_;
   Table<NodeId, bool> written_over_;
   Table<NodeId, Step> steps_;
+  std::vector<AtenCall> calls_;
+  std::vector<LocalCall> locals_;
+  std::vector<Launch> launches_;
+  size_t threads_ = 1;
   // Launches of a run.
   size_t pending_count_ = 0;
 };

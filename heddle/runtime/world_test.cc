@@ -118,10 +118,7 @@ TEST(SlotPlan, LetsGoOfAValueWhenItsStorageDies) {
   // The caller holds x. What a wait gives is what its collective wrote.
   std::vector<std::string> expected{"1100000", "1111000", "1101010", "1001011"};
   for (NodeId id : module.graphs[0].nodes()) {
-    Tensors operands;
-    plan.Load(id, values, operands);
-    EXPECT_EQ(operands.size(), id == NodeId(1) || id == NodeId(2) ? 2u : 1u);
-    operands.clear();
+    EXPECT_EQ(plan.Operands(id, values).size(), id == NodeId(1) || id == NodeId(2) ? 2u : 1u);
     Tensors results(plan.result_count(id), at::ones({4}));
     plan.Store(id, results, values);
     plan.Release(id, values);

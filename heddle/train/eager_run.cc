@@ -79,6 +79,7 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
     params.push_back(std::move(whole));
   }
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
+  if (options.narrow_grads) data.reduce_type = at::kBFloat16;
   if (options.tensor > 1) {
     TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel,
                                  options.split_loss};

@@ -19,6 +19,8 @@ struct EagerOptions {
   bool split_loss = true;
   Reducer reducer = Reducer();
   OptimizerOptions optimizer;
+  // Gradients are summed in bf16.
+  bool narrow_grads = false;
   ParamSource params;
   BatchSource batches;
 };

@@ -47,6 +47,10 @@ void ParallelFlags::Declare(Flags& flags) {
                "narrow: gradients pending over the tensor-parallel ranks are reduced in the type "
                "they were computed "
                "in, as eager does; wide: in the parameter's type");
+  flags.Option(
+      "--training.mixed_precision_reduce", reduce_type,
+      "f32 or bf16: what gradients are summed in over the ranks that share the batch; bf16 "
+      "where the step computes with bf16");
   flags.Option("--world_size", world, "the number of ranks (default: the product of the degrees)",
                {.least = 0});
 }
@@ -130,11 +134,20 @@ Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& confi
   return layout;
 }
 
-Status ParallelFlags::SetGradients(Plan& plan) const {
+Status ParallelFlags::SetGradients(std::string_view precision, Plan& plan) const {
   if (tensor_gradients != "narrow" && tensor_gradients != "wide")
     return Error(Diag::kBadChoice, "--parallelism.tensor_gradients is `{}`; it is narrow or wide",
                  tensor_gradients);
   plan.wide_tensor_grads = tensor_gradients == "wide";
+  if (reduce_type != "f32" && reduce_type != "bf16")
+    return Error(Diag::kBadChoice, "--training.mixed_precision_reduce is `{}`; it is f32 or bf16",
+                 reduce_type);
+  if (reduces_narrow() && precision != "bf16")
+    return Error(Diag::kBadChoice,
+                 "--training.mixed_precision_reduce is bf16, and --precision is {}; gradients are "
+                 "summed in the type they are computed in, or in a wider one",
+                 precision);
+  plan.narrow_grads = reduces_narrow();
   if (gradients == "sum") return Done{};
   if (gradients == "average") {
     plan.average = true;

@@ -18,6 +18,7 @@ struct ParallelFlags {
   std::string axis_names;
   std::string gradients = "sum";
   std::string tensor_gradients = "narrow";
+  std::string reduce_type = "f32";
 
   void Declare(Flags& flags);
 
@@ -29,8 +30,9 @@ struct ParallelFlags {
   };
   // Fails for degrees that do not multiply to the world, names that are no names of axes, and heads that do not divide.
   Result<Layout> MakeLayout(const ModelConfig& config) const;
-  // How gradients are reduced.
-  Status SetGradients(Plan& plan) const;
+  // How gradients are reduced, where the step computes with `precision`.
+  Status SetGradients(std::string_view precision, Plan& plan) const;
+  bool reduces_narrow() const { return reduce_type == "bf16"; }
 
  private:
   Result<std::vector<int64_t>> Degrees() const;

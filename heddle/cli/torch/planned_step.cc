@@ -16,7 +16,7 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
   Nanos captured = clock.Elapsed();
   HEDDLE_TRY(Plan plan,
              MakePlan(module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
-  HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(plan));
+  HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
   return PlannedStep{std::move(made), std::move(layout), std::move(module), std::move(plan),
                      captured};
 }

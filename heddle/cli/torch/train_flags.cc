@@ -14,6 +14,8 @@ void TrainFlags::Declare(Flags& flags) {
                "parameters shrink by this, times the learning rate");
   flags.Option("--runtime.reducer", reducer,
                "in which order values of ranks are added up: rank, gloo, ring:CHANNELS or tree");
+  flags.Option("--runtime.threads", threads,
+               "threads that the ranks of one process share; no bit depends on it", {.least = 1});
   flags.Option("--hashes", hashes,
                "where hashes go: a line of JSON for each step, rank and parameter, of the bytes of "
                "that rank's part of the master weights, and one with the loss as a hex float");

@@ -14,6 +14,7 @@ struct TrainFlags {
   double lr = 8e-4;
   OptimizerOptions optimizer;
   std::string reducer = "gloo";
+  int64_t threads = 1;
   std::string hashes;
   bool hash_gradients = false;
 

@@ -147,7 +147,7 @@ Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module)
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeLockstep(const Module& module) const {
-  return MakeSession(module, {.reducer = reducer_});
+  return MakeSession(module, {.reducer = reducer_, .threads = command_.train.threads});
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module,
@@ -168,6 +168,7 @@ Result<std::unique_ptr<TrainingRun>> Verification::MakeEager() const {
                                      .split_loss = step_->layout.preset.split_loss,
                                      .reducer = reducer_,
                                      .optimizer = command_.train.optimizer,
+                                     .narrow_grads = command_.parallel.reduces_narrow(),
                                      .params = params_,
                                      .batches = command_.train.Batches(step_->model)});
 }

@@ -136,6 +136,10 @@ Result<ValueId> Propagator::Arrive(ValueId v, NodeId node) {
                         {.why = Why::kUnshard, .unit = param->unit}, node);
   }
   HEDDLE_TRY(v, Cross(v, node));
+  if (plan_.narrow_grads && IsGradCast(node)) {
+    reduced_.insert(graph_[node].first_result);
+    return FinishGradient(v, *GradParam(graph_[node].first_result));
+  }
   if (!plan_.wide_tensor_grads && IsGradCast(node)) {
     const ParamPlan* param = GradParam(graph_[node].first_result);
     v = Redistribute(v, WithoutTensorPartials(v, *param),

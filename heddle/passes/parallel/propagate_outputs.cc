@@ -63,7 +63,7 @@ Status Propagator::FinishOutputs(ValueId v, NodeId node) {
   for (auto it = begin; it != end; ++it) {
     const Output& output = graph_.outputs()[it->second];
     ValueId out = v;
-    if (output.role == OutputRole::kGrad) {
+    if (output.role == OutputRole::kGrad && !reduced_.contains(v)) {
       HEDDLE_TRY(out, FinishGradient(out, *inputs_.ParamNumber(output.index)));
       if (out != v) finished_.emplace(v, out);
     } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {

@@ -149,6 +149,8 @@ class Propagator {
   std::multimap<ValueId, size_t> outputs_of_;
   // Gradients by what they are before they are reduced.
   std::map<ValueId, ValueId> finished_;
+  // Gradients that were reduced before they were widened.
+  std::set<ValueId> reduced_;
 };
 
 }  // namespace heddle

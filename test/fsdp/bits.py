@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""25 steps of training against eager, to the bit: bits.py HEDDLE [--all] [--product] [--only TEXT] [--steps N]
+
+Debug models on eight ranks and more, with `heddle verify`. A job is equal (exit code 0) or must differ (2), where the order of additions
+says so. Without flags a few jobs with few layers; with --all every model, mesh, policy and precision, with reducers and depths of
+prefetch in turns, and many ranks; with --product every reducer and depth of each.
+"""
+import argparse
+import itertools
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+MODELS = ("llama3", "qwen3", "deepseek_v3")
+MESHES = {"fsdp=8": {"shard": 8}, "hsdp=2x4": {"replicate": 2, "shard": 4}, "fsdp=4 x tp=2": {"shard": 4, "tensor": 2}}
+POLICIES = ("always", "never", "default")
+REDUCERS = ("gloo", "ring:4", "rank")
+DEPTHS = (0, 1, 2, 3)
+ODD = {"dim": 66, "n_heads": 11, "n_kv_heads": 11, "head_dim": 6, "ffn_dim": 101, "vocab_size": 251}
+
+
+@dataclass
+class Job:
+    name: str
+    flags: list = field(default_factory=list)
+    differs: bool = False
+    seq_len: int = 16
+
+
+def degrees(mesh):
+    names = {"shard": "data_parallel_shard", "replicate": "data_parallel_replicate", "tensor": "tensor_parallel"}
+    return [f"--parallelism.{names[kind]}_degree={degree}" for kind, degree in mesh.items()]
+
+
+def against_eager(product):
+    layouts = [(model, mesh) for model in MODELS for mesh in ("fsdp=8", "hsdp=2x4")] + [("llama3", "fsdp=4 x tp=2")]
+    turns = itertools.cycle(itertools.product(REDUCERS, DEPTHS))
+    for (model, mesh), policy, precision in itertools.product(layouts, POLICIES, ("f32", "bf16")):
+        for reducer, depth in itertools.product(REDUCERS, DEPTHS) if product else [next(turns)]:
+            yield Job(f"{model} {mesh} {policy} {precision} {reducer} depth {depth}",
+                      [f"--model={model}", f"--precision={precision}", f"--runtime.reducer={reducer}",
+                       f"--parallelism.fsdp_reshard_after_forward={policy}", f"--compile.prefetch_forward={depth}",
+                       f"--compile.prefetch_backward={depth}", *degrees(MESHES[mesh])])
+
+
+def without_buckets():
+    odd = ["--precision=f32", *(f"--model.{name}={size}" for name, size in ODD.items()), *degrees(MESHES["fsdp=8"])]
+    for pipeline, reducer, differs in (("none", "rank", False), ("none", "gloo", True), ("fsdp", "gloo", False)):
+        yield Job(f"llama3 odd sizes, pipeline {pipeline}, {reducer}", [*odd, f"--compile.pipeline={pipeline}", f"--runtime.reducer={reducer}"], differs)
+    for model in ("qwen3", "deepseek_v3"):
+        yield Job(f"{model} fsdp=4 x tp=2, pipeline none against fsdp",
+                  [f"--model={model}", "--compile.pipeline=none", "--against=fsdp", "--runtime.reducer=rank", *degrees(MESHES["fsdp=4 x tp=2"])])
+
+
+def payload_order(worlds):
+    """With bf16 gradients summed in f32 sums are nearly always exact, and order hardly shows: both types are the same here."""
+    for ranks, precision in itertools.product(worlds, ("f32", "bf16")):
+        flags = [f"--precision={precision}", f"--training.mixed_precision_reduce={precision}", "--runtime.reducer=ring:4", *degrees({"shard": ranks})]
+        yield Job(f"llama3 on {ranks} ranks, {precision}, parameters in order", flags, seq_len=8)
+        yield Job(f"llama3 on {ranks} ranks, {precision}, order of the graph", [*flags, "--compile.bucket_order=graph"], differs=True, seq_len=8)
+
+
+def few():
+    """With two layers: a part of everything."""
+    small = ["--model.n_layers=2"]
+    jobs = [job for job in against_eager(product=False) if "deepseek" not in job.name][::9]
+    jobs += [job for job in payload_order([64]) if "bf16" in job.name]
+    return [Job(job.name, job.flags + small, job.differs, job.seq_len) for job in jobs]
+
+
+def run(heddle, job, steps):
+    command = [heddle, "verify", "--flavor=debugmodel", f"--training.steps={steps}", f"--training.seq_len={job.seq_len}",
+               "--training.local_batch_size=1", *job.flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == (2 if job.differs else 0):
+        return ""
+    return f"ended with {done.returncode}, not {2 if job.differs else 0}\n  {' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-2000:]}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("heddle")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--product", action="store_true")
+    parser.add_argument("--only", default="", help="jobs whose names have this")
+    parser.add_argument("--steps", type=int, default=25)
+    arguments = parser.parse_args()
+    if arguments.all or arguments.product or arguments.only:
+        jobs = [*against_eager(arguments.product), *without_buckets(), *payload_order([64, 128, 256])]
+    else:
+        jobs = few()
+    jobs = [job for job in jobs if arguments.only in job.name]
+    failed = 0
+    for job in jobs:
+        begin = time.time()
+        wrong = run(arguments.heddle, job, arguments.steps)
+        failed += bool(wrong)
+        print(f"{job.name}: {wrong or ('differs' if job.differs else 'equal')}, {time.time() - begin:.1f} s", flush=True)
+    print(f"{len(jobs) - failed} passed, {failed} failed")
+    return 1 if failed or not jobs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
