@@ -22,8 +22,10 @@ namespace {
 constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"export", "Write a model as a Hugging Face folder"},
+    {"generate", "Let a trained model go on with a text"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
+    {"train", "Train a model on ranks"},
     {"verify", "Train two ways and compare every bit after every step"},
 };
 }  // namespace

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/capture/capture.h"
+#include "heddle/data/dataset.h"
 
 namespace heddle {
 
@@ -21,7 +22,6 @@ enum class Target : uint8_t { kCpu, kCuda };
 // constant; or a number that is given, where a step has several batches. The first two are the same where no label is
 // kIgnoredLabel.
 enum class LossDivisor : uint8_t { kValidTokens, kAllTokens, kGiven };
-inline constexpr int64_t kIgnoredLabel = -100;
 
 // What a step computes with.
 struct StepNumerics {

@@ -5,8 +5,10 @@ namespace heddle {
 void AddTorchCommands(CommandSet& commands) {
   AddCapture(commands);
   AddExport(commands);
+  AddGenerate(commands);
   AddModels(commands);
   AddPlan(commands);
+  AddTrain(commands);
   AddVerify(commands);
 }
 

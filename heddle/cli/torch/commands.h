@@ -7,8 +7,10 @@ namespace heddle {
 
 void AddCapture(CommandSet& commands);
 void AddExport(CommandSet& commands);
+void AddGenerate(CommandSet& commands);
 void AddModels(CommandSet& commands);
 void AddPlan(CommandSet& commands);
+void AddTrain(CommandSet& commands);
 void AddVerify(CommandSet& commands);
 
 // All of them; for RunCommandLine.

@@ -5,7 +5,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/saved_job.h"
 
 namespace heddle {
 namespace {
@@ -20,11 +20,16 @@ struct ExportCommand {
 
   ModelFlags model;
   std::string folder;
+  std::string checkpoint;
+  std::optional<int64_t> step;
   std::string dtype = "f32";
   int64_t shard_mib = 5 * 1024;
 
   void Declare(Flags& flags) {
     flags.Option("--hf", folder, "the folder to write", /*required=*/true);
+    flags.Option("--checkpoint", checkpoint,
+                 "a folder of checkpoints: the model of its job.toml, with the newest weights");
+    flags.Option("--step", step, "the checkpoint of this step instead of the newest");
     flags.Option("--dtype", dtype, "of the weights that are written: f32 or bf16");
     flags.Option("--shard-size", shard_mib,
                  "MiB: weights of more than this are cut into several files",
@@ -36,15 +41,22 @@ struct ExportCommand {
 };
 
 Result<HfExport> ExportCommand::Export() const {
-  if (model.load_path.empty())
-    return Error(Diag::kUsage, "--checkpoint.initial_load_path does not say which weights");
   if (dtype != "f32" && dtype != "bf16")
     return Error(Diag::kBadChoice, "--dtype is `{}`; it is one of f32, bf16", dtype);
+  HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
+                    .most_bytes = MiB(shard_mib)};
+  if (!checkpoint.empty()) {
+    if (!model.load_path.empty())
+      return Error(Diag::kUsage, "--checkpoint and --checkpoint.initial_load_path are both given");
+    HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
+    return ExportHf(*job.model, job.params, folder, options);
+  }
+  if (model.load_path.empty())
+    return Error(Diag::kUsage,
+                 "neither --checkpoint nor --checkpoint.initial_load_path says which weights");
   HEDDLE_TRY(Model made, model.Make());
   HEDDLE_TRY(ParamSource params, model.Params(made, /*seed=*/0));
-  return ExportHf(
-      made, params, folder,
-      {.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16, .most_bytes = MiB(shard_mib)});
+  return ExportHf(made, params, folder, options);
 }
 
 ExitCode ExportCommand::Run(const Streams& streams) const {
