@@ -1,6 +1,6 @@
 # make        set up and build
 # make test   set up, build, run every test
-# make soak SECONDS=3600 SEED=7   attack every command for so long, then kill, stop and confuse ranks 50 times
+# make soak SECONDS=3600 SEED=7   attack every command for so long, kill, stop and confuse ranks 50 times, kill savers 200 times
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check the form of what changed
 # make train  set up, build, run the main job
@@ -68,6 +68,7 @@ soak: build sanitized
 	@build/fuzz/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack $(CORPUS) & sanitized=$$!; \
 	  build/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack-run $(CORPUS) && wait $$sanitized
 	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
+	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 
 train: build
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
@@ -77,6 +78,7 @@ bench: build
 	@build/heddle-bench --benchmark_out=build/bench.json --benchmark_out_format=json >/dev/null 2>&1
 	@python3 tools/bench_report.py build/bench.json
 	@$(PYTHON) bench/step_bench.py build/heddle build/bench_steps.json
+	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md
