@@ -1,6 +1,6 @@
 # make        set up and build
 # make test   set up, build, run every test
-# make soak SECONDS=3600 SEED=7   attack every command for so long, then kill, stop and confuse ranks 50 times, then train 25 steps every way
+# make soak SECONDS=3600 SEED=7   attack every command for so long; kill, stop and confuse ranks; kill savers; train 25 steps every way
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check the form of what changed
 # make train  set up, build, run the main job
@@ -75,6 +75,7 @@ soak: build sanitized
 	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all
+	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 
 train: build
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
@@ -86,6 +87,7 @@ bench: build
 	@$(PYTHON) bench/step_bench.py build/heddle build/bench_steps.json
 	@$(PYTHON) bench/pass_bench.py build/heddle build/bench_passes.json
 	@$(PYTHON) bench/run_bench.py build/heddle-run-bench build/bench_run.json
+	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md

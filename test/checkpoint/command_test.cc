@@ -50,18 +50,18 @@ TEST_F(CheckpointCommandTest, List) {
   EXPECT_EQ(Run({"ls", folder_.path()}), ExitCode::kDone);
   EXPECT_EQ(out_.str(),
             "step  ranks  tensors   size  state\n"
-            "  10      2        2  324 B  whole\n"
-            "  20      2        2  324 B  whole\n");
+            "  10      2        2  284 B  whole\n"
+            "  20      2        2  284 B  whole\n");
   EXPECT_EQ(Run({"ls", folder_.path(), "--step=20", "--json"}), ExitCode::kDone);
   EXPECT_EQ(nlohmann::json::parse(Plain(out_.str())),
             nlohmann::json::parse(R"([{"step": 20, "path": "F/step-00000020", "whole": true,
-                                       "ranks": 2, "tensors": 2, "bytes": 324}])"));
+                                       "ranks": 2, "tensors": 2, "bytes": 284}])"));
 }
 
 TEST_F(CheckpointCommandTest, Show) {
   EXPECT_EQ(Run({"show", folder_.path()}), ExitCode::kDone);
   EXPECT_EQ(Plain(out_.str()),
-            "F/step-00000020: step 20, 2 ranks, 324 B in 2 tensors\n"
+            "F/step-00000020: step 20, 2 ranks, 284 B in 2 tensors\n"
             "state {\"step\":20}\n"
             "\n"
             "tensor      type  shape  pieces\n"
@@ -83,8 +83,8 @@ TEST_F(CheckpointCommandTest, Damage) {
   EXPECT_EQ(Run({"verify", folder_.path()}), ExitCode::kDiffers);
   EXPECT_EQ(out_.str(),
             "step  ranks  tensors   size  state\n"
-            "  10      2        2  324 B  whole\n"
-            "  20      2        2  324 B  damaged\n");
+            "  10      2        2  284 B  whole\n"
+            "  20      2        2  284 B  damaged\n");
   EXPECT_TRUE(Plain(err_.str()).starts_with("F/step-00000020/rank-00001.safetensors: has hash "))
       << err_.str();
   EXPECT_EQ(Run({"verify", folder_.path(), "--step=10"}), ExitCode::kDone);

@@ -134,7 +134,7 @@ TEST_F(DamageTest, NoneIsWhole) {
 }
 
 TEST_F(DamageTest, ProcessesShareTheHashing) {
-  Flip(Path("rank-00001.safetensors"), 900);
+  Flip(Path("rank-00001.safetensors"), 700);
   EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 0, .parts = 2}))->step(),
             2);
   EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 1, .parts = 2}))->step(),

@@ -20,6 +20,7 @@ import time
 
 MESHES = ["dp4", "dp2tp2", "tp4", "hsdp2x2"]
 STEPS = 40
+KILLS_IN_A_RUN = 12
 
 
 def start(victim, folder, mesh, processes):
@@ -65,38 +66,39 @@ class Trial:
 
     def one_start(self):
         """Starts the run and kills it, or not; its end if it came to it. Complains with an AssertionError."""
-        flipped = flip(self.folder, self.chance) if os.path.isdir(self.folder) and self.chance.random() < 0.2 else None
+        flipped = flip(self.folder, self.chance) if self.chance.random() < 0.2 else None
         processes = self.chance.random() < 0.5
         mesh = self.chance.choice(MESHES)
         process = start(self.victim, self.folder, mesh, processes)
+        if flipped is not None:
+            # What was saved for sure is damaged now; the one before is not.
+            self.sure = min(self.sure, flipped - 1)
+        killed = False
         try:
             # A run that is never left alone would never end.
-            delay = self.chance.uniform(0, self.seconds) if self.kills < 12 else 60
+            delay = self.chance.uniform(0, self.seconds) if self.kills < KILLS_IN_A_RUN else 60
             out, err = process.communicate(timeout=delay)
         except subprocess.TimeoutExpired:
             kill(process, self.chance, processes)
+            killed = True
             self.kills += 1
             out, err = process.communicate()
-        assert not err or process.returncode < 0 or self.kills, err
-        resumed = re.search(r"resumed (\d+)", out)
+        assert killed or process.returncode == 0, err
+        resumed = re.search(r"resumed (\d+)\n", out)
         if resumed:
             where = int(resumed[1])
             if flipped is None:
                 assert where >= self.sure, f"resumed from step {where} after step {self.sure} was saved"
             else:
-                assert where < flipped and f"passed over step {flipped}: " in out, out
-                self.sure = where
-            assert where >= 0
-        self.sure = max([self.sure] + [int(s) for s in re.findall(r"saved (\d+)\n", out)])
-        if self.kills and resumed is None:
-            assert process.returncode != 1, err
+                assert self.sure <= where < flipped and f"passed over step {flipped}: " in out, out
+        self.sure = max([self.sure] + [int(step) for step in re.findall(r"saved (\d+)\n", out)])
         self.check_folder()
         end = re.search(r"end (\w+)", out)
         return end[1] if end else None
 
     def check_folder(self):
         """Whatever has the name of a step is whole."""
-        if not any(re.fullmatch(r"step-\d{8}", name) for name in os.listdir(self.folder) if os.path.isdir(self.folder)):
+        if not any(re.fullmatch(r"step-\d{8}", name) for name in os.listdir(self.folder)):
             return
         verified = subprocess.run([self.heddle, "checkpoint", "verify", self.folder], capture_output=True, text=True, check=False)
         # A step that was flipped stays until the run comes to it again.

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""How fast checkpoints are written and read, beside what dd with fsync reaches on the same disk, turn by turn.
+
+    checkpoint_bench.py SPEED OUT.json [--mib=1024] [--rounds=5] [--folder=build]
+
+Writing is until the step has its name: hashed, synced and read back. Reading begins with a cold cache: all hashes, then all bytes.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+# Of dd's speed, at least.
+GOAL = 0.70
+
+
+def dd(folder, mib):
+    path = pathlib.Path(folder) / "dd"
+    begin = time.monotonic()
+    subprocess.run(["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={mib}", "conv=fsync"], check=True, stderr=subprocess.DEVNULL)
+    seconds = time.monotonic() - begin
+    path.unlink()
+    return seconds
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("speed")
+    parser.add_argument("out")
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", default="build")
+    args = parser.parse_args()
+    rates = {"dd": [], "write": [], "read": [], "copy": []}
+    for _ in range(args.rounds):
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+            rates["dd"].append(args.mib / dd(folder, args.mib))
+            said = subprocess.run([args.speed, f"{folder}/out", str(args.mib)], check=True, capture_output=True, text=True)
+            _, save, read = [json.loads(line) for line in said.stdout.splitlines()]
+            rates["write"].append(args.mib / save["write_s"])
+            rates["copy"].append(args.mib / save["copy_s"])
+            rates["read"].append(args.mib / (read["open_s"] + read["read_s"]))
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    pathlib.Path(args.out).write_text(json.dumps({"MiB/s": middle, "rounds": rates}, indent=1) + "\n")
+    below = False
+    for name, rate in middle.items():
+        share = rate / middle["dd"]
+        said = "" if name in ("dd", "copy") else f"  {100 * share:.0f} % of dd, goal {100 * GOAL:.0f} %"
+        below |= bool(said) and share < GOAL
+        print(f"checkpoint {name:<6} {rate:8.0f} MiB/s{said}")
+    return 1 if below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
