@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Generator.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
@@ -171,6 +173,47 @@ TEST(World, InputsHaveTheSizesOfTheirRank) {
             "rank 1: input `%x` is Float[3] on cpu, the graph has f32[5{dp}]");
   EXPECT_EQ(Fault(text, {{at::ones({3}, at::kDouble)}, {at::ones({2})}}),
             "rank 0: input `%x` is Double[3] on cpu, the graph has f32[5{dp}]");
+}
+
+// Between collectives, ranks do not wait for each other; random numbers are drawn in their order.
+TEST(World, AnyNumberOfThreadsGivesTheSameBits) {
+  Module module = Read(
+      "heddle 1 local\nmesh [dp=5]\ngraph @g(%x: f32[64]) -> (%c, %d) {\n"
+      "  %a = aten.rand_like(%x)\n"
+      "  %b = aten.mul.Tensor(%a, %x)\n"
+      "  %g! = comm.all_reduce(%b, over=[dp], why=norm)\n"
+      "  %s = aten.sin(%b)\n"
+      "  %c = comm.wait(%g!)\n"
+      "  %d = aten.mul.Tensor(%c, %s)\n}\n");
+  std::vector<Tensors> inputs;
+  for (int rank = 0; rank < 5; ++rank) inputs.push_back({at::arange(64, at::kFloat) + rank});
+  std::vector<Tensors> expected;
+  for (int64_t threads : {1, 2, 3, 5, 8}) {
+    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+    generator.set_current_seed(7);
+    World world = *World::Compile(module, module.graphs[0], {.threads = threads});
+    std::vector<Tensors> outputs = *world.Run(inputs);
+    if (threads == 1) expected = outputs;
+    for (size_t rank = 0; rank < 5; ++rank) {
+      for (size_t i = 0; i < 2; ++i)
+        EXPECT_TRUE(outputs[rank][i].equal(expected[rank][i])) << threads << " threads";
+    }
+  }
+}
+
+TEST(World, OnThreadsTheSameFaultCountsAsInTurn) {
+  const char* text =
+      "heddle 1 local\nmesh [dp=4]\ngraph @g(%w: f32[4,2], %i: i64[3]) -> (%z) {\n"
+      "  %y = aten.index_select(%w, %i, dim=0)\n"
+      "  %g! = comm.all_reduce(%y, over=[dp], why=norm)\n  %z = comm.wait(%g!)\n}\n";
+  Tensors good{at::ones({4, 2}), at::arange(3)};
+  Tensors bad{at::ones({4, 2}), at::arange(3) + 2};
+  std::vector<Tensors> inputs = {good, good, bad, bad};
+  Module module = Read(text);
+  Result<std::vector<Tensors>> outputs =
+      World::Compile(module, module.graphs[0], {.threads = 4})->Run(inputs);
+  ASSERT_FALSE(outputs.ok());
+  EXPECT_EQ(outputs.diagnostics()[0].message, Fault(text, inputs));
 }
 
 TEST(World, RunsLocalGraphsOnly) {
