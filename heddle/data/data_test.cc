@@ -186,7 +186,7 @@ TEST_F(DataTest, FoldersAreReadInOrderWithDocumentsApart) {
   Put("t/b/two.txt", "DEFG");
   Put("t/a.txt", "ABC");
   Put("t/.hidden", "xxxxxxxxxxx");
-  Put("t/picture", "\xFF\xFE\x00");
+  Put("t/picture", "\xFF\xFE");
   DatasetOptions options = Options(dir_.path() + "/t");
   options.global_batch = 1;
   options.seq_len = 7;
@@ -279,7 +279,7 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
     EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{1, 2, -100, 4, 5, 6, 7, 8}));
     EXPECT_EQ(data->Describe(), "Megatron-LM tokens: 9 tokens, 2 sequences of 4");
   }
-  auto refusal = [&](MegatronIndex other, size_t cut = 0) {
+  auto refusal = [&](const MegatronIndex& other, size_t cut = 0) {
     std::string text = other.Text();
     Put("m_text_document.idx", text.substr(0, text.size() - cut));
     return Refusal(options);
