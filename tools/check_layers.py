@@ -34,7 +34,8 @@ ALLOWED = {
     "report": ["sim"],
     "auto": ["passes", "cost", "solve"],
     "compile": ["auto", "report"],
-    "cli": ["compile", "job", "launch", "metrics"],
+    "checkpoint": ["ir"],
+    "cli": ["checkpoint", "compile", "job", "launch", "metrics"],
     "data": ["base"],
     "job": ["base"],
     "launch": ["base"],
@@ -45,7 +46,7 @@ ALLOWED = {
     "runtime": ["aten", "analysis"],
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "train": ["compile", "eager"],
+    "train": ["compile", "eager", "checkpoint"],
     "cli/torch": ["cli", "train", "runtime/process"],
 }
 TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "cli/torch"]

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <bit>
+#include <charconv>
 
 #include <fmt/core.h>
 
@@ -16,8 +17,40 @@ Hash128 HashWords128(std::span<const uint64_t> words) {
   return {hash.high64, hash.low64};
 }
 
+struct Hasher128::State {
+  XXH3_state_t xxh;
+};
+
+Hasher128::Hasher128() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh); }
+Hasher128::~Hasher128() = default;
+
+void Hasher128::Add(const void* data, size_t size) {
+  XXH3_128bits_update(&state_->xxh, data, size);
+}
+
+Hash128 Hasher128::Get() const {
+  XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh);
+  return {hash.high64, hash.low64};
+}
+
+Hash128 HashBytes128(const void* data, size_t size) {
+  XXH128_hash_t hash = XXH3_128bits(data, size);
+  return {hash.high64, hash.low64};
+}
+
 std::string Format(const Hash128& hash) {
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+std::optional<Hash128> ParseHash128(std::string_view text) {
+  Hash128 hash;
+  auto read = [](std::string_view digits, uint64_t& word) {
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), word, 16);
+    return error == std::errc() && end == digits.data() + digits.size();
+  };
+  if (text.size() != 32 || !read(text.substr(0, 16), hash.high) || !read(text.substr(16), hash.low))
+    return std::nullopt;
+  return hash;
 }
 
 void HashIndex::Grow(size_t least) {

@@ -3,6 +3,8 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,8 +27,23 @@ uint64_t Hash64(std::span<const T> items) {
 }
 Hash128 HashWords128(std::span<const uint64_t> words);
 
-// 32 hexadecimal digits.
+// The hash of bytes that come one part after the other; where parts end changes nothing.
+class Hasher128 {
+ public:
+  Hasher128();
+  ~Hasher128();
+  void Add(const void* data, size_t size);
+  Hash128 Get() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+Hash128 HashBytes128(const void* data, size_t size);
+
+// 32 hexadecimal digits, and back.
 std::string Format(const Hash128& hash);
+std::optional<Hash128> ParseHash128(std::string_view text);
 
 // One word that depends on both, and on their order.
 constexpr uint64_t MixHash(uint64_t a, uint64_t b) {

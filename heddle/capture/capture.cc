@@ -75,9 +75,12 @@ class StepCapture {
     output.role = OutputRole::kLoss;
     output.value = recorder_.ValueOf(loss);
     graph_.AddOutput(output);
+    if (options_.forward_only) return Done{};
     HEDDLE_TRY(std::vector<at::Tensor> grads, Backward(loss));
-    if (!options_.optimizer) return Done{};
     recorder_.set_phase(Phase::kOptimizer);
+    if (options_.accumulate)
+      grads = RecordAccumulation(recorder_, graph_, specs_, gradient_sums_, grads);
+    if (!options_.optimizer) return Done{};
     return RecordOptimizer(recorder_, graph_, specs_, params_, grads, optimizer_inputs_,
                            *options_.optimizer);
   }
@@ -95,6 +98,8 @@ class StepCapture {
     }
     if (options_.optimizer)
       optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
+    if (options_.accumulate)
+      gradient_sums_ = AddGradientSums(recorder_, specs_, options_.param_dtype);
     for (const StepInput& spec : input_specs_) {
       Input input;
       input.role = spec.role;
@@ -139,6 +144,7 @@ class StepCapture {
   std::vector<at::Tensor> params_;
   std::vector<at::Tensor> inputs_;
   OptimizerInputs optimizer_inputs_;
+  std::vector<at::Tensor> gradient_sums_;
 };
 
 }  // namespace

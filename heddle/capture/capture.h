@@ -29,7 +29,7 @@ struct ParamSpec {
 
 struct StepInput {
   std::string name;
-  // kBatch or kBuffer.
+  // kBatch, kBuffer or kHyper.
   InputRole role = InputRole::kBatch;
   DType dtype = DType::kI64;
   std::vector<int64_t> shape;
@@ -49,7 +49,12 @@ struct CaptureOptions {
   std::string graph_name = "step";
   DType param_dtype = DType::kF32;
   // Appends the optimizer as phase `opt` if set; its state become inputs, and outputs that update them.
-  std::optional<OptimizerOptions> optimizer;
+  std::optional<OptimizerOptions> optimizer = {};
+  // Gradients are added to those of the batches before this one in the step: inputs `opt N "grad"`, which are updated. The optimizer
+  // takes the sums.
+  bool accumulate = false;
+  // The loss alone.
+  bool forward_only = false;
 };
 
 // The loss of one step. Tensors come in the order of the specs. It must use nothing but ATen.

@@ -30,6 +30,16 @@ void AddUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
   graph.AddOutput(output);
 }
 
+// An input of optimizer state of parameter `i`.
+at::Tensor AddStateInput(Recorder& recorder, std::span<const ParamSpec> params, size_t i,
+                         const char* label, DType dtype) {
+  Input input;
+  input.role = InputRole::kOpt;
+  input.index = static_cast<int64_t>(i);
+  input.label = label;
+  return recorder.AddInput(std::move(input), dtype, params[i].shape, params[i].name + "." + label);
+}
+
 }  // namespace
 
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
@@ -38,15 +48,8 @@ OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec
   inputs.moments.resize(params.size());
   for (size_t i = 0; i < params.size(); ++i) {
     if (!params[i].trainable) continue;
-    auto add = [&](const char* label) {
-      Input input;
-      input.role = InputRole::kOpt;
-      input.index = static_cast<int64_t>(i);
-      input.label = label;
-      return recorder.AddInput(std::move(input), dtype, params[i].shape,
-                               params[i].name + "." + label);
-    };
-    inputs.moments[i] = {add("exp_avg"), add("exp_avg_sq")};
+    inputs.moments[i] = {AddStateInput(recorder, params, i, "exp_avg", dtype),
+                         AddStateInput(recorder, params, i, "exp_avg_sq", dtype)};
   }
   auto add = [&](const char* label, DType type, Space space) {
     Input input;
@@ -57,6 +60,30 @@ OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec
   inputs.lr = add("lr", DType::kF64, Space::kHost);
   inputs.step = add("step", DType::kF32, Space::kDevice);
   return inputs;
+}
+
+std::vector<at::Tensor> AddGradientSums(Recorder& recorder, std::span<const ParamSpec> params,
+                                        DType dtype) {
+  std::vector<at::Tensor> sums(params.size());
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (params[i].trainable) sums[i] = AddStateInput(recorder, params, i, "grad", dtype);
+  }
+  return sums;
+}
+
+std::vector<at::Tensor> RecordAccumulation(Recorder& recorder, Graph& graph,
+                                           std::span<const ParamSpec> specs,
+                                           std::span<const at::Tensor> sums,
+                                           std::span<const at::Tensor> grads) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> added(grads.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) continue;
+    ScopeGuard scope(ModuleOf(specs[i].name));
+    added[i] = at::add(sums[i], grads[i]);
+    AddUpdate(recorder, graph, sums[i], added[i]);
+  }
+  return added;
 }
 
 ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm) {

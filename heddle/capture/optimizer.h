@@ -23,6 +23,16 @@ struct OptimizerInputs {
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
                                    DType dtype);
 
+// Inputs `opt N "grad"`, one for every trainable parameter: its gradient of the batches before this one in the step. Undefined for
+// other parameters.
+std::vector<at::Tensor> AddGradientSums(Recorder& recorder, std::span<const ParamSpec> params,
+                                        DType dtype);
+// Adds gradients to the sums, and outputs that update them. Answers with the new sums.
+std::vector<at::Tensor> RecordAccumulation(Recorder& recorder, Graph& graph,
+                                           std::span<const ParamSpec> specs,
+                                           std::span<const at::Tensor> sums,
+                                           std::span<const at::Tensor> grads);
+
 // Records the update of every trainable parameter and its state, and adds the outputs.
 Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs,
                        std::span<const at::Tensor> params, std::span<const at::Tensor> grads,

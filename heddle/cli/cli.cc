@@ -45,6 +45,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
       commands.AddListed(command.name, command.summary);
   }
   AddCheck(commands);
+  AddCheckpoint(commands);
   AddDiff(commands);
   AddDoc(commands);
   AddOpt(commands);

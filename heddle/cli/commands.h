@@ -7,6 +7,7 @@ namespace heddle {
 
 // One function per command, so that a command's type stays in its file.
 void AddCheck(CommandSet& commands);
+void AddCheckpoint(CommandSet& commands);
 void AddDiff(CommandSet& commands);
 void AddDoc(CommandSet& commands);
 void AddOpt(CommandSet& commands);

@@ -42,6 +42,11 @@ void CompileFlags::Declare(Flags& flags) {
                "write the graph after each pass into this directory");
 }
 
+std::string CompileFlags::Name() const {
+  if (!passes.empty()) return passes;
+  return pipeline.empty() ? std::string(usual_pipeline) : pipeline;
+}
+
 Result<std::string> CompileFlags::PipelineText() const {
   if (!passes.empty()) {
     if (!pipeline.empty())

@@ -33,6 +33,8 @@ struct CompileFlags {
   void Declare(Flags& flags);
   // For a plan, given as its text. With `want_text` the report has the graph of the stage asked for.
   Result<CompileOptions> Options(std::string plan, bool want_text) const;
+  // The pipeline, as the user named it.
+  std::string Name() const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
 

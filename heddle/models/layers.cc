@@ -187,8 +187,10 @@ at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels) {
                                 kIgnoredLabel);
 }
 
-at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor) {
+at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor,
+                       const at::Tensor& count) {
   ScopeGuard scope("loss");
+  if (divisor == LossDivisor::kGiven) return at::div(sum, count);
   if (divisor == LossDivisor::kAllTokens) return at::div(sum, static_cast<double>(labels.numel()));
   return at::div(sum, at::sum(at::ne(labels, kIgnoredLabel)));
 }

@@ -17,9 +17,10 @@ enum class AttentionKind : uint8_t { kFlash, kMath };
 // Which kernels a step is meant for. Traced tensors have no device of their own to ask.
 enum class Target : uint8_t { kCpu, kCuda };
 
-// What the summed loss is divided by: the tokens whose label counts, of all ranks, which the step counts itself; or all tokens, a
-// constant. They are the same where no label is kIgnoredLabel.
-enum class LossDivisor : uint8_t { kValidTokens, kAllTokens };
+// What the summed loss is divided by: the tokens whose label counts, of all ranks, which the step counts itself; all tokens, a
+// constant; or a number that is given, where a step has several batches. The first two are the same where no label is
+// kIgnoredLabel.
+enum class LossDivisor : uint8_t { kValidTokens, kAllTokens, kGiven };
 inline constexpr int64_t kIgnoredLabel = -100;
 
 // What a step computes with.
@@ -70,7 +71,9 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
                   std::optional<double> scale, const StepNumerics& numerics);
 // Cross entropy in f32, summed over the tokens that count. Logits are [batch, positions, vocabulary].
 at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels);
-at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor);
+// `count` is what it is divided by, where that is given.
+at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor,
+                       const at::Tensor& count);
 
 // Rotations of position p by frequency f, [positions, size / 2]: for RotatePairs as complex numbers.
 at::Tensor RopeFrequencies(int64_t size, double theta);

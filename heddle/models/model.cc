@@ -103,25 +103,40 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics) {
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
-  Model model{config, batch, numerics, {}, {}, {}, {}};
+  Model model{config, batch, numerics, {}, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
   model.inputs = std::move(parts.buffers);
+  if (numerics.loss_divisor == LossDivisor::kGiven)
+    model.inputs.push_back({std::string(kTokenCount), InputRole::kHyper, DType::kF32, {}});
   model.inputs.push_back({"tokens", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   // Copies of the specs, so that the function does not depend on where the model lives.
-  model.loss_sum = [specs = model.params, inputs = model.inputs, numerics,
-                    logits = std::move(parts.logits)](std::span<const at::Tensor> params,
-                                                      std::span<const at::Tensor> given) {
+  model.logits = [specs = model.params, inputs = model.inputs, numerics,
+                  logits = std::move(parts.logits)](std::span<const at::Tensor> params,
+                                                    std::span<const at::Tensor> given) {
     Weights weights(specs, params, inputs, given, numerics);
-    return SummedLoss(logits(weights, given[given.size() - 2]), given[given.size() - 1]);
+    return logits(weights, given[given.size() - 2]);
+  };
+  model.loss_sum = [logits = model.logits](std::span<const at::Tensor> params,
+                                           std::span<const at::Tensor> given) {
+    return SummedLoss(logits(params, given), given[given.size() - 1]);
   };
   model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {
-    return DividedLoss(sum(params, given), given[given.size() - 1], numerics.loss_divisor);
+    at::Tensor count;
+    if (numerics.loss_divisor == LossDivisor::kGiven) count = given[given.size() - 3];
+    return DividedLoss(sum(params, given), given[given.size() - 1], numerics.loss_divisor, count);
   };
   return model;
+}
+
+const StepInput* FindBuffer(const Model& model, std::string_view name) {
+  for (const StepInput& input : model.inputs) {
+    if (input.role == InputRole::kBuffer && input.name == name) return &input;
+  }
+  return nullptr;
 }
 
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
@@ -141,8 +156,12 @@ at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
 
 Result<Module> CaptureModel(const Model& model, const std::optional<OptimizerOptions>& optimizer) {
   CaptureOptions options;
-  if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
   options.optimizer = optimizer;
+  return CaptureModel(model, options);
+}
+
+Result<Module> CaptureModel(const Model& model, CaptureOptions options) {
+  if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
   return Capture(model.loss, model.params, model.inputs, options);
 }
 

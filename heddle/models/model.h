@@ -9,6 +9,9 @@
 
 namespace heddle {
 
+// The input that the loss is divided by, where that is given.
+inline constexpr std::string_view kTokenCount = "token_count";
+
 // One step of a model, ready to be captured or run.
 struct Model {
   ModelConfig config;
@@ -16,8 +19,10 @@ struct Model {
   StepNumerics numerics;
   // In registration order.
   std::vector<ParamSpec> params;
-  // Buffers first, then `tokens` and `labels`.
+  // Buffers first, then what the loss is divided by, if that is given, then `tokens` and `labels`.
   std::vector<StepInput> inputs;
+  // [batch, positions, vocabulary].
+  StepFunction logits;
   // The summed cross entropy of the tokens that count, and what it is divided by, as one.
   StepFunction loss;
   // The sum alone.
@@ -34,7 +39,10 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
 // The step as a graph. Parameters are f32, or f64 where the step computes in f64.
 Result<Module> CaptureModel(const Model& model,
                             const std::optional<OptimizerOptions>& optimizer = std::nullopt);
+Result<Module> CaptureModel(const Model& model, CaptureOptions options);
 
+// The buffer of this name; null if the model has none.
+const StepInput* FindBuffer(const Model& model, std::string_view name);
 // The values of a buffer of the model: tables of rotations, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
 

@@ -73,6 +73,7 @@ Result<World> World::Compile(const Module& module, const Graph& graph,
   }
   World world(Module{module.view, module.mesh, {graph}}, Liveness(graph));
   world.ranks_ = options.ranks;
+  world.device_ = options.device;
   world.transport_ = options.transport;
   if (!world.transport_) {
     world.transport_ = std::make_shared<LockstepTransport>(options.reducer);

@@ -56,6 +56,8 @@ class World {
   const Graph& graph() const { return module_.graphs[0]; }
   // Those of this process.
   std::span<const int64_t> ranks() const { return ranks_; }
+  // Of every tensor.
+  c10::Device device() const { return device_; }
   const SlotPlan& slots() const { return slots_; }
   // Whether running the graph writes over the tensor of this input.
   bool updates(size_t input) const { return updated_[input]; }
@@ -99,6 +101,7 @@ class World {
 
   // A copy, for messages.
   Module module_;
+  c10::Device device_ = c10::kCPU;
   SlotPlan slots_;
   std::vector<int64_t> ranks_;
   std::shared_ptr<Transport> transport_;

@@ -24,7 +24,7 @@ class EagerRun final : public TrainingRun {
   }
 
   Status Step(double lr) override {
-    Batch batch = batches_(steps_ + 1, 0, model_.batch.batch);
+    HEDDLE_TRY(Batch batch, batches_(steps_ + 1, 0, model_.batch.batch));
     inputs_[inputs_.size() - 2] = batch.tokens;
     inputs_[inputs_.size() - 1] = batch.labels;
     try {

@@ -22,8 +22,8 @@ uint64_t ContentHash(const at::Tensor& tensor) {
   return Hash64(std::span<const uint64_t>(words));
 }
 
-NodeFinding MakeFinding(const Session& session, NodeId node, size_t at, std::string what) {
-  const World& world = session.world();
+NodeFinding MakeFinding(const Session& session, const World& world, NodeId node, size_t at,
+                        std::string what) {
   // The session counts a step when it is over.
   return {session.steps() + 1, world.ranks()[at], PrintNode(world.module(), world.graph(), node),
           std::move(what)};
@@ -128,18 +128,23 @@ std::optional<NodeId> FirstUnknown(const Graph& graph, ValueId value,
 
 }  // namespace
 
-Result<std::optional<NodeFinding>> FirstNotFinite(Session& session, double lr, int64_t last) {
+Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
+                                                  const std::function<double(int64_t)>& lr,
+                                                  int64_t last) {
   std::optional<NodeFinding> nan;
   std::optional<NodeFinding> infinite;
-  auto look = [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
-    if (!tensor.is_floating_point()) return false;
-    if (!infinite && at::isinf(tensor).any().item<bool>())
-      infinite = MakeFinding(session, node, at, "the first infinity");
-    if (at::isnan(tensor).any().item<bool>()) nan = MakeFinding(session, node, at, "the first NaN");
-    return nan.has_value();
+  auto watch = [&](const World& world) {
+    return LookAtResults(world, [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
+      if (nan || !tensor.is_floating_point()) return nan.has_value();
+      if (!infinite && at::isinf(tensor).any().item<bool>())
+        infinite = MakeFinding(session, world, node, at, "the first infinity");
+      if (at::isnan(tensor).any().item<bool>())
+        nan = MakeFinding(session, world, node, at, "the first NaN");
+      return nan.has_value();
+    });
   };
   while (session.steps() < last && !nan)
-    HEDDLE_RETURN_IF_ERROR(session.Step(lr, LookAtResults(session.world(), look)));
+    HEDDLE_RETURN_IF_ERROR(session.Step(lr(session.steps() + 1), watch));
   return nan ? nan : infinite;
 }
 
@@ -153,7 +158,8 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
     by_rank[at] += ContentHash(tensor);
     return false;
   };
-  HEDDLE_RETURN_IF_ERROR(other.Step(lr, LookAtResults(theirs, remember)));
+  HEDDLE_RETURN_IF_ERROR(
+      other.Step(lr, [&](const World& world) { return LookAtResults(world, remember); }));
   const World& ours = session.world();
   std::optional<NodeFinding> finding;
   auto look = [&](NodeId node, size_t at, ValueId value, const at::Tensor& tensor) {
@@ -162,10 +168,11 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
     auto found = hashes.find(std::string(ours.graph().name(value)));
     if (found == hashes.end()) return false;
     if (found->second[*other.Find(ours.ranks()[at])] == ContentHash(tensor)) return false;
-    finding = MakeFinding(session, node, at, "the first value that differs");
+    finding = MakeFinding(session, ours, node, at, "the first value that differs");
     return true;
   };
-  HEDDLE_RETURN_IF_ERROR(session.Step(lr, LookAtResults(ours, look)));
+  HEDDLE_RETURN_IF_ERROR(
+      session.Step(lr, [&](const World& world) { return LookAtResults(world, look); }));
   return finding;
 }
 
@@ -190,13 +197,15 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
       return false;
     };
     at::DisableRecordFunctionGuard unseen;
-    HEDDLE_RETURN_IF_ERROR(session.Step(lr, LookAtResults(world, look)));
+    HEDDLE_RETURN_IF_ERROR(
+        session.Step(lr, [&](const World& w) { return LookAtResults(w, look); }));
   }
   std::optional<NodeId> first =
       FirstUnknown(world.graph(), DifferingValue(world.graph(), difference), known);
   std::optional<size_t> at = session.Find(difference.rank);
   if (!first || !at) return std::optional<NodeFinding>();
-  NodeFinding finding = MakeFinding(session, *first, *at, "the first value that eager never had");
+  NodeFinding finding =
+      MakeFinding(session, world, *first, *at, "the first value that eager never had");
   finding.step = session.steps();
   return std::optional(std::move(finding));
 }

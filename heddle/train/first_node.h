@@ -18,8 +18,11 @@ struct NodeFinding {
   std::string what;
 };
 
-// The first node with a NaN in its result, up to step `last`; if there is none, the first with an infinity.
-Result<std::optional<NodeFinding>> FirstNotFinite(Session& session, double lr, int64_t last);
+// The first node with a NaN in its result, up to step `last`; if there is none, the first with an infinity. The learning rate is asked
+// for by step.
+Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
+                                                  const std::function<double(int64_t)>& lr,
+                                                  int64_t last);
 
 // The first node of `session` whose value is another than the one of the same name in `other`.
 Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& other, double lr);

@@ -1,132 +1,32 @@
 #include "heddle/train/safetensors.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <unordered_set>
 
 #include <ATen/ops/empty.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <nlohmann/json.hpp>
 
 #include "heddle/aten/dtype.h"
-#include "heddle/base/text.h"
-#include "heddle/train/safetensors_header.h"
+#include "heddle/checkpoint/disk.h"
+#include "heddle/checkpoint/safetensors_header.h"
 
 namespace heddle {
-namespace {
 
-// As safetensors itself has it.
-constexpr int64_t kMaxHeader = 100'000'000;
-
-Failure FileError(const std::string& path, std::string_view what) {
-  Failure failure = Error(Diag::kFileRead, "{}", what);
-  failure.diagnostics[0].file = path;
-  return failure;
-}
-
-Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int64_t size) {
-  auto* to = static_cast<char*>(data);
-  while (size > 0) {
-    ssize_t got = ::pread(file, to, static_cast<size_t>(size), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return FileError(path, fmt::format("cannot read: {}", std::strerror(errno)));
-    if (got == 0)
-      return FileError(path, fmt::format("ends at byte {}, {} bytes too early", offset, size));
-    to += got;
-    offset += got;
-    size -= got;
-  }
-  return Done{};
-}
-
-Result<std::string> ReadHeader(const std::string& path, int file, int64_t size) {
-  if (size < 8)
-    return FileError(path, fmt::format("is {} bytes long; a safetensors file begins with 8 bytes "
-                                       "for the length of its header",
-                                       size));
-  unsigned char bytes[8];
-  HEDDLE_RETURN_IF_ERROR(ReadAt(path, file, 0, bytes, 8));
-  uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | bytes[i];
-  if (length > static_cast<uint64_t>(size - 8))
-    return FileError(
-        path, fmt::format("says that its header has {} bytes, and has {} behind byte 8", length,
-                          size - 8));
-  if (length > static_cast<uint64_t>(kMaxHeader))
-    return FileError(path,
-                     fmt::format("has a header of {} bytes; the most is {}", length, kMaxHeader));
-  std::string header(length, '\0');
-  HEDDLE_RETURN_IF_ERROR(ReadAt(path, file, 8, header.data(), static_cast<int64_t>(length)));
-  return header;
-}
-
-}  // namespace
-
-Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return FileError(path, fmt::format("cannot open: {}", std::strerror(errno)));
-  SafetensorsFile result;
-  result.path_ = path;
-  result.file_ = std::shared_ptr<const int>(new int(file), [](const int* number) {
-    ::close(*number);
-    delete number;
-  });
-  struct stat status {};
-  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
-    return FileError(path, "is no regular file");
-  HEDDLE_TRY(std::string header, ReadHeader(path, file, status.st_size));
-  result.data_begin_ = 8 + static_cast<int64_t>(header.size());
-  Result<std::vector<Entry>> entries =
-      ParseSafetensorsHeader(header, status.st_size - result.data_begin_);
-  if (!entries.ok()) {
-    for (Diagnostic& diagnostic : entries.diagnostics()) diagnostic.file = path;
-    return std::move(entries).failure();
-  }
-  result.entries_ = *std::move(entries);
-  for (size_t i = 0; i < result.entries_.size(); ++i)
-    result.by_name_.emplace(result.entries_[i].name, i);
-  return result;
-}
-
-const SafetensorsFile::Entry* SafetensorsFile::Find(const std::string& name) const {
-  auto at = by_name_.find(name);
-  return at == by_name_.end() ? nullptr : &entries_[at->second];
-}
-
-Result<at::Tensor> SafetensorsFile::Read(const Entry& entry) const {
-  at::Tensor tensor = at::empty(entry.shape, entry.type);
-  HEDDLE_RETURN_IF_ERROR(ReadAt(path_, *file_, data_begin_ + entry.begin, tensor.data_ptr(),
-                                static_cast<int64_t>(tensor.nbytes())));
+Result<at::Tensor> ReadTensor(const SafetensorsFile& file, const SafetensorsFile::Entry& entry) {
+  at::Tensor tensor = at::empty(entry.shape, ToScalarType(entry.dtype));
+  HEDDLE_RETURN_IF_ERROR(file.ReadBytes(entry.begin, entry.end - entry.begin, tensor.data_ptr()));
   return tensor;
 }
 
 Result<std::string> FormatSafetensors(
     const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::vector<TensorInfo> infos;
   size_t size = 0;
   for (const auto& [name, tensor] : tensors) {
-    std::optional<std::string_view> type = SafetensorsTypeName(tensor.scalar_type());
-    if (!type)
-      return Error(Diag::kFileWrite, "`{}` is {}, which safetensors files cannot hold", name,
-                   c10::toString(tensor.scalar_type()));
-    if (header.contains(name))
-      return Error(Diag::kFileWrite, "two tensors of one file are called `{}`", name);
-    header[name] = {{"dtype", *type},
-                    {"shape", tensor.sizes().vec()},
-                    {"data_offsets", {size, size + tensor.nbytes()}}};
+    HEDDLE_TRY(DType dtype, FromScalarType(tensor.scalar_type()));
+    infos.push_back({name, dtype, tensor.sizes().vec()});
     size += tensor.nbytes();
   }
-  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  // So that tensors of any type begin at a multiple of their size.
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::string content;
-  content.reserve(8 + text.size() + size);
-  for (int i = 0; i < 8; ++i) content += static_cast<char>(text.size() >> (8 * i) & 255);
-  content += text;
+  HEDDLE_TRY(std::string content, FormatSafetensorsHeader(infos));
+  content.reserve(content.size() + size);
   for (const auto& [name, tensor] : tensors) {
     at::Tensor plain = tensor.cpu().contiguous();
     content.append(static_cast<const char*>(plain.data_ptr()), plain.nbytes());
@@ -137,15 +37,9 @@ Result<std::string> FormatSafetensors(
 namespace {
 
 // Whether every number of type `from` is one of type `to`.
-bool HoldsExactly(at::ScalarType to, at::ScalarType from) {
-  if (from == to || from == at::kBFloat16 || from == at::kHalf) return true;
-  return from == at::kFloat && to == at::kDouble;
-}
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? "," : "") + std::to_string(shape[i]);
-  return text + "]";
+bool HoldsExactly(DType to, DType from) {
+  if (from == to || from == DType::kBF16 || from == DType::kF16) return true;
+  return from == DType::kF32 && to == DType::kF64;
 }
 
 // What is wrong with a file for a model, most of it.
@@ -155,7 +49,8 @@ class Misfits {
 
   void Add(std::string_view what) {
     constexpr size_t kMost = 20;
-    if (++count_ <= kMost) problems_.push_back(FileError(path_, what).diagnostics[0]);
+    if (++count_ <= kMost)
+      problems_.push_back(FileError(Diag::kFileRead, path_, what).diagnostics[0]);
     if (count_ == kMost + 1) problems_.push_back(MakeDiagnostic(Diag::kManyMistakes, "and more"));
   }
   bool empty() const { return problems_.empty(); }
@@ -167,17 +62,17 @@ class Misfits {
   Diagnostics problems_;
 };
 
-void CheckEntry(const SafetensorsFile& file, const ParamSpec& param, at::ScalarType master,
+void CheckEntry(const SafetensorsFile& file, const ParamSpec& param, DType master,
                 Misfits& misfits) {
   const SafetensorsFile::Entry* entry = file.Find(param.name);
   if (entry == nullptr) {
     misfits.Add(fmt::format("has no `{}`, which the model has", param.name));
   } else if (entry->shape != param.shape) {
-    misfits.Add(fmt::format("`{}` is {}, the model has {}", param.name, ShapeText(entry->shape),
-                            ShapeText(param.shape)));
-  } else if (!HoldsExactly(master, entry->type)) {
+    misfits.Add(fmt::format("`{}` is {}, the model has {}", param.name, FormatSizes(entry->shape),
+                            FormatSizes(param.shape)));
+  } else if (!HoldsExactly(master, entry->dtype)) {
     misfits.Add(fmt::format("`{}` is {}, which master weights in {} cannot hold exactly",
-                            param.name, *SafetensorsTypeName(entry->type),
+                            param.name, *SafetensorsTypeName(entry->dtype),
                             *SafetensorsTypeName(master)));
   }
 }
@@ -186,7 +81,7 @@ void CheckEntry(const SafetensorsFile& file, const ParamSpec& param, at::ScalarT
 
 Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path) {
   HEDDLE_TRY(SafetensorsFile file, SafetensorsFile::Open(path));
-  at::ScalarType master = model.numerics.compute == DType::kF64 ? at::kDouble : at::kFloat;
+  DType master = model.numerics.compute == DType::kF64 ? DType::kF64 : DType::kF32;
   Misfits misfits(path);
   std::unordered_set<std::string_view> names;
   for (const ParamSpec& param : model.params) {
@@ -199,8 +94,8 @@ Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path) 
   }
   if (!misfits.empty()) return misfits.Take();
   return ParamSource([&model, file = std::move(file), master](size_t param) -> Result<at::Tensor> {
-    HEDDLE_TRY(at::Tensor tensor, file.Read(*file.Find(model.params[param].name)));
-    return tensor.to(master);
+    HEDDLE_TRY(at::Tensor tensor, ReadTensor(file, *file.Find(model.params[param].name)));
+    return tensor.to(ToScalarType(master));
   });
 }
 

@@ -1,11 +1,11 @@
 #include "heddle/train/session.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "heddle/aten/dtype.h"
-#include "heddle/runtime/shards.h"
-#include "heddle/runtime/whole.h"
 
 namespace heddle {
 namespace {
@@ -14,13 +14,6 @@ constexpr std::string_view kHeldNames[] = {"parameter", "exp_avg", "exp_avg_sq",
 
 DType ParamType(const Model& model) {
   return model.numerics.compute == DType::kF64 ? DType::kF64 : DType::kF32;
-}
-
-const StepInput* FindBuffer(const Model& model, const std::string& name) {
-  for (const StepInput& input : model.inputs) {
-    if (input.role == InputRole::kBuffer && input.name == name) return &input;
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -34,141 +27,190 @@ ParamSource InitialParams(const Model& model, uint64_t seed) {
 }
 
 BatchSource SyntheticBatches(const Model& model, uint64_t seed) {
-  return [&model, seed](int64_t step, int64_t first_row, int64_t rows) {
+  return [&model, seed](int64_t step, int64_t first_row, int64_t rows) -> Result<Batch> {
     return MakeBatch(model.config.vocab_size, rows, model.batch.seq_len, seed, step, first_row);
   };
 }
 
-Result<Session> Session::Make(const Model& model, const Module& local,
+Result<Session> Session::Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options) {
-  HEDDLE_TRY(World world, World::Compile(local, local.graphs[0], options.world));
-  Session session(std::move(world));
+  auto make = [&](const Module& module) -> Result<Program> {
+    if (!options.world_of) return Program::Make(model, module, options.world);
+    HEDDLE_TRY(WorldOptions world, options.world_of(module));
+    return Program::Make(model, module, world);
+  };
+  HEDDLE_TRY(Program step, make(*modules.step));
+  Session session(std::move(step));
+  for (auto [module, program] :
+       {std::pair(modules.first, &session.first_), std::pair(modules.more, &session.more_),
+        std::pair(modules.forward, &session.forward_)}) {
+    if (module == nullptr) continue;
+    HEDDLE_TRY(*program, make(*module));
+  }
   session.batches_ = options.batches;
-  session.params_.resize(model.params.size());
-  session.FindInputs(model);
-  session.FindOutputs();
+  session.accumulated_ = options.accumulated;
+  session.numbers_ = StepNumbers(session.world().device());
   HEDDLE_RETURN_IF_ERROR(session.InitState(model, options));
+  HEDDLE_RETURN_IF_ERROR(session.InitBuffers(model, options));
+  for (Program* program : session.programs()) program->Bind(session.states_, session.numbers_);
+  session.losses_.resize(session.ranks().size());
+  if (options.saved) session.steps_ = options.saved->steps;
   return session;
 }
 
-void Session::FindInputs(const Model& model) {
-  const Graph& graph = world_.graph();
-  for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    const Input& input = graph.inputs()[i];
-    Place* place = nullptr;
-    auto param = static_cast<size_t>(input.index);
-    if (input.role == InputRole::kParam && param < params_.size()) place = &params_[param].param;
-    if (input.role == InputRole::kOpt && param < params_.size()) {
-      if (input.label == "exp_avg") place = &params_[param].exp_avg;
-      if (input.label == "exp_avg_sq") place = &params_[param].exp_avg_sq;
-    }
-    if (input.role == InputRole::kBatch) {
-      if (input.label == "tokens") place = &tokens_;
-      if (input.label == "labels") place = &labels_;
-    }
-    if (input.role == InputRole::kHyper) {
-      if (input.label == "lr") place = &lr_;
-      if (input.label == "step") place = &step_;
-    }
-    if (place != nullptr) *place = i;
-    HEDDLE_CHECK(place != nullptr || FindBuffer(model, input.label) != nullptr,
-                 "a training step has no input " + std::string(graph.name(input.value)));
+std::vector<Program*> Session::programs() {
+  std::vector<Program*> all = {&step_};
+  for (std::optional<Program>* program : {&first_, &more_, &forward_}) {
+    if (*program) all.push_back(&**program);
   }
-  HEDDLE_CHECK(tokens_ && labels_ && lr_ && step_, "the graph is no training step");
+  return all;
 }
 
-void Session::FindOutputs() {
-  const Graph& graph = world_.graph();
-  for (size_t o = 0; o < graph.outputs().size(); ++o) {
-    const Output& output = graph.outputs()[o];
-    if (output.role == OutputRole::kLoss) loss_ = o;
-    if (output.role == OutputRole::kMetric && output.label == "grad_norm") grad_norm_ = o;
-    if (output.role == OutputRole::kGrad) params_[static_cast<size_t>(output.index)].grad = o;
+std::optional<size_t> Session::InputOf(Held held, size_t param) const {
+  const Program::ParamPlaces& places = step_.places(param);
+  switch (held) {
+    case Held::kParam: return places.value;
+    case Held::kExpAvg: return places.exp_avg;
+    case Held::kExpAvgSq: return places.exp_avg_sq;
+    case Held::kGrad: return places.grad_sum;
   }
-}
-
-at::Tensor Session::Shard(size_t i, const at::Tensor& whole, size_t at) const {
-  const Graph& graph = world_.graph();
-  at::Tensor shard = ShardOf(whole, graph.placements()[graph.inputs()[i].global.placement],
-                             world_.module().mesh, ranks()[at]);
-  // A whole that nothing splits is shared by all ranks, which must not write over it.
-  return world_.updates(i) && shard.is_same(whole) ? shard.clone() : shard;
+  return std::nullopt;
 }
 
 Status Session::InitState(const Model& model, const SessionOptions& options) {
-  const Graph& graph = world_.graph();
-  at::TensorOptions device = at::TensorOptions().device(options.world.device);
-  inputs_.assign(ranks().size(), Tensors(graph.inputs().size()));
-  for (size_t p = 0; p < params_.size(); ++p) {
-    if (!params_[p].param) continue;
-    HEDDLE_TRY(at::Tensor whole, options.params(p));
-    for (size_t at = 0; at < inputs_.size(); ++at) {
-      at::Tensor own = Shard(*params_[p].param, whole, at).to(device.device());
-      inputs_[at][*params_[p].param] = own;
-      for (Place moment : {params_[p].exp_avg, params_[p].exp_avg_sq}) {
-        if (moment) inputs_[at][*moment] = at::zeros(own.sizes(), own.options());
+  states_.resize(ranks().size());
+  for (RankState& state : states_) state.params.resize(model.params.size());
+  for (size_t p = 0; p < model.params.size(); ++p) {
+    if (!step_.places(p).value) continue;
+    for (auto [held, member] : {std::pair(Held::kParam, &RankState::Param::value),
+                                std::pair(Held::kExpAvg, &RankState::Param::exp_avg),
+                                std::pair(Held::kExpAvgSq, &RankState::Param::exp_avg_sq)}) {
+      std::optional<size_t> input = InputOf(held, p);
+      if (!input) continue;
+      at::Tensor whole;
+      if (options.saved) {
+        HEDDLE_TRY(whole, options.saved->held(held, p));
+      } else if (held == Held::kParam) {
+        HEDDLE_TRY(whole, options.params(p));
       }
-    }
-  }
-  at::Tensor lr = at::empty({}, at::kDouble);
-  at::Tensor step = at::empty({}, device.dtype(at::kFloat));
-  for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    const Input& input = graph.inputs()[i];
-    at::Tensor buffer;
-    if (input.role == InputRole::kBuffer)
-      buffer = MakeBuffer(model, *FindBuffer(model, input.label));
-    for (size_t at = 0; at < inputs_.size(); ++at) {
-      if (buffer.defined()) inputs_[at][i] = Shard(i, buffer, at).to(device.device());
-      inputs_[at][*lr_] = lr;
-      inputs_[at][*step_] = step;
+      for (size_t at = 0; at < states_.size(); ++at) {
+        RankState::Param& own = states_[at].params[p];
+        own.*member = whole.defined()
+                          ? step_.ShardOfInput(*input, whole, at).to(world().device())
+                          : at::zeros_like(own.value);
+      }
     }
   }
   return Done{};
 }
 
-// Each rank makes its own rows; ranks that have the same ones share them.
-void Session::SetBatch(int64_t step) {
-  const Graph& graph = world_.graph();
-  const Mesh& mesh = world_.module().mesh;
-  auto place = [&](size_t i, const at::Tensor& rows, size_t at) {
-    Placement rest = graph.placements()[graph.inputs()[i].global.placement];
-    if (!rest.splits.empty()) rest.splits[0] = {};
-    rest.Normalize();
-    return ShardOf(rows, rest, mesh, ranks()[at]).to(inputs_[at][*step_].device());
-  };
-  const Input& tokens = graph.inputs()[*tokens_];
-  Axes split = graph.placements()[tokens.global.placement].split(0);
-  int64_t whole = graph.types().dims(WholeType(graph, tokens.value, tokens.global))[0];
-  std::map<int64_t, Batch> made;
-  for (size_t at = 0; at < inputs_.size(); ++at) {
-    Part part = PartAt(whole, split, mesh, ranks()[at]);
-    auto [found, first] = made.try_emplace(part.begin);
-    if (first) found->second = batches_(step, part.begin, part.size);
-    inputs_[at][*tokens_] = place(*tokens_, found->second.tokens, at);
-    inputs_[at][*labels_] = place(*labels_, found->second.labels, at);
+Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
+  for (Program* program : programs()) {
+    for (const auto& [name, input] : program->buffers()) {
+      if (states_[0].buffers.contains(name)) continue;
+      at::Tensor whole = MakeBuffer(model, *FindBuffer(model, name));
+      if (options.saved && program->updates(input)) {
+        HEDDLE_TRY(whole, options.saved->buffer(name));
+      }
+      for (size_t at = 0; at < states_.size(); ++at) {
+        states_[at].buffers[name] =
+            program->ShardOfInput(input, whole, at).to(world().device());
+      }
+    }
+  }
+  return Done{};
+}
+
+// Of all batches of the step, as the loss of each is divided by all of them.
+Status Session::CountTokens() {
+  HEDDLE_TRY(Batch all, batches_(steps_ + 1, 0, accumulated_ * step_.rows()));
+  numbers_.token_count.fill_(at::ne(all.labels, kIgnoredLabel).sum());
+  return Done{};
+}
+
+Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) {
+  HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
+  HEDDLE_RETURN_IF_ERROR(program.Run(watch ? watch(program.world()) : World::Observer()));
+  for (size_t at = 0; at < losses_.size(); ++at) {
+    at::Tensor loss = program.loss(at);
+    losses_[at] = batch == 0 ? loss : at::add(losses_[at], loss);
+  }
+  return Done{};
+}
+
+void Session::TakeGradients(const Program& first) {
+  for (size_t at = 0; at < states_.size(); ++at) {
+    std::vector<RankState::Param>& params = states_[at].params;
+    for (size_t p = 0; p < params.size(); ++p) params[p].grad = first.grad(at, p);
   }
 }
 
-Status Session::Step(double lr, const World::Observer& observer) {
-  SetBatch(steps_ + 1);
-  inputs_[0][*lr_].fill_(lr);
-  inputs_[0][*step_].fill_(steps_ + 1);
-  HEDDLE_TRY(outputs_, world_.Run(inputs_, observer));
+Status Session::Step(double lr, const Watcher& watch) {
+  numbers_.lr.fill_(lr);
+  numbers_.step.fill_(steps_ + 1);
+  if (step_.takes_token_count()) HEDDLE_RETURN_IF_ERROR(CountTokens());
+  if (accumulated_ > 1) {
+    HEDDLE_RETURN_IF_ERROR(RunBatch(*first_, 0, watch));
+    TakeGradients(*first_);
+    if (more_) more_->BindGradients(states_);
+    step_.BindGradients(states_);
+    for (int64_t batch = 1; batch + 1 < accumulated_; ++batch)
+      HEDDLE_RETURN_IF_ERROR(RunBatch(*more_, batch, watch));
+  }
+  HEDDLE_RETURN_IF_ERROR(RunBatch(step_, accumulated_ - 1, watch));
   ++steps_;
   return Done{};
 }
 
-at::Tensor Session::OutputAt(size_t at, Place place) const {
-  return place && !outputs_.empty() ? outputs_[at][*place] : at::Tensor();
+std::vector<at::Tensor> Session::Updated() const {
+  std::vector<at::Tensor> updated;
+  for (size_t at = 0; at < states_.size(); ++at) {
+    for (const RankState::Param& param : states_[at].params) {
+      for (const at::Tensor& tensor : {param.value, param.exp_avg, param.exp_avg_sq}) {
+        if (tensor.defined()) updated.push_back(tensor);
+      }
+    }
+    for (const UpdatedBuffer& buffer : updated_buffers(at)) updated.push_back(buffer.tensor);
+  }
+  return updated;
+}
+
+void Session::Remember() {
+  std::vector<at::Tensor> updated = Updated();
+  if (remembered_.empty()) {
+    for (const at::Tensor& tensor : updated) remembered_.push_back(at::empty_like(tensor));
+  }
+  for (size_t i = 0; i < updated.size(); ++i) remembered_[i].copy_(updated[i]);
+}
+
+void Session::UndoStep() {
+  std::vector<at::Tensor> updated = Updated();
+  for (size_t i = 0; i < updated.size(); ++i) updated[i].copy_(remembered_[i]);
+}
+
+Result<double> Session::Evaluate(const BatchSource& batches, int64_t number) {
+  HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, 0));
+  HEDDLE_RETURN_IF_ERROR(forward_->Run());
+  return forward_->loss(0).item<double>();
 }
 
 at::Tensor Session::held(Held held, size_t at, size_t param) const {
-  const ParamPlaces& places = params_[param];
-  if (held == Held::kGrad) return OutputAt(at, places.grad);
-  Place place = held == Held::kParam    ? places.param
-                : held == Held::kExpAvg ? places.exp_avg
-                                        : places.exp_avg_sq;
-  return place ? inputs_[at][*place] : at::Tensor();
+  const RankState::Param& own = states_[at].params[param];
+  switch (held) {
+    case Held::kParam: return own.value;
+    case Held::kExpAvg: return own.exp_avg;
+    case Held::kExpAvgSq: return own.exp_avg_sq;
+    case Held::kGrad: return accumulated_ > 1 ? own.grad : step_.grad(at, param);
+  }
+  return {};
+}
+
+std::vector<Session::UpdatedBuffer> Session::updated_buffers(size_t at) const {
+  std::vector<UpdatedBuffer> updated;
+  for (const auto& [name, input] : step_.buffers()) {
+    if (step_.updates(input)) updated.push_back({name, input, states_[at].buffers.at(name)});
+  }
+  return updated;
 }
 
 }  // namespace heddle

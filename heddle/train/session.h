@@ -1,86 +1,122 @@
-// Session: a step that was compiled, the state of the ranks of this process, and steps on it.
+// Session: a job that was compiled, the state of the ranks of this process, and steps on it.
 //
-// What stands where among the inputs and outputs of the graph is found once. A step makes the batch of its ranks, sets the learning
-// rate and the number of the step, and runs the graph, which updates the state in place.
+// A step makes the batch of its ranks, sets the learning rate and the number of the step, and runs the graph, which updates the state
+// in place. Where a step has several batches, their gradients add up first: as many as the step is longer than a batch.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
-#include "heddle/models/init.h"
-#include "heddle/models/model.h"
-#include "heddle/runtime/world.h"
+#include "heddle/train/program.h"
 #include "heddle/train/training_run.h"
 
 namespace heddle {
 
 // A whole parameter, by its number in registration order. Asked for one after the other, so that one at a time is in memory.
 using ParamSource = std::function<Result<at::Tensor>(size_t param)>;
-// Rows of the batch of a step, counted over all ranks.
-using BatchSource = std::function<Batch(int64_t step, int64_t first_row, int64_t rows)>;
 
 // The same on every mesh, from a seed.
 ParamSource InitialParams(const Model& model, uint64_t seed);
 BatchSource SyntheticBatches(const Model& model, uint64_t seed);
 
+// What a run that is resumed has.
+struct SavedState {
+  int64_t steps = 0;
+  // Of a parameter, whole.
+  std::function<Result<at::Tensor>(Held held, size_t param)> held;
+  // A buffer that steps update, by its name.
+  std::function<Result<at::Tensor>(const std::string& name)> buffer;
+};
+
+// The local graphs of a job.
+struct StepModules {
+  // The model's step with its optimizer. It adds to gradients of batches before it, if there are any.
+  const Module* step = nullptr;
+  // Where a step has several batches: the first one, and those between the first and the last.
+  const Module* first = nullptr;
+  const Module* more = nullptr;
+  // The loss alone, for data that nothing learns from.
+  const Module* forward = nullptr;
+};
+
 struct SessionOptions {
   WorldOptions world;
+  // Where ranks are processes: what connects the ranks of each graph, instead of `world`.
+  std::function<Result<WorldOptions>(const Module&)> world_of = {};
   ParamSource params;
   BatchSource batches;
+  // Batches of a step.
+  int64_t accumulated = 1;
+  // Instead of `params`, and of moments that are zeros.
+  std::optional<SavedState> saved = {};
 };
 
 class Session final : public TrainingRun {
  public:
-  // A local graph of the model's step with its optimizer. Moments are zeros.
-  static Result<Session> Make(const Model& model, const Module& local,
+  static Result<Session> Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options);
+  static Result<Session> Make(const Model& model, const Module& step,
+                              const SessionOptions& options) {
+    return Make(model, StepModules{.step = &step}, options);
+  }
 
   Status Step(double lr) override { return Step(lr, {}); }
-  // The observer sees every node (World::Run).
-  Status Step(double lr, const World::Observer& observer);
+  // Makes an observer for a run of a graph (World::Run).
+  using Watcher = std::function<World::Observer(const World& world)>;
+  Status Step(double lr, const Watcher& watch);
+  // Copies the state, so that the next step can be undone. Undoing takes the parameters, moments and buffers back, and counts the step
+  // as done all the same: its data are passed over.
+  void Remember();
+  void UndoStep();
+  // The loss of a batch that nothing is learnt from, by its number from 1.
+  Result<double> Evaluate(const BatchSource& batches, int64_t number);
 
   int64_t steps() const override { return steps_; }
-  std::span<const int64_t> ranks() const override { return world_.ranks(); }
-  at::Tensor loss(size_t at) const override { return OutputAt(at, loss_); }
-  at::Tensor grad_norm(size_t at) const override { return OutputAt(at, grad_norm_); }
+  std::span<const int64_t> ranks() const override { return world().ranks(); }
+  // The mean of a step's batches.
+  at::Tensor loss(size_t at) const override { return losses_[at]; }
+  at::Tensor grad_norm(size_t at) const override { return step_.grad_norm(at); }
   at::Tensor held(Held held, size_t at, size_t param) const override;
+  // A buffer that steps update, its place among the inputs of world(), and what a rank holds of it.
+  struct UpdatedBuffer {
+    std::string name;
+    size_t input = 0;
+    at::Tensor tensor;
+  };
+  std::vector<UpdatedBuffer> updated_buffers(size_t at) const;
 
-  const World& world() const { return world_; }
+  // That of the step.
+  const World& world() const { return step_.world(); }
+  // What updates a parameter, or holds its moments: its place among the inputs of world().
+  std::optional<size_t> InputOf(Held held, size_t param) const;
 
  private:
-  // A position among the inputs or outputs of the graph.
-  using Place = std::optional<size_t>;
-  struct ParamPlaces {
-    Place param;
-    Place exp_avg;
-    Place exp_avg_sq;
-    Place grad;
-  };
-
-  explicit Session(World world) : world_(std::move(world)) {}
-  void FindInputs(const Model& model);
-  void FindOutputs();
+  explicit Session(Program step) : step_(std::move(step)), numbers_(c10::kCPU) {}
+  std::vector<Program*> programs();
   Status InitState(const Model& model, const SessionOptions& options);
-  // What a rank holds of input `i` of the graph.
-  at::Tensor Shard(size_t i, const at::Tensor& whole, size_t at) const;
-  void SetBatch(int64_t step);
-  at::Tensor OutputAt(size_t at, Place place) const;
+  Status InitBuffers(const Model& model, const SessionOptions& options);
+  // Runs a batch of the step.
+  Status RunBatch(Program& program, int64_t batch, const Watcher& watch);
+  // The tensors that a step writes over.
+  std::vector<at::Tensor> Updated() const;
+  void TakeGradients(const Program& first);
+  Status CountTokens();
 
-  World world_;
+  Program step_;
+  std::optional<Program> first_;
+  std::optional<Program> more_;
+  std::optional<Program> forward_;
   BatchSource batches_;
+  int64_t accumulated_ = 1;
   int64_t steps_ = 0;
-  // By parameter.
-  std::vector<ParamPlaces> params_;
-  Place tokens_;
-  Place labels_;
-  Place lr_;
-  Place step_;
-  Place loss_;
-  Place grad_norm_;
-  // By rank of this process. Empty outputs before the first step.
-  std::vector<Tensors> inputs_;
-  std::vector<Tensors> outputs_;
+  StepNumbers numbers_;
+  // By rank of this process.
+  std::vector<RankState> states_;
+  // Copies of what steps update, in the order of Updated().
+  std::vector<at::Tensor> remembered_;
+  std::vector<at::Tensor> losses_;
 };
 
 }  // namespace heddle

@@ -26,7 +26,8 @@ Result<std::optional<NodeFinding>> FindOrigin(const VerifyOptions& options, cons
   if (!row.comparison.first) {
     // From the beginning: parameters go bad in an optimizer, one step before the loss.
     HEDDLE_TRY(std::unique_ptr<Session> session, options.graph());
-    return FirstNotFinite(*session, options.lr, row.step);
+    return FirstNotFinite(
+        *session, [&](int64_t) { return options.lr; }, row.step);
   }
   HEDDLE_TRY(std::unique_ptr<Session> session, TrainedFor(options.graph, row.step - 1, options.lr));
   if (options.other_graph) {

@@ -48,6 +48,7 @@ class CommandLine(unittest.TestCase):
         verify = mlp + ["--training.seq_len=8", "--training.steps=2"]
         calls = {
             "check": [[self.graph], [self.graph, "--json"]],
+            "checkpoint": [["--help"]],
             "diff": [[self.graph, other], [self.graph, other, "--json"]],
             "doc": [["ops"], ["passes", "--json"]],
             "opt": [[self.graph], [self.graph, "--json"]],

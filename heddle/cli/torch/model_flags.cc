@@ -50,7 +50,8 @@ Result<ModelConfig> ModelFlags::Config() const {
   return config;
 }
 
-Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel) const {
+Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
+                               std::optional<LossDivisor> divisor) const {
   HEDDLE_TRY(ModelConfig config, Config());
   StepNumerics numerics;
   numerics.norms_apart = sequence_parallel;
@@ -67,6 +68,7 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel) cons
              (Choose<LossDivisor>("--training.loss_divisor", loss_divisor,
                                   {{"valid_tokens", LossDivisor::kValidTokens},
                                    {"all_tokens", LossDivisor::kAllTokens}})));
+  if (divisor) numerics.loss_divisor = *divisor;
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
     return Error(

@@ -24,8 +24,9 @@ struct ModelFlags {
   // The sizes alone.
   Result<ModelConfig> Config() const;
   // The model for a batch of local_batch_size on each of `batch_ranks` ranks; with sequence parallelism norms work apart
-  // (StepNumerics).
-  Result<Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false) const;
+  // (StepNumerics). `divisor`: instead of loss_divisor.
+  Result<Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false,
+                     std::optional<LossDivisor> divisor = std::nullopt) const;
 };
 
 }  // namespace heddle

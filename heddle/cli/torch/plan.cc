@@ -68,7 +68,8 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
                                          {"payloads", payloads}}));
   HEDDLE_TRY(
       PlannedStep step,
-      PlanStep(model, parallel, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt));
+      PlanStep(model, parallel,
+               {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
   HEDDLE_TRY(CompileOptions options,
              compile.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
   options.manager.measure = true;

@@ -18,7 +18,9 @@ struct PlannedStep {
   Nanos capture;
 };
 
+// `divisor`: instead of what the flags say the loss is divided by.
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const std::optional<OptimizerOptions>& optimizer);
+                             const CaptureOptions& capture,
+                             std::optional<LossDivisor> divisor = std::nullopt);
 
 }  // namespace heddle

@@ -123,6 +123,25 @@ Result<std::vector<std::string>> Peers::Exchange(const std::string& text) {
   }
 }
 
+Status Peers::Announce(const std::string& topic, const std::string& text) {
+  try {
+    store_->compareSet("announced/" + topic, ToStore(""), ToStore(text));
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+  }
+  return Done{};
+}
+
+Result<std::optional<std::string>> Peers::Announced(const std::string& topic) {
+  std::string key = "announced/" + topic;
+  try {
+    if (!store_->check({key})) return std::optional<std::string>();
+    return std::optional(FromStore(store_->get(key)));
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+  }
+}
+
 std::string Peers::Judge(const std::string& topic, const std::string& lines) {
   std::vector<std::string> keys;
   for (int64_t rank = 0; rank < world_size(); ++rank)

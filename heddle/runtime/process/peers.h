@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "heddle/runtime/process/watch.h"
@@ -30,6 +31,9 @@ class Peers {
   Status Agree(const std::string& topic, const std::string& lines);
   // What every rank says, by rank. All ranks call it as often. Waits as long as the others are alive, up to ten time-outs.
   Result<std::vector<std::string>> Exchange(const std::string& text);
+  // The first to say something about a topic is heard by all. Neither waits.
+  Status Announce(const std::string& topic, const std::string& text);
+  Result<std::optional<std::string>> Announced(const std::string& topic);
   // A number that no other object of this process gets: the same on every rank that makes them in the same order.
   int64_t NextNumber() { return next_number_++; }
 

@@ -1,72 +1,27 @@
-#include "heddle/train/safetensors_header.h"
+#include "heddle/checkpoint/safetensors_header.h"
 
 #include <algorithm>
-#include <unordered_set>
-
-#include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
+#include "heddle/checkpoint/json.h"
 
 namespace heddle {
 namespace {
 
 using Entry = SafetensorsFile::Entry;
-// Not the ordered kind, which takes quadratic time for many names.
 using Json = nlohmann::json;
 
 struct TypeName {
-  at::ScalarType type;
+  DType dtype;
   std::string_view name;
 };
 constexpr TypeName kTypes[] = {
-    {at::kDouble, "F64"}, {at::kFloat, "F32"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"},
-    {at::kLong, "I64"},   {at::kInt, "I32"},   {at::kShort, "I16"},     {at::kChar, "I8"},
-    {at::kByte, "U8"},    {at::kBool, "BOOL"},
+    {DType::kF64, "F64"}, {DType::kF32, "F32"},   {DType::kBF16, "BF16"}, {DType::kF16, "F16"},
+    {DType::kI64, "I64"}, {DType::kI32, "I32"},   {DType::kI16, "I16"},   {DType::kI8, "I8"},
+    {DType::kU8, "U8"},   {DType::kBool, "BOOL"},
 };
 
 Failure HeaderError(std::string what) { return Error(Diag::kFileRead, "{}", what); }
-
-// JSON keeps the last of two equal keys; here they are a lie. The parser calls this for every key, with the depth of its object.
-class KeysOnce {
- public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      if (static_cast<size_t>(depth) >= keys_.size()) keys_.resize(static_cast<size_t>(depth) + 1);
-      keys_[static_cast<size_t>(depth)].clear();
-    }
-    if (event == Json::parse_event_t::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      if (!keys_[static_cast<size_t>(depth) - 1].insert(key).second && twice_.empty()) twice_ = key;
-    }
-    // Nothing in a header is deeper, and what is deep may be very deep.
-    if (depth > 3) too_deep_ = true;
-    return !too_deep_;
-  }
-  const std::string& twice() const { return twice_; }
-  bool too_deep() const { return too_deep_; }
-
- private:
-  std::vector<std::unordered_set<std::string>> keys_;
-  std::string twice_;
-  bool too_deep_ = false;
-};
-
-Result<Json> ParseJson(std::string_view header) {
-  KeysOnce keys;
-  Json parsed;
-  try {
-    parsed = Json::parse(header.begin(), header.end(), std::ref(keys));
-  } catch (const Json::parse_error& error) {
-    return HeaderError(
-        fmt::format("its header is no JSON at byte {} of {}", error.byte, header.size()));
-  }
-  if (keys.too_deep())
-    return HeaderError("its header has values inside of values; it is no list of tensors");
-  if (!keys.twice().empty())
-    return HeaderError(fmt::format("its header has `{}` twice", keys.twice()));
-  if (!parsed.is_object()) return HeaderError("its header is no JSON object");
-  return parsed;
-}
 
 // A list of whole numbers that are not negative.
 Result<std::vector<int64_t>> Numbers(const std::string& name, const Json& tensor, const char* key) {
@@ -84,15 +39,13 @@ Result<std::vector<int64_t>> Numbers(const std::string& name, const Json& tensor
   return numbers;
 }
 
-Result<at::ScalarType> TypeOf(const std::string& name, const Json& tensor) {
+Result<DType> TypeOf(const std::string& name, const Json& tensor) {
   auto type = tensor.find("dtype");
   if (type == tensor.end() || !type->is_string())
     return HeaderError(fmt::format("`{}` has no `dtype`", name));
+  if (auto known = ParseSafetensorsType(type->get_ref<const std::string&>())) return *known;
   std::vector<std::string_view> names;
-  for (const TypeName& known : kTypes) {
-    if (known.name == type->get_ref<const std::string&>()) return known.type;
-    names.push_back(known.name);
-  }
+  for (const TypeName& known : kTypes) names.push_back(known.name);
   return HeaderError(fmt::format("`{}` has dtype `{}`; there are {}", name,
                                  type->get<std::string>(), Join(names, ", ")));
 }
@@ -101,7 +54,7 @@ Status CheckBytes(const Entry& entry, int64_t data_bytes) {
   if (entry.begin > entry.end || entry.end > data_bytes)
     return HeaderError(fmt::format("`{}` has bytes {} to {} of {}", entry.name, entry.begin,
                                    entry.end, data_bytes));
-  auto bytes = static_cast<int64_t>(c10::elementSize(entry.type));
+  int64_t bytes = ItemSize(entry.dtype);
   for (int64_t size : entry.shape) {
     if (__builtin_mul_overflow(bytes, size, &bytes))
       return HeaderError(fmt::format("`{}` has a shape of more than 2^63 bytes", entry.name));
@@ -120,7 +73,7 @@ Result<Entry> ParseEntry(const std::string& name, const Json& tensor, int64_t da
   }
   Entry entry;
   entry.name = name;
-  HEDDLE_TRY(entry.type, TypeOf(name, tensor));
+  HEDDLE_TRY(entry.dtype, TypeOf(name, tensor));
   HEDDLE_TRY(entry.shape, Numbers(name, tensor, "shape"));
   HEDDLE_TRY(std::vector<int64_t> offsets, Numbers(name, tensor, "data_offsets"));
   if (offsets.size() != 2)
@@ -159,15 +112,22 @@ Status CheckCovered(std::span<const Entry> entries, int64_t data_bytes) {
 
 }  // namespace
 
-std::optional<std::string_view> SafetensorsTypeName(at::ScalarType type) {
+std::optional<std::string_view> SafetensorsTypeName(DType dtype) {
   for (const TypeName& known : kTypes) {
-    if (known.type == type) return known.name;
+    if (known.dtype == dtype) return known.name;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> ParseSafetensorsType(std::string_view name) {
+  for (const TypeName& known : kTypes) {
+    if (known.name == name) return known.dtype;
   }
   return std::nullopt;
 }
 
 Result<std::vector<Entry>> ParseSafetensorsHeader(std::string_view header, int64_t data_bytes) {
-  HEDDLE_TRY(Json parsed, ParseJson(header));
+  HEDDLE_TRY(Json parsed, ParseJsonStrictly(header, "its header", /*most_depth=*/3));
   std::vector<Entry> entries;
   for (const auto& [name, tensor] : parsed.items()) {
     if (name == "__metadata__") {

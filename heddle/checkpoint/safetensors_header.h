@@ -5,12 +5,13 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/train/safetensors.h"
+#include "heddle/checkpoint/safetensors.h"
 
 namespace heddle {
 
-// `F32`; none for types that the format lacks.
-std::optional<std::string_view> SafetensorsTypeName(at::ScalarType type);
+// `F32`, and back; none for types that the format lacks.
+std::optional<std::string_view> SafetensorsTypeName(DType dtype);
+std::optional<DType> ParseSafetensorsType(std::string_view name);
 
 // The tensors that a header lists, in the order of their bytes: every name once, every size that of its shape, all together the
 // `data_bytes` behind the header, without gaps or overlaps.

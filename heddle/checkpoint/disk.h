@@ -1,0 +1,54 @@
+// Files that survive a crash: written through to the disk, read with the file's name in every complaint.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/hash.h"
+#include "heddle/base/result.h"
+
+namespace heddle {
+
+// A diagnostic about a file, and one that came without it.
+Failure FileError(Diag kind, const std::string& path, std::string_view what);
+Failure InFile(const std::string& path, Failure failure);
+// `cannot WHAT: No space left on device`, from errno.
+Failure SystemError(Diag kind, const std::string& path, std::string_view what);
+
+// A descriptor that is closed with this object.
+class OpenFile {
+ public:
+  static Result<OpenFile> ForReading(const std::string& path);
+  OpenFile(OpenFile&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  ~OpenFile();
+  int fd() const { return fd_; }
+
+ private:
+  explicit OpenFile(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+// All `size` bytes from `offset` on.
+Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int64_t size);
+
+// Writes the parts one behind the other into a new file and waits until the disk has them. The hash of it all.
+Result<Hash128> WriteDurably(const std::string& path, std::span<const std::string_view> parts);
+// Waits until the disk has the names in a folder.
+Status SyncFolder(const std::string& path);
+
+struct FileHash {
+  int64_t bytes = 0;
+  Hash128 hash;
+  bool operator==(const FileHash&) const = default;
+};
+// Reads all of a file.
+Result<FileHash> HashFile(const std::string& path);
+
+// The names in a folder, sorted; none if it is not there.
+Result<std::vector<std::string>> NamesIn(const std::string& folder);
+bool Exists(const std::string& path);
+// A folder and what is in it. Well if it is not there.
+Status RemoveTree(const std::string& path);
+
+}  // namespace heddle

@@ -1,0 +1,146 @@
+// heddle checkpoint: what a folder of checkpoints holds, and whether it is still what was written.
+#include "heddle/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/commands.h"
+#include "heddle/report/table.h"
+
+namespace heddle {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct CheckpointCommand {
+  static constexpr const char* kName = "checkpoint";
+  static constexpr const char* kSummary =
+      "List the checkpoints of a folder, show one, or read every byte and compare hashes";
+  static constexpr const char* kNote =
+      "`ls` looks at manifests and sizes of files, `verify` at every byte. Exit code 2 if one is "
+      "not "
+      "whole.";
+
+  std::string action;
+  std::string folder;
+  std::optional<int64_t> step;
+  bool json = false;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+  ExitCode List(const Streams& streams, const std::vector<ListedCheckpoint>& list) const;
+  ExitCode Show(const Streams& streams) const;
+};
+
+void CheckpointCommand::Declare(Flags& flags) {
+  flags.Positional("ACTION", action, "ls, show or verify", {"ls", "show", "verify"});
+  flags.Positional("FOLDER", folder, "where a run saves its checkpoints");
+  flags.Option("--step", step, "this one only (default: show the newest that is whole, else all)");
+  flags.Switch("--json", json, "print JSON; sizes are in bytes");
+}
+
+// What is wrong, without the kind.
+std::string ProblemText(const Diagnostics& problem) {
+  std::vector<std::string> lines;
+  for (const Diagnostic& d : problem)
+    lines.push_back(d.file.empty() ? d.message : d.file + ": " + d.message);
+  std::vector<std::string_view> views(lines.begin(), lines.end());
+  return Join(views, "; ");
+}
+
+Json ListedJson(const ListedCheckpoint& listed) {
+  Json entry{{"step", listed.step}, {"path", listed.path}, {"whole", listed.problem.empty()}};
+  if (listed.checkpoint)
+    entry.update({{"ranks", listed.checkpoint->world()},
+                  {"tensors", listed.checkpoint->tensors().size()},
+                  {"bytes", listed.checkpoint->bytes().value}});
+  if (!listed.problem.empty()) entry["problem"] = ProblemText(listed.problem);
+  return entry;
+}
+
+ExitCode CheckpointCommand::List(const Streams& streams,
+                                 const std::vector<ListedCheckpoint>& list) const {
+  Diagnostics problems;
+  Json entries = Json::array();
+  TextTable table({"step>", "ranks>", "tensors>", "size>", "state"});
+  for (const ListedCheckpoint& listed : list) {
+    problems.insert(problems.end(), listed.problem.begin(), listed.problem.end());
+    entries.push_back(ListedJson(listed));
+    std::string state = listed.problem.empty() ? "whole" : "damaged";
+    if (listed.checkpoint) {
+      const Checkpoint& checkpoint = *listed.checkpoint;
+      table.AddRow({std::to_string(listed.step), std::to_string(checkpoint.world()),
+                    std::to_string(checkpoint.tensors().size()), Format(checkpoint.bytes()),
+                    state});
+    } else {
+      table.AddRow({std::to_string(listed.step), "-", "-", "-", state});
+    }
+  }
+  if (json)
+    PrintJson(entries, streams);
+  else
+    streams.out << table.Format();
+  if (problems.empty()) return ExitCode::kDone;
+  streams.err << Format(problems);
+  return ExitCode::kDiffers;
+}
+
+ExitCode CheckpointCommand::Show(const Streams& streams) const {
+  Result<std::optional<Checkpoint>> found = OpenCheckpoint(folder, {.step = step, .newest = {}});
+  if (!found.ok()) return Report(found.diagnostics(), streams);
+  const Checkpoint& checkpoint = **found;
+  for (const std::string& note : checkpoint.notes()) streams.err << note << "\n";
+  if (json) {
+    Json tensors = Json::array();
+    for (const TensorInfo& tensor : checkpoint.tensors())
+      tensors.push_back({{"name", tensor.name},
+                         {"dtype", Name(tensor.dtype)},
+                         {"shape", tensor.shape},
+                         {"pieces", checkpoint.PieceCount(tensor.name)}});
+    PrintJson({{"step", checkpoint.step()},
+               {"path", checkpoint.path()},
+               {"ranks", checkpoint.world()},
+               {"bytes", checkpoint.bytes().value},
+               {"state", Json::parse(checkpoint.state())},
+               {"tensors", std::move(tensors)}},
+              streams);
+    return ExitCode::kDone;
+  }
+  streams.out << fmt::format("{}: step {}, {}, {} in {}\nstate {}\n\n", checkpoint.path(),
+                             checkpoint.step(), Counted(checkpoint.world(), "rank"),
+                             Format(checkpoint.bytes()),
+                             Counted(checkpoint.tensors().size(), "tensor"), checkpoint.state());
+  TextTable table({"tensor", "type", "shape", "pieces>"});
+  for (const TensorInfo& tensor : checkpoint.tensors())
+    table.AddRow({tensor.name, std::string(Name(tensor.dtype)), FormatSizes(tensor.shape),
+                  std::to_string(checkpoint.PieceCount(tensor.name))});
+  streams.out << table.Format();
+  return ExitCode::kDone;
+}
+
+ExitCode CheckpointCommand::Run(const Streams& streams) const {
+  Result<std::vector<ListedCheckpoint>> list = ListCheckpoints(folder);
+  if (!list.ok()) return Report(list.diagnostics(), streams);
+  if (step) std::erase_if(*list, [&](const ListedCheckpoint& c) { return c.step != *step; });
+  if (list->empty()) {
+    Diagnostic none = MakeDiagnostic(Diag::kCheckpoint, "has no checkpoint{}",
+                                     step ? fmt::format(" of step {}", *step) : "");
+    none.file = folder;
+    return Report({none}, streams);
+  }
+  if (action == "show") return Show(streams);
+  for (ListedCheckpoint& listed : *list) {
+    if (action == "verify" && listed.checkpoint)
+      listed.problem = VerifyCheckpoint(*listed.checkpoint).diagnostics();
+  }
+  return List(streams, *list);
+}
+
+}  // namespace
+
+void AddCheckpoint(CommandSet& commands) { commands.Add<CheckpointCommand>(); }
+
+}  // namespace heddle

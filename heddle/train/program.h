@@ -1,0 +1,113 @@
+// Program: a graph of a training step, compiled for running, and what stands where among its inputs and outputs.
+//
+// A step has one, or several where gradients of several batches add up. They share the state of ranks: the tensors are the same, and
+// graphs update them in place.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/models/init.h"
+#include "heddle/models/model.h"
+#include "heddle/runtime/world.h"
+
+namespace heddle {
+
+// Rows of the batch of a step, counted over all ranks and all batches of the step.
+using BatchSource = std::function<Result<Batch>(int64_t step, int64_t first_row, int64_t rows)>;
+
+// What a rank holds between steps.
+struct RankState {
+  // Of a parameter. Undefined where no graph has it.
+  struct Param {
+    at::Tensor value;
+    at::Tensor exp_avg;
+    at::Tensor exp_avg_sq;
+    // Of the batches of this step so far.
+    at::Tensor grad;
+  };
+  std::vector<Param> params;
+  std::map<std::string, at::Tensor> buffers;
+};
+
+// What a schedule sets before a step, the same on all ranks.
+struct StepNumbers {
+  explicit StepNumbers(c10::Device device);
+
+  at::Tensor lr;
+  at::Tensor step;
+  // What the loss is divided by, where that is given.
+  at::Tensor token_count;
+};
+
+class Program {
+ public:
+  // A position among the inputs or outputs of the graph.
+  using Place = std::optional<size_t>;
+  struct ParamPlaces {
+    Place value;
+    Place exp_avg;
+    Place exp_avg_sq;
+    // The sum that comes in, and the gradient that goes out.
+    Place grad_sum;
+    Place grad;
+  };
+
+  // A local graph of the model's step.
+  static Result<Program> Make(const Model& model, const Module& local, const WorldOptions& options);
+
+  // Inputs that stay the same tensors. A graph need not take all of them.
+  void Bind(std::span<const RankState> states, const StepNumbers& numbers);
+  // Sums of gradients, which are other tensors in every step.
+  void BindGradients(std::span<const RankState> states);
+  // Rows of a batch that begins at `first_row` of the step.
+  Status SetBatch(const BatchSource& batches, int64_t step, int64_t first_row);
+  Status Run(const World::Observer& observer = {});
+
+  const World& world() const { return world_; }
+  const ParamPlaces& places(size_t param) const { return params_[param]; }
+  // Buffers that the graph takes, with their positions.
+  const std::map<std::string, size_t>& buffers() const { return buffers_; }
+  // Whether running the graph updates the tensor of input `i`.
+  bool updates(size_t i) const { return updates_[i]; }
+  // What a rank holds of input `i`, by its position among the ranks of this process. Belongs to the rank if the graph updates it.
+  at::Tensor ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const;
+  // Whether the loss is divided by a number that is given.
+  bool takes_token_count() const { return token_count_.has_value(); }
+  // Rows of a batch.
+  int64_t rows() const;
+  // Of the last run; undefined before it, and where the graph has none.
+  at::Tensor loss(size_t at) const { return OutputAt(at, loss_); }
+  at::Tensor grad_norm(size_t at) const { return OutputAt(at, grad_norm_); }
+  at::Tensor grad(size_t at, size_t param) const { return OutputAt(at, params_[param].grad); }
+
+ private:
+  explicit Program(World world) : world_(std::move(world)) {}
+  void FindInputs(const Model& model);
+  void FindOutputs();
+  at::Tensor OutputAt(size_t at, Place place) const;
+
+  World world_;
+  // By parameter.
+  std::vector<ParamPlaces> params_;
+  std::map<std::string, size_t> buffers_;
+  Place tokens_;
+  Place labels_;
+  Place lr_;
+  Place step_;
+  Place token_count_;
+  Place loss_;
+  Place grad_norm_;
+  // By input.
+  std::vector<bool> updates_;
+  // Inputs that the graph updates with values of kernels that write elsewhere, and where these are among the outputs.
+  std::vector<std::pair<size_t, size_t>> copied_back_;
+  // By rank of this process. Empty outputs before the first run.
+  std::vector<Tensors> inputs_;
+  std::vector<Tensors> outputs_;
+};
+
+}  // namespace heddle

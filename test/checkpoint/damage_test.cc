@@ -1,0 +1,175 @@
+// Damage of every kind is seen, the checkpoint before is used, and it is said.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "heddle/base/file.h"
+#include "heddle/checkpoint/disk.h"
+#include "heddle/checkpoint/manifest.h"
+#include "test/checkpoint/state.h"
+
+namespace heddle {
+namespace {
+
+class DamageTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto writer = *CheckpointWriter::Open(
+        {.folder = Folder(), .world = 2, .ranks = {0, 1}, .keep = 0, .run = ""});
+    for (int64_t step : {1, 2}) {
+      State state = StateOf(step);
+      ASSERT_TRUE(writer->Save(SnapshotOf(state, step, {0, 1})).ok());
+      ASSERT_TRUE(writer->Finish().ok());
+    }
+  }
+  static State StateOf(int64_t step) {
+    State state{Mesh({{"dp", 2}}), {}};
+    state.tensors = {MakeTensor(state.mesh, "w", {5, 3}, {"dp", ""}),
+                     MakeTensor(state.mesh, "b", {4}, {""})};
+    Fill(state, static_cast<uint64_t>(step));
+    return state;
+  }
+  std::string Folder() const { return folder_.path() + "/out"; }
+  std::string Path(const std::string& file, int64_t step = 2) const {
+    return Folder() + "/" + StepFolderName(step) + "/" + file;
+  }
+  // Step 1 is used, with a note that says this.
+  void ExpectFallback(const std::string& why) const {
+    auto opened = OpenCheckpoint(Folder());
+    ASSERT_TRUE(opened.ok()) << Format(opened.diagnostics());
+    const Checkpoint& checkpoint = **opened;
+    EXPECT_EQ(checkpoint.step(), 1);
+    EXPECT_EQ(Differences(StateOf(1), checkpoint), "");
+    ASSERT_EQ(checkpoint.notes().size(), 1u);
+    EXPECT_TRUE(checkpoint.notes()[0].starts_with("passed over step 2: "));
+    EXPECT_NE(checkpoint.notes()[0].find(why), std::string::npos) << checkpoint.notes()[0];
+    auto exact = OpenCheckpoint(Folder(), {.step = 2, .newest = {}});
+    ASSERT_FALSE(exact.ok());
+    EXPECT_EQ(exact.diagnostics()[0].kind, Diag::kCheckpointDamaged);
+  }
+  void Flip(const std::string& path, size_t bit) const {
+    std::string content = *ReadFile(path);
+    content[bit / 8] = static_cast<char>(content[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_TRUE(WriteFile(path, content).ok());
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(DamageTest, ATruncatedFile) {
+  ASSERT_EQ(::truncate(Path("rank-00001.safetensors").c_str(), 40), 0);
+  ExpectFallback("rank-00001.safetensors: has 40 bytes, the manifest says");
+}
+
+TEST_F(DamageTest, AMissingFile) {
+  ASSERT_EQ(::unlink(Path("rank-00000.safetensors").c_str()), 0);
+  ExpectFallback("rank-00000.safetensors: cannot find: No such file or directory");
+}
+
+TEST_F(DamageTest, AMissingManifest) {
+  ASSERT_EQ(::unlink(Path("manifest.json").c_str()), 0);
+  ExpectFallback("manifest.json: is not there");
+}
+
+TEST_F(DamageTest, FilesThatChangedPlaces) {
+  std::string zero = *ReadFile(Path("rank-00000.safetensors", 1));
+  ASSERT_TRUE(WriteFile(Path("rank-00000.safetensors"), zero).ok());
+  ExpectFallback("rank-00000.safetensors: has hash");
+}
+
+TEST_F(DamageTest, AManifestOfAnotherStep) {
+  ASSERT_TRUE(WriteFile(Path("manifest.json"), *ReadFile(Path("manifest.json", 1))).ok());
+  ExpectFallback("manifest.json: says that it is of step 1");
+}
+
+TEST_F(DamageTest, EveryBitOfAFile) {
+  std::string path = Path("rank-00001.safetensors");
+  size_t bits = 8 * ReadFile(path)->size();
+  for (size_t bit = 0; bit < bits; ++bit) {
+    Flip(path, bit);
+    ExpectFallback("rank-00001.safetensors: has hash");
+    Flip(path, bit);
+  }
+  EXPECT_EQ((*OpenCheckpoint(Folder()))->step(), 2);
+}
+
+// A flip may make the version newer, which is told apart; no flip goes unseen.
+TEST_F(DamageTest, EveryBitOfTheManifest) {
+  std::string path = Path("manifest.json");
+  std::string content = *ReadFile(path);
+  int versions = 0;
+  for (size_t bit = 0; bit < 8 * content.size(); ++bit) {
+    Flip(path, bit);
+    auto opened = OpenCheckpoint(Folder());
+    if (opened.ok() && (*opened)->step() == 2) {
+      // Between the values a space of one kind may become one of another kind.
+      EXPECT_TRUE(std::isspace(static_cast<unsigned char>(content[bit / 8]))) << bit;
+    } else if (!opened.ok()) {
+      EXPECT_EQ(opened.diagnostics()[0].kind, Diag::kVersion);
+      ++versions;
+    }
+    ASSERT_TRUE(WriteFile(path, content).ok());
+  }
+  EXPECT_GT(versions, 0);
+  EXPECT_LT(versions, 9);
+}
+
+TEST_F(DamageTest, ANewerVersionIsNotPassedOver) {
+  std::string content = *ReadFile(Path("manifest.json"));
+  content.replace(content.find("\"version\":1"), 11, "\"version\":2");
+  ASSERT_TRUE(WriteFile(Path("manifest.json"), content).ok());
+  auto opened = OpenCheckpoint(Folder());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.diagnostics()[0].kind, Diag::kVersion);
+  EXPECT_EQ(opened.diagnostics()[0].message, "has version 2; this heddle reads up to version 1");
+  EXPECT_EQ(opened.diagnostics()[0].file, Path("manifest.json"));
+}
+
+TEST_F(DamageTest, NoneIsWhole) {
+  for (int64_t step : {1, 2}) ASSERT_EQ(::unlink(Path("manifest.json", step).c_str()), 0);
+  auto opened = OpenCheckpoint(Folder());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(Format(opened.diagnostics()),
+            Path("manifest.json") + ": is not there [checkpoint-damaged]\n" + Folder() +
+                ": has 2 checkpoints, none of them whole [checkpoint-damaged]\n");
+}
+
+TEST_F(DamageTest, ProcessesShareTheHashing) {
+  Flip(Path("rank-00001.safetensors"), 900);
+  EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 0, .parts = 2}))->step(),
+            2);
+  EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 1, .parts = 2}))->step(),
+            1);
+  EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = 1, .part = 0, .parts = 2}))->step(),
+            1);
+}
+
+TEST_F(DamageTest, ACheckpointOfAnotherModel) {
+  Checkpoint checkpoint = **OpenCheckpoint(Folder());
+  std::vector<TensorInfo> other = {{"w", DType::kBF16, {5, 3}}, {"c", DType::kF32, {4}}};
+  Status refused = checkpoint.CheckTensors(other);
+  std::string path = checkpoint.path();
+  EXPECT_EQ(Format(refused.diagnostics()),
+            path + ": `w` is f32 [5,3], the run has bf16 [5,3] [checkpoint]\n" + path +
+                ": has no `c`, which the run has [checkpoint]\n" + path +
+                ": has `b`, which the run has not [checkpoint]\n");
+}
+
+TEST_F(DamageTest, SlicesThatAreNone) {
+  Checkpoint checkpoint = **OpenCheckpoint(Folder());
+  float to[15];
+  auto said = [&](const std::string& name, const Slice& slice) {
+    Status read = checkpoint.Read(name, slice, to);
+    return read.ok() ? "" : read.diagnostics()[0].message;
+  };
+  EXPECT_EQ(said("w", {{0, 0}, {5, 3}}), "");
+  EXPECT_EQ(said("w", {{5, 0}, {0, 3}}), "");
+  EXPECT_EQ(said("v", {{0}, {1}}), "has no `v`");
+  EXPECT_EQ(said("w", {{3, 0}, {3, 3}}), "`w` is [5,3]; [3,3] from [3,0] is no part of it");
+  EXPECT_EQ(said("w", {{-1, 0}, {3, 3}}), "`w` is [5,3]; [3,3] from [-1,0] is no part of it");
+  EXPECT_EQ(said("w", {{0}, {3}}), "`w` is [5,3]; [3] from [0] is no part of it");
+  EXPECT_EQ(said("w", {{1, 0}, {INT64_MAX, 3}}),
+            "`w` is [5,3]; [9223372036854775807,3] from [1,0] is no part of it");
+}
+
+}  // namespace
+}  // namespace heddle

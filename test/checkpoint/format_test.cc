@@ -1,0 +1,109 @@
+// Texts of the format: what they say is read back, and lies are refused even if their hash is right.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/checkpoint/manifest.h"
+
+namespace heddle {
+namespace {
+
+TEST(CheckpointFormatTest, NamesOfFolders) {
+  EXPECT_EQ(StepFolderName(10), "step-00000010");
+  EXPECT_EQ(ParseStepFolderName("step-00000010"), 10);
+  EXPECT_EQ(ParseStepFolderName("step-123456789"), 123456789);
+  for (const char* name : {"step-10", "step-", "step--0000001", "step-00000010 ", "step-0000001x",
+                           "step-000000010", "step-99999999999999999999", "stop-00000010"})
+    EXPECT_FALSE(ParseStepFolderName(name)) << name;
+  EXPECT_TRUE(IsPartialFolderName(PartialFolderName(3, "run-1")));
+  EXPECT_FALSE(IsPartialFolderName("step-00000010"));
+  EXPECT_FALSE(IsPartialFolderName("other.partial-x"));
+}
+
+RankRecord Record() {
+  RankRecord record;
+  record.file = {100, {1, 2}};
+  record.pieces = {{{"w", DType::kF32, {4, 2}}, {{0, 0}, {4, 2}}},
+                   {{"none", DType::kBF16, {0}}, {{0}, {0}}}};
+  return record;
+}
+
+TEST(CheckpointFormatTest, Marks) {
+  RankRecord read = *ParseMark(FormatMark(Record()));
+  EXPECT_EQ(FormatMark(read), FormatMark(Record()));
+  EXPECT_EQ(ParseMark(FormatFailureMark("no room")).diagnostics()[0].message, "no room");
+  EXPECT_FALSE(ParseMark("{}").ok());
+  EXPECT_FALSE(ParseMark("{\"bytes\":").ok());
+}
+
+TEST(CheckpointFormatTest, Manifests) {
+  Manifest manifest = *MakeManifest(3, R"({"seed":18446744073709551615,"lr":0.1})", {Record()});
+  std::string text = FormatManifest(manifest);
+  Manifest read = *ParseManifest(text);
+  EXPECT_EQ(FormatManifest(read), text);
+  EXPECT_EQ(nlohmann::json::parse(read.state)["seed"].get<uint64_t>(), UINT64_MAX);
+  EXPECT_EQ(nlohmann::json::parse(read.state)["lr"].get<double>(), 0.1);
+}
+
+// What is said about a manifest after an edit, with the hash put right.
+std::string SaidAfter(const std::function<void(nlohmann::json&)>& edit) {
+  auto json = nlohmann::json::parse(FormatManifest(*MakeManifest(3, "{}", {Record()})));
+  edit(json["manifest"]);
+  std::string body = json["manifest"].dump();
+  json["hash"] = Format(HashBytes128(body.data(), body.size()));
+  Result<Manifest> parsed = ParseManifest(json.dump());
+  if (parsed.ok()) return "";
+  EXPECT_EQ(parsed.diagnostics()[0].kind, Diag::kCheckpointDamaged);
+  return parsed.diagnostics()[0].message;
+}
+
+TEST(CheckpointFormatTest, ManifestsThatLie) {
+  using Json = nlohmann::json;
+  const char* wrong = "says of `w` what cannot be: its type, shape, or where a piece lies";
+  EXPECT_EQ(SaidAfter([](Json&) {}), "");
+  EXPECT_EQ(SaidAfter([](Json& m) { m["step"] = -1; }), "says nothing of its step or its files");
+  EXPECT_EQ(SaidAfter([](Json& m) { m["files"].clear(); }),
+            "says nothing of its step or its files");
+  EXPECT_NE(SaidAfter([](Json& m) { m.erase("tensors"); }), "");
+  EXPECT_NE(SaidAfter([](Json& m) { m["tensors"] = 3; }), "");
+  auto w = [](auto edit) { return SaidAfter([&](Json& m) { edit(m["tensors"]["w"]); }); };
+  EXPECT_EQ(w([](Json& t) { t["dtype"] = "F7"; }), wrong);
+  EXPECT_EQ(w([](Json& t) { t["shape"] = {4, INT64_MAX}; }), wrong);
+  EXPECT_EQ(w([](Json& t) { t["shape"] = {4, -2}; }), wrong);
+  EXPECT_EQ(w([](Json& t) { t["pieces"][0][0] = 1; }), wrong);
+  EXPECT_EQ(w([](Json& t) { t["pieces"][0][1] = {1, 0}; }), wrong);
+  EXPECT_EQ(w([](Json& t) { t["pieces"][0][2] = {0, 2}; }), wrong);
+  EXPECT_EQ(w([](Json& t) { t["pieces"][0][2] = {4}; }), wrong);
+  EXPECT_EQ(w([](Json& t) { t["pieces"].clear(); }), "`w` of [4,2] has no pieces");
+  EXPECT_EQ(w([](Json& t) {
+              t["pieces"][0][2] = {3, 2};
+            }),
+            "`w` of [4,2] has pieces that end at 3 of dimension 0");
+  EXPECT_EQ(w([](Json& t) { t["pieces"].push_back(t["pieces"][0]); }),
+            "`w` of [4,2] has 2 pieces, which do not cover it, each element once");
+  EXPECT_NE(w([](Json& t) { t["pieces"][0] = Json::array(); }), "");
+}
+
+TEST(CheckpointFormatTest, GridsThatAreNone) {
+  TensorInfo tensor{"w", DType::kF32, {4, 4}};
+  auto said = [&](std::vector<Slice> slices) {
+    std::vector<PlacedPiece> pieces;
+    for (const Slice& slice : slices)
+      pieces.push_back({static_cast<int64_t>(pieces.size()), slice});
+    Result<Grid> grid = Grid::Make(tensor, pieces);
+    return grid.ok() ? "" : grid.diagnostics()[0].message;
+  };
+  EXPECT_EQ(said({{{0, 0}, {4, 1}}, {{0, 1}, {4, 3}}}), "");
+  EXPECT_EQ(said({{{0, 0}, {1, 4}}, {{1, 0}, {3, 4}}}), "");
+  EXPECT_EQ(said({{{0, 0}, {2, 4}}, {{2, 0}, {2, 2}}, {{2, 2}, {2, 2}}}),
+            "`w` of [4,4] has pieces of 4 and of 2 that both begin at 0 of dimension 1");
+  EXPECT_EQ(said({{{0, 0}, {2, 4}}, {{1, 0}, {3, 4}}}),
+            "`w` of [4,4] has pieces that end at 2 and begin at 1 of dimension 0; they must meet");
+  EXPECT_EQ(said({{{0, 0}, {2, 2}}, {{0, 2}, {2, 2}}, {{2, 0}, {2, 2}}, {{2, 0}, {2, 2}}}),
+            "`w` of [4,4] has the piece at [2,0] twice, of ranks 2 and 3");
+  EXPECT_EQ(said({{{0, 0}, {2, 2}}, {{2, 2}, {2, 2}}}),
+            "`w` of [4,4] has 2 pieces, which do not cover it, each element once");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""A run that saves every step is killed at random moments and started again, each time on another mesh, until it ends.
+
+A new start must go on from a whole state that is not older than what the run was sure to have saved, and the end must be that of a run
+that nobody killed, bit for bit. Half of the runs are four processes, of which one or all are killed. Now and then a bit of the newest
+checkpoint flips before a start, which must then use the one before, and say so.
+
+    kills.py VICTIM HEDDLE [--trials=200] [--seed=1]
+"""
+import argparse
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+MESHES = ["dp4", "dp2tp2", "tp4", "hsdp2x2"]
+STEPS = 40
+
+
+def start(victim, folder, mesh, processes):
+    return subprocess.Popen([victim, folder, mesh, str(STEPS)] + (["processes"] if processes else []), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def kill(process, chance, processes):
+    """All at once, or one process of several and the others later."""
+    if processes and chance.random() < 0.5:
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False)
+        children = [int(pid) for pid in found.stdout.split()]
+        if children:
+            try:
+                os.kill(chance.choice(children), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            time.sleep(chance.uniform(0, 0.1))
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def flip(folder, chance):
+    """Flips a bit of the newest checkpoint, unless it is the only one."""
+    steps = sorted(p for p in pathlib.Path(folder).iterdir() if re.fullmatch(r"step-\d{8}", p.name))
+    if len(steps) < 2:
+        return None
+    path = chance.choice(sorted(steps[-1].glob("rank-*.safetensors")))
+    content = bytearray(path.read_bytes())
+    at = chance.randrange(len(content))
+    content[at] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+    return int(steps[-1].name[5:])
+
+
+class Trial:
+    def __init__(self, victim, heddle, chance, folder, seconds):
+        self.victim, self.heddle, self.chance, self.folder, self.seconds = victim, heddle, chance, folder, seconds
+        self.kills = 0
+        self.sure = 0
+
+    def one_start(self):
+        """Starts the run and kills it, or not; its end if it came to it. Complains with an AssertionError."""
+        flipped = flip(self.folder, self.chance) if os.path.isdir(self.folder) and self.chance.random() < 0.2 else None
+        processes = self.chance.random() < 0.5
+        mesh = self.chance.choice(MESHES)
+        process = start(self.victim, self.folder, mesh, processes)
+        try:
+            # A run that is never left alone would never end.
+            delay = self.chance.uniform(0, self.seconds) if self.kills < 12 else 60
+            out, err = process.communicate(timeout=delay)
+        except subprocess.TimeoutExpired:
+            kill(process, self.chance, processes)
+            self.kills += 1
+            out, err = process.communicate()
+        assert not err or process.returncode < 0 or self.kills, err
+        resumed = re.search(r"resumed (\d+)", out)
+        if resumed:
+            where = int(resumed[1])
+            if flipped is None:
+                assert where >= self.sure, f"resumed from step {where} after step {self.sure} was saved"
+            else:
+                assert where < flipped and f"passed over step {flipped}: " in out, out
+                self.sure = where
+            assert where >= 0
+        self.sure = max([self.sure] + [int(s) for s in re.findall(r"saved (\d+)\n", out)])
+        if self.kills and resumed is None:
+            assert process.returncode != 1, err
+        self.check_folder()
+        end = re.search(r"end (\w+)", out)
+        return end[1] if end else None
+
+    def check_folder(self):
+        """Whatever has the name of a step is whole."""
+        if not any(re.fullmatch(r"step-\d{8}", name) for name in os.listdir(self.folder) if os.path.isdir(self.folder)):
+            return
+        verified = subprocess.run([self.heddle, "checkpoint", "verify", self.folder], capture_output=True, text=True, check=False)
+        # A step that was flipped stays until the run comes to it again.
+        assert verified.returncode == 0 or "has hash" in verified.stderr, verified.stdout + verified.stderr
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("victim")
+    parser.add_argument("heddle")
+    parser.add_argument("--trials", type=int, default=200, help="kills")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    chance = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as top:
+        begin = time.monotonic()
+        alone = start(args.victim, f"{top}/alone", "dp4", False)
+        out, err = alone.communicate()
+        seconds = time.monotonic() - begin
+        if alone.returncode != 0:
+            sys.exit(f"a run that nobody killed failed: {err}")
+        expected = re.search(r"end (\w+)", out)[1]
+        kills = runs = 0
+        while kills < args.trials:
+            folder = f"{top}/{runs}"
+            os.mkdir(folder)
+            trial = Trial(args.victim, args.heddle, chance, folder, seconds)
+            end = None
+            try:
+                while end is None:
+                    end = trial.one_start()
+                assert end == expected, f"ended with {end}, undisturbed with {expected}"
+            except AssertionError as problem:
+                sys.exit(f"seed {args.seed}, run {runs}, after {trial.kills} kills: {problem}")
+            kills += trial.kills
+            runs += 1
+    print(f"{kills} kills in {runs} runs of {STEPS} steps: all ended as the undisturbed one ({expected})")
+
+
+if __name__ == "__main__":
+    main()
