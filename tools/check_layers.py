@@ -36,7 +36,7 @@ ALLOWED = {
     "compile": ["auto", "report"],
     "checkpoint": ["ir"],
     "cli": ["checkpoint", "compile", "job", "launch", "metrics"],
-    "data": ["base"],
+    "data": ["checkpoint"],
     "job": ["base"],
     "launch": ["base"],
     "metrics": ["base"],

@@ -186,7 +186,7 @@ TEST_F(DataTest, FoldersAreReadInOrderWithDocumentsApart) {
   Put("t/b/two.txt", "DEFG");
   Put("t/a.txt", "ABC");
   Put("t/.hidden", "xxxxxxxxxxx");
-  Put("t/picture", "\xFF\xFE\x00");
+  Put("t/picture", "\xFF\xFE");
   DatasetOptions options = Options(dir_.path() + "/t");
   options.global_batch = 1;
   options.seq_len = 7;
@@ -279,7 +279,7 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
     EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{1, 2, -100, 4, 5, 6, 7, 8}));
     EXPECT_EQ(data->Describe(), "Megatron-LM tokens: 9 tokens, 2 sequences of 4");
   }
-  auto refusal = [&](MegatronIndex other, size_t cut = 0) {
+  auto refusal = [&](const MegatronIndex& other, size_t cut = 0) {
     std::string text = other.Text();
     Put("m_text_document.idx", text.substr(0, text.size() - cut));
     return Refusal(options);
@@ -328,6 +328,37 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
   EXPECT_NE(Refusal(options).find("before its 18446744073709551615 sequences"), std::string::npos);
 }
 
+std::string Safetensors(const std::string& header, const std::string& data) {
+  return Bytes(std::vector<uint64_t>{header.size()}) + header + data;
+}
+
+TEST_F(DataTest, SafetensorsHoldOneListOfIntegers) {
+  std::vector<int32_t> numbers{5, 6, 7, 8, 9, 10, 11, 12, 13};
+  std::string data = Bytes(std::vector<float>{1}) + Bytes(numbers);
+  std::string floats = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)";
+  std::string nine = R"("ids":{"dtype":"I32","shape":[9],"data_offsets":[4,40]}})";
+  std::string four = R"("a":{"dtype":"I32","shape":[4],"data_offsets":[4,20]},)";
+  std::string five = R"(":{"dtype":"I32","shape":[5],"data_offsets":[20,40]}})";
+  DatasetOptions options = Options(Put("t.safetensors", Safetensors(floats + nine, data)));
+  auto dataset = MustOpen(options);
+  EXPECT_EQ(Read(*dataset, options, 1).labels, (Tokens{6, 7, 8, 9, 10, 11, 12, 13}));
+  EXPECT_EQ(dataset->Describe(), "safetensors tokens: 9 tokens, 2 sequences of 4");
+  options.vocab = 13;
+  size_t place = 8 + floats.size() + nine.size() + 36;
+  EXPECT_EQ(
+      Refusal(options),
+      fmt::format("`t.safetensors`: the token at byte {} is 13, and the vocabulary has 13 [data]\n",
+                  place));
+  options.source = Put("two.safetensors", Safetensors(floats + four + "\"b" + five, data));
+  EXPECT_EQ(Refusal(options),
+            "`two.safetensors` has 2 lists of integers among its 3 tensors; tokens are the only "
+            "one, or called `tokens` [data]\n");
+  options.source = Put("named.safetensors", Safetensors(floats + four + "\"tokens" + five, data));
+  options.vocab = 14;
+  EXPECT_EQ(Read(*MustOpen(options), options, 1).tokens, (Tokens{9, 10, 11, 12, 9, 10, 11, 12}));
+  EXPECT_NE(Refusal(Options(Put("cut.safetensors", "abc"))).find("[file-read]"), std::string::npos);
+}
+
 TEST_F(DataTest, FilesForValidationAreHeldOut) {
   Put("n/train.bin", Bytes(Count16(20)));
   Put("n/val.bin", Bytes(std::vector<uint16_t>{100, 101, 102, 103, 104, 105}));
@@ -351,7 +382,8 @@ TEST_F(DataTest, MistakesAreNamed) {
   EXPECT_EQ(Refusal(Options(Put("latin.txt",
                                 "Gr\xFC\xDF"
                                 "e, all"))),
-            "`latin.txt` is no text: byte 2 is no UTF-8; tokens come in files named .bin or .idx "
+            "`latin.txt` is no text: byte 2 is no UTF-8; tokens come in files named .bin, .idx or "
+            ".safetensors "
             "[data]\n");
   EXPECT_EQ(Refusal(Options(Put("nul.txt", std::string("ab\0cdefghij", 11)))),
             "`nul.txt` is no text: byte 2 is NUL, which ends documents [data]\n");

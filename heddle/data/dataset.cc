@@ -103,11 +103,11 @@ Status PackedDataset::Read(DataSplit split, int64_t step, int64_t first_row, int
                            std::span<int64_t> tokens, std::span<int64_t> labels) const {
   const Part& part = split == DataSplit::kTrain ? train_ : held_out_;
   HEDDLE_CHECK(Has(split), "nothing is held out");
-  HEDDLE_CHECK(step >= 1 && first_row >= 0, "steps count from 1, rows from 0");
+  HEDDLE_CHECK(step >= 1, "steps count from 1");
+  HEDDLE_CHECK(first_row >= 0, "rows count from 0");
   auto length = static_cast<size_t>(options_.seq_len);
-  HEDDLE_CHECK(
-      tokens.size() == static_cast<size_t>(rows) * length && labels.size() == tokens.size(),
-      "room for other rows than are read");
+  HEDDLE_CHECK(tokens.size() == static_cast<size_t>(rows) * length, "room for other tokens");
+  HEDDLE_CHECK(labels.size() == tokens.size(), "room for other labels");
   std::vector<int64_t> row(length + 1);
   for (int64_t r = 0; r < rows; ++r) {
     int64_t begin = part.begin + SequenceAt(split, step, first_row + r) * options_.seq_len;
@@ -153,7 +153,7 @@ Status CheckOptions(const DatasetOptions& options) {
   HEDDLE_RETURN_IF_ERROR(positive("the vocabulary", options.vocab));
   HEDDLE_RETURN_IF_ERROR(positive("the length of sequences", options.seq_len));
   HEDDLE_RETURN_IF_ERROR(positive("the global batch", options.global_batch));
-  if (!(options.held_out >= 0 && options.held_out < 1))
+  if (std::isnan(options.held_out) || options.held_out < 0 || options.held_out >= 1)
     return Error(Diag::kData, "the share of held-out tokens is {}, expected 0 or more, below 1",
                  options.held_out);
   return Done{};

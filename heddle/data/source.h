@@ -27,11 +27,12 @@ struct TokenFile {
   std::string kind;
   TokenSegment segment;
 };
-// Whether the name is that of a token file: `.bin`, `.idx`.
+// Whether the name is that of a token file: `.bin`, `.idx`, `.safetensors`.
 bool IsTokenFile(const std::string& path);
-// nanoGPT's and llm.c's `.bin`, Megatron-LM's `.bin` with `.idx`: either is given.
+// nanoGPT's and llm.c's `.bin`, Megatron-LM's `.bin` with `.idx` (either is given), safetensors.
 Result<TokenFile> OpenTokenFile(const std::string& path);
 Result<TokenSegment> OpenMegatron(const std::string& bin_path, const std::string& idx_path);
+Result<TokenSegment> OpenSafetensorsTokens(const std::string& path);
 
 // Fails for what is no UTF-8, or holds a NUL.
 Result<TokenSegment> OpenText(const std::string& path);

@@ -12,9 +12,9 @@ class SyntheticDataset final : public Dataset {
 
   Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
               std::span<int64_t> tokens, std::span<int64_t> labels) const override {
-    HEDDLE_CHECK(static_cast<int64_t>(tokens.size()) == rows * options_.seq_len &&
-                     labels.size() == tokens.size(),
-                 "room for other rows than are read");
+    HEDDLE_CHECK(static_cast<int64_t>(tokens.size()) == rows * options_.seq_len,
+                 "room for other tokens");
+    HEDDLE_CHECK(labels.size() == tokens.size(), "room for other labels");
     // The seeds of both are far apart, whatever users choose.
     uint64_t seed = split == DataSplit::kTrain ? options_.seed : Scramble(~options_.seed);
     SyntheticRows({options_.vocab, options_.seq_len, seed, step}, first_row, tokens, labels);

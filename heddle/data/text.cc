@@ -35,7 +35,7 @@ Result<TokenSegment> OpenText(const std::string& path) {
   if (bad < text.size())
     return Error(Diag::kData,
                  "`{}` is no text: byte {} is no UTF-8; tokens come in files named "
-                 ".bin or .idx",
+                 ".bin, .idx or .safetensors",
                  path, bad);
   size_t nul = text.find('\0');
   if (nul != std::string_view::npos)

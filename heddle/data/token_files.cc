@@ -70,10 +70,14 @@ Result<TokenSegment> ReadNanoGpt(std::shared_ptr<const MappedFile> file) {
 }  // namespace
 
 bool IsTokenFile(const std::string& path) {
-  return path.ends_with(".bin") || path.ends_with(".idx");
+  return path.ends_with(".bin") || path.ends_with(".idx") || path.ends_with(".safetensors");
 }
 
 Result<TokenFile> OpenTokenFile(const std::string& path) {
+  if (path.ends_with(".safetensors")) {
+    HEDDLE_TRY(TokenSegment segment, OpenSafetensorsTokens(path));
+    return TokenFile{"safetensors tokens", std::move(segment)};
+  }
   std::string stem = path.substr(0, path.size() - 4);
   if (path.ends_with(".idx") || IsFile(stem + ".idx")) {
     HEDDLE_TRY(TokenSegment segment, OpenMegatron(stem + ".bin", stem + ".idx"));

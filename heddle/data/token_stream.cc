@@ -78,7 +78,7 @@ void TokenStream::Add(TokenSegment segment) {
 
 template <typename Visit>
 Status TokenStream::ForEachPart(int64_t begin, int64_t count, Visit&& visit) const {
-  HEDDLE_CHECK(begin >= 0 && count <= size() - begin, "tokens beyond the end");
+  HEDDLE_CHECK(count <= size() - begin, "tokens beyond the end");
   auto at = static_cast<size_t>(std::ranges::upper_bound(ends_, begin) - ends_.begin());
   for (int64_t done = 0; done < count; ++at) {
     int64_t first = begin + done - (at == 0 ? 0 : ends_[at - 1]);

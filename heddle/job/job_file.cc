@@ -144,6 +144,9 @@ Result<std::vector<JobEntry>> JobReader::Read() {
                           source_.Line(by_key[i - 1]->offset)));
   }
   if (mistakes_.empty()) return std::move(entries_);
+  std::ranges::stable_sort(mistakes_, {}, [](const Diagnostic& mistake) {
+    return std::pair(mistake.line, mistake.column);
+  });
   return Failure{std::move(mistakes_)};
 }
 

@@ -46,7 +46,7 @@ TEST(JobFile, MistakesAreNamedWithTheirPlace) {
   EXPECT_EQ(Refusal("\"ü\".b = [1]\nc = 1979-05-27\n"),
             "job.toml:1:6: `ü.b` is a list with other things than texts [job-file]\n"
             "\"ü\".b = [1]\n"
-            "    ^\n"
+            "     ^\n"
             "job.toml:2:1: `c` is a date or time, expected a text, a number, true, false or a list "
             "of texts [job-file]\n"
             "c = 1979-05-27\n"

@@ -1,4 +1,4 @@
-// Writes an event file for TensorBoard, for tensorboard.py to read: write_events FOLDER STEPS.
+// Writes an event file for TensorBoard, for reads_events.py to read: write_events FOLDER STEPS.
 #include <cstdio>
 #include <cstdlib>
 

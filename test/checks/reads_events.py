@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TensorBoard itself reads our event files: tensorboard.py WRITE_EVENTS. Ends with 77 where there is no TensorBoard."""
+"""TensorBoard itself reads our event files: reads_events.py WRITE_EVENTS. Ends with 77 where there is no TensorBoard."""
 import pathlib
 import subprocess
 import sys
