@@ -87,7 +87,6 @@ Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const s
   HEDDLE_RETURN_IF_ERROR(MakeDirectories(folder));
   std::vector<Piece> pieces = Pieces(model, params, type);
   std::vector<std::span<const Piece>> files = Files(pieces, options.most_bytes.value);
-  HfExport done{.files = static_cast<int64_t>(files.size())};
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   int64_t bytes = 0;
   for (size_t f = 0; f < files.size(); ++f) {
@@ -100,8 +99,6 @@ Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const s
       for (const std::string& tensor : piece.weight.names) map[tensor] = name;
     }
   }
-  done.tensors = static_cast<int64_t>(map.size());
-  done.bytes = {bytes};
   if (files.size() > 1) {
     nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
     HEDDLE_RETURN_IF_ERROR(
@@ -109,7 +106,7 @@ Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const s
   }
   // Last: a folder with a config.json is complete.
   HEDDLE_RETURN_IF_ERROR(WriteFile(folder + "/config.json", config));
-  return done;
+  return HfExport{static_cast<int64_t>(map.size()), static_cast<int64_t>(files.size()), {bytes}};
 }
 
 }  // namespace heddle

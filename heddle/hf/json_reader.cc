@@ -15,7 +15,10 @@ std::string Shown(const Json& value) {
                          ? value.type_name()
                          : value.dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr size_t kMost = 60;
-  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+  if (text.size() <= kMost) return text;
+  text.resize(kMost);
+  text += "...";
+  return text;
 }
 
 }  // namespace

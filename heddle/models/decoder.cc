@@ -70,9 +70,10 @@ Spread DepthSpread(int64_t layer) {
 }
 
 Spread DecoderSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
-  if (name == "output.weight" || (c.tied && name == "tok_embeddings.weight"))
+  if (name == "output.weight")
     return {.deviation = 1.0 / std::sqrt(static_cast<double>(c.dim)), .cut = 3.0};
-  if (name == "tok_embeddings.weight") return {.deviation = 1.0};
+  // A table that is the output, too, must not make the token that was read the likeliest to follow.
+  if (name == "tok_embeddings.weight") return {.deviation = c.tied ? 0.02 : 1.0};
   for (std::string_view tail : {".wo.weight", ".w2.weight", ".w3.weight", ".w2_EDF", ".w3_EFD"}) {
     if (name.ends_with(tail)) return DepthSpread(layer);
   }

@@ -47,8 +47,8 @@ std::string ExpertBiasName(int64_t layer);
 // The bias after a step in which experts had so many tokens, of all ranks together: TorchTitan's balance without a loss.
 at::Tensor BalancedBias(const MoeConfig& moe, const at::Tensor& bias, const at::Tensor& counts);
 
-// TorchTitan's for Llama and DeepSeek: 0.02; what writes to the residual stream starts smaller the deeper it is; the output, and the
-// table that it is tied to, so that logits are of size one.
+// TorchTitan's for Llama and DeepSeek: 0.02; what writes to the residual stream starts smaller the deeper it is; the table of tokens
+// 1, and the output so that logits are of size one. A tied table has 0.02, as the published checkpoints say.
 Spread DecoderSpread(const ModelConfig& config, std::string_view name, int64_t layer);
 // 0.02 / sqrt(2 (layer + 1)).
 Spread DepthSpread(int64_t layer);

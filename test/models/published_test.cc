@@ -68,7 +68,7 @@ TEST(Published, TrainingBeginsNearTheLogarithmOfTheVocabulary) {
   ModelConfig tied = Config("llama3", "debugmodel");
   tied.tied = true;
   double expected = std::log(2048.0);
-  EXPECT_NEAR(InitialLoss(tied), expected, 1.0);
+  EXPECT_NEAR(InitialLoss(tied), expected, 0.3);
   EXPECT_NEAR(InitialLoss(Config("llama3", "debugmodel")), expected, 1.0);
   EXPECT_NEAR(InitialLoss(Config("qwen3", "debugmodel")), expected, 0.2);
   EXPECT_NEAR(InitialLoss(Config("deepseek_v3", "debugmodel")), expected, 1.0);
@@ -96,7 +96,7 @@ TEST(Published, InitialWeights) {
   EXPECT_NEAR(Deviation(deepseek, "tok_embeddings.weight"), 1.0, 1e-2);
   ModelConfig tied = Config("llama3", "debugmodel");
   tied.tied = true;
-  EXPECT_NEAR(Deviation(tied, "tok_embeddings.weight"), 1.0 / 16, 1e-3);
+  EXPECT_NEAR(Deviation(tied, "tok_embeddings.weight"), 0.02, 2e-4);
 }
 
 TEST(Published, RotationsOfAStretchedContext) {
