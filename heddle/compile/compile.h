@@ -25,6 +25,8 @@ struct CompileOptions {
   // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
   std::string cluster = "h100-8x";
   AutoOptions automatic = {};
+  // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.
+  std::string memory = {};
   // What runs after lowering, and how it differs from its text.
   std::string pipeline = "clean";
   PipelineChanges changes = {};

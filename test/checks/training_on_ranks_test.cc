@@ -31,6 +31,10 @@ constexpr const char* kPipelines[] = {
     "fsdp",
     "auto_bucketing, fsdp",
     "fsdp, clean, fsdp",
+    "checkpoint{policy=full}, rematerialize",
+    "checkpoint{policy=layers:2}, rematerialize, fsdp",
+    "checkpoint, rematerialize",
+    "clean, checkpoint{policy=min-cut}, rematerialize, fsdp",
 };
 
 TEST(TrainingOnRanks, ComputesTheSameBits) {
