@@ -109,7 +109,7 @@ Result<std::string> CompileFlags::MemoryPipeline() const {
                    checkpoint_option);
     policy = fmt::format("layers:{}", checkpoint_option);
   }
-  return fmt::format("clean, checkpoint{{policy={}}}, rematerialize", Quoted(policy));
+  return CheckpointPipeline(policy);
 }
 
 Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text) const {

@@ -32,6 +32,8 @@ constexpr const char* kPipelines[] = {
     "auto_bucketing, fsdp",
     "fsdp, clean, fsdp",
     "checkpoint{policy=full}, rematerialize",
+    "partition, join",
+    "checkpoint{policy=\"full:2,min-cut\"}, rematerialize, partition, clean, join, fsdp",
     "checkpoint{policy=layers:2}, rematerialize, fsdp",
     "checkpoint, rematerialize",
     "clean, checkpoint{policy=min-cut}, rematerialize, fsdp",

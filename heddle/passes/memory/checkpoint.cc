@@ -29,7 +29,7 @@ class Marker {
         blocks_(graph, policy),
         seen_(graph.value_count()),
         rewriter_(graph) {
-    if (policy.kind == CheckpointPolicy::Kind::kMinCut) cut_ = CutDecisions(graph, weights_);
+    if (policy.has(CheckpointPolicy::Kind::kMinCut)) cut_ = CutDecisions(graph, weights_);
   }
 
   Changed Run() {
@@ -62,7 +62,8 @@ class Marker {
     if (!node || weights_.is_weight(v) || graph_.types()[graph_.type(v)].async) return;
     Keep asked = graph_[v].keep;
     if (AsksToKeep(asked)) return;
-    Decision decision = cut_.empty() ? blocks_.of(v) : cut_[v.index()];
+    bool by_cut = blocks_.kind(v) == CheckpointPolicy::Kind::kMinCut;
+    Decision decision = by_cut ? cut_[v.index()] : blocks_.of(v);
     if (AsksToRecompute(asked)) decision = Decision::kRecompute;
     if (decision == Decision::kLeave) return;
     bool recompute = decision == Decision::kRecompute && CanRecompute(graph_, node);
@@ -77,7 +78,7 @@ class Marker {
   PassContext& context_;
   Weights weights_;
   BlockDecisions blocks_;
-  // By value; empty unless the policy is min-cut.
+  // By value; empty unless min-cut is asked for.
   std::vector<Decision> cut_;
   std::vector<bool> seen_;
   std::vector<ValueId> open_;
@@ -87,7 +88,7 @@ class Marker {
 Result<Changed> Checkpoint(Graph& graph, const CheckpointOptions& options, PassContext& context) {
   HEDDLE_TRY(CheckpointPolicy policy, CheckpointPolicy::Parse(options.policy));
   HEDDLE_RETURN_IF_ERROR(CheckMarks(graph));
-  if (policy.kind == CheckpointPolicy::Kind::kNone) return Changed::kNo;
+  if (policy.kind == CheckpointPolicy::Kind::kNone && policy.first_blocks == 0) return Changed::kNo;
   return Marker(graph, policy, context).Run();
 }
 
@@ -95,7 +96,7 @@ constexpr OptionDef kOptions[] = {Option<&CheckpointOptions::policy>(
     "policy",
     "none; full: blocks keep what they are given; layers:n: that for every n-th block; selective: "
     "TorchTitan's list of ops is kept; min-cut: fewest bytes, for recomputation that is nearly "
-    "free")};
+    "free; full:12,selective: one for so many blocks at the start, another for the rest")};
 constexpr std::string_view kStats[] = {"kept", "recomputed"};
 
 }  // namespace

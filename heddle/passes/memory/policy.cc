@@ -15,6 +15,14 @@ namespace {
 constexpr std::array<std::string_view, 5> kNames = {"none", "full", "layers:n", "selective",
                                                     "min-cut"};
 
+Result<int64_t> ParseCount(std::string_view digits) {
+  int64_t n = 0;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+  if (error == std::errc() && end == digits.data() + digits.size() && n >= 1) return n;
+  return Error(Diag::kPassOption, "`{}` is no number of blocks from 1 on, as in `layers:2`",
+               digits);
+}
+
 Bytes BytesOf(const Graph& graph, std::span<const ValueId> values) {
   Bytes sum;
   for (ValueId v : values) {
@@ -26,21 +34,30 @@ Bytes BytesOf(const Graph& graph, std::span<const ValueId> values) {
 }  // namespace
 
 Result<CheckpointPolicy> CheckpointPolicy::Parse(std::string_view text) {
+  size_t comma = text.find(',');
+  if (comma != std::string_view::npos) {
+    std::string_view head = Trim(text.substr(0, comma));
+    size_t colon = std::min(head.find(':'), head.size());
+    HEDDLE_TRY(CheckpointPolicy first, Parse(head.substr(0, colon)));
+    HEDDLE_TRY(int64_t blocks, ParseCount(head.substr(std::min(colon + 1, head.size()))));
+    HEDDLE_TRY(CheckpointPolicy policy, Parse(Trim(text.substr(comma + 1))));
+    if (policy.kind == Kind::kLayers || policy.first_blocks > 0)
+      return Error(Diag::kPassOption, "`{}` stands behind `{}`, where one policy for the rest does",
+                   Trim(text.substr(comma + 1)), head);
+    policy.first = first.kind;
+    policy.first_blocks = blocks;
+    return policy;
+  }
   constexpr std::string_view kEvery = "layers:";
   if (text.starts_with(kEvery)) {
-    std::string_view digits = text.substr(kEvery.size());
-    int64_t n = 0;
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
-    if (error == std::errc() && end == digits.data() + digits.size() && n >= 1)
-      return CheckpointPolicy{Kind::kLayers, n};
-    return Error(Diag::kPassOption, "`{}` is no number of blocks from 1 on, as in `layers:2`",
-                 digits);
+    HEDDLE_TRY(int64_t n, ParseCount(text.substr(kEvery.size())));
+    return CheckpointPolicy{.kind = Kind::kLayers, .layers = n};
   }
   auto at = std::ranges::find(kNames, text);
-  if (at == kNames.end())
+  if (at == kNames.end() || *at == "layers:n")
     return Error(Diag::kPassOption, "`{}` is no policy; there are {}{}", text, Join(kNames, ", "),
                  NearestHint(text, kNames));
-  return CheckpointPolicy{static_cast<Kind>(at - kNames.begin())};
+  return CheckpointPolicy{.kind = static_cast<Kind>(at - kNames.begin())};
 }
 
 BlockDecisions::BlockDecisions(const Graph& graph, const CheckpointPolicy& policy)
@@ -50,7 +67,7 @@ BlockDecisions::BlockDecisions(const Graph& graph, const CheckpointPolicy& polic
       leaves_block_(graph.value_count()),
       selected_(graph.node_count()) {
   FindBlockOutputs();
-  if (policy.kind == CheckpointPolicy::Kind::kSelective) FindSelected();
+  if (policy.has(CheckpointPolicy::Kind::kSelective)) FindSelected();
 }
 
 void BlockDecisions::FindBlockOutputs() {
@@ -102,10 +119,12 @@ bool BlockDecisions::EntersSmaller(NodeId node) const {
 Decision BlockDecisions::of(ValueId v) const {
   NodeId node = graph_[v].producer;
   int64_t block = blocks_.of(node);
-  if (block == Blocks::kNone) return Decision::kLeave;
-  if (policy_.kind == CheckpointPolicy::Kind::kLayers && (block + 1) % policy_.layers != 0)
+  CheckpointPolicy::Kind kind = policy_.of(block);
+  if (block == Blocks::kNone || kind == CheckpointPolicy::Kind::kNone) return Decision::kLeave;
+  if (kind == CheckpointPolicy::Kind::kLayers && (block + 1) % policy_.layers != 0)
     return Decision::kLeave;
-  bool keep = leaves_block_[v.index()] || selected_[node.index()] || EntersSmaller(node);
+  bool selected = kind == CheckpointPolicy::Kind::kSelective && selected_[node.index()];
+  bool keep = leaves_block_[v.index()] || selected || EntersSmaller(node);
   return keep || !CanRecompute(graph_, node) ? Decision::kKeep : Decision::kRecompute;
 }
 

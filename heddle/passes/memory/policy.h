@@ -16,8 +16,17 @@ struct CheckpointPolicy {
   Kind kind = Kind::kSelective;
   // kLayers: every n-th block is recomputed.
   int64_t layers = 1;
+  // So many blocks at the start have a policy of their own.
+  int64_t first_blocks = 0;
+  Kind first = Kind::kNone;
 
-  // `none`, `full`, `layers:2`, `selective`, `min-cut`.
+  // What holds for a block; for Blocks::kNone, for what is in none.
+  Kind of(int64_t block) const {
+    return block != Blocks::kNone && block < first_blocks ? first : kind;
+  }
+  bool has(Kind which) const { return kind == which || (first_blocks > 0 && first == which); }
+
+  // `none`, `full`, `layers:2`, `selective`, `min-cut`; `full:12,selective` for 12 blocks with a policy of their own.
   static Result<CheckpointPolicy> Parse(std::string_view text);
 };
 
@@ -29,8 +38,11 @@ class BlockDecisions {
   // All outlive this.
   BlockDecisions(const Graph& graph, const CheckpointPolicy& policy);
 
-  // Of a value that a node of forward makes.
+  // Of a value that a node of forward makes. What min-cut decides is not for this to say.
   Decision of(ValueId v) const;
+  CheckpointPolicy::Kind kind(ValueId v) const {
+    return policy_.of(blocks_.of(graph_[v].producer));
+  }
 
  private:
   void FindBlockOutputs();
