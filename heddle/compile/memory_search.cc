@@ -80,8 +80,12 @@ Result<const MemoryChoice*> MemorySearch::Try(std::string_view fast, std::string
   return &known->second;
 }
 
-// The fewest blocks that fit: each that is recomputed takes time and gives memory.
-Status MemorySearch::Bisect(std::string_view fast, std::string_view small, Bytes budget) {
+// All numbers of blocks if there are few. Of many, equal ones, each takes time and gives memory: the fewest that fit are found.
+Status MemorySearch::Mix(std::string_view fast, std::string_view small, Bytes budget) {
+  if (IsFew()) {
+    for (int64_t n = 1; n < blocks_; ++n) HEDDLE_RETURN_IF_ERROR(Try(fast, small, n));
+    return Done{};
+  }
   int64_t too_few = 0;
   int64_t enough = blocks_;
   while (enough - too_few > 1) {
@@ -100,8 +104,8 @@ Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
   }
   for (size_t fast = 0; fast < peaks.size(); ++fast) {
     for (size_t small = fast + 1; small < peaks.size(); ++small) {
-      if (peaks[fast] <= budget || peaks[small] > budget) continue;
-      HEDDLE_RETURN_IF_ERROR(Bisect(kLevels[fast], kLevels[small], budget));
+      if (!IsFew() && (peaks[fast] <= budget || peaks[small] > budget)) continue;
+      HEDDLE_RETURN_IF_ERROR(Mix(kLevels[fast], kLevels[small], budget));
     }
   }
   const MemoryChoice* best = nullptr;

@@ -53,8 +53,9 @@ class MemorySearch {
 
   // `small` for the first `blocks` of them, `fast` for the others.
   Result<const MemoryChoice*> Try(std::string_view fast, std::string_view small, int64_t blocks);
+  bool IsFew() const { return blocks_ <= 8; }
   Result<MemoryChoice> Run(const std::string& policy) const;
-  Status Bisect(std::string_view fast, std::string_view small, Bytes budget);
+  Status Mix(std::string_view fast, std::string_view small, Bytes budget);
 
   Module lowered_;
   const Pipeline& after_;

@@ -79,6 +79,7 @@ struct Prepared {
 };
 constexpr Prepared kPrepared[] = {
     {"checkpoint", "checkpoint{policy=min-cut}"},
+    {"offload", "checkpoint{policy=min-cut,kept=offload}, offload{prefetch=3}"},
     {"rematerialize", "checkpoint{policy=min-cut}, rematerialize"},
 };
 

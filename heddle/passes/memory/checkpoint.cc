@@ -18,12 +18,14 @@ namespace {
 
 struct CheckpointOptions {
   std::string policy = "selective";
+  std::string kept = "must_save";
 };
 
 class Marker {
  public:
-  Marker(Graph& graph, const CheckpointPolicy& policy, PassContext& context)
+  Marker(Graph& graph, const CheckpointPolicy& policy, Keep kept, PassContext& context)
       : graph_(graph),
+        kept_(kept),
         context_(context),
         weights_(graph),
         blocks_(graph, policy),
@@ -67,14 +69,15 @@ class Marker {
     if (AsksToRecompute(asked)) decision = Decision::kRecompute;
     if (decision == Decision::kLeave) return;
     bool recompute = decision == Decision::kRecompute && CanRecompute(graph_, node);
-    if (asked == Keep::kDefault)
-      rewriter_.SetKeep(v, recompute ? Keep::kPreferRecompute : Keep::kMustSave);
+    if (asked == Keep::kDefault) rewriter_.SetKeep(v, recompute ? Keep::kPreferRecompute : kept_);
     context_.Count(recompute ? "recomputed" : "kept");
     if (!recompute) return;
     for (ValueId needed : NeededAgain(graph_, node)) open_.push_back(needed);
   }
 
   Graph& graph_;
+  // The mark of what is not computed again.
+  Keep kept_;
   PassContext& context_;
   Weights weights_;
   BlockDecisions blocks_;
@@ -89,14 +92,21 @@ Result<Changed> Checkpoint(Graph& graph, const CheckpointOptions& options, PassC
   HEDDLE_TRY(CheckpointPolicy policy, CheckpointPolicy::Parse(options.policy));
   HEDDLE_RETURN_IF_ERROR(CheckMarks(graph));
   if (policy.kind == CheckpointPolicy::Kind::kNone && policy.first_blocks == 0) return Changed::kNo;
-  return Marker(graph, policy, context).Run();
+  std::optional<Keep> kept = ParseKeep(options.kept);
+  if (!kept || !AsksToKeep(*kept))
+    return Error(Diag::kPassOption, "`{}` does not keep a value; must_save and offload do",
+                 options.kept);
+  return Marker(graph, policy, *kept, context).Run();
 }
 
-constexpr OptionDef kOptions[] = {Option<&CheckpointOptions::policy>(
-    "policy",
-    "none; full: blocks keep what they are given; layers:n: that for every n-th block; selective: "
-    "TorchTitan's list of ops is kept; min-cut: fewest bytes, for recomputation that is nearly "
-    "free; full:12,selective: one for so many blocks at the start, another for the rest")};
+constexpr OptionDef kOptions[] = {
+    Option<&CheckpointOptions::policy>(
+        "policy",
+        "none; full: blocks keep what they are given; layers:n: that for every n-th block; "
+        "selective: "
+        "TorchTitan's list of ops is kept; min-cut: fewest bytes, for recomputation that is nearly "
+        "free; full:12,selective: one for so many blocks at the start, another for the rest"),
+    Option<&CheckpointOptions::kept>("kept", "the mark of what is kept: must_save or offload")};
 constexpr std::string_view kStats[] = {"kept", "recomputed"};
 
 }  // namespace
