@@ -107,11 +107,11 @@ void RunClean(benchmark::State& state) {
   }
 }
 
-// FSDP's schedule of a graph that has a collective for each parameter, tensor-parallel ones among them.
-void RunFsdp(benchmark::State& state) {
+// A pipeline on a graph that has a collective for each parameter, tensor-parallel ones among them.
+void RunLowered(benchmark::State& state, const char* text) {
   static const Module small = MakeLlamaGraph({.nodes = 36'000, .tp = 8, .lowered = true});
   static const Module large = MakeLlamaGraph({.nodes = 360'000, .tp = 8, .lowered = true});
-  Result<Pipeline> pipeline = ParsePipeline("fsdp", Passes());
+  Result<Pipeline> pipeline = ParsePipeline(text, Passes());
   for (auto _ : state) {
     state.PauseTiming();
     Module module = state.range(0) == 36'000 ? small : large;
@@ -119,6 +119,11 @@ void RunFsdp(benchmark::State& state) {
     Result<RunReport> report = RunPipeline(module, *pipeline);
     HEDDLE_CHECK(report.ok(), Format(report.diagnostics()));
   }
+}
+
+void RunFsdp(benchmark::State& state) { RunLowered(state, "fsdp"); }
+void RunMinCut(benchmark::State& state) {
+  RunLowered(state, "checkpoint{policy=min-cut}, rematerialize, partition");
 }
 
 #define HEDDLE_BENCH(function, name) \
@@ -134,6 +139,7 @@ HEDDLE_BENCH(ComputeMemory, "liveness_memory");
 HEDDLE_BENCH(ComputeDependence, "dependence");
 HEDDLE_BENCH(RunClean, "dce_cse_canonicalize");
 HEDDLE_BENCH(RunFsdp, "pipeline_fsdp");
+HEDDLE_BENCH(RunMinCut, "min_cut_rematerialize_partition");
 
 }  // namespace
 }  // namespace heddle

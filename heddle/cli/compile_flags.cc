@@ -1,5 +1,6 @@
 #include "heddle/cli/compile_flags.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "heddle/base/clock.h"
@@ -34,6 +35,12 @@ void CompileFlags::Declare(Flags& flags) {
                "how many units ahead backward gathers");
   flags.Option("--compile.prefetch_max_bytes", prefetch_bytes,
                "the most that gathers in flight may bring, as in 2GiB");
+  flags.Option("--activation_checkpoint.mode", checkpoint_mode,
+               "what backward computes again: none, full (all of each block), selective, or "
+               "min-cut (what costs next to nothing)");
+  flags.Option("--activation_checkpoint.selective_ac_option", checkpoint_option,
+               "for selective: op (TorchTitan's list of ops is kept; the default), or a number n: "
+               "every n-th block is computed again");
   flags.Switch("--parallelism.reduce_before_scatter", reduce_first,
                "HSDP: all-reduce whole gradients and scatter them then; FSDP2 scatters first");
   flags.Switch("--remarks", remarks, "print what was declined, and why, to standard error");
@@ -85,11 +92,37 @@ Result<PipelineChanges> CompileFlags::Changes() const {
   return changes;
 }
 
+Result<std::string> CompileFlags::MemoryPipeline() const {
+  constexpr std::string_view kModes[] = {"none", "full", "selective", "min-cut"};
+  std::string_view mode = checkpoint_mode.empty() ? "none" : std::string_view(checkpoint_mode);
+  if (std::ranges::find(kModes, mode) == std::end(kModes))
+    return Error(Diag::kBadChoice, "--activation_checkpoint.mode: `{}` is no mode; there are {}{}",
+                 mode, Join(kModes, ", "), NearestHint(mode, kModes));
+  if (mode != "selective" && !checkpoint_option.empty())
+    return Error(Diag::kUsage,
+                 "--activation_checkpoint.selective_ac_option goes with "
+                 "--activation_checkpoint.mode=selective; the mode is {}",
+                 mode);
+  if (mode == "none") return std::string();
+  std::string policy(mode);
+  if (!checkpoint_option.empty() && checkpoint_option != "op") {
+    auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    if (!std::ranges::all_of(checkpoint_option, is_digit))
+      return Error(Diag::kBadChoice,
+                   "--activation_checkpoint.selective_ac_option: `{}` is neither `op` nor a number "
+                   "of blocks",
+                   checkpoint_option);
+    policy = fmt::format("layers:{}", checkpoint_option);
+  }
+  return CheckpointPipeline(policy);
+}
+
 Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text) const {
   CompileOptions options;
   options.plan = std::move(plan);
   HEDDLE_TRY(options.pipeline, PipelineText());
   HEDDLE_TRY(options.changes, Changes());
+  HEDDLE_TRY(options.memory, MemoryPipeline());
   options.reduce_first = reduce_first;
   options.manager = manager;
   HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));

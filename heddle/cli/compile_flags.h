@@ -25,6 +25,9 @@ struct CompileFlags {
   std::string prefetch_forward = {};
   std::string prefetch_backward = {};
   std::string prefetch_bytes = {};
+  // TorchTitan's words; empty: none.
+  std::string checkpoint_mode = {};
+  std::string checkpoint_option = {};
   bool reduce_first = false;
   bool remarks = false;
   bool time = false;
@@ -41,6 +44,7 @@ struct CompileFlags {
  private:
   Result<std::string> PipelineText() const;
   Result<PipelineChanges> Changes() const;
+  Result<std::string> MemoryPipeline() const;
 };
 
 }  // namespace heddle

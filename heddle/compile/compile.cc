@@ -42,6 +42,7 @@ class Compiler {
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kLowered, lowering));
     report_.parallelize = clock.Elapsed() - printing_;
     report_.first_after_lowering = report_.passes.size();
+    HEDDLE_RETURN_IF_ERROR(AddMemory(after));
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kFinal, after));
     report_.cleaning = clock.Elapsed() - printing_ - report_.parallelize;
     return std::move(report_);
@@ -56,6 +57,21 @@ class Compiler {
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     HEDDLE_TRY(report_.found, CompletePlan(module_, plan, model, options_.automatic));
     return FormatPlan(report_.found->plan);
+  }
+
+  // Puts the passes that decide about memory in front of the others.
+  Status AddMemory(Pipeline& after) {
+    std::string text = options_.memory;
+    if (options_.budget) {
+      HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
+      HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+      HEDDLE_TRY(report_.memory, MemorySearch(module_, after, model).Within(*options_.budget));
+      text = CheckpointPipeline(report_.memory->policy);
+    }
+    if (text.empty()) return Done{};
+    HEDDLE_TRY(Pipeline memory, ParsePipeline("clean, " + text, Passes(), Author::kProgram));
+    after.insert(after.begin(), memory.begin(), memory.end());
+    return Done{};
   }
 
   Status Reach(Stage stage, const Pipeline& passes) {

@@ -9,6 +9,7 @@
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
 #include "heddle/compile/adjust_pipeline.h"
+#include "heddle/compile/memory_search.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
@@ -25,6 +26,10 @@ struct CompileOptions {
   // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
   std::string cluster = "h100-8x";
   AutoOptions automatic = {};
+  // The most that a step may need, if given: `memory` is then found, as what is fastest on `cluster`.
+  std::optional<Bytes> budget = {};
+  // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.
+  std::string memory = {};
   // What runs after lowering, and how it differs from its text.
   std::string pipeline = "clean";
   PipelineChanges changes = {};
@@ -38,6 +43,8 @@ struct CompileOptions {
 struct CompileReport {
   // What `auto` found.
   std::optional<AutoPlan> found;
+  // What fits into the budget.
+  std::optional<MemoryChoice> memory;
   std::vector<PassRecord> passes;
   // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
   size_t first_after_lowering = 0;

@@ -25,7 +25,8 @@ std::string ComparedWithIdeal(const StepSummary& s) {
                      times > 1.5 ? "; ranks repeat what others do, see --remarks" : "");
 }
 
-// What exists between the last node of forward and the first of backward, the caller's tensors aside.
+}  // namespace
+
 Bytes KeptForBackward(const Graph& graph) {
   NodeId last;
   for (NodeId id : graph.nodes()) {
@@ -40,8 +41,6 @@ Bytes KeptForBackward(const Graph& graph) {
   }
   return kept;
 }
-
-}  // namespace
 
 Flops TotalFlops(const Module& module, const Graph& graph) {
   CallTable<Flops> known;

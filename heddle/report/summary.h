@@ -34,6 +34,8 @@ struct StepSummary {
 Flops TotalFlops(const Module& module, const Graph& graph);
 
 // `whole_flops`: the work of the graph before it was spread over ranks, where that is known.
+// What exists between the last node of forward and the first of backward, the caller's tensors aside.
+Bytes KeptForBackward(const Graph& graph);
 StepSummary Summarize(const Module& module, const Graph& graph, Flops whole_flops = {});
 std::string FormatSummary(const StepSummary& summary);
 nlohmann::ordered_json ToJson(const StepSummary& summary);

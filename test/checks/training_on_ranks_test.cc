@@ -42,6 +42,13 @@ constexpr const char* kPipelines[] = {
     "fsdp",
     "auto_bucketing, fsdp",
     "fsdp, clean, fsdp",
+    "checkpoint{policy=full}, rematerialize",
+    "partition, join",
+    "checkpoint{kept=offload}, rematerialize, offload{prefetch=5}, fsdp",
+    "checkpoint{policy=\"full:2,min-cut\"}, rematerialize, partition, clean, join, fsdp",
+    "checkpoint{policy=layers:2}, rematerialize, fsdp",
+    "checkpoint, rematerialize",
+    "clean, checkpoint{policy=min-cut}, rematerialize, fsdp",
 };
 
 class Check {

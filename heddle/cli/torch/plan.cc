@@ -26,6 +26,8 @@ struct PlanCommand {
   ModelFlags model;
   ParallelFlags parallel;
   CompileFlags compile{"fsdp"};
+  std::string cluster = "h100-8x";
+  std::string memory_budget;
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;
@@ -37,6 +39,11 @@ struct PlanCommand {
     model.Declare(flags);
     parallel.Declare(flags);
     compile.Declare(flags);
+    flags.Option("--memory.budget", memory_budget,
+                 "the most that a step may need, as in 60GiB: what is computed again is found, so "
+                 "that the step is fastest on --cluster");
+    flags.Option("--cluster", cluster,
+                 "what the step runs on, by name or as a path to a JSON file");
     flags.Switch("--with-optimizer", with_optimizer,
                  "capture clipping by global norm (1.0) and AdamW, too");
     flags.Option("-o,--output", output, "where the graph of --stage goes");
@@ -55,6 +62,7 @@ struct PlanCommand {
     CompileReport report;
   };
   Result<Planned> Make() const;
+  Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
     return output == "-" || (output.empty() && !compile.stage.empty() && !json);
@@ -71,11 +79,31 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
       PlannedStep step,
       PlanStep(model, parallel,
                {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
-  HEDDLE_TRY(CompileOptions options,
-             compile.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
+  HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
   options.manager.measure = true;
   HEDDLE_TRY(CompileReport report, Compile(step.module, options));
   return Planned{std::move(step), std::move(report)};
+}
+
+Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) const {
+  CompileFlags flags = compile;
+  bool by_budget = flags.checkpoint_mode == "memory_budget";
+  if (by_budget) flags.checkpoint_mode.clear();
+  if (by_budget && memory_budget.empty())
+    return Error(Diag::kUsage, "--activation_checkpoint.mode=memory_budget needs --memory.budget");
+  if (!flags.checkpoint_mode.empty() && !memory_budget.empty())
+    return Error(
+        Diag::kUsage,
+        "--memory.budget finds what is computed again, and --activation_checkpoint.mode={} "
+        "says it; one of them does",
+        flags.checkpoint_mode);
+  HEDDLE_TRY(CompileOptions options,
+             flags.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
+  options.cluster = cluster;
+  if (!memory_budget.empty()) {
+    HEDDLE_TRY(options.budget, ParseBudget(memory_budget));
+  }
+  return options;
 }
 
 // What a person should read before running the plan, whether remarks were asked for or not.
@@ -106,6 +134,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
+    if (planned->report.memory) out.update(ToJson(*planned->report.memory));
     out["passes"] = CostsToJson(planned->report);
     out["notes"] = notes;
     out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
@@ -122,7 +151,9 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
-  streams.out << FormatSummary(summary) << FormatCosts(planned->report)
+  std::string memory =
+      planned->report.memory ? "\n" + FormatChoices({*planned->report.memory}) : "";
+  streams.out << FormatSummary(summary) << memory << FormatCosts(planned->report)
               << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(
                      "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",

@@ -133,6 +133,7 @@ Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline
   if (pipeline) {
     options.pipeline = *pipeline;
     options.changes = {};
+    options.memory = {};
   }
   Module module = step_->module;
   HEDDLE_TRY(CompileReport report, Compile(module, options));
@@ -254,8 +255,10 @@ Status Verification::Train() {
 // One of the two pipelines changes bits of the graph that both begin with.
 Status Verification::FindPass() {
   HEDDLE_TRY(Module lowered, Compiled(""));
+  std::string own = own_.memory.empty() ? own_.pipeline
+                                        : fmt::format("clean, {},\n{}", own_.memory, own_.pipeline);
   for (const auto& [text, changes] :
-       {std::pair(own_.pipeline, own_.changes), std::pair(command_.against, PipelineChanges())}) {
+       {std::pair(own, own_.changes), std::pair(command_.against, PipelineChanges())}) {
     HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, Passes()));
     HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
     HEDDLE_TRY(report_.pass,
