@@ -47,6 +47,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddCheck(commands);
   AddDiff(commands);
   AddDoc(commands);
+  AddImport(commands);
   AddOpt(commands);
   AddParallelize(commands);
   AddReduce(commands);

@@ -9,6 +9,7 @@ namespace heddle {
 void AddCheck(CommandSet& commands);
 void AddDiff(CommandSet& commands);
 void AddDoc(CommandSet& commands);
+void AddImport(CommandSet& commands);
 void AddOpt(CommandSet& commands);
 void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);

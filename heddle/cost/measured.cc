@@ -6,14 +6,17 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
+#include "heddle/base/gzip.h"
 #include "heddle/base/text.h"
 #include "heddle/cost/cluster/json_fields.h"
 #include "heddle/cost/cluster/rate.h"
+#include "heddle/cost/schedule_costs.h"
 
 namespace heddle {
 namespace {
 
 constexpr double kNanosPerMilli = 1e6;
+constexpr size_t kMostUnpacked = size_t{1} << 28;
 
 std::string WithoutSpaces(std::string_view text) {
   std::string out;
@@ -71,6 +74,7 @@ Curve ReadCurve(JsonFields& fields) {
 
 Result<MeasuredCosts> ParseJsonCosts(std::string_view text, const std::string& file) {
   HEDDLE_TRY(nlohmann::json json, ParseJson(text, file));
+  if (IsScheduleCosts(json)) return ReadScheduleCosts(json, file);
   JsonMistakes mistakes(file, Diag::kCostsFile);
   JsonFields fields(json, "", mistakes);
   MeasuredCosts costs;
@@ -237,6 +241,9 @@ Result<MeasuredCosts> ParseCosts(std::string_view text, const std::string& file)
 
 Result<MeasuredCosts> LoadCosts(const std::string& path) {
   HEDDLE_TRY(std::string text, ReadFile(path));
+  if (IsGzip(text)) {
+    HEDDLE_TRY(text, Gunzip(text, kMostUnpacked));
+  }
   return ParseCosts(text, path);
 }
 

@@ -1,0 +1,38 @@
+#include "heddle/import/import.h"
+
+#include "heddle/base/text.h"
+#include "heddle/import/exported_program.h"
+#include "heddle/import/fx_reader.h"
+#include "heddle/import/graph_builder.h"
+#include "heddle/import/roles.h"
+#include "heddle/import/zip.h"
+#include "heddle/ir/verify.h"
+
+namespace heddle {
+namespace {
+
+Result<Imported> ImportText(std::string_view text, const std::string& file,
+                            const ImportOptions& options) {
+  bool json = Trim(text.substr(0, 64)).starts_with('{');
+  HEDDLE_TRY(ForeignProgram program,
+             json ? ReadExportedProgram(text, file) : ReadFx(text, file));
+  SourceText source(file, text);
+  HEDDLE_TRY(Imported imported, BuildGraph(program, source, options));
+  SetRoles(program, imported);
+  Status verified = Verify(imported.module);
+  if (verified.ok()) return imported;
+  Failure failure = std::move(verified).failure();
+  for (Diagnostic& diagnostic : failure.diagnostics) diagnostic.file = file;
+  return failure;
+}
+
+}  // namespace
+
+Result<Imported> Import(std::string_view bytes, const std::string& file,
+                        const ImportOptions& options) {
+  if (!IsZip(bytes)) return ImportText(bytes, file, options);
+  HEDDLE_TRY(std::string json, ReadModelJson(bytes, file));
+  return ImportText(json, file, options);
+}
+
+}  // namespace heddle
