@@ -92,9 +92,23 @@ Status GraphBuilder::AddTableCall(const ForeignCall& call, OpId op) {
   Result<Types> types = InferTypes(args);
   if (!types.ok()) {
     const Diagnostic& why = types.diagnostics()[0];
+    if (std::optional<Type> known = TypeInSpite(call, why.kind)) {
+      ++refused_[call.target];
+      return FinishOpaque(call, fmt::format("foreign.{}", facts.name()), {*known});
+    }
     return Fail(call, why.kind, "{}: {}", facts.name(), why.message);
   }
   return Finish(call, op, *types);
+}
+
+// Positions may be given as a mask, and sizes that are examples may contradict each other: what is written into a tensor
+// leaves its type alone.
+std::optional<Type> GraphBuilder::TypeInSpite(const ForeignCall& call, Diag refusal) const {
+  bool writes = call.target == "aten.index_put.default" ||
+                call.target == "aten._unsafe_index_put.default" ||
+                call.target == "aten.slice_scatter.default";
+  if (!writes || (refusal != Diag::kDTypeMismatch && !has_hints_)) return std::nullopt;
+  return graph_->types()[graph_->type(builder_->operands()[0])];
 }
 
 Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
@@ -227,13 +241,21 @@ void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
   if (said && !name.empty()) builder_->AddAttr(name, *std::move(attr));
 }
 
+Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
+                                  const std::vector<Type>& types) {
+  builder_->BeginOpaque(name);
+  for (size_t i = 0; i < call.args.size(); ++i) AddOpaqueArgument(call.args[i], i);
+  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
+    return Failure{{At(call, std::move(mistake->diagnostic))}};
+  return Finish(call, kOpaqueOp, types);
+}
+
 Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   // What is on its way is waited for first: an opaque op cannot say that it waits.
   for (const ForeignArg& arg : call.args) {
     const Binding* binding = Find(arg.value);
     if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
-    HEDDLE_TRY(ValueId waited, Tensor(call, arg.value));
-    BindTensor(arg.value.text, waited);
+    HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
   }
   std::deque<Type> known;
   TypeOf type_of = [&](const ForeignValue& value) -> const Type* {
@@ -262,18 +284,14 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
                 "`{}` is not in the table of ops, and the file does not state the types of its "
                 "results",
                 call.target);
-  std::string name = OpaqueName(call.target);
-  builder_->BeginOpaque(name);
-  for (size_t i = 0; i < call.args.size(); ++i) AddOpaqueArgument(call.args[i], i);
-  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
-    return Failure{{At(call, std::move(mistake->diagnostic))}};
   ++opaque_[call.target];
-  HEDDLE_RETURN_IF_ERROR(Finish(call, kOpaqueOp, *types));
+  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(call.target), *types));
   if (call.target == "aten._local_scalar_dense.default") {
     Binding& read = bindings_[call.name];
     read.kind = Binding::Kind::kNumber;
     read.number = options_.hint;
     ++hinted_;
+    has_hints_ = true;
   }
   return Done{};
 }
@@ -307,13 +325,9 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
     Bind(call.name, {.kind = Binding::Kind::kNumber, .number = *result});
     return Done{};
   }
-  std::string name = OpaqueName(call.target);
-  builder_->BeginOpaque(name);
-  for (size_t i = 0; i < call.args.size(); ++i) AddOpaqueArgument(call.args[i], i);
-  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
-    return Failure{{At(call, std::move(mistake->diagnostic))}};
   DType dtype = IsComparison(call.target) ? DType::kBool : DType::kI64;
-  HEDDLE_RETURN_IF_ERROR(Finish(call, kOpaqueOp, {Type::Tensor(dtype, {}, Space::kHost)}));
+  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(call.target),
+                                      {Type::Tensor(dtype, {}, Space::kHost)}));
   ++opaque_["arithmetic with sizes"];
   Binding& binding = bindings_[call.name];
   binding.kind = Binding::Kind::kNumber;

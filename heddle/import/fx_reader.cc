@@ -293,7 +293,6 @@ class FxReader {
         return cursor_.Fail(begin, word.size(), Diag::kSyntax,
                             "expected `reader.tensor`, `reader.symint`, a storage or a size");
       }
-      cursor_.SkipLine();
     }
     if (next != program_.inputs.size())
       return cursor_.Fail(at, kLoad.size(), Diag::kOperandCount,
@@ -310,7 +309,10 @@ class FxReader {
       cursor_.SkipBlanks();
       size_t begin = cursor_.offset();
       std::string_view word = cursor_.TakeDotted();
-      if (word == "reader.storage") return Done{};
+      if (word == "reader.storage") {
+        cursor_.SkipLine();
+        return Done{};
+      }
       cursor_.SkipBlanks();
       if (!word.empty() && cursor_.Peek() == '=') {
         names.push_back(word);

@@ -46,6 +46,14 @@ Result<Imported> GraphBuilder::Build() {
         fmt::format("{} that {} read from tensors {} taken for {} (--hint)",
                     Counted(hinted_, "size"), hinted_ == 1 ? "is" : "are",
                     hinted_ == 1 ? "is" : "are", options_.hint));
+  for (const auto& [name, count] :
+       std::map<std::string_view, size_t>(refused_.begin(), refused_.end())) {
+    counts.opaque += count;
+    imported_.remarks.push_back(
+        fmt::format("{} has {} that its shape rule does not take, a mask or sizes that contradict "
+                    "each other: opaque",
+                    name, Counted(count, "call")));
+  }
   std::map<std::string_view, size_t> sorted(opaque_.begin(), opaque_.end());
   for (const auto& [name, count] : sorted) {
     counts.opaque += count;
@@ -74,6 +82,7 @@ Status GraphBuilder::AddInputs() {
     if (input.integer) {
       binding.kind = Binding::Kind::kNumber;
       binding.number = *input.integer;
+      has_hints_ = true;
     }
     Bind(input.name, binding);
   }
@@ -144,7 +153,9 @@ Result<ValueId> GraphBuilder::Tensor(const ForeignCall& call, const ForeignValue
     return binding->value ? binding->value : ScalarNode(call, value);
   Binding launched = *binding;
   if (launches_[launched.launch].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(launched.launch));
-  return launches_[launched.launch].results[launched.item];
+  ValueId waited = launches_[launched.launch].results[launched.item];
+  BindTensor(value.text, waited);
+  return waited;
 }
 
 std::optional<int64_t> GraphBuilder::Number(const ForeignValue& value) const {
@@ -193,15 +204,23 @@ Status GraphBuilder::Finish(const ForeignCall& call, OpId op, const std::vector<
   std::vector<std::string_view> names(types.size());
   std::vector<std::string> fresh(types.size());
   bool by_key = !call.results.empty() && !call.results[0].key.empty();
+  // Results that are numbers, as sizes beside attention, are none of a node's.
+  const std::vector<ReturnKind>& returns = ops_[op].schema.returns;
   auto position = [&](size_t r) {
-    return by_key ? static_cast<int64_t>(r) : call.results[r].index;
+    int64_t index = call.results[r].index;
+    if (by_key) return static_cast<int64_t>(r);
+    if (op == kOpaqueOp || index < 0 || index >= static_cast<int64_t>(returns.size())) return index;
+    if (returns[index] == ReturnKind::kOther) return int64_t{-1};
+    return static_cast<int64_t>(
+        std::count_if(returns.begin(), returns.begin() + index,
+                      [](ReturnKind kind) { return kind != ReturnKind::kOther; }));
   };
   for (size_t r = 0; r < call.results.size(); ++r) {
     const ForeignResult& result = call.results[r];
     int64_t i = position(r);
     if (i < 0 || i >= static_cast<int64_t>(types.size()))
-      return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}", result.name, i,
-                  call.name, Counted(types.size(), "result"));
+      return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}", result.name,
+                  result.index, call.name, Counted(types.size(), "tensor"));
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, result.stated, types[i], result.name));
     if (names[i].empty()) names[i] = result.name;
   }

@@ -69,6 +69,9 @@ class GraphBuilder {
   // --- build_call.cc
   Status AddTableCall(const ForeignCall& call, OpId op);
   Status AddOpaqueCall(const ForeignCall& call);
+  Status FinishOpaque(const ForeignCall& call, std::string_view name, const std::vector<Type>& types);
+  // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
+  std::optional<Type> TypeInSpite(const ForeignCall& call, Diag refusal) const;
   Status AddArithmetic(const ForeignCall& call);
   Status AddSize(const ForeignCall& call);
   Status AddCopyInto(const ForeignCall& call);
@@ -109,7 +112,10 @@ class GraphBuilder {
   // Inputs that the program writes to, and what it wrote.
   std::vector<std::pair<ValueId, ValueId>> updates_;
   size_t hinted_ = 0;
+  // Sizes are those of an example, and need not fit each other.
+  bool has_hints_ = false;
   std::unordered_map<std::string_view, size_t> opaque_;
+  std::unordered_map<std::string_view, size_t> refused_;
 };
 
 }  // namespace heddle
