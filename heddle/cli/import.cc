@@ -16,7 +16,8 @@ struct ImportCommand {
   static constexpr const char* kName = "import";
   static constexpr const char* kSummary = "Make a graph of what PyTorch prints, dumps or exports";
   static constexpr const char* kNote =
-      "Reads FX graphs as print_readable prints them, repro files of Inductor, archives and JSON of "
+      "Reads FX graphs as print_readable prints them, repro files of Inductor, archives and JSON "
+      "of "
       "torch.export, and JSON of other exporters; docs/import.md describes them.";
 
   std::string file;
@@ -41,7 +42,8 @@ void ImportCommand::Declare(Flags& flags) {
                "the mesh that the process groups lie on, as in [dp=8,tp=8] (default: an axis for "
                "each group)");
   flags.Option("--group", groups, "the axes of a process group, as in 0=dp or 3=dp,tp");
-  flags.Option("--hint", hint, "what a size that is read from a tensor is taken for", {0, INT32_MAX});
+  flags.Option("--hint", hint, "what a size that is read from a tensor is taken for",
+               {0, INT32_MAX});
   flags.Switch("--json", json, "print what was read and assumed as an object; needs -o");
 }
 
@@ -60,9 +62,12 @@ Result<ImportOptions> ImportCommand::MakeOptions() const {
 
 nlohmann::ordered_json ToJson(const Imported& imported) {
   const ImportCounts& counts = imported.counts;
-  return {{"placeholders", counts.placeholders}, {"statements", counts.statements},
-          {"items", counts.items},               {"outputs", counts.outputs},
-          {"opaque", counts.opaque},             {"remarks", imported.remarks}};
+  return {{"placeholders", counts.placeholders},
+          {"statements", counts.statements},
+          {"items", counts.items},
+          {"outputs", counts.outputs},
+          {"opaque", counts.opaque},
+          {"remarks", imported.remarks}};
 }
 
 Status ImportCommand::RunImport(const Streams& streams) const {

@@ -42,10 +42,15 @@ Result<std::vector<Entry>> ReadEntries(const nlohmann::json& nodes, const std::s
     };
     if (!node.is_object() || text("name").empty()) return Wrong(file, i, "has no `name`");
     auto ms = node.find("ms0");
-    if (ms == node.end() || !ms->is_number() || !(ms->get<double>() >= 0 && ms->get<double>() < 1e9))
+    if (ms == node.end() || !ms->is_number() ||
+        !(ms->get<double>() >= 0 && ms->get<double>() < 1e9))
       return Wrong(file, i, "has no time `ms0` in milliseconds");
-    Entry entry{text("source_name"), text("op") == "getitem", text("op") == "placeholder",
-                ms->get<double>(),   i,                       {}};
+    Entry entry{text("source_name"),
+                text("op") == "getitem",
+                text("op") == "placeholder",
+                ms->get<double>(),
+                i,
+                {}};
     auto args = node.find("args");
     bool output = text("op") == "output";
     if (args == node.end() || !args->is_array()) return Wrong(file, i, "has no list `args`");

@@ -11,9 +11,9 @@ namespace {
 using Kind = ForeignValue::Kind;
 
 // The names of arguments by position of opaque calls, beyond any schema.
-constexpr std::string_view kPositions[] = {
-    "a0",  "a1",  "a2",  "a3",  "a4",  "a5",  "a6",  "a7",  "a8",  "a9",  "a10", "a11",
-    "a12", "a13", "a14", "a15", "a16", "a17", "a18", "a19", "a20", "a21", "a22", "a23"};
+constexpr std::string_view kPositions[] = {"a0",  "a1",  "a2",  "a3",  "a4",  "a5",  "a6",  "a7",
+                                           "a8",  "a9",  "a10", "a11", "a12", "a13", "a14", "a15",
+                                           "a16", "a17", "a18", "a19", "a20", "a21", "a22", "a23"};
 
 // More results than any op of several has.
 constexpr int64_t kMostResults = 1 << 16;
@@ -51,14 +51,16 @@ OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
   for (size_t i = 0; i < call.args.size() && i < args.size(); ++i) {
     const ForeignValue& value = call.args[i].value;
     const Binding* binding = Find(value);
-    bool number = IsNumber(value) || (binding != nullptr && binding->kind == Binding::Kind::kNumber);
+    bool number =
+        IsNumber(value) || (binding != nullptr && binding->kind == Binding::Kind::kNumber);
     if (!call.args[i].name.empty() || args[i].kind != ArgKind::kTensor || !number) continue;
     std::string name(ops_[op].name());
     auto replace = [&](std::string_view from, std::string_view to) {
       if (!name.ends_with(from)) return OpId();
       return ops_.Find(name.substr(0, name.size() - from.size()).append(to));
     };
-    if (name == "aten.where.self") return ops_.Find(i == 1 ? "aten.where.ScalarSelf" : "aten.where.ScalarOther");
+    if (name == "aten.where.self")
+      return ops_.Find(i == 1 ? "aten.where.ScalarSelf" : "aten.where.ScalarOther");
     if (i != 1) return OpId();
     OpId other = replace(".Tensor", ".Scalar");
     return other ? other : replace(".Tensor_mode", ".Scalar_mode");
@@ -79,9 +81,9 @@ Status GraphBuilder::AddTableCall(const ForeignCall& call, OpId op) {
       arg = &facts.schema.args[position++];
     }
     if (arg == nullptr)
-      return Fail(call, Diag::kUnknownAttr, "{} has no argument {}", facts.name(),
-                  given.name.empty() ? fmt::format("{}", position + 1)
-                                     : fmt::format("`{}`", given.name));
+      return Fail(
+          call, Diag::kUnknownAttr, "{} has no argument {}", facts.name(),
+          given.name.empty() ? fmt::format("{}", position + 1) : fmt::format("`{}`", given.name));
     HEDDLE_RETURN_IF_ERROR(AddArgument(call, *arg, given.value));
   }
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
@@ -326,8 +328,8 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
     return Done{};
   }
   DType dtype = IsComparison(call.target) ? DType::kBool : DType::kI64;
-  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(call.target),
-                                      {Type::Tensor(dtype, {}, Space::kHost)}));
+  HEDDLE_RETURN_IF_ERROR(
+      FinishOpaque(call, OpaqueName(call.target), {Type::Tensor(dtype, {}, Space::kHost)}));
   ++opaque_["arithmetic with sizes"];
   Binding& binding = bindings_[call.name];
   binding.kind = Binding::Kind::kNumber;

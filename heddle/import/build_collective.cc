@@ -83,8 +83,9 @@ Status GraphBuilder::AddCollective(const ForeignCall& call, std::string_view nam
                 types.diagnostics()[0].message);
   for (const Type& element : (*types)[0].elements) {
     if (std::ranges::any_of(element.dims, IsSymbol))
-      return Fail(call, Diag::kCommSize, "{}: dimension 0 is not divided by the ranks of group `{}`",
-                  call.target, group->text);
+      return Fail(call, Diag::kCommSize,
+                  "{}: dimension 0 is not divided by the ranks of group `{}`", call.target,
+                  group->text);
   }
   if (!coalesced)
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, (*types)[0].elements[0], call.name));
@@ -143,7 +144,8 @@ Status GraphBuilder::WaitFor(uint32_t index) {
     if (i < names.size() && names[i].empty() && wait != wait_names_.end()) names[i] = wait->second;
   };
   if (!call.several) name(call.name, 0);
-  for (const ForeignResult& result : call.results) name(result.name, static_cast<size_t>(result.index));
+  for (const ForeignResult& result : call.results)
+    name(result.name, static_cast<size_t>(result.index));
   for (size_t i = 0; i < names.size(); ++i) {
     if (!names[i].empty()) continue;
     made[i] = fmt::format("{}.{}", call.name, i);
@@ -159,8 +161,8 @@ Status GraphBuilder::AddWait(const ForeignCall& call) {
   const Binding* binding = Find(call.args[0].value);
   if (binding != nullptr && binding->kind == Binding::Kind::kLaunched) {
     HEDDLE_TRY(ValueId value, Tensor(call, call.args[0].value));
-    HEDDLE_RETURN_IF_ERROR(CheckStated(
-        call, call.stated, graph_->types()[graph_->type(value)], call.name));
+    HEDDLE_RETURN_IF_ERROR(
+        CheckStated(call, call.stated, graph_->types()[graph_->type(value)], call.name));
     BindTensor(call.name, value);
     return Done{};
   }

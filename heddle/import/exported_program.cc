@@ -26,13 +26,20 @@ struct DTypeCode {
   std::string_view word;
 };
 constexpr DTypeCode kDTypeCodes[] = {
-    {1, DType::kU8, "torch.uint8"},          {2, DType::kI8, "torch.int8"},
-    {3, DType::kI16, "torch.int16"},         {4, DType::kI32, "torch.int32"},
-    {5, DType::kI64, "torch.int64"},         {6, DType::kF16, "torch.float16"},
-    {7, DType::kF32, "torch.float32"},       {8, DType::kF64, "torch.float64"},
-    {10, DType::kC64, "torch.complex64"},    {11, DType::kC128, "torch.complex128"},
-    {12, DType::kBool, "torch.bool"},        {13, DType::kBF16, "torch.bfloat16"},
-    {29, DType::kF8E4M3, "torch.float8_e4m3fn"}, {30, DType::kF8E5M2, "torch.float8_e5m2"},
+    {1, DType::kU8, "torch.uint8"},
+    {2, DType::kI8, "torch.int8"},
+    {3, DType::kI16, "torch.int16"},
+    {4, DType::kI32, "torch.int32"},
+    {5, DType::kI64, "torch.int64"},
+    {6, DType::kF16, "torch.float16"},
+    {7, DType::kF32, "torch.float32"},
+    {8, DType::kF64, "torch.float64"},
+    {10, DType::kC64, "torch.complex64"},
+    {11, DType::kC128, "torch.complex128"},
+    {12, DType::kBool, "torch.bool"},
+    {13, DType::kBF16, "torch.bfloat16"},
+    {29, DType::kF8E4M3, "torch.float8_e4m3fn"},
+    {30, DType::kF8E5M2, "torch.float8_e5m2"},
     {35, DType::kU64, "torch.uint64"},
 };
 
@@ -192,7 +199,7 @@ class ExportReader {
     if (e.get(number) == simdjson::SUCCESS) return number;
     std::string_view text = Text(e);
     double infinity = std::numeric_limits<double>::infinity();
-    return text == "Infinity" ? infinity
+    return text == "Infinity"    ? infinity
            : text == "-Infinity" ? -infinity
                                  : std::numeric_limits<double>::quiet_NaN();
   }
@@ -258,8 +265,7 @@ class ExportReader {
     if (tag == "as_none" || value.is_null()) return ForeignValue();
     if (tag == "as_name") return Name(Text(value));
     if (tag == "as_tensor") return Name(TextField(value, "name"));
-    if (tag == "as_float")
-      return ForeignValue{.kind = Kind::kFloat, .number = Number(value)};
+    if (tag == "as_float") return ForeignValue{.kind = Kind::kFloat, .number = Number(value)};
     if (tag == "as_scalar_type" || tag == "as_memory_format" || tag == "as_layout" ||
         tag == "as_device")
       return Word(tag, value);
@@ -407,8 +413,7 @@ class ExportReader {
     }
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i].kind != Kind::kName) continue;
-      call.results.push_back(
-          {values[i].text, static_cast<int64_t>(i), {}, TypeOf(values[i].text)});
+      call.results.push_back({values[i].text, static_cast<int64_t>(i), {}, TypeOf(values[i].text)});
       if (call.name.empty()) call.name = program_.Keep(fmt::format("{}.all", values[i].text));
     }
     return Done{};
@@ -462,15 +467,16 @@ Result<std::string> ReadModelJson(std::string_view bytes, const std::string& fil
     is_model |= entry.name.ends_with("serialized_exported_program.json");
     if (!is_model) continue;
     if (model != nullptr) {
-      Failure several = Error(Diag::kJson, "the archive has two models, `{}` and `{}`", model->name,
-                              entry.name);
+      Failure several =
+          Error(Diag::kJson, "the archive has two models, `{}` and `{}`", model->name, entry.name);
       several.diagnostics[0].file = file;
       return several;
     }
     model = &entry;
   }
   if (model == nullptr) {
-    Failure none = Error(Diag::kJson, "the archive has no models/*.json; torch.export.save writes one");
+    Failure none =
+        Error(Diag::kJson, "the archive has no models/*.json; torch.export.save writes one");
     none.diagnostics[0].file = file;
     return none;
   }

@@ -11,8 +11,8 @@ namespace heddle {
 using TypeOf = std::function<const Type*(const ForeignValue&)>;
 
 // The results of a call of an op that is not in the table; none where nothing is known of it.
-std::optional<std::vector<Type>> ForeignShape(const ForeignProgram& program, const ForeignCall& call,
-                                              const TypeOf& type_of);
+std::optional<std::vector<Type>> ForeignShape(const ForeignProgram& program,
+                                              const ForeignCall& call, const TypeOf& type_of);
 
 // Whether the op checks something and has no result.
 bool IsAssertion(std::string_view target);

@@ -47,9 +47,9 @@ struct Operator {
 };
 // Longer ones first.
 constexpr Operator kOperators[] = {
-    {"//", "operator.floordiv"}, {">=", "operator.ge"},  {"<=", "operator.le"},
-    {"==", "operator.eq"},       {"!=", "operator.ne"},  {"**", "operator.pow"},
-    {"+", "operator.add"},       {"-", "operator.sub"},  {"*", "operator.mul"},
+    {"//", "operator.floordiv"}, {">=", "operator.ge"},     {"<=", "operator.le"},
+    {"==", "operator.eq"},       {"!=", "operator.ne"},     {"**", "operator.pow"},
+    {"+", "operator.add"},       {"-", "operator.sub"},     {"*", "operator.mul"},
     {"%", "operator.mod"},       {"/", "operator.truediv"}, {">", "operator.gt"},
     {"<", "operator.lt"},
 };

@@ -42,10 +42,9 @@ Result<Imported> GraphBuilder::Build() {
   counts.items = program_.statements_folded;
   counts.outputs = graph_->outputs().size() - updates_.size();
   if (hinted_ > 0)
-    imported_.remarks.push_back(
-        fmt::format("{} that {} read from tensors {} taken for {} (--hint)",
-                    Counted(hinted_, "size"), hinted_ == 1 ? "is" : "are",
-                    hinted_ == 1 ? "is" : "are", options_.hint));
+    imported_.remarks.push_back(fmt::format("{} that {} read from tensors {} taken for {} (--hint)",
+                                            Counted(hinted_, "size"), hinted_ == 1 ? "is" : "are",
+                                            hinted_ == 1 ? "is" : "are", options_.hint));
   for (const auto& [name, count] :
        std::map<std::string_view, size_t>(refused_.begin(), refused_.end())) {
     counts.opaque += count;

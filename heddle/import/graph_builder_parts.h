@@ -69,7 +69,8 @@ class GraphBuilder {
   // --- build_call.cc
   Status AddTableCall(const ForeignCall& call, OpId op);
   Status AddOpaqueCall(const ForeignCall& call);
-  Status FinishOpaque(const ForeignCall& call, std::string_view name, const std::vector<Type>& types);
+  Status FinishOpaque(const ForeignCall& call, std::string_view name,
+                      const std::vector<Type>& types);
   // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
   std::optional<Type> TypeInSpite(const ForeignCall& call, Diag refusal) const;
   Status AddArithmetic(const ForeignCall& call);

@@ -14,10 +14,10 @@ struct GroupArgs {
   int group;
 };
 constexpr GroupArgs kGroupArgs[] = {
-    {"all_gather_into_tensor", 1, 2}, {"all_gather_into_tensor_coalesced", 1, 2},
-    {"all_gather_into_tensor_out", 1, 2}, {"reduce_scatter_tensor", 2, 3},
+    {"all_gather_into_tensor", 1, 2},          {"all_gather_into_tensor_coalesced", 1, 2},
+    {"all_gather_into_tensor_out", 1, 2},      {"reduce_scatter_tensor", 2, 3},
     {"reduce_scatter_tensor_coalesced", 2, 3}, {"all_reduce", -1, 2},
-    {"all_reduce_coalesced", -1, 2}, {"all_to_all_single", -1, 3},
+    {"all_reduce_coalesced", -1, 2},           {"all_to_all_single", -1, 3},
 };
 
 // More than a mesh has axes, and few enough to look through.
@@ -123,7 +123,8 @@ Status GroupAxes::FromSizes(const std::vector<ForeignGroup>& groups,
                    Counted(groups.size(), "process group"));
     auto axis = static_cast<AxisId>(axes.size());
     std::string name = AxisName(group.name);
-    if (std::ranges::find(axes, name, &MeshAxis::name) != axes.end()) name += fmt::format("_{}", axis);
+    if (std::ranges::find(axes, name, &MeshAxis::name) != axes.end())
+      name += fmt::format("_{}", axis);
     axes.push_back({std::move(name), group.size});
     axes_[std::string(group.name)] = Axes(axis);
     all.Add(axis);

@@ -14,8 +14,7 @@ namespace {
 Result<Imported> ImportText(std::string_view text, const std::string& file,
                             const ImportOptions& options) {
   bool json = Trim(text.substr(0, 64)).starts_with('{');
-  HEDDLE_TRY(ForeignProgram program,
-             json ? ReadExportedProgram(text, file) : ReadFx(text, file));
+  HEDDLE_TRY(ForeignProgram program, json ? ReadExportedProgram(text, file) : ReadFx(text, file));
   SourceText source(file, text);
   HEDDLE_TRY(Imported imported, BuildGraph(program, source, options));
   SetRoles(program, imported);

@@ -98,9 +98,9 @@ Result<ForeignValue> PythonCursor::Number() {
   size_t begin = at_;
   size_t end = at_;
   if (end < text_.size() && (text_[end] == '-' || text_[end] == '+')) ++end;
-  while (end < text_.size() &&
-         (IsWordChar(text_[end]) || text_[end] == '.' ||
-          ((text_[end] == '-' || text_[end] == '+') && (text_[end - 1] == 'e' || text_[end - 1] == 'E'))))
+  while (end < text_.size() && (IsWordChar(text_[end]) || text_[end] == '.' ||
+                                ((text_[end] == '-' || text_[end] == '+') &&
+                                 (text_[end - 1] == 'e' || text_[end - 1] == 'E'))))
     ++end;
   std::string_view word = text_.substr(begin, end - begin);
   at_ = end;
@@ -258,8 +258,8 @@ Result<int64_t> PythonCursor::Sum(const Symbols& symbols, int depth) {
       return sum;
     }
     HEDDLE_TRY(int64_t term, Product(symbols, depth));
-    bool over = minus ? __builtin_sub_overflow(sum, term, &sum)
-                      : __builtin_add_overflow(sum, term, &sum);
+    bool over =
+        minus ? __builtin_sub_overflow(sum, term, &sum) : __builtin_add_overflow(sum, term, &sum);
     if (over) return Fail(begin, 1, Diag::kSizeOverflow, "a size exceeds 64 bits");
   }
 }

@@ -132,8 +132,7 @@ class RoleSetter {
     SetOutputsByName(backward);
     imported_.remarks.push_back(fmt::format(
         "roles are taken from names and uses, because the file has no signature: {}, {}",
-        backward ? "a backward graph" : "a forward graph",
-        Counted(params_, "parameter")));
+        backward ? "a backward graph" : "a forward graph", Counted(params_, "parameter")));
   }
 
   // Which output is the gradient of which primal.
@@ -233,24 +232,24 @@ class RoleSetter {
       NodeId node(n);
       ValueId only = OnlyOperand(node);
       if (!only || graph_[node].op == kOpaqueOp) continue;
-      bool ends = std::ranges::any_of(graph_.results(node),
-                                      [&](ValueId v) { return ends_[v.index()]; });
+      bool ends =
+          std::ranges::any_of(graph_.results(node), [&](ValueId v) { return ends_[v.index()]; });
       if (ends) ends_[only.index()] = true;
     }
   }
 
   // What other outputs than gradients are made of is forward; the rest backward.
   void SetPhases(Rewriter& rewriter) {
-    bool given = std::ranges::any_of(program_.calls,
-                                     [](const ForeignCall& call) { return call.phase.has_value(); });
+    bool given = std::ranges::any_of(
+        program_.calls, [](const ForeignCall& call) { return call.phase.has_value(); });
     if (given || !has_grads_) return;
     std::vector<bool> forward(graph_.value_count());
     for (const Output& output : graph_.outputs())
       forward[output.value.index()] = output.role != OutputRole::kGrad;
     for (size_t n = graph_.node_count(); n-- > 0;) {
       NodeId node(n);
-      bool any = std::ranges::any_of(graph_.results(node),
-                                     [&](ValueId v) { return forward[v.index()]; });
+      bool any =
+          std::ranges::any_of(graph_.results(node), [&](ValueId v) { return forward[v.index()]; });
       if (!any) {
         rewriter.SetPhase(node, Phase::kBackward);
         continue;
@@ -280,12 +279,11 @@ class RoleSetter {
       if (op != op::comm_all_gather && op != op::comm_all_to_all && !IsReduction(op)) continue;
       Attrs attrs = graph_.attrs(node);
       bool unshard = op == op::comm_all_gather &&
-                     std::ranges::all_of(graph_.operands(node), [&](ValueId v) {
-                       return IsParameter(roots_[v.index()]);
-                     });
+                     std::ranges::all_of(graph_.operands(node),
+                                         [&](ValueId v) { return IsParameter(roots_[v.index()]); });
       bool grad = IsReduction(op) && ends_[graph_[node].first_result.index()];
-      Why why = unshard ? Why::kUnshard
-                : grad  ? Why::kGrad
+      Why why = unshard                                                   ? Why::kUnshard
+                : grad                                                    ? Why::kGrad
                 : exchanged.contains(std::get<Axes>(*attrs.Find("over"))) ? Why::kExpert
                                                                           : Why::kTensor;
       if (why == Why::kTensor) continue;

@@ -24,8 +24,7 @@ constexpr uint64_t kMostGrowth = 64;
 uint64_t NumberAt(std::string_view bytes, uint64_t at, size_t width) {
   if (at > bytes.size() || bytes.size() - at < width) return 0;
   uint64_t number = 0;
-  for (size_t i = width; i-- > 0;)
-    number = number << 8 | static_cast<unsigned char>(bytes[at + i]);
+  for (size_t i = width; i-- > 0;) number = number << 8 | static_cast<unsigned char>(bytes[at + i]);
   return number;
 }
 uint16_t Half(std::string_view bytes, uint64_t at) {
@@ -119,7 +118,8 @@ Status ZipArchive::ReadDirectory() {
     entry.size = Word(bytes_, at + 24);
     entry.offset = Word(bytes_, at + 42);
     Read64(bytes_.substr(at + kEntryBytes + name, extra), entry);
-    if (IsTrick(entry.name)) return Fail("entry {} has a name that leads out of the archive", i + 1);
+    if (IsTrick(entry.name))
+      return Fail("entry {} has a name that leads out of the archive", i + 1);
     entries_.push_back(entry);
     at += kEntryBytes + name + extra + comment;
   }

@@ -114,6 +114,10 @@ Result<World::Step> World::CompileNode(NodeId node, const WorldOptions& options)
   if (LocalCall::Runs(op)) {
     step.local.emplace(module_.mesh, graph(), node, options.device);
   } else if (Collective::Is(op)) {
+    if (graph().attrs(node).Find("sizes") != nullptr)
+      return Error(Diag::kRunFault,
+                   "`%{}` exchanges parts of unequal sizes; such graphs can be simulated, not run",
+                   graph().name(graph()[node].first_result));
     step.collective.emplace(module_.mesh, graph(), node);
     step.share = options.share_results && !written_over_[node];
   } else {
