@@ -207,16 +207,21 @@ class TableReader {
 Result<const Curve*> MeasuredCosts::FindCurve(CollectiveKind kind, const Mesh& mesh,
                                               const Axes& over, const GroupShape& group) const {
   std::string name = Format(mesh, over);
+  // An import calls the axis of process group `0` `g0`.
+  auto axis_of = [&](std::string_view part) {
+    std::optional<AxisId> axis = mesh.Find(part);
+    return axis ? axis : mesh.Find(fmt::format("g{}", part));
+  };
   auto names_axes = [&](const std::string& text) {
     return std::ranges::all_of(Split(text, ','),
-                               [&](std::string_view part) { return mesh.Find(part).has_value(); });
+                               [&](std::string_view part) { return axis_of(part).has_value(); });
   };
   const Curve* by_ranks = nullptr;
   const Curve* another = nullptr;
   for (const Curve& curve : curves) {
     if (curve.kind != kind || curve.ranks != group.ranks) continue;
     if (curve.nodes != 0 && curve.nodes != group.nodes) continue;
-    if (curve.over == name) return &curve;
+    if (curve.over == name || "g" + curve.over == name) return &curve;
     if (names_axes(curve.over)) continue;
     if (by_ranks == nullptr) {
       by_ranks = &curve;

@@ -2,7 +2,8 @@
 //
 // A collective takes any number of tensors and launches once. It gives one async value, whose wait gives as many tensors
 // back. `over` lists mesh axes in rank order, the slowest first. `dim` is the dimension that is gathered or scattered, for
-// all tensors or for each; `unit` is the FSDP unit, likewise.
+// all tensors or for each; `unit` is the FSDP unit, likewise. `sizes` of an all-to-all are the rows that come from each rank, where
+// they are not equal.
 //
 // `shard.slice` is this rank's part of a tensor that all ranks have. It is a copy, because a view of a part cannot always
 // be viewed in another shape. `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
