@@ -30,6 +30,13 @@ std::optional<AttrValue> WordAttr(std::string_view word) {
   return std::nullopt;
 }
 
+// Whether a text can name an attribute: a word that does not read as something else.
+bool IsAttrName(std::string_view name) {
+  return !name.empty() && name != "none" && std::ranges::all_of(name, [](char c) {
+    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kWord) != 0;
+  });
+}
+
 // An op outside the table as graphs name it: ATen's own name, or one marked as from elsewhere.
 std::string OpaqueName(std::string_view target) {
   if (target.ends_with(".default")) target.remove_suffix(8);
@@ -225,20 +232,21 @@ void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId
 
 // Tensors by position or name; of lists, the tensors anywhere in them. Attributes as far as a graph can hold them.
 void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
+  std::string_view tensor_name = IsAttrName(arg.name) ? arg.name : std::string_view();
   const Binding* binding = Find(arg.value);
   if (binding != nullptr && binding->value) {
-    builder_->AddTensor(binding->value, arg.name);
+    builder_->AddTensor(binding->value, tensor_name);
     return;
   }
   std::vector<ValueId> tensors;
   CollectTensors(arg.value, tensors);
   if (!tensors.empty()) {
-    builder_->AddTensors(tensors, arg.name);
+    builder_->AddTensors(tensors, tensor_name);
     return;
   }
   std::optional<AttrValue> attr = ToAttr(arg.value);
   bool said = attr && !std::holds_alternative<std::monostate>(*attr);
-  std::string_view name = arg.name;
+  std::string_view name = tensor_name;
   if (name.empty() && position < std::size(kPositions)) name = kPositions[position];
   if (said && !name.empty()) builder_->AddAttr(name, *std::move(attr));
 }
@@ -365,8 +373,8 @@ Status GraphBuilder::AddSize(const ForeignCall& call) {
 Status GraphBuilder::AddCopyInto(const ForeignCall& call) {
   if (call.args.size() < 2) return Fail(call, Diag::kOperandCount, "aten.copy_ takes two tensors");
   HEDDLE_TRY(ValueId target, Tensor(call, call.args[0].value));
-  auto earlier = std::ranges::find(updates_, target, [](const auto& u) { return u.second; });
-  bool again = earlier != updates_.end();
+  auto earlier = update_of_.find(target.index());
+  bool again = earlier != update_of_.end();
   if (graph_->operator[](target).producer && !again)
     return Fail(call, Diag::kCaptureInPlace,
                 "`{}` is written in place and is not an input; functionalize the graph first",
@@ -374,11 +382,10 @@ Status GraphBuilder::AddCopyInto(const ForeignCall& call) {
   HEDDLE_RETURN_IF_ERROR(AddTableCall(call, op::copy));
   ValueId written = bindings_[call.name].value;
   BindTensor(call.args[0].value.text, written);
-  if (again) {
-    earlier->second = written;
-  } else {
-    updates_.emplace_back(target, written);
-  }
+  size_t entry = again ? earlier->second : updates_.size();
+  if (!again) updates_.emplace_back(target, written);
+  updates_[entry].second = written;
+  update_of_[written.index()] = entry;
   return Done{};
 }
 

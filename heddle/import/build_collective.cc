@@ -72,7 +72,7 @@ Status GraphBuilder::AddCollective(const ForeignCall& call, std::string_view nam
                   how == nullptr ? "" : how->text);
     builder_->AddAttr("op", reduce);
   }
-  if (exchanges) HEDDLE_RETURN_IF_ERROR(AddAllToAll(call));
+  if (exchanges) HEDDLE_RETURN_IF_ERROR(AddAllToAll(call, *groups_.Find(group->text), tensors[0]));
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
     return Failure{{At(call, std::move(mistake->diagnostic))}};
   OpArgs args(ops_[op], builder_->attrs(), imported_.module.mesh, graph_->types().symbols(),
@@ -89,7 +89,7 @@ Status GraphBuilder::AddCollective(const ForeignCall& call, std::string_view nam
   }
   if (!coalesced)
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, (*types)[0].elements[0], call.name));
-  std::string_view names[] = {call.name};
+  std::string_view names[] = {call.name.empty() ? "unnamed" : call.name};
   NodeId node = Append(call, op, builder_->operands(), builder_->attrs(), *types, names);
   auto launch = static_cast<uint32_t>(launches_.size());
   launches_.push_back({&call, *graph_->results(node).begin()});
@@ -106,30 +106,36 @@ Status GraphBuilder::AddCollective(const ForeignCall& call, std::string_view nam
 }
 
 // Equal parts are the rule. Others are said, as far as they are known.
-Status GraphBuilder::AddAllToAll(const ForeignCall& call) {
-  const ForeignValue* taken = Argument(call, 1, "output_split_sizes");
-  const ForeignValue* given = Argument(call, 2, "input_split_sizes");
+Status GraphBuilder::AddAllToAll(const ForeignCall& call, const Axes& over, ValueId tensor) {
   builder_->AddAttr("split_dim", int64_t{0});
   builder_->AddAttr("concat_dim", int64_t{0});
-  auto sizes = [&](const ForeignValue* list) -> std::optional<std::vector<int64_t>> {
+  auto sizes = [&](size_t position, std::string_view name) -> std::optional<std::vector<int64_t>> {
+    const ForeignValue* list = Argument(call, position, name);
     std::optional<AttrValue> attr = list == nullptr ? std::nullopt : ToAttr(*list);
-    if (!attr || !std::holds_alternative<std::vector<int64_t>>(*attr)) return std::nullopt;
-    return std::get<std::vector<int64_t>>(*attr);
+    if (!attr || std::holds_alternative<std::monostate>(*attr)) return std::vector<int64_t>();
+    const auto* ints = std::get_if<std::vector<int64_t>>(&*attr);
+    return ints == nullptr ? std::nullopt : std::optional(*ints);
   };
-  std::optional<std::vector<int64_t>> in = sizes(given);
-  std::optional<std::vector<int64_t>> out = sizes(taken);
-  if (!in || !out)
-    return Fail(call, Diag::kAttrKind, "{} has no sizes of the parts that it moves", call.target);
-  bool even = *in == *out && std::ranges::adjacent_find(*in, std::not_equal_to()) == in->end();
-  const ForeignValue* input = Argument(call, 0, "input");
-  HEDDLE_TRY(ValueId tensor, Tensor(call, *input));
-  std::span<const Dim> dims = graph_->types().dims(graph_->type(tensor));
+  std::optional<std::vector<int64_t>> taken = sizes(1, "output_split_sizes");
+  std::optional<std::vector<int64_t>> given = sizes(2, "input_split_sizes");
+  if (!taken || !given)
+    return Fail(call, Diag::kAttrKind, "{} has parts whose sizes are not numbers", call.target);
+  // Without sizes, parts are equal.
+  if (taken->empty() && given->empty()) return Done{};
+  int64_t ranks = imported_.module.mesh.Size(over);
+  if (std::ssize(*taken) != ranks || std::ssize(*given) != ranks)
+    return Fail(call, Diag::kCommSize, "{} takes {} parts and gives {}, for {} ranks", call.target,
+                taken->size(), given->size(), ranks);
   int64_t rows = 0;
-  for (int64_t part : *in) {
+  for (int64_t part : *given) {
     if (part < 0 || __builtin_add_overflow(rows, part, &rows))
       return Fail(call, Diag::kBadSize, "{} moves a part of {} rows", call.target, part);
   }
-  if (!even || dims.empty() || dims[0] != rows) builder_->AddAttr("sizes", *std::move(out));
+  std::span<const Dim> dims = graph_->types().dims(graph_->type(tensor));
+  bool even = *given == *taken &&
+              std::ranges::adjacent_find(*given, std::not_equal_to()) == given->end() &&
+              !dims.empty() && dims[0] == rows;
+  if (!even) builder_->AddAttr("sizes", *std::move(taken));
   return Done{};
 }
 

@@ -222,7 +222,14 @@ class ExportReader {
     return value;
   }
 
-  ForeignValue Name(std::string_view name) { return {.kind = Kind::kName, .text = Keep(name)}; }
+  // What a value of a graph may be called.
+  Result<ForeignValue> Name(std::string_view name) {
+    bool good = !name.empty() && std::ranges::all_of(name, [](char c) {
+      return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
+    });
+    if (!good) return Fail("{} is not a name of a value", Quoted(name));
+    return ForeignValue{.kind = Kind::kName, .text = Keep(name)};
+  }
 
   // A value without a tag: what lists hold.
   Result<ForeignValue> Plain(element e, int depth) {
@@ -405,7 +412,8 @@ class ExportReader {
       }
     }
     call.several = list || values.size() > 1;
-    call.name = Keep(TextField(node, "name"));
+    if (Result<ForeignValue> name = Name(TextField(node, "name")); name.ok())
+      call.name = name->text;
     if (!call.several && values.size() == 1 && values[0].kind == Kind::kName) {
       call.name = values[0].text;
       call.stated = TypeOf(call.name);

@@ -75,29 +75,39 @@ class FxReader {
  private:
   std::string_view text() const { return source_.text(); }
 
-  // The name of the class whose body byte `at` is in, or empty.
-  std::string_view ClassBefore(size_t at) const {
-    size_t found = text().rfind("class ", at);
-    if (found == std::string_view::npos) return {};
-    size_t begin = found + 6;
+  // The name behind `class` at this place.
+  std::string_view ClassAt(size_t at) const {
+    if (at == std::string_view::npos) return {};
+    size_t begin = at + kClass.size();
     size_t end = text().find_first_of("(:\n", begin);
     return end == std::string_view::npos ? std::string_view() : text().substr(begin, end - begin);
   }
 
   Status FindForward() {
     constexpr std::string_view kForward = "def forward(";
-    size_t first = text().find(kForward);
-    if (first == std::string_view::npos)
+    size_t at = text().find(kForward);
+    if (at == std::string_view::npos)
       return cursor_.Fail(0, 1, Diag::kSyntax,
                           "no method `forward`; expected a graph as `print_readable` or a repro of "
                           "Inductor has it");
-    size_t chosen = first;
-    for (size_t at = first; at != std::string_view::npos; at = text().find(kForward, at + 1)) {
-      if (ClassBefore(at) != "Repro") continue;
-      chosen = at;
-      break;
+    size_t chosen = at;
+    std::string_view chosen_class;
+    size_t last_class = std::string_view::npos;
+    size_t next_class = text().find(kClass);
+    for (bool first = true; at != std::string_view::npos; at = text().find(kForward, at + 1)) {
+      while (next_class < at) {
+        last_class = next_class;
+        next_class = text().find(kClass, next_class + 1);
+      }
+      bool repro = ClassAt(last_class) == "Repro";
+      if (first || repro) {
+        chosen = at;
+        chosen_class = ClassAt(last_class);
+      }
+      if (repro) break;
+      first = false;
     }
-    program_.name = IdentifierOr(ClassBefore(chosen), "graph");
+    program_.name = IdentifierOr(chosen_class, "graph");
     cursor_.set_offset(chosen + kForward.size());
     return Done{};
   }
@@ -409,6 +419,8 @@ class FxReader {
     }
     return Done{};
   }
+
+  static constexpr std::string_view kClass = "class ";
 
   SourceText source_;
   ForeignProgram program_;

@@ -111,7 +111,7 @@ Status GraphBuilder::AddOutputs() {
     } else {
       return Fail(call, Diag::kOperandKind, "an output is neither a tensor nor a number");
     }
-    graph_->AddOutput({.value = value, .role = output.role});
+    graph_->AddOutput({.value = value});
   }
   for (auto [target, value] : updates_)
     graph_->AddOutput({.value = value, .role = OutputRole::kUpdate, .target = target});

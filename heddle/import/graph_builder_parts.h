@@ -89,7 +89,7 @@ class GraphBuilder {
   // --- build_collective.cc
   Status AddCollective(const ForeignCall& call, std::string_view name);
   Status AddWait(const ForeignCall& call);
-  Status AddAllToAll(const ForeignCall& call);
+  Status AddAllToAll(const ForeignCall& call, const Axes& over, ValueId tensor);
   // Waits for a collective. `named` is the call that asks for it, or null.
   Status WaitFor(uint32_t launch);
   Status CheckGroup(const ForeignCall& call, std::string_view group, const ForeignValue* size);
@@ -110,8 +110,9 @@ class GraphBuilder {
   std::vector<Launch> launches_;
   // The first wait for a name.
   std::unordered_map<std::string_view, std::string_view> wait_names_;
-  // Inputs that the program writes to, and what it wrote.
+  // Inputs that the program writes to, and what it wrote; where to find the entry of what was written.
   std::vector<std::pair<ValueId, ValueId>> updates_;
+  std::unordered_map<uint32_t, size_t> update_of_;
   size_t hinted_ = 0;
   // Sizes are those of an example, and need not fit each other.
   bool has_hints_ = false;

@@ -36,6 +36,12 @@ class RoleSetter {
     } else if (std::ranges::any_of(program_.inputs, IsNamedByAutograd)) {
       RolesOfNames();
     }
+    // Inputs and outputs all have a role, or none has.
+    bool roles = std::ranges::any_of(
+        graph_.outputs(), [](const Output& output) { return output.role != OutputRole::kPlain; });
+    for (Output& output : graph_.mutable_outputs()) {
+      if (roles && output.role == OutputRole::kPlain) output.role = OutputRole::kMetric;
+    }
     FindGradientEnds();
     Rewriter rewriter(graph_);
     SetPhases(rewriter);
