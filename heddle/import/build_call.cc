@@ -2,8 +2,8 @@
 
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
-#include "heddle/import/fx_reader.h"
 #include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/read/fx_reader.h"
 
 namespace heddle {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "heddle/import/program.h"
+#include "heddle/import/read/program.h"
 
 namespace heddle {
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "heddle/import/import.h"
-#include "heddle/import/program.h"
+#include "heddle/import/read/program.h"
 
 namespace heddle {
 

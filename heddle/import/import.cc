@@ -1,11 +1,11 @@
 #include "heddle/import/import.h"
 
 #include "heddle/base/text.h"
-#include "heddle/import/exported_program.h"
-#include "heddle/import/fx_reader.h"
 #include "heddle/import/graph_builder.h"
+#include "heddle/import/read/exported_program.h"
+#include "heddle/import/read/fx_reader.h"
+#include "heddle/import/read/zip.h"
 #include "heddle/import/roles.h"
-#include "heddle/import/zip.h"
 #include "heddle/ir/verify.h"
 
 namespace heddle {

@@ -1,7 +1,7 @@
 // Import: graphs of other programs as modules of Heddle.
 //
-// Files: what PyTorch prints of an FX graph and Inductor's repros (fx_reader.h), archives and JSON of torch.export
-// (exported_program.h), and the same JSON with a header of ours for other exporters. docs/import.md is for users.
+// Files: what PyTorch prints of an FX graph and Inductor's repros (read/fx_reader.h), archives and JSON of torch.export
+// (read/exported_program.h), and the same JSON with a header of ours for other exporters. docs/import.md is for users.
 #pragma once
 
 #include <string>

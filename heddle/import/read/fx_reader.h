@@ -6,7 +6,7 @@
 #pragma once
 
 #include "heddle/base/result.h"
-#include "heddle/import/program.h"
+#include "heddle/import/read/program.h"
 
 namespace heddle {
 

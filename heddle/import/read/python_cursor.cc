@@ -1,4 +1,4 @@
-#include "heddle/import/python_cursor.h"
+#include "heddle/import/read/python_cursor.h"
 
 #include <algorithm>
 #include <charconv>

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "heddle/base/result.h"
-#include "heddle/import/program.h"
+#include "heddle/import/read/program.h"
 
 namespace heddle {
 

@@ -1,11 +1,11 @@
-#include "heddle/import/fx_reader.h"
+#include "heddle/import/read/fx_reader.h"
 
 #include <algorithm>
 #include <charconv>
 #include <unordered_map>
 
 #include "heddle/base/text.h"
-#include "heddle/import/python_cursor.h"
+#include "heddle/import/read/python_cursor.h"
 
 namespace heddle {
 namespace {

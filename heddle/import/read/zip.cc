@@ -1,4 +1,4 @@
-#include "heddle/import/zip.h"
+#include "heddle/import/read/zip.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "heddle/import/exported_program.h"
+#include "heddle/import/read/exported_program.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -7,7 +7,7 @@
 
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
-#include "heddle/import/zip.h"
+#include "heddle/import/read/zip.h"
 
 namespace heddle {
 namespace {
