@@ -55,12 +55,14 @@ std::string OpaqueName(std::string_view target) {
 
 OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
   const std::vector<Arg>& args = ops_[op].schema.args;
-  for (size_t i = 0; i < call.args.size() && i < args.size(); ++i) {
-    const ForeignValue& value = call.args[i].value;
+  for (size_t k = 0; k < call.args.size(); ++k) {
+    const ForeignValue& value = call.args[k].value;
     const Binding* binding = Find(value);
     bool number =
         IsNumber(value) || (binding != nullptr && binding->kind == Binding::Kind::kNumber);
-    if (!call.args[i].name.empty() || args[i].kind != ArgKind::kTensor || !number) continue;
+    auto by_name = std::ranges::find(args, call.args[k].name, &Arg::name);
+    size_t i = call.args[k].name.empty() ? k : static_cast<size_t>(by_name - args.begin());
+    if (i >= args.size() || args[i].kind != ArgKind::kTensor || !number) continue;
     std::string name(ops_[op].name());
     auto replace = [&](std::string_view from, std::string_view to) {
       if (!name.ends_with(from)) return OpId();

@@ -16,12 +16,17 @@ Result<Imported> ImportText(std::string_view text, const std::string& file,
   bool json = Trim(text.substr(0, 64)).starts_with('{');
   HEDDLE_TRY(ForeignProgram program, json ? ReadExportedProgram(text, file) : ReadFx(text, file));
   SourceText source(file, text);
-  HEDDLE_TRY(Imported imported, BuildGraph(program, source, options));
-  SetRoles(program, imported);
-  Status verified = Verify(imported.module);
-  if (verified.ok()) return imported;
-  Failure failure = std::move(verified).failure();
-  for (Diagnostic& diagnostic : failure.diagnostics) diagnostic.file = file;
+  Result<Imported> imported = BuildGraph(program, source, options);
+  Status verified = Done{};
+  if (imported.ok()) {
+    SetRoles(program, *imported);
+    verified = Verify(imported->module);
+    if (verified.ok()) return imported;
+  }
+  Failure failure = imported.ok() ? std::move(verified).failure() : std::move(imported).failure();
+  for (Diagnostic& diagnostic : failure.diagnostics) {
+    if (diagnostic.file.empty() && diagnostic.kind != Diag::kUsage) diagnostic.file = file;
+  }
   return failure;
 }
 
