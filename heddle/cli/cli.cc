@@ -51,6 +51,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddCheckpoint(commands);
   AddDiff(commands);
   AddDoc(commands);
+  AddImport(commands);
   AddMemory(commands);
   AddOpt(commands);
   AddParallelize(commands);

@@ -10,6 +10,7 @@ void AddCheck(CommandSet& commands);
 void AddCheckpoint(CommandSet& commands);
 void AddDiff(CommandSet& commands);
 void AddDoc(CommandSet& commands);
+void AddImport(CommandSet& commands);
 void AddMemory(CommandSet& commands);
 void AddOpt(CommandSet& commands);
 void AddParallelize(CommandSet& commands);

@@ -29,6 +29,7 @@ struct SimCommand {
   bool fuse = false;
   std::optional<int64_t> slowdown;
   std::string memory_cap;
+  bool free_inputs = false;
   std::optional<int64_t> tokens;
   std::string trace;
   bool timeline = false;
@@ -57,6 +58,8 @@ void SimCommand::Declare(Flags& flags) {
                "cluster's)");
   flags.Option("--memory-cap", memory_cap,
                "what the schedule may use, as in 64GiB (default: the device's memory)");
+  flags.Switch("--free-inputs", free_inputs,
+               "let go of each input after its last reader (default: the caller holds them)");
   flags.Option("--tokens", tokens,
                "tokens of a step, all ranks together (default: what the graph says)");
   flags.Option("--rules", rules,
@@ -106,6 +109,7 @@ Result<SimulateOptions> SimCommand::MakeOptions() const {
   if (tokens && *tokens < 1)
     return Error(Diag::kBadChoice, "--tokens is {}, expected at least 1", *tokens);
   options.tokens = tokens;
+  if (free_inputs) options.inputs = InputMemory::kFreed;
   if (!memory_cap.empty()) {
     HEDDLE_TRY(options.memory_cap, ParseBytes(memory_cap));
   }

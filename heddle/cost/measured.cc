@@ -6,14 +6,17 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
+#include "heddle/base/gzip.h"
 #include "heddle/base/text.h"
 #include "heddle/cost/cluster/json_fields.h"
 #include "heddle/cost/cluster/rate.h"
+#include "heddle/cost/schedule_costs.h"
 
 namespace heddle {
 namespace {
 
 constexpr double kNanosPerMilli = 1e6;
+constexpr size_t kMostUnpacked = size_t{1} << 28;
 
 std::string WithoutSpaces(std::string_view text) {
   std::string out;
@@ -71,6 +74,7 @@ Curve ReadCurve(JsonFields& fields) {
 
 Result<MeasuredCosts> ParseJsonCosts(std::string_view text, const std::string& file) {
   HEDDLE_TRY(nlohmann::json json, ParseJson(text, file));
+  if (IsScheduleCosts(json)) return ReadScheduleCosts(json, file);
   JsonMistakes mistakes(file, Diag::kCostsFile);
   JsonFields fields(json, "", mistakes);
   MeasuredCosts costs;
@@ -203,16 +207,21 @@ class TableReader {
 Result<const Curve*> MeasuredCosts::FindCurve(CollectiveKind kind, const Mesh& mesh,
                                               const Axes& over, const GroupShape& group) const {
   std::string name = Format(mesh, over);
+  // An import calls the axis of process group `0` `g0`.
+  auto axis_of = [&](std::string_view part) {
+    std::optional<AxisId> axis = mesh.Find(part);
+    return axis ? axis : mesh.Find(fmt::format("g{}", part));
+  };
   auto names_axes = [&](const std::string& text) {
     return std::ranges::all_of(Split(text, ','),
-                               [&](std::string_view part) { return mesh.Find(part).has_value(); });
+                               [&](std::string_view part) { return axis_of(part).has_value(); });
   };
   const Curve* by_ranks = nullptr;
   const Curve* another = nullptr;
   for (const Curve& curve : curves) {
     if (curve.kind != kind || curve.ranks != group.ranks) continue;
     if (curve.nodes != 0 && curve.nodes != group.nodes) continue;
-    if (curve.over == name) return &curve;
+    if (curve.over == name || "g" + curve.over == name) return &curve;
     if (names_axes(curve.over)) continue;
     if (by_ranks == nullptr) {
       by_ranks = &curve;
@@ -237,6 +246,9 @@ Result<MeasuredCosts> ParseCosts(std::string_view text, const std::string& file)
 
 Result<MeasuredCosts> LoadCosts(const std::string& path) {
   HEDDLE_TRY(std::string text, ReadFile(path));
+  if (IsGzip(text)) {
+    HEDDLE_TRY(text, Gunzip(text, kMostUnpacked));
+  }
   return ParseCosts(text, path);
 }
 

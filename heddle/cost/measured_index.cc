@@ -62,12 +62,16 @@ std::optional<Nanos> MeasuredIndex::Op(const Module& module, const Graph& graph,
 
 std::optional<Nanos> MeasuredIndex::Node(const Graph& graph, NodeId id) {
   if (costs_.nodes.empty() || graph[id].result_count == 0) return std::nullopt;
-  std::string_view name = graph.name(graph[id].first_result);
-  auto at = costs_.nodes.find(name);
-  if (at == costs_.nodes.end()) return std::nullopt;
-  if (auto unused = unused_nodes_.find(name); unused != unused_nodes_.end())
-    unused_nodes_.erase(unused);
-  return at->second;
+  // The first result may be one that nothing uses, and that goes by no name of the file's.
+  std::optional<Nanos> time;
+  for (ValueId result : graph.results(id)) {
+    auto at = costs_.nodes.find(graph.name(result));
+    if (at == costs_.nodes.end()) continue;
+    if (!time) time = at->second;
+    if (auto unused = unused_nodes_.find(at->first); unused != unused_nodes_.end())
+      unused_nodes_.erase(unused);
+  }
+  return time;
 }
 
 void MeasuredIndex::UseCurve(const Curve* curve) {

@@ -203,6 +203,10 @@ class GraphPricer {
     for (NodeId id : graph_.nodes()) {
       NodeCost& cost = costs_.nodes[id];
       cost.compute += kLaunch;
+      // Each of several results is an item, a node of its own there; waits of several tensors are as many.
+      size_t results = graph_[id].result_count;
+      bool wait = graph_[id].op == op::comm_wait;
+      if (results > 1) cost.compute += kLaunch * static_cast<int64_t>(wait ? results - 1 : results);
       if (cost.stream == NodeCost::kCompute) continue;
       cost.collective.transfer += kLaunch;
       cost.collective.links = Links::kNone;

@@ -15,8 +15,9 @@ bool GraphParser::ParseNode() {
   std::string_view op_name = scan_.TakeRawRun(CharClass::kName);
   if (op_name.empty()) return Fail(op_offset, 1, Diag::kSyntax, "expected an op, as in `aten.mm`");
   OpId op = ops_.Find(op_name);
-  // Only ATen is larger than the table; everywhere else an unknown name is a slip.
-  bool opaque = !op && (op_name.starts_with("aten.") || op_name.starts_with("prims."));
+  // Only ATen is larger than the table, and what was imported may be from elsewhere; any other unknown name is a slip.
+  bool opaque = !op && (op_name.starts_with("aten.") || op_name.starts_with("prims.") ||
+                        op_name.starts_with("foreign."));
   if (!op && !opaque) {
     return Fail(op_offset, op_name.size(), Diag::kUnknownOp, "unknown op `{}`{}", op_name,
                 report_.full() ? "" : ops_.Hint(op_name));

@@ -8,7 +8,8 @@
 // only dimensions that are there and whose sizes are numbers. Types of global modules have whole sizes.
 //
 // Roles. Inputs and outputs all have one, or none has. Parameters are numbered and labelled once; states, gradients and
-// updates belong to an input that is there, in a type that fits. In a module of several graphs, every `saved` input has the
+// updates belong to an input that is there, in a type that fits; a graph that reads saved values or tangents is a part of a
+// step, and may have gradients of parameters that are elsewhere. In a module of several graphs, every `saved` input has the
 // label of one `saved` output of a graph before it, with the same type and placement; no label is saved twice, nor read
 // twice by one graph.
 //

@@ -140,6 +140,7 @@ class SignatureVerifier {
       if (std::string fault = GlobalFault(input.global); !fault.empty())
         report_.AddInput(i, Diag::kPlacement, "`%{}` on the whole mesh {}", name, fault);
       if (input.role == InputRole::kParam) CheckParam(i);
+      is_part_ |= input.role == InputRole::kSaved || input.role == InputRole::kTangent;
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i].role != InputRole::kOpt || params_.contains(inputs[i].index)) continue;
@@ -210,7 +211,7 @@ class SignatureVerifier {
     // A backward graph may have been split from the graph that holds the parameters.
     auto param = params_.find(output.index);
     if (param != params_.end()) return graph_.inputs()[param->second].value;
-    if (output.index < 0 || !params_.empty())
+    if (output.index < 0 || (!params_.empty() && !is_part_))
       report_.AddOutput(i, Diag::kLostRole, "`grad {}` of a parameter that is not an input",
                         output.index);
     return ValueId();
@@ -238,6 +239,8 @@ class SignatureVerifier {
   std::vector<bool> has_chunk_;
   // By placement: whether all its axes are on the mesh, once each.
   std::vector<bool> good_axes_;
+  // The graph reads what another graph made: it is a part of a step.
+  bool is_part_ = false;
   // Parameter number to input, and parameter label to input.
   std::unordered_map<int64_t, size_t> params_;
   std::unordered_map<std::string_view, size_t> param_labels_;

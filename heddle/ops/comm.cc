@@ -2,7 +2,8 @@
 //
 // A collective takes any number of tensors and launches once. It gives one async value, whose wait gives as many tensors
 // back. `over` lists mesh axes in rank order, the slowest first. `dim` is the dimension that is gathered or scattered, for
-// all tensors or for each; `unit` is the FSDP unit, likewise.
+// all tensors or for each; `unit` is the FSDP unit, likewise. `sizes` of an all-to-all are the rows that come from each rank, where
+// they are not equal.
 //
 // `shard.slice` is this rank's part of a tensor that all ranks have. It is a copy, because a view of a part cannot always
 // be viewed in another shape. `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
@@ -92,7 +93,26 @@ Result<Types> ReduceScatterShape(const OpArgs& args) {
   return CollectiveShape(args, {{"dim", ScatteredSize}});
 }
 Result<Types> AllReduceShape(const OpArgs& args) { return CollectiveShape(args, {}); }
+// With `sizes`, the number of rows that come from each rank, which need not be equal: what arrives is their sum.
+Result<Types> UnevenAllToAllShape(const OpArgs& args) {
+  HEDDLE_TRY(Types types, CollectiveShape(args, {}));
+  const std::vector<int64_t>& sizes = args.Ints("sizes");
+  if (static_cast<int64_t>(sizes.size()) != args.mesh().Size(args.AxesOf("over")))
+    return Error(Diag::kCommSize, "`sizes` has {} for {} ranks", sizes.size(),
+                 args.mesh().Size(args.AxesOf("over")));
+  if (args.size() != 1 || args.EachInt("split_dim", 0) != 0 || args.EachInt("concat_dim", 0) != 0)
+    return Error(Diag::kCommSize, "`sizes` are for one tensor along dimension 0");
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  Dim sum = 0;
+  for (int64_t size : sizes) {
+    if (size < 0 || __builtin_add_overflow(sum, size, &sum))
+      return Error(Diag::kCommSize, "`sizes` has a part of {} rows", size);
+  }
+  types[0].elements[0].dims[0] = sum;
+  return types;
+}
 Result<Types> AllToAllShape(const OpArgs& args) {
+  if (!args.IsNone("sizes")) return UnevenAllToAllShape(args);
   return CollectiveShape(args, {{"split_dim", ScatteredSize}, {"concat_dim", GatheredSize}});
 }
 // Without a collective: the same tensor is there on every rank, and each keeps its part.
@@ -172,8 +192,8 @@ Comm(
     AllReduceShape, CommWork, "(f32[8,8], over=[dp], why=grad)");
 HEDDLE_DEFINE_OP(comm_all_to_all)
 Comm(
-    "comm::all_to_all(Tensor... inputs, *, Axes over, int... split_dim, int... concat_dim, Why "
-    "why, str...? unit=None) -> Async",
+    "comm::all_to_all(Tensor... inputs, *, Axes over, int... split_dim, int... concat_dim, int[]? "
+    "sizes=None, Why why, str...? unit=None) -> Async",
     AllToAllShape, CommWork, "(bf16[8,2], over=[dp], split_dim=0, concat_dim=1, why=tensor)");
 HEDDLE_DEFINE_OP(comm_wait)
 Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])", {});

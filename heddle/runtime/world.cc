@@ -132,6 +132,10 @@ Status World::CompileNode(NodeId node, const WorldOptions& options) {
     step = {Kind::kLocal, false, static_cast<uint32_t>(locals_.size())};
     locals_.emplace_back(module_.mesh, graph(), node, options.device);
   } else if (Collective::Is(op)) {
+    if (graph().attrs(node).Find("sizes") != nullptr)
+      return Error(Diag::kRunFault,
+                   "`%{}` exchanges parts of unequal sizes; such graphs can be simulated, not run",
+                   graph().name(graph()[node].first_result));
     step = {Kind::kCollective, false, static_cast<uint32_t>(launches_.size())};
     launches_.push_back({Collective(module_.mesh, graph(), node),
                          options.share_results && !written_over_[node], pending_count_});

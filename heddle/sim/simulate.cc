@@ -36,7 +36,7 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
   }
   HEDDLE_TRY(int64_t nodes, model.NodesFor(module.mesh));
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
-  SimGraph sim(graph, costs);
+  SimGraph sim(graph, costs, options.inputs);
   SimOptions sim_options = model.options().rules == TimelineRules::kAutoParallel
                                ? SimOptions{.slowdown = 0, .share_links = false}
                                : SimOptions{};

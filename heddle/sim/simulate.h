@@ -18,6 +18,7 @@ struct SimulateOptions {
   std::optional<Bytes> memory_cap;
   // Of one step, on all ranks; unless given, as many as the first batch input of integers has elements on the whole mesh.
   std::optional<int64_t> tokens;
+  InputMemory inputs = InputMemory::kHeld;
 };
 
 struct Simulation {

@@ -4,9 +4,9 @@
 
 namespace heddle {
 
-SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs) {
+SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs, InputMemory inputs) {
   AddTasks(graph, costs);
-  AddMemory(graph);
+  AddMemory(graph, inputs);
 }
 
 void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
@@ -33,7 +33,7 @@ void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
 }
 
 // The rules are those of analysis/liveness.h, which knows one order only: here, what a node needs, whatever the order.
-void SimGraph::AddMemory(const Graph& graph) {
+void SimGraph::AddMemory(const Graph& graph, InputMemory inputs) {
   Liveness liveness(graph);
   const Table<StorageId, Storage>& storages = liveness.storages();
   storage_bytes_.resize(storages.size());
@@ -49,9 +49,13 @@ void SimGraph::AddMemory(const Graph& graph) {
     if (storages[id].birth) born_at[storages[id].birth.index()].push_back(id.index());
   }
   std::vector<uint32_t> last_need(storages.size(), Task::kNone);
+  std::vector<bool> returned(storages.size());
+  for (const Output& output : graph.outputs()) returned[liveness.of(output.value).index()] = true;
   auto need = [&](NodeId id, StorageId storage) {
     const Storage& s = storages[storage];
-    bool ends = s.birth && s.death && s.space == Space::kDevice;
+    bool ends =
+        s.birth ? bool(s.death) : inputs == InputMemory::kFreed && !returned[storage.index()];
+    ends &= s.space == Space::kDevice;
     if (!ends || last_need[storage.index()] == id.index()) return;
     last_need[storage.index()] = id.index();
     needs_.push_back(storage.index());

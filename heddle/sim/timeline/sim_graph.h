@@ -32,9 +32,12 @@ struct Task {
   Nanos alone() const { return before + transfer; }
 };
 
+// What becomes of the memory of inputs: the caller holds them throughout, or lets go of each after its last reader.
+enum class InputMemory : uint8_t { kHeld, kFreed };
+
 class SimGraph {
  public:
-  SimGraph(const Graph& graph, const GraphCosts& costs);
+  SimGraph(const Graph& graph, const GraphCosts& costs, InputMemory inputs = InputMemory::kHeld);
 
   size_t size() const { return tasks_.size(); }
   const std::vector<Task>& tasks() const { return tasks_; }
@@ -58,7 +61,7 @@ class SimGraph {
 
  private:
   void AddTasks(const Graph& graph, const GraphCosts& costs);
-  void AddMemory(const Graph& graph);
+  void AddMemory(const Graph& graph, InputMemory inputs);
 
   std::vector<Task> tasks_;
   std::vector<std::string> streams_;

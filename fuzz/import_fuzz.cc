@@ -1,0 +1,20 @@
+#include <cstdint>
+#include <string>
+
+#include "heddle/base/check.h"
+#include "heddle/import/import.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ir/print.h"
+#include "heddle/ops/ops.h"
+
+// Whatever is accepted prints as a graph that reads back the same.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string bytes(reinterpret_cast<const char*>(data), size);
+  heddle::Result<heddle::Imported> imported = heddle::Import(bytes, "fuzz", {});
+  if (!imported.ok()) return 0;
+  std::string text = heddle::Print(imported->module);
+  heddle::Result<heddle::Module> again = heddle::ParseModule(text, "printed", heddle::Ops());
+  HEDDLE_CHECK(again.ok(), "an imported graph does not read back");
+  HEDDLE_CHECK(heddle::Print(*again) == text, "an imported graph reads back as another");
+  return 0;
+}

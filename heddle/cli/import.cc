@@ -1,0 +1,97 @@
+// heddle import: a graph of another program as a graph of Heddle.
+#include "heddle/import/import.h"
+
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/commands.h"
+#include "heddle/ir/print.h"
+
+namespace heddle {
+namespace {
+
+struct ImportCommand {
+  static constexpr const char* kName = "import";
+  static constexpr const char* kSummary = "Make a graph of what PyTorch prints, dumps or exports";
+  static constexpr const char* kNote =
+      "Reads FX graphs as print_readable prints them, repro files of Inductor, archives and JSON "
+      "of "
+      "torch.export, and JSON of other exporters; docs/import.md describes them.";
+
+  std::string file;
+  std::string output;
+  std::string mesh;
+  std::vector<std::string> groups;
+  int64_t hint = 512;
+  bool json = false;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+
+ private:
+  Result<ImportOptions> MakeOptions() const;
+  Status RunImport(const Streams& streams) const;
+};
+
+void ImportCommand::Declare(Flags& flags) {
+  flags.Positional("FILE", file, "what to read, or - for standard input");
+  flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
+  flags.Option("--mesh", mesh,
+               "the mesh that the process groups lie on, as in [dp=8,tp=8] (default: an axis for "
+               "each group)");
+  flags.Option("--group", groups, "the axes of a process group, as in 0=dp or 3=dp,tp");
+  flags.Option("--hint", hint, "what a size that is read from a tensor is taken for",
+               {0, INT32_MAX});
+  flags.Switch("--json", json, "print what was read and assumed as an object; needs -o");
+}
+
+Result<ImportOptions> ImportCommand::MakeOptions() const {
+  ImportOptions options;
+  options.mesh = mesh;
+  options.hint = hint;
+  for (const std::string& group : groups) {
+    size_t equals = group.find('=');
+    if (equals == std::string::npos)
+      return Error(Diag::kUsage, "--group is `{}`, expected a name and axes, as in 0=dp", group);
+    options.groups.emplace_back(group.substr(0, equals), group.substr(equals + 1));
+  }
+  return options;
+}
+
+nlohmann::ordered_json ToJson(const Imported& imported) {
+  const ImportCounts& counts = imported.counts;
+  return {{"placeholders", counts.placeholders},
+          {"statements", counts.statements},
+          {"items", counts.items},
+          {"outputs", counts.outputs},
+          {"opaque", counts.opaque},
+          {"remarks", imported.remarks}};
+}
+
+Status ImportCommand::RunImport(const Streams& streams) const {
+  bool to_stdout = output.empty() || output == "-";
+  HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", to_stdout}, {"--json", json}}));
+  HEDDLE_TRY(ImportOptions options, MakeOptions());
+  HEDDLE_TRY(std::string bytes, ReadInput(file, streams));
+  HEDDLE_TRY(Imported imported, Import(bytes, InputName(file), options));
+  HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(imported.module), streams));
+  if (json) {
+    PrintJson(ToJson(imported), streams);
+    return Done{};
+  }
+  for (const std::string& remark : imported.remarks) streams.err << "remark: " << remark << "\n";
+  return Done{};
+}
+
+ExitCode ImportCommand::Run(const Streams& streams) const {
+  Status status = RunImport(streams);
+  return status.ok() ? ExitCode::kDone : Report(status.diagnostics(), streams);
+}
+
+}  // namespace
+
+void AddImport(CommandSet& commands) { commands.Add<ImportCommand>(); }
+
+}  // namespace heddle

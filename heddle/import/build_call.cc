@@ -1,0 +1,394 @@
+#include <algorithm>
+
+#include "heddle/base/scanner.h"
+#include "heddle/base/text.h"
+#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/read/fx_reader.h"
+
+namespace heddle {
+namespace {
+
+using Kind = ForeignValue::Kind;
+
+// The names of arguments by position of opaque calls, beyond any schema.
+constexpr std::string_view kPositions[] = {"a0",  "a1",  "a2",  "a3",  "a4",  "a5",  "a6",  "a7",
+                                           "a8",  "a9",  "a10", "a11", "a12", "a13", "a14", "a15",
+                                           "a16", "a17", "a18", "a19", "a20", "a21", "a22", "a23"};
+
+// More results than any op of several has.
+constexpr int64_t kMostResults = 1 << 16;
+
+bool IsNumber(const ForeignValue& value) {
+  return value.kind == Kind::kInt || value.kind == Kind::kFloat || value.kind == Kind::kBool;
+}
+
+std::optional<AttrValue> WordAttr(std::string_view word) {
+  if (std::optional<DType> dtype = ParseTorchDType(word)) return *dtype;
+  if (word == "torch.contiguous_format") return MemoryFormat::kContiguous;
+  if (word == "torch.preserve_format") return MemoryFormat::kPreserve;
+  if (word == "torch.channels_last") return MemoryFormat::kChannelsLast;
+  return std::nullopt;
+}
+
+// Whether a text can name an attribute: a word that does not read as something else.
+bool IsAttrName(std::string_view name) {
+  return !name.empty() && name != "none" && std::ranges::all_of(name, [](char c) {
+    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kWord) != 0;
+  });
+}
+
+// An op outside the table as graphs name it: ATen's own name, or one marked as from elsewhere.
+std::string OpaqueName(std::string_view target) {
+  if (target.ends_with(".default")) target.remove_suffix(8);
+  bool aten = target.starts_with("aten.") || target.starts_with("prims.");
+  std::string name = aten ? "" : "foreign.";
+  for (char c : target) {
+    bool good = (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
+    name += good ? c : '_';
+  }
+  return name;
+}
+
+}  // namespace
+
+// --- Ops of the table
+
+OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
+  const std::vector<Arg>& args = ops_[op].schema.args;
+  for (size_t k = 0; k < call.args.size(); ++k) {
+    const ForeignValue& value = call.args[k].value;
+    const Binding* binding = Find(value);
+    bool number =
+        IsNumber(value) || (binding != nullptr && binding->kind == Binding::Kind::kNumber);
+    auto by_name = std::ranges::find(args, call.args[k].name, &Arg::name);
+    size_t i = call.args[k].name.empty() ? k : static_cast<size_t>(by_name - args.begin());
+    if (i >= args.size() || args[i].kind != ArgKind::kTensor || !number) continue;
+    std::string name(ops_[op].name());
+    auto replace = [&](std::string_view from, std::string_view to) {
+      if (!name.ends_with(from)) return OpId();
+      return ops_.Find(name.substr(0, name.size() - from.size()).append(to));
+    };
+    if (name == "aten.where.self")
+      return ops_.Find(i == 1 ? "aten.where.ScalarSelf" : "aten.where.ScalarOther");
+    if (i != 1) return OpId();
+    OpId other = replace(".Tensor", ".Scalar");
+    return other ? other : replace(".Tensor_mode", ".Scalar_mode");
+  }
+  return OpId();
+}
+
+Status GraphBuilder::AddTableCall(const ForeignCall& call, OpId op) {
+  if (OpId other = WithNumber(call, op)) op = other;
+  const Op& facts = ops_[op];
+  builder_->Begin(facts);
+  size_t position = 0;
+  for (const ForeignArg& given : call.args) {
+    const Arg* arg = nullptr;
+    if (!given.name.empty()) {
+      arg = facts.schema.Find(given.name);
+    } else if (position < facts.schema.args.size()) {
+      arg = &facts.schema.args[position++];
+    }
+    if (arg == nullptr)
+      return Fail(
+          call, Diag::kUnknownAttr, "{} has no argument {}", facts.name(),
+          given.name.empty() ? fmt::format("{}", position + 1) : fmt::format("`{}`", given.name));
+    HEDDLE_RETURN_IF_ERROR(AddArgument(call, *arg, given.value));
+  }
+  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
+    return Failure{{At(call, std::move(mistake->diagnostic))}};
+  const Attrs& attrs = builder_->attrs();
+  OpArgs args(facts, attrs, imported_.module.mesh, graph_->types().symbols(),
+              OperandTypes(*graph_, builder_->operands()));
+  Result<Types> types = InferTypes(args);
+  if (!types.ok()) {
+    const Diagnostic& why = types.diagnostics()[0];
+    if (std::optional<Type> known = TypeInSpite(call, why.kind)) {
+      ++refused_[call.target];
+      return FinishOpaque(call, fmt::format("foreign.{}", facts.name()), {*known});
+    }
+    return Fail(call, why.kind, "{}: {}", facts.name(), why.message);
+  }
+  return Finish(call, op, *types);
+}
+
+// Positions may be given as a mask, and sizes that are examples may contradict each other: what is written into a tensor
+// leaves its type alone.
+std::optional<Type> GraphBuilder::TypeInSpite(const ForeignCall& call, Diag refusal) const {
+  bool writes = call.target == "aten.index_put.default" ||
+                call.target == "aten._unsafe_index_put.default" ||
+                call.target == "aten.slice_scatter.default";
+  if (!writes || (refusal != Diag::kDTypeMismatch && !has_hints_)) return std::nullopt;
+  return graph_->types()[graph_->type(builder_->operands()[0])];
+}
+
+Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
+                                 const ForeignValue& value) {
+  if (arg.kind == ArgKind::kAmbient) return Done{};
+  if (!IsOperand(arg.kind)) {
+    std::optional<AttrValue> attr = ToAttr(value);
+    if (!attr)
+      return Fail(call, Diag::kAttrKind, "`{}` of {} is {}, expected {}", arg.name, call.target,
+                  value.text.empty() ? "something else" : value.text, Describe(arg.kind));
+    // What is left to the default is not said.
+    if (std::holds_alternative<std::monostate>(*attr) && !arg.optional) return Done{};
+    builder_->AddAttr(arg.name, *std::move(attr));
+    return Done{};
+  }
+  if (IsListOperand(arg.kind)) return AddTensorList(call, arg, value);
+  if (value.kind == Kind::kNone) return Done{};
+  ValueId tensor;
+  if (IsNumber(value)) {
+    tensor = ScalarNode(call, value);
+  } else {
+    HEDDLE_TRY(tensor, Tensor(call, value));
+  }
+  builder_->AddTensor(tensor, arg.name);
+  return Done{};
+}
+
+Status GraphBuilder::AddTensorList(const ForeignCall& call, const Arg& arg,
+                                   const ForeignValue& value) {
+  if (value.kind != Kind::kList)
+    return Fail(call, Diag::kOperandKind, "`{}` of {} is not a list of tensors", arg.name,
+                call.target);
+  std::vector<ValueId> tensors;
+  for (const ForeignValue& item : program_.items(value)) {
+    if (item.kind == Kind::kNone) {
+      tensors.emplace_back();
+      continue;
+    }
+    HEDDLE_TRY(ValueId tensor, Tensor(call, item));
+    tensors.push_back(tensor);
+  }
+  builder_->AddTensors(tensors, arg.name);
+  return Done{};
+}
+
+ValueId GraphBuilder::ScalarNode(const ForeignCall& call, const ForeignValue& value) {
+  std::optional<int64_t> number = Number(value);
+  Attrs attrs;
+  attrs.Set("s", number ? AttrValue(*number) : AttrValue(value.number));
+  attrs.Set("dtype", value.kind == Kind::kBool ? DType::kBool : number ? DType::kI64 : DType::kF32);
+  attrs = CanonicalAttrs(ops_[op::scalar_tensor], attrs);
+  DType dtype = value.kind == Kind::kBool ? DType::kBool : number ? DType::kI64 : DType::kF32;
+  Type type = Type::Tensor(dtype, {});
+  std::string name = fmt::format("{}.number", call.name.empty() ? "unnamed" : call.name);
+  std::string_view names[] = {name};
+  NodeId node = Append(call, op::scalar_tensor, {}, attrs, {&type, 1}, names);
+  return *graph_->results(node).begin();
+}
+
+std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
+  switch (value.kind) {
+    case Kind::kNone: return AttrValue();
+    case Kind::kBool: return value.boolean;
+    case Kind::kInt: return value.integer;
+    case Kind::kFloat: return value.number;
+    case Kind::kString: return std::string(value.text);
+    case Kind::kWord: return WordAttr(value.text);
+    case Kind::kDict: return std::nullopt;
+    case Kind::kName: {
+      std::optional<int64_t> number = Number(value);
+      return number ? std::optional<AttrValue>(*number) : std::nullopt;
+    }
+    case Kind::kList: break;
+  }
+  std::span<const ForeignValue> items = program_.items(value);
+  auto all = [&](Kind kind) {
+    return !items.empty() &&
+           std::ranges::all_of(items, [&](const ForeignValue& v) { return v.kind == kind; });
+  };
+  if (all(Kind::kBool)) {
+    std::vector<bool> flags;
+    for (const ForeignValue& item : items) flags.push_back(item.boolean);
+    return flags;
+  }
+  if (all(Kind::kString)) {
+    std::vector<std::string> names;
+    for (const ForeignValue& item : items) names.emplace_back(item.text);
+    return names;
+  }
+  std::vector<int64_t> sizes;
+  std::vector<double> numbers;
+  for (const ForeignValue& item : items) {
+    std::optional<int64_t> number = Number(item);
+    if (!number && item.kind != Kind::kFloat) return std::nullopt;
+    if (number) sizes.push_back(*number);
+    numbers.push_back(number ? static_cast<double>(*number) : item.number);
+  }
+  if (sizes.size() == numbers.size()) return sizes;
+  return numbers;
+}
+
+// --- Everything else
+
+void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const {
+  if (const Binding* binding = Find(value)) {
+    if (binding->value) tensors.push_back(binding->value);
+    return;
+  }
+  if (value.kind != Kind::kList && value.kind != Kind::kDict) return;
+  for (const ForeignValue& item : program_.items(value)) CollectTensors(item, tensors);
+}
+
+// Tensors by position or name; of lists, the tensors anywhere in them. Attributes as far as a graph can hold them.
+void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
+  std::string_view tensor_name = IsAttrName(arg.name) ? arg.name : std::string_view();
+  const Binding* binding = Find(arg.value);
+  if (binding != nullptr && binding->value) {
+    builder_->AddTensor(binding->value, tensor_name);
+    return;
+  }
+  std::vector<ValueId> tensors;
+  CollectTensors(arg.value, tensors);
+  if (!tensors.empty()) {
+    builder_->AddTensors(tensors, tensor_name);
+    return;
+  }
+  std::optional<AttrValue> attr = ToAttr(arg.value);
+  bool said = attr && !std::holds_alternative<std::monostate>(*attr);
+  std::string_view name = tensor_name;
+  if (name.empty() && position < std::size(kPositions)) name = kPositions[position];
+  if (said && !name.empty()) builder_->AddAttr(name, *std::move(attr));
+}
+
+Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
+                                  const std::vector<Type>& types) {
+  builder_->BeginOpaque(name);
+  for (size_t i = 0; i < call.args.size(); ++i) AddOpaqueArgument(call.args[i], i);
+  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
+    return Failure{{At(call, std::move(mistake->diagnostic))}};
+  return Finish(call, kOpaqueOp, types);
+}
+
+Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
+  // What is on its way is waited for first: an opaque op cannot say that it waits.
+  for (const ForeignArg& arg : call.args) {
+    const Binding* binding = Find(arg.value);
+    if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
+    HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
+  }
+  std::deque<Type> known;
+  TypeOf type_of = [&](const ForeignValue& value) -> const Type* {
+    const Binding* binding = Find(value);
+    if (binding == nullptr || binding->kind != Binding::Kind::kTensor) return nullptr;
+    return &known.emplace_back(graph_->types()[graph_->type(binding->value)]);
+  };
+  std::optional<std::vector<Type>> types = ForeignShape(program_, call, type_of);
+  if (!types && IsAssertion(call.target)) types.emplace();
+  if (!types && call.stated && !call.several) types = {*call.stated};
+  if (!types && call.several) {
+    // As far as the file states them; what nothing uses is not there.
+    types.emplace();
+    for (const ForeignResult& result : call.results) {
+      if (result.index < 0 || result.index >= kMostResults || !result.stated) {
+        types.reset();
+        break;
+      }
+      if (types->size() <= static_cast<size_t>(result.index))
+        types->resize(static_cast<size_t>(result.index) + 1);
+      (*types)[static_cast<size_t>(result.index)] = *result.stated;
+    }
+  }
+  if (!types)
+    return Fail(call, Diag::kMissingType,
+                "`{}` is not in the table of ops, and the file does not state the types of its "
+                "results",
+                call.target);
+  ++opaque_[call.target];
+  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(call.target), *types));
+  if (call.target == "aten._local_scalar_dense.default") {
+    Binding& read = bindings_[call.name];
+    read.kind = Binding::Kind::kNumber;
+    read.number = options_.hint;
+    ++hinted_;
+    has_hints_ = true;
+  }
+  return Done{};
+}
+
+// Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.
+Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
+  std::vector<int64_t> numbers;
+  std::vector<ForeignValue> given;
+  for (const ForeignArg& arg : call.args) {
+    if (arg.value.kind == Kind::kList) {
+      for (const ForeignValue& item : program_.items(arg.value)) given.push_back(item);
+    } else {
+      given.push_back(arg.value);
+    }
+  }
+  bool computed = false;
+  for (const ForeignValue& value : given) {
+    std::optional<int64_t> number = Number(value);
+    if (!number)
+      return Fail(call, Diag::kOperandKind, "`{}` is not a whole number",
+                  value.text.empty() ? "an operand" : value.text);
+    numbers.push_back(*number);
+    const Binding* binding = Find(value);
+    computed |= binding != nullptr && binding->value;
+  }
+  std::optional<int64_t> result = Compute(call.target, numbers);
+  if (!result)
+    return Fail(call, Diag::kUnknownOp, "`{}` of these sizes has no value that is known here",
+                call.target);
+  if (!computed) {
+    Bind(call.name, {.kind = Binding::Kind::kNumber, .number = *result});
+    return Done{};
+  }
+  DType dtype = IsComparison(call.target) ? DType::kBool : DType::kI64;
+  HEDDLE_RETURN_IF_ERROR(
+      FinishOpaque(call, OpaqueName(call.target), {Type::Tensor(dtype, {}, Space::kHost)}));
+  ++opaque_["arithmetic with sizes"];
+  Binding& binding = bindings_[call.name];
+  binding.kind = Binding::Kind::kNumber;
+  binding.number = *result;
+  return Done{};
+}
+
+// `aten.sym_size.int(t, dim)` and its like: known here.
+Status GraphBuilder::AddSize(const ForeignCall& call) {
+  if (IsAssertion(call.target)) return AddOpaqueCall(call);
+  if (call.args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", call.target);
+  HEDDLE_TRY(ValueId tensor, Tensor(call, call.args[0].value));
+  const TypeTable& types = graph_->types();
+  TypeId type = graph_->type(tensor);
+  int64_t size = 0;
+  if (call.target.starts_with("aten.sym_numel")) {
+    size = types.elements_bound(type);
+  } else if (call.target == "aten.sym_size.int" && call.args.size() > 1) {
+    int64_t dim = Number(call.args[1].value).value_or(INT64_MIN);
+    auto rank = static_cast<int64_t>(types.rank(type));
+    if (dim < -rank || dim >= rank)
+      return Fail(call, Diag::kDimRange, "dimension {} of a tensor of {}", dim,
+                  Counted(rank, "dimension"));
+    size = types.symbols().Bound(types.dims(type)[static_cast<size_t>(dim < 0 ? dim + rank : dim)]);
+  } else {
+    return AddOpaqueCall(call);
+  }
+  Bind(call.name, {.kind = Binding::Kind::kNumber, .number = size});
+  return Done{};
+}
+
+// `aten.copy_(input, value)`: the input takes the value at the end of the step.
+Status GraphBuilder::AddCopyInto(const ForeignCall& call) {
+  if (call.args.size() < 2) return Fail(call, Diag::kOperandCount, "aten.copy_ takes two tensors");
+  HEDDLE_TRY(ValueId target, Tensor(call, call.args[0].value));
+  auto earlier = update_of_.find(target.index());
+  bool again = earlier != update_of_.end();
+  if (graph_->operator[](target).producer && !again)
+    return Fail(call, Diag::kCaptureInPlace,
+                "`{}` is written in place and is not an input; functionalize the graph first",
+                call.args[0].value.text);
+  HEDDLE_RETURN_IF_ERROR(AddTableCall(call, op::copy));
+  ValueId written = bindings_[call.name].value;
+  BindTensor(call.args[0].value.text, written);
+  size_t entry = again ? earlier->second : updates_.size();
+  if (!again) updates_.emplace_back(target, written);
+  updates_[entry].second = written;
+  update_of_[written.index()] = entry;
+  return Done{};
+}
+
+}  // namespace heddle

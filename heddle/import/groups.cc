@@ -1,0 +1,157 @@
+#include "heddle/import/groups.h"
+
+#include <algorithm>
+
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+// Where the arguments of a collective have the number of ranks and the name of the group; -1 where they have none.
+struct GroupArgs {
+  std::string_view name;
+  int size;
+  int group;
+};
+constexpr GroupArgs kGroupArgs[] = {
+    {"all_gather_into_tensor", 1, 2},          {"all_gather_into_tensor_coalesced", 1, 2},
+    {"all_gather_into_tensor_out", 1, 2},      {"reduce_scatter_tensor", 2, 3},
+    {"reduce_scatter_tensor_coalesced", 2, 3}, {"all_reduce", -1, 2},
+    {"all_reduce_coalesced", -1, 2},           {"all_to_all_single", -1, 3},
+};
+
+// More than a mesh has axes, and few enough to look through.
+constexpr size_t kMostGroups = 64;
+
+// All groups, those of the file first.
+std::vector<ForeignGroup> AllGroups(const ForeignProgram& program) {
+  std::vector<ForeignGroup> groups = program.groups;
+  for (const ForeignCall& call : program.calls) {
+    std::string_view name = CollectiveName(call.target);
+    if (name.empty()) continue;
+    for (const GroupArgs& args : kGroupArgs) {
+      if (args.name != name) continue;
+      auto argument = [&](int at, std::string_view by_name) -> const ForeignValue* {
+        for (const ForeignArg& arg : call.args) {
+          if (arg.name == by_name) return &arg.value;
+        }
+        bool there = at >= 0 && static_cast<size_t>(at) < call.args.size();
+        return there && call.args[at].name.empty() ? &call.args[at].value : nullptr;
+      };
+      const ForeignValue* group = argument(args.group, "group_name");
+      const ForeignValue* size = argument(args.size, "group_size");
+      if (group == nullptr || group->kind != ForeignValue::Kind::kString) continue;
+      if (groups.size() > kMostGroups) return groups;
+      auto known = std::ranges::find(groups, group->text, &ForeignGroup::name);
+      if (known == groups.end()) known = groups.insert(groups.end(), {group->text, 0});
+      if (known->size == 0 && size != nullptr) known->size = size->integer;
+      // What it hands out to each rank says how many there are.
+      if (known->size == 0 && name == "all_to_all_single" && call.args.size() > 1)
+        known->size = call.args[1].value.count;
+    }
+  }
+  return groups;
+}
+
+// A word that an axis may be called: `g0` for group `0`.
+std::string AxisName(std::string_view group) {
+  std::string name = "g";
+  for (char c : group) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+}  // namespace
+
+std::string_view CollectiveName(std::string_view target) {
+  for (std::string_view space :
+       {"_c10d_functional.", "_c10d_functional_autograd.", "c10d_functional."}) {
+    if (!target.starts_with(space)) continue;
+    target.remove_prefix(space.size());
+    return target.substr(0, target.find('.'));
+  }
+  return {};
+}
+
+const Axes* GroupAxes::Find(std::string_view group) const {
+  auto found = axes_.find(group);
+  return found == axes_.end() ? nullptr : &found->second;
+}
+
+Status GroupAxes::FromOptions(const ImportOptions& options) {
+  Scanner scan(options.mesh);
+  SourceText source("--mesh", options.mesh);
+  HEDDLE_TRY(mesh_, ParseMesh(scan, source));
+  for (const auto& [name, list] : options.groups) {
+    Axes axes;
+    for (std::string_view word : Split(list, ',')) {
+      std::optional<AxisId> axis = mesh_.Find(Trim(word));
+      if (!axis || !axes.Add(*axis))
+        return Error(Diag::kUnknownAxis, "--group gives `{}` to group `{}`; the mesh is [{}]", word,
+                     name, Format(mesh_));
+    }
+    axes_[name] = axes;
+  }
+  return Done{};
+}
+
+// An axis for each group, in their order, so that the first is the slowest. Where one group has as many ranks as several others
+// together, it is all of them.
+Status GroupAxes::FromSizes(const std::vector<ForeignGroup>& groups,
+                            std::vector<std::string>& remarks) {
+  const ForeignGroup* whole = nullptr;
+  if (groups.size() > 2) {
+    auto largest = std::ranges::max_element(groups, {}, &ForeignGroup::size);
+    double others = 1;
+    for (const ForeignGroup& group : groups) {
+      if (&group != &*largest) others *= static_cast<double>(group.size);
+    }
+    if (others == static_cast<double>(largest->size)) whole = &*largest;
+  }
+  std::vector<MeshAxis> axes;
+  Axes all;
+  double ranks = 1;
+  for (const ForeignGroup& group : groups) {
+    if (&group == whole) continue;
+    if (group.size < 1 || group.size > Mesh::kMaxRanks)
+      return Error(Diag::kMeshSize,
+                   "the file does not say how many ranks group `{}` has; give --mesh and --group",
+                   group.name);
+    ranks *= static_cast<double>(group.size);
+    if (axes.size() == Mesh::kMaxAxes || ranks > static_cast<double>(Mesh::kMaxRanks))
+      return Error(Diag::kMeshSize,
+                   "{} are more than a mesh of their product can have; give --mesh and --group",
+                   Counted(groups.size(), "process group"));
+    auto axis = static_cast<AxisId>(axes.size());
+    std::string name = AxisName(group.name);
+    if (std::ranges::find(axes, name, &MeshAxis::name) != axes.end())
+      name += fmt::format("_{}", axis);
+    axes.push_back({std::move(name), group.size});
+    axes_[std::string(group.name)] = Axes(axis);
+    all.Add(axis);
+  }
+  if (whole != nullptr) axes_[std::string(whole->name)] = all;
+  mesh_ = Mesh(std::move(axes));
+  if (groups.size() > 1) {
+    remarks.push_back(fmt::format(
+        "process groups are taken for axes of the mesh [{}], the first the slowest{}; --mesh and "
+        "--group say otherwise",
+        Format(mesh_),
+        whole == nullptr ? "" : fmt::format(", and group `{}` for all of them", whole->name)));
+  }
+  return Done{};
+}
+
+Result<GroupAxes> GroupAxes::Make(const ForeignProgram& program, const ImportOptions& options,
+                                  std::vector<std::string>& remarks) {
+  GroupAxes groups;
+  if (!options.mesh.empty()) {
+    HEDDLE_RETURN_IF_ERROR(groups.FromOptions(options));
+  } else if (!options.groups.empty()) {
+    return Error(Diag::kUsage, "--group without --mesh");
+  } else {
+    HEDDLE_RETURN_IF_ERROR(groups.FromSizes(AllGroups(program), remarks));
+  }
+  return groups;
+}
+
+}  // namespace heddle

@@ -1,0 +1,42 @@
+#include "heddle/import/import.h"
+
+#include "heddle/base/text.h"
+#include "heddle/import/graph_builder.h"
+#include "heddle/import/read/exported_program.h"
+#include "heddle/import/read/fx_reader.h"
+#include "heddle/import/read/zip.h"
+#include "heddle/import/roles.h"
+#include "heddle/ir/verify.h"
+
+namespace heddle {
+namespace {
+
+Result<Imported> ImportText(std::string_view text, const std::string& file,
+                            const ImportOptions& options) {
+  bool json = Trim(text.substr(0, 64)).starts_with('{');
+  HEDDLE_TRY(ForeignProgram program, json ? ReadExportedProgram(text, file) : ReadFx(text, file));
+  SourceText source(file, text);
+  Result<Imported> imported = BuildGraph(program, source, options);
+  Status verified = Done{};
+  if (imported.ok()) {
+    SetRoles(program, *imported);
+    verified = Verify(imported->module);
+    if (verified.ok()) return imported;
+  }
+  Failure failure = imported.ok() ? std::move(verified).failure() : std::move(imported).failure();
+  for (Diagnostic& diagnostic : failure.diagnostics) {
+    if (diagnostic.file.empty() && diagnostic.kind != Diag::kUsage) diagnostic.file = file;
+  }
+  return failure;
+}
+
+}  // namespace
+
+Result<Imported> Import(std::string_view bytes, const std::string& file,
+                        const ImportOptions& options) {
+  if (!IsZip(bytes)) return ImportText(bytes, file, options);
+  HEDDLE_TRY(std::string json, ReadModelJson(bytes, file));
+  return ImportText(json, file, options);
+}
+
+}  // namespace heddle

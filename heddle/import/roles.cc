@@ -1,0 +1,322 @@
+#include "heddle/import/roles.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "heddle/base/text.h"
+#include "heddle/ir/rewriter.h"
+#include "heddle/ir/storage.h"
+#include "heddle/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+// The number in a name that AOTAutograd gives: `primals_12` for `primals_`; -1 for any other name.
+int64_t NumberBehind(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return -1;
+  name.remove_prefix(prefix.size());
+  int64_t number = -1;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  return error == std::errc() && end == name.data() + name.size() && number > 0 ? number : -1;
+}
+
+bool IsReduction(OpId op) { return op == op::comm_reduce_scatter || op == op::comm_all_reduce; }
+
+class RoleSetter {
+ public:
+  RoleSetter(const ForeignProgram& program, Imported& imported)
+      : program_(program), imported_(imported), graph_(imported.module.graphs[0]) {}
+
+  void Run() {
+    FindRoots();
+    if (program_.has_signature) {
+      RolesOfSignature();
+    } else if (std::ranges::any_of(program_.inputs, IsNamedByAutograd)) {
+      RolesOfNames();
+    }
+    // Inputs and outputs all have a role, or none has.
+    bool roles = std::ranges::any_of(
+        graph_.outputs(), [](const Output& output) { return output.role != OutputRole::kPlain; });
+    for (Output& output : graph_.mutable_outputs()) {
+      if (roles && output.role == OutputRole::kPlain) output.role = OutputRole::kMetric;
+    }
+    FindGradientEnds();
+    Rewriter rewriter(graph_);
+    SetPhases(rewriter);
+    SetPurposes(rewriter);
+    rewriter.Commit();
+  }
+
+ private:
+  static bool IsNamedByAutograd(const ForeignInput& input) {
+    return NumberBehind("primals_", input.name) > 0 || NumberBehind("tangents_", input.name) > 0;
+  }
+
+  // The one tensor that a node reads, or none if it reads several.
+  ValueId OnlyOperand(NodeId node) const {
+    ValueId only;
+    for (ValueId operand : graph_.operands(node)) {
+      if (!operand) continue;
+      if (only) return ValueId();
+      only = operand;
+    }
+    return only;
+  }
+
+  // For each value the input that it is made of, through ops of one operand.
+  void FindRoots() {
+    roots_.assign(graph_.value_count(), ValueId());
+    for (const Input& input : graph_.inputs()) roots_[input.value.index()] = input.value;
+    for (NodeId node : graph_.nodes()) {
+      OpId op = graph_[node].op;
+      ValueId only = OnlyOperand(node);
+      bool passes = only && !IsReduction(op) && op != op::comm_all_to_all && op != kOpaqueOp;
+      if (!passes) continue;
+      for (ValueId result : graph_.results(node)) roots_[result.index()] = roots_[only.index()];
+    }
+  }
+
+  DType DTypeOf(ValueId value) const { return graph_.types().dtype(graph_.type(value)); }
+
+  // --- Roles
+
+  void RolesOfSignature() {
+    std::vector<Input>& inputs = graph_.mutable_inputs();
+    std::map<std::string_view, size_t> by_label;
+    int64_t params = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const ForeignInput& given = program_.inputs[i];
+      inputs[i].role = given.role == InputRole::kPlain ? InputRole::kBatch : given.role;
+      inputs[i].label = given.label;
+      if (given.role == InputRole::kParam) inputs[i].index = params++;
+      by_label[given.label.empty() ? given.name : given.label] = i;
+    }
+    std::vector<Output>& outputs = graph_.mutable_outputs();
+    size_t at = 0;
+    for (const ForeignOutput& given : program_.outputs) {
+      if (given.value.kind == ForeignValue::Kind::kNone) continue;
+      Output& output = outputs[at++];
+      auto target = by_label.find(given.target);
+      bool found = target != by_label.end();
+      output.role = given.role == OutputRole::kPlain ? OutputRole::kMetric : given.role;
+      if (given.role == OutputRole::kGrad) {
+        if (found && inputs[target->second].role == InputRole::kParam) {
+          output.index = inputs[target->second].index;
+          has_grads_ = true;
+        } else {
+          // The gradient of a batch, which no role says.
+          output.role = OutputRole::kMetric;
+        }
+      } else if (given.role == OutputRole::kUpdate) {
+        if (found) output.target = inputs[target->second].value;
+        if (!found) output.role = OutputRole::kMetric;
+      }
+    }
+  }
+
+  // AOTAutograd calls inputs `primals_N` and `tangents_N`, everything else was saved by a forward graph. A backward graph returns a
+  // gradient for each primal, in their order; a joint graph returns them behind its other outputs.
+  void RolesOfNames() {
+    bool backward = std::ranges::any_of(program_.inputs, [](const ForeignInput& input) {
+      return NumberBehind("tangents_", input.name) > 0;
+    });
+    if (backward) {
+      PairGradients();
+    } else {
+      outputs_saved_ = graph_.outputs().size() > 1;
+    }
+    bool gathers = false;
+    for (NodeId node : graph_.nodes()) {
+      ValueId only = OnlyOperand(node);
+      if (graph_[node].op != op::comm_all_gather || !only || !roots_[only.index()]) continue;
+      gathered_.insert(roots_[only.index()]);
+      gathers = true;
+    }
+    SetInputsByName(backward, gathers);
+    SetOutputsByName(backward);
+    imported_.remarks.push_back(fmt::format(
+        "roles are taken from names and uses, because the file has no signature: {}, {}",
+        backward ? "a backward graph" : "a forward graph", Counted(params_, "parameter")));
+  }
+
+  // Which output is the gradient of which primal.
+  void PairGradients() {
+    std::vector<bool> depends(graph_.value_count());
+    std::map<int64_t, ValueId> primals;
+    for (const Input& input : graph_.inputs()) {
+      std::string_view name = graph_.name(input.value);
+      depends[input.value.index()] = NumberBehind("tangents_", name) > 0;
+      if (int64_t number = NumberBehind("primals_", name); number > 0)
+        primals[number] = input.value;
+    }
+    for (NodeId node : graph_.nodes()) {
+      bool any = std::ranges::any_of(graph_.operands(node),
+                                     [&](ValueId v) { return v && depends[v.index()]; });
+      for (ValueId result : graph_.results(node)) depends[result.index()] = any;
+    }
+    size_t updates = graph_.outputs().size() - imported_.counts.outputs;
+    size_t at = 0;
+    size_t before = 0;
+    for (size_t i = 0; i < graph_.outputs().size() - updates; ++i)
+      joint_ |= !depends[graph_.outputs()[i].value.index()];
+    if (joint_ && program_.outputs.size() > primals.size())
+      before = program_.outputs.size() - primals.size();
+    for (size_t position = 0; position < program_.outputs.size(); ++position) {
+      if (program_.outputs[position].value.kind == ForeignValue::Kind::kNone) continue;
+      size_t output = at++;
+      if (position < before) continue;
+      auto number = static_cast<int64_t>(position - before) + 1;
+      ValueId value = graph_.outputs()[output].value;
+      auto primal = primals.find(number);
+      bool fits = primal == primals.end() || SameDims(primal->second, value);
+      if (!fits || !depends[value.index()]) continue;
+      gradient_of_[output] = number;
+      if (primal != primals.end()) with_gradient_.insert(primal->second);
+    }
+  }
+
+  bool SameDims(ValueId a, ValueId b) const {
+    const TypeTable& types = graph_.types();
+    return std::ranges::equal(types.dims(graph_.type(a)), types.dims(graph_.type(b)));
+  }
+
+  void SetInputsByName(bool backward, bool gathers) {
+    for (Input& input : graph_.mutable_inputs()) {
+      std::string_view name = graph_.name(input.value);
+      input.label = name;
+      DType dtype = DTypeOf(input.value);
+      int64_t number = NumberBehind("primals_", name);
+      bool gathered = gathered_.contains(input.value);
+      bool trains = backward ? with_gradient_.contains(input.value)
+                             : (gathered || !gathers) && IsFloat(dtype);
+      if (NumberBehind("tangents_", name) > 0) {
+        input.role = InputRole::kTangent;
+      } else if (number > 0 && trains) {
+        input.role = InputRole::kParam;
+        input.index = number - 1;
+        ++params_;
+      } else if (backward && !joint_) {
+        input.role = InputRole::kSaved;
+      } else {
+        input.role = dtype == DType::kI64 ? InputRole::kBatch : InputRole::kBuffer;
+      }
+    }
+  }
+
+  void SetOutputsByName(bool backward) {
+    std::set<std::string_view> labels;
+    std::vector<Output>& outputs = graph_.mutable_outputs();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      Output& output = outputs[i];
+      if (output.role == OutputRole::kUpdate) continue;
+      if (auto grad = gradient_of_.find(i); grad != gradient_of_.end()) {
+        output.role = OutputRole::kGrad;
+        output.index = grad->second - 1;
+        has_grads_ = true;
+      } else if (outputs_saved_ && !backward && i > 0) {
+        output.role = OutputRole::kSaved;
+        // A value that is saved twice goes by its name once.
+        if (labels.insert(graph_.name(output.value)).second)
+          output.label = graph_.name(output.value);
+      } else {
+        output.role = OutputRole::kMetric;
+      }
+    }
+  }
+
+  // --- Phases and purposes
+
+  // For each value whether it ends in a gradient, through ops of one operand.
+  void FindGradientEnds() {
+    ends_.assign(graph_.value_count(), false);
+    for (const Output& output : graph_.outputs()) {
+      if (output.role == OutputRole::kGrad) ends_[output.value.index()] = true;
+    }
+    for (size_t n = graph_.node_count(); n-- > 0;) {
+      NodeId node(n);
+      ValueId only = OnlyOperand(node);
+      if (!only || graph_[node].op == kOpaqueOp) continue;
+      bool ends =
+          std::ranges::any_of(graph_.results(node), [&](ValueId v) { return ends_[v.index()]; });
+      if (ends) ends_[only.index()] = true;
+    }
+  }
+
+  // What other outputs than gradients are made of is forward; the rest backward.
+  void SetPhases(Rewriter& rewriter) {
+    bool given = std::ranges::any_of(
+        program_.calls, [](const ForeignCall& call) { return call.phase.has_value(); });
+    if (given || !has_grads_) return;
+    std::vector<bool> forward(graph_.value_count());
+    for (const Output& output : graph_.outputs())
+      forward[output.value.index()] = output.role != OutputRole::kGrad;
+    for (size_t n = graph_.node_count(); n-- > 0;) {
+      NodeId node(n);
+      bool any =
+          std::ranges::any_of(graph_.results(node), [&](ValueId v) { return forward[v.index()]; });
+      if (!any) {
+        rewriter.SetPhase(node, Phase::kBackward);
+        continue;
+      }
+      for (ValueId operand : graph_.operands(node)) {
+        if (operand) forward[operand.index()] = true;
+      }
+    }
+  }
+
+  bool IsParameter(ValueId input) const {
+    if (!input) return false;
+    // Without roles, any input that trains could be one.
+    const Input& facts = graph_.inputs()[input.index()];
+    return facts.role == InputRole::kParam ||
+           (facts.role == InputRole::kPlain && IsFloat(DTypeOf(input)));
+  }
+
+  void SetPurposes(Rewriter& rewriter) {
+    std::set<Axes> exchanged;
+    for (NodeId node : graph_.nodes()) {
+      if (graph_[node].op == op::comm_all_to_all)
+        exchanged.insert(std::get<Axes>(*graph_.attrs(node).Find("over")));
+    }
+    for (NodeId node : graph_.nodes()) {
+      OpId op = graph_[node].op;
+      if (op != op::comm_all_gather && op != op::comm_all_to_all && !IsReduction(op)) continue;
+      Attrs attrs = graph_.attrs(node);
+      bool unshard = op == op::comm_all_gather &&
+                     std::ranges::all_of(graph_.operands(node),
+                                         [&](ValueId v) { return IsParameter(roots_[v.index()]); });
+      bool grad = IsReduction(op) && ends_[graph_[node].first_result.index()];
+      Why why = unshard                                                   ? Why::kUnshard
+                : grad                                                    ? Why::kGrad
+                : exchanged.contains(std::get<Axes>(*attrs.Find("over"))) ? Why::kExpert
+                                                                          : Why::kTensor;
+      if (why == Why::kTensor) continue;
+      attrs.Set("why", why);
+      rewriter.SetAttrs(node, graph_.InternAttrs(attrs));
+    }
+  }
+
+  const ForeignProgram& program_;
+  Imported& imported_;
+  Graph& graph_;
+  std::vector<ValueId> roots_;
+  std::vector<bool> ends_;
+  std::set<ValueId> gathered_;
+  std::set<ValueId> with_gradient_;
+  // Output to the number of the primal.
+  std::map<size_t, int64_t> gradient_of_;
+  bool joint_ = false;
+  bool outputs_saved_ = false;
+  bool has_grads_ = false;
+  size_t params_ = 0;
+};
+
+}  // namespace
+
+void SetRoles(const ForeignProgram& program, Imported& imported) {
+  RoleSetter(program, imported).Run();
+}
+
+}  // namespace heddle

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Graphs that PyTorch prints and exports, imported by heddle: import_graphs.py HEDDLE.
+
+Without collectives, the imported graph is run here node by node with PyTorch's own ops, and must give PyTorch's results bit for bit. With
+them (a fake process group), types and names of all values are compared with those that PyTorch traced.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "i64": torch.int64, "bool": torch.bool}
+
+
+def import_file(heddle, path):
+    out = path.with_suffix(".hd")
+    done = subprocess.run([heddle, "import", path, "-o", out], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out.read_text()
+
+
+def value(text, env):
+    """An argument as heddle prints it."""
+    text = text.strip()
+    if text.startswith("["):
+        inside = text[1:-1].strip()
+        return [value(part, env) for part in split(inside)] if inside else []
+    if text.startswith("%"):
+        return env[text[1:]]
+    if text in DTYPES:
+        return DTYPES[text]
+    if text in ("contiguous", "preserve"):
+        return {"contiguous": torch.contiguous_format, "preserve": torch.preserve_format}[text]
+    return None if text == "none" else json.loads(text)
+
+
+def split(text):
+    """At commas outside of brackets and strings."""
+    parts, depth, quoted, begin = [], 0, False, 0
+    for i, c in enumerate(text):
+        quoted ^= c == '"'
+        depth += (c in "[(") - (c in "])")
+        if c == "," and depth == 0 and not quoted:
+            parts.append(text[begin:i])
+            begin = i + 1
+    return parts + [text[begin:]]
+
+
+def nodes(text):
+    """(results, op, arguments, types) of every node."""
+    for line in text.splitlines():
+        found = re.match(r"\s+((?:%[\w.]+(?:, )?)+)\s*= ([\w.]+)\((.*)\)\s*: ([^@]*?)(?:  ?@.*)?$", line)
+        if found:
+            yield re.findall(r"%([\w.]+)", found[1]), found[2], found[3], found[4].strip()
+
+
+def run(text, inputs):
+    """The outputs of an imported graph."""
+    signature = text[text.index("graph @"):]
+    names = re.findall(r"%([\w.]+): ", signature[: signature.index("->")])
+    env = dict(zip(names, inputs, strict=True))
+    for results, op, args, _ in nodes(text):
+        space, name, *overload = op.split(".")
+        call = getattr(getattr(getattr(torch.ops, space), name), overload[0] if overload else "default")
+        positional, keywords = [], {}
+        for part in split(args) if args else []:
+            key = re.match(r"\s*(\w+)=", part)
+            if key:
+                keywords[key[1]] = value(part[key.end():], env)
+            else:
+                positional.append(value(part, env))
+        # Required tensors stand in the order of the schema, and everything else goes by name.
+        taken = [a.name for a in call._schema.arguments if str(a.type) in ("Tensor", "List[Tensor]")]
+        out = call(**dict(zip(taken, positional, strict=False)), **keywords)
+        out = out if isinstance(out, (tuple, list)) else (out,)
+        env.update(zip(results, out, strict=True))
+    outputs = re.search(r"-> \((.*?)\) \{", signature, re.S)[1]
+    return [env[name] for name in re.findall(r"%([\w.]+)", outputs)]
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(16)
+        self.up = torch.nn.Linear(16, 32)
+        self.down = torch.nn.Linear(32, 16)
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, x):
+        a, b = torch.nn.functional.gelu(self.up(self.norm(x))).split(16, dim=-1)
+        return x + self.down(torch.cat([b, a * 2], -1)) * self.scale, a.sum(0)
+
+
+def check_same(got, wanted):
+    assert len(got) == len(wanted), (len(got), len(wanted))
+    for g, w in zip(got, wanted, strict=True):
+        assert g.dtype == w.dtype and torch.equal(g, w), (g, w)
+
+
+def test_export(heddle, folder):
+    model, x = Block(), torch.randn(4, 16)
+    program = torch.export.export(model, (x,)).run_decompositions()
+    torch.export.save(program, folder / "block.pt2")
+    text = import_file(heddle, folder / "block.pt2")
+    assert "@up" in text and 'param 0 "norm.weight"' in text, text
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    inputs = [state[s.target].detach() if s.target else x for s in program.graph_signature.input_specs]
+    with torch.no_grad():
+        check_same(run(text, inputs), list(model(x)))
+
+
+def test_print_readable(heddle, folder):
+    def step(x, w):
+        h = torch.nn.functional.silu(x @ w)
+        return (h.view(2, -1, 8).transpose(0, 1).float().mean(dim=-1, keepdim=True), h.argmax(1), h[:, 2:5] > 0.5)
+
+    x, w = torch.randn(4, 6, dtype=torch.bfloat16), torch.randn(6, 8, dtype=torch.bfloat16)
+    traced = make_fx(step, tracing_mode="fake")(x, w)
+    path = folder / "step.py"
+    path.write_text(traced.print_readable(print_output=False))
+    check_same(run(import_file(heddle, path), [x, w]), list(step(x, w)))
+
+
+def test_collectives(heddle, folder):
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    group = dist.group.WORLD.group_name
+    ops = torch.ops._c10d_functional
+
+    def step(w, x):
+        full = ops.wait_tensor(ops.all_gather_into_tensor(w.bfloat16(), 8, group))
+        y = x @ full.t()
+        part = ops.wait_tensor(ops.reduce_scatter_tensor(y, "avg", 8, group))
+        total = ops.wait_tensor(ops.all_reduce(part.sum(), "sum", group))
+        moved = ops.wait_tensor(ops.all_to_all_single(y, [2] * 8, [2] * 8, group))
+        return total, moved
+
+    traced = make_fx(step, tracing_mode="fake")(torch.randn(4, 6), torch.randn(16, 6, dtype=torch.bfloat16))
+    path = folder / "collectives.py"
+    path.write_text(traced.print_readable(print_output=False))
+    text = import_file(heddle, path)
+    metas = {n.name: n.meta["val"] for n in traced.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)}
+    seen = 0
+    for results, _, _, types in nodes(text):
+        for name, dtype, dims in zip(results, *zip(*re.findall(r"(\w+)\[([\d,]*)\]", types), strict=True), strict=True):
+            sizes = [int(d) for d in dims.split(",") if d]
+            assert list(metas[name].shape) == sizes and metas[name].dtype == DTYPES[dtype], (name, types)
+            seen += 1
+    calls = sum(n.op == "call_function" for n in traced.graph.nodes)
+    assert seen == calls, (seen, calls)
+    assert text.count("comm.all_gather(") == 1 and "why=unshard" in text, text
+    dist.destroy_process_group()
+
+
+def main():
+    heddle = sys.argv[1]
+    torch.manual_seed(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for test in (test_export, test_print_readable, test_collectives):
+            test(heddle, pathlib.Path(folder))
+            print(test.__name__, "ok")
+
+
+if __name__ == "__main__":
+    main()
