@@ -50,6 +50,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddOpt(commands);
   AddParallelize(commands);
   AddReduce(commands);
+  AddReport(commands);
   AddSim(commands);
   AddSolve(commands);
   AddStats(commands);

@@ -12,6 +12,7 @@ void AddDoc(CommandSet& commands);
 void AddOpt(CommandSet& commands);
 void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);
+void AddReport(CommandSet& commands);
 void AddSim(CommandSet& commands);
 void AddSolve(CommandSet& commands);
 void AddStats(CommandSet& commands);
