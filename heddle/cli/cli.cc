@@ -23,16 +23,24 @@ constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
+    {"sim", "Capture and plan a model and simulate its step on a cluster", "--model"},
     {"verify", "Train two ways and compare every bit after every step"},
 };
 }  // namespace
 
 std::string_view Version() { return HEDDLE_VERSION; }
 
-std::span<const TorchCommand> TorchCommands() { return kTorchCommands; }
+bool HasFlag(std::span<const std::string> args, std::string_view flag) {
+  return std::any_of(args.begin(), std::ranges::find(args, "--"), [&](const std::string& arg) {
+    return arg.starts_with(flag) && (arg.size() == flag.size() || arg[flag.size()] == '=');
+  });
+}
 
-bool IsTorchCommand(std::string_view name) {
-  return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) { return c.name == name; });
+bool IsTorchCommand(std::span<const std::string> args) {
+  return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
+    return !args.empty() && c.name == args[0] &&
+           (c.with_flag.empty() || HasFlag(args, c.with_flag));
+  });
 }
 
 ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& streams,
@@ -41,8 +49,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   if (add_more != nullptr) {
     add_more(commands);
   } else {
-    for (const TorchCommand& command : kTorchCommands)
-      commands.AddListed(command.name, command.summary);
+    for (const TorchCommand& command : kTorchCommands) commands.AddListed(command);
   }
   AddCheck(commands);
   AddDiff(commands);

@@ -9,9 +9,10 @@
 
 namespace heddle {
 
-void CompileFlags::Declare(Flags& flags) {
-  flags.Option("--stage", stage,
-               "the graph to write: captured, planned, lowered or final (default: final)");
+void CompileFlags::Declare(Flags& flags, bool with_stage) {
+  if (with_stage)
+    flags.Option("--stage", stage,
+                 "the graph to write: captured, planned, lowered or final (default: final)");
   flags.Option("--compile.pipeline", pipeline,
                fmt::format("what runs after lowering: the name of a pipeline, or a file ending in "
                            "`.pipeline` (default: {})",
@@ -40,6 +41,11 @@ void CompileFlags::Declare(Flags& flags) {
   flags.Switch("--time", time, "print the time of each pass to standard error");
   flags.Option("--dump-dir", manager.dump_dir,
                "write the graph after each pass into this directory");
+}
+
+std::string CompileFlags::PipelineName() const {
+  if (!passes.empty()) return passes;
+  return pipeline.empty() ? std::string(usual_pipeline) : pipeline;
 }
 
 Result<std::string> CompileFlags::PipelineText() const {

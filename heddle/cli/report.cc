@@ -5,6 +5,8 @@
 namespace heddle {
 namespace {
 
+std::string LastPart(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 struct ReportCommand {
   static constexpr const char* kName = "report";
   static constexpr const char* kSummary =
@@ -38,12 +40,15 @@ Status ReportCommand::Compare(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--against", against));
   HEDDLE_TRY(CostModel model, sim.Model());
   HEDDLE_TRY(SimulateOptions options, sim.Options());
+  // Files of one name in two folders are told apart by their paths.
+  bool short_names = LastPart(file) != LastPart(against);
   std::vector<SimulatedModule> modules;
   for (const std::string& path : {against, file}) {
     if (path.empty()) continue;
     HEDDLE_TRY(Module module, LoadModule(path, streams));
-    HEDDLE_TRY(SimulatedModule simulated,
-               SimulateModule(InputName(path), std::move(module), model, options));
+    std::string name = InputName(path);
+    HEDDLE_TRY(SimulatedModule simulated, SimulateModule(short_names ? LastPart(name) : name,
+                                                         std::move(module), model, options));
     modules.push_back(std::move(simulated));
   }
   return outputs.Write(modules, model, streams);

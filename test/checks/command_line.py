@@ -53,6 +53,7 @@ class CommandLine(unittest.TestCase):
             "opt": [[self.graph], [self.graph, "--json"]],
             "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
             "reduce": [["--help"]],
+            "report": [[local], [local, "--against", local], [local, "--against", local, "--json"], [local, "--html=-"]],
             "sim": [[local], [local, "--json"], [local, "--timeline"], [local, "--trace=-"]],
             "solve": [[problem], [problem, "--json"]],
             "stats": [[self.graph], [self.graph, "--json"]],

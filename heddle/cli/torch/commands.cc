@@ -6,6 +6,7 @@ void AddTorchCommands(CommandSet& commands) {
   AddCapture(commands);
   AddModels(commands);
   AddPlan(commands);
+  AddSimModel(commands);
   AddVerify(commands);
 }
 

@@ -8,6 +8,7 @@ namespace heddle {
 void AddCapture(CommandSet& commands);
 void AddModels(CommandSet& commands);
 void AddPlan(CommandSet& commands);
+void AddSimModel(CommandSet& commands);
 void AddVerify(CommandSet& commands);
 
 // All of them; for RunCommandLine.

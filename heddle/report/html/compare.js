@@ -41,7 +41,7 @@ function showFigures() {
 
 function compareTab() {
   const [before, after] = graph.steps;
-  const {headline, purposes, units} = graph.comparison;
+  const {purposes, units} = graph.comparison;
   const arrow = (a, b, format) => a === b ? format(b) : `${format(a)} → ${format(b)}`;
   const most = Math.max(1, ...purposes.map((r) => Math.abs(r[11] - r[12])));
   const mostUnit = Math.max(1, ...units.map((r) => Math.abs(r[11] - r[12])));
@@ -58,7 +58,6 @@ function compareTab() {
     {...column("because", (r) => r[13]), className: "wide"},
   ];
   return [
-    element("p", "", headline + "."),
     element("h3", "", `${before.name} → ${after.name}, by purpose`), makeTable(columns(false, most), purposes),
     element("h3", "", "collective by collective"), makeTable(columns(true, mostUnit), units),
   ];

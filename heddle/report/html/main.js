@@ -300,5 +300,7 @@ function start() {
   window.addEventListener("resize", () => redraw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); redraw(); });
   showGraph(0);
+  // For the console: what the page has read, and what it shows.
+  window.report = {graphs, view};
 }
 start();
