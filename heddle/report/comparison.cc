@@ -40,6 +40,10 @@ std::vector<LaunchDifference> Differences(const LaunchGroups& before, const Laun
   return out;
 }
 
+std::string Launches(int64_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "launch" : "launches");
+}
+
 std::string BothTimes(Nanos before, Nanos after) {
   return fmt::format("{} -> {}", Format(before), Format(after));
 }
@@ -80,12 +84,12 @@ std::string LaunchDifference::Why() const {
   auto add = [&](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
   Nanos faster = before.time - after.time;
   if (before.count == 0) {
-    add(fmt::format("new: {} {}", after.count, after.count == 1 ? "launch" : "launches"));
+    add("new: " + Launches(after.count));
   } else if (after.count == 0) {
     add("no longer there");
   } else if (before.count != after.count) {
-    add(fmt::format("{} launches instead of {} take {}", after.count, before.count,
-                    LessOrMore(faster)));
+    add(fmt::format("{} instead of {} {} {}", Launches(after.count), before.count,
+                    after.count == 1 ? "takes" : "take", LessOrMore(faster)));
   } else if (faster.value != 0) {
     add(fmt::format("they take {}", LessOrMore(faster)));
   }

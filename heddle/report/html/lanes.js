@@ -49,19 +49,20 @@ function drawExposed(chart, context, view, step, node, y) {
 
 function drawBlocks(chart, context, view, step, lane, y, marked) {
   const scale = chart.plotWidth / (view.end - view.begin);
+  // Compute fills its lane: blocks narrower than a pixel blend into what they amount to. Collectives stand alone, and stay visible.
+  const blend = lane === step.lanes[0] && !marked;
   let lastPixel = -1;
   for (let i = lane.from(view.begin); i < lane.length && lane.begin[i] < view.end; ++i) {
     const xa = Math.max(chart.x(lane.begin[i], view), GUTTER - 2);
     const width = (lane.end[i] - Math.max(lane.begin[i], view.begin)) * scale;
-    // Of what is narrower than a pixel, one of a pixel is enough.
     const pixel = Math.floor(xa);
-    if (width < 0.7 && pixel === lastPixel && !marked) continue;
+    if (width < 0.7 && pixel === lastPixel && !blend && !marked) continue;
     lastPixel = pixel;
     const isWaiting = lane.block[i] === BLOCK.waiting;
     context.globalAlpha = marked && !marked(lane, i) ? 0.14 : 1;
-    context.fillStyle = isWaiting ? exposedPattern(context) : colorOf(step, lane, i);
+    context.fillStyle = !isWaiting ? colorOf(step, lane, i) : width < 3 ? colors.exposed : exposedPattern(context);
     const gap = width > 5 ? 1 : 0;
-    context.fillRect(xa, y, Math.max(Math.min(width, chart.width) - gap, 0.8), LANE);
+    context.fillRect(xa, y, Math.max(Math.min(width, chart.width) - gap, blend ? 0 : 0.8), LANE);
     if (lane.block[i] === BLOCK.collective) drawExposed(chart, context, view, step, lane.node[i], y);
     if (width > 26 && !isWaiting) {
       context.fillStyle = colors.panel;

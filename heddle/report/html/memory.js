@@ -1,6 +1,7 @@
 // The memory of a step over time, by what it is for, under the limit that it must keep.
 
-const MEMORY = 120;
+// One step has the room of two.
+const memoryHeight = () => graph.steps.length > 1 ? 120 : 250;
 
 // What the top of the plot stands for: the limit, unless the step is far below it.
 function memoryScale(step) {
@@ -29,8 +30,8 @@ function memoryColumns(chart, view, step) {
 }
 
 function drawMemory(chart, context, view, step, top, scale) {
-  const bottom = top + MEMORY;
-  const y = (bytes) => bottom - bytes / scale * MEMORY;
+  const height = memoryHeight();
+  const y = (bytes) => top + height - bytes / scale * height;
   context.fillStyle = colors.ink;
   context.font = "600 11px system-ui, sans-serif";
   context.fillText("memory", 8, top + 10);
@@ -40,7 +41,7 @@ function drawMemory(chart, context, view, step, top, scale) {
   context.fillText(formatBytes(step.peak), 8, top + 40);
   chart.clip(context);
   context.fillStyle = colors.faint;
-  context.fillRect(GUTTER, top, chart.plotWidth, MEMORY);
+  context.fillRect(GUTTER, top, chart.plotWidth, height);
   const columns = memoryColumns(chart, view, step);
   const sums = new Float64Array(columns.length);
   step.stacks.forEach((stack, held) => {
@@ -86,7 +87,7 @@ function drawPeak(chart, context, view, step, top, scale) {
   if (x < GUTTER || x > GUTTER + chart.plotWidth) return;
   context.fillStyle = colors.ink;
   context.beginPath();
-  context.arc(x, top + MEMORY - step.peak / scale * MEMORY, 3, 0, 2 * Math.PI);
+  context.arc(x, top + memoryHeight() * (1 - step.peak / scale), 3, 0, 2 * Math.PI);
   context.fill();
 }
 

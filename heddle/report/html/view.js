@@ -1,6 +1,5 @@
 // What is shown: a range of time, the same for all steps; a block that is selected, and one under the pointer.
 
-const STEP_TITLE = 24;
 const MEMORY_GAP = 10;
 
 const view = {
@@ -30,7 +29,7 @@ function buildCharts() {
   overview.box.classList.add("overview");
   charts = graph.steps.map((step, index) => {
     if (graph.steps.length > 1) parent.append(element("h2", "", step.name));
-    const chart = new Chart(parent, lanesHeight(step) + MEMORY_GAP + MEMORY + 6);
+    const chart = new Chart(parent, lanesHeight(step) + MEMORY_GAP + memoryHeight() + 6);
     chart.step = step;
     chart.index = index;
     return chart;
@@ -70,7 +69,7 @@ function drawBase() {
       const lane = step.lanes[0];
       const x = overview.x(lane.begin[i], whole);
       context.fillStyle = lane.block[i] === BLOCK.waiting ? colors.exposed : colorOf(step, lane, i);
-      context.fillRect(x, 3 + index * height, Math.max(overview.x(lane.end[i], whole) - x, 0.5), height - 2);
+      context.fillRect(x, 3 + index * height, overview.x(lane.end[i], whole) - x, height - 2);
     }
   });
   const scale = Math.max(...graph.steps.map(memoryScale));
