@@ -179,9 +179,11 @@ class StepWriter {
               const std::vector<bool>& is_gradient) const {
     if (!storage.birth) return of_inputs[storage.value.index()];
     if (is_gradient[storage.value.index()]) return Held::kGradients;
-    const AttrValue* why = graph_.attrs(storage.birth).Find("why");
-    if (why != nullptr && std::get<Why>(*why) == Why::kUnshard) return Held::kGathered;
-    if (why != nullptr && std::get<Why>(*why) == Why::kGrad) return Held::kGradients;
+    // An op that the table does not know may have an attribute of that name, too.
+    const AttrValue* attr = graph_.attrs(storage.birth).Find("why");
+    const Why* why = attr != nullptr ? std::get_if<Why>(attr) : nullptr;
+    if (why != nullptr && *why == Why::kUnshard) return Held::kGathered;
+    if (why != nullptr && *why == Why::kGrad) return Held::kGradients;
     bool is_kept = graph_[storage.birth].phase == Phase::kForward && storage.death &&
                    graph_[storage.death].phase != Phase::kForward;
     return is_kept ? Held::kKept : Held::kOther;
