@@ -1,6 +1,9 @@
 #include "heddle/report/comparison.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -38,6 +41,21 @@ std::vector<LaunchDifference> Differences(const LaunchGroups& before, const Laun
   for (const Purpose& purpose : purposes)
     out.push_back({purpose, find(before, purpose), find(after, purpose)});
   return out;
+}
+
+// Units of one purpose in the order in which they are launched.
+void SortByLaunch(const std::vector<Launch>& before, const std::vector<Launch>& after,
+                  std::vector<LaunchDifference>& differences) {
+  std::map<Purpose, size_t> place;
+  for (const auto* launches : {&after, &before}) {
+    for (const Launch& launch : *launches) place.try_emplace(launch.purpose, place.size());
+  }
+  auto key = [&](const LaunchDifference& d) {
+    return std::tuple(d.purpose.phase, std::string_view(d.purpose.kind),
+                      std::string_view(d.purpose.over), std::string_view(d.purpose.why),
+                      place.at(d.purpose));
+  };
+  std::ranges::sort(differences, {}, key);
 }
 
 std::string Launches(int64_t count) {
@@ -122,10 +140,12 @@ std::string Comparison::Headline() const {
 Comparison Compare(const SimulatedStep& before, const SimulatedStep& after) {
   std::vector<Launch> a = FindLaunches(*before.module, *before.graph, *before.simulation);
   std::vector<Launch> b = FindLaunches(*after.module, *after.graph, *after.simulation);
-  return {.before = before,
-          .after = after,
-          .by_purpose = Differences(GroupByPurpose(a), GroupByPurpose(b)),
-          .by_unit = Differences(GroupByUnit(a), GroupByUnit(b))};
+  Comparison out{.before = before,
+                 .after = after,
+                 .by_purpose = Differences(GroupByPurpose(a), GroupByPurpose(b)),
+                 .by_unit = Differences(GroupByUnit(a), GroupByUnit(b))};
+  SortByLaunch(a, b, out.by_unit);
+  return out;
 }
 
 std::string FormatComparison(const Comparison& comparison, bool color) {

@@ -101,7 +101,7 @@ const becauseOf = (step) => (row) => step.reason_names
 function whyDot(row) {
   const dot = element("i", "dot");
   dot.style.background = `var(--${/^[a-z]+$/.test(row.why) ? row.why : "copy"})`;
-  return element("span", "", dot, row.why);
+  return element("span", "why", dot, row.why);
 }
 
 function collectivesTab(stepIndex) {
