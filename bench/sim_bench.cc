@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/llama_graph.h"
+#include "heddle/report/html/page.h"
 #include "heddle/sim/simulate.h"
 #include "heddle/sim/timeline/replay.h"
 
@@ -81,6 +82,17 @@ void SimulateAll(benchmark::State& state) {
     benchmark::DoNotOptimize(Simulate(step.module, step.module.graphs[0], step.model, {}));
 }
 
+void WritePage(benchmark::State& state) {
+  const Step& step = StepOf(state.range(0));
+  const Graph& graph = step.module.graphs[0];
+  Simulation simulation = *Simulate(step.module, graph, step.model, {});
+  ReportedGraph reported = {{{"step", &step.module, &graph, &step.model, &simulation}}};
+  size_t bytes = 0;
+  for (auto _ : state) bytes = FormatPage({reported}).size();
+  state.counters["bytes_per_node"] =
+      static_cast<double>(bytes) / static_cast<double>(graph.node_count());
+}
+
 #define HEDDLE_BENCH(function, name) \
   BENCHMARK(function)->Name(name)->Arg(36'000)->Arg(360'000)->Unit(benchmark::kMillisecond)
 HEDDLE_BENCH(PriceGraph, "price");
@@ -89,6 +101,7 @@ HEDDLE_BENCH(ReplayWhole, "replay");
 HEDDLE_BENCH(ReplaySlowed, "replay_slowed");
 HEDDLE_BENCH(ReplayChange, "replay_two_changes");
 HEDDLE_BENCH(SimulateAll, "simulate");
+HEDDLE_BENCH(WritePage, "page");
 
 }  // namespace
 }  // namespace heddle

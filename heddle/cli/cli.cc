@@ -25,6 +25,7 @@ constexpr TorchCommand kTorchCommands[] = {
     {"generate", "Let a trained model go on with a text"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
+    {"sim", "Capture and plan a model and simulate its step on a cluster", "--model"},
     {"train", "Train a model on ranks"},
     {"verify", "Train two ways and compare every bit after every step"},
 };
@@ -32,10 +33,17 @@ constexpr TorchCommand kTorchCommands[] = {
 
 std::string_view Version() { return HEDDLE_VERSION; }
 
-std::span<const TorchCommand> TorchCommands() { return kTorchCommands; }
+bool HasFlag(std::span<const std::string> args, std::string_view flag) {
+  return std::any_of(args.begin(), std::ranges::find(args, "--"), [&](const std::string& arg) {
+    return arg.starts_with(flag) && (arg.size() == flag.size() || arg[flag.size()] == '=');
+  });
+}
 
-bool IsTorchCommand(std::string_view name) {
-  return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) { return c.name == name; });
+bool IsTorchCommand(std::span<const std::string> args) {
+  return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
+    return !args.empty() && c.name == args[0] &&
+           (c.with_flag.empty() || HasFlag(args, c.with_flag));
+  });
 }
 
 ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& streams,
@@ -44,8 +52,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   if (add_more != nullptr) {
     add_more(commands);
   } else {
-    for (const TorchCommand& command : kTorchCommands)
-      commands.AddListed(command.name, command.summary);
+    for (const TorchCommand& command : kTorchCommands) commands.AddListed(command);
   }
   AddCheck(commands);
   AddCheckpoint(commands);
@@ -56,6 +63,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddOpt(commands);
   AddParallelize(commands);
   AddReduce(commands);
+  AddReport(commands);
   AddSim(commands);
   AddSolve(commands);
   AddStats(commands);

@@ -51,9 +51,13 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&) = nullp
 struct TorchCommand {
   const char* name;
   const char* summary;
+  // Empty, or the flag with which alone it does.
+  std::string_view with_flag = {};
 };
-std::span<const TorchCommand> TorchCommands();
-bool IsTorchCommand(std::string_view name);
+// Whether `heddle ARGS...` is one.
+bool IsTorchCommand(std::span<const std::string> args);
+// Whether a flag is among the arguments, with a value behind it or not.
+bool HasFlag(std::span<const std::string> args, std::string_view flag);
 
 // --- For the command files
 

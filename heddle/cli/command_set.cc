@@ -46,7 +46,7 @@ std::string Entry(const std::string& name, std::string_view text) {
 
 std::string CommandSet::Help(const Command& command) {
   std::string out = fmt::format("{}\nusage: heddle {}{}\n\n", Wrap(command.summary, 0),
-                                command.name, command.flags.Usage());
+                                command.Title(), command.flags.Usage());
   for (const auto& [name, text] : command.flags.Meanings()) out += Entry(name, text);
   out += Entry("-h, --help", "print this");
   if (*command.note != '\0') out += "\n" + Wrap(command.note, 0);
@@ -56,7 +56,9 @@ std::string CommandSet::Help(const Command& command) {
 std::string CommandSet::Help() const {
   std::string out =
       "Heddle: a graph compiler for distributed training\n\nusage: heddle COMMAND ...\n\n";
-  for (const Command& command : commands_) out += Entry(command.name, command.summary);
+  for (const Command& command : commands_) {
+    if (command.with_flag.empty()) out += Entry(command.name, command.summary);
+  }
   return out +
          "\n`heddle COMMAND --help` describes a command; `heddle --version` says which heddle this "
          "is.\n" +
@@ -84,8 +86,10 @@ Status CommandSet::RunWithoutCommand(std::span<const std::string> args,
 }
 
 ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& streams) {
-  auto command = std::ranges::find_if(
-      commands_, [&](const Command& c) { return !args.empty() && args[0] == c.name; });
+  auto command = std::ranges::find_if(commands_, [&](const Command& c) {
+    return !args.empty() && args[0] == c.name &&
+           (c.with_flag.empty() || HasFlag(args, c.with_flag));
+  });
   if (command == commands_.end()) {
     Status done = RunWithoutCommand(args, streams);
     return done.ok() ? ExitCode::kDone : Report(done.diagnostics(), streams);
@@ -98,7 +102,7 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
   if (!command->run)
     return Report(
         Error(Diag::kUsage, "`heddle {}` needs libtorch, and this heddle was built without it",
-              command->name)
+              command->Title())
             .diagnostics,
         streams);
   if (std::any_of(args.begin(), std::ranges::find(args, "--"),

@@ -15,6 +15,7 @@ void AddMemory(CommandSet& commands);
 void AddOpt(CommandSet& commands);
 void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);
+void AddReport(CommandSet& commands);
 void AddSim(CommandSet& commands);
 void AddSolve(CommandSet& commands);
 void AddStats(CommandSet& commands);

@@ -10,9 +10,10 @@
 
 namespace heddle {
 
-void CompileFlags::Declare(Flags& flags) {
-  flags.Option("--stage", stage,
-               "the graph to write: captured, planned, lowered or final (default: final)");
+void CompileFlags::Declare(Flags& flags, bool with_stage) {
+  if (with_stage)
+    flags.Option("--stage", stage,
+                 "the graph to write: captured, planned, lowered or final (default: final)");
   flags.Option("--compile.pipeline", pipeline,
                fmt::format("what runs after lowering: the name of a pipeline, or a file ending in "
                            "`.pipeline` (default: {})",
@@ -49,7 +50,7 @@ void CompileFlags::Declare(Flags& flags) {
                "write the graph after each pass into this directory");
 }
 
-std::string CompileFlags::Name() const {
+std::string CompileFlags::PipelineName() const {
   if (!passes.empty()) return passes;
   return pipeline.empty() ? std::string(usual_pipeline) : pipeline;
 }

@@ -33,11 +33,12 @@ struct CompileFlags {
   bool time = false;
   ManagerOptions manager = {};
 
-  void Declare(Flags& flags);
+  // Commands that write no graph have no --stage.
+  void Declare(Flags& flags, bool with_stage = true);
+  // The pipeline as reports name it.
+  std::string PipelineName() const;
   // For a plan, given as its text. With `want_text` the report has the graph of the stage asked for.
   Result<CompileOptions> Options(std::string plan, bool want_text) const;
-  // The pipeline, as the user named it.
-  std::string Name() const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
 

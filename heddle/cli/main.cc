@@ -26,7 +26,8 @@ heddle::ExitCode RunTorchProgram(char** argv) {
 
 int main(int argc, char** argv) {
 #if HEDDLE_TORCH
-  if (argc > 1 && heddle::IsTorchCommand(argv[1])) return static_cast<int>(RunTorchProgram(argv));
+  if (heddle::IsTorchCommand(std::vector<std::string>(argv + 1, argv + argc)))
+    return static_cast<int>(RunTorchProgram(argv));
 #endif
   return static_cast<int>(heddle::RunProgram(argc, argv));
 }

@@ -1,12 +1,11 @@
 #include "heddle/report/sim_report.h"
 
 #include <algorithm>
-#include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
-#include "heddle/ops/ops.h"
+#include "heddle/report/launches.h"
 #include "heddle/report/table.h"
 
 namespace heddle {
@@ -18,74 +17,8 @@ constexpr const char* kGreen = "\x1b[32m";
 constexpr const char* kRed = "\x1b[31m";
 constexpr const char* kPlain = "\x1b[0m";
 
-double Millis(Nanos time) { return static_cast<double>(time.value) / 1e6; }
 double ShareOf(Nanos part, Nanos whole) {
   return whole.value == 0 ? 0 : static_cast<double>(part.value) / static_cast<double>(whole.value);
-}
-
-// Collectives of one purpose.
-struct Group {
-  int64_t count = 0;
-  Bytes bytes;
-  Nanos time;
-  Nanos exposed;
-  std::array<Nanos, kReasonCount> by_reason{};
-};
-// Phase, kind, axes, purpose: a table then reads in the order of execution.
-using GroupKey = std::tuple<Phase, std::string, std::string, std::string>;
-
-std::map<GroupKey, Group> GroupCollectives(const Module& module, const Graph& graph,
-                                           const Simulation& s) {
-  std::map<GroupKey, Group> groups;
-  for (size_t i = 0; i < s.timeline.collectives.size(); ++i) {
-    const CollectiveTimes& c = s.timeline.collectives[i];
-    const Attrs& attrs = graph.attrs(c.start);
-    std::string_view op = graph.op(c.start).name();
-    const AttrValue* over = attrs.Find("over");
-    const AttrValue* why = attrs.Find("why");
-    Group& group = groups[{graph[c.start].phase, std::string(op.substr(op.find('.') + 1)),
-                           over != nullptr ? Format(module.mesh, std::get<Axes>(*over)) : "",
-                           std::string(why != nullptr ? Name(std::get<Why>(*why)) : "")}];
-    Bytes in;
-    Bytes out;
-    for (ValueId v : graph.operands(c.start)) in += graph.types().bytes(graph.type(v));
-    for (ValueId v : graph.results(c.start)) out += graph.types().bytes(graph.type(v));
-    const NodeTimes& times = s.timeline.nodes[c.start.index()];
-    ++group.count;
-    group.bytes += std::max(in, out);
-    group.time += times.end - times.begin;
-    group.exposed += c.exposed;
-    for (size_t r = 0; r < kReasonCount; ++r) group.by_reason[r] += s.why[i].by_reason[r];
-  }
-  return groups;
-}
-
-// `schedule 3.20 ms, order 800.00 us`, the largest first.
-std::string FormatReasons(const std::array<Nanos, kReasonCount>& by_reason) {
-  std::vector<size_t> order;
-  for (size_t r = 0; r < kReasonCount; ++r) {
-    if (by_reason[r].value > 0) order.push_back(r);
-  }
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return by_reason[a] > by_reason[b]; });
-  std::string out;
-  for (size_t r : order) {
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", Name(static_cast<Reason>(r)),
-                       Format(by_reason[r]));
-  }
-  return out;
-}
-
-std::string_view NameOfBest(const LowerBounds& bounds) {
-  Nanos best = bounds.best();
-  if (best == bounds.compute) return "all of compute";
-  if (best == bounds.stream) return "the busiest stream";
-  if (best == bounds.path) return "the longest chain";
-  return "what no compute can hide";
-}
-
-std::string NameOf(const Graph& graph, NodeId id) {
-  return graph[id].result_count > 0 ? "%" + std::string(graph.name(graph[id].first_result))
-                                    : std::string(graph.op(id).name());
 }
 
 class Summary {
@@ -184,10 +117,9 @@ class Summary {
   void Collectives() {
     TextTable table({"phase", "collective", "over", "why", "launches>", "bytes>", "time>",
                      "exposed>", "because"});
-    for (const auto& [key, group] : GroupCollectives(module_, graph_, s_)) {
-      const auto& [phase, kind, over, why] = key;
-      table.AddRow({std::string(Name(phase)), kind, over, why, WithCommas(group.count),
-                    Format(group.bytes), Format(group.time),
+    for (const auto& [key, group] : GroupByPurpose(FindLaunches(module_, graph_, s_))) {
+      table.AddRow({std::string(Name(key.phase)), key.kind, key.over, key.why,
+                    WithCommas(group.count), Format(group.bytes), Format(group.time),
                     group.exposed.value == 0 ? "" : Format(group.exposed),
                     FormatReasons(group.by_reason)});
     }
@@ -242,23 +174,8 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const Co
   stream("compute", t.compute);
   for (size_t i = 0; i < t.streams.size(); ++i) stream(s.graph.streams()[i], t.streams[i]);
   auto collectives = ordered_json::array();
-  for (const auto& [key, group] : GroupCollectives(module, graph, s)) {
-    const auto& [phase, kind, over, why] = key;
-    auto because = ordered_json::object();
-    for (size_t r = 0; r < kReasonCount; ++r) {
-      if (group.by_reason[r].value > 0)
-        because[std::string(Name(static_cast<Reason>(r)))] = Millis(group.by_reason[r]);
-    }
-    collectives.push_back({{"kind", kind},
-                           {"over", over},
-                           {"why", why},
-                           {"phase", Name(phase)},
-                           {"count", group.count},
-                           {"bytes", group.bytes.value},
-                           {"ms", Millis(group.time)},
-                           {"exposed_ms", Millis(group.exposed)},
-                           {"because_ms", because}});
-  }
+  for (const auto& [key, group] : GroupByPurpose(FindLaunches(module, graph, s)))
+    collectives.push_back(ToJson(key, group));
   auto optional = [](const std::optional<double>& number) {
     return number ? ordered_json(*number) : ordered_json();
   };

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/ops/ops.h"
+#include "heddle/report/launches.h"
 
 namespace heddle {
 namespace {
@@ -47,19 +48,12 @@ class TraceWriter {
   static std::string Quoted(std::string_view text) {
     return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   }
-  static std::string NameOf(const Graph& graph, NodeId id) {
-    if (graph[id].result_count == 0) return std::string(graph.op(id).name());
-    return "%" + std::string(graph.name(graph[id].first_result));
-  }
   static std::string Micros(Nanos time) {
     return fmt::format("{}.{:03}", time.value / 1000, time.value % 1000);
   }
   static std::string Args(const Graph& graph, NodeId id) {
-    bool opaque = graph[id].op == kOpaqueOp;
-    return fmt::format(
-        "{{\"op\":{},\"scope\":{},\"phase\":{}}}",
-        Quoted(opaque ? std::string_view(graph.attrs(id).opaque_op) : graph.op(id).name()),
-        Quoted(graph.scope(id)), Quoted(Name(graph[id].phase)));
+    return fmt::format("{{\"op\":{},\"scope\":{},\"phase\":{}}}", Quoted(OpName(graph, id)),
+                       Quoted(graph.scope(id)), Quoted(Name(graph[id].phase)));
   }
 
   void Line(const std::string& event) {

@@ -51,8 +51,11 @@ class Attacker {
     constexpr const char* kWays[] = {
         "--fuse",        "--collectives=nccl-2.27", "--cluster=cpu",
         "--slowdown=50", "--rules=autoparallel",    "--memory-cap=1MiB"};
-    constexpr const char* kForms[] = {"--json", "--timeline", "--trace=-", "--tokens=8"};
+    constexpr const char* kForms[] = {"--json", "--timeline", "--trace=-", "--tokens=8",
+                                      "--html=-"};
     try_({"sim", file, dice_.Pick(kWays), dice_.Pick(kForms)});
+    if (dice_.OneIn(4))
+      try_({"report", file, fmt::format("--against={}", file), dice_.Pick(kForms)});
   }
 
   void Optimize(const std::string& pipeline) {

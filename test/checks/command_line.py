@@ -3,6 +3,7 @@
 
 command_line.py HEDDLE [--sanitized]
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -54,6 +55,7 @@ class CommandLine(unittest.TestCase):
             "opt": [[self.graph], [self.graph, "--json"]],
             "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
             "reduce": [["--help"]],
+            "report": [[local], [local, "--against", local], [local, "--against", local, "--json"], [local, "--html=-"]],
             "sim": [[local], [local, "--json"], [local, "--timeline"], [local, "--trace=-"]],
             "solve": [[problem], [problem, "--json"]],
             "stats": [[self.graph], [self.graph, "--json"]],
@@ -85,6 +87,27 @@ class CommandLine(unittest.TestCase):
                 done = self.heddle(*args)
                 self.assertEqual(done.returncode, 2 if args[0] == "diff" and "--help" not in args else 0, done.stderr)
                 self.assertNotEqual(done.stdout, "")
+
+    def on_a_terminal(self, *args, **environment):
+        """What a command prints where standard output is a terminal."""
+        terminal, end = os.openpty()
+        variables = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        subprocess.run([HEDDLE, *args], stdin=subprocess.DEVNULL, stdout=end, env={**variables, **environment}, check=True)
+        os.close(end)
+        printed = b""
+        # The end of a terminal whose writer is gone is an error.
+        with contextlib.suppress(OSError):
+            while part := os.read(terminal, 1 << 16):
+                printed += part
+        os.close(terminal)
+        return printed
+
+    def test_colours_are_for_terminals_whose_users_want_them(self):
+        local = str(self.folder / "local.hd")
+        pathlib.Path(local).write_text(GRAPH.replace("global", "local"))
+        self.assertIn(b"\x1b[", self.on_a_terminal("sim", local))
+        self.assertNotIn(b"\x1b[", self.on_a_terminal("sim", local, NO_COLOR="1"))
+        self.assertNotIn("\x1b[", self.heddle("sim", local).stdout)
 
     def test_closed_standard_output(self):
         done = subprocess.run(["sh", "-c", f'"{HEDDLE}" check "{self.graph}" >&-'], capture_output=True, text=True)

@@ -7,6 +7,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/pass_costs.h"
+#include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/compile/payloads.h"
@@ -32,6 +33,7 @@ struct PlanCommand {
   std::string output;
   std::string plan_output;
   bool payloads = false;
+  std::string html;
   bool json = false;
   std::string job;
 
@@ -51,6 +53,9 @@ struct PlanCommand {
                  "where the plan goes, as text for `heddle parallelize`");
     flags.Switch("--payloads", payloads,
                  "print where each parameter lies in what is launched, instead of the summary");
+    flags.Option("--html", html,
+                 "write a report of the step, simulated on --cluster, to this file, which any "
+                 "browser opens");
     flags.Switch("--json", json, "print the summary as JSON; sizes are in bytes");
     flags.Config(job);
   }
@@ -63,6 +68,7 @@ struct PlanCommand {
   };
   Result<Planned> Make() const;
   Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
+  Status WriteFiles(const Planned& planned, const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
     return output == "-" || (output.empty() && !compile.stage.empty() && !json);
@@ -72,6 +78,7 @@ struct PlanCommand {
 Result<PlanCommand::Planned> PlanCommand::Make() const {
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
                                          {"the plan", plan_output == "-"},
+                                         {"the report", html == "-"},
                                          {"the summary", json},
                                          {"payloads", payloads}}));
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
@@ -117,15 +124,25 @@ std::vector<std::string> NotesOf(const CompileReport& report) {
   return notes;
 }
 
+Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) const {
+  if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, planned.report.text, streams));
+  if (!plan_output.empty())
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.step.plan), streams));
+  if (html.empty()) return Done{};
+  SimFlags sim;
+  sim.cluster = cluster;
+  HEDDLE_TRY(CostModel costs, sim.Model());
+  HEDDLE_TRY(SimulatedModule simulated,
+             SimulateModule(compile.PipelineName(), planned.step.module, costs, {}));
+  simulated.passes = planned.report.passes;
+  return WritePage(html, {&simulated, 1}, costs, streams);
+}
+
 ExitCode PlanCommand::Run(const Streams& streams) const {
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
-  for (const auto& [path, text] : {std::pair(output, planned->report.text),
-                                   std::pair(plan_output, FormatPlan(planned->step.plan))}) {
-    if (path.empty()) continue;
-    Status written = WriteOutput(path, text, streams);
-    if (!written.ok()) return Report(written.diagnostics(), streams);
-  }
+  Status written = WriteFiles(*planned, streams);
+  if (!written.ok()) return Report(written.diagnostics(), streams);
   compile.Print(planned->report, streams);
   StepSummary summary = Summarize(planned->step.module, planned->step.module.graphs[0],
                                   planned->report.whole_work[0]);
@@ -145,7 +162,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     if (output.empty()) streams.out << planned->report.text;
     return ExitCode::kDone;
   }
-  if (plan_output == "-") return ExitCode::kDone;
+  if (plan_output == "-" || html == "-") return ExitCode::kDone;
   if (payloads) {
     streams.out << FormatPayloads(planned->step.module.graphs[0]);
     return ExitCode::kDone;

@@ -52,7 +52,7 @@ std::string TrainingJob::Screen() const {
                    FormatNeed(NeedOf(summary, ranks())),
                    memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary.flops * accumulated_)));
-  line("pipeline", flags_.compile.Name());
+  line("pipeline", flags_.compile.PipelineName());
   return out + FormatCosts(report_) + "\n";
 }
 

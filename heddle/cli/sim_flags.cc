@@ -1,0 +1,171 @@
+#include "heddle/cli/sim_flags.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/report/comparison.h"
+#include "heddle/report/html/page.h"
+#include "heddle/report/sim_report.h"
+#include "heddle/report/trace.h"
+
+namespace heddle {
+namespace {
+
+// The position of `name` among the choices of a flag.
+Result<size_t> Choose(std::string_view flag, std::string_view name,
+                      std::span<const std::string_view> choices) {
+  auto at = std::ranges::find(choices, name);
+  if (at != choices.end()) return static_cast<size_t>(at - choices.begin());
+  std::string all;
+  for (std::string_view choice : choices)
+    all += fmt::format("{}{}", all.empty() ? "" : " or ", choice);
+  return Error(Diag::kBadChoice, "{} is `{}`, expected {}{}", flag, name, all,
+               NearestHint(name, choices));
+}
+
+SimulatedStep StepOf(const SimulatedModule& simulated, size_t graph, const CostModel& model) {
+  return {simulated.name, &simulated.module, &simulated.module.graphs[graph], &model,
+          &simulated.simulations[graph]};
+}
+
+// That every graph of the one has its like in the other.
+Status CheckPairs(std::span<const SimulatedModule> modules) {
+  size_t graphs = modules[0].simulations.size();
+  for (const SimulatedModule& other : modules) {
+    if (other.simulations.size() != graphs)
+      return Error(Diag::kUsage, "{} has {} and {} has {}; graphs are compared in pairs",
+                   modules[0].name, Counted(graphs, "graph"), other.name,
+                   Counted(other.simulations.size(), "graph"));
+  }
+  return Done{};
+}
+
+}  // namespace
+
+void SimFlags::Declare(Flags& flags) {
+  flags.Option("--cluster", cluster, "what it runs on, by name or as a path to a JSON file");
+  flags.Option("--nodes", nodes, "nodes of the cluster (default: as many as the mesh needs)");
+  flags.Option("--costs", costs,
+               "measured times that win over the models: JSON, or a table of collectives");
+  flags.Option("--collectives", collectives, "the model of collectives: native or nccl-2.27");
+  flags.Switch("--fuse", fuse, "price pointwise ops that feed each other as one kernel");
+  flags.Option("--slowdown", slowdown,
+               "per cent by which compute is slower while a collective is under way (default: the "
+               "cluster's)");
+  flags.Option("--memory-cap", memory_cap,
+               "what the schedule may use, as in 64GiB (default: the device's memory)");
+  flags.Switch("--free-inputs", free_inputs,
+               "let go of each input after its last reader (default: the caller holds them)");
+  flags.Option("--tokens", tokens,
+               "tokens of a step, all ranks together (default: what the graph says)");
+  flags.Option("--rules", rules,
+               "native, or autoparallel: 1 us for every node, links never shared, nothing packed");
+}
+
+Result<CostModel> SimFlags::Model() const {
+  constexpr std::string_view kModels[] = {"native", "nccl-2.27"};
+  constexpr std::string_view kRules[] = {"native", "autoparallel"};
+  CostOptions options;
+  options.nodes = nodes;
+  options.fuse = fuse;
+  HEDDLE_TRY(size_t model, Choose("--collectives", collectives, kModels));
+  options.collectives = static_cast<CollectiveModel>(model);
+  HEDDLE_TRY(size_t rule, Choose("--rules", rules, kRules));
+  options.rules = static_cast<TimelineRules>(rule);
+  HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
+  std::optional<MeasuredCosts> measured;
+  if (!costs.empty()) {
+    HEDDLE_TRY(measured, LoadCosts(costs));
+  }
+  return CostModel::Make(std::move(loaded), options, std::move(measured));
+}
+
+Result<SimulateOptions> SimFlags::Options() const {
+  SimulateOptions options;
+  if (slowdown && (*slowdown < 0 || *slowdown > 1000))
+    return Error(Diag::kBadChoice, "--slowdown is {} per cent, expected 0 to 1000", *slowdown);
+  if (slowdown) options.slowdown = *slowdown * 10;
+  if (tokens && *tokens < 1)
+    return Error(Diag::kBadChoice, "--tokens is {}, expected at least 1", *tokens);
+  options.tokens = tokens;
+  if (free_inputs) options.inputs = InputMemory::kFreed;
+  if (!memory_cap.empty()) {
+    HEDDLE_TRY(options.memory_cap, ParseBytes(memory_cap));
+  }
+  return options;
+}
+
+Result<SimulatedModule> SimulateModule(std::string name, Module module, const CostModel& model,
+                                       const SimulateOptions& options) {
+  SimulatedModule out{std::move(name), std::move(module)};
+  for (const Graph& graph : out.module.graphs) {
+    HEDDLE_TRY(Simulation one, Simulate(out.module, graph, model, options));
+    out.simulations.push_back(std::move(one));
+  }
+  return out;
+}
+
+void SimOutputs::Declare(Flags& flags) {
+  flags.Option("--html", html, "write a report to this file, which any browser opens");
+  flags.Option("--trace", trace, "write a trace for Perfetto or chrome://tracing to this file");
+  flags.Switch("--timeline", timeline, "print everything that takes time, in order");
+  flags.Switch("--json", json,
+               "print an object, or a list of one for each graph; times are in milliseconds");
+}
+
+Status SimOutputs::Check() const {
+  return CheckOneOutput({{"--trace=-", trace == "-"},
+                         {"--html=-", html == "-"},
+                         {"--json", json},
+                         {"--timeline", timeline}});
+}
+
+Status SimOutputs::Write(std::span<const SimulatedModule> modules, const CostModel& model,
+                         const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(CheckPairs(modules));
+  const SimulatedModule& last = modules.back();
+  auto list = nlohmann::ordered_json::array();
+  std::string text;
+  std::vector<TracedGraph> traced;
+  for (size_t i = 0; i < last.simulations.size(); ++i) {
+    const Graph& graph = last.module.graphs[i];
+    traced.push_back({&graph, &last.simulations[i]});
+    if (!text.empty()) text += "\n";
+    text += timeline
+                ? FormatTimeline(graph, last.simulations[i])
+                : FormatSimulation(last.module, graph, model, last.simulations[i], streams.color);
+    if (modules.size() == 1) {
+      if (json) list.push_back(ToJson(last.module, graph, model, last.simulations[i]));
+      continue;
+    }
+    StepComparison comparison = Compare(StepOf(modules[0], i, model), StepOf(last, i, model));
+    if (json) list.push_back(ToJson(comparison));
+    if (!timeline) text += "\n" + FormatComparison(comparison, streams.color);
+  }
+  if (!trace.empty())
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(trace, FormatTrace(last.module, traced), streams));
+  if (!html.empty()) HEDDLE_RETURN_IF_ERROR(WritePage(html, modules, model, streams));
+  if (trace == "-" || html == "-") return Done{};
+  // One graph is the common case, and gets one object.
+  if (json) {
+    PrintJson(list.size() == 1 ? list[0] : list, streams);
+  } else {
+    streams.out << text;
+  }
+  return Done{};
+}
+
+Status WritePage(const std::string& path, std::span<const SimulatedModule> modules,
+                 const CostModel& model, const Streams& streams) {
+  std::vector<ReportedGraph> graphs(modules[0].simulations.size());
+  for (const SimulatedModule& simulated : modules) {
+    for (size_t i = 0; i < graphs.size(); ++i)
+      graphs[i].push_back({StepOf(simulated, i, model), simulated.passes});
+  }
+  return WriteOutput(path, FormatPage(graphs), streams);
+}
+
+}  // namespace heddle

@@ -1,0 +1,63 @@
+// What commands that simulate steps share: the cluster and the rules they are simulated by, and what is written of them.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/cli/cli.h"
+#include "heddle/cli/flags.h"
+#include "heddle/pass/manager.h"
+#include "heddle/sim/simulate.h"
+
+namespace heddle {
+
+struct SimFlags {
+  std::string cluster = "h100-8x";
+  std::optional<int64_t> nodes;
+  std::string costs;
+  std::string collectives = "native";
+  std::string rules = "native";
+  bool fuse = false;
+  std::optional<int64_t> slowdown;
+  std::string memory_cap;
+  bool free_inputs = false;
+  std::optional<int64_t> tokens;
+
+  void Declare(Flags& flags);
+  Result<CostModel> Model() const;
+  Result<SimulateOptions> Options() const;
+};
+
+// A module, all of its graphs simulated.
+struct SimulatedModule {
+  // What reports call it.
+  std::string name;
+  Module module;
+  // What made it, where that is known.
+  std::vector<PassRecord> passes = {};
+  // By graph.
+  std::vector<Simulation> simulations = {};
+};
+Result<SimulatedModule> SimulateModule(std::string name, Module module, const CostModel& model,
+                                       const SimulateOptions& options);
+
+struct SimOutputs {
+  std::string html;
+  std::string trace;
+  bool timeline = false;
+  bool json = false;
+
+  void Declare(Flags& flags);
+  // That only one of them goes to standard output.
+  Status Check() const;
+  // One module, or two that are compared; summary, JSON, timeline and trace are of the last.
+  Status Write(std::span<const SimulatedModule> modules, const CostModel& model,
+               const Streams& streams) const;
+};
+// A report of one module, or of two that are compared, as an HTML file.
+Status WritePage(const std::string& path, std::span<const SimulatedModule> modules,
+                 const CostModel& model, const Streams& streams);
+
+}  // namespace heddle

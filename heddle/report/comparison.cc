@@ -1,0 +1,191 @@
+#include "heddle/report/comparison.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/report/sim_report.h"
+#include "heddle/report/table.h"
+
+namespace heddle {
+namespace {
+
+constexpr const char* kGreen = "\x1b[32m";
+constexpr const char* kRed = "\x1b[31m";
+constexpr const char* kPlain = "\x1b[0m";
+
+Nanos Size(Nanos time) { return {time.value < 0 ? -time.value : time.value}; }
+
+// `3.20 ms less`, `3.20 ms more`
+std::string LessOrMore(Nanos less) {
+  return fmt::format("{} {}", Format(Size(less)), less.value < 0 ? "more" : "less");
+}
+
+std::string Signed(Nanos time) { return (time.value < 0 ? "-" : "") + Format(Size(time)); }
+
+std::string OrNone(Nanos time) { return time.value == 0 ? "none" : Format(time); }
+
+std::vector<LaunchDifference> Differences(const LaunchGroups& before, const LaunchGroups& after) {
+  std::set<Purpose> purposes;
+  for (const auto& [purpose, sums] : before) purposes.insert(purpose);
+  for (const auto& [purpose, sums] : after) purposes.insert(purpose);
+  auto find = [](const LaunchGroups& groups, const Purpose& purpose) {
+    auto at = groups.find(purpose);
+    return at == groups.end() ? LaunchSums() : at->second;
+  };
+  std::vector<LaunchDifference> out;
+  for (const Purpose& purpose : purposes)
+    out.push_back({purpose, find(before, purpose), find(after, purpose)});
+  return out;
+}
+
+// Units of one purpose in the order in which they are launched.
+void SortByLaunch(const std::vector<Launch>& before, const std::vector<Launch>& after,
+                  std::vector<LaunchDifference>& differences) {
+  std::map<Purpose, size_t> place;
+  for (const auto* launches : {&after, &before}) {
+    for (const Launch& launch : *launches) place.try_emplace(launch.purpose, place.size());
+  }
+  auto key = [&](const LaunchDifference& d) {
+    return std::tuple(d.purpose.phase, std::string_view(d.purpose.kind),
+                      std::string_view(d.purpose.over), std::string_view(d.purpose.why),
+                      place.at(d.purpose));
+  };
+  std::ranges::sort(differences, {}, key);
+}
+
+std::string Launches(int64_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "launch" : "launches");
+}
+
+std::string BothTimes(Nanos before, Nanos after) {
+  return fmt::format("{} -> {}", Format(before), Format(after));
+}
+
+nlohmann::ordered_json ToJson(const std::vector<LaunchDifference>& differences) {
+  auto list = nlohmann::ordered_json::array();
+  auto sums = [](const LaunchSums& s) -> nlohmann::ordered_json {
+    return {{"count", s.count},
+            {"tensors", s.tensors},
+            {"bytes", s.bytes.value},
+            {"ms", Millis(s.time)},
+            {"exposed_ms", Millis(s.exposed)}};
+  };
+  for (const LaunchDifference& d : differences) {
+    list.push_back({{"phase", Name(d.purpose.phase)},
+                    {"kind", d.purpose.kind},
+                    {"over", d.purpose.over},
+                    {"why", d.purpose.why},
+                    {"unit", d.purpose.unit},
+                    {"before", sums(d.before)},
+                    {"after", sums(d.after)},
+                    {"saved_ms", Millis(d.saved())},
+                    {"because", d.Why()}});
+  }
+  return list;
+}
+
+nlohmann::ordered_json StepToJson(const SimulatedStep& step) {
+  nlohmann::ordered_json out = {{"name", step.name}};
+  out.update(ToJson(*step.module, *step.graph, *step.model, *step.simulation));
+  return out;
+}
+
+}  // namespace
+
+std::string LaunchDifference::Why() const {
+  std::string out;
+  auto add = [&](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
+  Nanos faster = before.time - after.time;
+  if (before.count == 0) {
+    add("new: " + Launches(after.count));
+  } else if (after.count == 0) {
+    add("no longer there");
+  } else if (before.count != after.count) {
+    add(fmt::format("{} instead of {} {} {}", Launches(after.count), before.count,
+                    after.count == 1 ? "takes" : "take", LessOrMore(faster)));
+  } else if (faster.value != 0) {
+    add(fmt::format("they take {}", LessOrMore(faster)));
+  }
+  Nanos hidden = after.time - after.exposed;
+  Nanos hidden_before = before.time - before.exposed;
+  if (after.count > 0 && hidden != hidden_before)
+    add(fmt::format("{} beside compute, {} before", OrNone(hidden), OrNone(hidden_before)));
+  if (after.exposed.value > 0) add("exposed by " + FormatReasons(after.by_reason));
+  return out;
+}
+
+std::string StepComparison::Headline() const {
+  const Timeline& a = before.simulation->timeline;
+  const Timeline& b = after.simulation->timeline;
+  if (a.makespan == b.makespan)
+    return fmt::format("{} takes as long as {}", after.name, before.name);
+  std::string times =
+      b.makespan.value == 0
+          ? ""
+          : fmt::format(", {:.2f} times as fast", static_cast<double>(a.makespan.value) /
+                                                      static_cast<double>(b.makespan.value));
+  std::string out = fmt::format("{} takes {} than {}{}: {} is exposed", after.name,
+                                LessOrMore(a.makespan - b.makespan), before.name, times,
+                                LessOrMore(a.exposed - b.exposed));
+  Nanos compute = a.compute.busy - b.compute.busy;
+  if (compute.value != 0) out += fmt::format(", compute takes {}", LessOrMore(compute));
+  return out;
+}
+
+StepComparison Compare(const SimulatedStep& before, const SimulatedStep& after) {
+  std::vector<Launch> a = FindLaunches(*before.module, *before.graph, *before.simulation);
+  std::vector<Launch> b = FindLaunches(*after.module, *after.graph, *after.simulation);
+  StepComparison out{.before = before,
+                 .after = after,
+                 .by_purpose = Differences(GroupByPurpose(a), GroupByPurpose(b)),
+                 .by_unit = Differences(GroupByUnit(a), GroupByUnit(b))};
+  SortByLaunch(a, b, out.by_unit);
+  return out;
+}
+
+std::string FormatComparison(const StepComparison& comparison, bool color) {
+  const Simulation& a = *comparison.before.simulation;
+  const Simulation& b = *comparison.after.simulation;
+  bool faster = b.timeline.makespan <= a.timeline.makespan;
+  std::string out = fmt::format("{}{}{}\n\n", color ? (faster ? kGreen : kRed) : "",
+                                comparison.Headline(), color ? kPlain : "");
+  TextTable figures({"", comparison.before.name + ">", comparison.after.name + ">"});
+  auto row = [&](std::string what, const std::string& before, const std::string& after) {
+    figures.AddRow({std::move(what), before, after});
+  };
+  row("step", Format(a.timeline.makespan), Format(b.timeline.makespan));
+  row("compute", Format(a.timeline.compute.busy), Format(b.timeline.compute.busy));
+  row("exposed", Format(a.timeline.exposed), Format(b.timeline.exposed));
+  row("at least", Format(a.bounds.best()), Format(b.bounds.best()));
+  row("peak memory", Format(a.timeline.peak), Format(b.timeline.peak));
+  auto percent = [](const std::optional<double>& mfu) {
+    return mfu ? fmt::format("{:.1f} %", 100 * *mfu) : "";
+  };
+  if (a.mfu || b.mfu) row("MFU", percent(a.mfu), percent(b.mfu));
+  out += figures.Format();
+  TextTable table({"phase", "collective", "over", "why", "launches>", "time>", "exposed>", "saved>",
+                   "because"});
+  for (const LaunchDifference& d : comparison.by_purpose) {
+    table.AddRow({std::string(Name(d.purpose.phase)), d.purpose.kind, d.purpose.over, d.purpose.why,
+                  fmt::format("{} -> {}", d.before.count, d.after.count),
+                  BothTimes(d.before.time, d.after.time),
+                  BothTimes(d.before.exposed, d.after.exposed), Signed(d.saved()), d.Why()});
+  }
+  return table.empty() ? out : out + "\n" + table.Format();
+}
+
+nlohmann::ordered_json ToJson(const StepComparison& comparison) {
+  nlohmann::ordered_json out = StepToJson(comparison.after);
+  out["against"] = StepToJson(comparison.before);
+  out["difference"] = {{"headline", comparison.Headline()},
+                       {"collectives", ToJson(comparison.by_purpose)},
+                       {"units", ToJson(comparison.by_unit)}};
+  return out;
+}
+
+}  // namespace heddle

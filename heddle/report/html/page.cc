@@ -1,0 +1,75 @@
+#include "heddle/report/html/page.h"
+
+#include "heddle/report/html/step_data.h"
+
+namespace heddle {
+namespace {
+
+struct PageFile {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr PageFile kFiles[] = {
+#include "heddle/report/html/page_files.inc"
+};
+
+// In the order in which they stand in the page: later ones use what earlier ones define.
+constexpr std::string_view kScripts[] = {"data",   "chart",   "lanes",   "memory", "view",
+                                         "tables", "modules", "compare", "main"};
+
+std::string_view FindFile(std::string_view name) {
+  for (const PageFile& file : kFiles) {
+    if (file.name == name) return file.text;
+  }
+  return {};
+}
+
+void ReplaceMark(std::string& page, std::string_view mark, std::string_view text) {
+  size_t at = page.find(mark);
+  if (at != std::string::npos) page.replace(at, mark.size(), text);
+}
+
+// What differs between two steps, as the tables show it.
+std::string ComparisonData(const StepComparison& comparison) {
+  auto list = [](const std::vector<LaunchDifference>& differences) {
+    std::string out;
+    for (const LaunchDifference& d : differences) {
+      out += fmt::format(
+          "{}[{},{},{},{},{},{},{},{},{},{},{},{},{},{}]", out.empty() ? "" : ",",
+          PageQuoted(Name(d.purpose.phase)), PageQuoted(d.purpose.kind), PageQuoted(d.purpose.over),
+          PageQuoted(d.purpose.why), PageQuoted(d.purpose.unit), d.before.count, d.after.count,
+          d.before.bytes.value, d.after.bytes.value, d.before.time.value, d.after.time.value,
+          d.before.exposed.value, d.after.exposed.value, PageQuoted(d.Why()));
+    }
+    return "[" + out + "]";
+  };
+  return fmt::format("{{\"headline\":{},\"purposes\":{},\"units\":{}}}",
+                     PageQuoted(comparison.Headline()), list(comparison.by_purpose),
+                     list(comparison.by_unit));
+}
+
+std::string GraphData(const ReportedGraph& graph) {
+  std::string steps;
+  for (const ReportedStep& reported : graph)
+    steps += (steps.empty() ? "" : ",\n") + FormatStepData(reported.step, reported.passes);
+  std::string comparison =
+      graph.size() == 2 ? ComparisonData(Compare(graph[0].step, graph[1].step)) : "null";
+  return fmt::format("{{\"steps\":[{}],\n\"comparison\":{}}}", steps, comparison);
+}
+
+}  // namespace
+
+std::string FormatPage(const std::vector<ReportedGraph>& graphs) {
+  std::string data;
+  for (const ReportedGraph& graph : graphs) data += (data.empty() ? "" : ",\n") + GraphData(graph);
+  std::string scripts;
+  for (std::string_view name : kScripts) scripts += FindFile(name);
+  std::string page(FindFile("page"));
+  ReplaceMark(page, "/*style*/", FindFile("style"));
+  ReplaceMark(page, "/*script*/", scripts);
+  // Last: nobody looks for marks in what users named.
+  ReplaceMark(page, "/*data*/", "[" + data + "]");
+  return page;
+}
+
+}  // namespace heddle

@@ -1,0 +1,25 @@
+// A report as one HTML file that needs nothing else: no network, no server, no other file.
+//
+// What it shows is drawn in the browser, by the scripts of this folder, from the data within the page.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/pass/manager.h"
+#include "heddle/report/comparison.h"
+
+namespace heddle {
+
+// A step and what made it.
+struct ReportedStep {
+  SimulatedStep step;
+  std::vector<PassRecord> passes = {};
+};
+
+// One graph: a step, or two that are compared, the later one second.
+using ReportedGraph = std::vector<ReportedStep>;
+
+std::string FormatPage(const std::vector<ReportedGraph>& graphs);
+
+}  // namespace heddle

@@ -1,0 +1,267 @@
+"""The page of `heddle sim --html` and `heddle report --html`, opened in a headless Chromium.
+
+report_test.py HEDDLE FOLDER. Screenshots go into FOLDER. Exits with 77 where there is no Chromium; HEDDLE_CHROMIUM names another one.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+
+import browser
+from layered_graph import layered_graph
+
+HEDDLE = FOLDER = PROGRAM = None
+HOSTILE = "</script><img src=x onerror=document.title='broken'><!--"
+MAX_PAGE = 5 << 20
+
+
+def heddle(*args):
+    done = subprocess.run([HEDDLE, *map(str, args)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_page(name, graph, against=None):
+    file, other, page = (FOLDER / f"{name}{end}" for end in (".hd", ".before.hd", ".html"))
+    file.write_text(graph)
+    if against is None:
+        heddle("sim", file, f"--html={page}")
+    else:
+        other.write_text(against)
+        heddle("report", file, f"--against={other}", f"--html={page}")
+    return page
+
+
+class ReportTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.page = browser.Page(PROGRAM)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.page.close()
+
+    def open(self, path):
+        self.page.problems.clear()
+        self.page.requests.clear()
+        self.page.dark(False)
+        self.page.open(path)
+
+    def tearDown(self):
+        self.assertEqual(self.page.problems, [])
+        self.assertEqual([url for url in self.page.requests if not url.startswith("file:")], [])
+        self.assertLessEqual(len(self.page.requests), 1)
+
+    def view(self):
+        return json.loads(self.page.run("JSON.stringify(report.view)"))
+
+    def point(self, step, lane, block):
+        """The middle of a block in the window; lanes are as high as lanes.js draws them."""
+        x, y = self.page.run(f"""(() => {{
+          const {{graphs, view}} = report;
+          const lane = graphs[0].steps[{step}].lanes[{lane}];
+          const box = document.querySelectorAll("#charts .chart:not(.overview)")[{step}].getBoundingClientRect();
+          const middle = (lane.begin[{block}] + lane.end[{block}]) / 2;
+          return [box.left + 96 + (middle - view.begin) / (view.end - view.begin) * (box.width - 108), box.top + 22 + {lane} * 35 + 15];
+        }})()""")
+        return x, y
+
+    def tip(self):
+        return self.page.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText")
+
+    def test_hover_tells_about_blocks(self):
+        self.open(write_page("one", layered_graph(6)))
+        x, y = self.point(0, 0, 3)
+        self.page.mouse("mouseMoved", x, y)
+        tip = self.tip()
+        for word in ("op", "phase", "takes", "from"):
+            self.assertIn(word, tip)
+        steps = "report.graphs[0].steps[0]"
+        exposed = self.page.run(f"{steps}.collectives.exposed.findIndex((time) => time > 0)")
+        self.assertGreaterEqual(exposed, 0)
+        lane = self.page.run(f"{steps}.collectives.stream[{exposed}]")
+        block = self.page.run(f"{steps}.lanes[{lane}].node.indexOf({steps}.collectives.node[{exposed}])")
+        self.page.mouse("mouseMoved", *self.point(0, lane, block))
+        for word in ("comm.", "scope", "layers.0", "bytes", "MiB", "exposed", "because"):
+            self.assertIn(word, self.tip())
+        hidden = self.page.run(f"{steps}.collectives.exposed.findIndex((time) => time === 0)")
+        self.assertGreaterEqual(hidden, 0)
+        lane = self.page.run(f"{steps}.collectives.stream[{hidden}]")
+        block = self.page.run(f"{steps}.lanes[{lane}].node.indexOf({steps}.collectives.node[{hidden}])")
+        self.page.mouse("mouseMoved", *self.point(0, lane, block))
+        self.assertIn("behind compute", self.tip())
+        self.page.mouse("mouseMoved", 5, 5)
+        self.assertEqual(self.tip(), "")
+
+    def test_memory_is_what_is_alive(self):
+        self.open(write_page("memory", layered_graph(6)))
+        worst = self.page.run("""(() => {
+          const step = report.graphs[0].steps[0];
+          let worst = 0;
+          for (let i = 0; i < step.count; ++i)
+            worst = Math.max(worst, Math.abs(step.stacks.reduce((sum, stack) => sum + stack[i], 0) - step.nodes.live[i]));
+          return worst;
+        })()""")
+        self.assertEqual(worst, 0)
+        peak = self.page.run("Math.max(...report.graphs[0].steps[0].nodes.live)")
+        self.assertEqual(peak, json.loads(heddle("sim", FOLDER / "memory.hd", "--json"))["peak_bytes"])
+        self.assertIn("alive at the peak", self.page.run("document.getElementById('inspector').innerText"))
+        x, y = self.point(0, 0, 3)
+        self.page.mouse("mouseMoved", x, y + 150)
+        words = self.page.run("document.getElementById('inspector').innerText")
+        self.assertNotIn("alive at the peak", words)
+        for word in ("alive", "of the limit", "parameters", "%", "bf16["):
+            self.assertIn(word, words)
+
+    def test_zoom_and_pan(self):
+        self.open(write_page("zoom", layered_graph(6)))
+        whole = self.view()
+        x, y = self.point(0, 0, 5)
+        self.page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-600, modifiers=2)
+        near = self.view()
+        self.assertLess(near["end"] - near["begin"], (whole["end"] - whole["begin"]) / 2)
+        self.assertAlmostEqual(self.point(0, 0, 5)[0], x, delta=2)
+        self.page.mouse("mousePressed", x, y, button="left", clickCount=1)
+        self.page.mouse("mouseMoved", x - 100, y, buttons=1)
+        self.page.mouse("mouseReleased", x - 100, y, button="left", clickCount=1)
+        self.assertAlmostEqual(self.point(0, 0, 5)[0], x - 100, delta=2)
+        self.page.mouse("mouseWheel", x, y, deltaX=80, deltaY=0)
+        self.assertLess(self.point(0, 0, 5)[0], x - 150)
+        # A click selects, and keeps what it selected when the pointer goes.
+        self.page.key("0")
+        self.page.click(*self.point(0, 0, 5))
+        self.assertEqual(self.view()["selected"], {"step": 0, "lane": 0, "i": 5})
+        self.assertIn("selected", self.page.run("document.getElementById('inspector').innerText"))
+
+    def test_keys(self):
+        self.open(write_page("keys", layered_graph(6)))
+
+        def length():
+            return self.view()["end"] - self.view()["begin"]
+
+        whole = length()
+        self.page.key("w")
+        self.assertLess(length(), whole)
+        begin = self.view()["begin"]
+        self.page.key("d")
+        self.assertGreater(self.view()["begin"], begin)
+        self.page.key("a")
+        self.page.key("0")
+        self.assertEqual(length(), whole)
+        self.page.key("ArrowRight")
+        self.page.key("ArrowRight")
+        first = self.view()["selected"]
+        self.assertEqual(first["lane"], 0)
+        self.page.key("ArrowDown")
+        self.assertEqual(self.view()["selected"]["lane"], 1)
+        self.page.key("Enter")
+        self.assertLess(length(), whole)
+        self.page.key("n")
+        chosen = self.view()["selected"]
+        self.assertGreater(self.page.run(f"""(() => {{
+          const step = report.graphs[0].steps[0];
+          return step.collectives.exposed[step.collectiveOf[step.lanes[{chosen["lane"]}].node[{chosen["i"]}]]];
+        }})()"""), 0)
+        self.page.key("Escape")
+        self.assertIsNone(self.view()["selected"])
+        self.page.key("c")
+        self.assertTrue(self.view()["critical"])
+        self.page.key("?")
+        self.assertTrue(self.page.run("document.getElementById('help').open"))
+        self.page.run("document.getElementById('help').close()")
+        self.page.key("/")
+        for letter in "silu":
+            self.page.key(letter)
+        self.assertEqual(self.page.run("document.getElementById('found').textContent"), "6 found")
+
+    def test_dark_mode(self):
+        path = write_page("dark", layered_graph(6))
+        ground = "getComputedStyle(document.body).backgroundColor"
+        self.open(path)
+        light = self.page.run(ground)
+        self.page.dark(True)
+        dark = self.page.run(ground)
+        self.assertNotEqual(light, dark)
+        self.page.key("t")
+        self.assertEqual(self.page.run(ground), light)
+        self.page.key("t")
+        self.assertEqual(self.page.run(ground), dark)
+
+    def test_tables(self):
+        self.open(write_page("tables", layered_graph(6)))
+        rows = "document.querySelectorAll('#tab-body tbody tr').length"
+        self.assertEqual(self.page.run("document.querySelector('[role=tab][aria-selected=true]').textContent"), "Collectives")
+        # Three purposes, and six launches of each.
+        self.assertEqual(self.page.run(rows), 3 + 18)
+        column = "[...document.querySelectorAll('#tab-body table')[1].querySelectorAll('tbody tr td:first-child')].map((cell) => cell.textContent)"
+        names = self.page.run(column)
+        self.page.run("document.querySelectorAll('#tab-body table')[1].querySelector('th button').click()")
+        self.assertEqual(self.page.run(column), sorted(names))
+        self.page.run("document.querySelectorAll('#tab-body table')[1].querySelector('tbody tr').click()")
+        self.assertIsNotNone(self.view()["selected"])
+        self.page.key("2")
+        self.assertIn("layers", self.page.run("document.getElementById('tab-body').innerText"))
+        self.page.run("document.querySelector('#tab-body button.module').click()")
+        self.assertIn("*", self.page.run("document.getElementById('tab-body').innerText"))
+        self.page.key("3")
+        self.assertIn("does not say which passes", self.page.run("document.getElementById('tab-body').innerText"))
+
+    def test_comparison(self):
+        self.open(write_page("both", layered_graph(12), layered_graph(12, prefetch=False)))
+        self.assertEqual(self.page.run("document.querySelectorAll('#charts .chart:not(.overview)').length"), 2)
+        self.assertIn("both.hd takes", self.page.run("document.getElementById('headline').innerText"))
+        words = self.page.run("document.getElementById('tab-body').innerText")
+        for word in ("collective by collective", "layers.11", "beside compute", "unshard", "grad"):
+            self.assertIn(word, words)
+        self.page.mouse("mouseMoved", *self.point(1, 1, 5))
+        self.page.screenshot(FOLDER / "light.png")
+        self.page.dark(True)
+        self.page.screenshot(FOLDER / "dark.png")
+
+    def test_names_are_only_texts(self):
+        graph = layered_graph(2, unit=HOSTILE + "{}", label=HOSTILE + "{}")
+        self.open(write_page("hostile'\"&<b>", graph, layered_graph(2)))
+        self.assertNotEqual(self.page.run("document.title"), "broken")
+        self.assertEqual(self.page.run("document.querySelectorAll('img, b > b, script').length"), 2)
+        self.assertIn(HOSTILE, self.page.run("document.body.innerText"))
+        self.page.mouse("mouseMoved", *self.point(1, 1, 0))
+        self.assertIn(HOSTILE, self.tip())
+
+    def test_an_empty_graph(self):
+        self.open(write_page("empty", "heddle 1 local\ngraph @step() -> () {}\n"))
+        for key in ("w", "ArrowRight", "ArrowDown", "n", "Enter", "2", "3", "1"):
+            self.page.key(key)
+        self.page.mouse("mouseMoved", 600, 400)
+
+    def test_ten_thousand_nodes(self):
+        path = write_page("large", layered_graph(830))
+        self.assertLess(path.stat().st_size, MAX_PAGE)
+        begin = time.monotonic()
+        self.open(path)
+        opened = time.monotonic() - begin
+        nodes = self.page.run("report.graphs[0].steps[0].count")
+        self.assertGreaterEqual(nodes, 10_000)
+        frames = self.page.run("""(async () => {
+          const times = [];
+          for (let i = 0; i < 40; ++i) {
+            const from = performance.now();
+            document.body.dispatchEvent(new KeyboardEvent("keydown", {key: i % 20 < 10 ? "w" : "s", bubbles: true}));
+            await new Promise(requestAnimationFrame);
+            times.push(performance.now() - from);
+          }
+          return times.sort((a, b) => a - b);
+        })()""")
+        print(f"{nodes} nodes: {path.stat().st_size / 2**20:.2f} MiB, opened in {opened:.2f} s; a frame takes {frames[20]:.1f} ms, at most {frames[-1]:.1f} ms")
+        self.page.screenshot(FOLDER / "large.png")
+
+
+if __name__ == "__main__":
+    HEDDLE, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    PROGRAM = browser.find()
+    if PROGRAM is None:
+        print("browser.report skipped: no Chromium is installed (Debian: apt-get install chromium)")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1], verbosity=2)
