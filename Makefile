@@ -27,7 +27,7 @@ CORPUS = $$(find heddle -name '*.hdt') fuzz/corpus/*
 # Precompiled headers keep ccache from caching unless it may overlook what they hide.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-.PHONY: all setup build test oracle lint sanitized fuzz soak train bench docs goldens format clean
+.PHONY: all setup build program test oracle lint sanitized fuzz soak train bench docs goldens format clean
 
 all: build
 
@@ -37,6 +37,11 @@ setup:
 build: setup
 	@cmake --preset release $(TORCH) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release
+
+# The program alone.
+program: setup
+	@cmake --preset release $(TORCH) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --build --preset release --target heddle heddle-torch
 
 test: build fuzz
 	@$(TEST_SETUP)
@@ -75,11 +80,18 @@ soak: build sanitized
 	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all
+	@test/train/runs.py build/heddle --kills=60 --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 
-train: build
-	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
-	  --parallelism.tensor_parallel_degree=8 -o build/8b.hd
+# Eight ranks in this process learn heddle's own sources; then the model writes a line, and the same job is held against eager training.
+RANKS = --parallelism.data_parallel_shard_degree=4 --parallelism.tensor_parallel_degree=2
+train: program
+	@rm -rf build/train
+	@build/heddle train --model=llama3 --flavor=debugmodel $(RANKS) --training.dataset=text --training.seq_len=128 \
+	  --training.steps=120 --optimizer.lr=2e-3 --lr_scheduler.warmup_steps=10 --lr_scheduler.decay=cosine \
+	  --lr_scheduler.min_lr_factor=0.1 --checkpoint.folder=build/train --metrics.log_freq=5
+	@echo && build/heddle generate --checkpoint=build/train --prompt='// The ' --tokens=80
+	@echo && build/heddle verify --model=llama3 --flavor=debugmodel $(RANKS) --training.seq_len=64 --training.steps=3 --precision=f32
 
 bench: build
 	@build/heddle-bench --benchmark_out=build/bench.json --benchmark_out_format=json >/dev/null 2>&1

@@ -40,7 +40,7 @@ struct CheckpointWriterOptions {
   std::string run;
   // How long rank 0 waits for the files of the others.
   std::chrono::milliseconds timeout{300'000};
-  // Files beside the checkpoints, by name, for whoever repeats the run: `job.toml`, `graph.hd`, `plan.hd`. Rank 0 writes them.
+  // Files beside the checkpoints, by name, for whoever repeats the run: `job.toml`, `graph.hd`, `step.plan`. Rank 0 writes them.
   std::vector<std::pair<std::string, std::string>> texts = {};
 };
 

@@ -99,7 +99,7 @@ Result<std::unique_ptr<Dataset>> JobFlags::OpenDataset(const Model& model, int64
   options.document_end = document_end;
   if (validation_interval > 0) options.held_out = 0.05;
   HEDDLE_TRY(std::unique_ptr<Dataset> opened, Dataset::Open(options));
-  if (validation_interval > 0 && !opened->Has(Split::kHeldOut))
+  if (validation_interval > 0 && !opened->Has(DataSplit::kHeldOut))
     return Error(Diag::kBadChoice, "--validation.interval is {}, and {} has too little to hold out",
                  validation_interval, dataset);
   return opened;
@@ -113,7 +113,7 @@ Result<int64_t> JobFlags::Accumulated(int64_t rows) const {
                global_batch_size, Counted(rows, "sequence"));
 }
 
-BatchSource BatchesOf(const Dataset& dataset, Split split, int64_t seq_len) {
+BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len) {
   return [&dataset, split, seq_len](int64_t step, int64_t first_row,
                                     int64_t rows) -> Result<Batch> {
     Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};

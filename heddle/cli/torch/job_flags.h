@@ -54,6 +54,6 @@ struct JobFlags {
 };
 
 // Rows of the data as tensors. The dataset must outlive it.
-BatchSource BatchesOf(const Dataset& dataset, Split split, int64_t seq_len);
+BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len);
 
 }  // namespace heddle

@@ -13,6 +13,7 @@ struct ParallelFlags {
   // 0: the product of the degrees.
   int64_t world = 0;
   std::string sequence_parallel = "true";
+  std::string loss_parallel = "true";
   bool gather_logits = false;
   // Empty: as the presets call them.
   std::string axis_names;

@@ -67,7 +67,7 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes) {
   HEDDLE_TRY(params_, flags_.model.Params(model, seed));
   HEDDLE_TRY(dataset_, job.OpenDataset(model, accumulated_ * model.batch.batch, seed));
   if (job.validation_interval > 0)
-    trainer_.validation_batches = BatchesOf(*dataset_, Split::kHeldOut, model.batch.seq_len);
+    trainer_.validation_batches = BatchesOf(*dataset_, DataSplit::kHeldOut, model.batch.seq_len);
   return CheckMemory();
 }
 
@@ -259,7 +259,7 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
   if (peers_ != nullptr)
     options.world_of = [this](const Module& module) { return OwnRank(*peers_, module); };
   options.params = params_;
-  options.batches = BatchesOf(*dataset_, Split::kTrain, planned_->model.batch.seq_len);
+  options.batches = BatchesOf(*dataset_, DataSplit::kTrain, planned_->model.batch.seq_len);
   options.accumulated = accumulated_;
   if (resumed_) options.saved = StateOf(*resumed_, planned_->model);
   StepModules modules{.step = &step_,

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Whole runs of `heddle train`: on ranks in one process and in many, interrupted and resumed, on one mesh and then on another.
+
+    runs.py HEDDLE [--kills=3] [--seed=1]
+
+Every run writes hashes of its weights. Runs of one job must have the same, however they came to their last step.
+"""
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SMALL = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=1", "--model.dim=66", "--model.n_heads=11", "--model.n_kv_heads=11",
+         "--model.ffn_dim=101", "--model.vocab_size=257", "--training.seq_len=16", "--training.local_batch_size=4",
+         "--lr_scheduler.warmup_steps=2", "--lr_scheduler.decay=linear"]
+# Of four sequences in a step, whatever the mesh.
+MESHES = {
+    "dp4": ["--parallelism.data_parallel_shard_degree=4", "--training.local_batch_size=1"],
+    "dp2": ["--parallelism.data_parallel_shard_degree=2", "--training.local_batch_size=2"],
+    "hsdp2x2": ["--parallelism.data_parallel_replicate_degree=2", "--parallelism.data_parallel_shard_degree=2",
+                "--training.local_batch_size=1"],
+    "tp11": ["--parallelism.tensor_parallel_degree=11"],
+    "one": [],
+}
+
+
+class Failed(Exception):
+    pass
+
+
+def train(heddle, flags, steps, expect=0, **more):
+    run = subprocess.run([heddle, "train", *SMALL, f"--training.steps={steps}", *flags], capture_output=True, text=True,
+                         stdin=subprocess.DEVNULL, **more)
+    if run.returncode != expect:
+        raise Failed(f"train {' '.join(flags)}: exit code {run.returncode}, expected {expect}\n{run.stdout}{run.stderr}")
+    return run
+
+
+def hashes_of(path, step):
+    """Weights behind a step, by rank and name."""
+    with open(path) as lines:
+        rows = [json.loads(line) for line in lines]
+    return {(row["rank"], row["name"]): row["sha256"] for row in rows if row["step"] == step and "sha256" in row}
+
+
+def check(same, what):
+    if not same:
+        raise Failed(what)
+    print(f"ok: {what}", flush=True)
+
+
+def processes_are_lockstep(heddle, folder):
+    files = [os.path.join(folder, name) for name in ("lockstep.jsonl", "processes.jsonl")]
+    for file, flags in zip(files, ([], ["--nproc=4"])):
+        train(heddle, MESHES["dp4"] + [f"--hashes={file}", "--hash-gradients", *flags], 3)
+    check(open(files[0]).read() == open(files[1]).read(), "ranks in one process and in four have the same bits")
+
+
+def batches_add_up(heddle, folder):
+    """Two batches of two in f64 are one of four, up to the order of additions."""
+    losses = []
+    for flags in (["--training.local_batch_size=4"], ["--training.local_batch_size=2", "--training.global_batch_size=4"],
+                  ["--training.local_batch_size=1", "--training.global_batch_size=4"]):
+        file = os.path.join(folder, "loss.jsonl")
+        train(heddle, ["--precision=f64", f"--metrics.jsonl={file}", *flags], 4)
+        losses.append([json.loads(line)["loss"] for line in open(file)])
+        os.remove(file)
+    apart = max(abs(a - b) for other in losses[1:] for a, b in zip(losses[0], other))
+    check(len(losses[1]) == 4 and apart < 1e-9, f"a step in several batches is the same step ({apart:.1e} apart)")
+
+
+def resumes(heddle, folder):
+    whole = os.path.join(folder, "whole.jsonl")
+    train(heddle, MESHES["dp4"] + [f"--hashes={whole}"], 6)
+    saved = os.path.join(folder, "saved")
+    flags = MESHES["dp4"] + [f"--checkpoint.folder={saved}", "--checkpoint.interval=2", "--lr_scheduler.decay=none",
+                             "--lr_scheduler.warmup_steps=0"]
+    reference = os.path.join(folder, "reference.jsonl")
+    train(heddle, [*MESHES["dp4"], "--lr_scheduler.decay=none", "--lr_scheduler.warmup_steps=0", f"--hashes={reference}"], 6)
+    train(heddle, flags, 3)
+    again = os.path.join(folder, "again.jsonl")
+    run = train(heddle, [*flags, f"--hashes={again}"], 6)
+    check("going on from step 3" in run.stderr, "a run goes on where the one before it ended")
+    check(hashes_of(reference, 6) == hashes_of(again, 6), "a resumed run has the bits of the undisturbed one")
+    run = train(heddle, flags, 6)
+    check("trained already" in run.stderr, "a finished run says so")
+    train(heddle, [*flags, "--training.dataset=synthetic"], 8, expect=1)
+    check(True, "a run on other data is refused")
+
+
+def meshes(heddle, folder):
+    """From mesh to mesh, and back: what was saved is what is loaded, so one more save holds the same tensors."""
+    saved = os.path.join(folder, "travels")
+    steps = 0
+    for mesh in ("dp4", "hsdp2x2", "one", "tp11", "dp2"):
+        steps += 1
+        train(heddle, MESHES[mesh] + [f"--checkpoint.folder={saved}", "--runtime.reducer=rank", "--lr_scheduler.decay=none",
+                                      "--lr_scheduler.warmup_steps=0", "--precision=f64", "--checkpoint.keep=0"], steps)
+    file = os.path.join(folder, "alone.jsonl")
+    train(heddle, [f"--metrics.jsonl={file}", "--lr_scheduler.decay=none", "--lr_scheduler.warmup_steps=0", "--precision=f64"], steps + 1)
+    expected = [json.loads(line)["loss"] for line in open(file)][-1]
+    file = os.path.join(folder, "end.jsonl")
+    train(heddle, [f"--checkpoint.folder={saved}", f"--metrics.jsonl={file}", "--lr_scheduler.decay=none", "--precision=f64",
+                   "--lr_scheduler.warmup_steps=0"], steps + 1)
+    got = [json.loads(line)["loss"] for line in open(file)][-1]
+    check(abs(got - expected) < 1e-8, f"five meshes in turn train what one rank does ({abs(got - expected):.1e} apart)")
+
+
+def stops(heddle, folder):
+    for flags in ([], ["--nproc=4"]):
+        saved = os.path.join(folder, "stopped" + "".join(flags))
+        run = subprocess.Popen([heddle, "train", *SMALL, *MESHES["dp4"], "--training.steps=100000", f"--checkpoint.folder={saved}",
+                                "--checkpoint.interval=0", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in run.stdout:
+            if "step:" in line and " 2 " in line:
+                break
+        run.send_signal(signal.SIGTERM)
+        out, err = run.communicate(timeout=120)
+        check(run.returncode == 0, f"SIGTERM ends a run in order{' of processes' if flags else ''}: {run.returncode} {err[-300:]}")
+        listed = subprocess.run([heddle, "checkpoint", "ls", saved, "--json"], capture_output=True, text=True)
+        check(listed.returncode == 0 and "step" in listed.stdout, "and saves")
+
+
+def kills(heddle, folder, count, chance):
+    reference = os.path.join(folder, "killed.jsonl")
+    plain = ["--lr_scheduler.decay=none", "--lr_scheduler.warmup_steps=0"]
+    begin = time.time()
+    train(heddle, [*plain, f"--hashes={reference}"], 30)
+    took = time.time() - begin
+    for trial in range(count):
+        saved = os.path.join(folder, f"killed-{trial}")
+        flags = [*SMALL, *plain, "--training.steps=30", f"--checkpoint.folder={saved}", "--checkpoint.interval=1"]
+        file = os.path.join(folder, f"killed-{trial}.jsonl")
+        for _ in range(3):
+            run = subprocess.Popen([heddle, "train", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(chance.uniform(0, 1.5 * took))
+            run.kill()
+            run.wait()
+        # The last step is trained again, for its hashes.
+        run = train(heddle, [*plain, f"--checkpoint.folder={saved}", "--checkpoint.interval=1", f"--hashes={file}"], 31)
+        train(heddle, [*plain, f"--hashes={reference}.31"], 31)
+        check(hashes_of(file, 31) == hashes_of(reference + ".31", 31), f"killed three times, trial {trial}: the same bits")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("heddle")
+    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    try:
+        for part in (processes_are_lockstep, batches_add_up, resumes, meshes, stops):
+            with tempfile.TemporaryDirectory() as folder:
+                part(args.heddle, folder)
+        with tempfile.TemporaryDirectory() as folder:
+            kills(args.heddle, folder, args.kills, random.Random(args.seed))
+    except Failed as failed:
+        print(f"failed: {failed}")
+        return 1
+    return 0
+
+
+sys.exit(main())
