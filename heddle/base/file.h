@@ -27,6 +27,8 @@ Status WriteStandardOutput(std::string_view content);
 // numbers taken; using the stream still fails.
 void OccupyStandardStreams();
 
+// Whether there is one at the end of all links.
+bool IsDirectory(const std::string& path);
 // The directory and those above it that are missing.
 Status MakeDirectories(const std::string& path);
 

@@ -24,9 +24,9 @@ namespace heddle {
 
 struct OpenCheckpointOptions {
   // Exactly this step, which must be whole. Without it, the newest that is.
-  std::optional<int64_t> step;
+  std::optional<int64_t> step = {};
   // None that is newer than this.
-  std::optional<int64_t> newest;
+  std::optional<int64_t> newest = {};
   // Hashes only files whose rank has this remainder, so that processes can share the work: each opens, all tell their `step()`, and
   // while they differ all open again with the least of them as `newest`.
   int64_t part = 0;

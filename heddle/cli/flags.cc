@@ -44,6 +44,12 @@ Result<double> ReadDecimal(std::string_view name, const std::string& value) {
   return number;
 }
 
+JobValue NumberValue(double number) {
+  JobValue value{JobValueKind::kNumber, {""}};
+  AppendFloat(value.texts[0], number);
+  return value;
+}
+
 }  // namespace
 
 Flags::Flag& Flags::Add(std::string_view names, std::string_view value, std::string help,
@@ -119,11 +125,7 @@ void Flags::Option(std::string_view names, double& target, std::string help) {
         HEDDLE_TRY(target, ReadDecimal(name, value));
         return Done{};
       },
-      [&target] {
-        JobValue value{JobValueKind::kNumber, {""}};
-        AppendFloat(value.texts[0], target);
-        return value;
-      });
+      [&target] { return NumberValue(target); });
 }
 
 void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::string help) {
@@ -140,10 +142,15 @@ void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::
 }
 
 void Flags::Option(std::string_view names, std::optional<double>& target, std::string help) {
-  Add(names, "NUMBER", std::move(help),
+  Add(
+      names, "NUMBER", std::move(help),
       [&target](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadDecimal(name, value));
         return Done{};
+      },
+      [&target]() -> std::optional<JobValue> {
+        if (!target) return std::nullopt;
+        return NumberValue(*target);
       });
 }
 

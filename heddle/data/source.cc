@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "heddle/base/file.h"
+
 namespace heddle {
 namespace {
 
@@ -70,7 +72,7 @@ Result<TokenSource> OpenSource(const std::string& name) {
     source.train.Add(Corpus());
     return source;
   }
-  if (IsFolder(name)) return OpenFolder(name);
+  if (IsDirectory(name)) return OpenFolder(name);
   // Megatron-LM names its pairs of files without their endings.
   if (IsTokenFile(name) || (!IsFile(name) && IsFile(name + ".idx"))) {
     HEDDLE_TRY(TokenFile file, OpenTokenFile(IsTokenFile(name) ? name : name + ".idx"));

@@ -48,11 +48,6 @@ Result<std::map<std::string, std::vector<std::string>>> ParseIndex(std::string_v
 
 }  // namespace
 
-bool IsFolder(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 Result<ModelConfig> ReadHfConfig(const std::string& folder) {
   std::string path = In(folder, "config.json");
   HEDDLE_TRY(std::string text, ReadFile(path));

@@ -10,8 +10,6 @@
 
 namespace heddle {
 
-bool IsFolder(const std::string& path);
-
 // The model that config.json in the folder describes.
 Result<ModelConfig> ReadHfConfig(const std::string& folder);
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "heddle/aten/dtype.h"
+#include "heddle/base/file.h"
 #include "heddle/hf/folder.h"
 #include "heddle/hf/names.h"
 #include "heddle/train/misfits.h"
@@ -94,7 +95,7 @@ class FolderLoader {
 }  // namespace
 
 Result<ParamSource> LoadParams(Model& model, const std::string& path) {
-  if (!IsFolder(path)) return ParamsFromFile(model, path);
+  if (!IsDirectory(path)) return ParamsFromFile(model, path);
   HEDDLE_TRY(HfTensors tensors, HfTensors::Open(path));
   return FolderLoader(model, path, std::move(tensors)).Run();
 }

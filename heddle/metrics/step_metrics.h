@@ -23,17 +23,17 @@ struct StepMetrics {
   double grad_norm = 0;
   double lr = 0;
   // The most that was in use, and its share of what there is, from 0 to 1.
-  Bytes memory;
+  Bytes memory = {};
   double memory_share = 0;
   // Tokens and TFLOP in a second, of one rank.
   double tps = 0;
   double tflops = 0;
   // Share of the peak, from 0 to 1. None where the peak of the device is not known.
-  std::optional<double> mfu;
+  std::optional<double> mfu = {};
   double seconds = 0;
-  std::optional<double> validation_loss;
+  std::optional<double> validation_loss = {};
   // Empty without experts.
-  std::vector<ExpertLoad> experts;
+  std::vector<ExpertLoad> experts = {};
 };
 
 // TorchTitan's: `step:  1  loss:  8.12345  grad_norm:  1.2345  memory:  0.52GiB(1.10%)  tps: 1,234  tflops: 0.12  mfu: 3.10%`.
