@@ -29,6 +29,24 @@ constexpr TorchCommand kTorchCommands[] = {
     {"train", "Train a model on ranks"},
     {"verify", "Train two ways and compare every bit after every step"},
 };
+
+// Standard output. It is written where a command flushes, and at the end; one place sees whether it can be.
+class OutputBuffer final : public std::stringbuf {
+ public:
+  // The first failure.
+  const Status& status() const { return status_; }
+
+ private:
+  int sync() override {
+    Status written = WriteStandardOutput(view());
+    str({});
+    if (!written.ok() && status_.ok()) status_ = std::move(written);
+    return status_.ok() ? 0 : -1;
+  }
+
+  Status status_ = Done{};
+};
+
 }  // namespace
 
 std::string_view Version() { return HEDDLE_VERSION; }
@@ -74,8 +92,8 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   OccupyStandardStreams();
   // Whoever stops reading, as `head` does, ends this process without a word, even if its parent ignores the signal.
   std::signal(SIGPIPE, SIG_DFL);
-  // Written at the end, where one place sees whether it can be.
-  std::ostringstream out;
+  OutputBuffer buffer;
+  std::ostream out(&buffer);
   Streams streams{ReadStandardInput, out, std::cerr, WantsColor()};
   ExitCode code = ExitCode::kFault;
   try {
@@ -84,7 +102,8 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
     std::cerr << "out of memory\n";
     return code;
   }
-  Status written = WriteStandardOutput(out.view());
+  out.flush();
+  const Status& written = buffer.status();
   if (!written.ok()) code = Report(written.diagnostics(), streams);
   std::cerr.flush();
   return code == ExitCode::kDone && !std::cerr ? ExitCode::kUserMistake : code;

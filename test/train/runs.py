@@ -33,9 +33,14 @@ class Failed(Exception):
     pass
 
 
-def train(heddle, flags, steps, expect=0, **more):
-    run = subprocess.run([heddle, "train", *SMALL, f"--training.steps={steps}", *flags], capture_output=True, text=True,
-                         stdin=subprocess.DEVNULL, **more)
+def command(heddle, flags, steps):
+    """The later of two flags of one name wins."""
+    by_name = {flag.split("=")[0]: flag for flag in [*SMALL, f"--training.steps={steps}", *flags]}
+    return [heddle, "train", *by_name.values()]
+
+
+def train(heddle, flags, steps, expect=0):
+    run = subprocess.run(command(heddle, flags, steps), capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if run.returncode != expect:
         raise Failed(f"train {' '.join(flags)}: exit code {run.returncode}, expected {expect}\n{run.stdout}{run.stderr}")
     return run
@@ -75,8 +80,6 @@ def batches_add_up(heddle, folder):
 
 
 def resumes(heddle, folder):
-    whole = os.path.join(folder, "whole.jsonl")
-    train(heddle, MESHES["dp4"] + [f"--hashes={whole}"], 6)
     saved = os.path.join(folder, "saved")
     flags = MESHES["dp4"] + [f"--checkpoint.folder={saved}", "--checkpoint.interval=2", "--lr_scheduler.decay=none",
                              "--lr_scheduler.warmup_steps=0"]
@@ -114,8 +117,8 @@ def meshes(heddle, folder):
 def stops(heddle, folder):
     for flags in ([], ["--nproc=4"]):
         saved = os.path.join(folder, "stopped" + "".join(flags))
-        run = subprocess.Popen([heddle, "train", *SMALL, *MESHES["dp4"], "--training.steps=100000", f"--checkpoint.folder={saved}",
-                                "--checkpoint.interval=0", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        run = subprocess.Popen(command(heddle, [*MESHES["dp4"], f"--checkpoint.folder={saved}", "--checkpoint.interval=0", *flags], 100000),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in run.stdout:
             if "step:" in line and " 2 " in line:
                 break
@@ -134,10 +137,10 @@ def kills(heddle, folder, count, chance):
     took = time.time() - begin
     for trial in range(count):
         saved = os.path.join(folder, f"killed-{trial}")
-        flags = [*SMALL, *plain, "--training.steps=30", f"--checkpoint.folder={saved}", "--checkpoint.interval=1"]
+        flags = [*plain, f"--checkpoint.folder={saved}", "--checkpoint.interval=1"]
         file = os.path.join(folder, f"killed-{trial}.jsonl")
         for _ in range(3):
-            run = subprocess.Popen([heddle, "train", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            run = subprocess.Popen(command(heddle, flags, 30), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(chance.uniform(0, 1.5 * took))
             run.kill()
             run.wait()
