@@ -70,7 +70,7 @@ TEST(JobFile, WhatIsWrittenReadsBack) {
       {"training.steps", JobValue{JobValueKind::kInt, {"10"}}, "flag"},
       {"precision", JobValue{JobValueKind::kText, {"a \"b\" \\ \n \x7F ü"}}, "job.toml:1"},
       {"training.seq_len", std::nullopt, ""},
-      {"training.lr", JobValue{JobValueKind::kNumber, {"0.0008"}}, "default"},
+      {"training.lr", JobValue{JobValueKind::kNumber, {"8e-04"}}, "default"},
       {"compile.passes", JobValue{JobValueKind::kTexts, {"x", "y\ty"}}, "default"},
       {"training.deep", JobValue{JobValueKind::kBool, {"false"}}, "default"},
   };
@@ -80,7 +80,7 @@ TEST(JobFile, WhatIsWrittenReadsBack) {
             "\n[training]\n"
             "steps = 10    # flag\n"
             "# seq_len is not set\n"
-            "lr = 0.0008   # default\n"
+            "lr = 8e-04    # default\n"
             "deep = false  # default\n"
             "\n[compile]\n"
             "passes = [\"x\", \"y\\u0009y\"]  # default\n");

@@ -51,6 +51,9 @@ class CommandLine(unittest.TestCase):
             "check": [[self.graph], [self.graph, "--json"]],
             "checkpoint": [["--help"]],
             "diff": [[self.graph, other], [self.graph, other, "--json"]],
+            "import": [["--help"]],
+            "memory": [["--help"]],
+            "train": [verify + ["--training.dataset=synthetic"]],
             "doc": [["ops"], ["passes", "--json"]],
             "opt": [[self.graph], [self.graph, "--json"]],
             "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
@@ -62,7 +65,7 @@ class CommandLine(unittest.TestCase):
             "capture": [mlp],
             "export": [["--help"]],
             "models": [[], ["--json"]],
-            "verify": [["--help"]],
+            "generate": [["--help"]],
             "plan": [mlp, mlp + ["--json"], mlp + ["--write-plan=-"]],
             "verify": [verify, verify + ["--json"]],
         }

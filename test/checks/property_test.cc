@@ -70,7 +70,9 @@ TEST(RandomGraphs, EveryPassPassesTheManager) {
   for (uint32_t seed = 0; seed < 500; ++seed) {
     Module module = Read(RandomLocalGraph(seed));
     for (const PassDef* pass : Passes().passes) {
-      if (pass->any_view || pass->needs == module.view) RunText(module, pass->name);
+      // They split and join graphs whose phases stand one after the other; memory tests have such.
+      bool split = pass->name == "partition" || pass->name == "join";
+      if (!split && (pass->any_view || pass->needs == module.view)) RunText(module, pass->name);
     }
     std::string once = RunText(module, "clean");
     // A fixed point, and the same through text.

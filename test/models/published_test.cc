@@ -146,7 +146,7 @@ TEST(Published, NumbersOutOfRangeAreRefused) {
   EXPECT_EQ(kind("rope_scaling.factor", 0.0), Diag::kModelSize);
   EXPECT_EQ(kind("rope_scaling.slow", 32.0), Diag::kModelSize);
   EXPECT_EQ(kind("rope_scaling.fast", 64.0), Diag::kSyntax);
-  ModelConfig config = Config("llama3", "debugmodel");
+  ModelConfig config = Config("llama3", "8B");
   config.rope.low_freq = 4.0;
   EXPECT_FALSE(CheckConfig(config).ok());
 }

@@ -81,6 +81,12 @@ Result<ModelConfig> ModelFlags::Config() const {
   for (const auto& [name, value] : choices) {
     if (!value.empty()) HEDDLE_RETURN_IF_ERROR(OverrideChoice(config, name, value));
   }
+  for (const auto& [name, value] : numbers) {
+    if (value && name.starts_with("rope_scaling.") && config.rope.scaling == RopeScaling::kNone)
+      return Error(Diag::kUsage,
+                   "--model.{} is given, and --model.rope_scaling.kind is none: nothing is scaled",
+                   name);
+  }
   return config;
 }
 

@@ -54,11 +54,7 @@ class Offloader {
   void FindReaders() {
     size_ = graph_.node_count();
     for (NodeId node : graph_.nodes()) {
-      if (graph_[node].phase == Phase::kForward) {
-        last_forward_ = node;
-      } else if (!first_behind_) {
-        first_behind_ = node;
-      }
+      if (graph_[node].phase == Phase::kForward) last_forward_ = node;
       ForEachRead(graph_, node, [&](ValueId v) {
         if (graph_[node].phase == Phase::kForward) {
           last_read_[v.index()] = node;
@@ -109,7 +105,7 @@ class Offloader {
     NodeId out_end{std::min<size_t>(last_read.index() + distance(), last_forward_.index())};
     NodeId needed = first_needed_[v.index()];
     NodeId back_begin{std::max<size_t>(
-        needed.index() - std::min<size_t>(needed.index(), distance()), first_behind_.index())};
+        needed.index() - std::min<size_t>(needed.index(), distance()), last_forward_.index() + 1)};
     TypeId device = graph_.type(v);
     Type on_host = graph_.types()[device];
     on_host.space = Space::kHost;
@@ -152,7 +148,6 @@ class Offloader {
   std::vector<NodeId> last_read_;
   std::vector<NodeId> first_needed_;
   NodeId last_forward_;
-  NodeId first_behind_;
   size_t size_ = 0;
   std::vector<std::pair<ValueId, ValueId>> back_;
   Rewriter rewriter_;
