@@ -76,7 +76,7 @@ TEST(JobFile, WhatIsWrittenReadsBack) {
   };
   std::string text = FormatJob(lines);
   EXPECT_EQ(text,
-            "precision = \"a \\\"b\\\" \\\\ \\u000A \\u007F ü\"  # job.toml:1\n"
+            "precision = \"a \\\"b\\\" \\\\ \\u000A \\u007F ü\"   # job.toml:1\n"
             "\n[training]\n"
             "steps = 10    # flag\n"
             "# seq_len is not set\n"
