@@ -90,7 +90,7 @@ train: program
 	@build/heddle train --model=llama3 --flavor=debugmodel $(RANKS) --training.dataset=text --training.seq_len=128 \
 	  --training.steps=120 --optimizer.lr=2e-3 --lr_scheduler.warmup_steps=10 --lr_scheduler.decay=cosine \
 	  --lr_scheduler.min_lr_factor=0.1 --checkpoint.folder=build/train --metrics.log_freq=5
-	@echo && build/heddle generate --checkpoint=build/train --prompt='// The ' --tokens=80
+	@echo && build/heddle generate --checkpoint=build/train --prompt='// The ' --tokens=120 --temperature=0.6 --top_k=20
 	@echo && build/heddle verify --model=llama3 --flavor=debugmodel $(RANKS) --training.seq_len=64 --training.steps=3 --precision=f32
 
 bench: build
