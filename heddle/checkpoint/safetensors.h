@@ -53,7 +53,7 @@ class SafetensorsFile {
 
 // What a file with these tensors has before their bytes: the length and the header, with what else it says. Fails for element types that the format lacks,
 // for names that are not UTF-8, and for two tensors of one name.
-Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors,
-                                            const std::map<std::string, std::string>& metadata = {});
+Result<std::string> FormatSafetensorsHeader(
+    std::span<const TensorInfo> tensors, const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace heddle

@@ -73,8 +73,7 @@ class FolderLoader {
     return Done{};
   }
 
-  static Result<at::Tensor> Read(const HfTensors& tensors, const HfWeight& weight,
-                                 DType type) {
+  static Result<at::Tensor> Read(const HfTensors& tensors, const HfWeight& weight, DType type) {
     std::vector<at::Tensor> parts;
     for (const std::string& name : weight.names) {
       const HfTensors::Place* place = tensors.Find(name);

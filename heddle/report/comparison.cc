@@ -141,9 +141,9 @@ StepComparison Compare(const SimulatedStep& before, const SimulatedStep& after) 
   std::vector<Launch> a = FindLaunches(*before.module, *before.graph, *before.simulation);
   std::vector<Launch> b = FindLaunches(*after.module, *after.graph, *after.simulation);
   StepComparison out{.before = before,
-                 .after = after,
-                 .by_purpose = Differences(GroupByPurpose(a), GroupByPurpose(b)),
-                 .by_unit = Differences(GroupByUnit(a), GroupByUnit(b))};
+                     .after = after,
+                     .by_purpose = Differences(GroupByPurpose(a), GroupByPurpose(b)),
+                     .by_unit = Differences(GroupByUnit(a), GroupByUnit(b))};
   SortByLaunch(a, b, out.by_unit);
   return out;
 }

@@ -38,8 +38,7 @@ int64_t Draw(const at::Tensor& logits, const GenerateOptions& options, uint64_t 
 }  // namespace
 
 Result<std::vector<int64_t>> Generate(const Model& model, const ParamSource& source,
-                                      std::vector<int64_t> prompt,
-                                      const GenerateOptions& options) {
+                                      std::vector<int64_t> prompt, const GenerateOptions& options) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> params;
   for (size_t p = 0; p < model.params.size(); ++p) {

@@ -97,8 +97,7 @@ SavedState StateOf(const Checkpoint& checkpoint, const Model& model) {
   auto read = [checkpoint](const std::string& name) -> Result<at::Tensor> {
     const TensorInfo* info = checkpoint.Find(name);
     HEDDLE_CHECK(info != nullptr, "the checkpoint was checked and lacks " + name);
-    at::Tensor whole =
-        at::empty(info->shape, at::TensorOptions().dtype(ToScalarType(info->dtype)));
+    at::Tensor whole = at::empty(info->shape, at::TensorOptions().dtype(ToScalarType(info->dtype)));
     HEDDLE_RETURN_IF_ERROR(
         checkpoint.Read(name, WholeSlice(info->shape), whole.mutable_data_ptr()));
     return whole;

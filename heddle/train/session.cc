@@ -95,9 +95,8 @@ Status Session::InitState(const Model& model, const SessionOptions& options) {
       }
       for (size_t at = 0; at < states_.size(); ++at) {
         RankState::Param& own = states_[at].params[p];
-        own.*member = whole.defined()
-                          ? step_.ShardOfInput(*input, whole, at).to(world().device())
-                          : at::zeros_like(own.value);
+        own.*member = whole.defined() ? step_.ShardOfInput(*input, whole, at).to(world().device())
+                                      : at::zeros_like(own.value);
       }
     }
   }
@@ -113,8 +112,7 @@ Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
         HEDDLE_TRY(whole, options.saved->buffer(name));
       }
       for (size_t at = 0; at < states_.size(); ++at) {
-        states_[at].buffers[name] =
-            program->ShardOfInput(input, whole, at).to(world().device());
+        states_[at].buffers[name] = program->ShardOfInput(input, whole, at).to(world().device());
       }
     }
   }

@@ -85,18 +85,18 @@ class AccumulationTest : public testing::Test {
   // Steps of four sequences in f64, in so many batches.
   static std::pair<Model, std::unique_ptr<Session>> Make(int64_t batches) {
     StepNumerics numerics{.compute = DType::kF64, .loss_divisor = LossDivisor::kGiven};
-    Model model = *MakeModel(*FindModel("mlp", "small"), {.batch = 4 / batches, .seq_len = 4},
-                             numerics);
-    Module step = *CaptureModel(
-        model, {.optimizer = OptimizerOptions(), .accumulate = batches > 1});
+    Model model =
+        *MakeModel(*FindModel("mlp", "small"), {.batch = 4 / batches, .seq_len = 4}, numerics);
+    Module step =
+        *CaptureModel(model, {.optimizer = OptimizerOptions(), .accumulate = batches > 1});
     Module first = *CaptureModel(model, CaptureOptions());
     Module more = *CaptureModel(model, {.accumulate = true});
-    return {model, std::make_unique<Session>(*Session::Make(
-                       model, {.step = &step, .first = &first, .more = &more},
-                       {.world = {},
-                        .params = InitialParams(model, 1),
-                        .batches = Batches(),
-                        .accumulated = batches}))};
+    return {model, std::make_unique<Session>(
+                       *Session::Make(model, {.step = &step, .first = &first, .more = &more},
+                                      {.world = {},
+                                       .params = InitialParams(model, 1),
+                                       .batches = Batches(),
+                                       .accumulated = batches}))};
   }
   // The second sequence has one label that counts.
   static BatchSource Batches() {

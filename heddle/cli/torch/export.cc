@@ -44,7 +44,7 @@ Result<HfExport> ExportCommand::Export() const {
   if (dtype != "f32" && dtype != "bf16")
     return Error(Diag::kBadChoice, "--dtype is `{}`; it is one of f32, bf16", dtype);
   HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
-                    .most_bytes = MiB(shard_mib)};
+                          .most_bytes = MiB(shard_mib)};
   if (!checkpoint.empty()) {
     if (!model.load_path.empty())
       return Error(Diag::kUsage, "--checkpoint and --checkpoint.initial_load_path are both given");

@@ -20,7 +20,8 @@ struct GenerateCommand {
   static constexpr const char* kName = "generate";
   static constexpr const char* kSummary = "Let a trained model go on with a text";
   static constexpr const char* kNote =
-      "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and what the "
+      "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and what "
+      "the "
       "model makes of it. A model that was trained on tokens takes and prints numbers.";
 
   std::string folder;

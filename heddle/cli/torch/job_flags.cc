@@ -51,7 +51,8 @@ void JobFlags::Declare(Flags& flags) {
                "save every so many steps, and behind the last; 0: behind the last alone",
                {.least = 0});
   flags.Option("--checkpoint.keep", keep, "how many of the newest stay; 0: all", {.least = 0});
-  flags.Option("--checkpoint.async", async, "true or false: training goes on while files are written");
+  flags.Option("--checkpoint.async", async,
+               "true or false: training goes on while files are written");
   flags.Option("--checkpoint.load_step", load_step, "go on from this step instead of the newest");
   flags.Option("--validation.interval", validation_interval,
                "look at held-out data every so many steps; 0: never", {.least = 0});
@@ -114,16 +115,16 @@ Result<int64_t> JobFlags::Accumulated(int64_t rows) const {
 }
 
 BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len) {
-  return [&dataset, split, seq_len](int64_t step, int64_t first_row,
-                                    int64_t rows) -> Result<Batch> {
-    Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
-    auto cells = [](const at::Tensor& t) {
-      return std::span(t.mutable_data_ptr<int64_t>(), static_cast<size_t>(t.numel()));
-    };
-    HEDDLE_RETURN_IF_ERROR(
-        dataset.Read(split, step, first_row, rows, cells(batch.tokens), cells(batch.labels)));
-    return batch;
-  };
+  return
+      [&dataset, split, seq_len](int64_t step, int64_t first_row, int64_t rows) -> Result<Batch> {
+        Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
+        auto cells = [](const at::Tensor& t) {
+          return std::span(t.mutable_data_ptr<int64_t>(), static_cast<size_t>(t.numel()));
+        };
+        HEDDLE_RETURN_IF_ERROR(
+            dataset.Read(split, step, first_row, rows, cells(batch.tokens), cells(batch.labels)));
+        return batch;
+      };
 }
 
 }  // namespace heddle

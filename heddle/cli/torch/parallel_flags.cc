@@ -33,9 +33,10 @@ void ParallelFlags::Declare(Flags& flags) {
   flags.Option(
       "--parallelism.enable_sequence_parallel", sequence_parallel,
       "true or false: split activations between blocks by position over the tensor-parallel ranks");
-  flags.Option("--parallelism.enable_loss_parallel", loss_parallel,
-               "true or false: split the loss by vocabulary over the tensor-parallel ranks, instead "
-               "of gathering logits");
+  flags.Option(
+      "--parallelism.enable_loss_parallel", loss_parallel,
+      "true or false: split the loss by vocabulary over the tensor-parallel ranks, instead "
+      "of gathering logits");
   flags.Switch("--parallelism.disable_loss_parallel", gather_logits,
                "the same as --parallelism.enable_loss_parallel=false");
   std::string names;
@@ -110,11 +111,11 @@ Result<std::vector<std::string>> ParallelFlags::AxisNames() const {
 Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& config) const {
   HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
   HEDDLE_TRY(std::vector<std::string> names, AxisNames());
-  for (const auto& [flag, text] : {std::pair("sequence", sequence_parallel),
-                                   std::pair("loss", loss_parallel)}) {
+  for (const auto& [flag, text] :
+       {std::pair("sequence", sequence_parallel), std::pair("loss", loss_parallel)}) {
     if (text != "true" && text != "false")
-      return Error(Diag::kBadChoice, "--parallelism.enable_{}_parallel is `{}`; it is true or false",
-                   flag, text);
+      return Error(Diag::kBadChoice,
+                   "--parallelism.enable_{}_parallel is `{}`; it is true or false", flag, text);
   }
   Layout layout;
   layout.preset.sequence_parallel = sequence_parallel == "true";

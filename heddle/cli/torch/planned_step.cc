@@ -5,8 +5,7 @@
 namespace heddle {
 
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const CaptureOptions& capture,
-                             std::optional<LossDivisor> divisor) {
+                             const CaptureOptions& capture, std::optional<LossDivisor> divisor) {
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));

@@ -48,8 +48,7 @@ ExitCode TrainCommand::Run(const Streams& streams) const {
   std::optional<SignalGate> gate;
   if (launches) gate.emplace();
   TrainingJob job(flags, streams);
-  Status prepared =
-      job.Prepare(launches ? std::optional(flags.process.processes) : std::nullopt);
+  Status prepared = job.Prepare(launches ? std::optional(flags.process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
   streams.out << job.Screen() << std::flush;
   if (launches) return Launch(job.ranks(), *gate, streams);

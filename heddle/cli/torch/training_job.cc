@@ -72,9 +72,9 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes) {
 }
 
 Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileReport* report) {
-  HEDDLE_TRY(PlannedStep planned, PlanStep(flags_.model, flags_.parallel, capture,
-                                           accumulated_ > 1 ? LossDivisor::kGiven
-                                                            : std::optional<LossDivisor>()));
+  HEDDLE_TRY(PlannedStep planned,
+             PlanStep(flags_.model, flags_.parallel, capture,
+                      accumulated_ > 1 ? LossDivisor::kGiven : std::optional<LossDivisor>()));
   HEDDLE_TRY(CompileOptions options,
              flags_.compile.Options(FormatPlan(planned.plan), /*want_text=*/false));
   options.manager.measure = report != nullptr;
@@ -246,8 +246,9 @@ Status TrainingJob::Save(const Session& session) {
   Status saved = writer_->Save(SnapshotOf(session, planned_->model, State()));
   if (saved.ok() && flags_.job.async == "false") saved = writer_->Finish();
   if (!saved.ok())
-    Say(fmt::format("warning: no checkpoint was written: {}; training goes on, the one before stays",
-                    saved.diagnostics()[0].message));
+    Say(fmt::format(
+        "warning: no checkpoint was written: {}; training goes on, the one before stays",
+        saved.diagnostics()[0].message));
   return Done{};
 }
 
@@ -343,8 +344,9 @@ Result<ExitCode> TrainingJob::End(const TrainingOutcome& outcome) {
   if (writer_) {
     Status finished = writer_->Finish();
     saved = finished.ok();
-    if (!saved) Say(fmt::format("error: the last checkpoint was not written: {}",
-                                finished.diagnostics()[0].message));
+    if (!saved)
+      Say(fmt::format("error: the last checkpoint was not written: {}",
+                      finished.diagnostics()[0].message));
     if (saved && writer_->last())
       Say(fmt::format("saved step {} in {}", writer_->last()->step, flags_.job.folder));
   }
@@ -357,7 +359,8 @@ Result<ExitCode> TrainingJob::End(const TrainingOutcome& outcome) {
       HEDDLE_RETURN_IF_ERROR(ExplainNotFinite(outcome.last));
       return ExitCode::kFault;
     case TrainingEnd::kSpike:
-      Say(fmt::format("stopped: the loss of step {} is {}, more than {} times the mean of those "
+      Say(
+          fmt::format("stopped: the loss of step {} is {}, more than {} times the mean of those "
                       "before it",
                       outcome.last.step, outcome.last.loss, flags_.job.spike_factor));
       return ExitCode::kFault;
@@ -371,8 +374,7 @@ Status TrainingJob::ExplainNotFinite(const TrainedStep& row) {
   Say(fmt::format("stopped: the loss of step {} is {}; looking for the node that made it", row.step,
                   row.loss));
   HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession());
-  HEDDLE_TRY(std::optional<NodeFinding> finding,
-             FirstNotFinite(*session, trainer_.lr, row.step));
+  HEDDLE_TRY(std::optional<NodeFinding> finding, FirstNotFinite(*session, trainer_.lr, row.step));
   if (peers_ != nullptr) {
     HEDDLE_TRY(finding, ShareOrigin(*peers_)(std::move(finding)));
   }

@@ -34,23 +34,23 @@ std::string TrainingJob::Screen() const {
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<12} {}\n", what, text);
   };
-  line("model", fmt::format("{} {}, {} parameters, {}", model.config.family->name,
-                            model.config.flavor, WithCommas(model.parameter_count()),
-                            flags_.model.precision));
+  line("model",
+       fmt::format("{} {}, {} parameters, {}", model.config.family->name, model.config.flavor,
+                   WithCommas(model.parameter_count()), flags_.model.precision));
   bool here = flags_.process.processes == 0;
   line("mesh", fmt::format("[{}], {} {}", Format(step_.mesh), Counted(ranks(), "rank"),
                            here ? "in this process" : "in a process each"));
   int64_t rows = accumulated_ * model.batch.batch;
-  line("batch",
-       fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
-                   accumulated_ > 1 ? fmt::format(" in {} parts", accumulated_) : "",
-                   Counted(flags_.train.steps, "step")));
+  line("batch", fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
+                            accumulated_ > 1 ? fmt::format(" in {} parts", accumulated_) : "",
+                            Counted(flags_.train.steps, "step")));
   line("data", dataset_->Describe());
   HostMemory memory = ReadHostMemory();
   line("memory",
-       fmt::format("{} a rank; {} needed here{}", Format(summary.peak_bytes),
-                   FormatNeed(NeedOf(summary, ranks())),
-                   memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
+       fmt::format(
+           "{} a rank; {} needed here{}", Format(summary.peak_bytes),
+           FormatNeed(NeedOf(summary, ranks())),
+           memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary.flops * accumulated_)));
   line("pipeline", flags_.compile.PipelineName());
   return out + FormatCosts(report_) + "\n";

@@ -186,8 +186,8 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
     return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as Gloo does: gloo",
                  reducer_.Format());
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
-  HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel,
-                              {.optimizer = command_.train.optimizer}));
+  HEDDLE_TRY(step_,
+             PlanStep(command_.model, command_.parallel, {.optimizer = command_.train.optimizer}));
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
   HEDDLE_TRY(params_,
