@@ -25,7 +25,7 @@ def find():
 
 class Page:
     def __init__(self, program, width=1440, height=1000):
-        self.profile = tempfile.TemporaryDirectory(prefix="heddle-browser-")
+        self.profile = tempfile.TemporaryDirectory(prefix="heddle-browser-", ignore_cleanup_errors=True)
         read_commands, self.write = os.pipe()
         self.read, write_answers = os.pipe()
 
@@ -57,6 +57,7 @@ class Page:
         self.process.wait()
         os.close(self.write)
         os.close(self.read)
+        # Its children may still write.
         self.profile.cleanup()
 
     def _message(self, deadline):
