@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
+#include "heddle/cli/choice.h"
 #include "heddle/report/comparison.h"
 #include "heddle/report/html/page.h"
 #include "heddle/report/sim_report.h"
@@ -13,18 +14,6 @@
 
 namespace heddle {
 namespace {
-
-// The position of `name` among the choices of a flag.
-Result<size_t> Choose(std::string_view flag, std::string_view name,
-                      std::span<const std::string_view> choices) {
-  auto at = std::ranges::find(choices, name);
-  if (at != choices.end()) return static_cast<size_t>(at - choices.begin());
-  std::string all;
-  for (std::string_view choice : choices)
-    all += fmt::format("{}{}", all.empty() ? "" : " or ", choice);
-  return Error(Diag::kBadChoice, "{} is `{}`, expected {}{}", flag, name, all,
-               NearestHint(name, choices));
-}
 
 SimulatedStep StepOf(const SimulatedModule& simulated, size_t graph, const CostModel& model) {
   return {simulated.name, &simulated.module, &simulated.module.graphs[graph], &model,
@@ -66,15 +55,17 @@ void SimFlags::Declare(Flags& flags) {
 }
 
 Result<CostModel> SimFlags::Model() const {
-  constexpr std::string_view kModels[] = {"native", "nccl-2.27"};
-  constexpr std::string_view kRules[] = {"native", "autoparallel"};
   CostOptions options;
   options.nodes = nodes;
   options.fuse = fuse;
-  HEDDLE_TRY(size_t model, Choose("--collectives", collectives, kModels));
-  options.collectives = static_cast<CollectiveModel>(model);
-  HEDDLE_TRY(size_t rule, Choose("--rules", rules, kRules));
-  options.rules = static_cast<TimelineRules>(rule);
+  HEDDLE_TRY(options.collectives,
+             (Choose<CollectiveModel>("--collectives", collectives,
+                                      {{Name(CollectiveModel::kNative), CollectiveModel::kNative},
+                                       {Name(CollectiveModel::kNccl), CollectiveModel::kNccl}})));
+  HEDDLE_TRY(options.rules,
+             (Choose<TimelineRules>("--rules", rules,
+                                    {{"native", TimelineRules::kNative},
+                                     {"autoparallel", TimelineRules::kAutoParallel}})));
   HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
   std::optional<MeasuredCosts> measured;
   if (!costs.empty()) {

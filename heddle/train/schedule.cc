@@ -19,15 +19,6 @@ double Remaining(Decay decay, double progress) {
 
 }  // namespace
 
-Result<Decay> ParseDecay(std::string_view name) {
-  if (name == "none") return Decay::kNone;
-  if (name == "linear") return Decay::kLinear;
-  if (name == "cosine") return Decay::kCosine;
-  if (name == "sqrt") return Decay::kSqrt;
-  return Error(Diag::kBadChoice,
-               "--lr_scheduler.decay is `{}`; it may be none, linear, cosine or sqrt", name);
-}
-
 Result<Schedule> Schedule::Make(const ScheduleOptions& options) {
   auto check = [](std::string_view flag, double share) -> Status {
     if (share >= 0 && share <= 1) return Done{};

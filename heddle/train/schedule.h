@@ -12,7 +12,6 @@
 namespace heddle {
 
 enum class Decay : uint8_t { kNone, kLinear, kCosine, kSqrt };
-Result<Decay> ParseDecay(std::string_view name);
 
 struct ScheduleOptions {
   // Of the run.

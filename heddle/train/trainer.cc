@@ -1,6 +1,7 @@
 #include "heddle/train/trainer.h"
 
 #include <cmath>
+#include <deque>
 #include <numeric>
 
 #include "heddle/base/clock.h"

@@ -3,13 +3,9 @@
 // What is printed, where files go and who else takes part is the caller's affair.
 #pragma once
 
-#include <deque>
 #include <functional>
-#include <memory>
 #include <optional>
 
-#include "heddle/train/first_node.h"
-#include "heddle/train/schedule.h"
 #include "heddle/train/session.h"
 
 namespace heddle {

@@ -3,25 +3,9 @@
 #include <ATen/ops/empty.h>
 
 #include "heddle/base/text.h"
+#include "heddle/cli/choice.h"
 
 namespace heddle {
-namespace {
-
-Result<bool> ParseBool(std::string_view flag, std::string_view text) {
-  if (text == "true" || text == "false") return text == "true";
-  return Error(Diag::kBadChoice, "{} is `{}`; it may be true or false", flag, text);
-}
-
-Result<OddLoss> ParseOddLoss(std::string_view flag, std::string_view text, bool may_ignore) {
-  if (text == "stop") return OddLoss::kStop;
-  if (text == "skip") return OddLoss::kSkip;
-  if (text == "ignore" && may_ignore) return OddLoss::kIgnore;
-  return Error(Diag::kBadChoice, "{} is `{}`; it may be {}stop or skip", flag, text,
-               may_ignore ? "ignore, " : "");
-}
-
-}  // namespace
-
 void JobFlags::Declare(Flags& flags) {
   flags.Option("--training.dataset", dataset,
                "what is learnt: text, the sources of heddle itself; synthetic, random tokens; or a "
@@ -76,15 +60,22 @@ Result<Schedule> JobFlags::MakeSchedule(int64_t steps, double lr) const {
                           .warmup_steps = warmup_steps,
                           .decay_ratio = decay_ratio,
                           .min_lr_factor = min_lr_factor};
-  HEDDLE_TRY(options.decay, ParseDecay(decay));
+  HEDDLE_TRY(options.decay, (Choose<Decay>("--lr_scheduler.decay", decay,
+                                           {{"none", Decay::kNone},
+                                            {"linear", Decay::kLinear},
+                                            {"cosine", Decay::kCosine},
+                                            {"sqrt", Decay::kSqrt}})));
   return Schedule::Make(options);
 }
 
 Result<OddLoss> JobFlags::OnNotFinite() const {
-  return ParseOddLoss("--fault.on_nan", on_nan, /*may_ignore=*/false);
+  return Choose<OddLoss>("--fault.on_nan", on_nan,
+                         {{"stop", OddLoss::kStop}, {"skip", OddLoss::kSkip}});
 }
 Result<OddLoss> JobFlags::OnSpike() const {
-  return ParseOddLoss("--fault.on_spike", on_spike, /*may_ignore=*/true);
+  return Choose<OddLoss>(
+      "--fault.on_spike", on_spike,
+      {{"ignore", OddLoss::kIgnore}, {"stop", OddLoss::kStop}, {"skip", OddLoss::kSkip}});
 }
 
 Result<std::unique_ptr<Dataset>> JobFlags::OpenDataset(const Model& model, int64_t global_batch,
@@ -95,7 +86,7 @@ Result<std::unique_ptr<Dataset>> JobFlags::OpenDataset(const Model& model, int64
   options.seq_len = model.batch.seq_len;
   options.global_batch = global_batch;
   options.seed = seed;
-  HEDDLE_TRY(options.shuffle, ParseBool("--training.shuffle", shuffle));
+  HEDDLE_TRY(options.shuffle, ChooseBool("--training.shuffle", shuffle));
   options.document_boundaries = document_boundaries;
   options.document_end = document_end;
   if (validation_interval > 0) options.held_out = 0.05;

@@ -1,6 +1,7 @@
 #include "heddle/cli/torch/model_flags.h"
 
 #include "heddle/base/text.h"
+#include "heddle/cli/choice.h"
 #include "heddle/hf/folder.h"
 #include "heddle/hf/load.h"
 
@@ -35,24 +36,6 @@ void ModelFlags::Declare(Flags& flags) {
       flags.Option(flag, choices[name], help + ": " + Join(field.choices, ", "));
   }
 }
-
-namespace {
-
-template <typename T>
-Result<T> Choose(std::string_view flag, std::string_view given,
-                 std::initializer_list<std::pair<std::string_view, T>> choices) {
-  std::vector<std::string_view> names;
-  for (const auto& [name, value] : choices) {
-    if (name == given) return value;
-    names.push_back(name);
-  }
-  std::string list;
-  for (std::string_view name : names) list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
-  return Error(Diag::kBadChoice, "{} is `{}`{}; it is one of {}", flag, given,
-               NearestHint(given, names), list);
-}
-
-}  // namespace
 
 Status ModelFlags::CheckNoWeights() const {
   if (load_path.empty() || model == "hf") return Done{};

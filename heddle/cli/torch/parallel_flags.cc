@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "heddle/base/text.h"
+#include "heddle/cli/choice.h"
 
 namespace heddle {
 namespace {
@@ -111,15 +112,12 @@ Result<std::vector<std::string>> ParallelFlags::AxisNames() const {
 Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& config) const {
   HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
   HEDDLE_TRY(std::vector<std::string> names, AxisNames());
-  for (const auto& [flag, text] :
-       {std::pair("sequence", sequence_parallel), std::pair("loss", loss_parallel)}) {
-    if (text != "true" && text != "false")
-      return Error(Diag::kBadChoice,
-                   "--parallelism.enable_{}_parallel is `{}`; it is true or false", flag, text);
-  }
   Layout layout;
-  layout.preset.sequence_parallel = sequence_parallel == "true";
-  layout.preset.split_loss = loss_parallel == "true" && !gather_logits;
+  HEDDLE_TRY(layout.preset.sequence_parallel,
+             ChooseBool("--parallelism.enable_sequence_parallel", sequence_parallel));
+  HEDDLE_TRY(layout.preset.split_loss,
+             ChooseBool("--parallelism.enable_loss_parallel", loss_parallel));
+  if (gather_logits) layout.preset.split_loss = false;
   std::vector<MeshAxis> axes;
   for (size_t i = 0; i < degree.size(); ++i) {
     const Preset& preset = *Presets()[i];

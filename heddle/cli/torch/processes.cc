@@ -81,6 +81,25 @@ ExitCode RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGa
   return known ? static_cast<ExitCode>(end->code) : ExitCode::kFault;
 }
 
+ExitCode RunAsRank(const PeerAddress& address, const ProcessFlags& flags,
+                   const std::function<Status()>& prepare,
+                   const std::function<Result<ExitCode>(Peers&)>& work, const Streams& streams) {
+  if (flags.processes > 0)
+    return Report(
+        {MakeDiagnostic(Diag::kUsage,
+                        "--nproc is given, and RANK is set: this process is a rank already")},
+        streams);
+  Status prepared = prepare();
+  if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
+  Result<std::unique_ptr<Peers>> peers = Peers::Meet(address, flags.Timeout());
+  if (!peers.ok()) return Report(peers.diagnostics(), streams);
+  Result<ExitCode> done = work(**peers);
+  if (done.ok()) return *done;
+  (*peers)->watch().Fail(done.diagnostics()[0].message);
+  Report(done.diagnostics(), streams);
+  return ExitCode::kFault;
+}
+
 Status CheckProcesses(int64_t processes, const Mesh& mesh) {
   if (processes == mesh.ranks()) return Done{};
   return Error(Diag::kMeshSize, "the job has {} {}, the mesh [{}] has {}", processes,

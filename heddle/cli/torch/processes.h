@@ -29,6 +29,12 @@ struct ProcessFlags {
 ExitCode RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
                         const Streams& streams);
 
+// This process as one rank of a job: `prepare` finds the user's mistakes, then all ranks meet and do their work. A fault of this one is
+// told to the others.
+ExitCode RunAsRank(const PeerAddress& address, const ProcessFlags& flags,
+                   const std::function<Status()>& prepare,
+                   const std::function<Result<ExitCode>(Peers&)>& work, const Streams& streams);
+
 // Fails unless there is a process for every rank of the mesh.
 Status CheckProcesses(int64_t processes, const Mesh& mesh);
 

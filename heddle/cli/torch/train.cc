@@ -61,25 +61,14 @@ ExitCode TrainCommand::Run(const Streams& streams) const {
 }
 
 ExitCode TrainCommand::RunAs(const PeerAddress& address, const Streams& streams) const {
-  if (flags.process.processes > 0)
-    return Report(
-        {MakeDiagnostic(Diag::kUsage,
-                        "--nproc is given, and RANK is set: this process is a rank already")},
-        streams);
   TrainingJob job(flags, streams);
-  Status done = job.Prepare(address.world_size);
-  if (!done.ok()) return Report(done.diagnostics(), streams);
-  Result<std::unique_ptr<Peers>> peers = Peers::Meet(address, flags.process.Timeout());
-  if (!peers.ok()) return Report(peers.diagnostics(), streams);
-  done = job.Join(**peers);
-  if (done.ok()) done = job.Open();
-  Result<ExitCode> trained = ExitCode::kDone;
-  if (done.ok()) trained = job.Train();
-  if (done.ok() && trained.ok()) return *trained;
-  const Diagnostics& diagnostics = done.ok() ? trained.diagnostics() : done.diagnostics();
-  (*peers)->watch().Fail(diagnostics[0].message);
-  Report(diagnostics, streams);
-  return ExitCode::kFault;
+  auto work = [&](Peers& peers) -> Result<ExitCode> {
+    HEDDLE_RETURN_IF_ERROR(job.Join(peers));
+    HEDDLE_RETURN_IF_ERROR(job.Open());
+    return job.Train();
+  };
+  return RunAsRank(
+      address, flags.process, [&] { return job.Prepare(address.world_size); }, work, streams);
 }
 
 }  // namespace

@@ -24,6 +24,14 @@ void TrainFlags::Declare(Flags& flags) {
   flags.Option("--debug.seed", seed, "initial weights and data come from it", {.least = 0});
 }
 
+Result<Reducer> TrainFlags::MakeReducer(bool processes) const {
+  HEDDLE_TRY(Reducer parsed, Reducer::Parse(reducer));
+  if (processes && parsed.Format() != "gloo")
+    return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as Gloo does: gloo",
+                 parsed.Format());
+  return parsed;
+}
+
 Status TrainFlags::Check() const {
   if (hash_gradients && hashes.empty())
     return Error(Diag::kUsage, "--hash-gradients is given, and --hashes is not");

@@ -19,7 +19,8 @@ struct TrainFlags {
   bool hash_gradients = false;
 
   void Declare(Flags& flags);
-  Result<Reducer> MakeReducer() const { return Reducer::Parse(reducer); }
+  // Ranks that are processes add up as Gloo does.
+  Result<Reducer> MakeReducer(bool processes) const;
   // Flags that mean nothing without others.
   Status Check() const;
   BatchSource Batches(const Model& model) const;

@@ -12,7 +12,7 @@
 #include "heddle/base/text.h"
 #include "heddle/ir/print.h"
 #include "heddle/train/exact.h"
-#include "heddle/train/hashes.h"
+#include "heddle/train/first_node.h"
 #include "heddle/train/host_memory.h"
 #include "heddle/train/resume.h"
 
@@ -38,10 +38,7 @@ Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
   HEDDLE_RETURN_IF_ERROR(flags_.train.Check());
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", flags_.train.hashes == "-"}, {"the log", true}}));
-  HEDDLE_TRY(reducer_, flags_.train.MakeReducer());
-  if (processes && reducer_.Format() != "gloo")
-    return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as Gloo does: gloo",
-                 reducer_.Format());
+  HEDDLE_TRY(reducer_, flags_.train.MakeReducer(processes.has_value()));
   if (flags_.job.folder.empty() && flags_.job.load_step)
     return Error(Diag::kUsage, "--checkpoint.load_step is given, and --checkpoint.folder is not");
   return Done{};
@@ -102,6 +99,7 @@ Status TrainingJob::CompileAll() {
   step.optimizer = flags_.train.optimizer;
   step.accumulate = accumulated_ > 1;
   HEDDLE_TRY(step_, Compiled(step, &report_));
+  summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
   if (accumulated_ > 1) {
     HEDDLE_TRY(first_, Compiled({}, nullptr));
   }
@@ -282,7 +280,7 @@ Result<bool> TrainingJob::Stops(int64_t step) {
 }
 
 Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
-  if (!flags_.train.hashes.empty()) HEDDLE_RETURN_IF_ERROR(AddHashes(session));
+  HEDDLE_RETURN_IF_ERROR(hashes_.Add(flags_.train, session, planned_->model, peers_));
   if (row.skipped)
     Say(fmt::format("step {}: the loss is {}; the step is taken back", row.step, row.loss));
   if (!log_) return Done{};
@@ -305,22 +303,6 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
   return Done{};
 }
 
-// Rank 0 writes those of all.
-Status TrainingJob::AddHashes(const Session& session) {
-  std::string own = HashLines(session, planned_->model.params, flags_.train.hash_gradients);
-  std::vector<std::string> all = {own};
-  if (peers_ != nullptr) {
-    HEDDLE_TRY(all, peers_->Exchange(own));
-  }
-  for (const std::string& lines : all) hashes_ += lines;
-  return Done{};
-}
-
-Status TrainingJob::WriteHashes() const {
-  if (flags_.train.hashes.empty() || !speaks()) return Done{};
-  return WriteOutput(flags_.train.hashes, hashes_, streams_);
-}
-
 Result<ExitCode> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
@@ -339,7 +321,7 @@ Result<ExitCode> TrainingJob::Train() {
 
 Result<ExitCode> TrainingJob::End(const TrainingOutcome& outcome) {
   if (log_) log_->Finish();
-  HEDDLE_RETURN_IF_ERROR(WriteHashes());
+  HEDDLE_RETURN_IF_ERROR(hashes_.Write(flags_.train, peers_, streams_));
   bool saved = true;
   if (writer_) {
     Status finished = writer_->Finish();

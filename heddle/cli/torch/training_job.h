@@ -7,11 +7,13 @@
 #include "heddle/checkpoint/checkpoint.h"
 #include "heddle/checkpoint/writer.h"
 #include "heddle/cli/compile_flags.h"
+#include "heddle/cli/torch/hash_log.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/cli/torch/processes.h"
 #include "heddle/cli/torch/train_flags.h"
 #include "heddle/metrics/training_log.h"
+#include "heddle/report/summary.h"
 #include "heddle/train/stop_signals.h"
 
 namespace heddle {
@@ -61,8 +63,6 @@ class TrainingJob {
   Status Save(const Session& session);
   Result<bool> Stops(int64_t step);
   Status Report(const Session& session, const TrainedStep& row);
-  Status AddHashes(const Session& session);
-  Status WriteHashes() const;
   Result<ExitCode> End(const TrainingOutcome& outcome);
   Status ExplainNotFinite(const TrainedStep& row);
   void Say(const std::string& line) const;
@@ -84,11 +84,12 @@ class TrainingJob {
   std::optional<Module> more_;
   std::optional<Module> forward_;
   CompileReport report_;
+  StepSummary summary_;
   // Where the run goes on from.
   std::optional<Checkpoint> resumed_;
   std::unique_ptr<CheckpointWriter> writer_;
   std::unique_ptr<TrainingLog> log_;
-  std::string hashes_;
+  HashLog hashes_;
   // While this lives, signals that ask for an end are heard here.
   std::optional<StopSignals> signals_;
 };

@@ -2,7 +2,6 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/training_job.h"
-#include "heddle/report/summary.h"
 #include "heddle/train/host_memory.h"
 
 namespace heddle {
@@ -29,7 +28,6 @@ std::string FormatNeed(const Need& need) {
 
 std::string TrainingJob::Screen() const {
   const Model& model = planned_->model;
-  StepSummary summary = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
   std::string out;
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<12} {}\n", what, text);
@@ -48,20 +46,19 @@ std::string TrainingJob::Screen() const {
   HostMemory memory = ReadHostMemory();
   line("memory",
        fmt::format(
-           "{} a rank; {} needed here{}", Format(summary.peak_bytes),
-           FormatNeed(NeedOf(summary, ranks())),
+           "{} a rank; {} needed here{}", Format(summary_.peak_bytes),
+           FormatNeed(NeedOf(summary_, ranks())),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
-  line("work", fmt::format("{} a rank and step", Format(summary.flops * accumulated_)));
+  line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
   line("pipeline", flags_.compile.PipelineName());
   return out + FormatCosts(report_) + "\n";
 }
 
 Status TrainingJob::CheckMemory() const {
-  StepSummary summary = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
   HostMemory memory = ReadHostMemory();
-  Need need = NeedOf(summary, ranks());
+  Need need = NeedOf(summary_, ranks());
   if (!memory.available || need.least <= *memory.available) return Done{};
-  Bytes state = (summary.param_bytes + summary.optimizer_bytes) * ranks();
+  Bytes state = (summary_.param_bytes + summary_.optimizer_bytes) * ranks();
   bool state_alone = state > *memory.available;
   return Error(Diag::kInfeasible,
                "training needs at least {} here, {} of it parameters and moments of {}; {} are "

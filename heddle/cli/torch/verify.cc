@@ -6,6 +6,7 @@
 #include "heddle/base/hash.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/hash_log.h"
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/cli/torch/processes.h"
 #include "heddle/cli/torch/train_flags.h"
@@ -15,7 +16,6 @@
 #include "heddle/passes/passes.h"
 #include "heddle/train/eager_run.h"
 #include "heddle/train/exact.h"
-#include "heddle/train/hashes.h"
 #include "heddle/train/verify.h"
 
 namespace heddle {
@@ -81,7 +81,6 @@ class Verification {
   Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeLockstep(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module, WorldOptions world) const;
-  Status AddHashes(const Session& session);
   Result<std::unique_ptr<TrainingRun>> MakeEager() const;
   Status CheckEager() const;
   Status FindPass();
@@ -96,7 +95,7 @@ class Verification {
   std::optional<PlannedStep> step_;
   Reducer reducer_;
   ParamSource params_;
-  std::string hashes_;
+  HashLog hashes_;
   // The pipeline that the flags ask for.
   CompileOptions own_;
   Module graph_;
@@ -181,10 +180,7 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
   HEDDLE_RETURN_IF_ERROR(command_.train.Check());
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
-  HEDDLE_TRY(reducer_, command_.train.MakeReducer());
-  if (processes && reducer_.Format() != "gloo")
-    return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as Gloo does: gloo",
-                 reducer_.Format());
+  HEDDLE_TRY(reducer_, command_.train.MakeReducer(processes.has_value()));
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(step_,
              PlanStep(command_.model, command_.parallel, {.optimizer = command_.train.optimizer}));
@@ -208,20 +204,8 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
   }
   options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
     if (peers_ == nullptr || peers_->rank() == 0) progress_.Show(row.step);
-    return command_.train.hashes.empty() ? Status(Done{}) : AddHashes(session);
+    return hashes_.Add(command_.train, session, step_->model, peers_);
   };
-  return Done{};
-}
-
-// Rank 0 writes those of all.
-Status Verification::AddHashes(const Session& session) {
-  std::string own = HashLines(session, step_->model.params, command_.train.hash_gradients);
-  if (peers_ == nullptr) {
-    hashes_ += own;
-    return Done{};
-  }
-  HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(own));
-  for (const std::string& lines : all) hashes_ += lines;
   return Done{};
 }
 
@@ -247,8 +231,7 @@ Status Verification::Train() {
   MakeExact();
   HEDDLE_TRY(report_, Verify(options_));
   progress_.Clear();
-  if (!command_.train.hashes.empty() && (peers_ == nullptr || peers_->rank() == 0))
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(command_.train.hashes, hashes_, streams_));
+  HEDDLE_RETURN_IF_ERROR(hashes_.Write(command_.train, peers_, streams_));
   return report_.differs() && against_pipeline() ? FindPass() : Status(Done{});
 }
 
@@ -313,27 +296,17 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
 }
 
 ExitCode VerifyCommand::RunAs(const PeerAddress& address, const Streams& streams) const {
-  if (process.processes > 0)
-    return Report(
-        {MakeDiagnostic(Diag::kUsage,
-                        "--nproc is given, and RANK is set: this process is a rank already")},
-        streams);
   Verification verification(*this, streams);
-  Status done = verification.Prepare(address.world_size);
-  if (!done.ok()) return Report(done.diagnostics(), streams);
-  Result<std::unique_ptr<Peers>> peers = Peers::Meet(address, process.Timeout());
-  if (!peers.ok()) return Report(peers.diagnostics(), streams);
-  done = verification.Join(**peers);
-  if (done.ok()) done = verification.Train();
-  if (!done.ok()) {
-    (*peers)->watch().Fail(done.diagnostics()[0].message);
-    Report(done.diagnostics(), streams);
-    return ExitCode::kFault;
-  }
-  // All have the same report.
-  std::ostringstream unseen;
-  Streams quiet{streams.in, unseen, streams.err, streams.color};
-  return verification.Print(address.rank == 0 ? streams : quiet);
+  auto work = [&](Peers& peers) -> Result<ExitCode> {
+    HEDDLE_RETURN_IF_ERROR(verification.Join(peers));
+    HEDDLE_RETURN_IF_ERROR(verification.Train());
+    // All have the same report.
+    std::ostringstream unseen;
+    Streams quiet{streams.in, unseen, streams.err, streams.color};
+    return verification.Print(peers.rank() == 0 ? streams : quiet);
+  };
+  return RunAsRank(
+      address, process, [&] { return verification.Prepare(address.world_size); }, work, streams);
 }
 
 }  // namespace
