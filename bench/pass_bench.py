@@ -14,7 +14,6 @@ import warnings
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch._inductor.fx_passes.bucketing import bucket_all_gather, bucket_reduce_scatter
 from torch._inductor.fx_passes.overlap_scheduling import schedule_overlap_bucketing
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -23,43 +22,23 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import _runtime_estimation
 
+import torch_llama
+
 RANKS = 8
-DIM, HEADS, FFN, VOCAB, POSITIONS = 256, 16, 768, 2048, 2048
-
-
-def rotate(x, rope):
-    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rope[None, :, None, :]).flatten(3).to(x.dtype)
 
 
 def trace(layers):
     """The graph of forward, loss and backward of one rank."""
-    size = DIM // HEADS
-    shapes = [(VOCAB, DIM)] + ([(DIM, DIM)] * 4 + [(FFN, DIM), (DIM, FFN), (FFN, DIM), (DIM,), (DIM,)]) * layers + [(DIM,), (VOCAB, DIM)]
     group = dist.group.WORLD
 
     def step(shards, rope, tokens, labels):
-        full = iter([all_gather_tensor_autograd(p.to(torch.bfloat16), 0, group) for p in shards])
-        x = F.embedding(tokens, next(full))
-        for _ in range(layers):
-            wq, wk, wv, wo, w1, w2, w3, n1, n2 = (next(full) for _ in range(9))
-            h = F.rms_norm(x, (DIM,), n1, 1e-5)
-            q, k, v = (F.linear(h, w).view(1, POSITIONS, HEADS, size) for w in (wq, wk, wv))
-            q, k = rotate(q, rope), rotate(k, rope)
-            out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
-            x = x + F.linear(out.transpose(1, 2).reshape(1, POSITIONS, -1), wo)
-            h = F.rms_norm(x, (DIM,), n2, 1e-5)
-            x = x + F.linear(F.silu(F.linear(h, w1)) * F.linear(h, w3), w2)
-        x = F.rms_norm(x, (DIM,), next(full), 1e-5)
-        logits = F.linear(x, next(full)).float().flatten(0, 1)
-        loss = F.cross_entropy(logits, labels.flatten(), reduction="sum") / POSITIONS
+        full = [all_gather_tensor_autograd(p.to(torch.bfloat16), 0, group) for p in shards]
+        loss = torch_llama.loss(full, layers, rope, tokens, labels)
         return [loss] + list(torch.autograd.grad(loss, shards))
 
     with FakeTensorMode() as mode:
-        shards = [torch.empty((s[0] // RANKS, *s[1:]), requires_grad=True) for s in shapes]
-        rope = torch.empty(POSITIONS, size // 2, dtype=torch.complex64)
-        tokens, labels = (torch.zeros(1, POSITIONS, dtype=torch.int64) for _ in range(2))
-        return make_fx(step)(shards, rope, tokens, labels), mode
+        shards = [torch.empty((s[0] // RANKS, *s[1:]), requires_grad=True) for s in torch_llama.shapes(layers)]
+        return make_fx(step)(shards, *torch_llama.inputs()), mode
 
 
 def seconds(work):
@@ -86,7 +65,7 @@ def run_inductor(layers):
 
 
 def run_heddle(heddle, layers):
-    command = [heddle, "plan", "--json", "--flavor=debugmodel", f"--model.n_layers={layers}", f"--training.seq_len={POSITIONS}",
+    command = [heddle, "plan", "--json", "--flavor=debugmodel", f"--model.n_layers={layers}", f"--training.seq_len={torch_llama.POSITIONS}",
                f"--parallelism.data_parallel_shard_degree={RANKS}"]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return report["seconds"]["passes"]

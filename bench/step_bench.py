@@ -54,42 +54,18 @@ def show(name, wall, goal, work, peak, most):
 
 def run_make_fx(layers):
     import torch
-    import torch.nn.functional as F
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    dim, heads, ffn, vocab, positions = 256, 16, 768, 2048, 2048
-    size = dim // heads
-    shapes = [(vocab, dim)]
-    for _ in range(layers):
-        shapes += [(dim, dim)] * 4 + [(ffn, dim), (dim, ffn), (ffn, dim), (dim,), (dim,)]
-    shapes += [(dim,), (vocab, dim)]
-
-    def rotate(x, rope):
-        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * rope[None, :, None, :]).flatten(3).to(x.dtype)
+    import torch_llama
 
     def step(params, rope, tokens, labels):
-        cast = iter([p.to(torch.bfloat16) for p in params])
-        x = F.embedding(tokens, next(cast))
-        for _ in range(layers):
-            wq, wk, wv, wo, w1, w2, w3, n1, n2 = (next(cast) for _ in range(9))
-            h = F.rms_norm(x, (dim,), n1, 1e-5)
-            q, k, v = (F.linear(h, w).view(1, positions, heads, size) for w in (wq, wk, wv))
-            q, k = rotate(q, rope), rotate(k, rope)
-            out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
-            x = x + F.linear(out.transpose(1, 2).reshape(1, positions, -1), wo)
-            h = F.rms_norm(x, (dim,), n2, 1e-5)
-            x = x + F.linear(F.silu(F.linear(h, w1)) * F.linear(h, w3), w2)
-        x = F.rms_norm(x, (dim,), next(cast), 1e-5)
-        logits = F.linear(x, next(cast)).float().flatten(0, 1)
-        loss = F.cross_entropy(logits, labels.flatten(), reduction="sum") / positions
+        loss = torch_llama.loss([p.to(torch.bfloat16) for p in params], layers, rope, tokens, labels)
         return [loss] + list(torch.autograd.grad(loss, params))
 
     with FakeTensorMode():
-        params = [torch.empty(s, requires_grad=True) for s in shapes]
-        rope = torch.empty(positions, size // 2, dtype=torch.complex64)
-        tokens, labels = (torch.zeros(1, positions, dtype=torch.int64) for _ in range(2))
+        params = [torch.empty(s, requires_grad=True) for s in torch_llama.shapes(layers)]
+        rope, tokens, labels = torch_llama.inputs()
         begin = time.perf_counter()
         graph = make_fx(step)(params, rope, tokens, labels)
         return time.perf_counter() - begin, len(graph.graph.nodes)
