@@ -8,6 +8,14 @@
 
 namespace heddle {
 
+bool ExactSearch::IsFew(size_t decisions, const Graph& graph) {
+  constexpr size_t kMost = 25;
+  constexpr size_t kMostWithCollectives = 10;
+  bool communicates = std::ranges::any_of(
+      graph.nodes(), [&](NodeId node) { return graph.op(node).effect() == Effect::kComm; });
+  return decisions <= (communicates ? kMostWithCollectives : kMost);
+}
+
 ExactSearch::ExactSearch(Trials& trials, const Weights& weights, std::span<const Nanos> again,
                          Bytes budget)
     : trials_(trials),

@@ -13,8 +13,8 @@ namespace heddle {
 
 class ExactSearch {
  public:
-  // More decisions than this are not searched.
-  static constexpr size_t kMost = 25;
+  // Whether so many decisions are few enough. With collectives fewer are: compute that hides behind them bounds nothing.
+  static bool IsFew(size_t decisions, const Graph& graph);
 
   // `again` is what running a node a second time takes on the compute stream. All outlive this.
   ExactSearch(Trials& trials, const Weights& weights, std::span<const Nanos> again, Bytes budget);

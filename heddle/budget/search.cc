@@ -187,7 +187,7 @@ Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
     if (level.choice->peak > budget) continue;
     if (best == nullptr || IsFaster(*level.choice, *best)) best = level.choice;
   }
-  bool is_small = cut_.decisions().size() <= ExactSearch::kMost;
+  bool is_small = ExactSearch::IsFew(cut_.decisions().size(), trials_.graph());
   if (is_small) {
     ExactSearch exact(trials_, weights_, times_.compute, budget);
     HEDDLE_TRY(best, exact.Run(best));

@@ -1,5 +1,7 @@
 #include "heddle/budget/trial.h"
 
+#include <algorithm>
+
 #include <fmt/ranges.h>
 
 #include "heddle/analysis/memory.h"
@@ -80,7 +82,7 @@ Result<MemoryChoice> Trials::Run(std::string policy, const Marks& marks) {
                       .marks = marks,
                       .peak = replay.outcome().peak,
                       .step = replay.outcome().makespan,
-                      .recompute = sim.compute() - compute_,
+                      .recompute = std::max(Nanos{}, sim.compute() - compute_),
                       .kept = KeptForBackward(graph),
                       .recomputed = StatOf(report, "rematerialize", "copies"),
                       .offloaded = Bytes{StatOf(report, "offload", "bytes")},

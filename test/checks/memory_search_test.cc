@@ -16,7 +16,7 @@
 namespace heddle {
 namespace {
 
-constexpr uint32_t kSteps = 40;
+constexpr uint32_t kSteps = 25;
 constexpr int64_t kBudgets = 6;
 
 CostModel Model() { return *CostModel::Make(*LoadCluster("h100-8x"), {}); }
