@@ -35,6 +35,10 @@ struct CompileOptions {
   PipelineChanges changes = {};
   // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
   bool reduce_first = false;
+  // Rows of experts that ranks share stand in buffers of the most that may come.
+  bool expert_buffers = false;
+  // What is known already to have no effect, for the report.
+  std::vector<std::string> notes = {};
   ManagerOptions manager = {};
   // The stage whose text is wanted, if any.
   std::optional<Stage> print = {};

@@ -113,7 +113,8 @@ void AddMoeRules(ParallelRules& rules) {
   rules.weights.push_back({"**.w1_EFD", 1});
   rules.weights.push_back({"**.w3_EFD", 1});
   rules.weights.push_back({"**.w2_EDF", 2});
-  // Without expert parallelism every rank routes its own tokens.
+  rules.experts = {"**.w1_EFD", "**.w2_EDF", "**.w3_EFD"};
+  // Every rank routes its own tokens.
   rules.layers.push_back(
       {.pattern = "layers.*.moe", .in = Flow::kWhole, .out = Flow::kResidual, .own_tokens = true});
 }

@@ -186,6 +186,7 @@ HEDDLE_DEFINE_FAMILY(deepseek_v3){
     .make = Make,
     .spread = InitialSpread,
     .rules = Rules,
+    .attention = Attention,
 };
 
 }  // namespace heddle

@@ -47,6 +47,9 @@ struct Family {
   // Of a parameter, by its name and the layer it is in. Norms are ones and not asked for.
   Spread (*spread)(const ModelConfig& config, std::string_view name, int64_t layer);
   ParallelRules (*rules)();
+  // The attention of a block of a decoder, in its module; with the weights of some heads, for these. Null if there is none.
+  at::Tensor (*attention)(const Weights& weights, const ModelConfig& config,
+                          const at::Tensor& x) = nullptr;
 };
 
 // In the order in which they are listed to users.

@@ -1,6 +1,7 @@
 // The pieces of models: plain functions over named weights. The same code runs traced and eagerly, on CPU and CUDA.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,12 @@ struct StepNumerics {
   bool norms_apart = false;
 };
 
+// The products of experts with rows that stand by expert; `ends` says where the rows of each end.
+using ExpertProducts = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& ends)>;
+// Has experts work on rows that stand by expert, so many for each, wherever these experts are.
+using ExpertSpread = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& counts,
+                                              const ExpertProducts& products)>;
+
 // Weights and buffers by their full names.
 class Weights {
  public:
@@ -51,6 +58,9 @@ class Weights {
   // A buffer, as it is.
   at::Tensor Buffer(std::string_view full_name) const;
   const StepNumerics& numerics() const { return numerics_; }
+  // Where not all experts are here. Without it, they are.
+  void SpreadExperts(ExpertSpread spread) { spread_ = std::move(spread); }
+  const ExpertSpread& spread() const { return spread_; }
 
  private:
   std::unordered_map<std::string, at::Tensor> tensors_;
@@ -59,6 +69,7 @@ class Weights {
   std::unordered_map<std::string, size_t> inputs_;
   mutable std::vector<BufferChange> changes_;
   StepNumerics numerics_;
+  ExpertSpread spread_;
 };
 
 // In f32, or f64 if it is that already.

@@ -97,6 +97,7 @@ HEDDLE_DEFINE_FAMILY(llama3){
     .make = Make,
     .spread = DecoderSpread,
     .rules = DecoderRules,
+    .attention = Attention,
 };
 
 }  // namespace heddle

@@ -131,7 +131,12 @@ at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tens
   at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));
   at::Tensor back = std::get<1>(at::sort(order, /*stable=*/true, 0, /*descending=*/false));
   at::Tensor token_of_row = at::div(order, moe.top_k, "floor");
-  at::Tensor rows = RunExperts(weights, x.index_select(0, token_of_row), ends);
+  at::Tensor sorted = x.index_select(0, token_of_row);
+  ExpertProducts products = [&](const at::Tensor& grouped, const at::Tensor& group_ends) {
+    return RunExperts(weights, grouped, group_ends);
+  };
+  at::Tensor rows =
+      weights.spread() ? weights.spread()(sorted, counts, products) : products(sorted, ends);
   // Back in the order of tokens; weighted and added up in f32.
   at::Tensor by_token = rows.index_select(0, back).view({x.size(0), moe.top_k, config.dim});
   at::Tensor shares = routing.weights.unsqueeze(-1);

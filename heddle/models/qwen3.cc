@@ -121,6 +121,7 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .make = Make,
     .spread = InitialSpread,
     .rules = Rules,
+    .attention = Attention,
 };
 
 }  // namespace heddle

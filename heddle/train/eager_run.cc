@@ -4,6 +4,7 @@
 
 #include "heddle/aten/said.h"
 #include "heddle/eager/data_parallel.h"
+#include "heddle/eager/expert_parallel.h"
 #include "heddle/eager/tensor_parallel.h"
 
 namespace heddle {
@@ -62,17 +63,24 @@ class EagerRun final : public TrainingRun {
 
 }  // namespace
 
-Status CheckEagerExists(const Model& model, int64_t tensor) {
-  if (tensor == 1 || model.config.family->name == "llama3") return Done{};
-  return Error(
-      Diag::kBadChoice,
-      "{} has no eager tensor parallelism, and --parallelism.tensor_parallel_degree is {}; "
-      "--against=none trains the graph alone, --against=PIPELINE compares two pipelines",
-      model.config.family->name, tensor);
+Status CheckEagerExists(const Model& model, const EagerOptions& options) {
+  constexpr std::string_view kInstead =
+      "--against=none trains the graph alone, --against=PIPELINE compares two pipelines";
+  if (options.expert > 1 && options.expert_tensor > 1)
+    return Error(Diag::kBadChoice,
+                 "eager expert parallelism has whole experts, and "
+                 "--parallelism.expert_tensor_parallel_degree is {}; {}",
+                 options.expert_tensor, kInstead);
+  if (options.tensor == 1 || options.expert > 1 || model.config.family->name == "llama3")
+    return Done{};
+  return Error(Diag::kBadChoice,
+               "{} has no eager tensor parallelism without expert parallelism, and "
+               "--parallelism.tensor_parallel_degree is {}; {}",
+               model.config.family->name, options.tensor, kInstead);
 }
 
 Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options) {
-  HEDDLE_RETURN_IF_ERROR(CheckEagerExists(model, options.tensor));
+  HEDDLE_RETURN_IF_ERROR(CheckEagerExists(model, options));
   std::vector<at::Tensor> params;
   for (size_t i = 0; i < model.params.size(); ++i) {
     HEDDLE_TRY(at::Tensor whole, options.params(i));
@@ -80,9 +88,12 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
   }
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
+  TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
+  if (options.expert > 1) {
+    return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerExpertParallel>>(
+        model, EagerExpertParallel(model, params, {tensor, options.expert}), options.batches));
+  }
   if (options.tensor > 1) {
-    TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel,
-                                 options.split_loss};
     return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerTensorParallel>>(
         model, EagerTensorParallel(model, params, tensor), options.batches));
   }

@@ -107,6 +107,7 @@ Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) c
   HEDDLE_TRY(CompileOptions options,
              flags.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
   options.cluster = cluster;
+  options.notes = step.layout.notes;
   if (!memory_budget.empty()) {
     HEDDLE_TRY(options.budget, ParseBudget(memory_budget));
   }

@@ -74,6 +74,7 @@ Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileRepor
                       accumulated_ > 1 ? LossDivisor::kGiven : std::optional<LossDivisor>()));
   HEDDLE_TRY(CompileOptions options,
              flags_.compile.Options(FormatPlan(planned.plan), /*want_text=*/false));
+  options.notes = planned.layout.notes;
   options.manager.measure = report != nullptr;
   Module module = planned.module;
   HEDDLE_TRY(CompileReport compiled, Compile(module, options));

@@ -81,10 +81,9 @@ class Verification {
   Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeLockstep(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module, WorldOptions world) const;
-  Result<std::unique_ptr<TrainingRun>> MakeEager() const;
+  EagerOptions Eager() const;
   Status CheckEager() const;
   Status FindPass();
-  int64_t Degree(std::string_view preset) const;
   VerifiedJob Job() const;
 
   const VerifyCommand& command_;
@@ -105,13 +104,6 @@ class Verification {
   VerifyReport report_;
 };
 
-int64_t Verification::Degree(std::string_view preset) const {
-  auto axis = step_->layout.preset.axes.find(preset);
-  if (axis == step_->layout.preset.axes.end()) return 1;
-  std::optional<AxisId> id = step_->layout.mesh.Find(axis->second);
-  return id ? step_->layout.mesh[*id].size : 1;
-}
-
 Status Verification::CheckEager() const {
   auto refuse = [](std::string_view flag) -> Status {
     return Error(Diag::kBadChoice,
@@ -129,6 +121,7 @@ Status Verification::CheckEager() const {
 Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline) const {
   HEDDLE_TRY(CompileOptions options,
              command_.compile.Options(FormatPlan(step_->plan), /*want_text=*/false));
+  options.notes = step_->layout.notes;
   if (pipeline) {
     options.pipeline = *pipeline;
     options.changes = {};
@@ -160,17 +153,19 @@ Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module,
   return std::make_unique<Session>(std::move(session));
 }
 
-Result<std::unique_ptr<TrainingRun>> Verification::MakeEager() const {
-  return MakeEagerRun(step_->model, {.replicate = Degree("replicate"),
-                                     .shard = Degree("shard"),
-                                     .tensor = Degree("tensor"),
-                                     .sequence_parallel = step_->layout.preset.sequence_parallel,
-                                     .split_loss = step_->layout.preset.split_loss,
-                                     .reducer = reducer_,
-                                     .optimizer = command_.train.optimizer,
-                                     .narrow_grads = command_.parallel.reduces_narrow(),
-                                     .params = params_,
-                                     .batches = command_.train.Batches(step_->model)});
+EagerOptions Verification::Eager() const {
+  return {.replicate = step_->layout.degree("replicate"),
+          .shard = step_->layout.degree("shard"),
+          .tensor = step_->layout.degree("tensor"),
+          .expert = step_->layout.expert,
+          .sequence_parallel = step_->layout.preset.sequence_parallel,
+          .split_loss = step_->layout.preset.split_loss,
+          .expert_tensor = command_.parallel.expert_tensor,
+          .reducer = reducer_,
+          .optimizer = command_.train.optimizer,
+          .narrow_grads = command_.parallel.reduces_narrow(),
+          .params = params_,
+          .batches = command_.train.Batches(step_->model)};
 }
 
 Status Verification::Prepare(std::optional<int64_t> processes) {
@@ -195,8 +190,8 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
   options_.params = step_->model.params.size();
   options_.graph = [this] { return MakeSession(graph_); };
   if (command_.against == "eager") {
-    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Degree("tensor")));
-    options_.eager = [this] { return MakeEager(); };
+    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Eager()));
+    options_.eager = [this] { return MakeEagerRun(step_->model, Eager()); };
   }
   if (against_pipeline()) {
     HEDDLE_TRY(other_, Compiled(command_.against));

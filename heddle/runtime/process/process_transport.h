@@ -22,7 +22,8 @@ class ProcessTransport : public Transport {
 
   std::unique_ptr<Pending> Start(NodeId node, CommunicatorId communicator,
                                  const Collective& collective, std::span<const int64_t> ranks,
-                                 std::vector<Tensors> sends) override;
+                                 std::vector<Tensors> sends,
+                                 std::span<const Shares> shares) override;
   bool finishes_at_once() const override { return false; }
 
  private:
