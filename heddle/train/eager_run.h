@@ -23,10 +23,11 @@ struct EagerOptions {
   bool narrow_grads = false;
   ParamSource params;
   BatchSource batches;
+  c10::Device device = c10::kCPU;
 };
 
 // Fails for what is not written eagerly, and says what can be done instead.
-Status CheckEagerExists(const Model& model, int64_t tensor);
+Status CheckEagerExists(const Model& model, int64_t tensor, c10::Device device);
 // The model must outlive the run.
 Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options);
 
