@@ -381,6 +381,9 @@ def main():
     parser.add_argument("--cuda", action="store_true", help="on a GPU")
     parser.add_argument("--only", default="", help="jobs whose names have this")
     arguments, extra = parser.parse_known_args()
+    if arguments.cuda and not torch.cuda.is_available():
+        print("skipped: no GPU")
+        return 77
     few, every = jobs()
     pool = gpu_jobs() if arguments.cuda else every if arguments.all or arguments.only else few
     chosen = [job for job in pool if arguments.only in job.name]
