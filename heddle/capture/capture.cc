@@ -109,7 +109,8 @@ class StepCapture {
       params_.back().set_requires_grad(specs_[i].trainable);
     }
     if (options_.optimizer)
-      optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
+      optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype,
+                                             options_.optimizer->implementation);
     if (options_.accumulate)
       gradient_sums_ = AddGradientSums(recorder_, specs_, options_.param_dtype);
     for (const StepInput& spec : input_specs_) {

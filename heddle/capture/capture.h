@@ -35,8 +35,12 @@ struct StepInput {
   std::vector<int64_t> shape;
 };
 
+// How PyTorch computes AdamW: one kernel for a parameter, or one after the other. Their bits differ.
+enum class AdamW : uint8_t { kFused, kForLoop };
+
 // Clip by global norm, then AdamW, for every trainable parameter. The learning rate is an input: a schedule changes it.
 struct OptimizerOptions {
+  AdamW implementation = AdamW::kFused;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;

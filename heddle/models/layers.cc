@@ -6,6 +6,7 @@
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/add.h>
@@ -85,6 +86,31 @@ at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double ep
   at::Tensor squares = at::mean(at::pow(wide, 2), {x.dim() - 1}, /*keepdim=*/true);
   at::Tensor scale = at::rsqrt(at::add(squares, rounded));
   return at::mul(at::mul(wide, scale), weight).to(x.scalar_type());
+}
+
+// cuDNN's kernels are for half-wide types and heads of up to 128 elements.
+bool HasCudnn(const at::Tensor& query, const StepNumerics& numerics) {
+  bool narrow = numerics.compute == DType::kBF16 || numerics.compute == DType::kF16;
+  return numerics.target == Target::kCuda && narrow && query.size(3) % 8 == 0 &&
+         query.size(3) <= 128;
+}
+
+// On CUDA, flash kernels are for half-wide types; on CPU they are for all.
+bool HasFlash(const StepNumerics& numerics) {
+  return numerics.target == Target::kCpu || numerics.compute == DType::kBF16 ||
+         numerics.compute == DType::kF16;
+}
+
+AttentionKind Fastest(const at::Tensor& query, const StepNumerics& numerics) {
+  if (HasCudnn(query, numerics)) return AttentionKind::kCudnn;
+  return HasFlash(numerics) ? AttentionKind::kFlash : AttentionKind::kMath;
+}
+
+at::Tensor CudnnAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          std::optional<double> scale) {
+  return std::get<0>(at::_scaled_dot_product_cudnn_attention(
+      query, key, value, std::nullopt, /*compute_log_sumexp=*/true, 0.0, /*is_causal=*/true,
+      /*return_debug_mask=*/false, scale));
 }
 
 at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -177,16 +203,22 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
 
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics) {
-  if (numerics.attention == AttentionKind::kMath) {
+  AttentionKind kind = numerics.attention;
+  if (kind == AttentionKind::kFastest) kind = Fastest(query, numerics);
+  if (kind == AttentionKind::kMath) {
     bool grouped = query.size(1) != key.size(1);
     return std::get<0>(at::_scaled_dot_product_attention_math(
         query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
   }
+  auto fused = [&](const at::Tensor& values) {
+    return kind == AttentionKind::kCudnn ? CudnnAttention(query, key, values, scale)
+                                         : FlashAttention(query, key, values, scale, numerics.target);
+  };
   int64_t size = value.size(3);
-  if (size == query.size(3)) return FlashAttention(query, key, value, scale, numerics.target);
+  if (size == query.size(3)) return fused(value);
   // The kernels want values as wide as queries; columns of zeros change nothing else.
   at::Tensor padded = at::constant_pad_nd(value, {0, query.size(3) - size});
-  return FlashAttention(query, key, padded, scale, numerics.target).slice(-1, 0, size);
+  return fused(padded).slice(-1, 0, size);
 }
 
 at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels) {

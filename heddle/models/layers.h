@@ -15,7 +15,8 @@
 
 namespace heddle {
 
-enum class AttentionKind : uint8_t { kFlash, kMath };
+// Fused kernels and the parts of one. The fastest is the first of cuDNN's, flash and math that can compute a step.
+enum class AttentionKind : uint8_t { kFastest, kCudnn, kFlash, kMath };
 // Which kernels a step is meant for. Traced tensors have no device of their own to ask.
 enum class Target : uint8_t { kCpu, kCuda };
 
@@ -28,7 +29,7 @@ enum class LossDivisor : uint8_t { kValidTokens, kAllTokens, kGiven };
 struct StepNumerics {
   // Weights are cast to it at every read; the gradient is cast back.
   DType compute = DType::kF32;
-  AttentionKind attention = AttentionKind::kFlash;
+  AttentionKind attention = AttentionKind::kFastest;
   Target target = Target::kCpu;
   LossDivisor loss_divisor = LossDivisor::kValidTokens;
   // The gradients of a norm's own uses of its input add up before those of others do. DTensor does that where norms are

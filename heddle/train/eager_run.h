@@ -27,6 +27,7 @@ struct EagerOptions {
   bool narrow_grads = false;
   ParamSource params;
   BatchSource batches;
+  c10::Device device = c10::kCPU;
 };
 
 // Fails for what is not written eagerly, and says what can be done instead.

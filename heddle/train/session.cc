@@ -145,6 +145,7 @@ void Session::TakeGradients(const Program& first) {
 
 Status Session::Step(double lr, const Watcher& watch) {
   numbers_.lr.fill_(lr);
+  numbers_.lr_on_device.fill_(lr);
   numbers_.step.fill_(steps_ + 1);
   if (step_.takes_token_count()) HEDDLE_RETURN_IF_ERROR(CountTokens());
   if (accumulated_ > 1) {

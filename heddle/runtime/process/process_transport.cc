@@ -97,7 +97,8 @@ class ProcessTransport::Launched : public Pending {
 };
 
 Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
-    Peers& peers, const Mesh& mesh, const Communicators& communicators) {
+    Peers& peers, const Mesh& mesh, const Communicators& communicators, c10::DeviceType device) {
+  auto make_group = device == c10::kCPU ? MakeGlooGroup : MakeNcclGroup;
   std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
   for (const Communicator& communicator : communicators.all()) {
     Group group;
@@ -107,7 +108,7 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
     std::string prefix = fmt::format("group/{}/{}", peers.NextNumber(), group.members[0]);
     auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
     try {
-      group.group = MakeGlooGroup(store, at - group.members.begin(),
+      group.group = make_group(store, at - group.members.begin(),
                                   static_cast<int64_t>(group.members.size()), peers.timeout());
     } catch (const std::exception& error) {
       return Error(Diag::kPeers, "rank {} cannot join communicator {}: {}", peers.rank(),
