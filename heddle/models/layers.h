@@ -27,7 +27,7 @@ enum class LossDivisor : uint8_t { kValidTokens, kAllTokens, kGiven };
 
 // What a step computes with.
 struct StepNumerics {
-  // ModelWeights are cast to it at every read; the gradient is cast back.
+  // Weights are cast to it at every read; the gradient is cast back.
   DType compute = DType::kF32;
   AttentionKind attention = AttentionKind::kFastest;
   Target target = Target::kCpu;
@@ -45,7 +45,7 @@ using ExpertProducts = std::function<at::Tensor(const at::Tensor& rows, const at
 using ExpertSpread = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& counts,
                                               const ExpertProducts& products)>;
 
-// ModelWeights and buffers by their full names.
+// Weights and buffers by their full names.
 class ModelWeights {
  public:
   ModelWeights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
