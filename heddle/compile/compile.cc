@@ -4,6 +4,7 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/text.h"
+#include "heddle/budget/search.h"
 #include "heddle/ir/print.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/summary.h"
@@ -63,27 +64,44 @@ class Compiler {
 
   // Puts the passes that decide about memory in front of the others.
   Status AddMemory(Pipeline& after) {
-    std::string text = options_.memory;
+    std::string text = options_.memory.empty() ? "" : "clean, " + options_.memory;
     if (options_.budget) {
-      HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
-      HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
-      HEDDLE_TRY(report_.memory, MemorySearch(module_, after, model).Within(*options_.budget));
-      text = CheckpointPipeline(report_.memory->policy);
+      HEDDLE_RETURN_IF_ERROR(KeepBudget(after));
+      text = kCarryOut;
     }
     if (text.empty()) return Done{};
-    HEDDLE_TRY(Pipeline memory, ParsePipeline("clean, " + text, Passes(), Author::kProgram));
+    HEDDLE_TRY(Pipeline memory, ParsePipeline(text, Passes(), Author::kProgram));
     after.insert(after.begin(), memory.begin(), memory.end());
+    return Done{};
+  }
+
+  // Marks what is decided for the budget.
+  Status KeepBudget(const Pipeline& after) {
+    HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
+    HEDDLE_RETURN_IF_ERROR(Run(clean, options_.manager));
+    HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
+    HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+    HEDDLE_TRY(auto search, MemorySearch::Make(module_, after, model));
+    HEDDLE_TRY(report_.memory, search->Within(*options_.budget));
+    HEDDLE_TRY(report_.decisions, ListDecisions(search->trials(), report_.memory->marks));
+    Module marked = search->trials().Marked(report_.memory->marks);
+    module_ = std::move(marked);
+    return Done{};
+  }
+
+  Status Run(const Pipeline& passes, ManagerOptions manager) {
+    manager.passes_before = static_cast<int64_t>(report_.passes.size());
+    HEDDLE_TRY(RunReport one, RunPipeline(module_, passes, manager));
+    for (PassRecord& record : one.passes) report_.passes.push_back(std::move(record));
     return Done{};
   }
 
   Status Reach(Stage stage, const Pipeline& passes) {
     ManagerOptions manager = options_.manager;
-    manager.passes_before = static_cast<int64_t>(report_.passes.size());
     // Whoever gives a plan asks for sums over ranks, which round differently.
     manager.allow_rounding = stage == Stage::kPlanned;
     manager.measure &= stage == Stage::kFinal;
-    HEDDLE_TRY(RunReport one, RunPipeline(module_, passes, manager));
-    for (PassRecord& record : one.passes) report_.passes.push_back(std::move(record));
+    HEDDLE_RETURN_IF_ERROR(Run(passes, manager));
     Clock clock;
     if (options_.print == stage) report_.text = Print(module_);
     printing_ += clock.Elapsed();
@@ -98,6 +116,10 @@ class Compiler {
 };
 
 }  // namespace
+
+std::string CheckpointPipeline(std::string_view policy) {
+  return fmt::format("checkpoint{{policy={}}}, rematerialize", Quoted(policy));
+}
 
 std::string_view Name(Stage stage) { return kStages[static_cast<size_t>(stage)]; }
 

@@ -8,8 +8,8 @@
 #include "heddle/auto/auto_plan.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
+#include "heddle/budget/decisions.h"
 #include "heddle/compile/adjust_pipeline.h"
-#include "heddle/compile/memory_search.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
@@ -47,8 +47,9 @@ struct CompileOptions {
 struct CompileReport {
   // What `auto` found.
   std::optional<AutoPlan> found;
-  // What fits into the budget.
+  // What fits into the budget, and what it decides.
   std::optional<MemoryChoice> memory;
+  std::vector<DecisionLine> decisions;
   std::vector<PassRecord> passes;
   // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
   size_t first_after_lowering = 0;
@@ -61,6 +62,9 @@ struct CompileReport {
   // The graph at the stage asked for.
   std::string text;
 };
+
+// What is to run for a policy of `checkpoint`, in front of the rest of a pipeline.
+std::string CheckpointPipeline(std::string_view policy);
 
 // Takes `module` through all stages.
 Result<CompileReport> Compile(Module& module, const CompileOptions& options);

@@ -16,6 +16,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ne.h>
@@ -221,11 +222,16 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   return fused(padded).slice(-1, 0, size);
 }
 
-at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss) {
   ScopeGuard scope("loss");
   at::Tensor scores = Widened(logits).flatten(0, 1);
-  return at::cross_entropy_loss(scores, labels.flatten(), std::nullopt, at::Reduction::Sum,
-                                kIgnoredLabel);
+  at::Tensor targets = labels.flatten();
+  at::Tensor loss = at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum,
+                                           kIgnoredLabel);
+  if (z_loss == 0) return loss;
+  at::Tensor squares = at::pow(at::logsumexp(scores, {1}), 2);
+  at::Tensor counted = at::mul(squares, at::ne(targets, kIgnoredLabel));
+  return at::add(loss, at::mul(at::sum(counted), z_loss));
 }
 
 at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor,

@@ -35,6 +35,8 @@ struct StepNumerics {
   // The gradients of a norm's own uses of its input add up before those of others do. DTensor does that where norms are
   // sequence-parallel; in f32 the bits depend on it.
   bool norms_apart = false;
+  // The square of the logarithm of each token's normaliser, times this, is added to the loss: it keeps scores from drifting.
+  double z_loss = 0;
 };
 
 // The products of experts with rows that stand by expert; `ends` says where the rows of each end.
@@ -87,8 +89,9 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
 // Causal attention. Query is [batch, heads, positions, size]; keys and values may have fewer heads.
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics);
-// Cross entropy in f32, summed over the tokens that count. Logits are [batch, positions, vocabulary].
-at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels);
+// Cross entropy in f32, and `z_loss` times the squares of log normalisers, summed over the tokens that count. Logits are
+// [batch, positions, vocabulary].
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss = 0);
 // `count` is what it is divided by, where that is given.
 at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor,
                        const at::Tensor& count);

@@ -122,6 +122,10 @@ GraphStats ComputeStats(const Module& module, const Graph& graph) {
   }
   Liveness liveness(graph);
   MemoryTimeline memory = ComputeMemoryTimeline(graph, liveness);
+  stats.input_bytes = memory.inputs;
+  for (const Storage& storage : liveness.storages()) {
+    if (!storage.death && storage.space == Space::kDevice) stats.end_bytes += storage.bytes;
+  }
   stats.peak_bytes = memory.peak;
   if (memory.peak_node) {
     NodeId id = memory.peak_node;
@@ -219,6 +223,8 @@ nlohmann::ordered_json ToJson(const GraphStats& stats) {
           {"nodes_by_phase", phases},
           {"parameters", stats.parameters},
           {"parameter_tensors", stats.parameter_tensors},
+          {"input_bytes", stats.input_bytes.value},
+          {"end_bytes", stats.end_bytes.value},
           {"peak_bytes", stats.peak_bytes.value},
           {"peak_node", stats.peak_node},
           {"alive_at_peak", alive},

@@ -77,6 +77,10 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
                  "{}; {}",
                  options.tensor > 1 ? "tensor" : "expert", options.tensor > 1 ? "tensor" : "expert",
                  options.tensor > 1 ? options.tensor : options.expert, kInstead);
+  if (options.tensor > 1 && model.numerics.z_loss > 0)
+    return Error(Diag::kBadChoice,
+                 "eager tensor parallelism knows no --training.z_loss, which is {}; {}",
+                 model.numerics.z_loss, kInstead);
   if (options.expert > 1 && options.expert_tensor > 1)
     return Error(Diag::kBadChoice,
                  "eager expert parallelism has whole experts, and "

@@ -31,6 +31,8 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
   flags.Option("--training.loss_divisor", loss_divisor,
                "what the summed loss is divided by: valid_tokens, counted in the step over all "
                "ranks, labels of -100 left out; or all_tokens, a constant");
+  flags.Option("--training.z_loss", z_loss,
+               "this times the square of each token's log normaliser is added to the loss");
   for (const ConfigField& field : ConfigFields()) {
     std::string name(field.name);
     std::string flag = "--model." + name;
@@ -116,6 +118,7 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
                                   {{"valid_tokens", LossDivisor::kValidTokens},
                                    {"all_tokens", LossDivisor::kAllTokens}})));
   if (divisor) numerics.loss_divisor = *divisor;
+  numerics.z_loss = z_loss;
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
     return Error(

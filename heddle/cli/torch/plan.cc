@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
+#include "heddle/budget/search.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
@@ -152,7 +153,10 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
-    if (planned->report.memory) out.update(ToJson(*planned->report.memory));
+    if (planned->report.memory) {
+      out.update(ToJson(*planned->report.memory));
+      out["decisions"] = ToJson(planned->report.decisions);
+    }
     out["passes"] = CostsToJson(planned->report);
     out["notes"] = notes;
     out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
@@ -169,8 +173,10 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
-  std::string memory =
-      planned->report.memory ? "\n" + FormatChoices({*planned->report.memory}) : "";
+  std::string memory;
+  if (planned->report.memory)
+    memory = "\n" + FormatChoices({*planned->report.memory}) + "\n" +
+             FormatDecisions(planned->report.decisions);
   streams.out << FormatSummary(summary) << memory << FormatCosts(planned->report)
               << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(

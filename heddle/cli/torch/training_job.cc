@@ -90,12 +90,6 @@ Status TrainingJob::CompileAll() {
   HEDDLE_TRY(ParallelFlags::Layout layout, flags_.parallel.MakeLayout(config));
   HEDDLE_TRY(accumulated_,
              flags_.job.Accumulated(flags_.model.local_batch_size * layout.batch_ranks));
-  bool balances = config.moe.experts > 0 && config.moe.bias && config.moe.bias_rate > 0;
-  if (accumulated_ > 1 && balances)
-    return Error(Diag::kBadChoice,
-                 "--training.global_batch_size asks for {} batches a step, and biases of experts "
-                 "follow the tokens of one; --model.moe.bias_rate=0 leaves them alone",
-                 accumulated_);
   CaptureOptions step;
   HEDDLE_TRY(step.optimizer, flags_.train.Optimizer());
   step.accumulate = accumulated_ > 1;
