@@ -157,7 +157,7 @@ class Replay:
         return max([now] + list(free.values())), exposed
 
     def peak(self):
-        """Storages shared by `alias_arg`, inputs freed behind their last readers; a packed copy beside a bucket."""
+        """Storages shared by `alias_arg`, inputs freed behind their last readers; a copy at each wait, packed ones beside a bucket."""
         if not any("alloc" in n for n in self.nodes.values()):
             return None
         storages, size, owner, last = {}, {}, {}, {}
@@ -179,12 +179,12 @@ class Replay:
                 for arg in record["args"]:
                     for storage in storages[arg]:
                         last[storage] = position
-            if len(members) > 1:
-                gather = self.nodes[self.buckets[self.bucket_wait.get(name, name)][0][0]]["collective"] == "all_gather"
-                if node["kind"] == "start":
-                    extra[position] = sum(self.nodes[m]["in_bytes"] for m in members)
-                elif gather:
-                    extra[position] = sum(self.nodes[m]["bytes"] for m in members)
+            if node["kind"] == "wait" and node["args"][0] in self.nodes:
+                extra[position] = sum(self.nodes[m]["bytes"] for m in members)
+            elif len(members) > 1:
+                extra[position] = sum(self.nodes[m]["in_bytes"] for m in members)
+                if node["collective"] == "all_gather":
+                    extra[position] += sum(self.nodes[m]["out_bytes"] for m in members)
         born, gone = [0] * len(self.order), [0] * len(self.order)
         for storage, position in owner.items():
             born[position] += size[storage]

@@ -159,16 +159,19 @@ class ScheduleChecker {
     return last;
   }
 
+  // A wait copies what it gives. A bucket is packed, and a gather of several has a buffer besides its result.
   Bytes Passing(NodeId id) const {
-    Bytes bytes;
-    if (IsStart(after_, id) && after_.operands(id).size() > 1) {
-      for (ValueId v : after_.operands(id)) bytes += after_.types().bytes(after_.type(v));
-    } else if (after_[id].op == op::comm_wait && after_[id].result_count > 1) {
-      NodeId start = after_[after_.operands(id)[0]].producer;
-      if (!start || after_[start].op != op::comm_all_gather) return bytes;
-      for (ValueId v : after_.results(id)) bytes += after_.types().bytes(after_.type(v));
-    }
-    return bytes;
+    auto bytes = [&](auto values) {
+      Bytes sum;
+      for (ValueId v : values) sum += after_.types().bytes(after_.type(v));
+      return sum;
+    };
+    if (after_[id].op == op::comm_wait)
+      return after_[after_.operands(id)[0]].producer ? bytes(after_.results(id)) : Bytes{};
+    if (!IsStart(after_, id) || after_.operands(id).size() == 1) return {};
+    Bytes packed = bytes(after_.operands(id));
+    if (after_[id].op == op::comm_all_gather) packed += bytes(after_.results(id));
+    return packed;
   }
 
   Status CheckMemory(Bytes cap, const MemoryRules& rules) const {

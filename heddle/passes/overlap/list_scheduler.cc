@@ -13,15 +13,15 @@ ListScheduler::ListScheduler(const StepShape& shape, const SimGraph& sim)
   for (uint32_t node = 0; node < shape.node_count(); ++node) {
     for (uint32_t storage : sim.needs(NodeId(node))) ++needs_[storage];
   }
+  soonest_.push_back(sim.around());
+  for (uint32_t anchor : shape.anchors()) soonest_.push_back(soonest_.back() + CostOf(anchor));
+  SetLatestStarts();
 }
 
-void ListScheduler::Reset(const ListOptions& options, const ListedOrder* when,
-                          const ListedOrder* base) {
+void ListScheduler::Reset(const ListOptions& options, const ListedOrder* base) {
   options_ = options;
-  guide_ = when;
   out_ = {};
   out_.order.reserve(shape_.node_count());
-  out_.when.resize(shape_.anchors().size());
   out_.live.resize(shape_.anchors().size());
   now_ = sim_.around();
   listed_.assign(shape_.node_count(), false);
@@ -40,13 +40,11 @@ void ListScheduler::Reset(const ListOptions& options, const ListedOrder* when,
   needs_left_ = needs_;
   future_.clear();
   if (base != nullptr) future_.emplace_back(base->live);
-  SetLatestStarts();
 }
 
 // From the last deadline to the first: each collective of a stream is done when it is needed, and when the next must start.
 void ListScheduler::SetLatestStarts() {
   latest_.assign(shape_.collectives().size(), Nanos{INT64_MAX});
-  if (guide_ == nullptr) return;
   std::vector<Queued> all;
   for (uint32_t c = 0; c < shape_.collectives().size(); ++c) {
     if (!shape_.collectives()[c].reduction) all.push_back({shape_.collectives()[c].deadline, c});
@@ -55,14 +53,13 @@ void ListScheduler::SetLatestStarts() {
   std::vector<Nanos> next(sim_.streams().size(), Nanos{INT64_MAX});
   for (const Queued& queued : all) {
     const Collective& c = shape_.collectives()[queued.collective];
-    Nanos due = c.deadline == kNone ? Nanos{INT64_MAX} : guide_->when[c.deadline];
+    Nanos due = c.deadline == kNone ? Nanos{INT64_MAX} : soonest_[c.deadline];
     next[c.stream] = latest_[queued.collective] = std::min(due, next[c.stream]) - c.length;
   }
 }
 
-ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* when,
-                               const ListedOrder* base) {
-  Reset(options, when, base);
+ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* base) {
+  Reset(options, base);
   for (uint32_t node = 0; node < shape_.node_count(); ++node) {
     if (open_[node] == 0 && !reachable_[node]) Ready(node);
   }
@@ -119,12 +116,13 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
   }
   missing = Missing(anchor);
   Nanos stall = StallBefore(missing);
-  Fill(now_ + stall + CostOf(anchor));
+  Nanos until = now_ + stall;
+  Fill(until + CostOf(anchor));
+  if (options_.ahead) Prepare(until);
   MakeRoom(sim_.born(NodeId(anchor)) + sim_.passing(NodeId(anchor)));
   for (uint32_t node : missing) {
     if (!listed_[node] && node != anchor) Emit(node);
   }
-  out_.when[shape_.place(anchor)] = now_;
   if (!listed_[anchor]) Emit(anchor);
   out_.live[shape_.place(anchor)] = most_live_;
   most_live_ = live_;
@@ -254,36 +252,67 @@ void ListScheduler::Start(uint32_t collective) {
   EmitWith(c.start);
 }
 
-bool ListScheduler::Fits(const Collective& c) const {
-  if (live_ + c.held + sim_.passing(NodeId(c.start)) > options_.cap) return false;
-  if (c.deadline <= cursor_ || future_.empty()) return true;
-  size_t last = std::min<size_t>(c.deadline, shape_.anchors().size());
-  return future_[0].Most(cursor_, last) + c.held <= options_.cap;
+bool ListScheduler::Fits(Bytes more, uint32_t deadline) const {
+  if (live_ + more > options_.cap) return false;
+  if (deadline <= cursor_ || future_.empty()) return true;
+  size_t last = std::min<size_t>(deadline, shape_.anchors().size());
+  return future_[0].Most(cursor_, last) + more <= options_.cap;
+}
+
+// Whether the other collective, or one behind it, is late if the reduction goes first and compute never stands still from now on.
+bool ListScheduler::MakesLate(uint32_t reduction, uint32_t other) const {
+  const Collective& c = shape_.collectives()[reduction];
+  Nanos done = std::max(now_, streams_[c.stream].free) + c.length;
+  return done - now_ > latest_[other] - soonest_[cursor_];
 }
 
 bool ListScheduler::FillOne(Stream& stream) {
   constexpr int kLookAt = 4;
+  uint32_t first = kNone;
   uint32_t chosen = kNone;
   int looked = 0;
   if (options_.ahead) {
     for (auto at = stream.queue.begin(); at != stream.queue.end() && looked < kLookAt; ++at) {
       ++looked;
-      const Collective& c = shape_.collectives()[at->collective];
       if (!CanStart(at->collective)) continue;
+      const Collective& c = shape_.collectives()[at->collective];
+      first = at->collective;
       // What does not fit comes before all that are needed later.
-      if (Fits(c)) chosen = at->collective;
+      if (Fits(c.held + sim_.passing(NodeId(c.start)), c.deadline)) chosen = first;
       break;
     }
   }
   if (!stream.reductions.empty()) {
     uint32_t reduction = *stream.reductions.begin();
-    Nanos done = std::max(now_, stream.free) + shape_.collectives()[reduction].length;
-    bool late = chosen != kNone && done > latest_[chosen];
+    bool late = first != kNone && MakesLate(reduction, first);
     if (!late && CanStart(reduction)) chosen = reduction;
   }
   if (chosen == kNone) return false;
   Start(chosen);
   return true;
+}
+
+void ListScheduler::Prepare(Nanos horizon) {
+  constexpr int kLookAt = 64;
+  for (Stream& stream : streams_) {
+    std::vector<uint32_t> next;
+    for (const Queued& queued : stream.queue) {
+      if (next.size() == kLookAt) break;
+      next.push_back(queued.collective);
+    }
+    for (uint32_t number : next) {
+      const Collective& c = shape_.collectives()[number];
+      if (now_ >= horizon || c.deadline == kNone) break;
+      if (!CanStart(number)) continue;
+      for (uint32_t node : Missing(c.start)) {
+        Bytes more = sim_.born(NodeId(node));
+        if (shape_.role(node) != Role::kFollower || now_ + CostOf(node) > horizon) break;
+        if (!Fits(more, c.deadline)) return;
+        if (!future_.empty() && c.deadline > cursor_) future_[0].Add(cursor_, c.deadline, more);
+        Emit(node);
+      }
+    }
+  }
 }
 
 void ListScheduler::Fill(Nanos horizon) {
@@ -317,7 +346,8 @@ void ListScheduler::MakeRoom(Bytes bytes) {
 void ListScheduler::EmitDoneWaits() {
   for (uint32_t c : std::vector<uint32_t>(watched_)) {
     uint32_t wait = shape_.collectives()[c].wait;
-    if (end_[c] <= now_ && !listed_[wait]) EmitWith(wait);
+    bool takes_time = shape_.collectives()[c].reduction && CostOf(wait).value > 0;
+    if (end_[c] <= now_ && !listed_[wait] && !takes_time) EmitWith(wait);
   }
 }
 

@@ -3,7 +3,8 @@
 // Anchors run one after the other. Before each, communicators that would fall idle while it runs get their next collective: of
 // those that are released, the one with the earliest deadline, if what it holds fits under the cap up to that deadline. Gradients
 // are reduced as soon as nothing with a deadline would be late for it. A wait stands right before the first that needs it; that of
-// a reduction where it is done, because it lets go of memory there.
+// a reduction where it is done, if that takes no time, because it lets go of memory there. While compute would stand still, what
+// later collectives are given is made.
 //
 // The clock knows no shared links: it decides, and a Replay judges.
 #pragma once
@@ -30,8 +31,7 @@ struct ListOptions {
 
 struct ListedOrder {
   std::vector<NodeId> order;
-  // By anchor: when it began, and the most alive since the anchor before it.
-  std::vector<Nanos> when;
+  // By anchor: the most alive since the anchor before it.
   std::vector<Bytes> live;
 };
 
@@ -40,8 +40,8 @@ class ListScheduler {
   // Both outlive this.
   ListScheduler(const StepShape& shape, const SimGraph& sim);
 
-  // `guide` is an earlier order: when anchors run, and what is alive then without what starts ahead. Null at first.
-  ListedOrder Run(const ListOptions& options, const ListedOrder* when, const ListedOrder* base);
+  // `base` is an order without anything ahead: what is alive at each anchor then. Null for that order itself.
+  ListedOrder Run(const ListOptions& options, const ListedOrder* base);
 
  private:
   struct Queued {
@@ -56,7 +56,7 @@ class ListScheduler {
     std::set<uint32_t> reductions;
   };
 
-  void Reset(const ListOptions& options, const ListedOrder* when, const ListedOrder* base);
+  void Reset(const ListOptions& options, const ListedOrder* base);
   void SetLatestStarts();
   void Advance(uint32_t node);
   void Emit(uint32_t node);
@@ -68,7 +68,11 @@ class ListScheduler {
   // Starts what would run before `horizon`.
   void Fill(Nanos horizon);
   bool FillOne(Stream& stream);
-  bool Fits(const StepShape::Collective& c) const;
+  // Whether so much more may be alive from now until an anchor.
+  bool Fits(Bytes more, uint32_t deadline) const;
+  bool MakesLate(uint32_t reduction, uint32_t other) const;
+  // Makes what later collectives are given, until `horizon`.
+  void Prepare(Nanos horizon);
   bool CanStart(uint32_t collective);
   void Start(uint32_t collective);
   void EmitDoneWaits();
@@ -86,15 +90,16 @@ class ListScheduler {
   const SimGraph& sim_;
   ListOptions options_;
   ListedOrder out_;
-  const ListedOrder* guide_ = nullptr;
   Nanos now_;
   std::vector<bool> listed_;
   // By node: how many that must come before are neither listed nor followers that could be.
   std::vector<uint32_t> open_;
   std::vector<bool> reachable_;
   std::vector<Stream> streams_;
-  // By collective: when it is done, and the latest time at which it may start without being late.
+  // By collective: when it is done.
   std::vector<Nanos> end_;
+  // By anchor, when it begins if compute never stands still; by collective, the latest start by that clock that makes nothing late.
+  std::vector<Nanos> soonest_;
   std::vector<Nanos> latest_;
   // Started, not waited for, and worth to wait for once done.
   std::vector<uint32_t> watched_;

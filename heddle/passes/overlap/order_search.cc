@@ -22,17 +22,14 @@ Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
   return outcome;
 }
 
-ListedOrder OrderSearch::List(ListOptions options, const ListedOrder* when) {
+void OrderSearch::List(ListOptions options) {
   constexpr int kTries = 5;
-  ListedOrder listed;
   Bytes target = options.cap;
   for (int i = 0; i < kTries; ++i) {
-    listed = scheduler_.Run(options, when, &base_);
-    Bytes peak = Judge(listed.order).peak;
+    Bytes peak = Judge(scheduler_.Run(options, &base_).order).peak;
     if (peak <= target) break;
     options.cap -= peak - target;
   }
-  return listed;
 }
 
 // For a few nodes, levels that do not depend on the cap: what was tried for a cap is tried for a larger one, which so never makes a
@@ -49,15 +46,12 @@ std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
   return levels;
 }
 
-void OrderSearch::Defer(Bytes cap, const ListedOrder& guide, int rounds) {
+void OrderSearch::Defer(Bytes cap) {
   for (int64_t share : {1, 2, 4, 8, 16, 32, 64}) {
-    ListedOrder deferred = guide;
-    for (int round = 0; round < rounds; ++round)
-      deferred = List({.cap = cap,
-                       .ahead = true,
-                       .defer = true,
-                       .most_deferred = {sim_.compute().value / share}},
-                      &deferred);
+    List({.cap = cap,
+          .ahead = true,
+          .defer = true,
+          .most_deferred = {sim_.compute().value / share}});
   }
 }
 
@@ -67,16 +61,13 @@ FoundOrder OrderSearch::Run(Bytes cap) {
   best_.least = {INT64_MAX};
   given_ = Judge(replay_.order());
   bool strict = options_.strict;
-  int rounds = options_.effort == Effort::kFast ? 2 : 4;
   // With no memory to spare: the least that this can do with.
-  Judge(scheduler_.Run({.cap = {}, .ahead = false, .strict = strict}, nullptr, nullptr).order);
+  Judge(scheduler_.Run({.cap = {}, .ahead = false, .strict = strict}, nullptr).order);
   for (Bytes level : Levels(cap)) {
-    base_ = scheduler_.Run({.cap = level, .ahead = false, .strict = strict}, nullptr, nullptr);
+    base_ = scheduler_.Run({.cap = level, .ahead = false, .strict = strict}, nullptr);
     Judge(base_.order);
-    ListedOrder guide = base_;
-    for (int round = 0; round < rounds; ++round)
-      guide = List({.cap = level, .ahead = true, .strict = strict}, &guide);
-    if (options_.reorder_compute && !strict) Defer(level, guide, rounds);
+    List({.cap = level, .ahead = true, .strict = strict});
+    if (options_.reorder_compute && !strict) Defer(level);
   }
   return best_;
 }

@@ -27,11 +27,11 @@ class OrderSearch {
  private:
   Outcome Judge(const std::vector<NodeId>& order);
   // Lists with ever less memory until the order keeps the cap.
-  ListedOrder List(ListOptions options, const ListedOrder* when);
+  void List(ListOptions options);
 
   // Caps to schedule under, all at most `cap`.
   std::vector<Bytes> Levels(Bytes cap) const;
-  void Defer(Bytes cap, const ListedOrder& guide, int rounds);
+  void Defer(Bytes cap);
 
   static constexpr size_t kFewNodes = 2000;
 

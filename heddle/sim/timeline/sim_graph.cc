@@ -7,7 +7,7 @@ namespace heddle {
 SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules) {
   AddTasks(graph, costs);
   AddMemory(graph, rules);
-  if (rules.as_study) AddPackedCopies(graph);
+  if (rules.as_study) AddCopies(graph);
 }
 
 void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
@@ -81,7 +81,7 @@ void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
   needs_begin_.push_back(static_cast<uint32_t>(needs_.size()));
 }
 
-void SimGraph::AddPackedCopies(const Graph& graph) {
+void SimGraph::AddCopies(const Graph& graph) {
   auto bytes = [&](auto values) {
     Bytes sum;
     for (ValueId value : values) sum += graph.types().bytes(graph.type(value));
@@ -89,11 +89,11 @@ void SimGraph::AddPackedCopies(const Graph& graph) {
   };
   for (NodeId id : graph.nodes()) {
     const Task& task = tasks_[id.index()];
-    if (task.kind == Task::Kind::kStart && graph.operands(id).size() > 1)
-      passing_[id.index()] = bytes(graph.operands(id));
-    bool gathered = task.kind == Task::Kind::kWait && task.start != Task::kNone &&
-                    graph[NodeId(task.start)].op == op::comm_all_gather;
-    if (gathered && graph[id].result_count > 1) passing_[id.index()] = bytes(graph.results(id));
+    if (task.kind == Task::Kind::kWait && task.start != Task::kNone)
+      passing_[id.index()] = bytes(graph.results(id));
+    if (task.kind != Task::Kind::kStart || graph.operands(id).size() == 1) continue;
+    passing_[id.index()] = bytes(graph.operands(id));
+    if (graph[id].op == op::comm_all_gather) passing_[id.index()] += born_[id.index()];
   }
 }
 

@@ -38,8 +38,8 @@ enum class InputMemory : uint8_t { kHeld, kFreed };
 
 struct MemoryRules {
   InputMemory inputs = InputMemory::kHeld;
-  // As studies of PyTorch's scheduler count (docs/overlap.md): what a collective is given is needed up to its start, and a bucket
-  // has a packed copy while it is packed and unpacked. Otherwise the network reads up to the wait, as it does on devices.
+  // As PyTorch's memory profile counts, and studies of its scheduler with it: what a collective is given is needed up to its start, a
+  // wait copies, and a bucket is packed into a copy. Otherwise the network reads up to the wait, as it does on devices.
   bool as_study = false;
 };
 
@@ -72,7 +72,7 @@ class SimGraph {
  private:
   void AddTasks(const Graph& graph, const GraphCosts& costs);
   void AddMemory(const Graph& graph, const MemoryRules& rules);
-  void AddPackedCopies(const Graph& graph);
+  void AddCopies(const Graph& graph);
 
   std::vector<Task> tasks_;
   std::vector<std::string> streams_;
