@@ -38,6 +38,7 @@ ALLOWED = {
     "import": ["import/read", "ops"],
     "auto": ["passes", "cost", "solve"],
     "compile": ["auto", "report"],
+    "search": ["compile", "plan/presets"],
     "checkpoint": ["ir"],
     "cli": ["checkpoint", "compile", "import", "job", "launch", "metrics", "report/html"],
     "data": ["checkpoint"],
@@ -52,7 +53,7 @@ ALLOWED = {
     "eager": ["models", "runtime"],
     "train": ["compile", "eager", "checkpoint"],
     "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process"],
+    "cli/torch": ["cli", "hf", "runtime/process", "search"],
 }
 TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "hf", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.

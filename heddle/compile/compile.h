@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/auto/auto_plan.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
 #include "heddle/compile/adjust_pipeline.h"
+#include "heddle/compile/find_plan.h"
 #include "heddle/compile/memory_search.h"
 #include "heddle/pass/manager.h"
 
@@ -26,6 +26,9 @@ struct CompileOptions {
   // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
   std::string cluster = "h100-8x";
   AutoOptions automatic = {};
+  // Plans are simulated before one of them is taken, these among them (find_plan.h); otherwise the sum of all costs decides.
+  bool tries_plans = false;
+  std::vector<RivalPlan> rivals = {};
   // The most that a step may need, if given: `memory` is then found, as what is fastest on `cluster`.
   std::optional<Bytes> budget = {};
   // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.
@@ -42,7 +45,7 @@ struct CompileOptions {
 
 struct CompileReport {
   // What `auto` found.
-  std::optional<AutoPlan> found;
+  std::optional<FoundPlan> found;
   // What fits into the budget.
   std::optional<MemoryChoice> memory;
   std::vector<PassRecord> passes;

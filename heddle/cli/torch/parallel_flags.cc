@@ -7,7 +7,6 @@
 #include "heddle/cli/choice.h"
 
 namespace heddle {
-namespace {
 
 Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   auto check = [&](std::string_view what, int64_t heads) -> Status {
@@ -22,8 +21,6 @@ Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   HEDDLE_RETURN_IF_ERROR(check("heads", config.n_heads));
   return latent ? Done{} : check("key and value heads", config.n_kv_heads);
 }
-
-}  // namespace
 
 void ParallelFlags::Declare(Flags& flags) {
   for (size_t i = 0; i < Presets().size(); ++i) {
