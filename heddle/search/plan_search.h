@@ -77,7 +77,7 @@ struct PlanSearchOptions {
   Bytes budget;
   // Placements are found by the solver, too.
   bool automatic = true;
-  double solver_seconds = 5;
+  double solver_seconds = 2;
   // Points are dealt with one after the other: how many are, of how many, and the best so far, or null.
   std::function<void(size_t done, size_t all, const TriedPoint* best)> progress = {};
 };
