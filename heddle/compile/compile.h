@@ -7,9 +7,9 @@
 
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
+#include "heddle/budget/decisions.h"
 #include "heddle/compile/adjust_pipeline.h"
 #include "heddle/compile/find_plan.h"
-#include "heddle/compile/memory_search.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
@@ -38,6 +38,10 @@ struct CompileOptions {
   PipelineChanges changes = {};
   // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
   bool reduce_first = false;
+  // Rows of experts that ranks share stand in buffers of the most that may come.
+  bool expert_buffers = false;
+  // What is known already to have no effect, for the report.
+  std::vector<std::string> notes = {};
   ManagerOptions manager = {};
   // The stage whose text is wanted, if any.
   std::optional<Stage> print = {};
@@ -46,8 +50,9 @@ struct CompileOptions {
 struct CompileReport {
   // What `auto` found.
   std::optional<FoundPlan> found;
-  // What fits into the budget.
+  // What fits into the budget, and what it decides.
   std::optional<MemoryChoice> memory;
+  std::vector<DecisionLine> decisions;
   std::vector<PassRecord> passes;
   // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
   size_t first_after_lowering = 0;
@@ -60,6 +65,9 @@ struct CompileReport {
   // The graph at the stage asked for.
   std::string text;
 };
+
+// What is to run for a policy of `checkpoint`, in front of the rest of a pipeline.
+std::string CheckpointPipeline(std::string_view policy);
 
 // Takes `module` through all stages.
 Result<CompileReport> Compile(Module& module, const CompileOptions& options);

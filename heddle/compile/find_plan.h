@@ -11,7 +11,6 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "heddle/auto/auto_plan.h"
-#include "heddle/compile/memory_search.h"
 #include "heddle/compile/step_outcome.h"
 
 namespace heddle {

@@ -6,6 +6,7 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/text.h"
+#include "heddle/budget/search.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
@@ -125,6 +126,7 @@ Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) c
   HEDDLE_TRY(CompileOptions options,
              flags.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
   options.cluster = cluster;
+  options.notes = step.layout.notes;
   if (automatic.automatic) {
     HEDDLE_RETURN_IF_ERROR(automatic.SetOptions(options));
     options.rivals = step.rivals;
@@ -238,7 +240,10 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
-    if (planned->report.memory) out.update(ToJson(*planned->report.memory));
+    if (planned->report.memory) {
+      out.update(ToJson(*planned->report.memory));
+      out["decisions"] = ToJson(planned->report.decisions);
+    }
     if (planned->report.found) out["auto"] = ToJson(*planned->report.found);
     out["passes"] = CostsToJson(planned->report);
     out["notes"] = notes;
@@ -260,8 +265,10 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
-  std::string memory =
-      planned->report.memory ? "\n" + FormatChoices({*planned->report.memory}) : "";
+  std::string memory;
+  if (planned->report.memory)
+    memory = "\n" + FormatChoices({*planned->report.memory}) + "\n" +
+             FormatDecisions(planned->report.decisions);
   if (planned->report.found) memory += "\n" + FormatTrials(*planned->report.found);
   streams.out << FormatSummary(summary) << memory << FormatCosts(planned->report)
               << fmt::format("{}", fmt::join(notes, ""))

@@ -11,6 +11,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
+#include "heddle/budget/search.h"
 #include "heddle/cli/choice.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
