@@ -59,7 +59,7 @@ class Compiler {
     if (!plan.automatic) return options_.plan;
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
-    HEDDLE_TRY(report_.found, CompletePlan(module_, plan, model, options_.automatic));
+    HEDDLE_TRY(report_.found, FindPlan(module_, plan, options_, model));
     return FormatPlan(report_.found->plan);
   }
 
