@@ -23,8 +23,18 @@ bool IsStart(const Graph& graph, NodeId id) {
   return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
 }
 
+// What a rank hands in. Of rows for experts, all that go through the most loaded rank, whichever way: where their number is not known,
+// no buffer is sent.
 Bytes OperandBytes(const Graph& graph, NodeId id) {
   Bytes bytes;
+  if (graph[id].op == op::comm_dispatch || graph[id].op == op::comm_combine) {
+    Bytes in = graph.types().bytes(graph.type(graph.operands(id)[0]));
+    Bytes out = graph.types().bytes(graph.type(graph[id].first_result));
+    bool exact =
+        std::ranges::any_of(graph.types().dims(graph.type(graph.operands(id)[0])), IsSymbol) ||
+        graph.attrs(id).Find("size") != nullptr;
+    return exact ? std::max(in, out) : std::min(in, out);
+  }
   for (ValueId value : graph.operands(id)) bytes += graph.types().bytes(graph.type(value));
   return bytes;
 }
@@ -51,6 +61,9 @@ Packing PackingOf(const Graph& graph, NodeId start) {
     }
     return false;
   };
+  // Rows are put in the order of experts when they have come, and out of it before they go.
+  if (graph[start].op == op::comm_dispatch) return {false, true};
+  if (graph[start].op == op::comm_combine) return {true, false};
   bool many = graph.operands(start).size() > 1;
   switch (*CollectiveKindOf(graph[start].op)) {
     case CollectiveKind::kAllGather: return {many, many || strided("dim")};
@@ -183,8 +196,10 @@ class GraphPricer {
   void TakeMeasuredNodes() {
     for (NodeId id : graph_.nodes()) {
       std::optional<Nanos> time = index_->Node(graph_, id);
-      if (!time) continue;
       NodeCost& cost = costs_.nodes[id];
+      // What a study measured of a member is not the time of its bucket, which bears the first member's name.
+      bool bucket = cost.stream != NodeCost::kCompute && graph_.operands(id).size() > 1;
+      if (!time || (bucket && model_.measured()->study)) continue;
       cost.measured = true;
       if (cost.stream == NodeCost::kCompute) {
         cost.compute = *time;
@@ -198,20 +213,39 @@ class GraphPricer {
     costs_.measured = index_->Use();
   }
 
+  // A bucket of a study is packed and unpacked on the compute stream. True if the node is of a bucket.
+  bool CountPacking(NodeId id) {
+    NodeId start = graph_[id].op == op::comm_wait ? graph_[graph_.operands(id)[0]].producer : id;
+    if (!start || !IsStart(graph_, start) || !CollectiveKindOf(graph_[start].op)) return false;
+    auto members = static_cast<int64_t>(graph_.operands(start).size());
+    if (members == 1) return false;
+    bool gather = graph_[start].op == op::comm_all_gather;
+    BucketCost packing =
+        model_.StudyPacking(gather, OperandBytes(graph_, start),
+                            id == start ? Bytes{} : ResultBytes(graph_, id), members);
+    NodeCost& cost = costs_.nodes[id];
+    cost.compute = id == start ? kStudyLaunch : packing.behind;
+    if (id == start) cost.ahead = packing.ahead;
+    return true;
+  }
+
   void CountLaunches() {
-    constexpr Nanos kLaunch{1000};
+    bool study = index_ && model_.measured()->study;
     for (NodeId id : graph_.nodes()) {
       NodeCost& cost = costs_.nodes[id];
-      cost.compute += kLaunch;
+      if (cost.stream != NodeCost::kCompute) {
+        cost.collective.transfer += kStudyLaunch;
+        cost.collective.links = Links::kNone;
+      }
+      if (study && CountPacking(id)) continue;
+      cost.compute += kStudyLaunch;
       // Each of several results is an item, a node of its own there; waits of several tensors are as many.
       size_t results = graph_[id].result_count;
       bool wait = graph_[id].op == op::comm_wait;
-      if (results > 1) cost.compute += kLaunch * static_cast<int64_t>(wait ? results - 1 : results);
-      if (cost.stream == NodeCost::kCompute) continue;
-      cost.collective.transfer += kLaunch;
-      cost.collective.links = Links::kNone;
+      if (results > 1)
+        cost.compute += kStudyLaunch * static_cast<int64_t>(wait ? results - 1 : results);
     }
-    costs_.around = kLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
+    costs_.around = kStudyLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
   }
 
   const CostModel& model_;
@@ -234,7 +268,9 @@ class GraphPricer {
 }  // namespace
 
 Result<GraphCosts> CostModel::Price(const Module& module, const Graph& graph) const {
-  return GraphPricer(*this, module, graph).Run();
+  HEDDLE_TRY(std::optional<Graph> expected,
+             WithExpectedRows(module.mesh, graph, options_.expert_skew));
+  return GraphPricer(*this, module, expected ? *expected : graph).Run();
 }
 
 }  // namespace heddle
