@@ -9,6 +9,7 @@
 #include "heddle/base/text.h"
 #include "heddle/budget/trial.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/memory/recompute.h"
 #include "heddle/report/table.h"
 
@@ -80,10 +81,13 @@ class Lister {
     }
     if (!last) return;
     Liveness liveness(graph_);
+    Weights weights(graph_);
     for (const Storage& storage : liveness.storages()) {
       bool crosses = storage.birth && storage.birth <= last &&
                      (!storage.death || last < storage.death) && storage.space == Space::kDevice;
-      if (crosses) Add(What::kKept, storage.birth, storage.bytes, {});
+      // What becomes of a gathered weight, the rest of the pipeline says, unless it is marked.
+      bool open = weights.is_weight(storage.value) && graph_[storage.value].keep == Keep::kDefault;
+      if (crosses && !open) Add(What::kKept, storage.birth, storage.bytes, {});
     }
   }
 
