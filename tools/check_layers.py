@@ -30,8 +30,9 @@ ALLOWED = {
     "passes/clean": ["pass"],
     "passes/fsdp": ["pass", "plan"],
     "passes/memory": ["passes/fsdp", "solve"],
+    "passes/overlap": ["passes/fsdp", "sim"],
     "passes/parallel": ["pass", "plan", "shard"],
-    "passes": ["passes/clean", "passes/fsdp", "passes/memory", "passes/parallel"],
+    "passes": ["passes/clean", "passes/fsdp", "passes/memory", "passes/overlap", "passes/parallel"],
     "report": ["sim"],
     "report/html": ["report", "pass"],
     "import/read": ["ir"],
@@ -39,6 +40,7 @@ ALLOWED = {
     "auto": ["passes", "cost", "solve"],
     "budget": ["passes", "report"],
     "compile": ["auto", "budget"],
+    "search": ["compile", "plan/presets"],
     "checkpoint": ["ir"],
     "cli": ["checkpoint", "compile", "import", "job", "launch", "metrics", "report/html"],
     "data": ["checkpoint"],
@@ -53,7 +55,7 @@ ALLOWED = {
     "eager": ["models", "runtime"],
     "train": ["compile", "eager", "checkpoint"],
     "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process"],
+    "cli/torch": ["cli", "hf", "runtime/process", "search"],
 }
 TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "hf", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.

@@ -107,8 +107,7 @@ class StepCapture {
     at::NoGradGuard no_grad;
     for (const BufferChange& change : changes) {
       at::Tensor before = SeenBefore(change);
-      if (before.defined())
-        RecordUpdate(recorder_, graph_, before, at::add(before, change.seen));
+      if (before.defined()) RecordUpdate(recorder_, graph_, before, at::add(before, change.seen));
     }
   }
 

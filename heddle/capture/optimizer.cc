@@ -110,8 +110,8 @@ OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec
     return recorder.AddInput(std::move(input), type, {}, label, space);
   };
   // The fused kernel takes it from the host.
-  inputs.lr = add("lr", DType::kF64,
-                  implementation == AdamW::kFused ? Space::kHost : Space::kDevice);
+  inputs.lr =
+      add("lr", DType::kF64, implementation == AdamW::kFused ? Space::kHost : Space::kDevice);
   inputs.step = add("step", DType::kF32, Space::kDevice);
   return inputs;
 }

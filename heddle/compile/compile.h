@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/auto/auto_plan.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
 #include "heddle/budget/decisions.h"
 #include "heddle/compile/adjust_pipeline.h"
+#include "heddle/compile/find_plan.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
@@ -23,9 +23,13 @@ Result<Stage> ParseStage(std::string_view name);
 struct CompileOptions {
   // The text of a plan, as its author wrote it, so that messages point into it.
   std::string plan;
-  // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
+  // What a step is to be fast on, a name or a file (docs/cost.md): for the pass `overlap`, and for a plan that says `auto`, with what
+  // fits into memory.
   std::string cluster = "h100-8x";
   AutoOptions automatic = {};
+  // Plans are simulated before one of them is taken, these among them (find_plan.h); otherwise the sum of all costs decides.
+  bool tries_plans = false;
+  std::vector<RivalPlan> rivals = {};
   // The most that a step may need, if given: `memory` is then found, as what is fastest on `cluster`.
   std::optional<Bytes> budget = {};
   // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.
@@ -46,7 +50,7 @@ struct CompileOptions {
 
 struct CompileReport {
   // What `auto` found.
-  std::optional<AutoPlan> found;
+  std::optional<FoundPlan> found;
   // What fits into the budget, and what it decides.
   std::optional<MemoryChoice> memory;
   std::vector<DecisionLine> decisions;

@@ -190,7 +190,7 @@ at::Tensor DecoderSlice::AllTokens(const at::Tensor& own, bool whole_sequences) 
   return MoveBetweenRanks::apply(own, &seat_, Move::kSwapBack, Move::kSwap, dim);
 }
 
-at::Tensor DecoderSlice::Embed(const Weights& weights, const at::Tensor& tokens) {
+at::Tensor DecoderSlice::Embed(const ModelWeights& weights, const at::Tensor& tokens) {
   ScopeGuard scope("tok_embeddings");
   at::Tensor table = weights("weight");
   Lookup at_rank =
@@ -200,7 +200,7 @@ at::Tensor DecoderSlice::Embed(const Weights& weights, const at::Tensor& tokens)
   return at::masked_fill(rows, at_rank.elsewhere.unsqueeze(-1), 0);
 }
 
-at::Tensor DecoderSlice::Mixture(const Weights& weights, const at::Tensor& x, int64_t layer) {
+at::Tensor DecoderSlice::Mixture(const ModelWeights& weights, const at::Tensor& x, int64_t layer) {
   at::Tensor own = OwnTokens(x);
   return AllTokens(Moe(weights, model_.config, own, layer), x.size(0) != 1);
 }
@@ -227,7 +227,7 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
     own[i] = MoveBetweenRanks::apply(own[i].to(ToScalarType(model_.numerics.compute)), &seat_,
                                      Move::kNothing, Move::kAllReduce, 0);
   }
-  Weights weights(model_.params, own, model_.inputs, inputs, model_.numerics);
+  ModelWeights weights(model_.params, own, model_.inputs, inputs, model_.numerics);
   if (options_.experts) {
     weights.SpreadExperts([this](const at::Tensor& rows, const at::Tensor& counts,
                                  const ExpertProducts& products) {

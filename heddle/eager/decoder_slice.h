@@ -41,8 +41,8 @@ class DecoderSlice {
 
  private:
   bool shares_experts() const { return options_.experts.has_value(); }
-  at::Tensor Embed(const Weights& weights, const at::Tensor& tokens);
-  at::Tensor Mixture(const Weights& weights, const at::Tensor& x, int64_t layer);
+  at::Tensor Embed(const ModelWeights& weights, const at::Tensor& tokens);
+  at::Tensor Mixture(const ModelWeights& weights, const at::Tensor& x, int64_t layer);
   at::Tensor Loss(const at::Tensor& logits, const at::Tensor& labels);
   // From the residual stream to all positions, and back, summed.
   at::Tensor Enter(const at::Tensor& x);

@@ -43,7 +43,7 @@ void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, i
   params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
 }
 
-at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
+at::Tensor Decoder(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& tokens,
                    const BlockFunction& block) {
   at::Tensor x;
   {

@@ -29,7 +29,7 @@ struct BatchConfig {
 struct FamilyParts {
   std::vector<ParamSpec> params;
   std::vector<StepInput> buffers;
-  std::function<at::Tensor(const Weights&, const at::Tensor& tokens)> logits;
+  std::function<at::Tensor(const ModelWeights&, const at::Tensor& tokens)> logits;
 };
 
 // Of initial weights: normal with this deviation; numbers further out than `cut` deviations are drawn again.
@@ -48,7 +48,7 @@ struct Family {
   Spread (*spread)(const ModelConfig& config, std::string_view name, int64_t layer);
   ParallelRules (*rules)();
   // The attention of a block of a decoder, in its module; with the weights of some heads, for these. Null if there is none.
-  at::Tensor (*attention)(const Weights& weights, const ModelConfig& config,
+  at::Tensor (*attention)(const ModelWeights& weights, const ModelConfig& config,
                           const at::Tensor& x) = nullptr;
 };
 

@@ -126,9 +126,9 @@ at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const 
 
 }  // namespace
 
-Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-                 std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
-                 const StepNumerics& numerics)
+ModelWeights::ModelWeights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+                           std::span<const StepInput> inputs,
+                           std::span<const at::Tensor> input_tensors, const StepNumerics& numerics)
     : numerics_(numerics) {
   for (size_t i = 0; i < specs.size(); ++i) tensors_.emplace(specs[i].name, params[i]);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -137,7 +137,7 @@ Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> p
   }
 }
 
-at::Tensor Weights::operator()(std::string_view name) const {
+at::Tensor ModelWeights::operator()(std::string_view name) const {
   std::string full(CurrentScope());
   full += '.';
   full += name;
@@ -148,13 +148,13 @@ at::Tensor Weights::operator()(std::string_view name) const {
   return cast->second;
 }
 
-at::Tensor Weights::Buffer(std::string_view full_name) const {
+at::Tensor ModelWeights::Buffer(std::string_view full_name) const {
   auto at = tensors_.find(std::string(full_name));
   HEDDLE_CHECK(at != tensors_.end(), "the model has no buffer " + std::string(full_name));
   return at->second;
 }
 
-void Weights::Changes(std::string_view buffer, const at::Tensor& seen) const {
+void ModelWeights::Changes(std::string_view buffer, const at::Tensor& seen) const {
   auto at = inputs_.find(std::string(buffer));
   HEDDLE_CHECK(at != inputs_.end(), "the model has no buffer " + std::string(buffer));
   changes_.push_back({at->second, seen});
@@ -164,19 +164,20 @@ at::Tensor Widened(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
-at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x) {
+at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
   ScopeGuard scope(name);
   return at::linear(x, weights("weight"));
 }
 
-at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tensor& x, double eps) {
+at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                   double eps) {
   ScopeGuard scope(name);
   at::Tensor weight = weights("weight");
   if (weights.numerics().target == Target::kCuda) return FusedRmsNorm::apply(x, weight, eps);
   return RmsNormParts(weights.numerics().norms_apart ? x.view(x.sizes()) : x, weight, eps);
 }
 
-at::Tensor FeedForward(const Weights& weights, std::string_view name, const at::Tensor& x) {
+at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
   ScopeGuard scope(name);
   at::Tensor gate = at::silu(Linear(weights, "w1", x));
   return Linear(weights, "w2", at::mul(gate, Linear(weights, "w3", x)));
@@ -212,8 +213,9 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
         query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
   }
   auto fused = [&](const at::Tensor& values) {
-    return kind == AttentionKind::kCudnn ? CudnnAttention(query, key, values, scale)
-                                         : FlashAttention(query, key, values, scale, numerics.target);
+    return kind == AttentionKind::kCudnn
+               ? CudnnAttention(query, key, values, scale)
+               : FlashAttention(query, key, values, scale, numerics.target);
   };
   int64_t size = value.size(3);
   if (size == query.size(3)) return fused(value);
@@ -226,8 +228,8 @@ at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double
   ScopeGuard scope("loss");
   at::Tensor scores = Widened(logits).flatten(0, 1);
   at::Tensor targets = labels.flatten();
-  at::Tensor loss = at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum,
-                                           kIgnoredLabel);
+  at::Tensor loss =
+      at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum, kIgnoredLabel);
   if (z_loss == 0) return loss;
   at::Tensor squares = at::pow(at::logsumexp(scores, {1}), 2);
   at::Tensor counted = at::mul(squares, at::ne(targets, kIgnoredLabel));

@@ -46,11 +46,11 @@ using ExpertSpread = std::function<at::Tensor(const at::Tensor& rows, const at::
                                               const ExpertProducts& products)>;
 
 // Weights and buffers by their full names.
-class Weights {
+class ModelWeights {
  public:
-  Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-          std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
-          const StepNumerics& numerics);
+  ModelWeights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+               std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
+               const StepNumerics& numerics);
 
   // The weight `name` of the current scope, in the compute type. It is cast once in a step: gradients of several uses add up in the
   // compute type, as they do in FSDP2.
@@ -78,10 +78,11 @@ class Weights {
 // In f32, or f64 if it is that already.
 at::Tensor Widened(const at::Tensor& x);
 // x W^T with the weight of module `name`.
-at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x);
-at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tensor& x, double eps);
+at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
+at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                   double eps);
 // w2(silu(w1(x)) * w3(x)), in module `name`.
-at::Tensor FeedForward(const Weights& weights, std::string_view name, const at::Tensor& x);
+at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
 // Rotates adjacent pairs of the last dimension, as complex numbers in f32. x is [batch, positions, heads, size].
 at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations);
 // Rotates the first half of the last dimension against the second.

@@ -117,8 +117,8 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   if (numerics.loss_divisor == LossDivisor::kGiven) {
     for (const StepInput& input : std::vector(model.inputs)) {
       if (IsState(input) && config.moe.bias_rate > 0)
-        model.inputs.push_back({input.name + std::string(kSeenSuffix), InputRole::kBuffer,
-                                DType::kI64, input.shape});
+        model.inputs.push_back(
+            {input.name + std::string(kSeenSuffix), InputRole::kBuffer, DType::kI64, input.shape});
     }
     model.inputs.push_back({std::string(kTokenCount), InputRole::kHyper, DType::kF32, {}});
   }
@@ -128,7 +128,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   auto run = [specs = model.params, inputs = model.inputs, numerics,
               logits = std::move(parts.logits)](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {
-    Weights weights(specs, params, inputs, given, numerics);
+    ModelWeights weights(specs, params, inputs, given, numerics);
     at::Tensor result = logits(weights, given[given.size() - 2]);
     return std::pair(result, weights.TakeChanges());
   };

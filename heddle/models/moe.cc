@@ -51,7 +51,7 @@ at::Tensor LimitGroups(const MoeConfig& moe, const at::Tensor& scores) {
       .view({tokens, moe.experts});
 }
 
-Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x,
+Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tensor& x,
               const std::optional<at::Tensor>& bias) {
   ScopeGuard scope("router");
   at::Tensor logits;
@@ -75,7 +75,7 @@ Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x,
 }
 
 // Rows of x, grouped by expert; `ends` says where each group ends.
-at::Tensor RunExperts(const Weights& weights, const at::Tensor& x, const at::Tensor& ends) {
+at::Tensor RunExperts(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& ends) {
   ScopeGuard scope("routed_experts.inner_experts");
   auto product = [&](const at::Tensor& rows, std::string_view name) {
     return at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends);
@@ -115,7 +115,7 @@ void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfi
     buffers.push_back({ExpertBiasName(layer), InputRole::kBuffer, DType::kF32, {moe.experts}});
 }
 
-at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& input,
+at::Tensor Moe(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& input,
                int64_t layer) {
   ScopeGuard scope("moe");
   const MoeConfig& moe = config.moe;

@@ -80,8 +80,8 @@ Work NllWork(const OpArgs& args, const Types& results) {
   bool backward = args.op().schema.Find("grad_output") != nullptr;
   const Type& scores = args[backward ? 1 : 0];
   Type read = Type::Tensor(scores.dtype, {scores.dims[0]});
-  return {{0}, BytesOf(args, read) + BytesOf(args, args[backward ? 2 : 1]),
-          BytesOf(args, results[0])};
+  return {
+      {0}, BytesOf(args, read) + BytesOf(args, args[backward ? 2 : 1]), BytesOf(args, results[0])};
 }
 
 Result<Types> MseShape(const OpArgs& args) {

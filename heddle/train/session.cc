@@ -207,7 +207,8 @@ at::Tensor Session::held(Held held, size_t at, size_t param) const {
 std::vector<Session::UpdatedBuffer> Session::updated_buffers(size_t at) const {
   std::vector<UpdatedBuffer> updated;
   for (const auto& [name, input] : step_.buffers()) {
-    if (step_.updates(input) && !CountsBatches(name)) updated.push_back({name, input, states_[at].buffers.at(name)});
+    if (step_.updates(input) && !CountsBatches(name))
+      updated.push_back({name, input, states_[at].buffers.at(name)});
   }
   return updated;
 }

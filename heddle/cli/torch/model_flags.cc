@@ -99,13 +99,11 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
   HEDDLE_TRY(numerics.compute,
              (Choose<DType>("--precision", precision,
                             {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}})));
-  HEDDLE_TRY(
-      numerics.attention,
-      (Choose<AttentionKind>("--attention", attention,
-                             {{"fastest", AttentionKind::kFastest},
-                              {"cudnn", AttentionKind::kCudnn},
-                              {"flash", AttentionKind::kFlash},
-                              {"math", AttentionKind::kMath}})));
+  HEDDLE_TRY(numerics.attention, (Choose<AttentionKind>("--attention", attention,
+                                                        {{"fastest", AttentionKind::kFastest},
+                                                         {"cudnn", AttentionKind::kCudnn},
+                                                         {"flash", AttentionKind::kFlash},
+                                                         {"math", AttentionKind::kMath}})));
   HEDDLE_TRY(numerics.target, ChooseTarget());
   bool cuda = numerics.target == Target::kCuda;
   bool fused = numerics.attention == AttentionKind::kCudnn ||

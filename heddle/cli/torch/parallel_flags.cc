@@ -9,7 +9,6 @@
 #include "heddle/models/family.h"
 
 namespace heddle {
-namespace {
 
 Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   auto check = [&](std::string_view what, int64_t heads) -> Status {
@@ -24,8 +23,6 @@ Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   HEDDLE_RETURN_IF_ERROR(check("heads", config.n_heads));
   return latent ? Done{} : check("key and value heads", config.n_kv_heads);
 }
-
-}  // namespace
 
 void ParallelFlags::Declare(Flags& flags) {
   for (size_t i = 0; i < Presets().size(); ++i) {

@@ -52,4 +52,7 @@ struct ParallelFlags {
   Result<std::vector<std::string>> AxisNames() const;
 };
 
+// That tensor parallelism of this degree divides the heads.
+Status CheckHeads(const ModelConfig& config, int64_t tensor);
+
 }  // namespace heddle

@@ -112,9 +112,8 @@ Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device dev
   options.device = device;
   options.ranks = {peers.rank()};
   HEDDLE_TRY(options.transport,
-             ProcessTransport::Connect(peers, module.mesh,
-                                       Communicators(module.mesh, module.graphs[0]),
-                                       device.type()));
+             ProcessTransport::Connect(
+                 peers, module.mesh, Communicators(module.mesh, module.graphs[0]), device.type()));
   return options;
 }
 

@@ -12,8 +12,8 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
 #include "heddle/ir/print.h"
-#include "heddle/train/first_node.h"
 #include "heddle/train/device.h"
+#include "heddle/train/first_node.h"
 #include "heddle/train/resume.h"
 
 namespace heddle {

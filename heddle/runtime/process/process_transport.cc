@@ -109,7 +109,7 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
     auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
     try {
       group.group = make_group(store, at - group.members.begin(),
-                                  static_cast<int64_t>(group.members.size()), peers.timeout());
+                               static_cast<int64_t>(group.members.size()), peers.timeout());
     } catch (const std::exception& error) {
       return Error(Diag::kPeers, "rank {} cannot join communicator {}: {}", peers.rank(),
                    Format(mesh, communicator), transport->Explain(group, error));
