@@ -104,6 +104,7 @@ bench: build
 docs: build
 	@build/heddle doc ops -o docs/ops.md
 	@build/heddle doc passes -o docs/passes.md
+	@tools/flags_page.sh build/heddle > docs/flags.md
 
 goldens: build
 	@build/heddle-golden --update $$(find heddle -name '*.hdt')

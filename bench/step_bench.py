@@ -20,6 +20,11 @@ PIPELINES = [("llama3", "8B", 8192, 8, 8, 0.06), ("llama3", "405B", 8192, 64, 8,
 # model, flavor, sequence length, shard and tensor degree, goals
 PLANS = [("llama3", "8B", 8192, 8, 8, 0.5, 300), ("llama3", "8B", 8192, 4096, 8, 0.5, 300),
          ("llama3", "405B", 8192, 64, 8, 2.5, 1000), ("deepseek_v3", "16B", 4096, 64, 1, 2.5, 1000)]
+# model, flavor, sequence length, mesh of plans that are found; goals. What simulates them comes on top and is not counted.
+FOUND = [("llama3", "8B", 8192, "dp=32,tp=8", 0.6, 500), ("llama3", "405B", 8192, "dp=64,tp=8", 1.5, 1000),
+         ("llama3", "1B", 8192, "r=2,dp=4,tp=8", 2.0, 1000)]
+# model, flavor, sequence length, devices; goals.
+SEARCHES = [("llama3", "8B", 8192, 64, 10.0, 2000)]
 
 
 def run_heddle(command, number):
@@ -45,6 +50,17 @@ def run_capture(heddle, args):
 
 def run_plan(heddle, args):
     return run_heddle([heddle, "plan", "--json"] + args, lambda text: sum(json.loads(text)["seconds"].values()))
+
+
+def run_found(heddle, args):
+    """The work is what leads to the graph: capture, pricing, solving, lowering."""
+    parts = ("capture", "pricing", "solving", "parallelize")
+    return run_heddle([heddle, "plan", "--json", "--parallelism.auto"] + args,
+                      lambda text: sum(json.loads(text)["seconds"][part] for part in parts))
+
+
+def run_search(heddle, args):
+    return run_heddle([heddle, "search", "--json"] + args, lambda text: json.loads(text)["seconds"])
 
 
 def show(name, wall, goal, work, peak, most):
@@ -73,7 +89,7 @@ def run_make_fx(layers):
 
 def main():
     heddle, out = sys.argv[1:3]
-    report = {"captures": [], "plans": [], "pipelines": [], "make_fx": []}
+    report = {"captures": [], "plans": [], "found": [], "searches": [], "pipelines": [], "make_fx": []}
     print(f"{'':34}{'process':>10}{'goal':>8}{'work':>10}{'peak':>12}{'goal':>12}")
     for model, flavor, seq_len, goal, most in CAPTURES:
         wall, work, peak = run_capture(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}"])
@@ -84,6 +100,14 @@ def main():
                                              f"--parallelism.data_parallel_shard_degree={shard}", f"--parallelism.tensor_parallel_degree={tensor}"])
         show(f"plan {model} {flavor} {shard} x {tensor}", wall, goal, work, peak, most)
         report["plans"].append({"model": model, "flavor": flavor, "shard": shard, "tensor": tensor, "seconds": wall, "work_seconds": work, "peak_mib": peak})
+    for model, flavor, seq_len, mesh, goal, most in FOUND:
+        wall, work, peak = run_found(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}", f"--mesh={mesh}"])
+        show(f"auto {model} {flavor} {mesh}", work, goal, wall, peak, most)
+        report["found"].append({"model": model, "flavor": flavor, "mesh": mesh, "seconds": wall, "work_seconds": work, "peak_mib": peak})
+    for model, flavor, seq_len, devices, goal, most in SEARCHES:
+        wall, work, peak = run_search(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}", f"--devices={devices}"])
+        show(f"search {model} {flavor} on {devices}", wall, goal, work, peak, most)
+        report["searches"].append({"model": model, "flavor": flavor, "devices": devices, "seconds": wall, "peak_mib": peak})
     for model, flavor, seq_len, shard, tensor, goal in PIPELINES:
         command = [heddle, "plan", "--json", f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}",
                    f"--parallelism.data_parallel_shard_degree={shard}", f"--parallelism.tensor_parallel_degree={tensor}"]

@@ -39,5 +39,13 @@ find_library(heddle_lib_torch_cuda torch_cuda PATHS ${torch_root}/lib NO_DEFAULT
 if(heddle_lib_torch_cuda)
   find_library(heddle_lib_c10_cuda c10_cuda PATHS ${torch_root}/lib NO_DEFAULT_PATH REQUIRED NO_CACHE)
   target_link_libraries(heddle_torch INTERFACE -Wl,--no-as-needed ${heddle_lib_torch_cuda} ${heddle_lib_c10_cuda} -Wl,--as-needed)
+  # Headers for ranks that are processes on GPUs: of the packages that libtorch came with, or of the system.
+  file(GLOB nvidia_includes ${torch_root}/../nvidia/*/include)
+  find_path(HEDDLE_NCCL_INCLUDE nccl.h HINTS ${nvidia_includes} NO_CACHE)
+  find_path(HEDDLE_CUDA_INCLUDE cuda_runtime_api.h HINTS ENV CUDA_HOME ${nvidia_includes} /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
+  if(HEDDLE_NCCL_INCLUDE AND HEDDLE_CUDA_INCLUDE)
+    set(HEDDLE_NCCL_INCLUDES ${HEDDLE_NCCL_INCLUDE} ${HEDDLE_CUDA_INCLUDE})
+  endif()
+  message(STATUS "NCCL: ${HEDDLE_NCCL_INCLUDES}")
 endif()
 target_link_options(heddle_torch INTERFACE -Wl,-rpath,${torch_root}/lib)

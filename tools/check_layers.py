@@ -38,7 +38,9 @@ ALLOWED = {
     "import/read": ["ir"],
     "import": ["import/read", "ops"],
     "auto": ["passes", "cost", "solve"],
-    "compile": ["auto", "report"],
+    "budget": ["passes", "report"],
+    "compile": ["auto", "budget"],
+    "search": ["compile", "plan/presets"],
     "checkpoint": ["ir"],
     "cli": ["checkpoint", "compile", "import", "job", "launch", "metrics", "report/html"],
     "data": ["checkpoint"],
@@ -53,7 +55,7 @@ ALLOWED = {
     "eager": ["models", "runtime"],
     "train": ["compile", "eager", "checkpoint"],
     "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process"],
+    "cli/torch": ["cli", "hf", "runtime/process", "search"],
 }
 TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "hf", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures matrix products and attention on a CUDA GPU: the shapes of Llama 3, Qwen 3 and DeepSeek V3 at many sizes.
+"""Measures matrix products, attention and kernels that memory bounds on a CUDA GPU: shapes of Llama 3, Qwen 3 and DeepSeek V3.
 
-    measure_kernels.py -o h200.json [--seconds 300] [--only matmul|attention]
+    measure_kernels.py -o h200.json [--seconds 300] [--only matmul|attention|memory]
 
 The result is a file of measured times (docs/cost.md): `heddle sim --costs h200.json` uses it as it is, and fit_kernels.py fits a cluster's
 constants to it. Needs torch with CUDA, and nothing else. Every kernel runs on cold caches, several times; the median counts.
@@ -94,7 +94,7 @@ class Meter:
         if tensor is None:
             return "none"
         names = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32",
-                 "uint64": "u64", "uint8": "u8"}
+                 "uint64": "u64", "uint8": "u8", "complex64": "c64"}
         return f"{names[str(tensor.dtype).removeprefix('torch.')]}[{','.join(map(str, tensor.shape))}]"
 
     def time(self, run):
@@ -171,21 +171,63 @@ def measure_attention(meter, torch):
             meter.skipped.append(f"cuDNN attention backward: {str(error).splitlines()[0]}")
 
 
+def measure_memory(meter, torch):
+    """Kernels that only move bytes: which share of the bandwidth each of them reaches."""
+    aten = torch.ops.aten
+
+    def make(*shape, dtype=torch.bfloat16):
+        return torch.randn(shape, dtype=dtype, device="cuda")
+    for rows in (4096, 16384):
+        for width in (768, 2048, 4096, 8192):
+            x, y, wide = make(1, rows, width), make(1, rows, width), make(1, rows, width, dtype=torch.float32)
+            weight = make(width)
+            _, rstd = aten._fused_rms_norm(x, [width], weight, 1e-5)
+            meter.add("aten._fused_rms_norm", [x, weight], lambda: aten._fused_rms_norm(x, [width], weight, 1e-5))
+            meter.add("aten._fused_rms_norm_backward", [y, x, rstd, weight],
+                      lambda: aten._fused_rms_norm_backward(y, x, [width], rstd, weight, [True, True]))
+            meter.add("aten.silu", [x], lambda: aten.silu(x))
+            meter.add("aten.silu_backward", [y, x], lambda: aten.silu_backward(y, x))
+            meter.add("aten.add.Tensor", [x, y], lambda: aten.add(x, y))
+            meter.add("aten.mul.Tensor", [x, y], lambda: aten.mul(x, y))
+            pairs = torch.view_as_complex(wide.view(1, rows, width // 128, 64, 2))
+            turns = torch.view_as_complex(make(1, rows, 1, 64, 2, dtype=torch.float32))
+            meter.add("aten.mul.Tensor", [pairs, turns], lambda: aten.mul(pairs, turns))
+            meter.add("aten._to_copy", [x], lambda: x.to(torch.float32), {"dtype": "f32"})
+            meter.add("aten._to_copy", [wide], lambda: wide.to(torch.bfloat16), {"dtype": "bf16"})
+        for vocabulary in (32000, 50304, 128256):
+            logits = make(rows, vocabulary, dtype=torch.float32)
+            scores = aten._log_softmax(logits, 1, False)
+            labels = torch.randint(vocabulary, (rows,), device="cuda")
+            meter.add("aten._log_softmax", [logits], lambda: aten._log_softmax(logits, 1, False))
+            meter.add("aten._log_softmax_backward_data", [logits, scores],
+                      lambda: aten._log_softmax_backward_data(logits, scores, 1, torch.float32))
+            total, count = aten.nll_loss_forward(scores, labels, None, 2, -100)
+            meter.add("aten.nll_loss_forward", [scores, labels, None], lambda: aten.nll_loss_forward(scores, labels, None, 2, -100))
+            meter.add("aten.nll_loss_backward", [total, scores, labels, None, count],
+                      lambda: aten.nll_loss_backward(total, scores, labels, None, 2, -100, count))
+            del logits, scores
+    for size in (1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28):
+        p, g, m, v = (make(size, dtype=torch.float32) for _ in range(4))
+        step = torch.ones((), device="cuda")
+        meter.add("aten._fused_adamw_", [p, g, m, v, step],
+                  lambda: aten._fused_adamw_([p], [g], [m], [v], [], [step], lr=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1,
+                                             eps=1e-8, amsgrad=False, maximize=False))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--seconds", type=float, default=300, help="stop measuring after so long")
-    parser.add_argument("--only", choices=("matmul", "attention"))
+    parser.add_argument("--only", choices=("matmul", "attention", "memory"))
     options = parser.parse_args()
     import torch
     if not torch.cuda.is_available():
         print("no CUDA device", file=sys.stderr)
         return 1
     meter = Meter(torch, options.seconds)
-    if options.only != "attention":
-        measure_products(meter, torch)
-    if options.only != "matmul":
-        measure_attention(meter, torch)
+    for name, measure in (("memory", measure_memory), ("attention", measure_attention), ("matmul", measure_products)):
+        if options.only in (None, name):
+            measure(meter, torch)
     about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}, {len(meter.ops)} kernels"
     lines = ",\n".join("  " + json.dumps(entry) for entry in meter.ops)
     with open(options.output, "w") as file:

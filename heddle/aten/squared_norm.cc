@@ -2,7 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -12,10 +12,8 @@ namespace heddle {
 namespace {
 
 at::Tensor RunSquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t count) {
-  std::vector<at::Tensor> norms;
-  norms.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) norms.push_back(at::linalg_vector_norm(tensor, 2));
-  at::Tensor stacked = at::stack(norms);
+  // As clip_grad_norm_ does: GPUs have kernels of their own for lists.
+  at::Tensor stacked = at::stack(at::_foreach_norm(tensors, 2));
   at::Tensor squares = at::mul(stacked, stacked);
   if (places.empty()) return squares;
   at::Tensor all = at::zeros({count}, squares.options());

@@ -87,4 +87,31 @@ std::vector<Alike> AlikeNodes(const Graph& graph) {
   return grouping.Finish();
 }
 
+Plan Shortened(Plan plan, const Graph& graph) {
+  std::map<std::string_view, const PlanParam*> by_name;
+  for (const PlanParam& param : plan.params) by_name[param.pattern] = &param;
+  std::vector<PlanParam> params;
+  for (const Alike& alike : AlikeParams(graph)) {
+    auto of = [&](uint32_t i) {
+      PlanParam param = *by_name.at(graph.inputs()[i].label);
+      if (param.unit == graph.inputs()[i].unit) param.unit.clear();
+      return param;
+    };
+    PlanParam first = of(alike.members[0]);
+    bool same = std::ranges::all_of(alike.members, [&](uint32_t i) {
+      PlanParam param = of(i);
+      return param.store == first.store && param.compute == first.compute &&
+             param.unit == first.unit;
+    });
+    if (same) {
+      first.pattern = alike.pattern;
+      params.push_back(std::move(first));
+      continue;
+    }
+    for (uint32_t i : alike.members) params.push_back(of(i));
+  }
+  plan.params = std::move(params);
+  return plan;
+}
+
 }  // namespace heddle

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 
@@ -20,5 +21,9 @@ std::vector<Alike> AlikeParams(const Graph& graph);
 // Nodes of one op, phase and number (plan/node_numbers.h), with equal attributes and types, whose scopes differ in numbers only. In the
 // order of their first members.
 std::vector<Alike> AlikeNodes(const Graph& graph);
+
+// The same plan in fewer words: one statement for parameters that are alike, where all of them lie alike, and no units that the graph
+// says itself. `plan` has a statement for each parameter, by name.
+Plan Shortened(Plan plan, const Graph& graph);
 
 }  // namespace heddle

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "heddle/auto/auto_problem.h"
 #include "heddle/passes/parallel/deviations.h"
 #include "heddle/plan/patterns.h"
@@ -27,6 +29,8 @@ class PlanWriter {
 
   Result<Plan> Run() {
     plan_.automatic = false;
+    // What they ask for is in what was decided; carried out, they would ask for the way back, too.
+    plan_.layers.clear();
     plan_.wide_tensor_grads = true;
     for (size_t d = 0; d < decisions_.all.size(); ++d) {
       const Decision& decision = decisions_.all[d];
@@ -94,6 +98,54 @@ class PlanWriter {
   std::vector<uint32_t> numbers_;
 };
 
+// The exact problem in another order. What a bound learns travels along the variables, so that copies stand between what they are
+// copies of and who reads them.
+class InOrder {
+ public:
+  InOrder(const AutoProblem& problems, size_t decisions) {
+    const PairwiseProblem& from = problems.exact;
+    std::vector<std::vector<uint32_t>> copies(decisions);
+    for (uint32_t i = 0; i < problems.copy_of.size(); ++i)
+      copies[problems.copy_of[i]].push_back(static_cast<uint32_t>(decisions) + i);
+    position_.resize(from.variables.size());
+    for (uint32_t d = 0; d < decisions; ++d) {
+      Add(from, d);
+      for (uint32_t copy : copies[d]) Add(from, copy);
+    }
+    auto at = [&](VariableId v) { return VariableId(position_[v.index()]); };
+    problem_.matrices = from.matrices;
+    for (const PairwiseEdge& edge : from.edges)
+      problem_.edges.push_back({at(edge.u), at(edge.v), edge.matrix});
+    problem_.restrictions = from.restrictions;
+    for (PairwiseRestriction& r : problem_.restrictions) r.variable = at(r.variable);
+    problem_.budgets = from.budgets;
+    for (PairwiseBudget& budget : problem_.budgets) {
+      for (BudgetTerm& term : budget.terms) term.variable = at(term.variable);
+    }
+  }
+
+  const PairwiseProblem& problem() const { return problem_; }
+  std::vector<uint32_t> There(const std::vector<uint32_t>& x) const {
+    std::vector<uint32_t> out(x.size());
+    for (size_t v = 0; v < x.size(); ++v) out[position_[v]] = x[v];
+    return out;
+  }
+  std::vector<uint32_t> Back(const std::vector<uint32_t>& x) const {
+    std::vector<uint32_t> out(x.size());
+    for (size_t v = 0; v < x.size(); ++v) out[v] = x[position_[v]];
+    return out;
+  }
+
+ private:
+  void Add(const PairwiseProblem& from, uint32_t v) {
+    position_[v] = static_cast<uint32_t>(problem_.variables.size());
+    problem_.variables.Add(from.variables[VariableId(v)]);
+  }
+
+  PairwiseProblem problem_;
+  std::vector<uint32_t> position_;
+};
+
 // Everything whole everywhere is always possible, if the user's statements leave it open. From there to an answer in which every
 // reader pays for itself, and from there to the exact one.
 PairwiseAnswer SolveShared(const AutoProblem& problems, const Decisions& decisions,
@@ -103,8 +155,15 @@ PairwiseAnswer SolveShared(const AutoProblem& problems, const Decisions& decisio
       Solve(problems.apart, {.time_limit = deadline.Left() / 2, .starts = {start}});
   std::vector<std::vector<uint32_t>> starts{std::move(start)};
   if (!apart.x.empty()) starts.push_back(std::move(apart.x));
-  for (std::vector<uint32_t>& x : starts) SetCopies(problems.exact, decisions, x);
-  return Solve(problems.exact, {.time_limit = deadline.Left(), .starts = std::move(starts)});
+  InOrder ordered(problems, decisions.all.size());
+  for (std::vector<uint32_t>& x : starts) {
+    SetCopies(problems.exact, decisions, x);
+    x = ordered.There(x);
+  }
+  PairwiseAnswer answer =
+      Solve(ordered.problem(), {.time_limit = deadline.Left(), .starts = std::move(starts)});
+  if (!answer.x.empty()) answer.x = ordered.Back(answer.x);
+  return answer;
 }
 
 // Among answers that cost the same, one that takes fewer words: parameters are read as most of their readers want them.
@@ -129,11 +188,17 @@ void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vecto
 Status CheckRequest(const Module& module, const Plan& plan) {
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
-  for (const PlanLayer& layer : plan.layers)
+  for (const PlanLayer& layer : plan.layers) {
+    if (!layer.local.empty() || !layer.experts.empty() || layer.write_out || layer.why != Why::kTensor)
+      return Error(Diag::kPlan,
+                   "line {} of the plan: with `auto`, a `module` statement says `in` and `out`, "
+                   "and nothing else",
+                   layer.line);
+  }
+  if (plan.narrow_grads)
     return Error(Diag::kPlan,
-                 "line {} of the plan: a `module` statement and `auto` do not go together; fix "
-                 "parameters and inputs instead",
-                 layer.line);
+                 "`auto` reduces gradients in the wide type; the plan says "
+                 "`data-grads narrow`");
   for (const PlanNode& node : plan.nodes)
     return Error(Diag::kPlan,
                  "line {} of the plan: a `node` statement and `auto` do not go together; fix "
@@ -156,6 +221,63 @@ Failure Infeasible(const PairwiseProblem& problem) {
                      Format(least));
 }
 
+// The fewest statements of the plan that, with the limit, leave nothing possible.
+class StatementConflict {
+ public:
+  StatementConflict(const Module& module, const Plan& plan, const CostModel& model,
+                    const AutoOptions& options)
+      : module_(module),
+        plan_(plan),
+        model_(model),
+        options_(options),
+        deadline_(options.time_limit) {}
+
+  // Nothing if no statement is to blame.
+  std::string Explain() {
+    Plan bare = plan_;
+    bare.params.clear();
+    bare.inputs.clear();
+    bare.layers.clear();
+    if (!IsPossible(bare, options_.memory)) return "";
+    Plan left = plan_;
+    Drop(left, left.params);
+    Drop(left, left.inputs);
+    Drop(left, left.layers);
+    std::vector<std::string> lines;
+    for (const PlanParam& rule : left.params) lines.push_back(fmt::format("{}", rule.line));
+    for (const PlanInput& rule : left.inputs) lines.push_back(fmt::format("{}", rule.line));
+    for (const PlanLayer& rule : left.layers) lines.push_back(fmt::format("{}", rule.line));
+    bool limit = options_.memory && IsPossible(left, {});
+    return fmt::format("{} {} of the plan{} conflict{}; without {} there is a plan",
+                       lines.size() == 1 ? "line" : "lines", fmt::join(lines, ", "),
+                       limit ? " and the limit of memory" : "",
+                       lines.size() == 1 && !limit ? "s with the model" : "",
+                       lines.size() == 1 && !limit ? "it" : "any of them");
+  }
+
+ private:
+  bool IsPossible(const Plan& plan, const std::optional<MemoryLimit>& memory) const {
+    Result<AutoPlanner> planner = AutoPlanner::Make(module_, plan, model_, deadline_.Left());
+    return planner.ok() && planner->Solve({.memory = memory}).ok();
+  }
+
+  template <typename Rule>
+  void Drop(Plan& plan, std::vector<Rule>& rules) const {
+    for (size_t i = 0; i < rules.size() && !deadline_.Passed();) {
+      Rule rule = rules[i];
+      rules.erase(rules.begin() + static_cast<ptrdiff_t>(i));
+      if (!IsPossible(plan, options_.memory)) continue;
+      rules.insert(rules.begin() + static_cast<ptrdiff_t>(i++), std::move(rule));
+    }
+  }
+
+  const Module& module_;
+  const Plan& plan_;
+  const CostModel& model_;
+  const AutoOptions& options_;
+  Deadline deadline_;
+};
+
 }  // namespace
 
 Result<Plan> PlanOf(const Module& module, const Plan& given, const Decisions& decisions,
@@ -163,28 +285,93 @@ Result<Plan> PlanOf(const Module& module, const Plan& given, const Decisions& de
   return PlanWriter(module, given, decisions, x).Run();
 }
 
-Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,
-                              const AutoOptions& options) {
+struct AutoPlanner::State {
+  const Module& module;
+  const Plan& plan;
+  double time_limit;
+  Deadline deadline;
+  Decisions decisions = {};
+  std::optional<PricedDecisions> prices = {};
+  // With all moves in full, and as they were last asked for.
+  AutoProblem full = {};
+  AutoProblem asked = {};
+  const AutoProblem* last = &full;
+};
+
+AutoPlanner::AutoPlanner(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AutoPlanner::AutoPlanner(AutoPlanner&&) noexcept = default;
+AutoPlanner::~AutoPlanner() = default;
+const Decisions& AutoPlanner::decisions() const { return state_->decisions; }
+const PairwiseProblem& AutoPlanner::problem() const { return state_->full.exact; }
+const PairwiseProblem& AutoPlanner::last_problem() const { return state_->last->exact; }
+
+Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
+                                      const CostModel& model, double time_limit) {
   HEDDLE_RETURN_IF_ERROR(CheckRequest(module, plan));
+  std::unique_ptr<State> state(new State{module, plan, time_limit, Deadline(time_limit)});
   const Graph& graph = module.graphs[0];
-  Deadline deadline(options.time_limit);
-  HEDDLE_TRY(Decisions decisions, FindDecisions(graph, plan, deadline));
-  HEDDLE_TRY(AutoProblem problems,
-             MakeAutoProblem(graph, plan, decisions, model, options.memory, deadline));
-  const PairwiseProblem& problem = problems.exact;
-  PairwiseAnswer answer = SolveShared(problems, decisions, deadline);
-  if (answer.outcome == SolveOutcome::kInfeasible) return Infeasible(problem);
+  HEDDLE_TRY(state->decisions, FindDecisions(graph, plan, state->deadline));
+  HEDDLE_TRY(PricedDecisions prices,
+             PricedDecisions::Make(graph, plan, state->decisions, model, state->deadline));
+  state->prices.emplace(std::move(prices));
+  HEDDLE_TRY(state->full, state->prices->Problem({}, {}));
+  return AutoPlanner(std::move(state));
+}
+
+Result<const AutoProblem*> AutoPlanner::ProblemFor(const Request& request) {
+  if (request.shares == MoveShares{} && !request.memory && request.demands.empty())
+    return state_->last = &state_->full;
+  HEDDLE_TRY(state_->asked, state_->prices->Problem(request.shares, request.memory));
+  state_->asked.exact.restrictions = request.demands;
+  state_->asked.apart.restrictions = request.demands;
+  return state_->last = &state_->asked;
+}
+
+Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
+  HEDDLE_TRY(const AutoProblem* problems, ProblemFor(request));
+  const PairwiseProblem& problem = problems->exact;
+  PairwiseAnswer answer = SolveShared(*problems, state_->decisions, state_->deadline);
+  if (answer.outcome == SolveOutcome::kInfeasible)
+    return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)
-    return Error(Diag::kNoAnswer, "no plan was found in {} s", options.time_limit);
-  Tidy(problem, decisions, answer.x);
+    return Error(Diag::kNoAnswer, "no plan was found in {} s", state_->time_limit);
+  SetCopies(problem, state_->decisions, answer.x);
+  Tidy(problem, state_->decisions, answer.x);
   AutoPlan out;
-  HEDDLE_TRY(out.plan, PlanOf(module, plan, decisions, answer.x));
-  out.cost = {static_cast<int64_t>(answer.objective)};
+  std::vector<uint32_t> in_full = answer.x;
+  SetCopies(state_->full.exact, state_->decisions, in_full);
+  out.cost = {static_cast<int64_t>(Cost(state_->full.exact, in_full))};
+  out.objective = {static_cast<int64_t>(answer.objective)};
   out.bound = {static_cast<int64_t>(std::floor(answer.bound))};
+  out.shares = request.shares;
   out.size = SizeOf(problem);
   out.counts = answer.counts;
-  if (options.memory) out.memory = {static_cast<int64_t>(Amount(problem.budgets[0], answer.x))};
+  if (request.memory) out.memory = {static_cast<int64_t>(Amount(problem.budgets[0], answer.x))};
+  out.x = std::move(answer.x);
   return out;
+}
+
+Result<AutoPlan> AutoPlanner::Find(const Request& request) {
+  HEDDLE_TRY(AutoPlan out, Solve(request));
+  HEDDLE_TRY(out.plan, PlanOf(state_->module, state_->plan, state_->decisions, out.x));
+  return out;
+}
+
+Failure AutoPlanner::WhyNot(const Request& request) {
+  HEDDLE_TRY(const AutoProblem* problems, ProblemFor(request));
+  return Infeasible(problems->exact);
+}
+
+Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,
+                              const AutoOptions& options) {
+  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, options.time_limit));
+  AutoPlanner::Request request{.memory = options.memory};
+  Result<AutoPlan> found = planner.Find(request);
+  if (found.ok() || found.diagnostics()[0].kind != Diag::kInfeasible) return found;
+  Failure failure = planner.WhyNot(request);
+  std::string lines = StatementConflict(module, plan, model, options).Explain();
+  if (!lines.empty()) failure.diagnostics[0].message += "; " + lines;
+  return failure;
 }
 
 }  // namespace heddle

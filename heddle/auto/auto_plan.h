@@ -9,8 +9,10 @@
 // split where that does not follow from the rest. What comes out is a plan as any other, without `auto`.
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "heddle/auto/auto_problem.h"
 #include "heddle/auto/decisions.h"
 #include "heddle/cost/cost_model.h"
 #include "heddle/ir/graph.h"
@@ -20,25 +22,66 @@
 namespace heddle {
 
 struct AutoOptions {
-  // What a rank has for parameters, gradients, optimizer state and saved activations. None: all there is.
-  std::optional<Bytes> memory;
+  // None: all there is.
+  std::optional<MemoryLimit> memory;
   // In seconds, for all of it.
   double time_limit = 10;
 };
 
 struct AutoPlan {
   Plan plan;
-  // What a step costs, kernels and collectives added up, and what every plan costs at least; equal where it is proved.
+  // The choice of each decision, and of what follows from them.
+  std::vector<uint32_t> x;
+  // What a step costs, kernels and collectives added up in full.
   Nanos cost;
+  // What was made small: the same with the shares of moves that were asked for; and what every plan comes to at least. Equal where it is
+  // proved.
+  Nanos objective;
   Nanos bound;
+  MoveShares shares;
   ProblemSize size;
   SearchCounts counts;
-  // Bytes of a rank that count against the budget, if there is one.
+  // Bytes of a rank that count against the limit, if there is one.
   Bytes memory;
 };
 
-// `module` is captured: global, one graph, without placements. Fails with Diag::kInfeasible if no plan fits into memory, and with
-// Diag::kNoAnswer if none was found in time.
+// Decisions and their prices, found once; plans for other shares of moves, other limits and other demands follow in a moment.
+class AutoPlanner {
+ public:
+  // `module` is captured: global, one graph, without placements. All outlive this. `time_limit` is for all that follows, too.
+  static Result<AutoPlanner> Make(const Module& module, const Plan& plan, const CostModel& model,
+                                  double time_limit);
+  AutoPlanner(AutoPlanner&&) noexcept;
+  ~AutoPlanner();
+
+  struct Request {
+    MoveShares shares = {};
+    std::optional<MemoryLimit> memory = {};
+    // Of decisions.
+    std::vector<PairwiseRestriction> demands = {};
+  };
+  // Fails with Diag::kInfeasible if no plan does all that is asked for, and with Diag::kNoAnswer if none was found in time.
+  Result<AutoPlan> Find(const Request& request);
+  // The same without the plan as text, which takes longer than the rest.
+  Result<AutoPlan> Solve(const Request& request);
+
+  // For a request that is infeasible: what of it conflicts.
+  Failure WhyNot(const Request& request);
+
+  const Decisions& decisions() const;
+  // With all moves in full; and what was solved last.
+  const PairwiseProblem& problem() const;
+  const PairwiseProblem& last_problem() const;
+
+ private:
+  struct State;
+  explicit AutoPlanner(std::unique_ptr<State> state);
+  Result<const AutoProblem*> ProblemFor(const Request& request);
+
+  std::unique_ptr<State> state_;
+};
+
+// Makes a planner and finds the plan. Where none is possible, says which lines of the plan and which limit conflict.
 Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,
                               const AutoOptions& options);
 

@@ -1,6 +1,7 @@
 #include "heddle/auto/auto_problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -11,6 +12,8 @@ namespace {
 
 // Pairs of choices of all moves: some hundreds of megabytes, and some seconds.
 constexpr size_t kMostPairs = size_t{1} << 23;
+
+}  // namespace
 
 class ProblemMaker {
  public:
@@ -24,13 +27,21 @@ class ProblemMaker {
     for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
   }
 
-  Result<AutoProblem> Run(const CostModel& model) {
-    // The same walk again and again: first to ask for prices, then to add them up.
+  // The same walk again and again: first to ask for prices, then to add them up.
+  Status Price(const CostModel& model) {
     HEDDLE_RETURN_IF_ERROR(Walk());
     HEDDLE_RETURN_IF_ERROR(sheet_.Run(model));
     is_priced_ = true;
+    return Done{};
+  }
+
+  Result<AutoProblem> Add(const MoveShares& counted) {
+    counted_ = counted;
     AutoProblem out;
+    shares_ = true;
+    copy_of_.clear();
     HEDDLE_TRY(out.exact, Walk());
+    out.copy_of = std::move(copy_of_);
     shares_ = false;
     HEDDLE_TRY(out.apart, Walk());
     return out;
@@ -39,16 +50,44 @@ class ProblemMaker {
  private:
   // --- Prices
 
-  double Move(const heddle::Move& move, int64_t count, const Placement& from, const Placement& to) {
-    PlacementId a = sheet_.Intern(from);
-    PlacementId b = sheet_.Intern(to);
-    if (a == b) return 0;
-    if (move.keeps_sums &&
-        !std::ranges::includes(to.partials, from.partials, {}, &Partial::axis, &Partial::axis))
+  double Move(const heddle::Move& move, int64_t count, PlacementId from, PlacementId to) {
+    if (from == to) return 0;
+    if (move.keeps_sums && !std::ranges::includes(sheet_[to].partials, sheet_[from].partials, {},
+                                                  &Partial::axis, &Partial::axis))
       return kForbidden;
-    std::optional<PriceSheet::Entry> entry = sheet_.AskMove(move.type, a, b, move.order);
+    std::optional<PriceSheet::Entry> entry = sheet_.AskMove(move.type, from, to, move.order);
     if (!entry) return kForbidden;
-    return is_priced_ ? static_cast<double>((sheet_.Price(*entry) * count).value) : 0;
+    if (!is_priced_) return 0;
+    double counted = std::round(static_cast<double>(sheet_.Price(*entry).value) * ShareOf(move));
+    return counted * static_cast<double>(count);
+  }
+
+  double ShareOf(const heddle::Move& move) const {
+    if (move.order == ReduceOrder::kScatterFirst) return counted_.gradients;
+    bool gather = decisions_.all[move.to[0].decision].kind == Decision::Kind::kCompute;
+    return gather ? counted_.gathers : counted_.tensors;
+  }
+
+  // What it takes from each choice of where a tensor lies to one placement.
+  using Column = std::vector<double>;
+  Column PricesTo(const heddle::Move& move, int64_t count, PlacementId to) {
+    const std::vector<PlacementId>& from = PlacementsAt(move.from);
+    Column column;
+    std::map<PlacementId, double> known;
+    for (PlacementId id : from) {
+      auto [at, added] = known.try_emplace(id);
+      if (added) at->second = Move(move, count, id, to);
+      column.push_back(at->second);
+    }
+    return column;
+  }
+
+  // By choice of its decision.
+  const std::vector<PlacementId>& PlacementsAt(const Slot& slot) {
+    auto [at, added] = placements_at_.try_emplace(slot);
+    for (size_t c = 0; added && c < size_[slot.decision]; ++c)
+      at->second.push_back(sheet_.Intern(At(decisions_.all, slot, c)));
+    return at->second;
   }
 
   double Call(NodeId node, size_t decision, size_t choice, const OpSplit& split, int64_t count) {
@@ -98,20 +137,23 @@ class ProblemMaker {
     problem_.variables.Add(std::move(variable));
   }
 
-  // Adds to the cost of a pair of choices.
-  double& Entry(size_t a, size_t choice_a, size_t b, size_t choice_b) {
-    if (a == b) return problem_.variables[VariableId(a)].cost[choice_a];
-    if (a > b) {
-      std::swap(a, b);
-      std::swap(choice_a, choice_b);
-    }
-    auto [at, added] = matrices_.try_emplace({a, b});
-    size_t columns = problem_.variables[VariableId(b)].cost.size();
+  // The costs of pairs of two decisions: one for choice `a` of the first and `b` of the second is at a * rows + b * columns.
+  struct Pairs {
+    double* costs;
+    size_t rows;
+    size_t columns;
+    double& at(size_t a, size_t b) const { return costs[a * rows + b * columns]; }
+  };
+  Pairs PairsOf(size_t a, size_t b) {
+    if (a == b) return {problem_.variables[VariableId(a)].cost.data(), 1, 0};
+    size_t size_a = problem_.variables[VariableId(a)].cost.size();
+    size_t size_b = problem_.variables[VariableId(b)].cost.size();
+    auto [at, added] = matrices_.try_emplace(std::minmax(a, b));
     if (added) {
-      at->second.assign(problem_.variables[VariableId(a)].cost.size() * columns, 0);
+      at->second.assign(size_a * size_b, 0);
       entries_ += at->second.size();
     }
-    return at->second[choice_a * columns + choice_b];
+    return a < b ? Pairs{at->second.data(), size_b, 1} : Pairs{at->second.data(), 1, size_a};
   }
 
   // The placements that each choice of one reader wants, each once.
@@ -125,10 +167,10 @@ class ProblemMaker {
       if (readers.empty() || readers.back().decision != slot.decision)
         readers.push_back(
             {slot.decision, std::vector<std::vector<PlacementId>>(size_[slot.decision])});
-      for (size_t c = 0; c < size_[slot.decision]; ++c) {
-        PlacementId id = sheet_.Intern(At(decisions_.all, slot, c));
+      const std::vector<PlacementId>& ids = PlacementsAt(slot);
+      for (size_t c = 0; c < ids.size(); ++c) {
         std::vector<PlacementId>& wants = readers.back().wants[c];
-        if (std::ranges::find(wants, id) == wants.end()) wants.push_back(id);
+        if (std::ranges::find(wants, ids[c]) == wants.end()) wants.push_back(ids[c]);
       }
     }
     return readers;
@@ -142,40 +184,47 @@ class ProblemMaker {
         for (PlacementId id : wants) wanted_by[id].insert(r);
       }
     }
+    std::map<PlacementId, Column> columns;
+    for (const auto& [id, who] : wanted_by) {
+      columns[id] = PricesTo(move, count, id);
+      if (shares_ && who.size() > 1) AddShared(move, columns[id], id, readers);
+    }
     for (const Reader& reader : readers) {
+      std::optional<Pairs> pairs;
       for (size_t c = 0; c < reader.wants.size(); ++c) {
         for (PlacementId id : reader.wants[c]) {
-          if (!shares_ || wanted_by[id].size() == 1) AddOwn(move, count, reader.decision, c, id);
+          if (shares_ && wanted_by[id].size() > 1) continue;
+          if (!pairs) pairs = PairsOf(move.from.decision, reader.decision);
+          AddOwn(*pairs, reader.decision == move.from.decision, c, columns[id]);
         }
       }
-    }
-    for (const auto& [id, who] : wanted_by) {
-      if (shares_ && who.size() > 1) AddShared(move, count, id, readers);
     }
   }
 
   // For one reader alone.
-  void AddOwn(const heddle::Move& move, int64_t count, uint32_t reader, size_t choice,
-              PlacementId to) {
-    for (size_t c = 0; c < size_[move.from.decision]; ++c) {
-      if (reader == move.from.decision && c != choice) continue;
-      Entry(move.from.decision, c, reader, choice) +=
-          Move(move, count, At(decisions_.all, move.from, c), Placement(sheet_[to]));
+  static void AddOwn(const Pairs& pairs, bool same, size_t choice, const Column& column) {
+    for (size_t c = 0; c < column.size(); ++c) {
+      if (!same || c == choice) pairs.at(c, choice) += column[c];
     }
   }
 
-  // A variable of its own says whether the tensor is there for all who want it so.
-  void AddShared(const heddle::Move& move, int64_t count, PlacementId to,
+  // A variable of its own says whether the tensor is there for all who want it so. A reader without it pays as much as the dearest way
+  // there: no answer is cheaper for that, and choices can be compared, which they cannot where one is forbidden.
+  void AddShared(const heddle::Move& move, const Column& column, PlacementId to,
                  const std::vector<Reader>& readers) {
-    auto copy = problem_.variables.Add({"", {0, 0}}).index();
-    Placement target = sheet_[to];
-    for (size_t c = 0; c < size_[move.from.decision]; ++c)
-      Entry(move.from.decision, c, copy, 1) +=
-          Move(move, count, At(decisions_.all, move.from, c), target);
+    double dearest = *std::ranges::max_element(column);
+    if (dearest == 0) return;
+    auto copy =
+        problem_.variables.Add({decisions_.all[move.from.decision].pattern, {0, 0}}).index();
+    copy_of_.push_back(move.from.decision);
+    Pairs made = PairsOf(move.from.decision, copy);
+    for (size_t c = 0; c < column.size(); ++c) made.at(c, 1) += column[c];
     for (const Reader& reader : readers) {
+      std::optional<Pairs> read;
       for (size_t c = 0; c < reader.wants.size(); ++c) {
-        if (std::ranges::find(reader.wants[c], to) != reader.wants[c].end())
-          Entry(reader.decision, c, copy, 0) = kForbidden;
+        if (std::ranges::find(reader.wants[c], to) == reader.wants[c].end()) continue;
+        if (!read) read = PairsOf(reader.decision, copy);
+        read->at(c, 0) += dearest;
       }
     }
   }
@@ -186,13 +235,18 @@ class ProblemMaker {
   const Deadline& deadline_;
   PriceSheet sheet_;
   bool is_priced_ = false;
+  MoveShares counted_;
   bool shares_ = true;
   std::vector<size_t> size_;
+  std::vector<uint32_t> copy_of_;
+  std::map<Slot, std::vector<PlacementId>> placements_at_;
   std::map<std::tuple<NodeId, size_t, size_t>, PriceSheet::Entry> calls_;
   PairwiseProblem problem_;
   std::map<std::pair<size_t, size_t>, std::vector<double>> matrices_;
   size_t entries_ = 0;
 };
+
+namespace {
 
 // What a rank keeps of a tensor.
 double LocalBytes(const Graph& graph, ValueId v, const Placement& placement, const Mesh& mesh) {
@@ -209,7 +263,7 @@ class MemoryRow {
   MemoryRow(const Graph& graph, const Mesh& mesh, const Decisions& decisions)
       : graph_(graph), mesh_(mesh), decisions_(decisions) {}
 
-  PairwiseBudget Make(Bytes bytes) {
+  PairwiseBudget Make(const MemoryLimit& limit) {
     for (const Input& input : graph_.inputs()) {
       bool state = input.role == InputRole::kOpt;
       if (input.role != InputRole::kParam && !state) continue;
@@ -223,10 +277,10 @@ class MemoryRow {
       if (output.role == OutputRole::kGrad)
         Add({decisions_.of_param.at(output.index), true, 0}, output.value);
     }
-    AddSaved();
+    if (limit.counts_saved) AddSaved();
     PairwiseBudget budget;
     budget.name = "memory";
-    budget.hi = static_cast<double>(bytes.value);
+    budget.hi = static_cast<double>(limit.bytes.value);
     for (auto& [decision, amounts] : amounts_)
       budget.terms.push_back({VariableId(decision), std::move(amounts)});
     return budget;
@@ -269,12 +323,26 @@ class MemoryRow {
 
 }  // namespace
 
-Result<AutoProblem> MakeAutoProblem(const Graph& graph, const Plan& plan,
-                                    const Decisions& decisions, const CostModel& model,
-                                    const std::optional<Bytes>& memory, const Deadline& deadline) {
-  HEDDLE_TRY(AutoProblem out, ProblemMaker(graph, plan, decisions, deadline).Run(model));
+PricedDecisions::PricedDecisions(const Graph& graph, const Plan& plan, const Decisions& decisions,
+                                 std::unique_ptr<ProblemMaker> maker)
+    : graph_(&graph), plan_(&plan), decisions_(&decisions), maker_(std::move(maker)) {}
+PricedDecisions::PricedDecisions(PricedDecisions&&) noexcept = default;
+PricedDecisions::~PricedDecisions() = default;
+
+Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& plan,
+                                              const Decisions& decisions, const CostModel& model,
+                                              const Deadline& deadline) {
+  auto maker = std::make_unique<ProblemMaker>(graph, plan, decisions, deadline);
+  HEDDLE_RETURN_IF_ERROR(maker->Price(model));
+  return PricedDecisions(graph, plan, decisions, std::move(maker));
+}
+
+Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares,
+                                             const std::optional<MemoryLimit>& limit) {
+  HEDDLE_TRY(AutoProblem out, maker_->Add(shares));
   for (PairwiseProblem* problem : {&out.exact, &out.apart}) {
-    if (memory) problem->budgets.push_back(MemoryRow(graph, plan.mesh, decisions).Make(*memory));
+    if (limit)
+      problem->budgets.push_back(MemoryRow(*graph_, plan_->mesh, *decisions_).Make(*limit));
     Diagnostics mistakes = FindErrors(*problem);
     if (!mistakes.empty()) return Failure{std::move(mistakes)};
   }
@@ -289,8 +357,7 @@ void SetCopies(const PairwiseProblem& problem, const Decisions& decisions,
   for (const PairwiseEdge& edge : problem.edges) {
     // A copy stands behind what it is a copy of, and has two choices: not to be there, or to be there.
     if (edge.v.index() < decisions.all.size()) continue;
-    if (problem.matrices[edge.matrix][size_t{x[edge.u.index()]} * 2] == kForbidden)
-      x[edge.v.index()] = 1;
+    if (problem.matrices[edge.matrix][size_t{x[edge.u.index()]} * 2] > 0) x[edge.v.index()] = 1;
   }
 }
 

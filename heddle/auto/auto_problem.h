@@ -1,6 +1,8 @@
 // The decisions about a graph as a pairwise problem: what every choice costs, and every pair of them.
 #pragma once
 
+#include <memory>
+
 #include "heddle/auto/decisions.h"
 #include "heddle/auto/price_sheet.h"
 #include "heddle/cost/cost_model.h"
@@ -10,17 +12,52 @@ namespace heddle {
 
 struct AutoProblem {
   PairwiseProblem exact;
+  // By variable behind the decisions: what it is a copy of.
+  std::vector<uint32_t> copy_of;
   // Every reader pays for itself. Easier, and never cheaper: a good answer to begin with.
   PairwiseProblem apart;
 };
 
-// A variable for each decision, under its number; behind them variables that say whether a tensor is moved to a placement for several readers at
-// once. Costs are whole nanoseconds. With a budget, a row `memory` bounds the bytes of one rank: parameters, gradients, optimizer
-// state, and what forward leaves for backward. Fails where the problem would be too large, or takes too long to price.
-Result<AutoProblem> MakeAutoProblem(const Graph& graph, const Plan& plan,
-                                    const Decisions& decisions, const CostModel& model,
-                                    const std::optional<Bytes>& memory,
-                                    const Deadline& deadline = {});
+// How much of their time moves cost: 1 is all of it, less where the rest hides behind compute.
+struct MoveShares {
+  // Parameters that are gathered; gradients that are reduced; all others.
+  double gathers = 1;
+  double gradients = 1;
+  double tensors = 1;
+  bool operator==(const MoveShares&) const = default;
+};
+
+// What a rank has for parameters, gradients, optimizer state and, unless they are computed again, activations that forward leaves for
+// backward.
+struct MemoryLimit {
+  Bytes bytes;
+  bool counts_saved = true;
+};
+
+// All prices of one graph on one mesh, asked for once. Problems with other shares and limits follow from them.
+class ProblemMaker;
+class PricedDecisions {
+ public:
+  // Everything outlives this. Fails where the problem would be too large, or takes too long to price.
+  static Result<PricedDecisions> Make(const Graph& graph, const Plan& plan,
+                                      const Decisions& decisions, const CostModel& model,
+                                      const Deadline& deadline = {});
+  PricedDecisions(PricedDecisions&&) noexcept;
+  ~PricedDecisions();
+
+  // A variable for each decision, under its number; behind them variables that say whether a tensor is moved to a placement for several readers
+  // at once. Costs are whole nanoseconds. With a limit, a row `memory` bounds the bytes of one rank.
+  Result<AutoProblem> Problem(const MoveShares& shares, const std::optional<MemoryLimit>& limit);
+
+ private:
+  PricedDecisions(const Graph& graph, const Plan& plan, const Decisions& decisions,
+                  std::unique_ptr<ProblemMaker> maker);
+
+  const Graph* graph_;
+  const Plan* plan_;
+  const Decisions* decisions_;
+  std::unique_ptr<ProblemMaker> maker_;
+};
 
 // Chooses for all variables behind those of the decisions: a tensor is moved for several readers where one of them wants that.
 void SetCopies(const PairwiseProblem& problem, const Decisions& decisions,

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include "heddle/analysis/uses.h"
 #include "heddle/auto/alike.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/parallel/region.h"
 #include "heddle/plan/patterns.h"
 #include "heddle/shard/node_facts.h"
 
@@ -26,6 +28,8 @@ class DecisionFinder {
   }
 
   Result<Decisions> Run() {
+    HEDDLE_TRY(regions_, Regions::Find(graph_, plan_));
+    if (!plan_.layers.empty()) uses_.emplace(graph_);
     for (const Alike& alike : AlikeParams(graph_)) HEDDLE_RETURN_IF_ERROR(AddParams(alike));
     for (uint32_t i = 0; i < graph_.inputs().size(); ++i) HEDDLE_RETURN_IF_ERROR(AddInput(i));
     for (NodeId node : graph_.nodes()) NoteStorage(node);
@@ -150,6 +154,7 @@ class DecisionFinder {
     std::vector<Type> results;
     for (ValueId v : graph_.results(first)) results.push_back(TypeOf(v));
     HEDDLE_TRY(auto choices, SplitsOf(factors, operands, results, plan_.mesh));
+    HEDDLE_RETURN_IF_ERROR(KeepBoundaries(first, choices));
     auto number = static_cast<uint32_t>(out_.all.size());
     for (uint32_t member : alike.members) {
       out_.of_node[member] = number;
@@ -159,6 +164,53 @@ class DecisionFinder {
     out_.all.push_back(
         {Decision::Kind::kNode, alike.pattern, alike.members, std::move(choices), false});
     return Done{};
+  }
+
+  // What flows in forward into a module, and out of it, lies as the plan says.
+  Status KeepBoundaries(NodeId node, std::vector<OpSplit>& choices) const {
+    if (plan_.layers.empty() || graph_[node].phase != Phase::kForward) return Done{};
+    const std::vector<uint32_t>& here = LayersOf(node);
+    for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+      ValueId v = graph_.operands(node)[i];
+      if (!v || param_[v.index()] != nullptr) continue;
+      for (uint32_t layer : Without(here, LayersOf(graph_[v].producer))) {
+        const PlanLayer& rule = *(*regions_)[layer].rule;
+        HEDDLE_RETURN_IF_ERROR(Keep(node, v, rule, rule.in, choices,
+                                    [i](const OpSplit& split) { return split.operands[i]; }));
+      }
+    }
+    size_t r = 0;
+    for (ValueId v : graph_.results(node)) {
+      size_t result = r++;
+      for (const auto& [reader, operand] : uses_->of(v)) {
+        if (graph_[reader].phase != Phase::kForward) continue;
+        for (uint32_t layer : Without(here, LayersOf(reader))) {
+          const PlanLayer& rule = *(*regions_)[layer].rule;
+          HEDDLE_RETURN_IF_ERROR(
+              Keep(node, v, rule, rule.out, choices,
+                   [result](const OpSplit& split) { return split.results[result]; }));
+        }
+      }
+    }
+    return Done{};
+  }
+
+  const std::vector<uint32_t>& LayersOf(NodeId node) const {
+    return regions_->of(node ? graph_[node].scope : ScopeId());
+  }
+
+  template <typename Where>
+  Status Keep(NodeId node, ValueId v, const PlanLayer& rule,
+              const std::optional<BoundaryPlacement>& boundary, std::vector<OpSplit>& choices,
+              Where where) const {
+    size_t rank = graph_.types().rank(graph_.type(v));
+    if (!boundary || boundary->rank != rank) return Done{};
+    Placement wanted = OfRank(boundary->placement, rank);
+    std::erase_if(choices, [&](const OpSplit& split) { return where(split) != wanted; });
+    if (!choices.empty()) return Done{};
+    return Error(Diag::kInfeasible,
+                 "line {} of the plan: {} cannot be split so that %{} lies as {}", rule.line,
+                 graph_.op(node).name(), graph_.name(v), FormatPlacement(wanted, rank, plan_.mesh));
   }
 
   // From a gradient back through ops of one operand: what stands before a cast that widens it is not reduced yet.
@@ -243,6 +295,8 @@ class DecisionFinder {
   const Plan& plan_;
   const Deadline& deadline_;
   NodeFacts facts_;
+  mutable std::optional<Regions> regions_;
+  std::optional<Uses> uses_;
   Decisions out_;
   // By value: where it comes from; and the parameter whose storage it still is.
   std::vector<Slot> source_;

@@ -1,7 +1,9 @@
 #include "heddle/capture/capture.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -82,18 +84,41 @@ class StepCapture {
     recorder_.set_phase(Phase::kOptimizer);
     if (options_.accumulate)
       grads = RecordAccumulation(recorder_, graph_, specs_, gradient_sums_, grads);
-    if (!options_.optimizer) return Done{};
+    if (!options_.optimizer) {
+      RecordSeen(result.changes);
+      return Done{};
+    }
     HEDDLE_RETURN_IF_ERROR(RecordOptimizer(recorder_, graph_, specs_, params_, grads,
                                            optimizer_inputs_, *options_.optimizer));
     RecordChanges(result.changes, rule);
     return Done{};
   }
 
+  // What batches of the step saw before this one; undefined where a step has one.
+  at::Tensor SeenBefore(const BufferChange& change) const {
+    std::string name = input_specs_[change.input].name + std::string(kSeenSuffix);
+    for (size_t i = 0; i < input_specs_.size(); ++i) {
+      if (input_specs_[i].name == name) return inputs_[i];
+    }
+    return {};
+  }
+
+  void RecordSeen(std::span<const BufferChange> changes) {
+    at::NoGradGuard no_grad;
+    for (const BufferChange& change : changes) {
+      at::Tensor before = SeenBefore(change);
+      if (before.defined()) RecordUpdate(recorder_, graph_, before, at::add(before, change.seen));
+    }
+  }
+
   void RecordChanges(std::span<const BufferChange> changes, const BufferRule& rule) {
     at::NoGradGuard no_grad;
     for (const BufferChange& change : changes) {
       const at::Tensor& buffer = inputs_[change.input];
-      RecordUpdate(recorder_, graph_, buffer, rule(buffer, change.seen));
+      at::Tensor before = SeenBefore(change);
+      at::Tensor seen = before.defined() ? at::add(before, change.seen) : change.seen;
+      RecordUpdate(recorder_, graph_, buffer, rule(buffer, seen));
+      if (before.defined()) RecordUpdate(recorder_, graph_, before, at::zeros_like(before));
     }
   }
 
@@ -109,7 +134,8 @@ class StepCapture {
       params_.back().set_requires_grad(specs_[i].trainable);
     }
     if (options_.optimizer)
-      optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype);
+      optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype,
+                                             options_.optimizer->implementation);
     if (options_.accumulate)
       gradient_sums_ = AddGradientSums(recorder_, specs_, options_.param_dtype);
     for (const StepInput& spec : input_specs_) {

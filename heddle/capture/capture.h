@@ -35,8 +35,12 @@ struct StepInput {
   std::vector<int64_t> shape;
 };
 
+// How PyTorch computes AdamW: one kernel for a parameter, or one after the other. Their bits differ.
+enum class AdamW : uint8_t { kFused, kForLoop };
+
 // Clip by global norm, then AdamW, for every trainable parameter. The learning rate is an input: a schedule changes it.
 struct OptimizerOptions {
+  AdamW implementation = AdamW::kFused;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
@@ -62,7 +66,10 @@ using StepFunction = std::function<at::Tensor(std::span<const at::Tensor> params
                                               std::span<const at::Tensor> inputs)>;
 
 // A buffer that a step changes: its place among the inputs, and what the step saw that its next value depends on. What ranks saw of
-// their parts of the batch adds up.
+// their parts of the batch adds up. Where a step has several batches, a buffer of the same name with kSeenSuffix adds up what they saw; it
+// is empty between steps.
+inline constexpr std::string_view kSeenSuffix = ".seen";
+inline bool CountsBatches(std::string_view buffer) { return buffer.ends_with(kSeenSuffix); }
 struct BufferChange {
   size_t input = 0;
   at::Tensor seen;

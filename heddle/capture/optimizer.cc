@@ -3,10 +3,16 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/lerp.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/neg.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/sqrt.h>
 
 #include "heddle/aten/squared_norm.h"
@@ -31,6 +37,52 @@ at::Tensor AddStateInput(Recorder& recorder, std::span<const ParamSpec> params, 
   return recorder.AddInput(std::move(input), dtype, params[i].shape, params[i].name + "." + label);
 }
 
+struct Updated {
+  at::Tensor param;
+  at::Tensor exp_avg;
+  at::Tensor exp_avg_sq;
+};
+
+Updated FusedAdamW(const at::Tensor& param, const at::Tensor& grad,
+                   const OptimizerInputs::Moments& moments, const OptimizerInputs& inputs,
+                   const OptimizerOptions& options) {
+  auto [params, grads, averages, squares, maxima] =
+      at::_fused_adamw({param}, {grad}, {moments.exp_avg}, {moments.exp_avg_sq}, {}, {inputs.step},
+                       inputs.lr, options.beta1, options.beta2, options.weight_decay, options.eps,
+                       /*amsgrad=*/false, /*maximize=*/false);
+  return {params[0], averages[0], squares[0]};
+}
+
+// What every parameter of a step is updated with.
+struct ForLoopNumbers {
+  at::Tensor decay;
+  at::Tensor minus_step_size;
+  at::Tensor root;
+};
+
+ForLoopNumbers MakeForLoopNumbers(const OptimizerInputs& inputs, const OptimizerOptions& options) {
+  at::Tensor step = inputs.step.to(at::kDouble);
+  auto correction = [&](double beta) { return at::rsub(at::pow(beta, step), 1.0); };
+  at::Tensor first = correction(options.beta1);
+  at::Tensor second = correction(options.beta2);
+  return {at::rsub(at::mul(inputs.lr, options.weight_decay), 1.0),
+          at::neg(at::div(inputs.lr, first)), at::sqrt(second)};
+}
+
+// In the order of PyTorch's loop. Where it adds a quotient times a number that changes, the number is a factor of its own here:
+// the product is rounded there, too.
+Updated ForLoopAdamW(const at::Tensor& param, const at::Tensor& grad,
+                     const OptimizerInputs::Moments& moments, const ForLoopNumbers& numbers,
+                     const OptimizerOptions& options) {
+  at::Tensor decayed = at::mul(param, numbers.decay);
+  at::Tensor average = at::lerp(moments.exp_avg, grad, 1 - options.beta1);
+  at::Tensor square =
+      at::addcmul(at::mul(moments.exp_avg_sq, options.beta2), grad, grad, 1 - options.beta2);
+  at::Tensor spread = at::add(at::div(at::sqrt(square), numbers.root), options.eps);
+  at::Tensor change = at::div(at::mul(average, numbers.minus_step_size), spread);
+  return {at::add(decayed, change), average, square};
+}
+
 }  // namespace
 
 void RecordUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
@@ -43,7 +95,7 @@ void RecordUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
 }
 
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
-                                   DType dtype) {
+                                   DType dtype, AdamW implementation) {
   OptimizerInputs inputs;
   inputs.moments.resize(params.size());
   for (size_t i = 0; i < params.size(); ++i) {
@@ -57,7 +109,9 @@ OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec
     input.label = label;
     return recorder.AddInput(std::move(input), type, {}, label, space);
   };
-  inputs.lr = add("lr", DType::kF64, Space::kHost);
+  // The fused kernel takes it from the host.
+  inputs.lr =
+      add("lr", DType::kF64, implementation == AdamW::kFused ? Space::kHost : Space::kDevice);
   inputs.step = add("step", DType::kF32, Space::kDevice);
   return inputs;
 }
@@ -112,18 +166,18 @@ Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSp
     norm.value = recorder.ValueOf(clip.norm);
     graph.AddOutput(norm);
   }
+  std::optional<ForLoopNumbers> numbers;
+  if (options.implementation == AdamW::kForLoop) numbers = MakeForLoopNumbers(inputs, options);
   for (size_t i = 0; i < params.size(); ++i) {
     if (!grads[i].defined()) continue;
     ScopeGuard scope(ModuleOf(specs[i].name));
     const OptimizerInputs::Moments& moments = inputs.moments[i];
     at::Tensor grad = clip.factor.defined() ? at::mul(grads[i], clip.factor) : grads[i];
-    auto [new_params, new_grads, averages, squares, maxima] =
-        at::_fused_adamw({params[i]}, {grad}, {moments.exp_avg}, {moments.exp_avg_sq}, {},
-                         {inputs.step}, inputs.lr, options.beta1, options.beta2,
-                         options.weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false);
-    RecordUpdate(recorder, graph, params[i], new_params[0]);
-    RecordUpdate(recorder, graph, moments.exp_avg, averages[0]);
-    RecordUpdate(recorder, graph, moments.exp_avg_sq, squares[0]);
+    Updated updated = numbers ? ForLoopAdamW(params[i], grad, moments, *numbers, options)
+                              : FusedAdamW(params[i], grad, moments, inputs, options);
+    RecordUpdate(recorder, graph, params[i], updated.param);
+    RecordUpdate(recorder, graph, moments.exp_avg, updated.exp_avg);
+    RecordUpdate(recorder, graph, moments.exp_avg_sq, updated.exp_avg_sq);
   }
   return Done{};
 }

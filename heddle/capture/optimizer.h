@@ -13,7 +13,7 @@ struct OptimizerInputs {
     at::Tensor exp_avg_sq;
   };
   std::vector<Moments> moments;
-  // What a schedule changes: the learning rate, in host memory, where kernels want it, and as wide as schedules compute it; and the
+  // What a schedule changes: the learning rate, as wide as schedules compute it and in the memory where kernels want it; and the
   // number of the step, from 1.
   at::Tensor lr;
   at::Tensor step;
@@ -21,7 +21,7 @@ struct OptimizerInputs {
 
 // Inputs `opt N "exp_avg"` and `"exp_avg_sq"` for every trainable parameter, and `hyper "lr"` and `"step"`.
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
-                                   DType dtype);
+                                   DType dtype, AdamW implementation);
 
 // Inputs `opt N "grad"`, one for every trainable parameter: its gradient of the batches before this one in the step. Undefined for
 // other parameters.

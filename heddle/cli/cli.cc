@@ -25,6 +25,9 @@ constexpr TorchCommand kTorchCommands[] = {
     {"generate", "Let a trained model go on with a text"},
     {"models", "List models, flavors, layers and numbers of parameters"},
     {"plan", "Spread a training step over ranks and say what it takes"},
+    {"search",
+     "Find how to train a model on so many devices: mesh, placements, micro-batches, "
+     "checkpointing"},
     {"sim", "Capture and plan a model and simulate its step on a cluster", "--model"},
     {"train", "Train a model on ranks"},
     {"verify", "Train two ways and compare every bit after every step"},

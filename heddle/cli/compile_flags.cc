@@ -6,6 +6,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
+#include "heddle/cli/choice.h"
 #include "heddle/passes/passes.h"
 
 namespace heddle {
@@ -44,6 +45,9 @@ void CompileFlags::Declare(Flags& flags, bool with_stage) {
                "every n-th block is computed again");
   flags.Switch("--parallelism.reduce_before_scatter", reduce_first,
                "HSDP: all-reduce whole gradients and scatter them then; FSDP2 scatters first");
+  flags.Option("--parallelism.expert_rows", expert_rows,
+               "exact: rows of experts that ranks share take the memory that they need; bound: "
+               "they stand in buffers for all that may come, so that sizes are known beforehand");
   flags.Switch("--remarks", remarks, "print what was declined, and why, to standard error");
   flags.Switch("--time", time, "print the time of each pass to standard error");
   flags.Option("--dump-dir", manager.dump_dir,
@@ -125,6 +129,9 @@ Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text) c
   HEDDLE_TRY(options.changes, Changes());
   HEDDLE_TRY(options.memory, MemoryPipeline());
   options.reduce_first = reduce_first;
+  HEDDLE_TRY(options.expert_buffers,
+             (Choose<bool>("--parallelism.expert_rows", expert_rows,
+                           {{"exact", false}, {"bound", true}})));
   options.manager = manager;
   HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));
   if (want_text) options.print = asked;

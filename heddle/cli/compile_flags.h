@@ -29,6 +29,7 @@ struct CompileFlags {
   std::string checkpoint_mode = {};
   std::string checkpoint_option = {};
   bool reduce_first = false;
+  std::string expert_rows = "exact";
   bool remarks = false;
   bool time = false;
   ManagerOptions manager = {};

@@ -3,10 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/budget/decisions.h"
+#include "heddle/budget/search.h"
 #include "heddle/cli/commands.h"
-#include "heddle/compile/memory_search.h"
+#include "heddle/ir/print.h"
+#include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
-#include "heddle/report/table.h"
+#include "heddle/report/html/curve_page.h"
 
 namespace heddle {
 namespace {
@@ -14,16 +17,18 @@ namespace {
 struct MemoryCommand {
   static constexpr const char* kName = "memory";
   static constexpr const char* kSummary =
-      "Find what to compute again so that a step needs less memory";
+      "Find what to keep, compute again or move to the host so that a step needs less memory";
   static constexpr const char* kNote =
-      "Reads a lowered graph: local, before its pipeline. Each line is a policy of the pass "
-      "`checkpoint`, tried for good: the pipeline runs behind it, and the graph that comes out is "
-      "simulated.";
+      "Reads a lowered graph: local, before its pipeline. Each line is a choice that was tried for "
+      "good: the passes that carry it out run, the pipeline runs behind them, and the graph that "
+      "comes out is simulated.";
 
   std::string file;
   std::string pipeline = "fsdp";
   std::string cluster = "h100-8x";
   std::string budget;
+  std::string output;
+  std::string html;
   bool sweep = false;
   bool json = false;
 
@@ -34,26 +39,31 @@ struct MemoryCommand {
     flags.Option("--pipeline", pipeline, "what runs behind the decisions (default: fsdp)");
     flags.Option("--cluster", cluster,
                  "what the step runs on, by name or as a path to a JSON file");
+    flags.Option("-o,--output", output,
+                 "with --budget: where the graph goes, with the decisions as marks; "
+                 "`rematerialize, offload` carries them out");
+    flags.Option("--html", html, "with --sweep: where the curve goes, for any browser");
     flags.Switch("--json", json, "print a list of objects; sizes are in bytes");
   }
 
   ExitCode Run(const Streams& streams) const {
-    Result<std::vector<MemoryChoice>> choices = Find(streams);
-    if (!choices.ok()) return Report(choices.diagnostics(), streams);
-    if (json) {
-      auto list = nlohmann::ordered_json::array();
-      for (const MemoryChoice& choice : *choices) list.push_back(ToJson(choice));
-      PrintJson(list, streams);
-      return ExitCode::kDone;
-    }
-    streams.out << FormatChoices(*choices);
-    return ExitCode::kDone;
+    Status done = Find(streams);
+    return done.ok() ? ExitCode::kDone : Report(done.diagnostics(), streams);
   }
 
  private:
-  Result<std::vector<MemoryChoice>> Find(const Streams& streams) const {
+  Status CheckFlags() const {
     if (sweep == !budget.empty())
       return Error(Diag::kUsage, "one of --sweep and --budget says what to find");
+    if (!output.empty() && sweep)
+      return Error(Diag::kUsage, "--sweep finds a curve; --budget makes one graph for --output");
+    if (!html.empty() && !sweep) return Error(Diag::kUsage, "--html draws the curve of --sweep");
+    return CheckOneOutput(
+        {{"the graph", output == "-"}, {"the page", html == "-"}, {"the list", json}});
+  }
+
+  Status Find(const Streams& streams) const {
+    HEDDLE_RETURN_IF_ERROR(CheckFlags());
     Bytes most;
     if (!budget.empty()) {
       HEDDLE_TRY(most, ParseBudget(budget));
@@ -65,12 +75,59 @@ struct MemoryCommand {
                    "one that a rank runs",
                    file);
     HEDDLE_TRY(Pipeline after, ParsePipeline(pipeline, Passes()));
+    HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
+    HEDDLE_RETURN_IF_ERROR(RunPipeline(module, clean));
     HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(loaded), {}));
-    MemorySearch search(module, after, model);
-    if (sweep) return search.Sweep();
-    HEDDLE_TRY(MemoryChoice choice, search.Within(most));
-    return std::vector{choice};
+    HEDDLE_TRY(auto search, MemorySearch::Make(module, after, model));
+    if (sweep) {
+      HEDDLE_TRY(std::vector<MemoryChoice> curve, search->Sweep());
+      return ShowCurve(curve, streams);
+    }
+    HEDDLE_TRY(MemoryChoice choice, search->Within(most));
+    return ShowChoice(choice, *search, streams);
+  }
+
+  Status ShowCurve(const std::vector<MemoryChoice>& choices, const Streams& streams) const {
+    if (!html.empty()) {
+      MemoryCurve curve{.title = fmt::format("{}, {}, {}", file, pipeline, cluster),
+                        .columns = {"recompute", "nodes", "kept", "on the host"},
+                        .points = {}};
+      for (const MemoryChoice& choice : choices)
+        curve.points.push_back({choice.policy,
+                                choice.peak,
+                                choice.step,
+                                {Format(choice.recompute), std::to_string(choice.recomputed),
+                                 Format(choice.kept), Format(choice.offloaded)}});
+      HEDDLE_RETURN_IF_ERROR(WriteOutput(html, FormatCurvePage(curve), streams));
+      if (html == "-") return Done{};
+    }
+    if (json) {
+      auto list = nlohmann::ordered_json::array();
+      for (const MemoryChoice& choice : choices) list.push_back(ToJson(choice));
+      PrintJson(list, streams);
+    } else {
+      streams.out << FormatChoices(choices);
+    }
+    return Done{};
+  }
+
+  Status ShowChoice(const MemoryChoice& choice, MemorySearch& search,
+                    const Streams& streams) const {
+    Trials& trials = search.trials();
+    if (!output.empty()) {
+      HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(trials.Marked(choice.marks)), streams));
+      if (output == "-") return Done{};
+    }
+    HEDDLE_TRY(std::vector<DecisionLine> decisions, ListDecisions(trials, choice.marks));
+    if (json) {
+      nlohmann::ordered_json out = ToJson(choice);
+      out["decisions"] = ToJson(decisions);
+      PrintJson(nlohmann::ordered_json::array({out}), streams);
+    } else {
+      streams.out << FormatChoices({choice}) << "\n" << FormatDecisions(decisions);
+    }
+    return Done{};
   }
 };
 

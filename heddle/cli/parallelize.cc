@@ -12,15 +12,6 @@
 namespace heddle {
 namespace {
 
-// What `auto` found, and how sure that is.
-nlohmann::ordered_json ToJson(const AutoPlan& found) {
-  return {{"cost_ns", found.cost.value},       {"bound_ns", found.bound.value},
-          {"variables", found.size.variables}, {"choices", found.size.choices},
-          {"edges", found.size.edges},         {"entries", found.size.entries},
-          {"sweeps", found.counts.sweeps},     {"joins", found.counts.joins},
-          {"branches", found.counts.branches}, {"memory", found.memory.value}};
-}
-
 struct ParallelizeCommand {
   static constexpr const char* kName = "parallelize";
   static constexpr const char* kSummary = "Place a captured graph on a mesh as a plan says";
@@ -92,7 +83,8 @@ struct ParallelizeCommand {
     HEDDLE_TRY(Nanos limit, ParseDuration(time_limit));
     options.automatic.time_limit = Seconds(limit);
     if (!memory_budget.empty()) {
-      HEDDLE_TRY(options.automatic.memory, ParseBytes(memory_budget));
+      HEDDLE_TRY(Bytes bytes, ParseBytes(memory_budget));
+      options.automatic.memory = {bytes, true};
     }
     return options;
   }

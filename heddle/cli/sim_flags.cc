@@ -41,6 +41,10 @@ void SimFlags::Declare(Flags& flags) {
                "measured times that win over the models: JSON, or a table of collectives");
   flags.Option("--collectives", collectives, "the model of collectives: native or nccl-2.27");
   flags.Switch("--fuse", fuse, "price pointwise ops that feed each other as one kernel");
+  flags.Option(
+      "--expert_load", expert_load,
+      "how tokens divide among experts that ranks share: uniform, zipf:1.2, or a file with "
+      "the tokens of each expert; the rank with the most decides");
   flags.Option("--slowdown", slowdown,
                "per cent by which compute is slower while a collective is under way (default: the "
                "cluster's)");
@@ -58,6 +62,7 @@ Result<CostModel> SimFlags::Model() const {
   CostOptions options;
   options.nodes = nodes;
   options.fuse = fuse;
+  HEDDLE_TRY(options.expert_skew, ParseExpertSkew(expert_load));
   HEDDLE_TRY(options.collectives,
              (Choose<CollectiveModel>("--collectives", collectives,
                                       {{Name(CollectiveModel::kNative), CollectiveModel::kNative},

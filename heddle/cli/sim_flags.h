@@ -20,6 +20,7 @@ struct SimFlags {
   std::string collectives = "native";
   std::string rules = "native";
   bool fuse = false;
+  std::string expert_load = "uniform";
   std::optional<int64_t> slowdown;
   std::string memory_cap;
   bool free_inputs = false;

@@ -4,6 +4,7 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/text.h"
+#include "heddle/budget/search.h"
 #include "heddle/ir/print.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/summary.h"
@@ -17,8 +18,9 @@ std::string PlanningPipeline(std::string_view plan) {
   return fmt::format("propagate{{plan={}}}, insert-redistributions", Quoted(plan));
 }
 
-std::string LoweringPipeline(bool reduce_first) {
-  return fmt::format("lower{{reduce_first={}}}, localize", reduce_first);
+std::string LoweringPipeline(const CompileOptions& options) {
+  return fmt::format("lower{{reduce_first={}}}, localize{}", options.reduce_first,
+                     options.expert_buffers ? "{exact_experts=false}" : "");
 }
 
 class Compiler {
@@ -30,9 +32,10 @@ class Compiler {
     HEDDLE_TRY(Pipeline planning,
                ParsePipeline(PlanningPipeline(plan), Passes(), Author::kProgram));
     HEDDLE_TRY(Pipeline lowering,
-               ParsePipeline(LoweringPipeline(options_.reduce_first), Passes(), Author::kProgram));
+               ParsePipeline(LoweringPipeline(options_), Passes(), Author::kProgram));
     HEDDLE_TRY(Pipeline after, ParsePipeline(options_.pipeline, Passes()));
     HEDDLE_TRY(report_.notes, AdjustPipeline(options_.changes, Passes(), after));
+    report_.notes.insert(report_.notes.begin(), options_.notes.begin(), options_.notes.end());
     HEDDLE_RETURN_IF_ERROR(SetWhereDefault("overlap", "cluster", options_.cluster, after));
     for (const Graph& graph : module_.graphs)
       report_.whole_work.push_back(TotalFlops(module_, graph));
@@ -56,33 +59,50 @@ class Compiler {
     if (!plan.automatic) return options_.plan;
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
-    HEDDLE_TRY(report_.found, CompletePlan(module_, plan, model, options_.automatic));
+    HEDDLE_TRY(report_.found, FindPlan(module_, plan, options_, model));
     return FormatPlan(report_.found->plan);
   }
 
   // Puts the passes that decide about memory in front of the others.
   Status AddMemory(Pipeline& after) {
-    std::string text = options_.memory;
+    std::string text = options_.memory.empty() ? "" : "clean, " + options_.memory;
     if (options_.budget) {
-      HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
-      HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
-      HEDDLE_TRY(report_.memory, MemorySearch(module_, after, model).Within(*options_.budget));
-      text = CheckpointPipeline(report_.memory->policy);
+      HEDDLE_RETURN_IF_ERROR(KeepBudget(after));
+      text = kCarryOut;
     }
     if (text.empty()) return Done{};
-    HEDDLE_TRY(Pipeline memory, ParsePipeline("clean, " + text, Passes(), Author::kProgram));
+    HEDDLE_TRY(Pipeline memory, ParsePipeline(text, Passes(), Author::kProgram));
     after.insert(after.begin(), memory.begin(), memory.end());
+    return Done{};
+  }
+
+  // Marks what is decided for the budget.
+  Status KeepBudget(const Pipeline& after) {
+    HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
+    HEDDLE_RETURN_IF_ERROR(Run(clean, options_.manager));
+    HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
+    HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+    HEDDLE_TRY(auto search, MemorySearch::Make(module_, after, model));
+    HEDDLE_TRY(report_.memory, search->Within(*options_.budget));
+    HEDDLE_TRY(report_.decisions, ListDecisions(search->trials(), report_.memory->marks));
+    Module marked = search->trials().Marked(report_.memory->marks);
+    module_ = std::move(marked);
+    return Done{};
+  }
+
+  Status Run(const Pipeline& passes, ManagerOptions manager) {
+    manager.passes_before = static_cast<int64_t>(report_.passes.size());
+    HEDDLE_TRY(RunReport one, RunPipeline(module_, passes, manager));
+    for (PassRecord& record : one.passes) report_.passes.push_back(std::move(record));
     return Done{};
   }
 
   Status Reach(Stage stage, const Pipeline& passes) {
     ManagerOptions manager = options_.manager;
-    manager.passes_before = static_cast<int64_t>(report_.passes.size());
     // Whoever gives a plan asks for sums over ranks, which round differently.
     manager.allow_rounding = stage == Stage::kPlanned;
     manager.measure &= stage == Stage::kFinal;
-    HEDDLE_TRY(RunReport one, RunPipeline(module_, passes, manager));
-    for (PassRecord& record : one.passes) report_.passes.push_back(std::move(record));
+    HEDDLE_RETURN_IF_ERROR(Run(passes, manager));
     Clock clock;
     if (options_.print == stage) report_.text = Print(module_);
     printing_ += clock.Elapsed();
@@ -97,6 +117,10 @@ class Compiler {
 };
 
 }  // namespace
+
+std::string CheckpointPipeline(std::string_view policy) {
+  return fmt::format("checkpoint{{policy={}}}, rematerialize", Quoted(policy));
+}
 
 std::string_view Name(Stage stage) { return kStages[static_cast<size_t>(stage)]; }
 

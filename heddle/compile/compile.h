@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/auto/auto_plan.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
+#include "heddle/budget/decisions.h"
 #include "heddle/compile/adjust_pipeline.h"
-#include "heddle/compile/memory_search.h"
+#include "heddle/compile/find_plan.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {
@@ -27,6 +27,9 @@ struct CompileOptions {
   // fits into memory.
   std::string cluster = "h100-8x";
   AutoOptions automatic = {};
+  // Plans are simulated before one of them is taken, these among them (find_plan.h); otherwise the sum of all costs decides.
+  bool tries_plans = false;
+  std::vector<RivalPlan> rivals = {};
   // The most that a step may need, if given: `memory` is then found, as what is fastest on `cluster`.
   std::optional<Bytes> budget = {};
   // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.
@@ -36,6 +39,10 @@ struct CompileOptions {
   PipelineChanges changes = {};
   // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
   bool reduce_first = false;
+  // Rows of experts that ranks share stand in buffers of the most that may come.
+  bool expert_buffers = false;
+  // What is known already to have no effect, for the report.
+  std::vector<std::string> notes = {};
   ManagerOptions manager = {};
   // The stage whose text is wanted, if any.
   std::optional<Stage> print = {};
@@ -43,9 +50,10 @@ struct CompileOptions {
 
 struct CompileReport {
   // What `auto` found.
-  std::optional<AutoPlan> found;
-  // What fits into the budget.
+  std::optional<FoundPlan> found;
+  // What fits into the budget, and what it decides.
   std::optional<MemoryChoice> memory;
+  std::vector<DecisionLine> decisions;
   std::vector<PassRecord> passes;
   // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
   size_t first_after_lowering = 0;
@@ -58,6 +66,9 @@ struct CompileReport {
   // The graph at the stage asked for.
   std::string text;
 };
+
+// What is to run for a policy of `checkpoint`, in front of the rest of a pipeline.
+std::string CheckpointPipeline(std::string_view policy);
 
 // Takes `module` through all stages.
 Result<CompileReport> Compile(Module& module, const CompileOptions& options);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heddle/cost/cluster/cluster.h"
+#include "heddle/cost/expert_skew.h"
 #include "heddle/cost/measured.h"
 #include "heddle/ir/graph.h"
 
@@ -37,6 +38,8 @@ struct CostOptions {
   // Price pointwise ops that feed each other as one kernel, as a compiler would make of them.
   bool fuse = false;
   TimelineRules rules = TimelineRules::kNative;
+  // How rows divide among experts that ranks share.
+  ExpertSkew expert_skew = {};
 };
 
 // Links that a transfer goes over. Those under way at the same time share them.

@@ -63,20 +63,23 @@ double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
   FlopRate peak = device.PeakOf(query != nullptr ? query->dtype : args.dtype(0));
   double time = InNanos(flops, peak) / figures.efficiency;
   if (query == nullptr || key == nullptr || query->rank() != 4 || key->rank() != 4) return time;
+  auto cores = static_cast<double>(device.cores);
   auto size = [&](const Type& type, size_t dim) {
     return static_cast<double>(std::max<int64_t>(1, args.symbols().Bound(type.dims[dim])));
   };
   double keys = size(*key, 2);
-  time *= (keys + figures.half) / keys;
   bool causal = args.op().schema.Find("is_causal") != nullptr && args.Bool("is_causal");
-  if (causal) time *= std::min(1.0, (1 + figures.block / keys) / 2);
+  double mean = causal ? std::min(keys, (keys + figures.block) / 2) : keys;
   double blocks = size(*query, 0) * size(*query, 1) * std::ceil(size(*query, 2) / figures.block);
-  double waves = blocks / static_cast<double>(device.cores);
-  return time * Waves(blocks, device.cores, figures.wave_loss) / waves;
+  // In keys that a core passes: what each of them has if all share the work, and the longest block, which no two can share.
+  double shared = blocks * (mean + figures.half) / cores;
+  double longest = keys + figures.half;
+  double unit = time / (blocks * keys) * cores;
+  return unit * (std::max(shared, longest) + figures.wave_loss * std::min(shared, longest));
 }
 
-Nanos UnderRoof(const Device& device, double arithmetic, Bytes bytes) {
-  double memory = StreamNanos(device, static_cast<double>(bytes.value));
+Nanos UnderRoof(const Device& device, double arithmetic, Bytes bytes, double share = 1) {
+  double memory = StreamNanos(device, static_cast<double>(bytes.value)) / share;
   double time = std::max(arithmetic, memory) + device.roof_overlap * std::min(arithmetic, memory);
   return std::max(device.shortest, WholeNanos(time)) + device.launch;
 }
@@ -147,6 +150,33 @@ DType ProductDType(const OpArgs& args) {
 }
 }  // namespace
 
+namespace {
+const MemoryFigures* FindMemoryFigures(const Device& device, const OpArgs& args,
+                                       const Types& results) {
+  std::string_view name = args.op().name();
+  bool wider = name == "aten._to_copy" && ItemSize(results[0].dtype) > ItemSize(args.dtype(0));
+  auto found = device.memory_kernels.find(wider ? "aten._to_copy.wider" : name);
+  return found == device.memory_kernels.end() ? nullptr : &found->second;
+}
+
+// Like PlainTime, for an op that has figures of its own.
+Nanos MemoryTime(const Device& device, const OpArgs& args, const Work& work,
+                 const MemoryFigures& figures) {
+  double elements = 0;
+  for (const Type& type : args.operands()) {
+    double product = type.is_none() ? 0 : 1;
+    for (Dim dim : type.dims) product *= static_cast<double>(args.symbols().Bound(dim));
+    elements = std::max(elements, product);
+  }
+  double least = figures.block == 0 ? 0
+                                    : static_cast<double>(figures.block_time.value) *
+                                          std::min(1.0, elements / figures.block);
+  Nanos time = UnderRoof(device, InNanos(work.flops, device.vector_peak), work.read + work.written,
+                         figures.share);
+  return std::max(time, WholeNanos(least) + device.launch);
+}
+}  // namespace
+
 bool IsMatrixWork(const Op& op) { return op.family == kMatmul || op.family == kAttention; }
 
 Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops) {
@@ -155,6 +185,8 @@ Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops) {
 
 Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results) {
   Work work = InferWork(args, results);
+  const MemoryFigures* figures = FindMemoryFigures(device, args, results);
+  if (figures != nullptr) return MemoryTime(device, args, work, *figures);
   if (!IsMatrixWork(args.op()) || work.flops.value == 0) return PlainTime(device, work);
   Bytes bytes = work.read + work.written;
   FlopRate peak = device.PeakOf(ProductDType(args));

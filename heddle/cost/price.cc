@@ -23,8 +23,18 @@ bool IsStart(const Graph& graph, NodeId id) {
   return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
 }
 
+// What a rank hands in. Of rows for experts, all that go through the most loaded rank, whichever way: where their number is not known,
+// no buffer is sent.
 Bytes OperandBytes(const Graph& graph, NodeId id) {
   Bytes bytes;
+  if (graph[id].op == op::comm_dispatch || graph[id].op == op::comm_combine) {
+    Bytes in = graph.types().bytes(graph.type(graph.operands(id)[0]));
+    Bytes out = graph.types().bytes(graph.type(graph[id].first_result));
+    bool exact =
+        std::ranges::any_of(graph.types().dims(graph.type(graph.operands(id)[0])), IsSymbol) ||
+        graph.attrs(id).Find("size") != nullptr;
+    return exact ? std::max(in, out) : std::min(in, out);
+  }
   for (ValueId value : graph.operands(id)) bytes += graph.types().bytes(graph.type(value));
   return bytes;
 }
@@ -51,6 +61,9 @@ Packing PackingOf(const Graph& graph, NodeId start) {
     }
     return false;
   };
+  // Rows are put in the order of experts when they have come, and out of it before they go.
+  if (graph[start].op == op::comm_dispatch) return {false, true};
+  if (graph[start].op == op::comm_combine) return {true, false};
   bool many = graph.operands(start).size() > 1;
   switch (*CollectiveKindOf(graph[start].op)) {
     case CollectiveKind::kAllGather: return {many, many || strided("dim")};
@@ -261,7 +274,9 @@ class GraphPricer {
 }  // namespace
 
 Result<GraphCosts> CostModel::Price(const Module& module, const Graph& graph) const {
-  return GraphPricer(*this, module, graph).Run();
+  HEDDLE_TRY(std::optional<Graph> expected,
+             WithExpectedRows(module.mesh, graph, options_.expert_skew));
+  return GraphPricer(*this, module, expected ? *expected : graph).Run();
 }
 
 }  // namespace heddle

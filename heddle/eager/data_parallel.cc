@@ -16,7 +16,7 @@ namespace heddle {
 
 at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels) {
   if (model.numerics.loss_divisor == LossDivisor::kAllTokens)
-    return at::full({}, labels.numel(), at::kLong);
+    return at::full({}, labels.numel(), labels.options());
   return at::sum(at::ne(labels, kIgnoredLabel));
 }
 

@@ -5,6 +5,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include "heddle/eager/sharded_state.h"
@@ -77,6 +78,46 @@ at::Tensor Meeting::ReduceScatter(int64_t member, const at::Tensor& whole, int64
 at::Tensor Meeting::AllReduce(int64_t member, const at::Tensor& whole, ReduceOp op) {
   std::vector<at::Tensor> payloads = Exchange(member, whole.contiguous().view({-1}));
   return reducer_.Reduce(payloads, op, /*rows=*/false).view(whole.sizes());
+}
+
+at::Tensor Meeting::AllCounts(int64_t member, const at::Tensor& counts) {
+  return at::stack(Exchange(member, counts));
+}
+
+at::Tensor Meeting::ExpertCounts(int64_t member, const at::Tensor& counts) {
+  return EagerChunk(AllCounts(member, counts), 1, members_, member).sum(0);
+}
+
+at::Tensor Meeting::ToExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts) {
+  at::Tensor table = AllCounts(member, counts);
+  std::vector<at::Tensor> all = Exchange(member, rows);
+  int64_t own = counts.numel() / members_;
+  std::vector<at::Tensor> parts;
+  for (int64_t expert = member * own; expert < (member + 1) * own; ++expert) {
+    for (int64_t from = 0; from < members_; ++from) {
+      at::Tensor sent = table[from];
+      int64_t begin = sent.narrow(0, 0, expert).sum().item<int64_t>();
+      parts.push_back(
+          all[static_cast<size_t>(from)].narrow(0, begin, sent[expert].item<int64_t>()));
+    }
+  }
+  return at::cat(parts);
+}
+
+at::Tensor Meeting::FromExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts) {
+  at::Tensor table = AllCounts(member, counts);
+  std::vector<at::Tensor> all = Exchange(member, rows);
+  int64_t own = counts.numel() / members_;
+  std::vector<at::Tensor> parts;
+  for (int64_t expert = 0; expert < counts.numel(); ++expert) {
+    // Where it is, in front of it stand that member's other experts, and the rows of members before this one.
+    int64_t there = expert / own;
+    int64_t begin = table.narrow(1, there * own, expert - there * own).sum().item<int64_t>() +
+                    table.narrow(0, 0, member).select(1, expert).sum().item<int64_t>();
+    parts.push_back(
+        all[static_cast<size_t>(there)].narrow(0, begin, table[member][expert].item<int64_t>()));
+  }
+  return at::cat(parts);
 }
 
 }  // namespace heddle

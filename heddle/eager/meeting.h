@@ -29,11 +29,21 @@ class Meeting {
   // The sum of all, and of it the part of this member along `dim`.
   at::Tensor ReduceScatter(int64_t member, const at::Tensor& whole, int64_t dim);
   at::Tensor AllReduce(int64_t member, const at::Tensor& whole, ReduceOp op = ReduceOp::kSum);
+  // The rows of this member's experts, of all members: by expert, then by member, then as they stood. Rows stand by expert, `counts`
+  // of each; members have equal parts of the experts.
+  at::Tensor ToExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts);
+  // The way back.
+  at::Tensor FromExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts);
+  // How many rows each of this member's experts gets.
+  at::Tensor ExpertCounts(int64_t member, const at::Tensor& counts);
+  // Tells the others that this member does not come any more.
+  void GiveUp(std::exception_ptr failure);
 
  private:
   // Gives a tensor and gets those of all members.
   std::vector<at::Tensor> Exchange(int64_t member, const at::Tensor& given);
-  void GiveUp(std::exception_ptr failure);
+  // The counts of all members: [members, experts].
+  at::Tensor AllCounts(int64_t member, const at::Tensor& counts);
 
   int64_t members_;
   Reducer reducer_;

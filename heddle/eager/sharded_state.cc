@@ -1,16 +1,18 @@
 #include "heddle/eager/sharded_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/reciprocal.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -123,9 +125,7 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
 }
 
 at::Tensor ShardedState::Norms(int64_t rank) const {
-  std::vector<at::Tensor> norms;
-  for (const at::Tensor& grad : state(rank).grads) norms.push_back(at::linalg_vector_norm(grad, 2));
-  return at::stack(norms);
+  return at::stack(at::_foreach_norm(state(rank).grads, 2));
 }
 
 void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& o,
@@ -133,12 +133,28 @@ void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerO
   RankState& state = states_[static_cast<size_t>(rank)];
   at::Tensor factor =
       at::clamp(at::mul(at::reciprocal(at::add(norm, 1e-6)), o.max_norm), std::nullopt, 1.0);
-  at::Tensor number = at::full({}, static_cast<double>(step), at::kFloat);
+  if (o.implementation == AdamW::kForLoop) return UpdateInLoop(state, factor, o, lr, step);
+  at::Tensor number = at::full({}, static_cast<double>(step), norm.options().dtype(at::kFloat));
   for (size_t i = 0; i < state.params.size(); ++i) {
     at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
     at::_fused_adamw_({state.params[i]}, {grad}, {state.averages[i]}, {state.squares[i]}, {},
                       {number}, lr, o.beta1, o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false,
                       /*maximize=*/false);
+  }
+}
+
+// As PyTorch's optimizer does without `fused` and `foreach`.
+void ShardedState::UpdateInLoop(RankState& state, const at::Tensor& factor,
+                                const OptimizerOptions& o, double lr, int64_t step) {
+  double first = 1 - std::pow(o.beta1, static_cast<double>(step));
+  double second = 1 - std::pow(o.beta2, static_cast<double>(step));
+  for (size_t i = 0; i < state.params.size(); ++i) {
+    at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
+    state.params[i].mul_(1 - lr * o.weight_decay);
+    state.averages[i].lerp_(grad, 1 - o.beta1);
+    state.squares[i].mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
+    at::Tensor spread = at::sqrt(state.squares[i]).div_(std::sqrt(second)).add_(o.eps);
+    state.params[i].addcdiv_(state.averages[i], spread, -(lr / first));
   }
 }
 

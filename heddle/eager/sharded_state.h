@@ -47,6 +47,8 @@ class ShardedState {
     std::vector<at::Tensor> squares;
     std::vector<at::Tensor> grads;
   };
+  static void UpdateInLoop(RankState& state, const at::Tensor& factor,
+                           const OptimizerOptions& options, double lr, int64_t step);
   const RankState& state(int64_t rank) const { return states_[static_cast<size_t>(rank)]; }
   // The dimension that is cut.
   int64_t ShardDim(size_t param) const;

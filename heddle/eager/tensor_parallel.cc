@@ -8,7 +8,7 @@
 #include <ATen/ops/sqrt.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/eager/llama3_slice.h"
+#include "heddle/eager/decoder_slice.h"
 #include "heddle/eager/meeting.h"
 
 namespace heddle {
@@ -17,12 +17,13 @@ EagerTensorParallel::EagerTensorParallel(const Model& model, std::span<const at:
                                          const TensorParallelOptions& options)
     : model_(model), options_(options) {
   for (size_t i = 0; i < params.size(); ++i)
-    (Llama3SplitDim(model.params[i].name) ? split_ : whole_).push_back(i);
+    (TensorSplitDim(model.params[i].name, /*share_experts=*/false) ? split_ : whole_).push_back(i);
   for (int64_t slice = 0; slice < options.tensor; ++slice) {
     std::vector<at::Tensor> own(params.begin(), params.end());
     for (size_t i : split_)
-      own[i] = EagerChunk(own[i], *Llama3SplitDim(model.params[i].name), options.tensor, slice)
-                   .contiguous();
+      own[i] =
+          EagerChunk(own[i], *TensorSplitDim(model.params[i].name, false), options.tensor, slice)
+              .contiguous();
     slices_.emplace_back(model.params, own, options.data.replicate, options.data.shard,
                          options.data.reducer, options.data.reduce_type);
   }
@@ -44,8 +45,10 @@ EagerStep EagerTensorParallel::Step(std::span<const at::Tensor> inputs, double l
     Meeting meeting(options_.tensor, options_.data.reducer);
     meeting.Run([&](int64_t slice) {
       auto s = static_cast<size_t>(slice);
-      Llama3Slice llama(model_, meeting, slice, options_.sequence_parallel, options_.split_loss);
-      at::Tensor loss = at::div(llama.LossSum(params[s], local), count);
+      DecoderSlice decoder(model_, {.tensor = {&meeting, slice},
+                                    .sequence_parallel = options_.sequence_parallel,
+                                    .split_loss = options_.split_loss});
+      at::Tensor loss = at::div(decoder.LossSum(params[s], local).loss, count);
       slice_losses[s] = loss.detach().view({1});
       std::vector<at::Tensor> own = torch::autograd::grad({loss}, params[s], {at::ones_like(loss)});
       grads[s].resize(static_cast<size_t>(batch_ranks()));

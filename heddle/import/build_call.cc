@@ -3,7 +3,7 @@
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 #include "heddle/import/graph_builder_parts.h"
-#include "heddle/import/read/fx_reader.h"
+#include "heddle/import/read/torch_types.h"
 
 namespace heddle {
 namespace {

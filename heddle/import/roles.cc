@@ -197,6 +197,8 @@ class RoleSetter {
         input.role = InputRole::kParam;
         input.index = number - 1;
         ++params_;
+      } else if (name.starts_with("_tensor_constant")) {
+        input.role = InputRole::kBuffer;
       } else if (backward && !joint_) {
         input.role = InputRole::kSaved;
       } else {

@@ -43,7 +43,7 @@ void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, i
   params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
 }
 
-at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
+at::Tensor Decoder(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& tokens,
                    const BlockFunction& block) {
   at::Tensor x;
   {
@@ -113,7 +113,8 @@ void AddMoeRules(ParallelRules& rules) {
   rules.weights.push_back({"**.w1_EFD", 1});
   rules.weights.push_back({"**.w3_EFD", 1});
   rules.weights.push_back({"**.w2_EDF", 2});
-  // Without expert parallelism every rank routes its own tokens.
+  rules.experts = {"**.w1_EFD", "**.w2_EDF", "**.w3_EFD"};
+  // Every rank routes its own tokens.
   rules.layers.push_back(
       {.pattern = "layers.*.moe", .in = Flow::kWhole, .out = Flow::kResidual, .own_tokens = true});
 }

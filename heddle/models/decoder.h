@@ -34,14 +34,15 @@ void AddOutput(ParamList& params, const ModelConfig& config);
 void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit);
-using BlockFunction = std::function<at::Tensor(const Weights&, const at::Tensor& x, int64_t layer)>;
-at::Tensor Decoder(const Weights& weights, const ModelConfig& config, const at::Tensor& tokens,
+using BlockFunction =
+    std::function<at::Tensor(const ModelWeights&, const at::Tensor& x, int64_t layer)>;
+at::Tensor Decoder(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& tokens,
                    const BlockFunction& block);
 
 // The mixture of experts of one block, in module `moe`; its bias, if it has one, is a buffer.
 void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,
             int64_t layer);
-at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& x,
+at::Tensor Moe(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x,
                int64_t layer);
 std::string ExpertBiasName(int64_t layer);
 // The bias after a step in which experts had so many tokens, of all ranks together: TorchTitan's balance without a loss.

@@ -29,7 +29,7 @@ struct BatchConfig {
 struct FamilyParts {
   std::vector<ParamSpec> params;
   std::vector<StepInput> buffers;
-  std::function<at::Tensor(const Weights&, const at::Tensor& tokens)> logits;
+  std::function<at::Tensor(const ModelWeights&, const at::Tensor& tokens)> logits;
 };
 
 // Of initial weights: normal with this deviation; numbers further out than `cut` deviations are drawn again.
@@ -47,6 +47,9 @@ struct Family {
   // Of a parameter, by its name and the layer it is in. Norms are ones and not asked for.
   Spread (*spread)(const ModelConfig& config, std::string_view name, int64_t layer);
   ParallelRules (*rules)();
+  // The attention of a block of a decoder, in its module; with the weights of some heads, for these. Null if there is none.
+  at::Tensor (*attention)(const ModelWeights& weights, const ModelConfig& config,
+                          const at::Tensor& x) = nullptr;
 };
 
 // In the order in which they are listed to users.

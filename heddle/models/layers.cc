@@ -6,6 +6,7 @@
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/add.h>
@@ -15,6 +16,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ne.h>
@@ -87,6 +89,31 @@ at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double ep
   return at::mul(at::mul(wide, scale), weight).to(x.scalar_type());
 }
 
+// cuDNN's kernels are for half-wide types and heads of up to 128 elements.
+bool HasCudnn(const at::Tensor& query, const StepNumerics& numerics) {
+  bool narrow = numerics.compute == DType::kBF16 || numerics.compute == DType::kF16;
+  return numerics.target == Target::kCuda && narrow && query.size(3) % 8 == 0 &&
+         query.size(3) <= 128;
+}
+
+// On CUDA, flash kernels are for half-wide types; on CPU they are for all.
+bool HasFlash(const StepNumerics& numerics) {
+  return numerics.target == Target::kCpu || numerics.compute == DType::kBF16 ||
+         numerics.compute == DType::kF16;
+}
+
+AttentionKind Fastest(const at::Tensor& query, const StepNumerics& numerics) {
+  if (HasCudnn(query, numerics)) return AttentionKind::kCudnn;
+  return HasFlash(numerics) ? AttentionKind::kFlash : AttentionKind::kMath;
+}
+
+at::Tensor CudnnAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          std::optional<double> scale) {
+  return std::get<0>(at::_scaled_dot_product_cudnn_attention(
+      query, key, value, std::nullopt, /*compute_log_sumexp=*/true, 0.0, /*is_causal=*/true,
+      /*return_debug_mask=*/false, scale));
+}
+
 at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           std::optional<double> scale, Target target) {
   if (target == Target::kCpu) {
@@ -99,9 +126,9 @@ at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const 
 
 }  // namespace
 
-Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-                 std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
-                 const StepNumerics& numerics)
+ModelWeights::ModelWeights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+                           std::span<const StepInput> inputs,
+                           std::span<const at::Tensor> input_tensors, const StepNumerics& numerics)
     : numerics_(numerics) {
   for (size_t i = 0; i < specs.size(); ++i) tensors_.emplace(specs[i].name, params[i]);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -110,7 +137,7 @@ Weights::Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> p
   }
 }
 
-at::Tensor Weights::operator()(std::string_view name) const {
+at::Tensor ModelWeights::operator()(std::string_view name) const {
   std::string full(CurrentScope());
   full += '.';
   full += name;
@@ -121,13 +148,13 @@ at::Tensor Weights::operator()(std::string_view name) const {
   return cast->second;
 }
 
-at::Tensor Weights::Buffer(std::string_view full_name) const {
+at::Tensor ModelWeights::Buffer(std::string_view full_name) const {
   auto at = tensors_.find(std::string(full_name));
   HEDDLE_CHECK(at != tensors_.end(), "the model has no buffer " + std::string(full_name));
   return at->second;
 }
 
-void Weights::Changes(std::string_view buffer, const at::Tensor& seen) const {
+void ModelWeights::Changes(std::string_view buffer, const at::Tensor& seen) const {
   auto at = inputs_.find(std::string(buffer));
   HEDDLE_CHECK(at != inputs_.end(), "the model has no buffer " + std::string(buffer));
   changes_.push_back({at->second, seen});
@@ -137,19 +164,20 @@ at::Tensor Widened(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
-at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x) {
+at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
   ScopeGuard scope(name);
   return at::linear(x, weights("weight"));
 }
 
-at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tensor& x, double eps) {
+at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                   double eps) {
   ScopeGuard scope(name);
   at::Tensor weight = weights("weight");
   if (weights.numerics().target == Target::kCuda) return FusedRmsNorm::apply(x, weight, eps);
   return RmsNormParts(weights.numerics().norms_apart ? x.view(x.sizes()) : x, weight, eps);
 }
 
-at::Tensor FeedForward(const Weights& weights, std::string_view name, const at::Tensor& x) {
+at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
   ScopeGuard scope(name);
   at::Tensor gate = at::silu(Linear(weights, "w1", x));
   return Linear(weights, "w2", at::mul(gate, Linear(weights, "w3", x)));
@@ -177,23 +205,35 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
 
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics) {
-  if (numerics.attention == AttentionKind::kMath) {
+  AttentionKind kind = numerics.attention;
+  if (kind == AttentionKind::kFastest) kind = Fastest(query, numerics);
+  if (kind == AttentionKind::kMath) {
     bool grouped = query.size(1) != key.size(1);
     return std::get<0>(at::_scaled_dot_product_attention_math(
         query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
   }
+  auto fused = [&](const at::Tensor& values) {
+    return kind == AttentionKind::kCudnn
+               ? CudnnAttention(query, key, values, scale)
+               : FlashAttention(query, key, values, scale, numerics.target);
+  };
   int64_t size = value.size(3);
-  if (size == query.size(3)) return FlashAttention(query, key, value, scale, numerics.target);
+  if (size == query.size(3)) return fused(value);
   // The kernels want values as wide as queries; columns of zeros change nothing else.
   at::Tensor padded = at::constant_pad_nd(value, {0, query.size(3) - size});
-  return FlashAttention(query, key, padded, scale, numerics.target).slice(-1, 0, size);
+  return fused(padded).slice(-1, 0, size);
 }
 
-at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss) {
   ScopeGuard scope("loss");
   at::Tensor scores = Widened(logits).flatten(0, 1);
-  return at::cross_entropy_loss(scores, labels.flatten(), std::nullopt, at::Reduction::Sum,
-                                kIgnoredLabel);
+  at::Tensor targets = labels.flatten();
+  at::Tensor loss =
+      at::cross_entropy_loss(scores, targets, std::nullopt, at::Reduction::Sum, kIgnoredLabel);
+  if (z_loss == 0) return loss;
+  at::Tensor squares = at::pow(at::logsumexp(scores, {1}), 2);
+  at::Tensor counted = at::mul(squares, at::ne(targets, kIgnoredLabel));
+  return at::add(loss, at::mul(at::sum(counted), z_loss));
 }
 
 at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor,

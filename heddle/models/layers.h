@@ -1,6 +1,7 @@
 // The pieces of models: plain functions over named weights. The same code runs traced and eagerly, on CPU and CUDA.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,7 +15,8 @@
 
 namespace heddle {
 
-enum class AttentionKind : uint8_t { kFlash, kMath };
+// Fused kernels and the parts of one. The fastest is the first of cuDNN's, flash and math that can compute a step.
+enum class AttentionKind : uint8_t { kFastest, kCudnn, kFlash, kMath };
 // Which kernels a step is meant for. Traced tensors have no device of their own to ask.
 enum class Target : uint8_t { kCpu, kCuda };
 
@@ -27,20 +29,28 @@ enum class LossDivisor : uint8_t { kValidTokens, kAllTokens, kGiven };
 struct StepNumerics {
   // Weights are cast to it at every read; the gradient is cast back.
   DType compute = DType::kF32;
-  AttentionKind attention = AttentionKind::kFlash;
+  AttentionKind attention = AttentionKind::kFastest;
   Target target = Target::kCpu;
   LossDivisor loss_divisor = LossDivisor::kValidTokens;
   // The gradients of a norm's own uses of its input add up before those of others do. DTensor does that where norms are
   // sequence-parallel; in f32 the bits depend on it.
   bool norms_apart = false;
+  // The square of the logarithm of each token's normaliser, times this, is added to the loss: it keeps scores from drifting.
+  double z_loss = 0;
 };
 
+// The products of experts with rows that stand by expert; `ends` says where the rows of each end.
+using ExpertProducts = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& ends)>;
+// Has experts work on rows that stand by expert, so many for each, wherever these experts are.
+using ExpertSpread = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& counts,
+                                              const ExpertProducts& products)>;
+
 // Weights and buffers by their full names.
-class Weights {
+class ModelWeights {
  public:
-  Weights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-          std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
-          const StepNumerics& numerics);
+  ModelWeights(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+               std::span<const StepInput> inputs, std::span<const at::Tensor> input_tensors,
+               const StepNumerics& numerics);
 
   // The weight `name` of the current scope, in the compute type. It is cast once in a step: gradients of several uses add up in the
   // compute type, as they do in FSDP2.
@@ -51,6 +61,9 @@ class Weights {
   // A buffer, as it is.
   at::Tensor Buffer(std::string_view full_name) const;
   const StepNumerics& numerics() const { return numerics_; }
+  // Where not all experts are here. Without it, they are.
+  void SpreadExperts(ExpertSpread spread) { spread_ = std::move(spread); }
+  const ExpertSpread& spread() const { return spread_; }
 
  private:
   std::unordered_map<std::string, at::Tensor> tensors_;
@@ -59,15 +72,17 @@ class Weights {
   std::unordered_map<std::string, size_t> inputs_;
   mutable std::vector<BufferChange> changes_;
   StepNumerics numerics_;
+  ExpertSpread spread_;
 };
 
 // In f32, or f64 if it is that already.
 at::Tensor Widened(const at::Tensor& x);
 // x W^T with the weight of module `name`.
-at::Tensor Linear(const Weights& weights, std::string_view name, const at::Tensor& x);
-at::Tensor RmsNorm(const Weights& weights, std::string_view name, const at::Tensor& x, double eps);
+at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
+at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                   double eps);
 // w2(silu(w1(x)) * w3(x)), in module `name`.
-at::Tensor FeedForward(const Weights& weights, std::string_view name, const at::Tensor& x);
+at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
 // Rotates adjacent pairs of the last dimension, as complex numbers in f32. x is [batch, positions, heads, size].
 at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations);
 // Rotates the first half of the last dimension against the second.
@@ -75,8 +90,9 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
 // Causal attention. Query is [batch, heads, positions, size]; keys and values may have fewer heads.
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics);
-// Cross entropy in f32, summed over the tokens that count. Logits are [batch, positions, vocabulary].
-at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels);
+// Cross entropy in f32, and `z_loss` times the squares of log normalisers, summed over the tokens that count. Logits are
+// [batch, positions, vocabulary].
+at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss = 0);
 // `count` is what it is divided by, where that is given.
 at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivisor divisor,
                        const at::Tensor& count);

@@ -48,7 +48,7 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
   at::Tensor rotations = weights.Buffer("rope");
   auto heads = [&](std::string_view name) {
@@ -78,12 +78,14 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   parts.params = params.Take();
   parts.buffers = {
       {"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}}};
-  parts.logits = [config](const Weights& weights, const at::Tensor& tokens) {
-    return Decoder(weights, config, tokens, [&](const Weights& w, const at::Tensor& x, int64_t) {
-      at::Tensor h =
-          at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
-      return at::add(h, FeedForward(w, "feed_forward", RmsNorm(w, "ffn_norm", h, config.norm_eps)));
-    });
+  parts.logits = [config](const ModelWeights& weights, const at::Tensor& tokens) {
+    return Decoder(
+        weights, config, tokens, [&](const ModelWeights& w, const at::Tensor& x, int64_t) {
+          at::Tensor h =
+              at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
+          return at::add(
+              h, FeedForward(w, "feed_forward", RmsNorm(w, "ffn_norm", h, config.norm_eps)));
+        });
   };
   return parts;
 }
@@ -97,6 +99,7 @@ HEDDLE_DEFINE_FAMILY(llama3){
     .make = Make,
     .spread = DecoderSpread,
     .rules = DecoderRules,
+    .attention = Attention,
 };
 
 }  // namespace heddle

@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "heddle/aten/dtype.h"
 #include "heddle/models/decoder.h"
 
 namespace heddle {
@@ -113,24 +114,31 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   model.params = std::move(parts.params);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
   model.inputs = std::move(parts.buffers);
-  if (numerics.loss_divisor == LossDivisor::kGiven)
+  if (numerics.loss_divisor == LossDivisor::kGiven) {
+    for (const StepInput& input : std::vector(model.inputs)) {
+      if (IsState(input) && config.moe.bias_rate > 0)
+        model.inputs.push_back(
+            {input.name + std::string(kSeenSuffix), InputRole::kBuffer, DType::kI64, input.shape});
+    }
     model.inputs.push_back({std::string(kTokenCount), InputRole::kHyper, DType::kF32, {}});
+  }
   model.inputs.push_back({"tokens", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   // Copies of the specs, so that the functions do not depend on where the model lives.
   auto run = [specs = model.params, inputs = model.inputs, numerics,
               logits = std::move(parts.logits)](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {
-    Weights weights(specs, params, inputs, given, numerics);
+    ModelWeights weights(specs, params, inputs, given, numerics);
     at::Tensor result = logits(weights, given[given.size() - 2]);
     return std::pair(result, weights.TakeChanges());
   };
   model.logits = [run](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
     return run(params, given).first;
   };
-  model.loss_sum = [run](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
+  model.loss_sum = [run, z_loss = numerics.z_loss](std::span<const at::Tensor> params,
+                                                   std::span<const at::Tensor> given) {
     auto [logits, changes] = run(params, given);
-    return StepResult{SummedLoss(logits, given[given.size() - 1]), std::move(changes)};
+    return StepResult{SummedLoss(logits, given[given.size() - 1], z_loss), std::move(changes)};
   };
   model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {
@@ -167,7 +175,7 @@ at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
     angles = at::cat({angles, angles}, -1);
     return (buffer.name == "rope_cos" ? angles.cos() : angles.sin()) * factor;
   }
-  return at::zeros(buffer.shape, at::kFloat);
+  return at::zeros(buffer.shape, ToScalarType(buffer.dtype));
 }
 
 Result<Module> CaptureModel(const Model& model, const std::optional<OptimizerOptions>& optimizer) {

@@ -51,7 +51,7 @@ at::Tensor LimitGroups(const MoeConfig& moe, const at::Tensor& scores) {
       .view({tokens, moe.experts});
 }
 
-Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x,
+Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tensor& x,
               const std::optional<at::Tensor>& bias) {
   ScopeGuard scope("router");
   at::Tensor logits;
@@ -75,7 +75,7 @@ Routing Route(const Weights& weights, const MoeConfig& moe, const at::Tensor& x,
 }
 
 // Rows of x, grouped by expert; `ends` says where each group ends.
-at::Tensor RunExperts(const Weights& weights, const at::Tensor& x, const at::Tensor& ends) {
+at::Tensor RunExperts(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& ends) {
   ScopeGuard scope("routed_experts.inner_experts");
   auto product = [&](const at::Tensor& rows, std::string_view name) {
     return at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends);
@@ -115,7 +115,7 @@ void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfi
     buffers.push_back({ExpertBiasName(layer), InputRole::kBuffer, DType::kF32, {moe.experts}});
 }
 
-at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tensor& input,
+at::Tensor Moe(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& input,
                int64_t layer) {
   ScopeGuard scope("moe");
   const MoeConfig& moe = config.moe;
@@ -131,7 +131,12 @@ at::Tensor Moe(const Weights& weights, const ModelConfig& config, const at::Tens
   at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));
   at::Tensor back = std::get<1>(at::sort(order, /*stable=*/true, 0, /*descending=*/false));
   at::Tensor token_of_row = at::div(order, moe.top_k, "floor");
-  at::Tensor rows = RunExperts(weights, x.index_select(0, token_of_row), ends);
+  at::Tensor sorted = x.index_select(0, token_of_row);
+  ExpertProducts products = [&](const at::Tensor& grouped, const at::Tensor& group_ends) {
+    return RunExperts(weights, grouped, group_ends);
+  };
+  at::Tensor rows =
+      weights.spread() ? weights.spread()(sorted, counts, products) : products(sorted, ends);
   // Back in the order of tokens; weighted and added up in f32.
   at::Tensor by_token = rows.index_select(0, back).view({x.size(0), moe.top_k, config.dim});
   at::Tensor shares = routing.weights.unsqueeze(-1);

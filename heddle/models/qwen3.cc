@@ -55,7 +55,7 @@ Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t) {
   return {};
 }
 
-at::Tensor Attention(const Weights& weights, const ModelConfig& c, const at::Tensor& x) {
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
   at::Tensor cosines = weights.Buffer("rope_cos");
   at::Tensor sines = weights.Buffer("rope_sin");
@@ -93,9 +93,9 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   }
   AddOutput(params, config);
   parts.params = params.Take();
-  parts.logits = [config](const Weights& weights, const at::Tensor& tokens) {
+  parts.logits = [config](const ModelWeights& weights, const at::Tensor& tokens) {
     return Decoder(
-        weights, config, tokens, [&](const Weights& w, const at::Tensor& x, int64_t layer) {
+        weights, config, tokens, [&](const ModelWeights& w, const at::Tensor& x, int64_t layer) {
           at::Tensor h =
               at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
           at::Tensor normed = RmsNorm(w, "ffn_norm", h, config.norm_eps);
@@ -121,6 +121,7 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .make = Make,
     .spread = InitialSpread,
     .rules = Rules,
+    .attention = Attention,
 };
 
 }  // namespace heddle

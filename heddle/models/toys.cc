@@ -29,7 +29,7 @@ FamilyParts Make(const ModelConfig& config, bool deep) {
   params.Add("output.weight", {config.vocab_size, config.dim}, "output");
   FamilyParts parts;
   parts.params = params.Take();
-  parts.logits = [config, deep](const Weights& weights, const at::Tensor& tokens) {
+  parts.logits = [config, deep](const ModelWeights& weights, const at::Tensor& tokens) {
     at::Tensor x;
     {
       ScopeGuard scope("tok_embeddings");

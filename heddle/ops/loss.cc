@@ -75,6 +75,15 @@ Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
+// Of all scores only those of the targets are read. Their gradient is zeros elsewhere.
+Work NllWork(const OpArgs& args, const Types& results) {
+  bool backward = args.op().schema.Find("grad_output") != nullptr;
+  const Type& scores = args[backward ? 1 : 0];
+  Type read = Type::Tensor(scores.dtype, {scores.dims[0]});
+  return {
+      {0}, BytesOf(args, read) + BytesOf(args, args[backward ? 2 : 1]), BytesOf(args, results[0])};
+}
+
 Result<Types> MseShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckReduction(args));
   HEDDLE_TRY(Dims dims, Broadcast(args));
@@ -118,6 +127,7 @@ HEDDLE_DEFINE_OP(nll_loss_forward){
         "ignore_index) -> (Tensor output, Tensor total_weight)",
     .shape = NllForwardShape,
     .factors = {.compute = NllFactors},
+    .work = NllWork,
     .lookup = TableLookup{.dim = 1, .others = OthersRows::kIgnored},
     .example = "(f32[6,10], i64[6] below 10, reduction=2, ignore_index=-100)",
 };
@@ -127,6 +137,7 @@ HEDDLE_DEFINE_OP(nll_loss_backward){
         "int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
     .shape = NllBackwardShape,
     .factors = {.compute = NllFactors},
+    .work = NllWork,
     .lookup = TableLookup{.table = 1, .index = 2, .dim = 1, .others = OthersRows::kIgnored},
     .example = "(f32[], f32[6,10], i64[6] below 10, f32[], reduction=2, ignore_index=-100)",
 };

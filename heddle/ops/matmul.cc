@@ -244,13 +244,14 @@ Result<Types> GroupedMmShape(const OpArgs& args) {
 }
 
 Result<Factors> GroupedMmFactors(const OpArgs& args, const Types& results) {
-  // The dimension that is cut into groups, and the groups, stay whole; the plain loops of each product can be split.
+  // The dimension that is cut into groups, and the groups, stay whole; the plain loops of each product can be split. Where rows
+  // are each rank's own, so may be the experts that they go to.
   const char* rule = nullptr;
   switch (args[0].rank() * 10 + args[1].rank()) {
     case 33: rule = "(g m k, g k n) -> (g m n) reduce{k}"; break;
-    case 23: rule = "(t k, g k n, g) -> (t n) reduce{k} whole{t g} local{t}"; break;
-    case 32: rule = "(g m k, k t, g) -> (m t) reduce{k} whole{t g} local{t}"; break;
-    default: rule = "(m t, t n, g) -> (g m n) whole{t g} local{t}"; break;
+    case 23: rule = "(t k, g k n, g) -> (t n) reduce{k} whole{t g} local{t g}"; break;
+    case 32: rule = "(g m k, k t, g) -> (m t) reduce{k} whole{t g} local{t g}"; break;
+    default: rule = "(m t, t n, g) -> (g m n) whole{t g} local{t g}"; break;
   }
   return FactorsFromText(rule, args.operands(), results);
 }

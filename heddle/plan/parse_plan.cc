@@ -129,6 +129,8 @@ class PlanParser {
         if (!ParseBoundary(layer.out)) return false;
       } else if (scan_.TakeWord("local")) {
         if (!scan_.Take('[') || !ParseAxes(layer.local, ']')) return Expected("`[axis, ...]`");
+      } else if (scan_.TakeWord("experts")) {
+        if (!ParseExperts(layer)) return false;
       } else if (scan_.TakeWord("why")) {
         size_t at = Here();
         std::string_view word = TakeWord();
@@ -144,6 +146,26 @@ class PlanParser {
       }
     }
     plan_.layers.push_back(std::move(layer));
+    return true;
+  }
+
+  // Behind `local`, of which they are a part.
+  bool ParseExperts(PlanLayer& layer) {
+    size_t at = Here();
+    if (!scan_.Take('[') || !ParseAxes(layer.experts, ']')) return Expected("`[axis, ...]`");
+    for (AxisId axis : layer.experts) {
+      if (layer.local.contains(axis)) continue;
+      return Fail(at, 1, Diag::kPlan,
+                  "experts are shared over `{}`, where the module is not `local`: ranks send rows "
+                  "of their own",
+                  plan_.mesh[axis].name);
+    }
+    if (!scan_.TakeWord("most")) return true;
+    at = Here();
+    std::optional<int64_t> times = scan_.TakeInt();
+    if (!times || *times < 1)
+      return Fail(at, 1, Diag::kBadLiteral, "expected how many times its own rows a rank takes");
+    layer.expert_times = *times;
     return true;
   }
 

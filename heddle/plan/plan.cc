@@ -38,6 +38,8 @@ std::string FormatPlan(const Plan& plan) {
     if (layer.out)
       out += fmt::format(" out {}", FormatPlacement(layer.out->placement, layer.out->rank, mesh));
     if (!layer.local.empty()) out += fmt::format(" local [{}]", Format(mesh, layer.local));
+    if (!layer.experts.empty()) out += fmt::format(" experts [{}]", Format(mesh, layer.experts));
+    if (layer.expert_times != 0) out += fmt::format(" most {}", layer.expert_times);
     if (layer.why != Why::kTensor) out += fmt::format(" why {}", Name(layer.why));
     if (layer.write_out) out += " write-out";
     out += '\n';

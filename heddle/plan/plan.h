@@ -5,7 +5,7 @@
 //   input "*" [dp]
 //   param "layers.*.attention.wq.weight" store [{tp,dp},-] compute [tp,-]
 //   module "layers.*.attention" in [dp,-,-] out [dp,tp,-]
-//   module "layers.*.moe" local [dp]
+//   module "layers.*.moe" local [dp] experts [dp]
 //   module "loss" in [dp,-,tp] why loss write-out
 //   node "layers.*.feed_forward" aten.mul.Tensor fwd 0 in [dp,-,tp] [dp,-,tp] out [dp,-,tp]
 //   auto
@@ -62,6 +62,10 @@ struct PlanLayer {
   std::optional<BoundaryPlacement> out = {};
   // Inside, each rank works on its own part alone.
   Axes local = {};
+  // Of the local axes those whose ranks share the experts: rows go to the ranks that have theirs, and come back. `expert_times`: the
+  // most rows that a rank takes, in multiples of what it has itself; 0 for all that there may be.
+  Axes experts = {};
+  int64_t expert_times = 0;
   // The purpose of redistributions inside and at the boundary.
   Why why = Why::kTensor;
   // Log-softmax is written out in smaller ops there, so that it can be split.

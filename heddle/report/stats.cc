@@ -44,9 +44,16 @@ Bytes PaddedExchange(const Module& module, const Graph& graph, NodeId id) {
   return sum;
 }
 
+// Rows for experts travel as many as a rank has, whatever room there is where they come.
+bool MovesRows(OpId op) { return op == op::comm_dispatch || op == op::comm_combine; }
+Bytes RowBytes(const Graph& graph, NodeId id) {
+  return std::min(BytesOf(graph, graph.operands(id)[0]), BytesOf(graph, graph[id].first_result));
+}
+
 // The bytes of a launch when every rank's part is as long as the longest.
 Bytes WireBytes(const Module& module, const Graph& graph, NodeId id) {
   OpId op = graph[id].op;
+  if (MovesRows(op)) return RowBytes(graph, id);
   Bytes in;
   Bytes out;
   for (ValueId v : graph.operands(id)) in += BytesOf(graph, v);
@@ -83,7 +90,7 @@ std::vector<CollectiveStats> CountCollectives(const Module& module, const Graph&
     for (ValueId v : graph.operands(id)) in += BytesOf(graph, v);
     for (ValueId v : graph.results(id)) out += BytesOf(graph, v);
     stats.operands += static_cast<int64_t>(graph.operands(id).size());
-    stats.bytes += std::max(in, out);
+    stats.bytes += MovesRows(graph[id].op) ? RowBytes(graph, id) : std::max(in, out);
     stats.wire_bytes += WireBytes(module, graph, id);
   }
   std::vector<CollectiveStats> list;
@@ -115,6 +122,10 @@ GraphStats ComputeStats(const Module& module, const Graph& graph) {
   }
   Liveness liveness(graph);
   MemoryTimeline memory = ComputeMemoryTimeline(graph, liveness);
+  stats.input_bytes = memory.inputs;
+  for (const Storage& storage : liveness.storages()) {
+    if (!storage.death && storage.space == Space::kDevice) stats.end_bytes += storage.bytes;
+  }
   stats.peak_bytes = memory.peak;
   if (memory.peak_node) {
     NodeId id = memory.peak_node;
@@ -212,6 +223,8 @@ nlohmann::ordered_json ToJson(const GraphStats& stats) {
           {"nodes_by_phase", phases},
           {"parameters", stats.parameters},
           {"parameter_tensors", stats.parameter_tensors},
+          {"input_bytes", stats.input_bytes.value},
+          {"end_bytes", stats.end_bytes.value},
           {"peak_bytes", stats.peak_bytes.value},
           {"peak_node", stats.peak_node},
           {"alive_at_peak", alive},

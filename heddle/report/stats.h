@@ -43,6 +43,9 @@ struct GraphStats {
   // Elements of all parameters; of the whole mesh where a local graph states it.
   int64_t parameters = 0;
   int64_t parameter_tensors = 0;
+  // What the caller hands in; what exists when the graph is done, that included.
+  Bytes input_bytes;
+  Bytes end_bytes;
   Bytes peak_bytes;
   std::string peak_node;
   // What is alive at the peak, the largest first.

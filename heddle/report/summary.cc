@@ -36,7 +36,7 @@ Bytes KeptForBackward(const Graph& graph) {
   if (!last) return kept;
   Liveness liveness(graph);
   for (const Storage& storage : liveness.storages()) {
-    bool made = storage.birth && storage.birth <= last;
+    bool made = storage.birth && storage.birth <= last && storage.space == Space::kDevice;
     if (made && (!storage.death || last < storage.death)) kept += storage.bytes;
   }
   return kept;

@@ -17,6 +17,7 @@ std::optional<Collective::Kind> KindOf(OpId op) {
   if (op == op::comm_reduce_scatter) return Collective::Kind::kReduceScatter;
   if (op == op::comm_all_reduce) return Collective::Kind::kAllReduce;
   if (op == op::comm_all_to_all) return Collective::Kind::kAllToAll;
+  if (RowExchange::Is(op)) return Collective::Kind::kRows;
   return std::nullopt;
 }
 
@@ -48,6 +49,10 @@ Collective::Collective(const Mesh& mesh, const Graph& graph, NodeId node)
   OpArgs args(graph.op(node), graph.attrs(node), mesh, scratch, {});
   over_ = args.AxesOf("over");
   group_size_ = mesh.Size(over_);
+  if (kind_ == Kind::kRows) {
+    rows_.emplace(graph, node, group_size_);
+    return;
+  }
   const Schema& schema = graph.op(node).schema;
   if (schema.Find("op") != nullptr) reduce_ = std::get<ReduceOp>(args.attr("op"));
   if (schema.Find("scale") != nullptr) scale_ = std::get<double>(args.attr("scale"));
@@ -165,7 +170,12 @@ at::Tensor Collective::RowsOf(const Item& item, const at::Tensor& payload) const
   return payload.view({group_size_, sizes_[item.payload]}).narrow(1, item.offset, item.elements);
 }
 
+Shares Collective::SharesOf(std::span<const at::Tensor> operands) const {
+  return rows_ ? rows_->SharesOf(operands) : Shares();
+}
+
 Tensors Collective::Pack(std::span<const at::Tensor> operands, int64_t rank) const {
+  if (rows_) return {rows_->Pack(operands)};
   bool rows = kind_ == Kind::kReduceScatter || kind_ == Kind::kAllToAll;
   bool even = std::ranges::all_of(items_, &Item::even);
   Tensors payloads;
@@ -220,6 +230,7 @@ void Collective::PackItem(const Item& item, const at::Tensor& operand, int64_t r
 
 Tensors Collective::Unpack(std::span<const at::Tensor> received,
                            std::span<const at::Tensor> operands, int64_t rank, bool take) const {
+  if (rows_) return {rows_->Unpack(received[0], operands)};
   Tensors results;
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];

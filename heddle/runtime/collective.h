@@ -6,19 +6,22 @@
 // result as it is: nothing is copied. A transport moves payloads and knows nothing of tensors.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "heddle/ir/graph.h"
+#include "heddle/runtime/row_exchange.h"
 #include "heddle/runtime/slots.h"
 
 namespace heddle {
 
 class Collective {
  public:
-  enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll };
+  // kRows: an all-to-all of parts that are as long as counts say.
+  enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kRows };
 
   static bool Is(OpId op);
   Collective(const Mesh& mesh, const Graph& graph, NodeId node);
@@ -33,6 +36,8 @@ class Collective {
   // What `rank` sends: one flat payload for each element type. Where tensors are cut among ranks it has a row for each member.
   // Scaled, if the node says so.
   Tensors Pack(std::span<const at::Tensor> operands, int64_t rank) const;
+  // Of kRows, how much of the payload goes to each member, and how much comes.
+  Shares SharesOf(std::span<const at::Tensor> operands) const;
   // The results of `rank` from what it received, in fresh tensors, or in those received where it may `take` them. An all-gather
   // and an all-to-all receive a row from each member; a reduce-scatter its own row; an all-reduce all. Sizes that are known at run
   // time only are those of the operands.
@@ -85,6 +90,7 @@ class Collective {
   int64_t group_size_ = 1;
   ReduceOp reduce_ = ReduceOp::kSum;
   double scale_ = 1.0;
+  std::optional<RowExchange> rows_;
   std::vector<Item> items_;
   // By payload: its element type, and its elements, of a row where there are rows.
   std::vector<at::ScalarType> types_;

@@ -20,7 +20,7 @@ Communicators::Communicators(const Mesh& mesh, const Graph& graph) : of_(graph.n
   for (NodeId node : graph.nodes()) {
     OpId op = graph[node].op;
     if (op != op::comm_all_gather && op != op::comm_reduce_scatter && op != op::comm_all_reduce &&
-        op != op::comm_all_to_all)
+        op != op::comm_all_to_all && op != op::comm_dispatch && op != op::comm_combine)
       continue;
     Axes over = std::get<Axes>(*graph.attrs(node).Find("over"));
     auto [at, added] = known.try_emplace({over, graph[node].stream});

@@ -1,5 +1,7 @@
 #include "heddle/runtime/lockstep_transport.h"
 
+#include <numeric>
+
 #include <ATen/ops/cat.h>
 
 namespace heddle {
@@ -14,12 +16,25 @@ class Finished : public Pending {
   std::vector<Tensors> received_;
 };
 
+// What member `to` gets of each payload.
+at::Tensor RowsFor(size_t to, const Tensors& payloads, std::span<const Shares> shares) {
+  Tensors parts;
+  for (size_t from = 0; from < payloads.size(); ++from) {
+    const std::vector<int64_t>& sent = shares[from].sent;
+    int64_t begin =
+        std::accumulate(sent.begin(), sent.begin() + static_cast<ptrdiff_t>(to), int64_t{0});
+    parts.push_back(payloads[from].narrow(0, begin, sent[to]));
+  }
+  return at::cat(parts);
+}
+
 }  // namespace
 
 std::unique_ptr<Pending> LockstepTransport::Start(NodeId, CommunicatorId,
                                                   const Collective& collective,
                                                   std::span<const int64_t> ranks,
-                                                  std::vector<Tensors> sends) {
+                                                  std::vector<Tensors> sends,
+                                                  std::span<const Shares> shares) {
   size_t members = ranks.size();
   std::vector<Tensors> received(members);
   for (size_t p = 0; p < sends[0].size(); ++p) {
@@ -51,6 +66,10 @@ std::unique_ptr<Pending> LockstepTransport::Start(NodeId, CommunicatorId,
             rows.push_back(payload.narrow(0, static_cast<int64_t>(m) * row, row));
           received[m].push_back(at::cat(rows));
         }
+        break;
+      }
+      case Collective::Kind::kRows: {
+        for (size_t m = 0; m < members; ++m) received[m].push_back(RowsFor(m, payloads, shares));
         break;
       }
     }

@@ -12,7 +12,8 @@ class LockstepTransport : public Transport {
 
   std::unique_ptr<Pending> Start(NodeId node, CommunicatorId communicator,
                                  const Collective& collective, std::span<const int64_t> ranks,
-                                 std::vector<Tensors> sends) override;
+                                 std::vector<Tensors> sends,
+                                 std::span<const Shares> shares) override;
   bool finishes_at_once() const override { return true; }
 
  private:

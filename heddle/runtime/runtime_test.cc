@@ -1,8 +1,11 @@
 // Local graphs on all ranks of small meshes, against what comes out when one thinks of the whole tensors.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
@@ -232,6 +235,77 @@ TEST_P(CollectiveTest, AllToAllMovesASplit) {
       }
     }
   }
+}
+
+// Rows of unequal and empty parts: spread evenly, all for one expert, or as it comes.
+TEST_P(CollectiveTest, RowsGoToTheirExpertsAndComeBack) {
+  int64_t group = static_cast<int64_t>(GroupOf(0).size());
+  int64_t experts = 2 * group;
+  constexpr int64_t kRows = 6;
+  for (int64_t kind : {0, 1, 2}) {
+    auto expert_of = [&](int64_t rank, int64_t row) {
+      if (kind == 0) return row % experts;
+      if (kind == 1) return experts - 1;
+      return (rank * rank + row * row * 3) % experts;
+    };
+    std::vector<Tensors> inputs;
+    for (int64_t rank = 0; rank < ranks(); ++rank) {
+      std::vector<int64_t> counts(static_cast<size_t>(experts));
+      for (int64_t row = 0; row < kRows; ++row) ++counts[static_cast<size_t>(expert_of(rank, row))];
+      inputs.push_back({Numbers({kRows, 3}, rank + 1), at::tensor(counts)});
+    }
+    for (bool exact : {true, false}) {
+      std::string text = Text(fmt::format(
+          "(%x: f32[{0},3], %n: i64[{1}]) -> (%d, %b) {{\n"
+          "  %r! = comm.all_to_all(%n, over=[{{over}}], split_dim=0, concat_dim=0, why=expert)\n"
+          "  %r = comm.wait(%r!)\n"
+          "  %d! = comm.dispatch(%x, %n, %r, over=[{{over}}], most={2}{3}, why=expert)\n"
+          "  %d = comm.wait(%d!)\n"
+          "  %b! = comm.combine(%d, %n, %r, over=[{{over}}], rows_back={0}, why=expert)\n"
+          "  %b = comm.wait(%b!)\n}}\n",
+          kRows, experts, kRows * group, exact ? ", size=\"rows0\"" : ""));
+      std::vector<Tensors> outputs = RunText(text, inputs);
+      for (int64_t rank = 0; rank < ranks(); ++rank) {
+        // By expert, by member, in the order in which they stand there.
+        std::vector<int64_t> members = GroupOf(rank);
+        int64_t place = std::ranges::find(members, rank) - members.begin();
+        Tensors expected;
+        for (int64_t expert = 2 * place; expert < 2 * place + 2; ++expert) {
+          for (int64_t member : members) {
+            const Tensors& theirs = inputs[static_cast<size_t>(member)];
+            int64_t begin = theirs[1].narrow(0, 0, expert).sum().item<int64_t>();
+            expected.push_back(theirs[0].narrow(0, begin, theirs[1][expert].item<int64_t>()));
+          }
+        }
+        at::Tensor rows = at::cat(expected);
+        const Tensors& got = outputs[static_cast<size_t>(rank)];
+        EXPECT_EQ(got[0].size(0), exact ? rows.size(0) : kRows * group);
+        EXPECT_TRUE(got[0].narrow(0, 0, rows.size(0)).equal(rows)) << text << rank;
+        EXPECT_EQ(
+            got[0].narrow(0, rows.size(0), got[0].size(0) - rows.size(0)).abs().sum().item<float>(),
+            0);
+        EXPECT_TRUE(got[1].equal(inputs[static_cast<size_t>(rank)][0])) << text << rank;
+      }
+    }
+  }
+}
+
+TEST(Dispatch, FailsWhereMoreRowsComeThanARankTakes) {
+  Module module = Read(
+      "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[4,3], %n: i64[4]) -> (%d) {\n"
+      "  %r! = comm.all_to_all(%n, over=[dp], split_dim=0, concat_dim=0, why=expert) "
+      "@layers.3.moe\n"
+      "  %r = comm.wait(%r!) @layers.3.moe\n"
+      "  %d! = comm.dispatch(%x, %n, %r, over=[dp], most=5, size=\"rows0\", why=expert) "
+      "@layers.3.moe\n"
+      "  %d = comm.wait(%d!) @layers.3.moe\n}\n");
+  at::Tensor counts = at::tensor(std::vector<int64_t>{0, 0, 1, 3});
+  std::vector<Tensors> inputs(2, Tensors{Numbers({4, 3}, 1), counts});
+  auto outputs = World::Compile(module, module.graphs[0])->Run(inputs);
+  ASSERT_FALSE(outputs.ok());
+  std::string message = Format(outputs.diagnostics());
+  for (const char* part : {"8 rows", "at most 5", "6 of them for its expert 1", "@layers.3.moe"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 TEST_P(CollectiveTest, SliceAndBounds) {

@@ -20,11 +20,12 @@ class Pending {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Starts a launch of the ranks of one group that live in this process, with what each of them sends. `node` is for messages.
+  // Starts a launch of the ranks of one group that live in this process, with what each of them sends, and of kRows how much of it
+  // to whom. `node` is for messages.
   virtual std::unique_ptr<Pending> Start(NodeId node, CommunicatorId communicator,
                                          const Collective& collective,
-                                         std::span<const int64_t> ranks,
-                                         std::vector<Tensors> sends) = 0;
+                                         std::span<const int64_t> ranks, std::vector<Tensors> sends,
+                                         std::span<const Shares> shares) = 0;
   // Whether a launch is over when it has been started.
   virtual bool finishes_at_once() const = 0;
 };

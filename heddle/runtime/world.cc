@@ -336,10 +336,13 @@ Status World::Start(NodeId node, const Group& group, std::unique_ptr<Pending>& p
   try {
     collective.CheckSizes(operands);
     std::vector<Tensors> sends;
-    for (size_t m = 0; m < group.at.size(); ++m)
+    std::vector<Shares> shares;
+    for (size_t m = 0; m < group.at.size(); ++m) {
+      shares.push_back(collective.SharesOf(operands[m]));
       sends.push_back(collective.Pack(operands[m], group.ranks[m]));
-    pending =
-        transport_->Start(node, communicators_.of(node), collective, group.ranks, std::move(sends));
+    }
+    pending = transport_->Start(node, communicators_.of(node), collective, group.ranks,
+                                std::move(sends), shares);
     if (transport_->finishes_at_once()) StoreResults(node, group, pending->Finish(), node, running);
   } catch (const std::exception& error) {
     return Describe(node, group.ranks, operands, SaidByAten(error));

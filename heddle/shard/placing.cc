@@ -196,12 +196,32 @@ class Placer {
       }
     }
     if (!any) return Done{};
+    HEDDLE_RETURN_IF_ERROR(CheckOwnParts(axis));
     // Constants take part in the loops that are local.
     for (size_t i = 0; i < request_.operands.size(); ++i) {
       if (!request_.operands[i].is_free) continue;
       for (const DimFactors& dim : dims(i)) {
         for (FactorId f : dim) {
           if (factors_.factors[f].local) split(f);
+        }
+      }
+    }
+    return Done{};
+  }
+
+  // Rows that are a rank's own and experts that are everybody's, say, have no meaning together.
+  Status CheckOwnParts(AxisId axis) const {
+    for (size_t i = 0; i < request_.operands.size(); ++i) {
+      const OperandState& operand = request_.operands[i];
+      if (operand.is_free || operand.type->is_none() || choices_.IsUnread(i)) continue;
+      for (size_t d = 0; d < dims(i).size(); ++d) {
+        for (FactorId f : dims(i)[d]) {
+          bool own = factors_.factors[f].local && axes_of_[f].contains(axis);
+          if (!own || operand.placement.split(d).contains(axis)) continue;
+          return Error(Diag::kPlacement,
+                       "operand {} is not split over `{}` as the others are, where the plan says "
+                       "that every rank works on its own part",
+                       i, mesh_[axis].name);
         }
       }
     }

@@ -4,6 +4,7 @@
 
 #include "heddle/aten/said.h"
 #include "heddle/eager/data_parallel.h"
+#include "heddle/eager/expert_parallel.h"
 #include "heddle/eager/tensor_parallel.h"
 
 namespace heddle {
@@ -13,20 +14,23 @@ namespace {
 template <typename Eager>
 class EagerRun final : public TrainingRun {
  public:
-  EagerRun(const Model& model, Eager eager, BatchSource batches)
-      : model_(model), eager_(std::move(eager)), batches_(std::move(batches)) {
+  EagerRun(const Model& model, Eager eager, const EagerOptions& options)
+      : model_(model),
+        eager_(std::move(eager)),
+        batches_(options.batches),
+        device_(options.device) {
     ranks_.resize(static_cast<size_t>(eager_.ranks()));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     for (const StepInput& input : model.inputs) {
-      if (input.role == InputRole::kBuffer) inputs_.push_back(MakeBuffer(model, input));
+      if (input.role == InputRole::kBuffer) inputs_.push_back(MakeBuffer(model, input).to(device_));
     }
     inputs_.resize(model.inputs.size());
   }
 
   Status Step(double lr) override {
     HEDDLE_TRY(Batch batch, batches_(steps_ + 1, 0, model_.batch.batch));
-    inputs_[inputs_.size() - 2] = batch.tokens;
-    inputs_[inputs_.size() - 1] = batch.labels;
+    inputs_[inputs_.size() - 2] = batch.tokens.to(device_);
+    inputs_[inputs_.size() - 1] = batch.labels.to(device_);
     try {
       last_ = eager_.Step(inputs_, lr, steps_ + 1);
     } catch (const std::exception& error) {
@@ -54,6 +58,7 @@ class EagerRun final : public TrainingRun {
   const Model& model_;
   Eager eager_;
   BatchSource batches_;
+  c10::Device device_;
   int64_t steps_ = 0;
   std::vector<int64_t> ranks_;
   std::vector<at::Tensor> inputs_;
@@ -62,32 +67,53 @@ class EagerRun final : public TrainingRun {
 
 }  // namespace
 
-Status CheckEagerExists(const Model& model, int64_t tensor) {
-  if (tensor == 1 || model.config.family->name == "llama3") return Done{};
-  return Error(
-      Diag::kBadChoice,
-      "{} has no eager tensor parallelism, and --parallelism.tensor_parallel_degree is {}; "
-      "--against=none trains the graph alone, --against=PIPELINE compares two pipelines",
-      model.config.family->name, tensor);
+Status CheckEagerExists(const Model& model, const EagerOptions& options) {
+  constexpr std::string_view kInstead =
+      "--against=none trains the graph alone, --against=PIPELINE compares two pipelines";
+  // Their ranks are threads that meet in backward, and backward on a GPU has one thread for all.
+  if ((options.tensor > 1 || options.expert > 1) && !options.device.is_cpu())
+    return Error(Diag::kBadChoice,
+                 "eager {} parallelism runs on cpu alone, and --parallelism.{}_parallel_degree is "
+                 "{}; {}",
+                 options.tensor > 1 ? "tensor" : "expert", options.tensor > 1 ? "tensor" : "expert",
+                 options.tensor > 1 ? options.tensor : options.expert, kInstead);
+  if (options.tensor > 1 && model.numerics.z_loss > 0)
+    return Error(Diag::kBadChoice,
+                 "eager tensor parallelism knows no --training.z_loss, which is {}; {}",
+                 model.numerics.z_loss, kInstead);
+  if (options.expert > 1 && options.expert_tensor > 1)
+    return Error(Diag::kBadChoice,
+                 "eager expert parallelism has whole experts, and "
+                 "--parallelism.expert_tensor_parallel_degree is {}; {}",
+                 options.expert_tensor, kInstead);
+  if (options.tensor == 1 || options.expert > 1 || model.config.family->name == "llama3")
+    return Done{};
+  return Error(Diag::kBadChoice,
+               "{} has no eager tensor parallelism without expert parallelism, and "
+               "--parallelism.tensor_parallel_degree is {}; {}",
+               model.config.family->name, options.tensor, kInstead);
 }
 
 Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options) {
-  HEDDLE_RETURN_IF_ERROR(CheckEagerExists(model, options.tensor));
+  HEDDLE_RETURN_IF_ERROR(CheckEagerExists(model, options));
   std::vector<at::Tensor> params;
   for (size_t i = 0; i < model.params.size(); ++i) {
     HEDDLE_TRY(at::Tensor whole, options.params(i));
-    params.push_back(std::move(whole));
+    params.push_back(whole.to(options.device));
   }
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
+  TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
+  if (options.expert > 1) {
+    return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerExpertParallel>>(
+        model, EagerExpertParallel(model, params, {tensor, options.expert}), options));
+  }
   if (options.tensor > 1) {
-    TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel,
-                                 options.split_loss};
     return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerTensorParallel>>(
-        model, EagerTensorParallel(model, params, tensor), options.batches));
+        model, EagerTensorParallel(model, params, tensor), options));
   }
   return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerDataParallel>>(
-      model, EagerDataParallel(model, params, data), options.batches));
+      model, EagerDataParallel(model, params, data), options));
 }
 
 }  // namespace heddle

@@ -15,18 +15,23 @@ struct EagerOptions {
   int64_t replicate = 1;
   int64_t shard = 1;
   int64_t tensor = 1;
+  // Of the ranks of a replica, how many share the experts.
+  int64_t expert = 1;
   bool sequence_parallel = true;
   bool split_loss = true;
+  // Tensor-parallel ranks that share each expert.
+  int64_t expert_tensor = 1;
   Reducer reducer = Reducer();
   OptimizerOptions optimizer;
   // Gradients are summed in bf16.
   bool narrow_grads = false;
   ParamSource params;
   BatchSource batches;
+  c10::Device device = c10::kCPU;
 };
 
 // Fails for what is not written eagerly, and says what can be done instead.
-Status CheckEagerExists(const Model& model, int64_t tensor);
+Status CheckEagerExists(const Model& model, const EagerOptions& options);
 // The model must outlive the run.
 Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options);
 

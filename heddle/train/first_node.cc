@@ -62,7 +62,7 @@ class Witness {
   Witness& operator=(const Witness&) = delete;
 
   void Add(const at::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.is_cpu() || tensor.is_sparse()) return;
+    if (!tensor.defined() || tensor.is_sparse()) return;
     at::DisableRecordFunctionGuard unseen;
     uint64_t hash = ContentHash(tensor);
     std::lock_guard lock(mutex_);

@@ -10,6 +10,7 @@ namespace heddle {
 
 StepNumbers::StepNumbers(c10::Device device)
     : lr(at::empty({}, at::kDouble)),
+      lr_on_device(device.is_cpu() ? lr : at::empty({}, lr.options().device(device))),
       step(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
       token_count(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))) {}
 
@@ -42,7 +43,10 @@ void Program::FindInputs(const Model& model) {
       if (input.label == "labels") place = &labels_;
     }
     if (input.role == InputRole::kHyper) {
-      if (input.label == "lr") place = &lr_;
+      if (input.label == "lr") {
+        place = &lr_;
+        lr_on_host_ = graph.types().space(graph.type(input.value)) == Space::kHost;
+      }
       if (input.label == "step") place = &step_;
       if (input.label == kTokenCount) place = &token_count_;
     }
@@ -93,7 +97,7 @@ void Program::Bind(std::span<const RankState> states, const StepNumbers& numbers
       bind(params_[p].exp_avg_sq, states[at].params[p].exp_avg_sq);
     }
     for (const auto& [name, place] : buffers_) bind(place, states[at].buffers.at(name));
-    bind(lr_, numbers.lr);
+    bind(lr_, lr_on_host_ ? numbers.lr : numbers.lr_on_device);
     bind(step_, numbers.step);
     bind(token_count_, numbers.token_count);
   }

@@ -37,7 +37,9 @@ struct RankState {
 struct StepNumbers {
   explicit StepNumbers(c10::Device device);
 
+  // In host memory, and where graphs compute.
   at::Tensor lr;
+  at::Tensor lr_on_device;
   at::Tensor step;
   // What the loss is divided by, where that is given.
   at::Tensor token_count;
@@ -97,6 +99,7 @@ class Program {
   Place tokens_;
   Place labels_;
   Place lr_;
+  bool lr_on_host_ = true;
   Place step_;
   Place token_count_;
   Place loss_;

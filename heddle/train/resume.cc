@@ -83,7 +83,8 @@ std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step) 
     auto param = static_cast<size_t>(input.index);
     if (input.role == InputRole::kParam)
       tensors.push_back(InfoOf(graph, input, NameOf(model, Held::kParam, param)));
-    if (input.role == InputRole::kBuffer && updated.contains(input.value))
+    if (input.role == InputRole::kBuffer && updated.contains(input.value) &&
+        !CountsBatches(input.label))
       tensors.push_back(InfoOf(graph, input, input.label));
     for (Held held : {Held::kExpAvg, Held::kExpAvgSq}) {
       if (input.role == InputRole::kOpt && input.label == Name(held))

@@ -108,7 +108,7 @@ Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
     for (const auto& [name, input] : program->buffers()) {
       if (states_[0].buffers.contains(name)) continue;
       at::Tensor whole = MakeBuffer(model, *FindBuffer(model, name));
-      if (options.saved && program->updates(input)) {
+      if (options.saved && program->updates(input) && !CountsBatches(name)) {
         HEDDLE_TRY(whole, options.saved->buffer(name));
       }
       for (size_t at = 0; at < states_.size(); ++at) {
@@ -145,6 +145,7 @@ void Session::TakeGradients(const Program& first) {
 
 Status Session::Step(double lr, const Watcher& watch) {
   numbers_.lr.fill_(lr);
+  numbers_.lr_on_device.fill_(lr);
   numbers_.step.fill_(steps_ + 1);
   if (step_.takes_token_count()) HEDDLE_RETURN_IF_ERROR(CountTokens());
   if (accumulated_ > 1) {
@@ -206,7 +207,8 @@ at::Tensor Session::held(Held held, size_t at, size_t param) const {
 std::vector<Session::UpdatedBuffer> Session::updated_buffers(size_t at) const {
   std::vector<UpdatedBuffer> updated;
   for (const auto& [name, input] : step_.buffers()) {
-    if (step_.updates(input)) updated.push_back({name, input, states_[at].buffers.at(name)});
+    if (step_.updates(input) && !CountsBatches(name))
+      updated.push_back({name, input, states_[at].buffers.at(name)});
   }
   return updated;
 }

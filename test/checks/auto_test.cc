@@ -48,7 +48,9 @@ class AutoCase {
     module_ = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
     plan_ = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
     decisions_ = *FindDecisions(module_.graphs[0], plan_);
-    problem_ = MakeAutoProblem(module_.graphs[0], plan_, decisions_, Model(), std::nullopt)->exact;
+    Result<PricedDecisions> prices =
+        PricedDecisions::Make(module_.graphs[0], plan_, decisions_, Model());
+    problem_ = prices->Problem({}, {})->exact;
   }
 
   void ExpectCost(const std::vector<uint32_t>& x) {
@@ -122,7 +124,8 @@ TEST(Auto, SmallerBudgetsCostMore) {
     Bytes budget = GiB(1);
     Nanos before;
     for (int step = 0; step < 6; ++step) {
-      Result<AutoPlan> found = CompletePlan(module, plan, Model(), {.memory = budget});
+      Result<AutoPlan> found =
+          CompletePlan(module, plan, Model(), {.memory = MemoryLimit{budget, true}});
       if (!found.ok()) {
         EXPECT_EQ(found.diagnostics()[0].kind, Diag::kInfeasible) << Format(found.diagnostics());
         ++refused;

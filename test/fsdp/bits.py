@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""25 steps of training against eager, to the bit: bits.py HEDDLE [--all] [--product] [--only TEXT] [--steps N]
+"""25 steps of training against eager, to the bit: bits.py HEDDLE [--all] [--product] [--only TEXT] [--steps N] [--jobs N]
 
 Debug models on eight ranks and more, with `heddle verify`. A job is equal (exit code 0) or must differ (2), where the order of additions
 says so. Without flags a few jobs with few layers; with --all every model, mesh, policy and precision, with reducers and depths of
@@ -10,6 +10,7 @@ import itertools
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 MODELS = ("llama3", "qwen3", "deepseek_v3")
@@ -88,18 +89,22 @@ def main():
     parser.add_argument("--product", action="store_true")
     parser.add_argument("--only", default="", help="jobs whose names have this")
     parser.add_argument("--steps", type=int, help="instead of 25")
+    parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     arguments = parser.parse_args()
     if arguments.all or arguments.product or arguments.only:
         jobs = [*against_eager(arguments.product), *without_buckets(), *payload_order([64, 128, 256])]
     else:
         jobs = few()
     jobs = [job for job in jobs if arguments.only in job.name]
-    failed = 0
-    for job in jobs:
+
+    def finish(job):
         begin = time.time()
         wrong = run(arguments.heddle, job, arguments.steps)
-        failed += bool(wrong)
         print(f"{job.name}: {wrong or ('differs' if job.differs else 'equal')}, {time.time() - begin:.1f} s", flush=True)
+        return bool(wrong)
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        failed = sum(pool.map(finish, jobs))
     print(f"{len(jobs) - failed} passed, {failed} failed")
     return 1 if failed or not jobs else 0
 

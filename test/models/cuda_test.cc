@@ -29,14 +29,15 @@ class CudaTest : public testing::TestWithParam<Case> {
 };
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) {
+  constexpr std::string_view kNames[] = {"fastest", "cudnn", "flash", "math"};
   return fmt::format("{}_{}_{}", info.param.family, info.param.flavor,
-                     info.param.attention == AttentionKind::kFlash ? "flash" : "math");
+                     kNames[static_cast<size_t>(info.param.attention)]);
 }
 
 // Needs no GPU.
 TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
   for (auto [family, flavor] : {std::pair("llama3", "debugmodel"), {"deepseek_v3", "debugmodel"}}) {
-    for (AttentionKind attention : {AttentionKind::kFlash, AttentionKind::kMath}) {
+    for (AttentionKind attention : {AttentionKind::kCudnn, AttentionKind::kFlash, AttentionKind::kMath}) {
       Model model = *MakeModel(*FindModel(family, flavor), {.batch = 1, .seq_len = 32},
                                {DType::kBF16, attention, Target::kCuda});
       Result<Module> module = Capture(model.loss, model.params, model.inputs);
@@ -84,10 +85,12 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
   }
 }
 
-constexpr Case kCases[] = {{"llama3", "debugmodel", AttentionKind::kFlash},
+constexpr Case kCases[] = {{"llama3", "debugmodel", AttentionKind::kCudnn},
+                           {"llama3", "debugmodel", AttentionKind::kFlash},
                            {"llama3", "debugmodel", AttentionKind::kMath},
                            {"qwen3", "debugmodel", AttentionKind::kFlash},
                            {"qwen3", "debugmodel_moe", AttentionKind::kFlash},
+                           {"deepseek_v3", "debugmodel", AttentionKind::kCudnn},
                            {"deepseek_v3", "debugmodel", AttentionKind::kFlash},
                            {"deepseek_v3", "debugmodel", AttentionKind::kMath}};
 INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCases), NameOf);

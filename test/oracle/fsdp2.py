@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Llama 3 trained by PyTorch itself against `heddle verify`: fsdp2.py HEDDLE [--all] [--only TEXT]
+"""Llama 3 trained by PyTorch itself against `heddle verify`: fsdp2.py HEDDLE [--all] [--cuda] [--only TEXT]
 
 PyTorch trains with its own fully_shard, over a mesh with replicas where there are any, and DTensor's tensor parallelism inside, on
 Gloo, one process for each rank. Heddle trains on all ranks in one process, with sums in Gloo's order. Both begin with the same
 safetensors file and make the same batches. After every step the loss and the hashes of every rank's part of every parameter and of
 every gradient must be the same.
+
+With --cuda both train on a GPU in deterministic mode, one rank over NCCL, with each kernel of attention.
 """
 import argparse
 import hashlib
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy
@@ -24,6 +27,7 @@ import torch.multiprocessing as multiprocessing
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -32,6 +36,8 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInp
 
 SEED = 42
 LR = 8e-4
+# The kernel of attention; set in the processes of a job.
+ATTENTION = "fastest"
 
 
 @dataclass
@@ -48,6 +54,8 @@ class Job:
     clip: bool = True
     sequence_parallel: bool = True
     sizes: dict = field(default_factory=lambda: dict(SMALL))
+    device: str = "cpu"
+    attention: str = "fastest"
 
     @property
     def batch_ranks(self):
@@ -85,8 +93,17 @@ class Attention(nn.Module):
         # As many heads as this rank has.
         q, k, v = (w(x).view(batch, positions, -1, self.size) for w in (self.wq, self.wk, self.wv))
         q, k = rotate(q, rotations).transpose(1, 2), rotate(k, rotations).transpose(1, 2)
-        out = F.scaled_dot_product_attention(q, k, v.transpose(1, 2), is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+        out = attend(q, k, v.transpose(1, 2))
         return self.wo(out.transpose(1, 2).reshape(batch, positions, -1))
+
+
+def attend(q, k, v):
+    """PyTorch's choice on CPUs. In deterministic mode it never chooses cuDNN's kernel, which is called by its name here."""
+    if ATTENTION == "cudnn":
+        return torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, True)[0]
+    backends = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
+    with sdpa_kernel(backends[ATTENTION]) if ATTENTION in backends else nullcontext():
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
 
 class FeedForward(nn.Module):
@@ -200,7 +217,7 @@ def apply_fsdp(model, mesh, precision):
 def make_mesh(job):
     degrees = [(name, degree) for name, degree in (("replicate", job.replicate), ("shard", job.shard), ("tensor", job.tensor))
                if degree > 1 or name == "shard"]
-    return init_device_mesh("cpu", tuple(d for _, d in degrees), mesh_dim_names=tuple(n for n, _ in degrees))
+    return init_device_mesh(job.device, tuple(d for _, d in degrees), mesh_dim_names=tuple(n for n, _ in degrees))
 
 
 def local(tensor):
@@ -208,13 +225,13 @@ def local(tensor):
 
 
 def sha256(tensor):
-    tensor = local(tensor).detach().contiguous()
+    tensor = local(tensor).detach().cpu().contiguous()
     return hashlib.sha256(tensor.view(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"").hexdigest()
 
 
 def train_step(job, model, optimizer, step, part):
     """The loss of all ranks, and the hashes of the gradients."""
-    tokens, labels = make_batch(job, step, part)
+    tokens, labels = (t.to(job.device) for t in make_batch(job, step, part))
     optimizer.zero_grad()
     logits = local(model(tokens)).float().flatten(0, 1)
     loss = F.cross_entropy(logits, labels.flatten(), reduction="sum") / float(job.rows * job.seq_len * job.batch_ranks)
@@ -232,9 +249,16 @@ def train_rank(job, rank, port, weights, out):
     torch.set_num_threads(1)
     torch._C._set_mkldnn_enabled(False)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(job.world))
-    dist.init_process_group("gloo")
+    global ATTENTION
+    ATTENTION = job.attention
+    if job.device == "cuda":
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.cuda.set_device(0)
+    dist.init_process_group("nccl" if job.device == "cuda" else "gloo")
     mesh = make_mesh(job)
-    model = Llama3(job.sizes, job.seq_len)
+    model = Llama3(job.sizes, job.seq_len).to(job.device)
     model.load_state_dict(load_file(weights))
     if job.tensor > 1:
         apply_tensor_parallel(model, mesh["tensor"], job.sequence_parallel)
@@ -255,10 +279,14 @@ def train_rank(job, rank, port, weights, out):
     dist.destroy_process_group()
 
 
-def run_pytorch(job, weights, folder):
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def run_pytorch(job, weights, folder):
+    port = free_port()
     # Forked: nobody pays for another import, and no op has run in this process that a child could not bear.
     context = multiprocessing.get_context("fork")
     out = os.path.join(folder, "lines")
@@ -290,8 +318,13 @@ def run_heddle(heddle, job, weights, folder, extra):
                f"--parallelism.data_parallel_replicate_degree={job.replicate}",
                f"--parallelism.tensor_parallel_degree={job.tensor}",
                f"--parallelism.enable_sequence_parallel={str(job.sequence_parallel).lower()}"]
+    command += [f"--runtime.device={job.device}", f"--attention={job.attention}"]
     command += [f"--model.{name}={size}" for name, size in job.sizes.items()] + extra
-    done = subprocess.run(command, capture_output=True, text=True)
+    environment = dict(os.environ)
+    if job.device == "cuda":
+        # A rank of its own, so that collectives go over NCCL.
+        environment.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         sys.exit(f"{job.name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
     lines = {}
@@ -332,14 +365,28 @@ def jobs():
     return few, few + many
 
 
+def gpu_jobs():
+    sizes = dict(DEBUG, n_heads=8, n_kv_heads=4)
+    options = {"device": "cuda", "seq_len": 128, "rows": 2, "steps": 10, "sizes": sizes}
+    return [Job("cuda f32 math", attention="math", **options),
+            Job("cuda bf16 math", attention="math", precision="bf16", **options),
+            Job("cuda bf16 flash", attention="flash", precision="bf16", **options),
+            Job("cuda bf16 cudnn", attention="cudnn", precision="bf16", **options)]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("heddle")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--cuda", action="store_true", help="on a GPU")
     parser.add_argument("--only", default="", help="jobs whose names have this")
     arguments, extra = parser.parse_known_args()
+    if arguments.cuda and not torch.cuda.is_available():
+        print("skipped: no GPU")
+        return 77
     few, every = jobs()
-    chosen = [job for job in (every if arguments.all or arguments.only else few) if arguments.only in job.name]
+    pool = gpu_jobs() if arguments.cuda else every if arguments.all or arguments.only else few
+    chosen = [job for job in pool if arguments.only in job.name]
     failed = 0
     for job in chosen:
         start = time.time()

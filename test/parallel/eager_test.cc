@@ -64,6 +64,26 @@ INSTANTIATE_TEST_SUITE_P(Tensor, EagerTest,
                          testing::Combine(testing::ValuesIn({kDebugs[0], kDebugs[1]}),
                                           testing::ValuesIn(kTensorLayouts)),
                          NameOf);
+constexpr Layout kExpertLayouts[] = {{"fsdp8_ep4", 1, 8, 1, true, true, 4},
+                                     {"fsdp8_ep8", 1, 8, 1, true, true, 8},
+                                     {"fsdp4_tp2_ep4", 1, 4, 2, true, true, 4},
+                                     {"fsdp2_tp2_ep2", 1, 2, 2, true, true, 2},
+                                     {"fsdp2_tp2_ep4_whole_sequences", 1, 2, 2, false, true, 4},
+                                     {"fsdp2_tp2_ep4_whole_logits", 1, 2, 2, true, false, 4},
+                                     {"hsdp2x4_ep2", 2, 4, 1, true, true, 2}};
+INSTANTIATE_TEST_SUITE_P(Experts, EagerTest,
+                         testing::Combine(testing::ValuesIn({kDebugs[3], kDebugs[4]}),
+                                          testing::ValuesIn(kExpertLayouts)),
+                         NameOf);
+
+// One sequence on each rank: tensor-parallel ranks route parts of it.
+TEST(EagerExperts, ShareOneSequence) {
+  MakeExact();
+  for (const Debug& debug : {kDebugs[3], kDebugs[4]}) {
+    SmallJob job(debug, {"fsdp4_tp2_ep4", 1, 4, 2, true, true, 4}, /*rows=*/1);
+    ExpectTheSameBits(job, job.local(), Reducer());
+  }
+}
 
 // Positions, rows of weights and batches that do not divide.
 TEST(EagerOrders, AgreeWhereNothingDivides) {

@@ -33,6 +33,31 @@ const std::vector<Layout>& Layouts() {
       {"hsdp2x2_tp2",
        {{"rep", 2}, {"dp", 2}, {"tp", 2}},
        {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}}},
+      {"fsdp4_ep2",
+       {{"mod", 2}, {"in", 2}},
+       {.axes = {{"shard", "mod"}}, .inner_shard = "in", .experts = {"in"}}},
+      {"fsdp4_ep4", {{"dp", 4}}, {.axes = {{"shard", "dp"}}, .experts = {"dp"}}},
+      {"fsdp2_tp2_ep4",
+       {{"dp", 2}, {"tp", 2}},
+       {.axes = {{"shard", "dp"}, {"tensor", "tp"}}, .experts = {"dp", "tp"}}},
+      {"fsdp4_tp2_ep4",
+       {{"mod", 2}, {"in", 2}, {"tp", 2}},
+       {.axes = {{"shard", "mod"}, {"tensor", "tp"}},
+        .inner_shard = "in",
+        .experts = {"in", "tp"}}},
+      {"fsdp4_tp2_ep4_replicated",
+       {{"mod", 2}, {"in", 2}, {"tp", 2}},
+       {.axes = {{"shard", "mod"}, {"tensor", "tp"}},
+        .sequence_parallel = false,
+        .inner_shard = "in",
+        .experts = {"in", "tp"}}},
+      {"hsdp2x2_ep2",
+       {{"rep", 2}, {"dp", 2}},
+       {.axes = {{"replicate", "rep"}, {"shard", "dp"}}, .experts = {"dp"}}},
+      // Each expert is split over tensor-parallel ranks.
+      {"fsdp2_tp2_ep2_etp2",
+       {{"dp", 2}, {"tp", 2}},
+       {.axes = {{"shard", "dp"}, {"tensor", "tp"}}, .experts = {"dp"}}},
       // Neither the batch nor the weights divide by three.
       {"fsdp3", {{"dp", 3}}, {.axes = {{"shard", "dp"}}}},
   };
@@ -76,6 +101,26 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   Module local = Parallelized(whole, *plan);
   if (HasFatalFailure()) return;
   ExpectTheWholeGraphsOutputs(whole, local, InputsOf(model, whole));
+}
+
+// Three experts get everything: their rank most rows of all, others none.
+TEST_P(ParallelModels, GiveTheSameWhereFewExpertsGetEverything) {
+  auto [family, at] = GetParam();
+  const Layout& layout = Layouts()[at];
+  if (family.name != std::string_view("deepseek_v3") || layout.preset.experts.empty()) GTEST_SKIP();
+  Model model = MakeDebug(family);
+  Module whole = *CaptureModel(model);
+  Plan plan =
+      *MakePlan(whole.graphs[0], Mesh(layout.mesh), model.config.family->rules(), layout.preset);
+  Module local = Parallelized(whole, plan);
+  if (HasFatalFailure()) return;
+  std::vector<at::Tensor> inputs = InputsOf(model, whole);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!whole.graphs[0].inputs()[i].label.ends_with("expert_bias_E")) continue;
+    inputs[i] = inputs[i].clone();
+    inputs[i].narrow(0, 5, 3).fill_(100);
+  }
+  ExpectTheWholeGraphsOutputs(whole, local, inputs);
 }
 
 // Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.

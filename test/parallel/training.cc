@@ -48,6 +48,7 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
   if (layout.shard > 1 || (layout.replicate == 1 && layout.tensor == 1))
     add("shard", "dp", layout.shard);
   if (layout.tensor > 1) add("tensor", "tp", layout.tensor);
+  if (layout.expert > 1) ChooseExpertAxes(layout.expert, /*with_tensor=*/true, axes, preset);
   Plan plan =
       *MakePlan(whole.graphs[0], Mesh(std::move(axes)), model_->config.family->rules(), preset);
   local_ = Parallelized(std::move(whole), plan);
@@ -67,6 +68,7 @@ Result<std::unique_ptr<TrainingRun>> SmallJob::MakeEager(const Reducer& reducer)
   return MakeEagerRun(*model_, {.replicate = layout_.replicate,
                                 .shard = layout_.shard,
                                 .tensor = layout_.tensor,
+                                .expert = layout_.expert,
                                 .sequence_parallel = layout_.sequence_parallel,
                                 .split_loss = layout_.split_loss,
                                 .reducer = reducer,

@@ -21,6 +21,7 @@ struct Layout {
   int64_t tensor = 1;
   bool sequence_parallel = true;
   bool split_loss = true;
+  int64_t expert = 1;
 };
 
 // A job: a model and its local graph, on a mesh [rep, dp, tp], for `rows` sequences on each part of the batch.

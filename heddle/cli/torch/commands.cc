@@ -8,6 +8,7 @@ void AddTorchCommands(CommandSet& commands) {
   AddGenerate(commands);
   AddModels(commands);
   AddPlan(commands);
+  AddSearch(commands);
   AddSimModel(commands);
   AddTrain(commands);
   AddVerify(commands);

@@ -10,6 +10,7 @@ void AddExport(CommandSet& commands);
 void AddGenerate(CommandSet& commands);
 void AddModels(CommandSet& commands);
 void AddPlan(CommandSet& commands);
+void AddSearch(CommandSet& commands);
 void AddSimModel(CommandSet& commands);
 void AddTrain(CommandSet& commands);
 void AddVerify(CommandSet& commands);

@@ -44,6 +44,9 @@ void JobFlags::Declare(Flags& flags) {
   flags.Option("--metrics.jsonl", jsonl, "a file that gets a line of JSON for each step");
   flags.Option("--metrics.tensorboard", tensorboard, "a folder for TensorBoard's events");
   flags.Option("--metrics.log_freq", log_every, "print every so many steps", {.least = 1});
+  flags.Option("--debug.deterministic", deterministic,
+               "true or false: the same bits in every run; false lets oneDNN, threads and kernels "
+               "of GPUs that add in any order make it faster");
   flags.Option("--fault.on_nan", on_nan,
                "a loss that is not finite: stop, or skip the step; skipping keeps a copy of the "
                "state");

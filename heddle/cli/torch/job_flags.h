@@ -37,6 +37,7 @@ struct JobFlags {
   std::string tensorboard;
   int64_t log_every = 1;
 
+  std::string deterministic = "true";
   std::string on_nan = "stop";
   std::string on_spike = "ignore";
   double spike_factor = 3;

@@ -4,10 +4,13 @@
 #include "heddle/cli/choice.h"
 #include "heddle/hf/folder.h"
 #include "heddle/hf/load.h"
+#include "heddle/train/device.h"
+#include "heddle/train/exact.h"
 
 namespace heddle {
 
-void ModelFlags::Declare(Flags& flags) {
+void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
+  device_flag = name_of_device;
   flags.Option("--model", model,
                "the family; `heddle models` lists them; or hf, the model that config.json at "
                "--checkpoint.initial_load_path describes");
@@ -21,11 +24,15 @@ void ModelFlags::Declare(Flags& flags) {
   flags.Option(
       "--precision", precision,
       "what the step computes with: bf16, f32 or f64; parameters are f32, or f64 with f64");
-  flags.Option("--attention", attention, "flash, one fused kernel, or math, its parts");
-  flags.Option("--device", device, "cpu or cuda: whose kernels the step is for");
+  flags.Option("--attention", attention,
+               "flash or cudnn, one fused kernel; math, its parts; or fastest, the first of cudnn, "
+               "flash and math that has the device, the precision and the size of heads");
+  flags.Option(device_flag, device, "cpu or cuda: whose kernels the step is for");
   flags.Option("--training.loss_divisor", loss_divisor,
                "what the summed loss is divided by: valid_tokens, counted in the step over all "
                "ranks, labels of -100 left out; or all_tokens, a constant");
+  flags.Option("--training.z_loss", z_loss,
+               "this times the square of each token's log normaliser is added to the loss");
   for (const ConfigField& field : ConfigFields()) {
     std::string name(field.name);
     std::string flag = "--model." + name;
@@ -73,6 +80,17 @@ Result<ModelConfig> ModelFlags::Config() const {
   return config;
 }
 
+Result<Target> ModelFlags::ChooseTarget() const {
+  return Choose<Target>(device_flag, device, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}});
+}
+
+Result<c10::Device> ModelFlags::Open(int64_t local_rank, bool exact) const {
+  HEDDLE_TRY(Target target, ChooseTarget());
+  c10::DeviceType type = target == Target::kCuda ? c10::kCUDA : c10::kCPU;
+  if (exact) MakeExact(type);
+  return OpenDevice(type, local_rank);
+}
+
 Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
                                std::optional<LossDivisor> divisor) const {
   HEDDLE_TRY(ModelConfig config, Config());
@@ -81,17 +99,24 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
   HEDDLE_TRY(numerics.compute,
              (Choose<DType>("--precision", precision,
                             {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}})));
-  HEDDLE_TRY(
-      numerics.attention,
-      (Choose<AttentionKind>("--attention", attention,
-                             {{"flash", AttentionKind::kFlash}, {"math", AttentionKind::kMath}})));
-  HEDDLE_TRY(numerics.target, (Choose<Target>("--device", device,
-                                              {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}})));
+  HEDDLE_TRY(numerics.attention, (Choose<AttentionKind>("--attention", attention,
+                                                        {{"fastest", AttentionKind::kFastest},
+                                                         {"cudnn", AttentionKind::kCudnn},
+                                                         {"flash", AttentionKind::kFlash},
+                                                         {"math", AttentionKind::kMath}})));
+  HEDDLE_TRY(numerics.target, ChooseTarget());
+  bool cuda = numerics.target == Target::kCuda;
+  bool fused = numerics.attention == AttentionKind::kCudnn ||
+               (cuda && numerics.attention == AttentionKind::kFlash);
+  if (fused && !(cuda && numerics.compute == DType::kBF16))
+    return Error(Diag::kBadChoice, "--attention is {}, which is for bf16 on cuda, not for {} on {}",
+                 attention, precision, device);
   HEDDLE_TRY(numerics.loss_divisor,
              (Choose<LossDivisor>("--training.loss_divisor", loss_divisor,
                                   {{"valid_tokens", LossDivisor::kValidTokens},
                                    {"all_tokens", LossDivisor::kAllTokens}})));
   if (divisor) numerics.loss_divisor = *divisor;
+  numerics.z_loss = z_loss;
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
     return Error(

@@ -16,16 +16,22 @@ struct ModelFlags {
   int64_t local_batch_size = 1;
   int64_t seq_len = 2048;
   std::string precision = "bf16";
-  std::string attention = "flash";
+  std::string attention = "fastest";
   std::string device = "cpu";
   std::string loss_divisor = "valid_tokens";
+  double z_loss = 0;
   std::string load_path;
   // By their names in ModelConfig; what is not given is the flavor's.
   std::map<std::string, std::optional<int64_t>> sizes;
   std::map<std::string, std::optional<double>> numbers;
   std::map<std::string, std::string> choices;
+  std::string device_flag;
 
-  void Declare(Flags& flags);
+  // Commands that run the model call the device's flag `--runtime.device`.
+  void Declare(Flags& flags, std::string_view device_flag = "--device");
+  Result<Target> ChooseTarget() const;
+  // Where the rank with this number on its machine computes; in exact mode (train/exact.h), or not.
+  Result<c10::Device> Open(int64_t local_rank, bool exact) const;
   // For commands that load no weights: only --model=hf takes anything from the path.
   Status CheckNoWeights() const;
   // The first weights: those at the path, or random ones. The model must outlive the source.

@@ -1,13 +1,14 @@
 #include "heddle/cli/torch/parallel_flags.h"
 
 #include <fmt/ranges.h>
+#include <algorithm>
 #include <charconv>
 
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
+#include "heddle/models/family.h"
 
 namespace heddle {
-namespace {
 
 Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   auto check = [&](std::string_view what, int64_t heads) -> Status {
@@ -23,14 +24,22 @@ Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   return latent ? Done{} : check("key and value heads", config.n_kv_heads);
 }
 
-}  // namespace
-
 void ParallelFlags::Declare(Flags& flags) {
   for (size_t i = 0; i < Presets().size(); ++i) {
     const Preset& preset = *Presets()[i];
     flags.Option(fmt::format("--parallelism.{}", preset.degree_flag), degrees[i],
                  fmt::format("{}; -1 for what is left of --world_size", preset.help));
   }
+  flags.Option("--parallelism.expert_parallel_degree", expert,
+               "ranks that share the experts of a mixture: among those that shard and, unless they "
+               "share each expert, those of tensor parallelism",
+               {.least = 1});
+  flags.Option("--parallelism.expert_tensor_parallel_degree", expert_tensor,
+               "tensor-parallel ranks that share each expert: 1, or all of them", {.least = 1});
+  flags.Option("--parallelism.expert_rows_times", expert_times,
+               "the most rows that a rank takes for its experts, in multiples of those it has "
+               "itself; more is a fault (default: all that may come)",
+               {.least = 0});
   flags.Option(
       "--parallelism.enable_sequence_parallel", sequence_parallel,
       "true or false: split activations between blocks by position over the tensor-parallel ranks");
@@ -135,7 +144,73 @@ Result<ParallelFlags::Layout> ParallelFlags::MakeLayout(const ModelConfig& confi
     axes.push_back({names[at], degree[i]});
   }
   layout.mesh = Mesh(std::move(axes));
+  layout.degrees = std::move(degree);
+  HEDDLE_RETURN_IF_ERROR(ShareExperts(config, layout));
   return layout;
+}
+
+int64_t ParallelFlags::Layout::degree(std::string_view preset) const {
+  for (size_t i = 0; i < degrees.size(); ++i) {
+    if (Presets()[i]->name == preset) return degrees[i];
+  }
+  return 1;
+}
+
+Status ParallelFlags::CheckExperts(const Layout& layout) const {
+  int64_t shard = layout.degree("shard");
+  int64_t tensor = layout.degree("tensor");
+  if (expert_tensor != 1 && expert_tensor != tensor)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_tensor_parallel_degree is {}; it is 1 or "
+                 "--parallelism.tensor_parallel_degree, {}",
+                 expert_tensor, tensor);
+  bool borrows = expert_tensor == 1 && tensor > 1;
+  int64_t most = shard * (borrows ? tensor : 1);
+  if (expert > most)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_parallel_degree is {}, more than the {} that shard{}",
+                 expert, Counted(most, "rank"), borrows ? " or are tensor-parallel" : "");
+  if (most % expert != 0)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_parallel_degree is {}, which does not divide the {} that "
+                 "shard{}",
+                 expert, Counted(most, "rank"), borrows ? " or are tensor-parallel" : "");
+  if (borrows && expert % tensor != 0)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_parallel_degree is {}, no multiple of "
+                 "--parallelism.tensor_parallel_degree, {}; "
+                 "--parallelism.expert_tensor_parallel_degree={} splits each expert instead",
+                 expert, tensor, tensor);
+  return Done{};
+}
+
+Status ParallelFlags::ShareExperts(const ModelConfig& config, Layout& layout) const {
+  if (expert == 1) {
+    if (expert_tensor != 1 || expert_times != 0)
+      layout.notes.push_back(
+          fmt::format("--parallelism.{} has no effect: --parallelism.expert_parallel_degree is 1",
+                      expert_tensor != 1 ? "expert_tensor_parallel_degree" : "expert_rows_times"));
+    return Done{};
+  }
+  if (config.moe.experts == 0) {
+    layout.notes.push_back(
+        fmt::format("--parallelism.expert_parallel_degree={} has no effect: {} {} has no experts",
+                    expert, config.family->name, config.flavor));
+    return Done{};
+  }
+  HEDDLE_RETURN_IF_ERROR(CheckExperts(layout));
+  layout.expert = expert;
+  layout.preset.expert_times = expert_times;
+  std::vector<MeshAxis> axes(layout.mesh.axes().begin(), layout.mesh.axes().end());
+  ChooseExpertAxes(expert, /*with_tensor=*/expert_tensor == 1, axes, layout.preset);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    auto same = [&](const MeshAxis& axis) { return axis.name == axes[i].name; };
+    if (std::any_of(axes.begin(), axes.begin() + static_cast<ptrdiff_t>(i), same))
+      return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism",
+                   axes[i].name);
+  }
+  layout.mesh = Mesh(std::move(axes));
+  return Done{};
 }
 
 Status ParallelFlags::SetGradients(std::string_view precision, Plan& plan) const {

@@ -5,12 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
+#include "heddle/base/text.h"
+#include "heddle/budget/choice.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/planned_step.h"
+#include "heddle/compile/explain_storage.h"
 #include "heddle/compile/payloads.h"
+#include "heddle/plan/plan_diff.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -26,6 +30,7 @@ struct PlanCommand {
 
   ModelFlags model;
   ParallelFlags parallel;
+  AutoFlags automatic;
   CompileFlags compile{"fsdp"};
   std::string cluster = "h100-8x";
   std::string memory_budget;
@@ -33,6 +38,8 @@ struct PlanCommand {
   std::string output;
   std::string plan_output;
   bool payloads = false;
+  std::string explain;
+  std::string diff;
   std::string html;
   bool json = false;
   std::string job;
@@ -40,6 +47,7 @@ struct PlanCommand {
   void Declare(Flags& flags) {
     model.Declare(flags);
     parallel.Declare(flags);
+    automatic.Declare(flags);
     compile.Declare(flags);
     flags.Option("--memory.budget", memory_budget,
                  "the most that a step may need, as in 60GiB: what is computed again is found, so "
@@ -53,6 +61,11 @@ struct PlanCommand {
                  "where the plan goes, as text for `heddle parallelize`");
     flags.Switch("--payloads", payloads,
                  "print where each parameter lies in what is launched, instead of the summary");
+    flags.Option("--explain", explain,
+                 "with --parallelism.auto: say why this parameter lies where it lies, and what "
+                 "every other storage would cost, instead of the summary");
+    flags.Option("--diff", diff,
+                 "print what two plans say differently, as in A.plan,B.plan, and plan nothing");
     flags.Option("--html", html,
                  "write a report of the step, simulated on --cluster, to this file, which any "
                  "browser opens");
@@ -65,10 +78,16 @@ struct PlanCommand {
   struct Planned {
     PlannedStep step;
     CompileReport report;
+    // As written by a preset, or found.
+    const Plan& plan() const { return report.found ? report.found->plan : step.plan; }
   };
   Result<Planned> Make() const;
   Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
   Status WriteFiles(const Planned& planned, const Streams& streams) const;
+  Result<std::vector<PlanDifference>> Compare(const Streams& streams) const;
+  ExitCode RunDiff(const Streams& streams) const;
+  Result<StorageExplanation> Explain() const;
+  ExitCode RunExplain(const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
     return output == "-" || (output.empty() && !compile.stage.empty() && !json);
@@ -84,7 +103,7 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
   HEDDLE_TRY(
       PlannedStep step,
-      PlanStep(model, parallel,
+      PlanStep(model, parallel, automatic,
                {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
   HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
   options.manager.measure = true;
@@ -107,6 +126,11 @@ Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) c
   HEDDLE_TRY(CompileOptions options,
              flags.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
   options.cluster = cluster;
+  options.notes = step.layout.notes;
+  if (automatic.automatic) {
+    HEDDLE_RETURN_IF_ERROR(automatic.SetOptions(options));
+    options.rivals = step.rivals;
+  }
   if (!memory_budget.empty()) {
     HEDDLE_TRY(options.budget, ParseBudget(memory_budget));
   }
@@ -127,7 +151,7 @@ std::vector<std::string> NotesOf(const CompileReport& report) {
 Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) const {
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, planned.report.text, streams));
   if (!plan_output.empty())
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.step.plan), streams));
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.plan()), streams));
   if (html.empty()) return Done{};
   SimFlags sim;
   sim.cluster = cluster;
@@ -138,7 +162,72 @@ Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) c
   return WritePage(html, {&simulated, 1}, costs, streams);
 }
 
+// Two plans, as their files say them.
+Result<std::vector<PlanDifference>> PlanCommand::Compare(const Streams& streams) const {
+  std::vector<std::string_view> files = Split(diff, ',');
+  if (files.size() != 2)
+    return Error(Diag::kUsage, "--diff takes two files with a comma between them; it is `{}`",
+                 diff);
+  HEDDLE_RETURN_IF_ERROR(
+      CheckOneInput("the first", std::string(files[0]), "the second", std::string(files[1])));
+  std::vector<Plan> plans;
+  for (std::string_view file : files) {
+    std::string path(Trim(file));
+    HEDDLE_TRY(std::string text, ReadInput(path, streams));
+    HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(path)));
+    plans.push_back(std::move(plan));
+  }
+  return Diff(plans[0], plans[1]);
+}
+
+ExitCode PlanCommand::RunDiff(const Streams& streams) const {
+  Result<std::vector<PlanDifference>> differences = Compare(streams);
+  if (!differences.ok()) return Report(differences.diagnostics(), streams);
+  if (json) {
+    auto list = nlohmann::ordered_json::array();
+    for (const PlanDifference& d : *differences)
+      list.push_back({{"before", d.before}, {"after", d.after}});
+    PrintJson(list, streams);
+  } else {
+    streams.out << Format(*differences);
+  }
+  return differences->empty() ? ExitCode::kDone : ExitCode::kDiffers;
+}
+
+// Solved anew, with the prices that the chosen plan was found by.
+Result<StorageExplanation> PlanCommand::Explain() const {
+  if (!automatic.automatic)
+    return Error(Diag::kUsage,
+                 "--explain is about what --parallelism.auto finds, which is not given");
+  HEDDLE_TRY(
+      PlannedStep step,
+      PlanStep(model, parallel, automatic,
+               {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
+  HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
+  HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
+  HEDDLE_TRY(Nanos limit, ParseDuration(automatic.time_limit));
+  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(step.module, step.plan, costs, Seconds(limit)));
+  AutoPlanner::Request request;
+  if (!memory_budget.empty()) {
+    HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));
+    request.memory = MemoryLimit{budget, true};
+  }
+  return ExplainStorage(planner, step.module.graphs[0], step.plan, explain, request);
+}
+
+ExitCode PlanCommand::RunExplain(const Streams& streams) const {
+  Result<StorageExplanation> explanation = Explain();
+  if (!explanation.ok()) return Report(explanation.diagnostics(), streams);
+  if (json)
+    PrintJson(ToJson(*explanation), streams);
+  else
+    streams.out << Format(*explanation);
+  return ExitCode::kDone;
+}
+
 ExitCode PlanCommand::Run(const Streams& streams) const {
+  if (!diff.empty()) return RunDiff(streams);
+  if (!explain.empty()) return RunExplain(streams);
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   Status written = WriteFiles(*planned, streams);
@@ -151,10 +240,18 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   std::vector<std::string> notes = NotesOf(planned->report);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
-    if (planned->report.memory) out.update(ToJson(*planned->report.memory));
+    if (planned->report.memory) {
+      out.update(ToJson(*planned->report.memory));
+      out["decisions"] = ToJson(planned->report.decisions);
+    }
+    if (planned->report.found) out["auto"] = ToJson(*planned->report.found);
     out["passes"] = CostsToJson(planned->report);
     out["notes"] = notes;
     out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
+    if (const std::optional<FoundPlan>& found = planned->report.found)
+      out["seconds"].update({{"pricing", Seconds(found->pricing)},
+                             {"solving", Seconds(found->solving)},
+                             {"trying", Seconds(found->trying)}});
     PrintJson(out, streams);
     return ExitCode::kDone;
   }
@@ -168,8 +265,11 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
-  std::string memory =
-      planned->report.memory ? "\n" + FormatChoices({*planned->report.memory}) : "";
+  std::string memory;
+  if (planned->report.memory)
+    memory = "\n" + FormatChoices({*planned->report.memory}) + "\n" +
+             FormatDecisions(planned->report.decisions);
+  if (planned->report.found) memory += "\n" + FormatTrials(*planned->report.found);
   streams.out << FormatSummary(summary) << memory << FormatCosts(planned->report)
               << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(

@@ -16,8 +16,29 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
   HEDDLE_TRY(Plan plan,
              MakePlan(module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
-  return PlannedStep{std::move(made), std::move(layout), std::move(module), std::move(plan),
+  return PlannedStep{std::move(made), std::move(layout), std::move(module), std::move(plan), {},
                      captured};
+}
+
+Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
+                             const AutoFlags& automatic, const CaptureOptions& capture) {
+  HEDDLE_RETURN_IF_ERROR(automatic.Check(parallel));
+  if (!automatic.automatic) return PlanStep(model, parallel, capture);
+  Clock clock;
+  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(ParallelFlags::Layout layout, automatic.MakeLayout(parallel, config));
+  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks));
+  HEDDLE_TRY(Module module, CaptureModel(made, capture));
+  Nanos captured = clock.Elapsed();
+  Plan plan;
+  plan.mesh = layout.mesh;
+  plan.automatic = true;
+  HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
+  HEDDLE_TRY(std::vector<RivalPlan> rivals, PresetsOn(layout.mesh, module.graphs[0], config));
+  for (RivalPlan& rival : rivals)
+    HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, rival.plan));
+  return PlannedStep{std::move(made), std::move(layout), std::move(module),
+                     std::move(plan), std::move(rivals), captured};
 }
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "heddle/base/units.h"
+#include "heddle/cli/torch/auto_flags.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
 
@@ -15,6 +16,8 @@ struct PlannedStep {
   // As captured.
   Module module;
   Plan plan;
+  // For a plan that is still to be found: what it has to beat.
+  std::vector<RivalPlan> rivals = {};
   Nanos capture;
 };
 
@@ -22,5 +25,8 @@ struct PlannedStep {
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
                              const CaptureOptions& capture,
                              std::optional<LossDivisor> divisor = std::nullopt);
+// With a plan that says `auto`, if the flags ask for one.
+Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
+                             const AutoFlags& automatic, const CaptureOptions& capture);
 
 }  // namespace heddle

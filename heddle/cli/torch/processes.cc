@@ -107,12 +107,13 @@ Status CheckProcesses(int64_t processes, const Mesh& mesh) {
                Counted(mesh.ranks(), "rank"));
 }
 
-Result<WorldOptions> OwnRank(Peers& peers, const Module& module) {
+Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device device) {
   WorldOptions options;
+  options.device = device;
   options.ranks = {peers.rank()};
-  HEDDLE_TRY(
-      options.transport,
-      ProcessTransport::Connect(peers, module.mesh, Communicators(module.mesh, module.graphs[0])));
+  HEDDLE_TRY(options.transport,
+             ProcessTransport::Connect(
+                 peers, module.mesh, Communicators(module.mesh, module.graphs[0]), device.type()));
   return options;
 }
 

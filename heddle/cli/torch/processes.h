@@ -39,7 +39,7 @@ ExitCode RunAsRank(const PeerAddress& address, const ProcessFlags& flags,
 Status CheckProcesses(int64_t processes, const Mesh& mesh);
 
 // For a world of which this process has one rank.
-Result<WorldOptions> OwnRank(Peers& peers, const Module& module);
+Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device device);
 
 // The sums of all, and the difference of the lowest rank that has one.
 Share<Comparison> ShareComparison(Peers& peers);

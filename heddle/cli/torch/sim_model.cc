@@ -51,6 +51,7 @@ Result<SimulatedModule> SimulateWith(const CompileFlags& compile, const PlannedS
                                      const CostModel& costs, const SimulateOptions& options,
                                      const Streams& streams) {
   HEDDLE_TRY(CompileOptions how, compile.Options(FormatPlan(step.plan), /*want_text=*/false));
+  how.notes = step.layout.notes;
   how.manager.measure = true;
   Module module = step.module;
   HEDDLE_TRY(CompileReport report, Compile(module, how));

@@ -68,7 +68,8 @@ ExitCode TrainCommand::RunAs(const PeerAddress& address, const Streams& streams)
     return job.Train();
   };
   return RunAsRank(
-      address, flags.process, [&] { return job.Prepare(address.world_size); }, work, streams);
+      address, flags.process, [&] { return job.Prepare(address.world_size, address.local_rank); },
+      work, streams);
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ struct TrainFlags {
   int64_t steps = 10;
   int64_t seed = 42;
   double lr = 8e-4;
+  std::string optimizer_name = "adamw";
+  std::string implementation = "fused";
   OptimizerOptions optimizer;
   std::string reducer = "gloo";
   int64_t threads = 1;
@@ -20,7 +22,8 @@ struct TrainFlags {
 
   void Declare(Flags& flags);
   // Ranks that are processes add up as Gloo does.
-  Result<Reducer> MakeReducer(bool processes) const;
+  Result<Reducer> MakeReducer(bool processes, c10::DeviceType device) const;
+  Result<OptimizerOptions> Optimizer() const;
   // Flags that mean nothing without others.
   Status Check() const;
   BatchSource Batches(const Model& model) const;

@@ -10,10 +10,10 @@
 
 #include "heddle/base/hash.h"
 #include "heddle/base/text.h"
+#include "heddle/cli/choice.h"
 #include "heddle/ir/print.h"
-#include "heddle/train/exact.h"
+#include "heddle/train/device.h"
 #include "heddle/train/first_node.h"
-#include "heddle/train/host_memory.h"
 #include "heddle/train/resume.h"
 
 namespace heddle {
@@ -21,7 +21,7 @@ namespace heddle {
 using Json = nlohmann::ordered_json;
 
 void TrainingFlags::Declare(Flags& flags) {
-  model.Declare(flags);
+  model.Declare(flags, "--runtime.device");
   parallel.Declare(flags);
   compile.Declare(flags);
   train.Declare(flags);
@@ -33,18 +33,18 @@ void TrainingFlags::Declare(Flags& flags) {
 // --- Preparing
 
 Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
-  if (flags_.model.device != "cpu")
-    return Error(Diag::kBadChoice, "--device is `{}`; training runs on cpu", flags_.model.device);
   HEDDLE_RETURN_IF_ERROR(flags_.train.Check());
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", flags_.train.hashes == "-"}, {"the log", true}}));
-  HEDDLE_TRY(reducer_, flags_.train.MakeReducer(processes.has_value()));
+  HEDDLE_TRY(reducer_, flags_.train.MakeReducer(processes.has_value(), device_.type()));
   if (flags_.job.folder.empty() && flags_.job.load_step)
     return Error(Diag::kUsage, "--checkpoint.load_step is given, and --checkpoint.folder is not");
   return Done{};
 }
 
-Status TrainingJob::Prepare(std::optional<int64_t> processes) {
+Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
+  HEDDLE_TRY(bool exact, ChooseBool("--debug.deterministic", flags_.job.deterministic));
+  HEDDLE_TRY(device_, flags_.model.Open(local_rank, exact));
   HEDDLE_RETURN_IF_ERROR(CheckFlags(processes));
   const JobFlags& job = flags_.job;
   HEDDLE_TRY(schedule_, job.MakeSchedule(flags_.train.steps, flags_.train.lr));
@@ -74,6 +74,7 @@ Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileRepor
                       accumulated_ > 1 ? LossDivisor::kGiven : std::optional<LossDivisor>()));
   HEDDLE_TRY(CompileOptions options,
              flags_.compile.Options(FormatPlan(planned.plan), /*want_text=*/false));
+  options.notes = planned.layout.notes;
   options.manager.measure = report != nullptr;
   Module module = planned.module;
   HEDDLE_TRY(CompileReport compiled, Compile(module, options));
@@ -89,14 +90,8 @@ Status TrainingJob::CompileAll() {
   HEDDLE_TRY(ParallelFlags::Layout layout, flags_.parallel.MakeLayout(config));
   HEDDLE_TRY(accumulated_,
              flags_.job.Accumulated(flags_.model.local_batch_size * layout.batch_ranks));
-  bool balances = config.moe.experts > 0 && config.moe.bias && config.moe.bias_rate > 0;
-  if (accumulated_ > 1 && balances)
-    return Error(Diag::kBadChoice,
-                 "--training.global_batch_size asks for {} batches a step, and biases of experts "
-                 "follow the tokens of one; --model.moe.bias_rate=0 leaves them alone",
-                 accumulated_);
   CaptureOptions step;
-  step.optimizer = flags_.train.optimizer;
+  HEDDLE_TRY(step.optimizer, flags_.train.Optimizer());
   step.accumulate = accumulated_ > 1;
   HEDDLE_TRY(step_, Compiled(step, &report_));
   summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
@@ -220,7 +215,6 @@ Status TrainingJob::OpenWriter() {
 }
 
 Status TrainingJob::Open() {
-  MakeExact();
   if (!flags_.job.folder.empty()) {
     HEDDLE_RETURN_IF_ERROR(FindCheckpoint());
     HEDDLE_RETURN_IF_ERROR(OpenWriter());
@@ -254,9 +248,9 @@ Status TrainingJob::Save(const Session& session) {
 
 Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
   SessionOptions options;
-  options.world = {.reducer = reducer_, .threads = flags_.train.threads};
+  options.world = {.device = device_, .reducer = reducer_, .threads = flags_.train.threads};
   if (peers_ != nullptr)
-    options.world_of = [this](const Module& module) { return OwnRank(*peers_, module); };
+    options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
   options.params = params_;
   options.batches = BatchesOf(*dataset_, DataSplit::kTrain, planned_->model.batch.seq_len);
   options.accumulated = accumulated_;
@@ -295,8 +289,8 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
   metrics.tps = static_cast<double>(accumulated_ * model.batch.batch * model.batch.seq_len) / share;
   metrics.tflops = static_cast<double>(report_.whole_work[0].value) *
                    static_cast<double>(accumulated_) / share * 1e-12;
-  if (std::optional<Bytes> peak = PeakResident()) metrics.memory = *peak;
-  if (std::optional<Bytes> total = ReadHostMemory().total)
+  if (std::optional<Bytes> peak = PeakMemory(device_)) metrics.memory = *peak;
+  if (std::optional<Bytes> total = ReadMemory(device_).total)
     metrics.memory_share =
         static_cast<double>(metrics.memory.value) / static_cast<double>(total->value);
   log_->Add(metrics);

@@ -14,6 +14,7 @@
 #include "heddle/cli/torch/train_flags.h"
 #include "heddle/metrics/training_log.h"
 #include "heddle/report/summary.h"
+#include "heddle/train/device.h"
 #include "heddle/train/stop_signals.h"
 
 namespace heddle {
@@ -38,7 +39,7 @@ class TrainingJob {
 
   // Everything that can be wrong with flags and files. Unless all ranks are in this process, `processes` is how many the job has;
   // 0: as many as the mesh has ranks.
-  Status Prepare(std::optional<int64_t> processes);
+  Status Prepare(std::optional<int64_t> processes, int64_t local_rank = 0);
   int64_t ranks() const { return step_.mesh.ranks(); }
   // What will run, in one screen.
   std::string Screen() const;
@@ -54,6 +55,8 @@ class TrainingJob {
   Result<Module> Compiled(const CaptureOptions& capture, CompileReport* report);
   Status CompileAll();
   Status CheckMemory() const;
+  int64_t RanksHere() const;
+  DeviceMemory OwnMemory() const;
   Status FindCheckpoint();
   Status CheckResumed(const Checkpoint& checkpoint) const;
   Status OpenWriter();
@@ -71,6 +74,7 @@ class TrainingJob {
   const Streams& streams_;
   // None if all ranks are in this process.
   Peers* peers_ = nullptr;
+  c10::Device device_ = c10::kCPU;
   std::optional<PlannedStep> planned_;
   Reducer reducer_;
   ParamSource params_;

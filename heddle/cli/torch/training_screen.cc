@@ -2,7 +2,7 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/training_job.h"
-#include "heddle/train/host_memory.h"
+#include "heddle/train/device.h"
 
 namespace heddle {
 namespace {
@@ -26,6 +26,18 @@ std::string FormatNeed(const Need& need) {
 
 }  // namespace
 
+// Ranks share the memory of a machine, but each that is a process has a GPU of its own.
+int64_t TrainingJob::RanksHere() const {
+  bool processes = peers_ != nullptr || flags_.process.processes > 0;
+  return processes && !device_.is_cpu() ? 1 : ranks();
+}
+
+// Who only launches ranks does not touch their GPUs.
+DeviceMemory TrainingJob::OwnMemory() const {
+  if (flags_.process.processes > 0 && !device_.is_cpu()) return {};
+  return ReadMemory(device_);
+}
+
 std::string TrainingJob::Screen() const {
   const Model& model = planned_->model;
   std::string out;
@@ -43,11 +55,11 @@ std::string TrainingJob::Screen() const {
                             accumulated_ > 1 ? fmt::format(" in {} parts", accumulated_) : "",
                             Counted(flags_.train.steps, "step")));
   line("data", dataset_->Describe());
-  HostMemory memory = ReadHostMemory();
+  DeviceMemory memory = OwnMemory();
   line("memory",
        fmt::format(
            "{} a rank; {} needed here{}", Format(summary_.peak_bytes),
-           FormatNeed(NeedOf(summary_, ranks())),
+           FormatNeed(NeedOf(summary_, RanksHere())),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
   line("pipeline", flags_.compile.PipelineName());
@@ -55,15 +67,15 @@ std::string TrainingJob::Screen() const {
 }
 
 Status TrainingJob::CheckMemory() const {
-  HostMemory memory = ReadHostMemory();
-  Need need = NeedOf(summary_, ranks());
+  DeviceMemory memory = OwnMemory();
+  Need need = NeedOf(summary_, RanksHere());
   if (!memory.available || need.least <= *memory.available) return Done{};
-  Bytes state = (summary_.param_bytes + summary_.optimizer_bytes) * ranks();
+  Bytes state = (summary_.param_bytes + summary_.optimizer_bytes) * RanksHere();
   bool state_alone = state > *memory.available;
   return Error(Diag::kInfeasible,
                "training needs at least {} here, {} of it parameters and moments of {}; {} are "
                "available; {}",
-               Format(need.least), Format(state), Counted(ranks(), "rank"),
+               Format(need.least), Format(state), Counted(RanksHere(), "rank"),
                Format(*memory.available),
                state_alone ? "a larger --parallelism.data_parallel_shard_degree instead of "
                              "replicas, more machines, or a smaller flavor would make it fit"

@@ -41,7 +41,7 @@ struct VerifyCommand {
   std::string job;
 
   void Declare(Flags& flags) {
-    model.Declare(flags);
+    model.Declare(flags, "--runtime.device");
     parallel.Declare(flags);
     compile.Declare(flags);
     train.Declare(flags);
@@ -66,7 +66,7 @@ class Verification {
 
   // Everything that can be wrong with flags and files. Unless all ranks are in this process, `processes` is how many the job has;
   // 0: as many as the mesh has ranks.
-  Status Prepare(std::optional<int64_t> processes);
+  Status Prepare(std::optional<int64_t> processes, int64_t local_rank = 0);
   int64_t ranks() const { return graph_.mesh.ranks(); }
   // From here on, this process has one rank only. Fails if the others do other work.
   Status Join(Peers& peers);
@@ -81,10 +81,9 @@ class Verification {
   Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeLockstep(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module, WorldOptions world) const;
-  Result<std::unique_ptr<TrainingRun>> MakeEager() const;
+  EagerOptions Eager() const;
   Status CheckEager() const;
   Status FindPass();
-  int64_t Degree(std::string_view preset) const;
   VerifiedJob Job() const;
 
   const VerifyCommand& command_;
@@ -92,7 +91,9 @@ class Verification {
   // None if all ranks are in this process.
   Peers* peers_ = nullptr;
   Progress progress_;
+  c10::Device device_ = c10::kCPU;
   std::optional<PlannedStep> step_;
+  OptimizerOptions optimizer_;
   Reducer reducer_;
   ParamSource params_;
   HashLog hashes_;
@@ -104,13 +105,6 @@ class Verification {
   VerifyOptions options_;
   VerifyReport report_;
 };
-
-int64_t Verification::Degree(std::string_view preset) const {
-  auto axis = step_->layout.preset.axes.find(preset);
-  if (axis == step_->layout.preset.axes.end()) return 1;
-  std::optional<AxisId> id = step_->layout.mesh.Find(axis->second);
-  return id ? step_->layout.mesh[*id].size : 1;
-}
 
 Status Verification::CheckEager() const {
   auto refuse = [](std::string_view flag) -> Status {
@@ -129,6 +123,7 @@ Status Verification::CheckEager() const {
 Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline) const {
   HEDDLE_TRY(CompileOptions options,
              command_.compile.Options(FormatPlan(step_->plan), /*want_text=*/false));
+  options.notes = step_->layout.notes;
   if (pipeline) {
     options.pipeline = *pipeline;
     options.changes = {};
@@ -142,12 +137,13 @@ Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module) const {
   if (peers_ == nullptr) return MakeLockstep(module);
-  HEDDLE_TRY(WorldOptions world, OwnRank(*peers_, module));
+  HEDDLE_TRY(WorldOptions world, OwnRank(*peers_, module, device_));
   return MakeSession(module, std::move(world));
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeLockstep(const Module& module) const {
-  return MakeSession(module, {.reducer = reducer_, .threads = command_.train.threads});
+  return MakeSession(module,
+                     {.device = device_, .reducer = reducer_, .threads = command_.train.threads});
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module,
@@ -160,30 +156,31 @@ Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module,
   return std::make_unique<Session>(std::move(session));
 }
 
-Result<std::unique_ptr<TrainingRun>> Verification::MakeEager() const {
-  return MakeEagerRun(step_->model, {.replicate = Degree("replicate"),
-                                     .shard = Degree("shard"),
-                                     .tensor = Degree("tensor"),
-                                     .sequence_parallel = step_->layout.preset.sequence_parallel,
-                                     .split_loss = step_->layout.preset.split_loss,
-                                     .reducer = reducer_,
-                                     .optimizer = command_.train.optimizer,
-                                     .narrow_grads = command_.parallel.reduces_narrow(),
-                                     .params = params_,
-                                     .batches = command_.train.Batches(step_->model)});
+EagerOptions Verification::Eager() const {
+  return {.replicate = step_->layout.degree("replicate"),
+          .shard = step_->layout.degree("shard"),
+          .tensor = step_->layout.degree("tensor"),
+          .expert = step_->layout.expert,
+          .sequence_parallel = step_->layout.preset.sequence_parallel,
+          .split_loss = step_->layout.preset.split_loss,
+          .expert_tensor = command_.parallel.expert_tensor,
+          .reducer = reducer_,
+          .optimizer = optimizer_,
+          .narrow_grads = command_.parallel.reduces_narrow(),
+          .params = params_,
+          .batches = command_.train.Batches(step_->model),
+          .device = device_};
 }
 
-Status Verification::Prepare(std::optional<int64_t> processes) {
-  if (command_.model.device != "cpu")
-    return Error(Diag::kBadChoice, "--device is `{}`; ranks of one process run on cpu",
-                 command_.model.device);
+Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
+  HEDDLE_TRY(device_, command_.model.Open(local_rank, /*exact=*/true));
   HEDDLE_RETURN_IF_ERROR(command_.train.Check());
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
-  HEDDLE_TRY(reducer_, command_.train.MakeReducer(processes.has_value()));
+  HEDDLE_TRY(reducer_, command_.train.MakeReducer(processes.has_value(), device_.type()));
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
-  HEDDLE_TRY(step_,
-             PlanStep(command_.model, command_.parallel, {.optimizer = command_.train.optimizer}));
+  HEDDLE_TRY(optimizer_, command_.train.Optimizer());
+  HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, {.optimizer = optimizer_}));
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
   HEDDLE_TRY(params_,
@@ -195,8 +192,8 @@ Status Verification::Prepare(std::optional<int64_t> processes) {
   options_.params = step_->model.params.size();
   options_.graph = [this] { return MakeSession(graph_); };
   if (command_.against == "eager") {
-    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Degree("tensor")));
-    options_.eager = [this] { return MakeEager(); };
+    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Eager()));
+    options_.eager = [this] { return MakeEagerRun(step_->model, Eager()); };
   }
   if (against_pipeline()) {
     HEDDLE_TRY(other_, Compiled(command_.against));
@@ -228,7 +225,6 @@ Status Verification::Join(Peers& peers) {
 }
 
 Status Verification::Train() {
-  MakeExact();
   HEDDLE_TRY(report_, Verify(options_));
   progress_.Clear();
   HEDDLE_RETURN_IF_ERROR(hashes_.Write(command_.train, peers_, streams_));
@@ -263,7 +259,8 @@ VerifiedJob Verification::Job() const {
           .processes = peers_ != nullptr,
           .pipeline = own_.pipeline,
           .against = command_.against,
-          .reducer = reducer_.Format(),
+          .reducer = peers_ != nullptr && !device_.is_cpu() ? "nccl" : reducer_.Format(),
+          .device = device_.type(),
           .params = step_->model.params};
 }
 
@@ -306,7 +303,8 @@ ExitCode VerifyCommand::RunAs(const PeerAddress& address, const Streams& streams
     return verification.Print(peers.rank() == 0 ? streams : quiet);
   };
   return RunAsRank(
-      address, process, [&] { return verification.Prepare(address.world_size); }, work, streams);
+      address, process,
+      [&] { return verification.Prepare(address.world_size, address.local_rank); }, work, streams);
 }
 
 }  // namespace

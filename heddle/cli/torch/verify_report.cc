@@ -17,7 +17,7 @@ std::string Headline(const VerifiedJob& job) {
   return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n",
                      job.model, job.flavor, job.precision, Counted(job.mesh.ranks(), "rank"),
                      job.processes ? ", a process each," : "", Format(job.mesh), job.pipeline,
-                     other, job.reducer, kExactMode);
+                     other, job.reducer, ExactMode(job.device));
 }
 
 std::string StepTable(const VerifiedJob& job, const VerifyReport& report) {

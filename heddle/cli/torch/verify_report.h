@@ -22,6 +22,7 @@ struct VerifiedJob {
   // As --against says it.
   std::string against;
   std::string reducer;
+  c10::DeviceType device;
   std::span<const ParamSpec> params;
 };
 

@@ -44,6 +44,14 @@ struct AttentionFigures {
   double wave_loss = 1;
 };
 
+// A kernel that only moves bytes, and what it reaches of the rate of kernels that stream. A core takes `block_time` for a block of
+// elements, so that few blocks take no less.
+struct MemoryFigures {
+  double share = 1;
+  double block = 0;
+  Nanos block_time;
+};
+
 struct Device {
   Bytes memory;
   ByteRate bandwidth;
@@ -68,6 +76,8 @@ struct Device {
   // By name of the op, and for all others.
   std::map<std::string, AttentionFigures, std::less<>> attention;
   AttentionFigures any_attention;
+  // By name of the op; all others stream at the full rate. A copy to a wider type is `aten._to_copy.wider`.
+  std::map<std::string, MemoryFigures, std::less<>> memory_kernels;
 
   FlopRate PeakOf(DType dtype) const {
     FlopRate rate = peak[static_cast<size_t>(dtype)];

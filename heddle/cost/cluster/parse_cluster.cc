@@ -56,12 +56,26 @@ AttentionFigures ReadAttention(JsonFields fields) {
   return figures;
 }
 
+MemoryFigures ReadMemoryKernel(JsonFields fields) {
+  MemoryFigures figures;
+  figures.share = fields.Share("memory");
+  figures.block = fields.NotNegative("block", 0);
+  figures.block_time = WholeNanos(fields.NotNegative("block_us", 0) * kNanosPerMicro);
+  fields.Finish();
+  return figures;
+}
+
 void ReadKernels(JsonFields fields, Device& device) {
   device.matmul = ReadMatmul(fields.Object("matmul"));
   device.any_attention = ReadAttention(fields.Object("attention"));
   for (const std::string& name : fields.Names()) {
-    // Any other field is the name of an op of attention.
-    if (name.starts_with("aten.")) device.attention[name] = ReadAttention(fields.Object(name));
+    // Any other field is the name of an op: of attention, or one that memory bounds.
+    if (!name.starts_with("aten.")) continue;
+    JsonFields kernel = fields.Object(name);
+    if (kernel.Has("memory"))
+      device.memory_kernels[name] = ReadMemoryKernel(kernel);
+    else
+      device.attention[name] = ReadAttention(kernel);
   }
   fields.Finish();
 }

@@ -22,7 +22,8 @@ std::optional<CollectiveKind> CollectiveKindOf(OpId op) {
   if (op == op::comm_all_gather) return CollectiveKind::kAllGather;
   if (op == op::comm_reduce_scatter) return CollectiveKind::kReduceScatter;
   if (op == op::comm_all_reduce) return CollectiveKind::kAllReduce;
-  if (op == op::comm_all_to_all) return CollectiveKind::kAllToAll;
+  if (op == op::comm_all_to_all || op == op::comm_dispatch || op == op::comm_combine)
+    return CollectiveKind::kAllToAll;
   return std::nullopt;
 }
 

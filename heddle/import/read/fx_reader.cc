@@ -1,45 +1,17 @@
 #include "heddle/import/read/fx_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_map>
 
 #include "heddle/base/text.h"
 #include "heddle/import/read/python_cursor.h"
+#include "heddle/import/read/repro_args.h"
+#include "heddle/import/read/torch_types.h"
 
 namespace heddle {
 namespace {
 
 using Kind = ForeignValue::Kind;
-
-struct TorchDType {
-  std::string_view word;
-  std::string_view abbreviation;
-  DType dtype;
-};
-constexpr TorchDType kTorchDTypes[] = {
-    {"bfloat16", "bf16", DType::kBF16},
-    {"float32", "f32", DType::kF32},
-    {"int64", "i64", DType::kI64},
-    {"int32", "i32", DType::kI32},
-    {"bool", "b8", DType::kBool},
-    {"float16", "f16", DType::kF16},
-    {"float64", "f64", DType::kF64},
-    {"complex64", "c64", DType::kC64},
-    {"complex128", "c128", DType::kC128},
-    {"int16", "i16", DType::kI16},
-    {"int8", "i8", DType::kI8},
-    {"uint8", "u8", DType::kU8},
-    {"uint64", "u64", DType::kU64},
-    {"float8_e4m3fn", "f8e4m3fn", DType::kF8E4M3},
-    {"float8_e5m2", "f8e5m2", DType::kF8E5M2},
-    // Other names of the same.
-    {"float", "f32", DType::kF32},
-    {"double", "f64", DType::kF64},
-    {"half", "f16", DType::kF16},
-    {"long", "i64", DType::kI64},
-    {"int", "i32", DType::kI32},
-};
 
 struct Operator {
   std::string_view symbol;
@@ -62,13 +34,13 @@ class FxReader {
   Result<ForeignProgram> Read() {
     HEDDLE_RETURN_IF_ERROR(FindForward());
     HEDDLE_RETURN_IF_ERROR(ReadSignature());
+    program_.arguments = program_.inputs.size();
     while (true) {
       HEDDLE_TRY(bool more, ReadStatement());
       if (!more) break;
     }
     HEDDLE_RETURN_IF_ERROR(FoldItems());
-    HEDDLE_RETURN_IF_ERROR(ReadLoadArgs());
-    HEDDLE_RETURN_IF_ERROR(ReadGroups());
+    HEDDLE_RETURN_IF_ERROR(ReadReproArgs(text(), cursor_, program_));
     return std::move(program_);
   }
 
@@ -206,8 +178,7 @@ class FxReader {
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
     if (word.starts_with("self.") && cursor_.Peek() != '(') {
-      // A submodule or constant: nothing to run. `self.` is not followed by a call in printed graphs.
-      call.target = {};
+      AddConstant(call, word.substr(5));
       return Done{};
     }
     if (!word.empty() && cursor_.Peek() == '(') {
@@ -226,6 +197,20 @@ class FxReader {
     }
     cursor_.set_offset(begin);
     return ReadOperator(call);
+  }
+
+  // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which somebody has to hand in. A submodule has no type, and
+  // nothing to run.
+  void AddConstant(ForeignCall& call, std::string_view label) {
+    call.target = {};
+    bool is_tensor = call.stated || label.starts_with("_tensor_constant");
+    if (!is_tensor || call.name.empty()) return;
+    program_.inputs.push_back({.offset = call.offset,
+                               .name = call.name,
+                               .type = call.stated,
+                               .integer = {},
+                               .role = InputRole::kPlain,
+                               .label = label});
   }
 
   // `a + 4`, `a >= 0`, or a value alone.
@@ -279,195 +264,17 @@ class FxReader {
     return Done{};
   }
 
-  // --- load_args: what the arguments are
-
-  Status ReadLoadArgs() {
-    constexpr std::string_view kLoad = "def load_args(reader):";
-    size_t at = text().find(kLoad);
-    if (at == std::string_view::npos) return Done{};
-    cursor_.set_offset(at + kLoad.size());
-    size_t next = 0;
-    while (true) {
-      cursor_.SkipSpace();
-      size_t begin = cursor_.offset();
-      std::string_view word = cursor_.TakeDotted();
-      if (word.empty() || word == "def" || word == "load_args._version" || word == "mod") break;
-      if (word == "reader.tensor" || word == "reader.symint") {
-        if (next == program_.inputs.size())
-          return cursor_.Fail(begin, word.size(), Diag::kOperandCount,
-                              "`load_args` has more arguments than `forward`, which has {}", next);
-        HEDDLE_RETURN_IF_ERROR(ReadArgument(word == "reader.symint", program_.inputs[next++]));
-      } else if (!word.starts_with("reader.") && word.find('.') == std::string_view::npos) {
-        HEDDLE_RETURN_IF_ERROR(ReadAssignment(word));
-      } else {
-        return cursor_.Fail(begin, word.size(), Diag::kSyntax,
-                            "expected `reader.tensor`, `reader.symint`, a storage or a size");
-      }
-    }
-    if (next != program_.inputs.size())
-      return cursor_.Fail(at, kLoad.size(), Diag::kOperandCount,
-                          "`load_args` has {}, `forward` has {}", Counted(next, "argument"),
-                          program_.inputs.size());
-    return Done{};
-  }
-
-  // `buf0 = reader.storage(...)`, whose tensor says everything; `u8 = u9 = 512`.
-  Status ReadAssignment(std::string_view name) {
-    std::vector<std::string_view> names = {name};
-    while (true) {
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect('=', "after a name"));
-      cursor_.SkipBlanks();
-      size_t begin = cursor_.offset();
-      std::string_view word = cursor_.TakeDotted();
-      if (word == "reader.storage") {
-        cursor_.SkipLine();
-        return Done{};
-      }
-      cursor_.SkipBlanks();
-      if (!word.empty() && cursor_.Peek() == '=') {
-        names.push_back(word);
-        continue;
-      }
-      cursor_.set_offset(begin);
-      HEDDLE_TRY(int64_t size, cursor_.Size(sizes_));
-      for (std::string_view one : names) sizes_[one] = size;
-      return Done{};
-    }
-  }
-
-  // `(buf0, (2, 8192), dtype=torch.int64, is_leaf=True)  # primals_1`
-  Status ReadArgument(bool is_size, ForeignInput& input) {
-    size_t begin = cursor_.offset();
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect('(', "after the reader"));
-    if (is_size) {
-      HEDDLE_TRY(input.integer, cursor_.Size(sizes_));
-      return cursor_.Expect(')', "after a size");
-    }
-    cursor_.SkipSpace();
-    cursor_.TakeName();
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect(',', "after the storage"));
-    HEDDLE_TRY(Dims dims, ReadSizes());
-    DType dtype = DType::kF32;
-    while (cursor_.Take(',')) {
-      cursor_.SkipSpace();
-      if (cursor_.Peek() == '(') {
-        HEDDLE_TRY(Dims strides, ReadSizes());
-        continue;
-      }
-      std::string_view name = cursor_.TakeName();
-      if (name.empty()) break;
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect('=', "after the name of an argument"));
-      size_t at = cursor_.offset();
-      HEDDLE_TRY(ForeignValue value, cursor_.Value());
-      if (name != "dtype") continue;
-      std::optional<DType> given = ParseTorchDType(value.text);
-      if (!given)
-        return cursor_.Fail(at, std::max<size_t>(1, value.text.size()), Diag::kBadType,
-                            "`{}` is not an element type that Heddle has", value.text);
-      dtype = *given;
-    }
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect(')', "after an argument"));
-    if (!CheckedBytes(SymbolTable(), dims, dtype))
-      return cursor_.Fail(begin, 1, Diag::kSizeOverflow, "input `{}` exceeds 2^63 bytes",
-                          input.name);
-    Type type = Type::Tensor(dtype, std::move(dims));
-    if (input.type && *input.type != type)
-      return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
-                          "input `{}` has another type here than in `forward`", input.name);
-    input.type = std::move(type);
-    return Done{};
-  }
-
-  Result<Dims> ReadSizes() {
-    Dims dims;
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect('(', "before sizes"));
-    while (!cursor_.Take(')')) {
-      cursor_.SkipSpace();
-      size_t begin = cursor_.offset();
-      HEDDLE_TRY(int64_t size, cursor_.Size(sizes_));
-      if (size < 0) return cursor_.Fail(begin, 1, Diag::kBadSize, "a size is {}", size);
-      dims.push_back(size);
-      if (cursor_.Take(',')) continue;
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect(')', "or `,` after a size"));
-      break;
-    }
-    return dims;
-  }
-
-  // --- Process groups: `{'0': {'size': 8, 'rank': 0}}`
-
-  Status ReadGroups() {
-    size_t at = text().find("def get_pg_config(");
-    at = at != std::string_view::npos ? text().find("return", at)
-                                      : text().find("setup_fake_process_groups({");
-    if (at == std::string_view::npos) return Done{};
-    at = text().find('{', at);
-    if (at == std::string_view::npos) return Done{};
-    cursor_.set_offset(at);
-    HEDDLE_TRY(ForeignValue groups, cursor_.Value());
-    std::span<const ForeignValue> items = program_.items(groups);
-    for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      ForeignGroup group{items[i].text, 0};
-      std::span<const ForeignValue> facts = program_.items(items[i + 1]);
-      for (size_t k = 0; k + 1 < facts.size(); k += 2) {
-        if (facts[k].text == "size") group.size = facts[k + 1].integer;
-      }
-      if (items[i].kind != Kind::kString || group.size < 1 || group.size > Mesh::kMaxRanks)
-        return cursor_.Fail(at, 1, Diag::kMeshSize, "process group `{}` has {} ranks", group.name,
-                            group.size);
-      program_.groups.push_back(group);
-    }
-    return Done{};
-  }
-
   static constexpr std::string_view kClass = "class ";
 
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  // Sizes that `load_args` gives by name.
-  PythonCursor::Symbols sizes_;
 };
 
 }  // namespace
 
 Result<ForeignProgram> ReadFx(std::string_view text, const std::string& file) {
   return FxReader(text, file).Read();
-}
-
-std::optional<DType> ParseTorchDType(std::string_view word) {
-  if (!word.starts_with("torch.")) return std::nullopt;
-  word.remove_prefix(6);
-  for (const TorchDType& one : kTorchDTypes) {
-    if (one.word == word) return one.dtype;
-  }
-  return std::nullopt;
-}
-
-std::optional<Type> ParseFxType(std::string_view text) {
-  text = Trim(text);
-  size_t open = text.find('[');
-  size_t close = text.find(']');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open)
-    return std::nullopt;
-  const TorchDType* dtype = nullptr;
-  for (const TorchDType& one : kTorchDTypes) {
-    if (one.abbreviation == text.substr(0, open) && dtype == nullptr) dtype = &one;
-  }
-  if (dtype == nullptr) return std::nullopt;
-  Dims dims;
-  std::string_view sizes = Trim(text.substr(open + 1, close - open - 1));
-  if (!sizes.empty()) {
-    for (std::string_view word : Split(sizes, ',')) {
-      word = Trim(word);
-      int64_t size = 0;
-      auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
-      if (error != std::errc() || end != word.data() + word.size() || size < 0) return std::nullopt;
-      dims.push_back(size);
-    }
-  }
-  if (!CheckedBytes(SymbolTable(), dims, dtype->dtype)) return std::nullopt;
-  return Type::Tensor(dtype->dtype, std::move(dims));
 }
 
 }  // namespace heddle

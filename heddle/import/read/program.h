@@ -97,6 +97,8 @@ struct ForeignGroup {
 struct ForeignProgram {
   std::string_view name = "graph";
   std::vector<ForeignInput> inputs;
+  // How many of them the caller passes; constants of the module come behind.
+  size_t arguments = 0;
   std::vector<ForeignCall> calls;
   std::vector<ForeignOutput> outputs;
   size_t outputs_offset = 0;

@@ -93,7 +93,8 @@ void BlockDecisions::FindSelected() {
     OpId launched = launch ? graph_[launch].op : OpId();
     bool selected = graph_.op(node).family == "attention" || id == op::max || id == op::max_dim ||
                     id == op::topk || launched == op::comm_reduce_scatter ||
-                    launched == op::comm_all_to_all;
+                    launched == op::comm_all_to_all || launched == op::comm_dispatch ||
+                    launched == op::comm_combine;
     if (graph_.op(node).family == "matmul" && id != op::_grouped_mm)
       selected = products[block]++ % 2 == 0;
     if (id == op::add_Tensor && blocks_.at_top(node) && !has_sum[block])

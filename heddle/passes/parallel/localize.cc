@@ -11,6 +11,7 @@
 
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/parallel/expert_lowering.h"
 #include "heddle/passes/parallel/inserter.h"
 #include "heddle/passes/parallel/table_lookup.h"
 #include "heddle/shard/check_placements.h"
@@ -19,10 +20,18 @@
 namespace heddle {
 namespace {
 
+struct LocalizeOptions {
+  bool exact_experts = true;
+};
+
 class Localizer {
  public:
-  Localizer(Graph& graph, const Mesh& mesh, PassContext& context)
-      : graph_(graph), mesh_(mesh), context_(context), rewriter_(graph) {}
+  Localizer(Graph& graph, const Mesh& mesh, const LocalizeOptions& options, PassContext& context)
+      : graph_(graph),
+        mesh_(mesh),
+        context_(context),
+        rewriter_(graph),
+        experts_(graph, mesh, rewriter_, options.exact_experts) {}
 
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
@@ -46,8 +55,12 @@ class Localizer {
       NodeId node{n};
       if (graph_[node].op == op::shard_redistribute) {
         HEDDLE_RETURN_IF_ERROR(Communicate(node));
+      } else if (experts_.Lowers(graph_[node].op)) {
+        experts_.Lower(node);
+        context_.Count("collectives", graph_[node].op == op::comm_wait ? 1 : 0);
       } else {
         Shrink(node);
+        HEDDLE_RETURN_IF_ERROR(experts_.Follow(node));
       }
     }
     return Done{};
@@ -216,17 +229,22 @@ class Localizer {
   const Mesh& mesh_;
   PassContext& context_;
   Rewriter rewriter_;
+  ExpertLowering experts_;
   std::vector<GlobalType> global_;
   std::map<std::pair<TypeId, PlacementId>, TypeId> local_types_;
 };
 
-Result<Changed> Localize(Module& module, PassContext& context) {
+Result<Changed> Localize(Module& module, const LocalizeOptions& options, PassContext& context) {
   for (Graph& graph : module.graphs)
-    HEDDLE_RETURN_IF_ERROR(Localizer(graph, module.mesh, context).Run());
+    HEDDLE_RETURN_IF_ERROR(Localizer(graph, module.mesh, options, context).Run());
   module.view = View::kLocal;
   return Changed::kYes;
 }
 
+constexpr OptionDef kOptions[] = {Option<&LocalizeOptions::exact_experts>(
+    "exact_experts",
+    "rows of experts have the number that there is, known at run time, instead of standing in "
+    "buffers of the most that there may be")};
 constexpr std::string_view kStats[] = {"collectives", "shifted_lookups"};
 
 }  // namespace
@@ -235,6 +253,8 @@ HEDDLE_DEFINE_PASS(localize){
     .name = "localize",
     .summary = "turns a graph of the whole mesh into the graph of one rank",
     .run = Run<Localize>,
+    .make_options = Make<LocalizeOptions>,
+    .options = kOptions,
     .any_view = false,
     .needs = View::kGlobal,
     .stats = kStats,

@@ -15,6 +15,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/group_norm.h"
 #include "heddle/passes/parallel/propagator.h"
+#include "heddle/passes/parallel/spread_experts.h"
 #include "heddle/passes/parallel/write_out.h"
 #include "heddle/plan/patterns.h"
 
@@ -279,6 +280,8 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
     if (facts != graph.regions()) changed = Changed::kYes;
     graph.SetRegions(std::move(facts));
     changed = changed | WriteOut(graph, regions, plan.mesh);
+    HEDDLE_TRY(Changed spread, SpreadExperts(graph, regions, plan.mesh));
+    changed = changed | spread;
     HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
     changed = changed | one;
   }

@@ -47,6 +47,14 @@ bool Regions::write_out(ScopeId scope) const {
   return std::ranges::any_of(of(scope), [&](uint32_t i) { return layers_[i].rule->write_out; });
 }
 
+const PlanLayer* Regions::experts(ScopeId scope) const {
+  const PlanLayer* found = nullptr;
+  for (uint32_t i : of(scope)) {
+    if (!layers_[i].rule->experts.empty()) found = layers_[i].rule;
+  }
+  return found;
+}
+
 std::vector<uint32_t> Without(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
   std::vector<uint32_t> out;
   for (uint32_t i : a) {

@@ -32,6 +32,8 @@ class Regions {
   Layer& operator[](uint32_t layer) { return layers_[layer]; }
   // Whether log-softmax is written out there.
   bool write_out(ScopeId scope) const;
+  // The innermost layer around the scope whose experts ranks share, or null.
+  const PlanLayer* experts(ScopeId scope) const;
   // What the graph is to remember of the plan: which scopes are local, and purposes.
   std::vector<Region> Facts(Graph& graph) const;
 

@@ -42,6 +42,27 @@ Result<std::vector<std::optional<AxisId>>> FindAxes(const Mesh& mesh,
   return axes;
 }
 
+// The axes beside those of the presets that expert parallelism needs.
+Status FindExpertAxes(PlanDraft& draft) {
+  const Mesh& mesh = draft.plan.mesh;
+  auto find = [&](std::string_view name) -> Result<AxisId> {
+    if (std::optional<AxisId> axis = mesh.Find(name)) return *axis;
+    return Error(Diag::kUnknownAxis, "`{}` is not an axis of the mesh [{}]", name, Format(mesh));
+  };
+  if (!draft.options.inner_shard.empty()) {
+    HEDDLE_TRY(AxisId inner, find(draft.options.inner_shard));
+    if (!draft.data.Add(inner))
+      return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism",
+                   draft.options.inner_shard);
+    draft.sharding.Add(inner);
+  }
+  for (const std::string& name : draft.options.experts) {
+    HEDDLE_TRY(AxisId axis, find(name));
+    draft.experts.Add(axis);
+  }
+  return Done{};
+}
+
 void AddInputs(PlanDraft& draft) {
   bool batch = std::ranges::any_of(
       draft.graph.inputs(), [](const Input& input) { return input.role == InputRole::kBatch; });
@@ -66,7 +87,12 @@ void AddParams(PlanDraft& draft) {
 void AddLayers(PlanDraft& draft) {
   for (const LayerRule& rule : draft.rules.layers) {
     PlanLayer layer{.pattern = rule.pattern};
-    if (rule.own_tokens) layer.local = draft.data;
+    if (rule.own_tokens) {
+      layer.local = draft.data;
+      for (AxisId axis : draft.experts) layer.local.Add(axis);
+      layer.experts = draft.experts;
+      layer.expert_times = draft.options.expert_times;
+    }
     layer.why = rule.why;
     draft.plan.layers.push_back(std::move(layer));
   }
@@ -87,14 +113,17 @@ void DropEmptyLayers(PlanDraft& draft) {
 Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules& rules,
                       const PresetOptions& options) {
   HEDDLE_TRY(std::vector<std::optional<AxisId>> axes, FindAxes(mesh, options));
-  PlanDraft draft{graph, rules, options, {}, {}};
+  PlanDraft draft{graph, rules, options, {}};
   draft.plan.mesh = mesh;
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] && Presets()[i]->splits_batch) draft.data.Add(*axes[i]);
+    if (axes[i] && Presets()[i]->splits_params) draft.sharding.Add(*axes[i]);
   }
+  HEDDLE_RETURN_IF_ERROR(FindExpertAxes(draft));
   AddInputs(draft);
   AddParams(draft);
   AddLayers(draft);
+  HEDDLE_RETURN_IF_ERROR(ShareExperts(draft));
   // From the fastest axis to the slowest: what tensor parallelism cuts, data parallelism cuts further.
   for (size_t i = axes.size(); i-- > 0;) {
     if (axes[i]) Presets()[i]->apply(draft, *axes[i]);

@@ -2,7 +2,8 @@
 //
 // Each preset is one kind of parallelism with a mesh axis of its own, in a file of its own. `replicate` and `shard` split the batch;
 // over `replicate` parameters are whole (DDP), over `shard` they are kept in parts (FSDP); both together are HSDP. `tensor` splits
-// heads, hidden units and the vocabulary, and by default activations between blocks, by position.
+// heads, hidden units and the vocabulary, and by default activations between blocks, by position. Expert parallelism has no axis of its
+// own: it takes the inner ranks of `shard`, and those of `tensor`, for the experts alone.
 //
 // A new preset is a file with HEDDLE_DEFINE_PRESET and one line in preset_list.def; flags and axes follow from it.
 #pragma once
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "heddle/ir/graph.h"
 #include "heddle/plan/plan.h"
@@ -28,6 +30,13 @@ struct PresetOptions {
   bool sequence_parallel = true;
   // The loss works on logits that are split by vocabulary; otherwise they are gathered.
   bool split_loss = true;
+  // A second axis of `shard`, inside of its own: expert parallelism takes only a part of these ranks.
+  std::string inner_shard = {};
+  // The axes whose ranks share the experts, in rank order; none without expert parallelism. If the axis of `tensor` is among them, its
+  // ranks route tokens of their own, and share nothing else of the layer.
+  std::vector<std::string> experts = {};
+  // The most rows that a rank takes for its experts, in multiples of its own; 0 for all that may come.
+  int64_t expert_times = 0;
 };
 
 // A plan while presets write it.
@@ -38,7 +47,11 @@ struct PlanDraft {
   // Every parameter has its entry, in the order of the graph's inputs, with as many splits as it has dimensions.
   Plan plan;
   // The axes that split the batch, the outermost first.
-  Axes data;
+  Axes data = {};
+  // Of these, those that keep parts of parameters.
+  Axes sharding = {};
+  // The axes whose ranks share experts.
+  Axes experts = {};
 };
 
 struct Preset {
@@ -50,9 +63,24 @@ struct Preset {
   std::string_view degree_flag;
   std::string_view help;
   bool splits_batch = false;
+  // Parameters are kept in parts, one for each rank.
+  bool splits_params = false;
   // Writes what the preset means for `axis` into the draft.
   void (*apply)(PlanDraft& draft, AxisId axis) = nullptr;
 };
+
+// Which ranks share experts, `degree` of them that follow each other: all of `tensor`, if these share no expert among them, and the
+// inner ones of `shard`. Its axis is cut in two, `dp_mod_ep` and `dp_in_ep`, where these are not all.
+void ChooseExpertAxes(int64_t degree, bool with_tensor, std::vector<MeshAxis>& axes,
+                      PresetOptions& options);
+
+// Splits the stacks of experts over `draft.experts`, by expert (experts.cc). Fails where they do not divide, and where tokens cannot be
+// divided among ranks that were to share what each of them has.
+Status ShareExperts(PlanDraft& draft);
+// Whether a parameter is a stack of experts that ranks share.
+bool IsShared(const PlanDraft& draft, const PlanParam& param);
+// How what flows into a layer with shared experts lies, where tensor-parallel ranks are among those that share: each has its own tokens.
+BoundaryPlacement OwnTokens(const PlanDraft& draft, AxisId tensor);
 
 // In the order of their axes in a mesh, the slowest first.
 std::span<const Preset* const> Presets();

@@ -30,6 +30,8 @@ struct LayerRule {
 
 struct ParallelRules {
   std::vector<WeightRule> weights;
+  // Stacks of the weights of experts, which expert parallelism splits by expert, dimension 0.
+  std::vector<std::string> experts;
   std::vector<LayerRule> layers;
 };
 

@@ -9,15 +9,26 @@ size_t ShardDim(std::span<const Dim> dims, int64_t ranks) {
   return dims.size() == 3 && ranks > dims[0] ? 1 : 0;
 }
 
-void Shard(PlanDraft& draft, AxisId axis) {
+void Shard(PlanDraft& draft, AxisId) {
+  const Mesh& mesh = draft.plan.mesh;
   size_t next = 0;
   for (const Input& input : draft.graph.inputs()) {
     if (input.role != InputRole::kParam) continue;
     PlanParam& param = draft.plan.params[next++];
     std::span<const Dim> dims = draft.graph.types().dims(draft.graph.type(input.value));
     if (dims.empty()) continue;
+    // Ranks that share experts have parts of them already.
+    Axes over = draft.sharding;
+    int64_t ranks = mesh.Size(over);
+    if (IsShared(draft, param)) {
+      over = {};
+      for (AxisId axis : draft.sharding) {
+        if (!draft.experts.contains(axis)) over.Add(axis);
+      }
+      ranks = mesh.Size(draft.experts) * mesh.Size(over);
+    }
     // Inside of what other presets cut.
-    param.store.splits[ShardDim(dims, draft.plan.mesh[axis].size)].Add(axis);
+    for (AxisId axis : over) param.store.splits[ShardDim(dims, ranks)].Add(axis);
   }
 }
 
@@ -29,6 +40,7 @@ HEDDLE_DEFINE_PRESET(shard){
     .degree_flag = "data_parallel_shard_degree",
     .help = "ranks that hold parts of the parameters and of the batch (FSDP)",
     .splits_batch = true,
+    .splits_params = true,
     .apply = Shard,
 };
 

@@ -1,4 +1,6 @@
 // tensor: ranks that share heads, hidden units and the vocabulary; and, with sequence parallelism, positions between blocks.
+#include <algorithm>
+
 #include "heddle/plan/patterns.h"
 #include "heddle/plan/presets/presets.h"
 
@@ -16,8 +18,18 @@ std::optional<BoundaryPlacement> Boundary(const PlanDraft& draft, Flow flow, Axi
   return out;
 }
 
+// Whether the parameter is part of a layer whose tokens are each rank's own over the axis too: then ranks share nothing of it but
+// experts.
+bool HasOwnTokens(const PlanDraft& draft, const PlanParam& param, AxisId axis) {
+  if (!draft.experts.contains(axis)) return false;
+  return std::ranges::any_of(draft.rules.layers, [&](const LayerRule& rule) {
+    return rule.own_tokens && MatchesPattern(rule.pattern + ".**", param.pattern);
+  });
+}
+
 void Tensor(PlanDraft& draft, AxisId axis) {
   for (PlanParam& param : draft.plan.params) {
+    if (HasOwnTokens(draft, param, axis)) continue;
     for (const WeightRule& rule : draft.rules.weights) {
       if (rule.dim >= param.compute.splits.size() || !MatchesPattern(rule.pattern, param.pattern))
         continue;
@@ -30,6 +42,7 @@ void Tensor(PlanDraft& draft, AxisId axis) {
     PlanLayer& layer = draft.plan.layers[i];
     layer.in = Boundary(draft, rule.in, axis);
     layer.out = Boundary(draft, rule.out, axis);
+    if (rule.own_tokens && draft.experts.contains(axis)) layer.in = OwnTokens(draft, axis);
     layer.write_out = rule.why == Why::kLoss && draft.options.split_loss;
   }
 }

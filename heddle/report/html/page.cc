@@ -1,33 +1,14 @@
 #include "heddle/report/html/page.h"
 
+#include "heddle/report/html/page_files.h"
 #include "heddle/report/html/step_data.h"
 
 namespace heddle {
 namespace {
 
-struct PageFile {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr PageFile kFiles[] = {
-#include "heddle/report/html/page_files.inc"
-};
-
 // In the order in which they stand in the page: later ones use what earlier ones define.
 constexpr std::string_view kScripts[] = {"data",   "chart",   "lanes",   "memory", "view",
                                          "tables", "modules", "compare", "main"};
-
-std::string_view FindFile(std::string_view name) {
-  for (const PageFile& file : kFiles) {
-    if (file.name == name) return file.text;
-  }
-  return {};
-}
-
-void ReplaceMark(std::string& page, std::string_view mark, std::string_view text) {
-  size_t at = page.find(mark);
-  if (at != std::string::npos) page.replace(at, mark.size(), text);
-}
 
 // What differs between two steps, as the tables show it.
 std::string ComparisonData(const StepComparison& comparison) {
@@ -63,9 +44,9 @@ std::string FormatPage(const std::vector<ReportedGraph>& graphs) {
   std::string data;
   for (const ReportedGraph& graph : graphs) data += (data.empty() ? "" : ",\n") + GraphData(graph);
   std::string scripts;
-  for (std::string_view name : kScripts) scripts += FindFile(name);
-  std::string page(FindFile("page"));
-  ReplaceMark(page, "/*style*/", FindFile("style"));
+  for (std::string_view name : kScripts) scripts += PageFile(name);
+  std::string page(PageFile("page"));
+  ReplaceMark(page, "/*style*/", PageFile("style"));
   ReplaceMark(page, "/*script*/", scripts);
   // Last: nobody looks for marks in what users named.
   ReplaceMark(page, "/*data*/", "[" + data + "]");

@@ -1,4 +1,4 @@
-#include "heddle/runtime/process/gloo_group.h"
+#include "heddle/runtime/process/group.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 

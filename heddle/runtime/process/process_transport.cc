@@ -1,5 +1,7 @@
 #include "heddle/runtime/process/process_transport.h"
 
+#include <numeric>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/ranges.h>
@@ -23,7 +25,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // Starts moving one payload. `received` is where it arrives.
 WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& send,
-               at::Tensor& received) {
+               at::Tensor& received, const Shares& shares) {
   int64_t members = group.getSize();
   switch (collective.kind()) {
     case Collective::Kind::kAllGather:
@@ -42,11 +44,15 @@ WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& s
       options.reduceOp = ToReduceOp(collective.reduce());
       return group.allreduce(tensors, options);
     }
+    case Collective::Kind::kRows:
     case Collective::Kind::kAllToAll: break;
   }
-  received = at::empty_like(send);
-  std::vector<int64_t> even;
-  return group.alltoall_base(received, send, even, even);
+  std::vector<int64_t> sent = shares.sent;
+  std::vector<int64_t> comes = shares.received;
+  received = comes.empty() ? at::empty_like(send)
+                           : at::empty({std::accumulate(comes.begin(), comes.end(), int64_t{0})},
+                                       send.options());
+  return group.alltoall_base(received, send, comes, sent);
 }
 
 }  // namespace
@@ -56,11 +62,11 @@ class ProcessTransport::Launched : public Pending {
   Launched(ProcessTransport& transport, const Group& group)
       : transport_(transport), group_(group) {}
 
-  void Add(const Collective& collective, at::Tensor send) {
+  void Add(const Collective& collective, at::Tensor send, const Shares& shares) {
     at::Tensor received;
     WorkPtr work;
     try {
-      work = Launch(*group_.group, collective, send, received);
+      work = Launch(*group_.group, collective, send, received, shares);
     } catch (const std::exception& error) {
       throw std::runtime_error(transport_.Explain(group_, error));
     }
@@ -91,7 +97,8 @@ class ProcessTransport::Launched : public Pending {
 };
 
 Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
-    Peers& peers, const Mesh& mesh, const Communicators& communicators) {
+    Peers& peers, const Mesh& mesh, const Communicators& communicators, c10::DeviceType device) {
+  auto make_group = device == c10::kCPU ? MakeGlooGroup : MakeNcclGroup;
   std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
   for (const Communicator& communicator : communicators.all()) {
     Group group;
@@ -101,8 +108,8 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
     std::string prefix = fmt::format("group/{}/{}", peers.NextNumber(), group.members[0]);
     auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
     try {
-      group.group = MakeGlooGroup(store, at - group.members.begin(),
-                                  static_cast<int64_t>(group.members.size()), peers.timeout());
+      group.group = make_group(store, at - group.members.begin(),
+                               static_cast<int64_t>(group.members.size()), peers.timeout());
     } catch (const std::exception& error) {
       return Error(Diag::kPeers, "rank {} cannot join communicator {}: {}", peers.rank(),
                    Format(mesh, communicator), transport->Explain(group, error));
@@ -128,9 +135,10 @@ std::string ProcessTransport::Explain(const Group& group, const std::exception& 
 std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communicator,
                                                  const Collective& collective,
                                                  std::span<const int64_t>,
-                                                 std::vector<Tensors> sends) {
+                                                 std::vector<Tensors> sends,
+                                                 std::span<const Shares> shares) {
   auto launched = std::make_unique<Launched>(*this, groups_[communicator.index()]);
-  for (at::Tensor& send : sends[0]) launched->Add(collective, std::move(send));
+  for (at::Tensor& send : sends[0]) launched->Add(collective, std::move(send), shares[0]);
   return launched;
 }
 

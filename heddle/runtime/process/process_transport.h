@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "heddle/runtime/process/gloo_group.h"
+#include "heddle/runtime/process/group.h"
 #include "heddle/runtime/process/peers.h"
 #include "heddle/runtime/transport.h"
 
@@ -11,9 +11,11 @@ namespace heddle {
 
 class ProcessTransport : public Transport {
  public:
-  // Makes the groups that this rank is in, in the order of the communicators: the same on every rank. `peers` outlives it.
+  // Makes the groups that this rank is in, in the order of the communicators: the same on every rank. `device` is where payloads
+  // are. `peers` outlives it.
   static Result<std::shared_ptr<ProcessTransport>> Connect(Peers& peers, const Mesh& mesh,
-                                                           const Communicators& communicators);
+                                                           const Communicators& communicators,
+                                                           c10::DeviceType device);
 
   // After a failure, groups are left to the end of the process: taking them down would wait for launches that cannot complete.
   ~ProcessTransport() override;
@@ -22,7 +24,8 @@ class ProcessTransport : public Transport {
 
   std::unique_ptr<Pending> Start(NodeId node, CommunicatorId communicator,
                                  const Collective& collective, std::span<const int64_t> ranks,
-                                 std::vector<Tensors> sends) override;
+                                 std::vector<Tensors> sends,
+                                 std::span<const Shares> shares) override;
   bool finishes_at_once() const override { return false; }
 
  private:

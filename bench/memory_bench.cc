@@ -1,0 +1,57 @@
+// What deciding about memory costs: cheapest cuts and splits, and budgets with all that is tried for them.
+#include <benchmark/benchmark.h>
+
+#include "bench/llama_graph.h"
+#include "heddle/budget/search.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
+
+namespace heddle {
+namespace {
+
+// As lowering leaves it: 32 layers, and 80.
+const Module& Lowered(int64_t nodes) {
+  static const Module small =
+      MakeLlamaGraph({.nodes = 5'500, .tokens = 8192, .tp = 8, .lowered = true});
+  static const Module large = MakeLlamaGraph({.nodes = 13'800,
+                                              .dim = 8192,
+                                              .heads = 64,
+                                              .ffn = 28672,
+                                              .tokens = 8192,
+                                              .tp = 8,
+                                              .lowered = true});
+  return nodes == 32 ? small : large;
+}
+
+void CutAndSplit(benchmark::State& state) {
+  Pipeline pipeline =
+      *ParsePipeline("checkpoint{policy=min-cut}, rematerialize, partition", Passes());
+  for (auto _ : state) {
+    state.PauseTiming();
+    Module module = Lowered(state.range(0));
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(RunPipeline(module, pipeline));
+  }
+  state.counters["nodes"] = static_cast<double>(Lowered(state.range(0)).graphs[0].node_count());
+}
+
+void FindBudget(benchmark::State& state) {
+  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  Pipeline after = *ParsePipeline("fsdp", Passes());
+  Module module = Lowered(state.range(0));
+  HEDDLE_CHECK(RunPipeline(module, *ParsePipeline("clean", Passes())).ok(), "clean");
+  std::vector<MemoryChoice> curve = *(*MemorySearch::Make(module, after, model))->Sweep();
+  Bytes middle{(curve.front().peak.value + curve.back().peak.value) / 2};
+  for (auto _ : state) {
+    auto search = *MemorySearch::Make(module, after, model);
+    benchmark::DoNotOptimize(search->Within(middle));
+    state.counters["trials"] = static_cast<double>(search->trials().count());
+  }
+  state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());
+}
+
+BENCHMARK(CutAndSplit)->Arg(32)->Arg(80)->Unit(benchmark::kMillisecond);
+BENCHMARK(FindBudget)->Arg(32)->Arg(80)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace heddle

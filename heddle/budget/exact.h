@@ -1,0 +1,59 @@
+// ExactSearch: the fastest of all ways to keep or recompute what backward needs, where there are few.
+//
+// Branch and bound. Values are decided from the last to the first, so that whether a value is needed at all is known when its turn comes.
+// A branch ends where compute alone takes as long as the best so far, or where what is kept for certain does not fit. Every leaf is tried.
+// Both bounds hold for whatever pipeline keeps the order of what computes.
+#pragma once
+
+#include <vector>
+
+#include "heddle/budget/levels.h"
+
+namespace heddle {
+
+class ExactSearch {
+ public:
+  // Whether so many decisions are few enough. With collectives fewer are: compute that hides behind them bounds nothing.
+  static bool IsFew(size_t decisions, const Graph& graph);
+
+  // `again` is what running a node a second time takes on the compute stream. All outlive this.
+  ExactSearch(Trials& trials, const Weights& weights, std::span<const Nanos> again, Bytes budget);
+
+  // The best that fits, if it is faster than `best`, which may be null; `best` otherwise.
+  Result<const MemoryChoice*> Run(const MemoryChoice* best);
+
+ private:
+  // A value that a branch may decide about, from the last to the first.
+  struct Step {
+    ValueId value;
+    bool decides;
+  };
+
+  void FindSteps(const Weights& weights);
+  void FindMemory();
+  Status Branch(size_t at);
+  Status Recompute(size_t at);
+  Status Keep(size_t at);
+  Status Leaf();
+  // Adds what a value takes where it is kept, and would not take otherwise; or takes it off again.
+  void AddKept(ValueId v, int64_t sign);
+
+  Trials& trials_;
+  const Graph& graph_;
+  std::span<const Nanos> again_;
+  Bytes budget_;
+  const MemoryChoice* best_ = nullptr;
+  std::vector<Step> steps_;
+  // By value: how many of what reads it behind forward, or is computed again, need it. By node: how many of its results are.
+  std::vector<int64_t> needed_;
+  std::vector<int64_t> runs_again_;
+  Marks marks_;
+  Nanos time_;
+  // Behind forward, by node: what is there whatever is decided, and what is kept so far.
+  NodeId first_behind_;
+  std::vector<Bytes> live_;
+  // By value: the first node behind forward that reads it, or a view of it.
+  std::vector<NodeId> first_read_;
+};
+
+}  // namespace heddle

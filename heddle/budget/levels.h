@@ -1,0 +1,51 @@
+// Levels: ways to treat all blocks of a step alike, from the fastest to the smallest. A search mixes them block by block.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/budget/trial.h"
+#include "heddle/passes/fsdp/weights.h"
+#include "heddle/passes/memory/blocks.h"
+
+namespace heddle {
+
+struct Level {
+  std::string name;
+  Marks marks;
+};
+
+// What running each node a second time takes, by node. Nothing for a node that only backward needs: what is computed there is not computed
+// in forward.
+struct TimesAgain {
+  // With the whole time of collectives, though a schedule may hide it; and on the compute stream alone.
+  std::vector<Nanos> all;
+  std::vector<Nanos> compute;
+};
+Result<TimesAgain> FindTimesAgain(const Module& module, const CostModel& model);
+
+// What can be done to a level besides recomputing.
+class LevelVariants {
+ public:
+  // All outlive this.
+  LevelVariants(const Graph& graph, const Weights& weights, const Blocks& blocks);
+
+  // What forward gathered stays for backward; or is gathered again.
+  Level WithWeights(const Level& level) const;
+  Level GatheredAgain(const Level& level) const;
+  // What it is marked to keep goes to the host: in each block the largest values, as many as the copy engine takes out in `share` of the
+  // time that the block computes in forward. `times` has that, by node. The same level if that is none.
+  Level Offloaded(const Level& level, const CostModel& model, std::span<const Nanos> times,
+                  double share) const;
+
+ private:
+  Level WithMark(const Level& level, Keep mark, std::string_view name) const;
+
+  const Graph& graph_;
+  const Weights& weights_;
+  const Blocks& blocks_;
+  // Weights that forward gathered and something behind it reads.
+  std::vector<ValueId> gathered_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,57 @@
+// Trials: decisions about memory, tried for good.
+//
+// The passes that carry the decisions out run, the rest of the pipeline behind them, and the graph that comes out is simulated. So a peak is
+// the peak, to the byte, and a time has what the schedule hides.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "heddle/base/result.h"
+#include "heddle/budget/choice.h"
+#include "heddle/cost/cost_model.h"
+#include "heddle/pass/pipeline.h"
+
+namespace heddle {
+
+// The passes that carry marks out.
+inline constexpr std::string_view kCarryOut = "rematerialize, offload";
+
+class Trials {
+ public:
+  // `clean` has run on `module`, which has one local graph; `after` is what runs behind the decisions. All outlive this.
+  Trials(const Module& module, const Pipeline& after, const CostModel& model);
+
+  const Module& module() const { return module_; }
+  const Graph& graph() const { return module_.graphs[0]; }
+  const CostModel& model() const { return model_; }
+
+  // What is decided by a policy of `checkpoint`.
+  Result<Marks> MarksOf(std::string_view policy) const;
+  // The module with marks on all values that have none.
+  Module Marked(const Marks& marks) const;
+  // Remembers what was tried. The answer stays good.
+  Result<const MemoryChoice*> Try(std::string policy, const Marks& marks);
+  // Of all that was tried, the one that needs least.
+  const MemoryChoice& Smallest() const;
+  // What is there at the peak of a choice: `params and other inputs 1.20 GiB, %mm_7 501.00 MiB, ...`, the largest first.
+  Result<std::string> HoldsPeak(const MemoryChoice& choice) const;
+  // The module that marks make, in front of the rest of the pipeline.
+  Result<Module> CarriedOut(const Marks& marks) const;
+  size_t count() const { return tried_.size(); }
+  // After the first trial, where nothing is decided: on the compute stream; and what the caller holds.
+  Nanos compute() const { return compute_; }
+  Bytes inputs() const { return inputs_; }
+
+ private:
+  Result<MemoryChoice> Run(std::string policy, const Marks& marks);
+
+  const Module& module_;
+  Pipeline pipeline_;
+  const CostModel& model_;
+  std::map<Marks, MemoryChoice> tried_;
+  Nanos compute_;
+  Bytes inputs_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,31 @@
+// The flags with which placements are found, not written.
+#pragma once
+
+#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/compile/compile.h"
+
+namespace heddle {
+
+struct AutoFlags {
+  bool automatic = false;
+  std::string mesh;
+  std::string time_limit = "10s";
+
+  void Declare(Flags& flags);
+  // Fails for flags that say what is to be found.
+  Status Check(const ParallelFlags& parallel) const;
+  // The mesh as given, or that of the degrees. `local_batch_size` counts for each rank of the axes that presets split the batch over; for
+  // each rank of all, where no axis has such a name.
+  Result<ParallelFlags::Layout> MakeLayout(const ParallelFlags& parallel,
+                                           const ModelConfig& config) const;
+  Status SetOptions(CompileOptions& options) const;
+};
+
+// The presets whose axes a mesh can have, in their order, each with a plan.
+Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
+                                         const ModelConfig& config);
+
+// `dp=32,tp=8`
+Result<Mesh> ParseMeshFlag(std::string_view text);
+
+}  // namespace heddle

@@ -1,0 +1,22 @@
+// Configurations that others have published for models of these sizes, to be held beside what is found.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "heddle/search/plan_search.h"
+
+namespace heddle {
+
+struct PublishedPlan {
+  // Who, and where.
+  std::string_view source;
+  SearchPoint point;
+};
+
+// TorchTitan's for this model, on so many devices: the rest of them share the parameters. Nothing where it has none.
+std::optional<PublishedPlan> PublishedFor(std::string_view family, std::string_view flavor,
+                                          int64_t devices, int64_t global_batch);
+
+}  // namespace heddle

@@ -1,0 +1,87 @@
+// Eager expert parallelism, with FSDP2 or HSDP and tensor parallelism around it, without a graph.
+//
+// Ranks of a mesh [replicate, shard, tensor]; those of a replica are threads, which meet at collectives (meeting.h). Groups of `expert`
+// ranks that follow each other share the experts: each has an equal part of every stack. A stack is kept in parts by the ranks of a
+// replica that have the same experts, everything else by all ranks that have the same slice of it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "heddle/eager/tensor_parallel.h"
+
+namespace heddle {
+
+struct ExpertParallelOptions {
+  TensorParallelOptions tensor;
+  // Divides shard * tensor, and is a multiple of tensor.
+  int64_t expert = 1;
+};
+
+class EagerExpertParallel {
+ public:
+  // Parameters are given whole, in registration order. The model must outlive this.
+  EagerExpertParallel(const Model& model, std::span<const at::Tensor> params,
+                      const ExpertParallelOptions& options);
+
+  int64_t ranks() const { return options_.tensor.data.replicate * replica_ranks(); }
+  EagerStep Step(std::span<const at::Tensor> inputs, double lr, int64_t step);
+
+  const at::Tensor& param(int64_t rank, size_t i) const {
+    return Of(rank, i).param(At(rank, i), place_[i]);
+  }
+  const at::Tensor& exp_avg(int64_t rank, size_t i) const {
+    return Of(rank, i).exp_avg(At(rank, i), place_[i]);
+  }
+  const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const {
+    return Of(rank, i).exp_avg_sq(At(rank, i), place_[i]);
+  }
+  const at::Tensor& grad(int64_t rank, size_t i) const {
+    return Of(rank, i).grad(At(rank, i), place_[i]);
+  }
+
+ private:
+  // Gradients by what ranks have in common (slice or seat), by rank among those.
+  using Grads = std::vector<std::vector<std::vector<at::Tensor>>>;
+  struct StepParts {
+    Grads dense;
+    Grads stacks;
+    // By rank.
+    std::vector<at::Tensor> losses;
+    std::vector<std::vector<BufferChange>> changes;
+  };
+
+  int64_t replica_ranks() const { return options_.tensor.data.shard * options_.tensor.tensor; }
+  // Ranks of a replica that have the same experts.
+  int64_t copies() const { return replica_ranks() / options_.expert; }
+  int64_t slice(int64_t rank) const { return rank % options_.tensor.tensor; }
+  int64_t seat(int64_t rank) const { return rank % options_.expert; }
+  // Of those that have the same slice, or the same seat.
+  int64_t dense_at(int64_t rank) const { return rank / options_.tensor.tensor; }
+  int64_t stack_at(int64_t rank) const { return rank / options_.expert; }
+  const ShardedState& Of(int64_t rank, size_t i) const {
+    return is_stack_[i] ? stacks_[static_cast<size_t>(seat(rank))]
+                        : dense_[static_cast<size_t>(slice(rank))];
+  }
+  int64_t At(int64_t rank, size_t i) const {
+    return is_stack_[i] ? stack_at(rank) : dense_at(rank);
+  }
+
+  // Of one replica.
+  void Run(int64_t replica, std::span<const at::Tensor> inputs, const at::Tensor& count,
+           StepParts& parts) const;
+  at::Tensor Norms(int64_t rank) const;
+  at::Tensor ClipNorm(int64_t replica) const;
+
+  const Model& model_;
+  ExpertParallelOptions options_;
+  // By parameter: whether it is a stack of experts, and its place among those that are, or are not.
+  std::vector<bool> is_stack_;
+  std::vector<size_t> place_;
+  // Parameters that every slice has whole.
+  std::vector<bool> is_whole_;
+  std::vector<ShardedState> dense_;
+  std::vector<ShardedState> stacks_;
+};
+
+}  // namespace heddle

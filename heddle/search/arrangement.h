@@ -1,0 +1,38 @@
+// Arrangement: how many ranks do what, and in how many pieces the batch of a step comes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heddle/ir/mesh.h"
+#include "heddle/plan/presets/presets.h"
+
+namespace heddle {
+
+struct Arrangement {
+  // Copies of the model; ranks that keep parts of it; ranks that share heads and hidden units.
+  int64_t replicate = 1;
+  int64_t shard = 1;
+  int64_t tensor = 1;
+  // Forward and backward run so many times before the optimizer does.
+  int64_t micro_batches = 1;
+
+  int64_t batch_ranks() const { return replicate * shard; }
+  auto operator<=>(const Arrangement&) const = default;
+};
+
+// Axes of one rank are left out; one rank alone is `dp`.
+Mesh MeshOf(const Arrangement& arrangement);
+PresetOptions PresetOf(const Arrangement& arrangement);
+// `dp 64`, `dp_replicate 2, dp 4, tp 8, 2 micro-batches`
+std::string Format(const Arrangement& arrangement);
+// As a user of `heddle plan` or `heddle train` asks for it.
+std::string FlagsOf(const Arrangement& arrangement, int64_t global_batch);
+
+// Every arrangement of so many devices in which each rank has as many sequences as any other. `may_split` says for which degrees a model
+// has tensor parallelism; it stays within a node.
+std::vector<Arrangement> Arrangements(int64_t devices, int64_t global_batch, int64_t node_devices,
+                                      const std::function<bool(int64_t)>& may_split);
+
+}  // namespace heddle

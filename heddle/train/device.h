@@ -1,0 +1,27 @@
+// Where the ranks of this process compute: on the host or on a GPU, and what memory they have there.
+#pragma once
+
+#include <optional>
+
+#include <c10/core/Device.h>
+
+#include "heddle/base/result.h"
+#include "heddle/base/units.h"
+
+namespace heddle {
+
+// The host, or the GPU of the rank that has this number on its machine. This process computes there from now on.
+Result<c10::Device> OpenDevice(c10::DeviceType type, int64_t local_rank);
+
+// None where nobody says.
+struct DeviceMemory {
+  // All there is, and what is not in use.
+  std::optional<Bytes> total;
+  std::optional<Bytes> available;
+};
+DeviceMemory ReadMemory(c10::Device device);
+
+// The most that this process had in use at once.
+std::optional<Bytes> PeakMemory(c10::Device device);
+
+}  // namespace heddle

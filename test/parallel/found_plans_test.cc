@@ -1,0 +1,90 @@
+// Plans that the solver found give the loss and gradients of the whole graph on ranks, in f64.
+#include <ATen/Parallel.h>
+
+#include "heddle/auto/auto_plan.h"
+#include "test/parallel/ranks.h"
+
+namespace heddle {
+namespace {
+
+struct Case {
+  const char* family;
+  const char* flavor;
+  const char* mesh;
+};
+
+Model MakeSmall(ModelConfig config, int64_t batch, int64_t seq_len) {
+  at::set_num_threads(1);
+  // The debug models whole, but for the one with 300 million parameters.
+  if (config.moe.experts > 16) {
+    config.n_layers = 2;
+    config.moe.experts = 8;
+    config.moe.top_k = 3;
+  }
+  return *MakeModel(config, {.batch = batch, .seq_len = seq_len},
+                    {DType::kF64, AttentionKind::kFlash, Target::kCpu});
+}
+
+// The cheapest plan, and the cheapest that keeps next to nothing whole: small models would rather not be split at all.
+void ExpectFoundPlansRun(const Model& model, std::string_view mesh) {
+  Module whole = *CaptureModel(model);
+  Plan plan = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
+  CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  AutoPlanner planner = *AutoPlanner::Make(whole, plan, costs, 100);
+  std::vector<at::Tensor> inputs = InputsOf(model, whole);
+  Result<AutoPlan> free = planner.Find({});
+  ASSERT_TRUE(free.ok()) << Format(free.diagnostics());
+  Bytes all = planner.Solve({.memory = MemoryLimit{GiB(64), true}})->memory;
+  int tried = 0;
+  for (int64_t eighths : {8, 4, 2}) {
+    MemoryLimit limit{{all.value * eighths / 8}, true};
+    Result<AutoPlan> found = planner.Find({.memory = limit});
+    if (!found.ok()) break;
+    ++tried;
+    SCOPED_TRACE(fmt::format("in {}:\n{}", Format(limit.bytes), FormatPlan(found->plan)));
+    EXPECT_LE(found->memory, limit.bytes);
+    Module local = Parallelized(whole, found->plan);
+    if (testing::Test::HasFatalFailure()) return;
+    ExpectTheWholeGraphsOutputs(whole, local, inputs);
+  }
+  EXPECT_GE(tried, 2);
+}
+
+class FoundPlans : public testing::TestWithParam<Case> {};
+
+TEST_P(FoundPlans, GiveTheLossAndGradientsOfTheWholeGraph) {
+  const Case& one = GetParam();
+  ExpectFoundPlansRun(MakeSmall(*FindModel(one.family, one.flavor), 8, 16), one.mesh);
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> out;
+  for (auto [family, flavor] : {std::pair("llama3", "debugmodel"), std::pair("qwen3", "debugmodel"),
+                                std::pair("qwen3", "debugmodel_moe"),
+                                std::pair("deepseek_v3", "debugmodel")}) {
+    for (const char* mesh : {"a=8", "a=4, b=2", "a=2, b=2, c=2"})
+      out.push_back({family, flavor, mesh});
+  }
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(All, FoundPlans, testing::ValuesIn(Cases()), [](const auto& info) {
+  int axes = static_cast<int>(std::ranges::count(std::string_view(info.param.mesh), '='));
+  return fmt::format("{}_{}_{}d", info.param.family, info.param.flavor, axes);
+});
+
+// Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.
+TEST(UnevenFoundPlans, GiveTheLossAndGradientsOfTheWholeGraph) {
+  ModelConfig config = *FindModel("llama3", "debugmodel");
+  config.n_layers = 2;
+  config.dim = 96;
+  config.n_heads = 6;
+  config.n_kv_heads = 3;
+  config.head_dim = 16;
+  config.ffn_dim = 100;
+  config.vocab_size = 61;
+  for (const char* mesh : {"a=8", "a=2, b=3", "a=2, b=2, c=2"})
+    ExpectFoundPlansRun(MakeSmall(config, 3, 13), mesh);
+}
+
+}  // namespace
+}  // namespace heddle
