@@ -159,18 +159,28 @@ Result<OverlapOptions> OverlapCommand::Options() const {
   return options;
 }
 
-// Costs of a study are of one graph: times for nodes that this graph does not have are a mistake.
+// Costs of a study are of one graph: each knows the nodes of the other, but for numbers that an import makes tensors of.
 Status CheckStudy(const CostModel& model, const SimulatedModule& before) {
   if (model.measured() == nullptr || !model.measured()->study) return Done{};
-  for (const Simulation& one : before.simulations) {
-    const MeasuredUse& use = one.costs.measured;
-    if (use.unknown_nodes.empty()) continue;
-    Failure failure =
-        Error(Diag::kCostsFile,
-              "{} of its {} nodes are not in {}, the first is %{}; is it of this graph?",
-              use.unknown_nodes.size(), use.nodes.given, before.name, use.unknown_nodes[0]);
+  auto wrong = [&](size_t count, std::string_view name, std::string_view where) {
+    Failure failure = Error(Diag::kCostsFile, "{} {}, the first is %{}; is it of this graph?",
+                            Counted(static_cast<int64_t>(count), "node"), where, name);
     failure.diagnostics[0].file = model.measured()->file;
     return failure;
+  };
+  for (size_t i = 0; i < before.simulations.size(); ++i) {
+    const GraphCosts& costs = before.simulations[i].costs;
+    const std::vector<std::string>& unknown = costs.measured.unknown_nodes;
+    if (!unknown.empty()) return wrong(unknown.size(), unknown[0], "of it are not in the graph");
+    const Graph& graph = before.module.graphs[i];
+    size_t missing = 0;
+    NodeId first;
+    for (NodeId id : graph.nodes()) {
+      if (costs.nodes[id].measured || graph[id].op == op::scalar_tensor) continue;
+      if (missing++ == 0) first = id;
+    }
+    if (missing > 0)
+      return wrong(missing, graph.name(graph[first].first_result), "of the graph have no costs");
   }
   return Done{};
 }

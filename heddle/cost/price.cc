@@ -238,11 +238,17 @@ class GraphPricer {
         cost.collective.links = Links::kNone;
       }
       if (study && CountPacking(id)) continue;
+      // An import makes tensors of numbers that a printed call has among its arguments.
+      if (study && !cost.measured && graph_[id].op == op::scalar_tensor) {
+        cost.compute = {};
+        continue;
+      }
       cost.compute += kStudyLaunch;
-      // Each of several results is an item, a node of its own there; waits of several tensors are as many.
+      // Each of several results is an item, a node of its own there; waits of several tensors are as many. A study counts its items
+      // itself.
       size_t results = graph_[id].result_count;
       bool wait = graph_[id].op == op::comm_wait;
-      if (results > 1)
+      if (results > 1 && !study)
         cost.compute += kStudyLaunch * static_cast<int64_t>(wait ? results - 1 : results);
     }
     costs_.around = kStudyLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);

@@ -165,7 +165,7 @@ Result<MeasuredCosts> ReadScheduleCosts(const nlohmann::json& json, const std::s
       total[entries[i].owner] += entries[i].ms + kLaunchMs;
   }
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].is_item) total[entries[i].owner] += entries[i].ms;
+    if (entries[i].is_item) total[entries[i].owner] += entries[i].ms + kLaunchMs;
   }
   MeasuredCosts costs;
   costs.file = file;

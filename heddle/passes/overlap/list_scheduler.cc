@@ -63,6 +63,7 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
   for (uint32_t node = 0; node < shape_.node_count(); ++node) {
     if (open_[node] == 0 && !reachable_[node]) Ready(node);
   }
+  KeepFirst(options.kept);
   for (; cursor_ < shape_.anchors().size(); ++cursor_) {
     uint32_t anchor = shape_.anchors()[cursor_];
     if (listed_[anchor]) continue;
@@ -82,6 +83,16 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
     if (!listed_[node]) EmitWith(node);
   }
   return std::move(out_);
+}
+
+void ListScheduler::KeepFirst(uint32_t count) {
+  for (uint32_t node = 0; node < count; ++node) {
+    Emit(node);
+    if (shape_.role(node) != Role::kAnchor) continue;
+    cursor_ = shape_.place(node) + 1;
+    out_.live[shape_.place(node)] = most_live_;
+    most_live_ = live_;
+  }
 }
 
 void ListScheduler::RunDeferred() {
@@ -119,7 +130,14 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
   Nanos until = now_ + stall;
   Fill(until + CostOf(anchor));
   if (options_.ahead) Prepare(until);
-  MakeRoom(sim_.born(NodeId(anchor)) + sim_.passing(NodeId(anchor)));
+  Bytes born;
+  Bytes passing;
+  for (uint32_t node : missing) {
+    if (listed_[node]) continue;
+    born += sim_.born(NodeId(node));
+    passing = std::max(passing, sim_.passing(NodeId(node)));
+  }
+  MakeRoom(born + passing);
   for (uint32_t node : missing) {
     if (!listed_[node] && node != anchor) Emit(node);
   }
@@ -171,12 +189,7 @@ void ListScheduler::Emit(uint32_t node) {
     const Collective& c = shape_.collectives()[number];
     streams_[c.stream].queue.erase({c.deadline, number});
     streams_[c.stream].reductions.erase(number);
-    if (c.wait != kNone && (c.reduction || !shape_.after(c.wait).empty())) {
-      bool early = c.reduction || std::ranges::any_of(shape_.after(c.wait), [&](uint32_t later) {
-                     return shape_.role(later) == Role::kStart;
-                   });
-      if (early) watched_.push_back(number);
-    }
+    if (c.wait != kNone && (c.reduction || c.feeds)) watched_.push_back(number);
   }
   if (!reachable_[node]) Ready(node);
 }
@@ -346,7 +359,7 @@ void ListScheduler::MakeRoom(Bytes bytes) {
 void ListScheduler::EmitDoneWaits() {
   for (uint32_t c : std::vector<uint32_t>(watched_)) {
     uint32_t wait = shape_.collectives()[c].wait;
-    bool takes_time = shape_.collectives()[c].reduction && CostOf(wait).value > 0;
+    bool takes_time = !shape_.collectives()[c].feeds && CostOf(wait).value > 0;
     if (end_[c] <= now_ && !listed_[wait] && !takes_time) EmitWith(wait);
   }
 }

@@ -25,6 +25,8 @@ struct ListOptions {
   // Run what makes one gradient later, where compute would stand still; at most so much of it may be put off.
   bool defer = false;
   Nanos most_deferred{};
+  // So many nodes stand as in the graph.
+  uint32_t kept = 0;
   // Collectives of all communicators start in the order of the graph.
   bool strict = false;
 };
@@ -58,6 +60,7 @@ class ListScheduler {
 
   void Reset(const ListOptions& options, const ListedOrder* base);
   void SetLatestStarts();
+  void KeepFirst(uint32_t count);
   void Advance(uint32_t node);
   void Emit(uint32_t node);
   void CountMemory(uint32_t node);

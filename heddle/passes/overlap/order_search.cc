@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/sim/timeline/timeline.h"
+
 namespace heddle {
 
 OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
@@ -10,7 +12,8 @@ OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptio
       options_(options),
       shape_(graph, sim),
       scheduler_(shape_, sim),
-      replay_(sim, sim_options) {}
+      replay_(sim, sim_options),
+      peak_at_(MakeTimeline(sim, sim_options).peak_position) {}
 
 Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
   Outcome outcome = replay_.Run(order);
@@ -46,13 +49,25 @@ std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
   return levels;
 }
 
-void OrderSearch::Defer(Bytes cap) {
+void OrderSearch::Defer(ListOptions options) {
+  options.defer = true;
   for (int64_t share : {1, 2, 4, 8, 16, 32, 64}) {
-    List({.cap = cap,
-          .ahead = true,
-          .defer = true,
-          .most_deferred = {sim_.compute().value / share}});
+    options.most_deferred = {sim_.compute().value / share};
+    List(options);
   }
+}
+
+// The peak of what starts nothing ahead.
+Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
+  bool strict = options_.strict;
+  ListOptions plain{.cap = level, .ahead = false, .kept = kept, .strict = strict};
+  base_ = scheduler_.Run(plain, nullptr);
+  Bytes peak = Judge(base_.order).peak;
+  ListOptions ahead = plain;
+  ahead.ahead = true;
+  List(ahead);
+  if (options_.reorder_compute && !strict) Defer(ahead);
+  return peak;
 }
 
 FoundOrder OrderSearch::Run(Bytes cap) {
@@ -64,10 +79,9 @@ FoundOrder OrderSearch::Run(Bytes cap) {
   // With no memory to spare: the least that this can do with.
   Judge(scheduler_.Run({.cap = {}, .ahead = false, .strict = strict}, nullptr).order);
   for (Bytes level : Levels(cap)) {
-    base_ = scheduler_.Run({.cap = level, .ahead = false, .strict = strict}, nullptr);
-    Judge(base_.order);
-    List({.cap = level, .ahead = true, .strict = strict});
-    if (options_.reorder_compute && !strict) Defer(level);
+    if (TryUnder(level, 0) <= level) continue;
+    // Where the given order needs most, nothing may come later that lets go of anything. Up to there it stays as it is.
+    TryUnder(level, static_cast<uint32_t>(peak_at_) + 1);
   }
   return best_;
 }

@@ -31,7 +31,8 @@ class OrderSearch {
 
   // Caps to schedule under, all at most `cap`.
   std::vector<Bytes> Levels(Bytes cap) const;
-  void Defer(Bytes cap);
+  void Defer(ListOptions options);
+  Bytes TryUnder(Bytes level, uint32_t kept);
 
   static constexpr size_t kFewNodes = 2000;
 
@@ -40,6 +41,8 @@ class OrderSearch {
   StepShape shape_;
   ListScheduler scheduler_;
   Replay replay_;
+  // In the order of the graph: where most is alive.
+  size_t peak_at_;
   ListedOrder base_;
   Bytes cap_;
   // Of the order of the graph.

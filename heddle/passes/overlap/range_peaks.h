@@ -22,7 +22,9 @@ class RangePeaks {
   // From `first` up to, not including, `last`.
   void Add(size_t first, size_t last, Bytes bytes) { Add(1, 0, leaves_, first, last, bytes); }
   // Of an empty range: nothing.
-  Bytes Most(size_t first, size_t last) const { return Most(1, 0, leaves_, first, last); }
+  Bytes Most(size_t first, size_t last) const {
+    return first < last ? Most(1, 0, leaves_, first, last) : Bytes{};
+  }
 
  private:
   void Add(size_t at, size_t low, size_t high, size_t first, size_t last, Bytes bytes) {

@@ -105,7 +105,16 @@ void StepShape::AddWindows() {
       deadline[node] = std::min(deadline[node], deadline[later]);
     if (roles_[node] == Role::kAnchor) deadline[node] = place_[node];
   }
+  std::vector<bool> feeds(node_count());
+  for (uint32_t node = static_cast<uint32_t>(node_count()); node-- > 0;) {
+    for (uint32_t later : after_.of(node)) {
+      bool leads =
+          roles_[later] == Role::kStart || (roles_[later] == Role::kFollower && feeds[later]);
+      feeds[node] = feeds[node] || leads;
+    }
+  }
   for (Collective& c : collectives_) {
+    c.feeds = c.wait != kNone && feeds[c.wait];
     c.release = release[c.start];
     c.deadline = deadline[c.start];
   }

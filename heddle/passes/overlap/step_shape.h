@@ -27,7 +27,8 @@ class StepShape {
     uint32_t stream = 0;
     // Brings a gradient to where it is kept: nothing in the step needs it soon, and it lets go of memory.
     bool reduction = false;
-    // Has its output early if it starts early: what one may start ahead of its place for.
+    // Another collective is given what it gives, or a view of it.
+    bool feeds = false;
     Nanos length = {};
     // Places among anchors: it may start before this one at the earliest; this one needs it, or kNone for the end.
     uint32_t release = 0;
