@@ -61,10 +61,9 @@ class PipelineParser {
     if (name.empty()) return Bad("the name of a pass");
     if (name == "repeat") return ParseRepeat();
     if (name == "rounding") return ParseRounding();
-    // A pass and a pipeline may share a name: options are a pass's.
-    const PassTable::Named* named = passes_.FindPipeline(name);
-    bool has_options = passes_.Find(name) != nullptr && scan_.Peek() == '{';
-    if (named != nullptr && !has_options) {
+    // A pass may have the name of a pipeline. With options, it is the pass.
+    const PassTable::Named* named = scan_.Peek() == '{' ? nullptr : passes_.FindPipeline(name);
+    if (named != nullptr) {
       return PipelineParser(named->text, passes_, /*names=*/false, depth_ + 1).Parse();
     }
     const PassDef* pass = passes_.Find(name);
