@@ -23,7 +23,7 @@ class ScheduleWriter {
  public:
   // `before` is the graph as it was: members of buckets have names there.
   ScheduleWriter(const Graph& before, const MeasuredCosts* costs)
-      : study_(costs != nullptr && costs->study ? &*costs->study : nullptr) {
+      : costs_(costs), study_(costs != nullptr && costs->study ? &*costs->study : nullptr) {
     for (NodeId id : before.nodes()) {
       if (before[id].op != op::comm_wait) continue;
       NodeId start = before[before.operands(id)[0]].producer;
@@ -91,9 +91,14 @@ class ScheduleWriter {
         }
       }
     }
-    for (ValueId result : graph.results(id)) order.push_back(std::string(graph.name(result)));
+    for (ValueId result : graph.results(id)) {
+      std::string name(graph.name(result));
+      // Results that nothing uses, and numbers that an import makes tensors of, have names of ours alone.
+      if (study_ == nullptr || costs_->nodes.contains(name)) order.push_back(name);
+    }
   }
 
+  const MeasuredCosts* costs_;
   const StudyFacts* study_;
   std::map<std::string, Member> member_of_;
 };
@@ -114,6 +119,7 @@ struct OverlapCommand {
   std::string effort = "normal";
   bool reorder_compute = false;
   bool strict = false;
+  bool remarks = false;
   std::string output;
   std::string schedule;
 
@@ -133,6 +139,7 @@ struct OverlapCommand {
     flags.Option("-o,--output", output, "write the graph to this file");
     flags.Option("--schedule", schedule,
                  "write the order of names, and the members of buckets, to this file as JSON");
+    flags.Switch("--remarks", remarks, "say for each exposed collective why nothing hides it");
     sim.Declare(flags);
     outputs.Declare(flags);
   }
@@ -200,6 +207,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
     PassContext context(module.mesh, analyses);
     HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, sim_options, options, context));
     sim_options.memory_cap = result.cap;
+    if (!remarks) continue;
     for (const Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
   }
   HEDDLE_TRY(SimulatedModule after, SimulateModule(InputName(file) + ", overlapped",

@@ -86,7 +86,7 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
 }
 
 void ListScheduler::KeepFirst(uint32_t count) {
-  for (uint32_t node = 0; node < count; ++node) {
+  for (uint32_t node = 0; node < std::min<size_t>(count, shape_.node_count()); ++node) {
     Emit(node);
     if (shape_.role(node) != Role::kAnchor) continue;
     cursor_ = shape_.place(node) + 1;
