@@ -7,7 +7,8 @@
 
 #include <span>
 
-#include "heddle/budget/priced_cut.h"
+#include "heddle/budget/choice.h"
+#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 

@@ -101,7 +101,8 @@ Status PriceSheet::Run(const CostModel& model) {
   module.graphs.push_back(MakeGraph());
   AnalysisCache analyses;
   PassContext context(module.mesh, analyses);
-  HEDDLE_RETURN_IF_ERROR(Passes().Find("localize")->run(module, nullptr, context));
+  const PassDef& localize = *Passes().Find("localize");
+  HEDDLE_RETURN_IF_ERROR(localize.run(module, localize.make_options().get(), context));
   const Graph& local = module.graphs[0];
   HEDDLE_TRY(GraphCosts costs, model.Price(module, local));
   prices_.assign(lines_.size(), {});

@@ -7,6 +7,7 @@
 
 #include "heddle/analysis/liveness.h"
 #include "heddle/base/text.h"
+#include "heddle/budget/trial.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/memory/recompute.h"
 #include "heddle/report/table.h"

@@ -6,9 +6,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "heddle/budget/trial.h"
+#include "heddle/budget/choice.h"
 
 namespace heddle {
+
+class Trials;
 
 struct DecisionLine {
   enum class What : uint8_t { kKept, kRecomputed, kOffloaded };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "heddle/budget/trial.h"
+#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/memory/blocks.h"
 
 namespace heddle {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/memory/recompute.h"
+#include "heddle/solve/max_flow.h"
 
 namespace heddle {
 namespace {

@@ -8,15 +8,11 @@
 #include <span>
 #include <vector>
 
-#include "heddle/base/units.h"
-#include "heddle/ir/graph.h"
-#include "heddle/passes/fsdp/weights.h"
-#include "heddle/solve/max_flow.h"
+#include "heddle/budget/choice.h"
 
 namespace heddle {
 
-// By value: what is decided. kDefault for what nobody decides.
-using Marks = std::vector<Keep>;
+class Weights;
 
 struct Cut {
   Marks marks;

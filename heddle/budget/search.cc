@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/base/text.h"
 #include "heddle/budget/exact.h"
-#include "heddle/report/table.h"
 
 namespace heddle {
 namespace {
@@ -24,14 +21,6 @@ bool IsFaster(const MemoryChoice& a, const MemoryChoice& b) {
 }
 
 }  // namespace
-
-Result<Bytes> ParseBudget(std::string_view text) {
-  HEDDLE_TRY(Bytes budget, ParseBytes(text));
-  if (budget <= Bytes{}) return Error(Diag::kUsage, "a budget of {} holds nothing", Format(budget));
-  if (text.back() >= '0' && text.back() <= '9')
-    return Error(Diag::kUsage, "a budget of `{}` has no unit, as in {}GiB", text, text);
-  return budget;
-}
 
 Result<std::unique_ptr<MemorySearch>> MemorySearch::Make(const Module& module,
                                                          const Pipeline& after,
@@ -83,7 +72,25 @@ Status MemorySearch::TryVariants() {
           TryLevel(variants_.Offloaded(level, trials_.model(), times_.compute, share)));
   }
   FindHull();
+  // Between the two smallest may lie what needs less than both.
+  if (hull_.size() >= 2) {
+    HEDDLE_TRY(std::vector<Point> mixed, TryParts(hull_.size() - 2));
+    levels_.insert(levels_.end(), mixed.begin(), mixed.end());
+    FindHull();
+  }
   return Done{};
+}
+
+// A quarter, a half and three quarters of the way between two neighbours of the hull.
+Result<std::vector<MemorySearch::Point>> MemorySearch::TryParts(size_t at) {
+  constexpr size_t kParts = 4;
+  Mix mix{hull_[at], hull_[at + 1], BlocksOf(hull_[at].choice->marks, hull_[at + 1].choice->marks)};
+  std::vector<Point> points;
+  for (size_t part = 1; part < kParts; ++part) {
+    HEDDLE_TRY(Point point, TryMix(mix, mix.groups.size() * part / kParts));
+    points.push_back(std::move(point));
+  }
+  return points;
 }
 
 void MemorySearch::FindHull() {
@@ -128,7 +135,9 @@ Result<MemorySearch::Point> MemorySearch::TryMix(const Mix& mix, size_t n) {
     for (ValueId v : mix.groups[i]) marks[v.index()] = mix.small.choice->marks[v.index()];
   }
   std::string name =
-      fmt::format("{} for {} of {}, {}", mix.small.name, n, mix.groups.size(), mix.fast.name);
+      mix.of_block
+          ? fmt::format("{}; {} of {} values more", mix.fast.name, n, mix.groups.size())
+          : fmt::format("{} for {} of {}, {}", mix.small.name, n, mix.groups.size(), mix.fast.name);
   HEDDLE_TRY(const MemoryChoice* choice, trials_.Try(name, marks));
   return Point{choice->policy, choice};
 }
@@ -157,9 +166,9 @@ Result<MemoryChoice> MemorySearch::Between(Point fast, Point small, Bytes budget
   HEDDLE_RETURN_IF_ERROR(Narrow(mix, budget, fast, small));
   std::vector<Group> left = BlocksOf(fast.choice->marks, small.choice->marks);
   if (left.size() == 1 && mix.groups.size() > 1) {
-    Mix of_block{fast, small, {}};
-    for (ValueId v : left[0]) of_block.groups.push_back({v});
-    HEDDLE_RETURN_IF_ERROR(Narrow(of_block, budget, fast, small));
+    Mix values{fast, small, {}, true};
+    for (ValueId v : left[0]) values.groups.push_back({v});
+    HEDDLE_RETURN_IF_ERROR(Narrow(values, budget, fast, small));
   }
   return *small.choice;
 }
@@ -208,48 +217,22 @@ Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
 }
 
 Result<std::vector<MemoryChoice>> MemorySearch::Sweep() {
-  constexpr size_t kParts = 4;
+  constexpr int64_t kBudgets = 16;
   HEDDLE_RETURN_IF_ERROR(TryLevels());
-  std::vector<const MemoryChoice*> choices;
-  for (const Point& level : levels_) choices.push_back(level.choice);
-  for (size_t i = 0; i + 1 < hull_.size(); ++i) {
-    Mix mix{hull_[i], hull_[i + 1], BlocksOf(hull_[i].choice->marks, hull_[i + 1].choice->marks)};
-    for (size_t part = 1; part < kParts; ++part) {
-      HEDDLE_TRY(Point point, TryMix(mix, mix.groups.size() * part / kParts));
-      choices.push_back(point.choice);
-    }
+  std::vector<MemoryChoice> choices;
+  for (const Point& level : levels_) choices.push_back(*level.choice);
+  Bytes most = hull_.front().choice->peak;
+  Bytes least = hull_.back().choice->peak;
+  for (int64_t i = 1; i < kBudgets; ++i) {
+    HEDDLE_TRY(MemoryChoice choice, Within(least + Bytes{(most - least).value / kBudgets * i}));
+    choices.push_back(std::move(choice));
   }
-  std::ranges::stable_sort(choices, [](const auto* a, const auto* b) { return IsFaster(*a, *b); });
+  std::ranges::stable_sort(choices, IsFaster);
   std::vector<MemoryChoice> curve;
-  for (const MemoryChoice* choice : choices) {
-    if (curve.empty() || choice->peak < curve.back().peak) curve.push_back(*choice);
+  for (MemoryChoice& choice : choices) {
+    if (curve.empty() || choice.peak < curve.back().peak) curve.push_back(std::move(choice));
   }
   return curve;
-}
-
-nlohmann::ordered_json ToJson(const MemoryChoice& choice) {
-  constexpr double kNanosPerMilli = 1e6;
-  auto ms = [](Nanos time) { return static_cast<double>(time.value) / kNanosPerMilli; };
-  return {{"policy", choice.policy},
-          {"peak_bytes", choice.peak.value},
-          {"step_ms", ms(choice.step)},
-          {"bound_ms", ms(choice.bound)},
-          {"recompute_ms", ms(choice.recompute)},
-          {"kept_bytes", choice.kept.value},
-          {"recomputed", choice.recomputed},
-          {"offloaded_bytes", choice.offloaded.value}};
-}
-
-std::string FormatChoices(const std::vector<MemoryChoice>& choices) {
-  TextTable table(
-      {"policy", "peak>", "step>", "bound>", "recompute>", "nodes>", "kept>", "on the host>"});
-  for (const MemoryChoice& choice : choices) {
-    table.AddRow({choice.policy, Format(choice.peak), Format(choice.step),
-                  choice.bound > Nanos{} ? Format(choice.bound) : "-", Format(choice.recompute),
-                  fmt::format("{}", choice.recomputed), Format(choice.kept),
-                  Format(choice.offloaded)});
-  }
-  return table.Format();
 }
 
 }  // namespace heddle

@@ -12,18 +12,10 @@
 #include <memory>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "heddle/budget/levels.h"
+#include "heddle/budget/priced_cut.h"
 
 namespace heddle {
-
-nlohmann::ordered_json ToJson(const MemoryChoice& choice);
-// A table with a line for each.
-std::string FormatChoices(const std::vector<MemoryChoice>& choices);
-
-// As flags give it: above nothing, and with a unit.
-Result<Bytes> ParseBudget(std::string_view text);
 
 class MemorySearch {
  public:
@@ -61,7 +53,10 @@ class MemorySearch {
     Point fast;
     Point small;
     std::vector<Group> groups;
+    // Groups are the values of one block.
+    bool of_block = false;
   };
+  Result<std::vector<Point>> TryParts(size_t at);
   Result<Point> TryMix(const Mix& mix, size_t n);
   Status Narrow(const Mix& mix, Bytes budget, Point& fast, Point& small);
   Result<MemoryChoice> Between(Point fast, Point small, Bytes budget);

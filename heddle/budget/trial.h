@@ -8,28 +8,11 @@
 #include <string>
 
 #include "heddle/base/result.h"
-#include "heddle/budget/priced_cut.h"
+#include "heddle/budget/choice.h"
 #include "heddle/cost/cost_model.h"
 #include "heddle/pass/pipeline.h"
 
 namespace heddle {
-
-struct MemoryChoice {
-  // What it is called, for people: `full`, or `cut 3:12, none` for 12 blocks of the one and the rest of the other.
-  std::string policy;
-  Marks marks;
-  Bytes peak;
-  Nanos step;
-  // On the compute stream, in addition to what a step without recomputation has there.
-  Nanos recompute;
-  // Of values that forward makes and something behind it reads.
-  Bytes kept;
-  // Nodes.
-  int64_t recomputed = 0;
-  Bytes offloaded;
-  // No way of keeping, recomputing and offloading is faster than this, for the budget that was asked for; nothing if none was.
-  Nanos bound;
-};
 
 // The passes that carry marks out.
 inline constexpr std::string_view kCarryOut = "rematerialize, offload";

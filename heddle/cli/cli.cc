@@ -82,6 +82,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   AddImport(commands);
   AddMemory(commands);
   AddOpt(commands);
+  AddOverlap(commands);
   AddParallelize(commands);
   AddReduce(commands);
   AddReport(commands);

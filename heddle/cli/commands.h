@@ -13,6 +13,7 @@ void AddDoc(CommandSet& commands);
 void AddImport(CommandSet& commands);
 void AddMemory(CommandSet& commands);
 void AddOpt(CommandSet& commands);
+void AddOverlap(CommandSet& commands);
 void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);
 void AddReport(CommandSet& commands);

@@ -75,6 +75,8 @@ Result<CostModel> SimFlags::Model() const {
   std::optional<MeasuredCosts> measured;
   if (!costs.empty()) {
     HEDDLE_TRY(measured, LoadCosts(costs));
+    // Times of a study mean something by its rules alone.
+    if (measured->study) options.rules = TimelineRules::kAutoParallel;
   }
   return CostModel::Make(std::move(loaded), options, std::move(measured));
 }
@@ -87,7 +89,7 @@ Result<SimulateOptions> SimFlags::Options() const {
   if (tokens && *tokens < 1)
     return Error(Diag::kBadChoice, "--tokens is {}, expected at least 1", *tokens);
   options.tokens = tokens;
-  if (free_inputs) options.inputs = InputMemory::kFreed;
+  if (free_inputs) options.memory.inputs = InputMemory::kFreed;
   if (!memory_cap.empty()) {
     HEDDLE_TRY(options.memory_cap, ParseBytes(memory_cap));
   }
@@ -119,16 +121,26 @@ Status SimOutputs::Check() const {
                          {"--timeline", timeline}});
 }
 
+Status SimOutputs::WriteFiles(std::span<const SimulatedModule> modules, const CostModel& model,
+                              const Streams& streams) const {
+  const SimulatedModule& last = modules.back();
+  std::vector<TracedGraph> traced;
+  for (size_t i = 0; i < last.simulations.size(); ++i)
+    traced.push_back({&last.module.graphs[i], &last.simulations[i]});
+  if (!trace.empty())
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(trace, FormatTrace(last.module, traced), streams));
+  if (html.empty()) return Done{};
+  return WritePage(html, modules, model, streams);
+}
+
 Status SimOutputs::Write(std::span<const SimulatedModule> modules, const CostModel& model,
                          const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CheckPairs(modules));
   const SimulatedModule& last = modules.back();
   auto list = nlohmann::ordered_json::array();
   std::string text;
-  std::vector<TracedGraph> traced;
   for (size_t i = 0; i < last.simulations.size(); ++i) {
     const Graph& graph = last.module.graphs[i];
-    traced.push_back({&graph, &last.simulations[i]});
     if (!text.empty()) text += "\n";
     text += timeline
                 ? FormatTimeline(graph, last.simulations[i])
@@ -141,9 +153,7 @@ Status SimOutputs::Write(std::span<const SimulatedModule> modules, const CostMod
     if (json) list.push_back(ToJson(comparison));
     if (!timeline) text += "\n" + FormatComparison(comparison, streams.color);
   }
-  if (!trace.empty())
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(trace, FormatTrace(last.module, traced), streams));
-  if (!html.empty()) HEDDLE_RETURN_IF_ERROR(WritePage(html, modules, model, streams));
+  HEDDLE_RETURN_IF_ERROR(WriteFiles(modules, model, streams));
   if (trace == "-" || html == "-") return Done{};
   // One graph is the common case, and gets one object.
   if (json) {

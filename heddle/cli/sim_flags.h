@@ -53,6 +53,9 @@ struct SimOutputs {
   void Declare(Flags& flags);
   // That only one of them goes to standard output.
   Status Check() const;
+  // Trace and page alone.
+  Status WriteFiles(std::span<const SimulatedModule> modules, const CostModel& model,
+                    const Streams& streams) const;
   // One module, or two that are compared; summary, JSON, timeline and trace are of the last.
   Status Write(std::span<const SimulatedModule> modules, const CostModel& model,
                const Streams& streams) const;

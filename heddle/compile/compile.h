@@ -23,7 +23,8 @@ Result<Stage> ParseStage(std::string_view name);
 struct CompileOptions {
   // The text of a plan, as its author wrote it, so that messages point into it.
   std::string plan;
-  // For a plan that says `auto`: what a step is to be fast on, a name or a file (docs/cost.md), and what fits into memory.
+  // What a step is to be fast on, a name or a file (docs/cost.md): for the pass `overlap`, and for a plan that says `auto`, with what
+  // fits into memory.
   std::string cluster = "h100-8x";
   AutoOptions automatic = {};
   // Plans are simulated before one of them is taken, these among them (find_plan.h); otherwise the sum of all costs decides.

@@ -58,6 +58,41 @@ CollectiveCost CostModel::Copy(Bytes bytes) const {
 
 Nanos CostModel::Pack(Bytes bytes) const { return StreamTime(cluster_.device, bytes * 2); }
 
+// Ordinary kernels and views do it. Packing a gather copies its tensors together and from there into its buffer; unpacking copies
+// each out of what all ranks gave. Packing a reduction is one copy, and its parts are views.
+BucketCost CostModel::StudyPacking(bool gather, Bytes given, Bytes result, int64_t members) const {
+  const ByteRate& rate = measured_->study->memory;
+  BucketCost cost;
+  cost.ahead = WholeNanos(InNanos(given * (gather ? 5 : 2), rate)) +
+               kStudyLaunch * (members + (gather ? 4 : 2));
+  cost.behind = kStudyLaunch * (gather ? 3 + 3 * members : 2 + 2 * members);
+  if (gather) cost.behind += WholeNanos(InNanos(result * 2, rate));
+  return cost;
+}
+
+Result<BucketCost> CollectiveCosts::Bucket(CollectiveKind kind, Bytes given, int64_t members,
+                                           const Axes& over) {
+  HEDDLE_TRY(CollectiveCost alone, Cost(kind, given, over));
+  bool gather = kind == CollectiveKind::kAllGather;
+  Bytes result = gather ? given * Group(over).ranks : Bytes{};
+  BucketCost cost;
+  bool study = model_.options().rules == TimelineRules::kAutoParallel;
+  if (study && model_.measured() != nullptr && model_.measured()->study && members > 1) {
+    cost = model_.StudyPacking(gather, given, result, members);
+  } else if (!study && members > 1) {
+    cost.length = model_.Pack(given);
+    if (gather) cost.behind = model_.Pack(result);
+  } else if (study) {
+    cost.behind = kStudyLaunch * members;
+  }
+  cost.length += alone.total();
+  if (study) {
+    cost.ahead += kStudyLaunch;
+    cost.length += kStudyLaunch;
+  }
+  return cost;
+}
+
 const GroupShape& CollectiveCosts::Group(const Axes& over) {
   uint32_t axes = 0;
   for (AxisId axis : over) axes |= 1U << axis;

@@ -28,6 +28,9 @@ enum class TimelineRules : uint8_t {
 // `native`, `autoparallel`
 std::string_view Name(TimelineRules rules);
 
+// What a launch takes by AutoParallel's rules.
+inline constexpr Nanos kStudyLaunch{1000};
+
 struct CostOptions {
   // None: as many as the mesh needs.
   std::optional<int64_t> nodes;
@@ -68,6 +71,8 @@ struct NodeCost {
 
   // On the compute stream: a kernel with its launch; at a wait, the unpacking.
   Nanos compute;
+  // A start: what runs there before the launch, where packing does not run on the stream of the collective.
+  Nanos ahead;
   // A node that starts a collective or a copy: its stream, an index into GraphCosts::streams; packing there, and the rest.
   uint32_t stream = kCompute;
   Nanos pack;
@@ -101,6 +106,13 @@ struct GraphCosts {
   MeasuredUse measured;
 };
 
+// What a collective of several tensors costs: on the compute stream before its launch and at its wait, and on its own stream.
+struct BucketCost {
+  Nanos ahead;
+  Nanos length;
+  Nanos behind;
+};
+
 class CostModel {
  public:
   static Result<CostModel> Make(Cluster cluster, const CostOptions& options,
@@ -115,6 +127,9 @@ class CostModel {
   CollectiveCost Copy(Bytes bytes) const;
   // Packing tensors of so many bytes into one payload, or unpacking them.
   Nanos Pack(Bytes bytes) const;
+
+  // Under a study's rules, what packing and unpacking of a bucket costs on the compute stream, launches included.
+  BucketCost StudyPacking(bool gather, Bytes given, Bytes result, int64_t members) const;
 
   // Measured times, or null.
   const MeasuredCosts* measured() const { return measured_ ? &*measured_ : nullptr; }
@@ -140,6 +155,8 @@ class CollectiveCosts {
   const GroupShape& Group(const Axes& over);
   // `given` is what one rank hands in.
   Result<CollectiveCost> Cost(CollectiveKind kind, Bytes given, const Axes& over);
+  // Of `members` tensors along their first dimensions, by the rules of the model.
+  Result<BucketCost> Bucket(CollectiveKind kind, Bytes given, int64_t members, const Axes& over);
   // What was measured of it, or null.
   Result<const Curve*> CurveOf(CollectiveKind kind, const Axes& over);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "heddle/base/result.h"
+#include "heddle/cost/cluster/rate.h"
 #include "heddle/cost/comm/curve.h"
 
 namespace heddle {
@@ -25,6 +26,14 @@ struct MeasuredOp {
   Nanos time;
 };
 
+// What a study of PyTorch's overlap scheduler says besides times (schedule_costs.h).
+struct StudyFacts {
+  // How fast buckets are packed and unpacked, on the compute stream.
+  ByteRate memory;
+  // By name of an item of a call of several results: the call's own name, which values of a graph do not have.
+  std::map<std::string, std::string, std::less<>> call_of_item;
+};
+
 struct MeasuredCosts {
   // The file, for messages.
   std::string file;
@@ -32,6 +41,8 @@ struct MeasuredCosts {
   // By name of the node's first result, without `%`.
   std::map<std::string, Nanos, std::less<>> nodes;
   std::vector<Curve> curves;
+  // Of a study; its timeline rules are then AutoParallel's.
+  std::optional<StudyFacts> study;
 
   // The curve for a collective, or null. One that names its axes comes first; one that names no axes of the mesh goes by the
   // number of ranks. An error if several do.

@@ -196,8 +196,10 @@ class GraphPricer {
   void TakeMeasuredNodes() {
     for (NodeId id : graph_.nodes()) {
       std::optional<Nanos> time = index_->Node(graph_, id);
-      if (!time) continue;
       NodeCost& cost = costs_.nodes[id];
+      // What a study measured of a member is not the time of its bucket, which bears the first member's name.
+      bool bucket = cost.stream != NodeCost::kCompute && graph_.operands(id).size() > 1;
+      if (!time || (bucket && model_.measured()->study)) continue;
       cost.measured = true;
       if (cost.stream == NodeCost::kCompute) {
         cost.compute = *time;
@@ -211,20 +213,45 @@ class GraphPricer {
     costs_.measured = index_->Use();
   }
 
+  // A bucket of a study is packed and unpacked on the compute stream. True if the node is of a bucket.
+  bool CountPacking(NodeId id) {
+    NodeId start = graph_[id].op == op::comm_wait ? graph_[graph_.operands(id)[0]].producer : id;
+    if (!start || !IsStart(graph_, start) || !CollectiveKindOf(graph_[start].op)) return false;
+    auto members = static_cast<int64_t>(graph_.operands(start).size());
+    if (members == 1) return false;
+    bool gather = graph_[start].op == op::comm_all_gather;
+    BucketCost packing =
+        model_.StudyPacking(gather, OperandBytes(graph_, start),
+                            id == start ? Bytes{} : ResultBytes(graph_, id), members);
+    NodeCost& cost = costs_.nodes[id];
+    cost.compute = id == start ? kStudyLaunch : packing.behind;
+    if (id == start) cost.ahead = packing.ahead;
+    return true;
+  }
+
   void CountLaunches() {
-    constexpr Nanos kLaunch{1000};
+    bool study = index_ && model_.measured()->study;
     for (NodeId id : graph_.nodes()) {
       NodeCost& cost = costs_.nodes[id];
-      cost.compute += kLaunch;
-      // Each of several results is an item, a node of its own there; waits of several tensors are as many.
+      if (cost.stream != NodeCost::kCompute) {
+        cost.collective.transfer += kStudyLaunch;
+        cost.collective.links = Links::kNone;
+      }
+      if (study && CountPacking(id)) continue;
+      // An import makes tensors of numbers that a printed call has among its arguments.
+      if (study && !cost.measured && graph_[id].op == op::scalar_tensor) {
+        cost.compute = {};
+        continue;
+      }
+      cost.compute += kStudyLaunch;
+      // Each of several results is an item, a node of its own there; waits of several tensors are as many. A study counts its items
+      // itself.
       size_t results = graph_[id].result_count;
       bool wait = graph_[id].op == op::comm_wait;
-      if (results > 1) cost.compute += kLaunch * static_cast<int64_t>(wait ? results - 1 : results);
-      if (cost.stream == NodeCost::kCompute) continue;
-      cost.collective.transfer += kLaunch;
-      cost.collective.links = Links::kNone;
+      if (results > 1 && !study)
+        cost.compute += kStudyLaunch * static_cast<int64_t>(wait ? results - 1 : results);
     }
-    costs_.around = kLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
+    costs_.around = kStudyLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
   }
 
   const CostModel& model_;

@@ -3,7 +3,9 @@
 //
 // A node is known by `source_name`, the variable of the graph that was printed, which an import keeps. The cost of a call of several
 // results stands with the names of its items. A node that the printed graph does not have (what was traced anew has copies of lazily
-// conjugated tensors) costs what its first reader costs more.
+// conjugated tensors) costs what its first reader costs more, its launch included.
+//
+// `curves` give collectives of other sizes, as buckets are: rows of a table, read as AutoParallel reads them, or PyTorch's formula.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -208,7 +208,7 @@ at::Tensor DecoderSlice::Mixture(const ModelWeights& weights, const at::Tensor& 
 at::Tensor DecoderSlice::Loss(const at::Tensor& logits, const at::Tensor& labels) {
   if (!options_.split_loss)
     return SummedLoss(MoveBetweenRanks::apply(logits, &seat_, Move::kGather, Move::kSlice, 2),
-                      labels);
+                      labels, model_.numerics.z_loss);
   Lookup at_rank = LookUp(labels.flatten(),
                           BeginOf(model_.config.vocab_size, seat_.meeting->members(), seat_.member),
                           logits.size(2));

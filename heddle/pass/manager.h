@@ -28,6 +28,8 @@ struct ManagerOptions {
   std::string reproducer_dir = ".";
   // Whether launches are counted, and memory worked out, before and after each pass.
   bool measure = false;
+  // Whether passes are distrusted. Trials of which nothing but a cost is wanted go without: what they choose runs once more, with checks.
+  bool check = true;
   // Runs passes that may round even if nobody asked for them by name.
   bool allow_rounding = false;
 };

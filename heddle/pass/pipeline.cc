@@ -61,7 +61,9 @@ class PipelineParser {
     if (name.empty()) return Bad("the name of a pass");
     if (name == "repeat") return ParseRepeat();
     if (name == "rounding") return ParseRounding();
-    if (const PassTable::Named* named = passes_.FindPipeline(name)) {
+    // A pass may have the name of a pipeline. With options, it is the pass.
+    const PassTable::Named* named = scan_.Peek() == '{' ? nullptr : passes_.FindPipeline(name);
+    if (named != nullptr) {
       return PipelineParser(named->text, passes_, /*names=*/false, depth_ + 1).Parse();
     }
     const PassDef* pass = passes_.Find(name);

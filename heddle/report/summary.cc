@@ -6,6 +6,7 @@
 
 #include "heddle/analysis/liveness.h"
 #include "heddle/base/text.h"
+#include "heddle/cost/expert_skew.h"
 #include "heddle/ir/call_table.h"
 #include "heddle/ops/ops.h"
 
@@ -42,7 +43,9 @@ Bytes KeptForBackward(const Graph& graph) {
   return kept;
 }
 
-Flops TotalFlops(const Module& module, const Graph& graph) {
+namespace {
+
+Flops SumFlops(const Module& module, const Graph& graph) {
   CallTable<Flops> known;
   CallKey key;
   SymbolTable symbols = graph.types().symbols();
@@ -61,6 +64,14 @@ Flops TotalFlops(const Module& module, const Graph& graph) {
     total += *flops;
   }
   return total;
+}
+
+}  // namespace
+
+Flops TotalFlops(const Module& module, const Graph& graph) {
+  // Rows that go to experts are as many as come back, on average; their bound is for memory.
+  Result<std::optional<Graph>> even = WithExpectedRows(module.mesh, graph, {});
+  return SumFlops(module, even.ok() && *even ? **even : graph);
 }
 
 StepSummary Summarize(const Module& module, const Graph& graph, Flops whole_flops) {

@@ -26,6 +26,14 @@ double IdealNanos(const Graph& graph, const GraphCosts& costs) {
 
 }  // namespace
 
+SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& options) {
+  if (model.options().rules == TimelineRules::kAutoParallel)
+    return {.slowdown = 0, .share_links = false};
+  auto slowdown =
+      static_cast<int64_t>(model.cluster().device.overlap_slowdown * kThousandths + 0.5);
+  return {.slowdown = options.slowdown.value_or(slowdown), .share_links = true};
+}
+
 Result<Simulation> Simulate(const Module& module, const Graph& graph, const CostModel& model,
                             const SimulateOptions& options) {
   if (module.view != View::kLocal) {
@@ -36,15 +44,8 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
   }
   HEDDLE_TRY(int64_t nodes, model.NodesFor(module.mesh));
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
-  SimGraph sim(graph, costs, options.inputs);
-  SimOptions sim_options = model.options().rules == TimelineRules::kAutoParallel
-                               ? SimOptions{.slowdown = 0, .share_links = false}
-                               : SimOptions{};
-  if (sim_options.share_links) {
-    sim_options.slowdown = options.slowdown.value_or(
-        static_cast<int64_t>(model.cluster().device.overlap_slowdown * kThousandths + 0.5));
-  }
-  Timeline timeline = MakeTimeline(sim, sim_options);
+  SimGraph sim(graph, costs, options.memory);
+  Timeline timeline = MakeTimeline(sim, TimelineOptions(model, options));
   Bytes cap = options.memory_cap.value_or(model.cluster().device.memory);
   Simulation out{.nodes = nodes,
                  .ranks = module.mesh.ranks(),

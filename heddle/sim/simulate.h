@@ -18,7 +18,7 @@ struct SimulateOptions {
   std::optional<Bytes> memory_cap;
   // Of one step, on all ranks; unless given, as many as the first batch input of integers has elements on the whole mesh.
   std::optional<int64_t> tokens;
-  InputMemory inputs = InputMemory::kHeld;
+  MemoryRules memory = {};
 };
 
 struct Simulation {
@@ -37,6 +37,9 @@ struct Simulation {
   std::optional<double> tokens_per_second;
   std::optional<double> mfu;
 };
+
+// The rules that a model's timelines go by.
+SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& options);
 
 // `graph` is local; otherwise, and where the mesh does not fit, an error.
 Result<Simulation> Simulate(const Module& module, const Graph& graph, const CostModel& model,

@@ -112,7 +112,8 @@ std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
       if (pick(3) == 0) continue;
       std::string name = fmt::format("d{}_{}", width, i);
       std::string with = gradient.empty() ? by_width[width][i] : gradient;
-      body += fmt::format("  %{} = aten.mul.Tensor(%{}, %{})\n", name, with, by_width[width][i]);
+      // Nothing that forward has, so that nothing is computed twice.
+      body += fmt::format("  %{} = aten.sub.Tensor(%{}, %{})\n", name, with, by_width[width][i]);
       gradient = name;
     }
     if (!gradient.empty())

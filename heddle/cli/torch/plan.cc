@@ -6,7 +6,7 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/text.h"
-#include "heddle/budget/search.h"
+#include "heddle/budget/choice.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"

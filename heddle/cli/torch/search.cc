@@ -1,7 +1,6 @@
 // heddle search: how to train a model on so many devices, and what that will be like.
 #include "heddle/search/plan_search.h"
 
-#include <filesystem>
 #include <ostream>
 
 #include <fmt/ranges.h>
@@ -246,10 +245,7 @@ std::string SearchCommand::FormatAnswer(const Answer& answer) const {
 
 Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) const {
   if (!plans.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(plans, error);
-    if (error)
-      return Error(Diag::kFileWrite, "cannot make the folder {}: {}", plans, error.message());
+    HEDDLE_RETURN_IF_ERROR(MakeDirectories(plans));
     size_t n = 0;
     for (const TriedPoint& tried : answer.result.front) {
       std::string path = fmt::format("{}/{}.plan", plans, ++n);

@@ -26,6 +26,7 @@ double AlongLogLine(const Curve::Point& a, const Curve::Point& b, Bytes bytes) {
 }  // namespace
 
 Nanos Curve::At(Bytes bytes) const {
+  if (interpolation == Interpolation::kTorch) return TorchTime(kind, bytes, ranks, network);
   if (bytes <= points.front().bytes) return points.front().time;
   auto after = std::ranges::upper_bound(points, bytes, {}, &Point::bytes);
   if (interpolation == Interpolation::kColumns) {

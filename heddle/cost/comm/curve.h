@@ -6,6 +6,7 @@
 
 #include "heddle/cost/comm/collective.h"
 #include "heddle/cost/comm/group.h"
+#include "heddle/cost/comm/torch_model.h"
 
 namespace heddle {
 
@@ -15,6 +16,8 @@ enum class Interpolation : uint8_t {
   // As AutoParallel reads its tables: whole MiB that have a point take its time, also for what is above them; straight lines
   // between others. Jumps, and is here to compare with.
   kColumns,
+  // No points: PyTorch's formula, for what was priced by it.
+  kTorch,
 };
 
 struct Curve {
@@ -30,6 +33,7 @@ struct Curve {
   // Nodes that a group spans; 0 where nobody noted it.
   int64_t nodes = 0;
   Interpolation interpolation = Interpolation::kLog;
+  TorchNetwork network = TorchNetwork::kHopper;
   // At least two, their bytes rising.
   std::vector<Point> points;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 
 #include <fmt/ranges.h>
 
@@ -238,6 +239,38 @@ ScopeId Bucketer::CommonScope(const std::vector<NodeId>& members) {
     }
   }
   return graph_.InternScope(common);
+}
+
+Bytes TravellingBytes(const Graph& graph, NodeId launch) {
+  const TypeTable& types = graph.types();
+  Bytes in;
+  for (ValueId v : graph.operands(launch)) in += types.bytes(graph.type(v));
+  return std::max(in, types.bytes(graph.type(graph[launch].first_result)));
+}
+
+std::vector<std::vector<NodeId>> BucketsBySize(const Graph& graph, Bucketer& bucketer,
+                                               Bytes max_bytes) {
+  struct Open {
+    std::vector<NodeId> members;
+    Bytes bytes;
+  };
+  std::map<BucketKey, Open> open;
+  std::vector<std::vector<NodeId>> buckets;
+  for (NodeId launch : bucketer.launches()) {
+    std::optional<BucketKey> key = KeyOf(graph, launch);
+    if (!key) continue;
+    Open& bucket = open[*key];
+    Bytes size = TravellingBytes(graph, launch);
+    bool fits = bucket.bytes + size <= max_bytes;
+    if (!bucket.members.empty() && (!fits || !bucketer.MayJoin(bucket.members, launch))) {
+      buckets.push_back(std::move(bucket.members));
+      bucket = {};
+    }
+    bucket.members.push_back(launch);
+    bucket.bytes += size;
+  }
+  for (auto& [key, bucket] : open) buckets.push_back(std::move(bucket.members));
+  return buckets;
 }
 
 }  // namespace heddle

@@ -94,4 +94,11 @@ class Bucketer {
   std::vector<std::vector<NodeId>> buckets_;
 };
 
+// What travels: gathered weights, or gradients before they are scattered.
+Bytes TravellingBytes(const Graph& graph, NodeId launch);
+// Of all launches of one key, in execution order, each joins the open bucket if there is room for it and it depends on nothing in
+// there; otherwise it opens the next.
+std::vector<std::vector<NodeId>> BucketsBySize(const Graph& graph, Bucketer& bucketer,
+                                               Bytes max_bytes);
+
 }  // namespace heddle

@@ -2,9 +2,6 @@
 //
 // For graphs that have no units. Of all launches of one key, in execution order, each joins the open bucket if there is room for
 // it and it depends on nothing in there; otherwise it opens the next. What happens to the members of a bucket is in bucket.h.
-#include <map>
-
-#include "heddle/base/text.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/fsdp/bucket.h"
 
@@ -16,19 +13,6 @@ struct BucketBySizeOptions {
   std::string order = "parameter";
 };
 
-// What travels: gathered weights, or gradients before they are scattered.
-Bytes SizeOf(const Graph& graph, NodeId launch) {
-  const TypeTable& types = graph.types();
-  Bytes in;
-  for (ValueId v : graph.operands(launch)) in += types.bytes(graph.type(v));
-  return std::max(in, types.bytes(graph.type(graph[launch].first_result)));
-}
-
-struct Open {
-  std::vector<NodeId> members;
-  Bytes bytes;
-};
-
 Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
                              PassContext& context) {
   HEDDLE_TRY(PayloadOrder order, ParsePayloadOrder(options.order));
@@ -36,24 +20,11 @@ Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
     return Error(Diag::kPassOption, "`max_bytes` is {}; a bucket holds something",
                  options.max_bytes.value);
   Bucketer bucketer(graph, context, order);
-  std::map<BucketKey, Open> open;
-  for (NodeId launch : bucketer.launches()) {
-    std::optional<BucketKey> key = KeyOf(graph, launch);
-    if (!key) continue;
-    Open& bucket = open[*key];
-    Bytes size = SizeOf(graph, launch);
-    bool fits = bucket.bytes + size <= options.max_bytes;
-    if (!bucket.members.empty() && (!fits || !bucketer.MayJoin(bucket.members, launch))) {
-      bucketer.Add(bucket.members);
-      bucket = {};
-    }
-    bucket.members.push_back(launch);
-    bucket.bytes += size;
-  }
-  if (open.empty())
+  std::vector<std::vector<NodeId>> buckets = BucketsBySize(graph, bucketer, options.max_bytes);
+  if (buckets.empty())
     context.AddRemark(graph, ValueId(), RemarkKind::kNoEffect,
                       "no collective gathers weights or reduces gradients");
-  for (const auto& [key, bucket] : open) bucketer.Add(bucket.members);
+  for (const std::vector<NodeId>& bucket : buckets) bucketer.Add(bucket);
   return bucketer.Finish();
 }
 

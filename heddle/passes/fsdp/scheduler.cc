@@ -32,46 +32,48 @@ void Scheduler::AddBucket(std::vector<NodeId> launches, std::vector<NodeId> wait
   buckets_.push_back({std::move(launches), std::move(waits)});
 }
 
-void Scheduler::AddEdges() {
-  Takeovers takeovers(graph_);
+std::vector<OrderEdge> OrderEdges(const Graph& graph) {
+  std::vector<OrderEdge> edges;
+  Takeovers takeovers(graph);
   NodeId random;
-  for (NodeId id : graph_.nodes()) {
-    for (ValueId v : graph_.operands(id)) {
-      NodeId producer = v ? graph_[v].producer : NodeId();
-      if (producer) edges_.push_back({producer.index(), id.index()});
+  for (NodeId id : graph.nodes()) {
+    for (ValueId v : graph.operands(id)) {
+      NodeId producer = v ? graph[v].producer : NodeId();
+      if (producer) edges.push_back({producer.index(), id.index()});
     }
     if (takeovers.any()) {
-      ForEachRead(graph_, id, [&](ValueId v) {
+      ForEachRead(graph, id, [&](ValueId v) {
         NodeId taker = takeovers.taker(v);
-        if (taker && id < taker) edges_.push_back({id.index(), taker.index()});
+        if (taker && id < taker) edges.push_back({id.index(), taker.index()});
       });
     }
-    Effect effect = graph_.op(id).effect();
+    Effect effect = graph.op(id).effect();
     if (effect != Effect::kRandom && effect != Effect::kOpaque) continue;
-    if (random) edges_.push_back({random.index(), id.index()});
+    if (random) edges.push_back({random.index(), id.index()});
     random = id;
   }
+  return edges;
 }
 
 void Scheduler::SortEdges() {
   first_edge_.assign(graph_.node_count() + 1, 0);
-  for (const Edge& edge : edges_) ++first_edge_[edge.from + 1];
+  for (const OrderEdge& edge : edges_) ++first_edge_[edge.from + 1];
   std::partial_sum(first_edge_.begin(), first_edge_.end(), first_edge_.begin());
-  std::vector<Edge> sorted(edges_.size());
+  std::vector<OrderEdge> sorted(edges_.size());
   std::vector<uint32_t> next(first_edge_.begin(), first_edge_.end() - 1);
-  for (const Edge& edge : edges_) sorted[next[edge.from]++] = edge;
+  for (const OrderEdge& edge : edges_) sorted[next[edge.from]++] = edge;
   edges_ = std::move(sorted);
 }
 
 void Scheduler::CountOpen() {
   open_.assign(graph_.node_count(), 0);
-  for (const Edge& edge : edges_) {
+  for (const OrderEdge& edge : edges_) {
     if (!done_[edge.from]) ++open_[Leader(edge.to)];
   }
 }
 
 std::vector<NodeId> Scheduler::Run() {
-  AddEdges();
+  edges_ = OrderEdges(graph_);
   SortEdges();
   CountOpen();
   std::vector<NodeId> order;
@@ -117,7 +119,7 @@ void Scheduler::Emit(std::vector<NodeId>& order) {
 // Walks back from any node that cannot run to one that it waits for, until one comes again.
 void Scheduler::BreakCycle() {
   std::vector<uint32_t> before(graph_.node_count(), UINT32_MAX);
-  for (const Edge& edge : edges_) {
+  for (const OrderEdge& edge : edges_) {
     if (!done_[edge.from]) before[Leader(edge.to)] = Leader(edge.from);
   }
   auto at = static_cast<uint32_t>(std::ranges::find(done_, false) - done_.begin());

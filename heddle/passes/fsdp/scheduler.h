@@ -16,6 +16,14 @@
 
 namespace heddle {
 
+// One node must come before another.
+struct OrderEdge {
+  uint32_t from;
+  uint32_t to;
+};
+// All dependence of a graph: what nodes read, what updates take over, the sequence of random ops.
+std::vector<OrderEdge> OrderEdges(const Graph& graph);
+
 class Scheduler {
  public:
   explicit Scheduler(const Graph& graph);
@@ -52,7 +60,6 @@ class Scheduler {
     uint32_t node;
     auto operator<=>(const Ready&) const = default;
   };
-  void AddEdges();
   void SortEdges();
   uint32_t Leader(uint32_t node) const { return leader_[node]; }
   void CountOpen();
@@ -70,11 +77,7 @@ class Scheduler {
   std::vector<uint32_t> leader_;
   std::vector<uint32_t> bucket_of_;
   // Nodes that must come later, by node, one behind the other.
-  struct Edge {
-    uint32_t from;
-    uint32_t to;
-  };
-  std::vector<Edge> edges_;
+  std::vector<OrderEdge> edges_;
   std::vector<uint32_t> first_edge_;
   // By leader: how many edges into it are still open.
   std::vector<uint32_t> open_;

@@ -46,7 +46,10 @@ class LossChunker {
       if (nodes->empty()) continue;
       bool is_forward = nodes == &region_.forward();
       anchor_ = is_forward ? nodes->back() : nodes->front();
-      for (int64_t chunk = 0; chunk < chunks; ++chunk) AddChunk(*nodes, chunk);
+      for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+        AddChunk(*nodes, chunk);
+        AddToSums(*nodes, chunk);
+      }
       for (NodeId node : *nodes) Finish(node);
     }
     for (const std::vector<NodeId>* nodes : {&region_.forward(), &region_.backward()}) {
@@ -202,35 +205,43 @@ class LossChunker {
     return attrs;
   }
 
+  TypeId SumType(ValueId v) {
+    Type type = graph_.types()[graph_.type(v)];
+    if (IsFloat(type.dtype) && type.dtype != DType::kF64) type.dtype = DType::kF32;
+    return graph_.types().Intern(type);
+  }
+  ValueId Cast(ValueId from, TypeId to) {
+    if (graph_.type(from) == to) return from;
+    Attrs attrs;
+    attrs.Set("dtype", graph_.types().dtype(to));
+    return AddOp(op::_to_copy, {from}, attrs, to, from);
+  }
+
+  // Right behind the chunk, so that one sum is all that is there of a gradient.
+  void AddToSums(const std::vector<NodeId>& nodes, int64_t chunk) {
+    for (NodeId node : nodes) {
+      if (region_.part(node) != Part::kSum) continue;
+      for (ValueId v : graph_.results(node)) {
+        TypeId type = SumType(v);
+        ValueId part = Cast(chunk_of_[static_cast<size_t>(chunk)].at(v.index()), type);
+        ValueId& sum = sums_[v.index()];
+        sum = sum ? AddOp(op::add_Tensor, {sum, part}, {}, type, v) : part;
+      }
+    }
+  }
+
   // Puts chunks together for what reads the whole.
   void Finish(NodeId node) {
     Part part = region_.part(node);
     if (part != Part::kSum && part != Part::kOut) return;
-    for (ValueId v : graph_.results(node)) {
-      std::vector<ValueId> parts;
-      for (const Chunk& chunk : chunk_of_) parts.push_back(chunk.at(v.index()));
-      rewriter_.ReplaceValue(v, part == Part::kSum ? Sum(v, parts) : Rows(v, parts));
-    }
+    for (ValueId v : graph_.results(node))
+      rewriter_.ReplaceValue(
+          v, part == Part::kSum ? Cast(sums_.at(v.index()), graph_.type(v)) : Rows(v));
   }
 
-  ValueId Sum(ValueId v, const std::vector<ValueId>& parts) {
-    Type type = graph_.types()[graph_.type(v)];
-    Type exact = type;
-    if (IsFloat(type.dtype) && type.dtype != DType::kF64) exact.dtype = DType::kF32;
-    TypeId sum_type = graph_.types().Intern(exact);
-    auto cast = [&](ValueId from, TypeId to) {
-      if (graph_.type(from) == to) return from;
-      Attrs attrs;
-      attrs.Set("dtype", graph_.types().dtype(to));
-      return AddOp(op::_to_copy, {from}, attrs, to, v);
-    };
-    ValueId sum = cast(parts[0], sum_type);
-    for (size_t i = 1; i < parts.size(); ++i)
-      sum = AddOp(op::add_Tensor, {sum, cast(parts[i], sum_type)}, {}, sum_type, v);
-    return cast(sum, graph_.type(v));
-  }
-
-  ValueId Rows(ValueId v, const std::vector<ValueId>& parts) {
+  ValueId Rows(ValueId v) {
+    std::vector<ValueId> parts;
+    for (const Chunk& chunk : chunk_of_) parts.push_back(chunk.at(v.index()));
     Attrs attrs;
     attrs.list_sizes = {static_cast<uint32_t>(parts.size())};
     const Type& type = graph_.types()[graph_.type(v)];
@@ -246,6 +257,8 @@ class LossChunker {
   int64_t rows_;
   NodeId anchor_;
   std::vector<Chunk> chunk_of_;
+  // By value: what its chunks add up to so far.
+  std::unordered_map<uint32_t, ValueId> sums_;
   // Copies of what stands too late.
   std::unordered_map<uint32_t, ValueId> brought_;
 };

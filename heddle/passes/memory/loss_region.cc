@@ -14,15 +14,19 @@ LossRegion::LossRegion(const Graph& graph, const Uses& uses, NodeId loss)
       wide_(graph.value_count()),
       turned_(graph.value_count()) {
   if (Accepts(loss)) FindForward(loss);
-  if (why_not_.empty()) FindBackward(loss);
+  if (why_not_.empty()) FindBackward();
   if (why_not_.empty()) CheckReaders();
+}
+
+bool LossRegion::Sums(NodeId node) const {
+  constexpr int64_t kSum = 2;
+  const AttrValue* reduction = graph_.attrs(node).Find("reduction");
+  return reduction != nullptr && *reduction == AttrValue(kSum);
 }
 
 bool LossRegion::Accepts(NodeId loss) {
   const Type& scores = graph_.types()[graph_.type(graph_.operands(loss)[0])];
-  const AttrValue* reduction = graph_.attrs(loss).Find("reduction");
-  constexpr int64_t kSums = 2;
-  if (reduction == nullptr || *reduction != AttrValue(kSums)) {
+  if (!Sums(loss)) {
     Refuse(loss, "does not sum");
   } else if (graph_.operands(loss).size() > 2 && graph_.operands(loss)[2]) {
     Refuse(loss, "weighs its classes");
@@ -103,7 +107,7 @@ LossRegion::Part LossRegion::PartOf(NodeId node) const {
   if (id == op::view || id == op::_unsafe_view)
     return KeepsColumns(node) ? Part::kShape : Part::kNone;
   if (id == op::t && graph_[node].phase != Phase::kForward) return Part::kTurned;
-  if (id == op::nll_loss_backward) return Part::kRows;
+  if (id == op::nll_loss_backward) return Sums(node) ? Part::kRows : Part::kNone;
   NodeId launch = LaunchOf(graph_, node);
   if (launch) return PartOf(launch);
   bool along = id == op::_log_softmax || id == op::_log_softmax_backward_data || id == op::amax ||
@@ -149,19 +153,14 @@ void LossRegion::FindForward(NodeId loss) {
   }
 }
 
-void LossRegion::FindBackward(NodeId loss) {
-  ValueId scores = graph_.operands(loss)[0];
+void LossRegion::FindBackward() {
   for (NodeId node : graph_.nodes()) {
     if (graph_[node].phase == Phase::kForward) continue;
     NodeId launch = LaunchOf(graph_, node);
     bool waits = launch && part_[launch.index()] == Part::kRows;
     if (!waits && !ReadsWide(node)) continue;
-    bool is_gradient = graph_[node].op == op::nll_loss_backward &&
-                       graph_.operands(node)[1] == scores &&
-                       graph_.operands(node)[2] == graph_.operands(loss)[1];
-    bool other_gradient = graph_[node].op == op::nll_loss_backward && !is_gradient;
     Part part = waits ? Part::kRows : PartOf(node);
-    if (part == Part::kNone || other_gradient) return Refuse(node, "does not go row by row");
+    if (part == Part::kNone) return Refuse(node, "does not go row by row");
     Add(node, part);
     backward_.push_back(node);
   }

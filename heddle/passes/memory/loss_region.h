@@ -43,9 +43,10 @@ class LossRegion {
   const std::vector<NodeId>& backward() const { return backward_; }
 
  private:
+  bool Sums(NodeId node) const;
   bool Accepts(NodeId loss);
   void FindForward(NodeId loss);
-  void FindBackward(NodeId loss);
+  void FindBackward();
   // Of a node that makes, or reads, rows of classes. kNone if it is not among those that go row by row.
   Part PartOf(NodeId node) const;
   Part PartOfProduct(NodeId node) const;

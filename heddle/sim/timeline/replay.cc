@@ -96,7 +96,7 @@ void Replay::ReplayMemory(size_t first, size_t last) {
   Bytes live = first == 0 ? graph_.inputs() : after_[first - 1];
   for (size_t position = first; position < last; ++position) {
     live += graph_.born(order_[position]);
-    live_[position] = live;
+    live_[position] = live + graph_.passing(order_[position]);
     for (uint32_t storage : graph_.needs(order_[position])) {
       if (last_need_[storage] == position) live -= graph_.storage_bytes(storage);
     }

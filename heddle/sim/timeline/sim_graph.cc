@@ -4,9 +4,10 @@
 
 namespace heddle {
 
-SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs, InputMemory inputs) {
+SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules) {
   AddTasks(graph, costs);
-  AddMemory(graph, inputs);
+  AddMemory(graph, rules);
+  if (rules.as_study) AddCopies(graph);
 }
 
 void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
@@ -16,7 +17,8 @@ void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
     const NodeCost& cost = costs.nodes[id];
     Task& task = tasks_[id.index()];
     task.compute = cost.compute;
-    compute_ += cost.compute;
+    task.ahead = cost.ahead;
+    compute_ += cost.compute + cost.ahead;
     if (graph[id].op == op::comm_wait) {
       task.kind = Task::Kind::kWait;
       NodeId start = graph[graph.operands(id)[0]].producer;
@@ -33,11 +35,12 @@ void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
 }
 
 // The rules are those of analysis/liveness.h, which knows one order only: here, what a node needs, whatever the order.
-void SimGraph::AddMemory(const Graph& graph, InputMemory inputs) {
+void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
   Liveness liveness(graph);
   const Table<StorageId, Storage>& storages = liveness.storages();
   storage_bytes_.resize(storages.size());
   born_.resize(graph.node_count());
+  passing_.resize(graph.node_count());
   for (StorageId id : storages.ids()) {
     const Storage& storage = storages[id];
     if (storage.space != Space::kDevice) continue;
@@ -54,7 +57,7 @@ void SimGraph::AddMemory(const Graph& graph, InputMemory inputs) {
   auto need = [&](NodeId id, StorageId storage) {
     const Storage& s = storages[storage];
     bool ends =
-        s.birth ? bool(s.death) : inputs == InputMemory::kFreed && !returned[storage.index()];
+        s.birth ? bool(s.death) : rules.inputs == InputMemory::kFreed && !returned[storage.index()];
     ends &= s.space == Space::kDevice;
     if (!ends || last_need[storage.index()] == id.index()) return;
     last_need[storage.index()] = id.index();
@@ -70,11 +73,28 @@ void SimGraph::AddMemory(const Graph& graph, InputMemory inputs) {
     if (start == Task::kNone) continue;
     // Until the wait, the network reads what the collective was given and writes all of what it gives.
     for (ValueId value : graph.results(id)) need(id, liveness.of(value));
+    if (rules.as_study) continue;
     for (ValueId value : graph.operands(NodeId(start))) {
       if (value) need(id, liveness.of(value));
     }
   }
   needs_begin_.push_back(static_cast<uint32_t>(needs_.size()));
+}
+
+void SimGraph::AddCopies(const Graph& graph) {
+  auto bytes = [&](auto values) {
+    Bytes sum;
+    for (ValueId value : values) sum += graph.types().bytes(graph.type(value));
+    return sum;
+  };
+  for (NodeId id : graph.nodes()) {
+    const Task& task = tasks_[id.index()];
+    if (task.kind == Task::Kind::kWait && task.start != Task::kNone)
+      passing_[id.index()] = bytes(graph.results(id));
+    if (task.kind != Task::Kind::kStart || graph.operands(id).size() == 1) continue;
+    passing_[id.index()] = bytes(graph.operands(id));
+    if (graph[id].op == op::comm_all_gather) passing_[id.index()] += born_[id.index()];
+  }
 }
 
 }  // namespace heddle

@@ -23,8 +23,9 @@ struct Task {
   uint32_t stream = kNone;
   // A wait: the start of what it waits for; none for what was there before the graph began.
   uint32_t start = kNone;
-  // On the compute stream.
+  // On the compute stream; a start may also have work there before it is launched.
   Nanos compute;
+  Nanos ahead;
   // A start, on its own stream: packing and latency, and then the transfer with links to itself.
   Nanos before;
   Nanos transfer;
@@ -35,9 +36,16 @@ struct Task {
 // What becomes of the memory of inputs: the caller holds them throughout, or lets go of each after its last reader.
 enum class InputMemory : uint8_t { kHeld, kFreed };
 
+struct MemoryRules {
+  InputMemory inputs = InputMemory::kHeld;
+  // As PyTorch's memory profile counts, and studies of its scheduler with it: what a collective is given is needed up to its start, a
+  // wait copies, and a bucket is packed into a copy. Otherwise the network reads up to the wait, as it does on devices.
+  bool as_study = false;
+};
+
 class SimGraph {
  public:
-  SimGraph(const Graph& graph, const GraphCosts& costs, InputMemory inputs = InputMemory::kHeld);
+  SimGraph(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules = {});
 
   size_t size() const { return tasks_.size(); }
   const std::vector<Task>& tasks() const { return tasks_; }
@@ -52,6 +60,8 @@ class SimGraph {
   // it. Storages that last to the end are only born.
   Bytes inputs() const { return inputs_; }
   Bytes born(NodeId id) const { return born_[id.index()]; }
+  // What a node needs besides, while it runs.
+  Bytes passing(NodeId id) const { return passing_[id.index()]; }
   std::span<const uint32_t> needs(NodeId id) const {
     return {needs_.data() + needs_begin_[id.index()],
             needs_begin_[id.index() + 1] - needs_begin_[id.index()]};
@@ -61,7 +71,8 @@ class SimGraph {
 
  private:
   void AddTasks(const Graph& graph, const GraphCosts& costs);
-  void AddMemory(const Graph& graph, InputMemory inputs);
+  void AddMemory(const Graph& graph, const MemoryRules& rules);
+  void AddCopies(const Graph& graph);
 
   std::vector<Task> tasks_;
   std::vector<std::string> streams_;
@@ -69,6 +80,7 @@ class SimGraph {
   Nanos around_;
   Bytes inputs_;
   std::vector<Bytes> born_;
+  std::vector<Bytes> passing_;
   std::vector<uint32_t> needs_begin_;
   std::vector<uint32_t> needs_;
   std::vector<Bytes> storage_bytes_;

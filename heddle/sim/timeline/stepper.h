@@ -23,6 +23,7 @@ class Stepper {
     const Task& task = graph_[id];
     Nanos stalled;
     if (task.kind == Task::Kind::kStart) {
+      if (task.ahead.value > 0) Work(task.ahead);
       engine_.Launch(id.index(), time_);
     } else if (task.kind == Task::Kind::kWait && task.start != Task::kNone &&
                !engine_.done(task.start)) {
@@ -32,11 +33,7 @@ class Stepper {
         time_ = end;
       }
     }
-    if (slowdown_ == 0) {
-      time_ += task.compute;
-    } else {
-      Compute(task.compute);
-    }
+    Work(task.compute);
     return stalled;
   }
 
@@ -54,6 +51,13 @@ class Stepper {
   }
 
  private:
+  void Work(Nanos work) {
+    if (slowdown_ == 0) {
+      time_ += work;
+    } else {
+      Compute(work);
+    }
+  }
   // Slower while anything is under way.
   void Compute(Nanos work);
 

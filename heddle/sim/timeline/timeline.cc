@@ -61,7 +61,7 @@ class Recorder {
     NodeTimes& times = t_.nodes[c.start.index()];
     times.begin = engine_times_.begin[c.start.index()];
     times.end = engine_times_.end[c.start.index()];
-    c.queued = times.begin - times.reached;
+    c.queued = times.begin - times.reached - graph_[c.start].ahead;
     c.shared = times.end - times.begin - graph_[c.start].alone();
   }
 
@@ -84,9 +84,9 @@ class Recorder {
     for (size_t position = 0; position < t_.order.size(); ++position) {
       NodeId id = t_.order[position];
       live += graph_.born(id);
-      t_.live.push_back(live);
-      if (live > t_.peak) {
-        t_.peak = live;
+      t_.live.push_back(live + graph_.passing(id));
+      if (t_.live.back() > t_.peak) {
+        t_.peak = t_.live.back();
         t_.peak_position = position;
       }
       for (uint32_t storage : graph_.needs(id)) {

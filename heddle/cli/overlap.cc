@@ -1,0 +1,246 @@
+// heddle overlap: collectives behind compute, under a cap on memory.
+#include <algorithm>
+#include <map>
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/commands.h"
+#include "heddle/cli/sim_flags.h"
+#include "heddle/ir/print.h"
+#include "heddle/ops/ops.h"
+#include "heddle/passes/overlap/overlap.h"
+#include "heddle/report/sim_report.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Names of the nodes of a schedule, in its order, and of the members of buckets, so that others can replay it.
+class ScheduleWriter {
+ public:
+  // `before` is the graph as it was: members of buckets have names there.
+  ScheduleWriter(const Graph& before, const MeasuredCosts* costs)
+      : study_(costs != nullptr && costs->study ? &*costs->study : nullptr) {
+    for (NodeId id : before.nodes()) {
+      if (before[id].op != op::comm_wait) continue;
+      NodeId start = before[before.operands(id)[0]].producer;
+      if (!start) continue;
+      for (ValueId result : before.results(id))
+        member_of_[std::string(before.name(result))] = {
+            std::string(before.name(before[start].first_result)),
+            std::string(before.name(before[id].first_result))};
+    }
+  }
+
+  ordered_json Write(const Graph& graph) {
+    auto order = ordered_json::array();
+    auto buckets = ordered_json::array();
+    // By start of a bucket: the wait that stands for it.
+    std::map<uint32_t, std::string> wait_name;
+    std::vector<NodeId> wait_of(graph.node_count());
+    for (NodeId id : graph.nodes()) {
+      if (graph[id].op != op::comm_wait) continue;
+      if (NodeId start = graph[graph.operands(id)[0]].producer) wait_of[start.index()] = id;
+    }
+    for (NodeId id : graph.nodes()) {
+      NodeId wait = wait_of[id.index()];
+      if (wait && graph.operands(id).size() > 1) {
+        auto members = ordered_json::array();
+        for (ValueId result : graph.results(wait)) {
+          const std::string& start = member_of_[std::string(graph.name(result))].start;
+          if (std::find(members.begin(), members.end(), start) == members.end())
+            members.push_back(start);
+        }
+        if (members.size() > 1) {
+          order.push_back(members[0]);
+          wait_name[id.index()] =
+              member_of_[std::string(graph.name(graph[wait].first_result))].wait;
+          buckets.push_back(std::move(members));
+          continue;
+        }
+      }
+      NodeId start =
+          graph[id].op == op::comm_wait ? graph[graph.operands(id)[0]].producer : NodeId();
+      if (start && wait_name.contains(start.index())) {
+        order.push_back(wait_name[start.index()]);
+      } else {
+        AddNames(graph, id, order);
+      }
+    }
+    return {{"order", order}, {"buckets", buckets}};
+  }
+
+ private:
+  struct Member {
+    std::string start;
+    std::string wait;
+  };
+
+  void AddNames(const Graph& graph, NodeId id, ordered_json& order) const {
+    bool named = false;
+    for (ValueId result : graph.results(id)) {
+      std::string name(graph.name(result));
+      if (study_ != nullptr && graph[id].result_count > 1 && !named) {
+        auto call = study_->call_of_item.find(name);
+        if (call != study_->call_of_item.end()) {
+          order.push_back(call->second);
+          named = true;
+        }
+      }
+    }
+    for (ValueId result : graph.results(id)) order.push_back(std::string(graph.name(result)));
+  }
+
+  const StudyFacts* study_;
+  std::map<std::string, Member> member_of_;
+};
+
+struct OverlapCommand {
+  static constexpr const char* kName = "overlap";
+  static constexpr const char* kSummary =
+      "Schedule collectives behind compute, in buckets, under a cap on memory";
+  static constexpr const char* kNote =
+      "Reads the graph that a rank runs. docs/overlap.md describes schedules, buckets and files of "
+      "costs.";
+
+  std::string file;
+  SimFlags sim;
+  SimOutputs outputs;
+  std::string memory;
+  std::string buckets = "auto";
+  std::string effort = "normal";
+  bool reorder_compute = false;
+  bool strict = false;
+  std::string output;
+  std::string schedule;
+
+  void Declare(Flags& flags) {
+    flags.Positional("FILE", file, "the graph that a rank runs, or - for standard input");
+    flags.Option("--memory", memory,
+                 "the most that may be alive: 5GiB, or +1GiB above the peak of the given order "
+                 "(default: that peak)");
+    flags.Option(
+        "--buckets", buckets,
+        "which gathers of weights and reductions of gradients are launched together: auto, "
+        "none, or up to a size, as 25MiB");
+    flags.Option("--effort", effort, "fast, normal or best");
+    flags.Switch("--reorder-compute", reorder_compute,
+                 "gradients of weights may be computed later, where compute would stand still");
+    flags.Switch("--strict", strict, "no collective passes another, and nothing is merged");
+    flags.Option("-o,--output", output, "write the graph to this file");
+    flags.Option("--schedule", schedule,
+                 "write the order of names, and the members of buckets, to this file as JSON");
+    sim.Declare(flags);
+    outputs.Declare(flags);
+  }
+
+  ExitCode Run(const Streams& streams) const {
+    Status status = Schedule(streams);
+    return status.ok() ? ExitCode::kDone : Report(status.diagnostics(), streams);
+  }
+
+ private:
+  Result<OverlapOptions> Options() const;
+  Status Schedule(const Streams& streams) const;
+  Status WriteFiles(const Module& before, const Module& after, const CostModel& model,
+                    const Streams& streams) const;
+};
+
+Result<OverlapOptions> OverlapCommand::Options() const {
+  OverlapOptions options;
+  HEDDLE_TRY(options.memory, ParseMemoryLimit(memory));
+  HEDDLE_TRY(options.buckets, ParseBucketRule(buckets));
+  HEDDLE_TRY(options.effort, ParseEffort(effort));
+  options.reorder_compute = reorder_compute;
+  options.strict = strict;
+  return options;
+}
+
+// Costs of a study are of one graph: each knows the nodes of the other, but for numbers that an import makes tensors of.
+Status CheckStudy(const CostModel& model, const SimulatedModule& before) {
+  if (model.measured() == nullptr || !model.measured()->study) return Done{};
+  auto wrong = [&](size_t count, std::string_view name, std::string_view where) {
+    Failure failure = Error(Diag::kCostsFile, "{} {}, the first is %{}; is it of this graph?",
+                            Counted(static_cast<int64_t>(count), "node"), where, name);
+    failure.diagnostics[0].file = model.measured()->file;
+    return failure;
+  };
+  for (size_t i = 0; i < before.simulations.size(); ++i) {
+    const GraphCosts& costs = before.simulations[i].costs;
+    const std::vector<std::string>& unknown = costs.measured.unknown_nodes;
+    if (!unknown.empty()) return wrong(unknown.size(), unknown[0], "of it are not in the graph");
+    const Graph& graph = before.module.graphs[i];
+    size_t missing = 0;
+    NodeId first;
+    for (NodeId id : graph.nodes()) {
+      if (costs.nodes[id].measured || graph[id].op == op::scalar_tensor) continue;
+      if (missing++ == 0) first = id;
+    }
+    if (missing > 0)
+      return wrong(missing, graph.name(graph[first].first_result), "of the graph have no costs");
+  }
+  return Done{};
+}
+
+Status OverlapCommand::Schedule(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(outputs.Check());
+  HEDDLE_TRY(OverlapOptions options, Options());
+  HEDDLE_TRY(CostModel model, sim.Model());
+  HEDDLE_TRY(SimulateOptions sim_options, sim.Options());
+  if (model.measured() != nullptr && model.measured()->study)
+    sim_options.memory = {InputMemory::kFreed, true};
+  HEDDLE_TRY(Module module, LoadModule(file, streams));
+  HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
+  HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
+  for (Graph& graph : module.graphs) {
+    AnalysisCache analyses;
+    PassContext context(module.mesh, analyses);
+    HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, sim_options, options, context));
+    sim_options.memory_cap = result.cap;
+    for (const Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
+  }
+  HEDDLE_TRY(SimulatedModule after, SimulateModule(InputName(file) + ", overlapped",
+                                                   std::move(module), model, sim_options));
+  HEDDLE_RETURN_IF_ERROR(WriteFiles(before.module, after.module, model, streams));
+  SimOutputs rest = outputs;
+  if (outputs.json) {
+    auto list = ordered_json::array();
+    for (size_t i = 0; i < after.simulations.size(); ++i) {
+      auto one = [&](const SimulatedModule& m) {
+        const Simulation& s = m.simulations[i];
+        ordered_json json = ToJson(m.module, m.module.graphs[i], model, s);
+        json["launches"] = s.timeline.collectives.size();
+        return json;
+      };
+      list.push_back({{"before", one(before)}, {"after", one(after)}});
+    }
+    PrintJson(list.size() == 1 ? list[0] : list, streams);
+    rest.json = false;
+    if (rest.html.empty() && rest.trace.empty()) return Done{};
+  }
+  std::vector<SimulatedModule> both;
+  both.push_back(std::move(before));
+  both.push_back(std::move(after));
+  if (!outputs.json) return rest.Write(both, model, streams);
+  return rest.WriteFiles(both, model, streams);
+}
+
+Status OverlapCommand::WriteFiles(const Module& before, const Module& after, const CostModel& model,
+                                  const Streams& streams) const {
+  if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(after), streams));
+  if (schedule.empty()) return Done{};
+  if (after.graphs.size() != 1)
+    return Error(Diag::kUsage, "--schedule is of one graph, and there are {}", after.graphs.size());
+  ordered_json json = ScheduleWriter(before.graphs[0], model.measured()).Write(after.graphs[0]);
+  return WriteOutput(
+      schedule, json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n", streams);
+}
+
+}  // namespace
+
+void AddOverlap(CommandSet& commands) { commands.Add<OverlapCommand>(); }
+
+}  // namespace heddle

@@ -1,0 +1,129 @@
+#include "heddle/passes/overlap/bucket_dp.h"
+
+#include <algorithm>
+
+namespace heddle {
+namespace {
+
+// States that are kept of each prefix; a sequence of a dozen never has more.
+constexpr size_t kMostStates = 64;
+
+// The jobs up to some place are in buckets: the communicator is free then, and compute is so much behind.
+struct State {
+  Nanos free;
+  Nanos delay;
+  // The bucket that ends here begins at this job, with this state of its prefix.
+  uint32_t begin = 0;
+  uint32_t from = 0;
+  uint32_t buckets = 0;
+};
+
+class Chooser {
+ public:
+  explicit Chooser(const BucketProblem& problem)
+      : problem_(problem), held_(problem.jobs.size() + 1), earliest_(problem.jobs.size() + 1) {
+    for (size_t i = 0; i < problem.jobs.size(); ++i) held_[i + 1] = held_[i] + problem.jobs[i].held;
+    for (size_t i = 1; i <= problem.jobs.size(); ++i) {
+      Nanos released = problem.jobs[i - 1].release;
+      earliest_[i] = i == 1 ? released : std::max(earliest_[i - 1], released);
+    }
+  }
+
+  // After a bucket from `begin` up to `end`.
+  State Next(const State& state, size_t begin, size_t end, const BucketCost& cost) const {
+    Nanos ready = earliest_[end];
+    // Jobs before `gone` must have been needed, so that this bucket has room.
+    auto gone = static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - problem_.room) -
+                                    held_.begin());
+    gone = std::min(gone, begin);
+    if (gone > 0 && problem_.jobs[gone - 1].deadline.value != INT64_MAX)
+      ready = std::max(ready, problem_.jobs[gone - 1].deadline);
+    State next = state;
+    next.free = std::max(state.free, ready + state.delay + cost.ahead) + cost.length;
+    next.delay = state.delay + cost.ahead + cost.behind;
+    Nanos due = problem_.jobs[begin].deadline;
+    if (due.value != INT64_MAX) next.delay = std::max(next.delay, next.free - due + cost.behind);
+    next.begin = static_cast<uint32_t>(begin);
+    next.buckets = state.buckets + 1;
+    return next;
+  }
+  Nanos End(const State& state) const {
+    return std::max(state.free, problem_.compute + state.delay);
+  }
+  // The most that a bucket of these holds fits, or it is alone.
+  bool Allowed(size_t begin, size_t end) const {
+    return end - begin == 1 || held_[end] - held_[begin] <= problem_.room;
+  }
+
+ private:
+  const BucketProblem& problem_;
+  std::vector<Bytes> held_;
+  std::vector<Nanos> earliest_;
+};
+
+// Drops states that another is at least as good as.
+void Prune(std::vector<State>& states) {
+  std::ranges::sort(states, [](const State& a, const State& b) {
+    return std::tuple(a.delay, a.free, a.buckets, a.begin) <
+           std::tuple(b.delay, b.free, b.buckets, b.begin);
+  });
+  std::vector<State> kept;
+  for (const State& state : states) {
+    if (kept.empty() || state.free < kept.back().free) kept.push_back(state);
+  }
+  // Evenly, with both ends.
+  if (kept.size() > kMostStates) {
+    std::vector<State> some;
+    for (size_t i = 0; i < kMostStates; ++i)
+      some.push_back(kept[i * (kept.size() - 1) / (kMostStates - 1)]);
+    kept = std::move(some);
+  }
+  states = std::move(kept);
+}
+
+}  // namespace
+
+Nanos StepWith(const BucketProblem& problem, std::span<const size_t> begins) {
+  Chooser chooser(problem);
+  State state;
+  for (size_t b = 0; b < begins.size(); ++b) {
+    size_t end = b + 1 < begins.size() ? begins[b + 1] : problem.jobs.size();
+    if (!chooser.Allowed(begins[b], end)) return {INT64_MAX};
+    state = chooser.Next(state, begins[b], end, problem.price(begins[b], end));
+  }
+  return chooser.End(state);
+}
+
+std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
+  Chooser chooser(problem);
+  size_t count = problem.jobs.size();
+  std::vector<std::vector<State>> states(count + 1);
+  states[0].push_back({});
+  for (size_t end = 1; end <= count; ++end) {
+    for (size_t begin = end; begin-- > 0;) {
+      if (!chooser.Allowed(begin, end)) break;
+      BucketCost cost = problem.price(begin, end);
+      for (size_t s = 0; s < states[begin].size(); ++s) {
+        State next = chooser.Next(states[begin][s], begin, end, cost);
+        next.from = static_cast<uint32_t>(s);
+        states[end].push_back(next);
+      }
+    }
+    Prune(states[end]);
+  }
+  std::vector<size_t> begins;
+  if (count == 0) return begins;
+  auto best = std::ranges::min_element(states[count], [&](const State& a, const State& b) {
+    return std::tuple(chooser.End(a), a.buckets) < std::tuple(chooser.End(b), b.buckets);
+  });
+  const State* at = &*best;
+  for (size_t end = count; end > 0;) {
+    begins.push_back(at->begin);
+    end = at->begin;
+    at = &states[end][at->from];
+  }
+  std::ranges::reverse(begins);
+  return begins;
+}
+
+}  // namespace heddle

@@ -1,0 +1,39 @@
+// Buckets of one sequence of collectives, by dynamic programming: which neighbours to launch together.
+//
+// A sequence runs on one communicator beside compute that takes `compute` by itself. A bucket begins when the one before is done
+// and all of its members are released, and compute stands still if it is not done when the first member is needed. What packing
+// takes on the compute stream moves everything behind it. The answer is the best of all ways to cut the sequence.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "heddle/cost/cost_model.h"
+
+namespace heddle {
+
+struct BucketJob {
+  // By the clock of compute that never stands still; INT64_MAX for what nobody needs.
+  Nanos release;
+  Nanos deadline;
+  // What one rank hands in, and what is alive from the start until the deadline.
+  Bytes given;
+  Bytes held;
+};
+
+struct BucketProblem {
+  std::vector<BucketJob> jobs;
+  Nanos compute;
+  // The most that may be held at once: a bucket begins when what was needed before lets go.
+  Bytes room;
+  // The price of jobs from `first` up to `last` together.
+  std::function<BucketCost(size_t first, size_t last)> price;
+};
+
+// When the step ends, with buckets that begin at these jobs. The first is 0.
+Nanos StepWith(const BucketProblem& problem, std::span<const size_t> begins);
+// The begins of buckets that end the step first; of equal ones, fewer.
+std::vector<size_t> ChooseBuckets(const BucketProblem& problem);
+
+}  // namespace heddle

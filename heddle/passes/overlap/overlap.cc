@@ -1,0 +1,150 @@
+#include "heddle/passes/overlap/overlap.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/ranges.h>
+
+#include "heddle/base/text.h"
+#include "heddle/passes/overlap/bucket_choice.h"
+#include "heddle/passes/overlap/check_schedule.h"
+#include "heddle/passes/overlap/order_search.h"
+#include "heddle/sim/explain/reasons.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::array<std::string_view, 3> kEfforts = {"fast", "normal", "best"};
+
+class OverlapSearch {
+ public:
+  OverlapSearch(const Module& module, const Graph& graph, const CostModel& model,
+                const SimulateOptions& sim, const OverlapOptions& options)
+      : module_(module), graph_(graph), model_(model), sim_(sim), options_(options) {}
+
+  // The best graph there is, or none if the given one is.
+  Result<std::optional<Graph>> Run();
+
+  Bytes cap() const { return cap_; }
+  const Outcome& before() const { return before_; }
+  const Outcome& best() const { return best_; }
+
+ private:
+  Status Try(Graph graph);
+  Status TryBuckets(const Buckets& buckets);
+
+  const Module& module_;
+  const Graph& graph_;
+  const CostModel& model_;
+  const SimulateOptions& sim_;
+  const OverlapOptions& options_;
+  Bytes cap_;
+  Outcome before_;
+  Outcome best_;
+  // The least that any order needed.
+  Bytes least_;
+  std::optional<Graph> found_;
+};
+
+Result<std::optional<Graph>> OverlapSearch::Run() {
+  HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph_));
+  SimGraph sim(graph_, costs, sim_.memory);
+  Replay replay(sim, TimelineOptions(model_, sim_));
+  before_ = best_ = replay.outcome();
+  least_ = before_.peak;
+  cap_ = options_.memory.Of(before_.peak);
+  if (cap_ < before_.peak) best_.makespan = {INT64_MAX};
+  HEDDLE_RETURN_IF_ERROR(Try(graph_));
+  if (!options_.strict) {
+    HEDDLE_TRY(std::vector<Buckets> candidates,
+               BucketCandidates(module_, graph_, model_, sim, options_));
+    for (const Buckets& buckets : candidates) HEDDLE_RETURN_IF_ERROR(TryBuckets(buckets));
+  }
+  if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
+    return Error(Diag::kInfeasible, "{} of memory are too few; the smallest peak found is {}",
+                 Format(cap_), Format(least_));
+  return std::move(found_);
+}
+
+Status OverlapSearch::TryBuckets(const Buckets& buckets) {
+  Graph graph = graph_;
+  AnalysisCache analyses;
+  PassContext context(module_.mesh, analyses);
+  if (MergeBuckets(graph, context, buckets) == Changed::kNo) return Done{};
+  return Try(std::move(graph));
+}
+
+Status OverlapSearch::Try(Graph graph) {
+  HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph));
+  SimGraph sim(graph, costs, sim_.memory);
+  OrderSearch search(graph, sim, TimelineOptions(model_, sim_), options_);
+  FoundOrder found = search.Run(cap_);
+  least_ = std::min(least_, found.least);
+  if (found.order.empty() || found.outcome.makespan >= best_.makespan) return Done{};
+  best_ = found.outcome;
+  Rewriter rewriter(graph);
+  rewriter.Reorder(found.order);
+  rewriter.Commit();
+  found_ = std::move(graph);
+  return Done{};
+}
+
+// A remark for each collective that compute stands still for.
+Status ExplainExposed(const Module& module, const Graph& graph, const CostModel& model,
+                      const SimulateOptions& options, Bytes cap, PassContext& context) {
+  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
+  SimGraph sim(graph, costs, options.memory);
+  Timeline timeline = MakeTimeline(sim, TimelineOptions(model, options));
+  std::vector<Exposure> why = ExplainExposure(graph, sim, timeline, cap);
+  for (size_t i = 0; i < why.size(); ++i) {
+    const CollectiveTimes& times = timeline.collectives[i];
+    if (times.exposed.value == 0) continue;
+    context.AddRemark(graph, graph[times.start].first_result, RemarkKind::kExposed,
+                      "compute stands still for {} of {}: {}", Format(times.exposed),
+                      Format(sim[times.start].alone()), Name(why[i].main()));
+  }
+  return Done{};
+}
+
+}  // namespace
+
+Result<Effort> ParseEffort(std::string_view name) {
+  auto at = std::ranges::find(kEfforts, name);
+  if (at != kEfforts.end()) return static_cast<Effort>(at - kEfforts.begin());
+  return Error(Diag::kPassOption, "`{}` is no effort{}; there are {}", name,
+               NearestHint(name, kEfforts), fmt::join(kEfforts, ", "));
+}
+
+Result<MemoryLimit> ParseMemoryLimit(std::string_view text) {
+  MemoryLimit limit;
+  if (text.empty()) return limit;
+  limit.above_peak = text.starts_with('+');
+  HEDDLE_TRY(limit.bytes, ParseBytes(limit.above_peak ? text.substr(1) : text));
+  return limit;
+}
+
+Result<BucketRule> ParseBucketRule(std::string_view text) {
+  if (text == "auto") return BucketRule{};
+  if (text == "none") return BucketRule{BucketRule::Kind::kNone, {}};
+  HEDDLE_TRY(Bytes size, ParseBytes(text));
+  if (size.value <= 0)
+    return Error(Diag::kPassOption, "buckets of {} bytes; a bucket holds something", size.value);
+  return BucketRule{BucketRule::Kind::kSize, size};
+}
+
+Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostModel& model,
+                              const SimulateOptions& sim, const OverlapOptions& options,
+                              PassContext& context) {
+  OverlapSearch search(module, graph, model, sim, options);
+  HEDDLE_TRY(std::optional<Graph> found, search.Run());
+  OverlapResult result{search.cap(), search.before(), search.best()};
+  if (found) {
+    HEDDLE_RETURN_IF_ERROR(CheckSchedule(graph, *found, search.cap(), sim.memory));
+    graph = std::move(*found);
+    result.changed = Changed::kYes;
+  }
+  HEDDLE_RETURN_IF_ERROR(ExplainExposed(module, graph, model, sim, search.cap(), context));
+  return result;
+}
+
+}  // namespace heddle

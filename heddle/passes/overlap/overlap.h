@@ -1,0 +1,68 @@
+// Overlap: an order of starts, waits and compute, and buckets, that make a step short under a hard cap on memory.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/pass/pass.h"
+#include "heddle/sim/simulate.h"
+#include "heddle/sim/timeline/replay.h"
+
+namespace heddle {
+
+enum class Effort : uint8_t { kFast, kNormal, kBest };
+Result<Effort> ParseEffort(std::string_view name);
+
+// What may be alive, as text: nothing for the peak of the given order, `5GiB`, or `+1GiB` above that peak.
+struct MemoryLimit {
+  std::optional<Bytes> bytes;
+  bool above_peak = false;
+
+  Bytes Of(Bytes peak) const {
+    if (!bytes) return peak;
+    return above_peak ? peak + *bytes : *bytes;
+  }
+};
+Result<MemoryLimit> ParseMemoryLimit(std::string_view text);
+
+// Which collectives are launched together.
+struct BucketRule {
+  enum class Kind : uint8_t {
+    // As they are.
+    kNone,
+    // Whatever makes the step shortest.
+    kAuto,
+    // Up to a size.
+    kSize,
+  };
+  Kind kind = Kind::kAuto;
+  Bytes size;
+};
+// `auto`, `none`, `25MiB`.
+Result<BucketRule> ParseBucketRule(std::string_view text);
+
+struct OverlapOptions {
+  MemoryLimit memory;
+  BucketRule buckets;
+  Effort effort = Effort::kNormal;
+  // Compute that makes one gradient may run later.
+  bool reorder_compute = false;
+  // No collective passes another, and nothing is merged.
+  bool strict = false;
+};
+
+struct OverlapResult {
+  Bytes cap;
+  Outcome before;
+  Outcome after;
+  Changed changed = Changed::kNo;
+};
+
+// Schedules `graph` of `module`. Diag::kInfeasible, with the smallest peak found, where no order keeps the cap.
+Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostModel& model,
+                              const SimulateOptions& sim, const OverlapOptions& options,
+                              PassContext& context);
+
+}  // namespace heddle

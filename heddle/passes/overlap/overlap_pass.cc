@@ -1,0 +1,65 @@
+// overlap: collectives behind compute, in buckets, under a cap on memory (overlap.h), for a cluster.
+#include "heddle/passes/overlap/overlap.h"
+
+namespace heddle {
+namespace {
+
+struct OverlapPassOptions {
+  std::string cluster = "h100-8x";
+  std::string memory;
+  std::string cap = "auto";
+  std::string effort = "normal";
+  bool reorder_compute = false;
+  bool strict = false;
+};
+
+Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
+                            PassContext& context) {
+  OverlapOptions overlap;
+  HEDDLE_TRY(overlap.memory, ParseMemoryLimit(options.memory));
+  HEDDLE_TRY(overlap.buckets, ParseBucketRule(options.cap));
+  HEDDLE_TRY(overlap.effort, ParseEffort(options.effort));
+  overlap.reorder_compute = options.reorder_compute;
+  overlap.strict = options.strict;
+  HEDDLE_TRY(Cluster cluster, LoadCluster(options.cluster));
+  HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+  Changed changed = Changed::kNo;
+  for (Graph& graph : module.graphs) {
+    HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, {}, overlap, context));
+    changed = changed | result.changed;
+    context.Count("microseconds_before", result.before.makespan.value / 1000);
+    context.Count("microseconds_after", result.after.makespan.value / 1000);
+  }
+  return changed;
+}
+
+constexpr OptionDef kOptions[] = {
+    Option<&OverlapPassOptions::cluster>("cluster", "what the step runs on, a name or a file"),
+    Option<&OverlapPassOptions::memory>(
+        "memory",
+        "the most that may be alive, as 5GiB, or +1GiB above the peak of the order given; "
+        "empty: that peak"),
+    Option<&OverlapPassOptions::cap>("cap", "auto, none, or the largest bucket, as 25MiB"),
+    Option<&OverlapPassOptions::effort>("effort", "fast, normal or best"),
+    Option<&OverlapPassOptions::reorder_compute>("reorder_compute",
+                                                 "gradients of weights may be computed later"),
+    Option<&OverlapPassOptions::strict>("strict",
+                                        "no collective passes another, and nothing is merged")};
+constexpr std::string_view kStats[] = {"microseconds_before", "microseconds_after"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(overlap){
+    .name = "overlap",
+    .summary = "schedules collectives behind compute, in buckets, under a cap on memory",
+    .run = Run<OverlapPass>,
+    .make_options = Make<OverlapPassOptions>,
+    .options = kOptions,
+    .any_view = false,
+    .needs = View::kLocal,
+    .numerics = Numerics::kRegrouping,
+    .reorders_launches = true,
+    .stats = kStats,
+};
+
+}  // namespace heddle

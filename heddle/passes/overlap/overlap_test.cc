@@ -1,0 +1,173 @@
+// Schedules of random graphs: what must hold of every one; and buckets against exhaustive search.
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "heddle/ir/parse.h"
+#include "heddle/ir/verify.h"
+#include "heddle/ops/ops.h"
+#include "heddle/passes/overlap/bucket_dp.h"
+#include "heddle/passes/overlap/check_schedule.h"
+#include "heddle/passes/overlap/overlap.h"
+#include "heddle/passes/overlap/range_peaks.h"
+#include "heddle/sim/test/random_graph.h"
+
+namespace heddle {
+namespace {
+
+const CostModel& SmallModel() {
+  static const CostModel model =
+      *CostModel::Make(*ParseCluster(kSmallCluster, "small.json"), CostOptions{});
+  return model;
+}
+
+Result<OverlapResult> Schedule(Module& module, const OverlapOptions& options) {
+  AnalysisCache analyses;
+  PassContext context(module.mesh, analyses);
+  return Overlap(module, module.graphs[0], SmallModel(), {}, options, context);
+}
+
+TEST(Overlap, TwoThousandGraphs) {
+  size_t faster = 0;
+  for (uint32_t seed = 0; seed < 2000; ++seed) {
+    Module module = *ParseModule(RandomGraphText(seed, 10 + seed % 90), "random", Ops());
+    Module scheduled = module;
+    OverlapOptions options;
+    options.effort = seed % 2 == 0 ? Effort::kFast : Effort::kNormal;
+    options.reorder_compute = seed % 3 == 0;
+    options.strict = seed % 7 == 0;
+    Result<OverlapResult> result = Schedule(scheduled, options);
+    ASSERT_TRUE(result.ok()) << seed << ": " << Format(result.diagnostics());
+    EXPECT_LE(result->after.makespan, result->before.makespan) << seed;
+    EXPECT_LE(result->after.peak, result->before.peak) << seed;
+    EXPECT_TRUE(FindErrors(scheduled).empty()) << seed;
+    GraphCosts costs = *SmallModel().Price(scheduled, scheduled.graphs[0]);
+    SimGraph sim(scheduled.graphs[0], costs);
+    EXPECT_EQ(Replay(sim, TimelineOptions(SmallModel(), {})).outcome(), result->after) << seed;
+    faster += result->after.makespan < result->before.makespan;
+  }
+  EXPECT_GT(faster, 500U);
+}
+
+TEST(Overlap, MoreMemoryIsNeverSlower) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    Module module = *ParseModule(RandomGraphText(seed, 60), "random", Ops());
+    Module given = module;
+    Bytes peak = Schedule(given, {})->before.peak;
+    Nanos last{INT64_MAX};
+    for (int64_t share = 8; share <= 32; ++share) {
+      OverlapOptions options;
+      options.memory.bytes = Bytes{peak.value * share / 16};
+      Module scheduled = module;
+      Result<OverlapResult> result = Schedule(scheduled, options);
+      if (!result.ok()) {
+        EXPECT_EQ(result.diagnostics()[0].kind, Diag::kInfeasible);
+        EXPECT_EQ(last.value, INT64_MAX) << "less memory was enough, seed " << seed;
+        continue;
+      }
+      EXPECT_LE(result->after.peak, *options.memory.bytes);
+      EXPECT_LE(result->after.makespan, last) << seed << " at " << share;
+      last = result->after.makespan;
+    }
+  }
+}
+
+BucketProblem RandomProblem(uint32_t seed) {
+  std::mt19937 random(seed);
+  auto pick = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  BucketProblem problem;
+  size_t count = 2 + static_cast<size_t>(pick(11));
+  bool gathers = pick(2) == 0;
+  Nanos at;
+  for (size_t i = 0; i < count; ++i) {
+    at += {pick(400)};
+    BucketJob job{gathers ? Nanos{} : at, gathers ? at : Nanos{INT64_MAX}, {1 + pick(100)}, {}};
+    job.held = job.given * 2;
+    problem.jobs.push_back(job);
+  }
+  problem.compute = at + Nanos{pick(400)};
+  problem.room = {100 + pick(1000)};
+  int64_t latency = pick(300);
+  std::vector<BucketJob> jobs = problem.jobs;
+  problem.price = [latency, jobs](size_t first, size_t last) {
+    int64_t bytes = 0;
+    for (size_t i = first; i < last; ++i) bytes += jobs[i].given.value;
+    bool many = last - first > 1;
+    return BucketCost{{many ? bytes / 4 : 0}, {latency + bytes * 2}, {many ? bytes / 3 : 0}};
+  };
+  return problem;
+}
+
+TEST(Buckets, EqualToExhaustiveSearch) {
+  size_t merged = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    BucketProblem problem = RandomProblem(seed);
+    std::vector<size_t> chosen = ChooseBuckets(problem);
+    Nanos best{INT64_MAX};
+    for (uint32_t cuts = 0; cuts < 1U << (problem.jobs.size() - 1); ++cuts) {
+      std::vector<size_t> begins{0};
+      for (size_t i = 1; i < problem.jobs.size(); ++i) {
+        if ((cuts >> (i - 1) & 1) != 0) begins.push_back(i);
+      }
+      best = std::min(best, StepWith(problem, begins));
+    }
+    EXPECT_EQ(StepWith(problem, chosen), best) << seed;
+    merged += chosen.size() < problem.jobs.size();
+  }
+  EXPECT_GT(merged, 100U);
+}
+
+TEST(RangePeaks, EqualToPlainSums) {
+  std::mt19937 random(1);
+  for (size_t size : {1, 2, 7, 64, 100}) {
+    std::vector<Bytes> plain(size);
+    for (Bytes& b : plain) b = {static_cast<int64_t>(random() % 100)};
+    RangePeaks peaks(plain);
+    for (int i = 0; i < 200; ++i) {
+      size_t first = random() % size;
+      size_t last = first + random() % (size - first + 1);
+      if (i % 2 == 0) {
+        Bytes more{static_cast<int64_t>(random() % 50)};
+        peaks.Add(first, last, more);
+        for (size_t at = first; at < last; ++at) plain[at] += more;
+      }
+      Bytes most;
+      for (size_t at = first; at < last; ++at) most = std::max(most, plain[at]);
+      EXPECT_EQ(peaks.Most(first, last), most);
+    }
+  }
+}
+
+// Each breaks a graph in one way, which the checker must see.
+constexpr std::string_view kStep = R"(heddle 1 local
+mesh [dp=2]
+graph @g(%x: f32[16,16] batch "x", %w: f32[8,16] param 0 "w") -> (%z) {
+  %a! = comm.all_gather(%w, over=[dp], why=unshard) : async f32[16,16]
+  %y = aten.mm(%x, %x) : f32[16,16]
+  %a = comm.wait(%a!) : f32[16,16]
+  %z = aten.mm(%y, %a) : f32[16,16]
+}
+)";
+Status CheckAgainst(std::string_view after, Bytes cap = {1 << 20}) {
+  Module was = *ParseModule(std::string(kStep), "was", Ops());
+  Module is = *ParseModule(std::string(after), "is", Ops());
+  return CheckSchedule(was.graphs[0], is.graphs[0], cap, {});
+}
+
+std::string Replaced(std::string_view from, std::string_view to) {
+  std::string text(kStep);
+  size_t at = text.find(from);
+  return text.replace(at, from.size(), to);
+}
+
+TEST(CheckSchedule, SeesWhatIsWrong) {
+  EXPECT_TRUE(CheckAgainst(kStep).ok());
+  EXPECT_FALSE(CheckAgainst(kStep, {100}).ok());
+  EXPECT_FALSE(CheckAgainst(Replaced("aten.mm(%y, %a)", "aten.mm(%a, %y)")).ok());
+  EXPECT_FALSE(CheckAgainst(Replaced("-> (%z)", "-> (%y)")).ok());
+  EXPECT_FALSE(
+      CheckAgainst(Replaced("  %z = ", "  %more = aten.exp(%a) : f32[16,16]\n  %z = ")).ok());
+}
+
+}  // namespace
+}  // namespace heddle
