@@ -28,8 +28,10 @@ class PlanFinder {
     found_.pricing = clock.Elapsed();
     for (const std::optional<MemoryLimit>& limit : Limits())
       HEDDLE_RETURN_IF_ERROR(Solve(planner, limit));
-    for (const RivalPlan& rival : options_.rivals)
-      HEDDLE_RETURN_IF_ERROR(Try(rival.name, rival.plan));
+    for (const RivalPlan& rival : options_.rivals) {
+      // A preset that does not suit the graph is no rival.
+      if (Status tried = Try(rival.name, rival.plan); !tried.ok()) continue;
+    }
     if (found_.trials.empty()) return std::move(nothing_).failure();
     found_.plan = found_.trials[found_.chosen].plan;
     return std::move(found_);
