@@ -189,7 +189,8 @@ Status CheckRequest(const Module& module, const Plan& plan) {
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
   for (const PlanLayer& layer : plan.layers) {
-    if (!layer.local.empty() || !layer.experts.empty() || layer.write_out || layer.why != Why::kTensor)
+    if (!layer.local.empty() || !layer.experts.empty() || layer.write_out ||
+        layer.why != Why::kTensor)
       return Error(Diag::kPlan,
                    "line {} of the plan: with `auto`, a `module` statement says `in` and `out`, "
                    "and nothing else",

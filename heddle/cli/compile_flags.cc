@@ -129,9 +129,8 @@ Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text) c
   HEDDLE_TRY(options.changes, Changes());
   HEDDLE_TRY(options.memory, MemoryPipeline());
   options.reduce_first = reduce_first;
-  HEDDLE_TRY(options.expert_buffers,
-             (Choose<bool>("--parallelism.expert_rows", expert_rows,
-                           {{"exact", false}, {"bound", true}})));
+  HEDDLE_TRY(options.expert_buffers, (Choose<bool>("--parallelism.expert_rows", expert_rows,
+                                                   {{"exact", false}, {"bound", true}})));
   options.manager = manager;
   HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));
   if (want_text) options.print = asked;

@@ -78,6 +78,24 @@ struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
   }
 };
 
+// libtorch's own derivative of rsqrt is one expression, and builds of libtorch compute its sides in different orders. A graph should
+// not depend on the machine.
+struct Rsqrt : torch::autograd::Function<Rsqrt> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    at::Tensor out = at::rsqrt(x);
+    context->save_for_backward({out});
+    return out;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    at::Tensor out = context->get_saved_variables()[0];
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    at::Tensor cube = at::pow(out, 3);
+    return {at::mul(at::mul(grads[0], -0.5), cube)};
+  }
+};
+
 // On CPU, rms_norm consists of these parts. They are spelled out, because a build of libtorch with CUDA would not take the
 // op apart for a traced tensor. The oracle test holds them against the op.
 at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -85,7 +103,7 @@ at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double ep
   double rounded =
       wide.scalar_type() == at::kDouble ? eps : static_cast<double>(static_cast<float>(eps));
   at::Tensor squares = at::mean(at::pow(wide, 2), {x.dim() - 1}, /*keepdim=*/true);
-  at::Tensor scale = at::rsqrt(at::add(squares, rounded));
+  at::Tensor scale = Rsqrt::apply(at::add(squares, rounded));
   return at::mul(at::mul(wide, scale), weight).to(x.scalar_type());
 }
 

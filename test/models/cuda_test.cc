@@ -37,7 +37,8 @@ std::string NameOf(const testing::TestParamInfo<Case>& info) {
 // Needs no GPU.
 TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
   for (auto [family, flavor] : {std::pair("llama3", "debugmodel"), {"deepseek_v3", "debugmodel"}}) {
-    for (AttentionKind attention : {AttentionKind::kCudnn, AttentionKind::kFlash, AttentionKind::kMath}) {
+    for (AttentionKind attention :
+         {AttentionKind::kCudnn, AttentionKind::kFlash, AttentionKind::kMath}) {
       Model model = *MakeModel(*FindModel(family, flavor), {.batch = 1, .seq_len = 32},
                                {DType::kBF16, attention, Target::kCuda});
       Result<Module> module = Capture(model.loss, model.params, model.inputs);

@@ -59,9 +59,9 @@ TEST_P(FoundPlans, GiveTheLossAndGradientsOfTheWholeGraph) {
 
 std::vector<Case> Cases() {
   std::vector<Case> out;
-  for (auto [family, flavor] : {std::pair("llama3", "debugmodel"), std::pair("qwen3", "debugmodel"),
-                                std::pair("qwen3", "debugmodel_moe"),
-                                std::pair("deepseek_v3", "debugmodel")}) {
+  for (auto [family, flavor] :
+       {std::pair("llama3", "debugmodel"), std::pair("qwen3", "debugmodel"),
+        std::pair("qwen3", "debugmodel_moe"), std::pair("deepseek_v3", "debugmodel")}) {
     for (const char* mesh : {"a=8", "a=4, b=2", "a=2, b=2, c=2"})
       out.push_back({family, flavor, mesh});
   }

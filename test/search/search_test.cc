@@ -90,13 +90,11 @@ TEST_P(Search, EqualsTryingEverything) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Search,
-                         testing::Values(Case{"debugmodel", 1, 2, GiB(1)},
-                                         Case{"debugmodel", 8, 8, GiB(1)},
-                                         Case{"debugmodel", 8, 16, MiB(150)},
-                                         Case{"debugmodel", 12, 24, MiB(100)},
-                                         Case{"debugmodel", 64, 64, MiB(200)},
-                                         Case{"debugmodel", 8, 8, MiB(1)}));
+INSTANTIATE_TEST_SUITE_P(
+    All, Search,
+    testing::Values(Case{"debugmodel", 1, 2, GiB(1)}, Case{"debugmodel", 8, 8, GiB(1)},
+                    Case{"debugmodel", 8, 16, MiB(150)}, Case{"debugmodel", 12, 24, MiB(100)},
+                    Case{"debugmodel", 64, 64, MiB(200)}, Case{"debugmodel", 8, 8, MiB(1)}));
 
 }  // namespace
 }  // namespace heddle
