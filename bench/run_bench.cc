@@ -22,7 +22,7 @@
 #include "heddle/models/model.h"
 #include "heddle/ops/ops.h"
 #include "heddle/plan/presets/presets.h"
-#include "heddle/runtime/process/gloo_group.h"
+#include "heddle/runtime/process/group.h"
 #include "heddle/runtime/process/process_transport.h"
 #include "heddle/runtime/world.h"
 #include "heddle/train/exact.h"
@@ -129,7 +129,7 @@ int RunGatherRank(const PeerAddress& address) {
   const Graph& graph = module.graphs[0];
   std::unique_ptr<Peers> peers = *Peers::Meet(address, std::chrono::milliseconds(60000));
   Communicators communicators(module.mesh, graph);
-  auto transport = *ProcessTransport::Connect(*peers, module.mesh, communicators);
+  auto transport = *ProcessTransport::Connect(*peers, module.mesh, communicators, c10::kCPU);
   World world = *World::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
   auto store = c10::make_intrusive<c10d::PrefixStore>("bare", peers->store());
   GroupPtr bare = MakeGlooGroup(store, address.rank, address.world_size, peers->timeout());

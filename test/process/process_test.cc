@@ -88,7 +88,7 @@ int RunWorker(const std::string& fate) {
                                                                    : "graph 17\nbatch 8 x 64");
   if (!agreed.ok()) return Complain(agreed.diagnostics(), &peers);
   Result<std::shared_ptr<ProcessTransport>> transport =
-      ProcessTransport::Connect(peers, module.mesh, Communicators(module.mesh, graph));
+      ProcessTransport::Connect(peers, module.mesh, Communicators(module.mesh, graph), c10::kCPU);
   if (!transport.ok()) return Complain(transport.diagnostics(), &peers);
   World own = *World::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
   World all = *World::Compile(module, graph, {.reducer = Reducer(Reducer::Order::kGloo)});
