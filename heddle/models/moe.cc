@@ -14,6 +14,7 @@
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/neg.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/sigmoid.h>
@@ -22,13 +23,35 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/topk.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "heddle/capture/scope.h"
 #include "heddle/models/decoder.h"
 
 namespace heddle {
 namespace {
+
+// Rows over their sums. As with Rsqrt (layers.cc), libtorch's own derivative is recorded in an order that depends on its compiler.
+struct Quotient : torch::autograd::Function<Quotient> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows,
+                            const at::Tensor& sums) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    context->save_for_backward({rows, sums});
+    return at::div(rows, sums);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    torch::autograd::variable_list saved = context->get_saved_variables();
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    at::Tensor twice = at::div(at::div(saved[0], saved[1]), saved[1]);
+    at::Tensor minus = at::neg(grads[0]);
+    at::Tensor product = at::mul(minus, twice);
+    at::Tensor to_rows = at::div(grads[0], saved[1]);
+    return {to_rows, at::sum(product, {1}, /*keepdim=*/true)};
+  }
+};
 
 struct Routing {
   // [tokens, top_k]: which experts, and how much of each.
@@ -69,7 +92,8 @@ Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tenso
       std::get<1>(at::topk(choosing, moe.top_k, -1, /*largest=*/true, /*sorted=*/false));
   routing.weights = at::gather(scores, 1, routing.experts);
   if (moe.normalize)
-    routing.weights = at::div(routing.weights, at::add(routing.weights.sum(-1, true), 1e-20));
+    routing.weights =
+        Quotient::apply(routing.weights, at::add(routing.weights.sum(-1, true), 1e-20));
   routing.weights = at::mul(routing.weights, moe.route_scale);
   return routing;
 }

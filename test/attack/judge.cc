@@ -43,7 +43,9 @@ bool Has(const std::vector<std::string>& args, std::string_view arg) {
 std::string JudgeRefusal(const std::vector<std::string>& args, const Outcome& outcome) {
   bool known = outcome.code == 0 || outcome.code == 1 || (args[0] == "diff" && outcome.code == 2) ||
                ((args[0] == "solve" || args[0] == "parallelize") &&
-                (outcome.code == 3 || outcome.code == 4));
+                (outcome.code == 3 || outcome.code == 4)) ||
+               // A pass may have a cap on memory.
+               (outcome.code == 3 && outcome.err.find("[infeasible]") != std::string::npos);
   if (!known) return fmt::format("exit code {}", outcome.code);
   // `reduce` repeats what a pass said, whoever is to blame.
   for (std::string_view text : kOurMistakes) {

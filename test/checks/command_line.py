@@ -56,6 +56,8 @@ class CommandLine(unittest.TestCase):
             "train": [verify + ["--training.dataset=synthetic"]],
             "doc": [["ops"], ["passes", "--json"]],
             "opt": [[self.graph], [self.graph, "--json"]],
+            "overlap": [[local], [local, "--json"]],
+            "search": [["--help"]],
             "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
             "reduce": [["--help"]],
             "report": [[local], [local, "--against", local], [local, "--against", local, "--json"], [local, "--html=-"]],
