@@ -41,6 +41,9 @@ struct StepNumerics {
   double aux_loss = 0;
 };
 
+// A metric of a mixture of experts, behind the name of its block: how many tokens chose each expert.
+inline constexpr std::string_view kExpertCounts = ".tokens_per_expert";
+
 // The products of experts with rows that stand by expert; `ends` says where the rows of each end.
 using ExpertProducts = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& ends)>;
 // Has experts work on rows that stand by expert, so many for each, wherever these experts are.
@@ -60,6 +63,11 @@ class ModelWeights {
   // Notes what the step saw that changes a buffer.
   void Changes(std::string_view buffer, const at::Tensor& seen) const;
   std::vector<BufferChange> TakeChanges() const { return std::move(changes_); }
+  // Notes what is worth knowing of the step.
+  void Measures(std::string name, const at::Tensor& value) const {
+    metrics_.push_back({std::move(name), value});
+  }
+  std::vector<StepMetric> TakeMetrics() const { return std::move(metrics_); }
   // What layers add to the summed loss.
   void AddToLoss(const at::Tensor& term) const { loss_terms_.push_back(term); }
   at::Tensor WithLossTerms(at::Tensor loss) const;
@@ -77,6 +85,7 @@ class ModelWeights {
   std::unordered_map<std::string, size_t> inputs_;
   mutable std::vector<BufferChange> changes_;
   mutable std::vector<at::Tensor> loss_terms_;
+  mutable std::vector<StepMetric> metrics_;
   StepNumerics numerics_;
   ExpertSpread spread_;
 };

@@ -139,7 +139,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                                                    std::span<const at::Tensor> given) {
     auto [logits, weights] = run(params, given);
     at::Tensor loss = SummedLoss(logits, given[given.size() - 1], z_loss);
-    return StepResult{weights.WithLossTerms(loss), weights.TakeChanges()};
+    return StepResult{weights.WithLossTerms(loss), weights.TakeChanges(), weights.TakeMetrics()};
   };
   model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {

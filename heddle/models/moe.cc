@@ -140,6 +140,7 @@ std::pair<at::Tensor, Routing> RouteAndMix(const ModelWeights& weights, const Mo
   at::Tensor chosen = routing.experts.flatten();
   at::Tensor counts = at::bincount(chosen, std::nullopt, moe.experts);
   if (moe.bias && moe.bias_rate > 0) weights.Changes(ExpertBiasName(layer), counts);
+  weights.Measures(BlockUnit(layer) + std::string(kExpertCounts), counts);
   at::Tensor ends = at::cumsum(counts, 0).to(at::kInt);
   // Stable, so that rows of one expert keep the order of their tokens.
   at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));
