@@ -144,7 +144,7 @@ Status ChunkSearch::Try(const Way& way, const SimGraph& sim, const GraphCosts& c
     if (graph_[seed].phase == Phase::kBackward && !way.backward) continue;
     if (std::optional<Cut> cut = CutOf(seed, way.dim)) region.Grow(seed, *cut);
   }
-  region.Trim(sim, model_);
+  region.Trim(sim, model_, options_.chunks == 0);
   size_t collectives = region.collectives();
   if (collectives == 0) return Done{};
   std::unordered_set<std::string_view> rest;
@@ -176,7 +176,8 @@ Status ChunkSearch::Run() {
   HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph_));
   SimGraph sim(graph_, costs, sim_.memory);
   Replay replay(sim, TimelineOptions(model_, sim_));
-  cap_ = options_.overlap.memory.Of(replay.outcome().peak);
+  // Who asks for chunks gets them.
+  cap_ = options_.chunks > 0 ? Bytes{INT64_MAX} : options_.overlap.memory.Of(replay.outcome().peak);
   FindSeeds(sim);
   if (seeds_.empty()) return Done{};
   HEDDLE_TRY(result_.before, Judge(graph_, model_));

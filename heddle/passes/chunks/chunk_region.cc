@@ -137,7 +137,7 @@ bool ChunkRegion::TrimOnce() {
     if (graph_[NodeId(n)].op == op::comm_wait) {
       NodeId start = graph_[graph_.operands(NodeId(n))[0]].producer;
       NodeId given = graph_[graph_.operands(start)[0]].producer;
-      keep[n] = keep[n] || ahead_[n] || (given && in_[given.index()] && until_[given.index()] > 0);
+      keep[n] = keep[n] || ahead_[n] || (given && in_[given.index()] && since_[given.index()] > 0);
     }
   }
   // Before the first: what leads from the last products to it.
@@ -183,11 +183,11 @@ bool ChunkRegion::DropDear(const SimGraph& sim, const CostModel& model) {
   return dropped;
 }
 
-void ChunkRegion::Trim(const SimGraph& sim, const CostModel& model) {
+void ChunkRegion::Trim(const SimGraph& sim, const CostModel& model, bool if_cheap) {
   while (true) {
     while (TrimOnce()) {
     }
-    if (!DropDear(sim, model)) return;
+    if (!if_cheap || !DropDear(sim, model)) return;
   }
 }
 

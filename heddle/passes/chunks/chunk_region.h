@@ -19,7 +19,8 @@ class ChunkRegion {
 
   // From a collective whose operand is divided like that.
   void Grow(NodeId start, const Cut& cut);
-  void Trim(const SimGraph& sim, const CostModel& model);
+  // What does not pay is left out with `if_cheap`.
+  void Trim(const SimGraph& sim, const CostModel& model, bool if_cheap);
 
   bool has(NodeId node) const { return in_[node.index()]; }
   const NodeCut& cut(NodeId node) const { return cuts_[node.index()]; }
