@@ -126,9 +126,19 @@ TEST_P(ModelMemory, IsWhatWasPredicted) {
                         {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
   Module local = Parallelized(whole, plan);
   ExpectThePredictedBytes(local, Split(local, inputs));
-  Result<RunReport> scheduled = RunPipeline(local, *ParsePipeline("fsdp", Passes()));
-  ASSERT_TRUE(scheduled.ok()) << Format(scheduled.diagnostics());
-  ExpectThePredictedBytes(local, Split(local, inputs));
+  for (const char* decided :
+       {"", "checkpoint{policy=full}, rematerialize, ",
+        "checkpoint{policy=\"layers:2\"}, rematerialize, ",
+        "checkpoint{policy=selective}, rematerialize, ",
+        "checkpoint{policy=min-cut}, rematerialize, ",
+        "checkpoint{policy=selective,kept=offload}, rematerialize, offload, "}) {
+    SCOPED_TRACE(decided);
+    Module scheduled = local;
+    Result<RunReport> report =
+        RunPipeline(scheduled, *ParsePipeline(fmt::format("clean, {}fsdp", decided), Passes()));
+    ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
+    ExpectThePredictedBytes(scheduled, Split(scheduled, inputs));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ModelMemory,
