@@ -13,6 +13,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+from functorch.compile import aot_function, default_partition
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -38,6 +39,8 @@ def value(text, env):
         return DTYPES[text]
     if text in ("contiguous", "preserve"):
         return {"contiguous": torch.contiguous_format, "preserve": torch.preserve_format}[text]
+    if text in ("inf", "-inf", "nan"):
+        return float(text)
     return None if text == "none" else json.loads(text)
 
 
@@ -78,7 +81,8 @@ def run(text, inputs):
                 positional.append(value(part, env))
         # Required tensors stand in the order of the schema, and everything else goes by name.
         taken = [a.name for a in call._schema.arguments if str(a.type) in ("Tensor", "List[Tensor]")]
-        out = call(**dict(zip(taken, positional, strict=False)), **keywords)
+        left_out = {a.name: None for a in call._schema.arguments if "Optional" in str(a.type) and not a.has_default_value()}
+        out = call(**{**left_out, **dict(zip(taken, positional, strict=False)), **keywords})
         out = out if isinstance(out, (tuple, list)) else (out,)
         env.update(zip(results, out, strict=True))
     outputs = re.search(r"-> \((.*?)\) \{", signature, re.S)[1]
@@ -158,11 +162,144 @@ def test_collectives(heddle, folder):
     dist.destroy_process_group()
 
 
+class Transformer(torch.nn.Module):
+    """Embedding, one block with causal attention, and a loss over a vocabulary."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(37, 16)
+        self.norm = torch.nn.Parameter(torch.randn(16))
+        self.qkv = torch.nn.Linear(16, 48, bias=False)
+        self.out = torch.nn.Linear(16, 16, bias=False)
+        self.head = torch.nn.Linear(16, 37, bias=False)
+
+    def forward(self, tokens, labels):
+        h = self.embedding(tokens)
+        # torch.nn.RMSNorm adds in place.
+        normal = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6) * self.norm
+        q, k, v = (t.view(2, 6, 4, 4).transpose(1, 2) for t in self.qkv(normal).chunk(3, -1))
+        scores = (q @ k.transpose(-1, -2) * 0.5).masked_fill(torch.ones(6, 6).triu(1).bool(), float("-inf"))
+        h = h + self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 6, 16))
+        return torch.nn.functional.cross_entropy(self.head(h).flatten(0, 1), labels.flatten())
+
+
+def test_training_step(heddle, folder):
+    """Loss and gradients of a whole step, traced through autograd."""
+    model = Transformer()
+    names, params = zip(*model.named_parameters(), strict=True)
+
+    def step(*args):
+        weights, (tokens, labels) = args[: len(names)], args[len(names):]
+        loss = torch.func.functional_call(model, dict(zip(names, weights, strict=True)), (tokens, labels))
+        return loss, *torch.autograd.grad(loss, weights)
+
+    inputs = [p.detach().requires_grad_() for p in params] + [torch.randint(37, (2, 6)) for _ in range(2)]
+    traced = make_fx(step, tracing_mode="fake")(*inputs)
+    path = folder / "training.py"
+    path.write_text(traced.print_readable(print_output=False))
+    detached = [x.detach() for x in inputs]
+    check_same(run(import_file(heddle, path), detached), list(traced(*detached)))
+
+
+def test_exported_transformer(heddle, folder):
+    model = Transformer()
+    batch = tuple(torch.randint(37, (2, 6)) for _ in range(2))
+    program = torch.export.export(model, batch).run_decompositions()
+    torch.export.save(program, folder / "transformer.pt2")
+    text = import_file(heddle, folder / "transformer.pt2")
+    state = {**dict(model.named_parameters()), **program.constants}
+    inputs = [state[s.target].detach() for s in program.graph_signature.input_specs if s.target]
+    with torch.no_grad():
+        check_same(run(text, [*inputs, *batch]), [program.module()(*batch)])
+
+
+def stats(heddle, path):
+    return json.loads(subprocess.run([heddle, "stats", path, "--json"], capture_output=True, text=True, check=True).stdout)
+
+
+def test_forward_and_backward(heddle, folder):
+    """What lives at the end of a forward graph is what its backward graph is given; and both give PyTorch's results."""
+    graphs = {}
+
+    def keep(name):
+        def compile_graph(module, _):
+            graphs[name] = module
+            return torch._dynamo.disable(module.forward)
+        return compile_graph
+
+    def loss(x, up, down):
+        return torch.nn.functional.silu(x @ up) @ down
+
+    args = [torch.randn(8, 16, requires_grad=True), torch.randn(16, 32, requires_grad=True), torch.randn(32, 16, requires_grad=True)]
+    out = aot_function(loss, fw_compiler=keep("forward"), bw_compiler=keep("backward"), partition_fn=default_partition)(*args)
+    tangent = torch.ones_like(out)
+    out.backward(tangent)
+    texts = {}
+    for name, module in graphs.items():
+        path = folder / f"{name}.py"
+        path.write_text(module.print_readable(print_output=False))
+        texts[name] = import_file(heddle, path)
+    end = stats(heddle, folder / "forward.hd")["end_bytes"]
+    given = stats(heddle, folder / "backward.hd")["input_bytes"]
+    assert end == given, (end, given)
+    made = run(texts["forward"], [a.detach() for a in args])
+    check_same(made[:1], [out.detach()])
+    check_same(run(texts["backward"], [*made[1:], tangent]), [a.grad for a in args])
+
+
+def test_joint_graph(heddle, folder):
+    """A joint graph with gathers of weights, split and joined: the second split is the first."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    group = dist.group.WORLD.group_name
+    ops = torch.ops._c10d_functional
+
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(_, shard):
+            return ops.wait_tensor(ops.all_gather_into_tensor(shard, 8, group))
+
+        @staticmethod
+        def backward(_, grad):
+            return ops.wait_tensor(ops.reduce_scatter_tensor(grad, "avg", 8, group))
+
+    def joint(primals, tangents):
+        x, up, down = primals
+        out = torch.nn.functional.silu(x @ Gather.apply(up)) @ Gather.apply(down)
+        return out, torch.autograd.grad(out, [up, down], tangents)
+
+    primals = [torch.randn(8, 16), torch.randn(2, 32, requires_grad=True), torch.randn(4, 16, requires_grad=True)]
+    traced = make_fx(joint, tracing_mode="fake")(primals, torch.randn(8, 16))
+    # As AOTAutograd names them.
+    for node, name in zip(list(traced.graph.find_nodes(op="placeholder")), ("primals_1", "primals_2", "primals_3", "tangents_1"), strict=True):
+        node.target = node.name = name
+    traced.graph.set_codegen(torch.fx.graph.CodeGen())
+    traced.recompile()
+    path = folder / "joint.py"
+    path.write_text(traced.print_readable(print_output=False))
+    text = import_file(heddle, path)
+    assert text.count("why=unshard") == 2 and text.count("why=grad") == 2, text
+
+    def opt(pipeline):
+        done = subprocess.run([heddle, "opt", path.with_suffix(".hd"), f"--pipeline={pipeline}"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for policy in ("none", "full", "selective", "min-cut"):
+        once = f"clean, checkpoint{{policy={policy}}}, rematerialize, reshard-after-forward{{policy=always}}, dce, partition"
+        first = opt(once)
+        forward = first[: first.index("graph @bwd")]
+        assert forward.count("comm.all_gather(") == 2 and first.count("comm.all_gather(") > 2, first
+        for again in ("join, partition", "join, clean, partition"):
+            assert opt(f"{once}, {again}") == first, (policy, again)
+    dist.destroy_process_group()
+
+
 def main():
     heddle = sys.argv[1]
     torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as folder:
-        for test in (test_export, test_print_readable, test_collectives):
+        for test in (test_export, test_exported_transformer, test_print_readable, test_training_step, test_forward_and_backward, test_collectives,
+                     test_joint_graph):
             test(heddle, pathlib.Path(folder))
             print(test.__name__, "ok")
 
