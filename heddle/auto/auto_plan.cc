@@ -15,6 +15,7 @@ namespace heddle {
 namespace {
 
 constexpr double kConflictSeconds = 1;
+constexpr double kLeastSeconds = 0.1;
 
 class PlanWriter {
  public:
@@ -265,7 +266,9 @@ Result<const AutoProblem*> AutoPlanner::ProblemFor(const Request& request) {
 
 Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
-  PairwiseAnswer answer = SolveShared(*problem, state_->deadline);
+  // Something is left for what follows; and a moment for the easy part, even if time is up.
+  Deadline deadline(std::max(state_->deadline.Left() / 3, kLeastSeconds));
+  PairwiseAnswer answer = SolveShared(*problem, deadline);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)

@@ -125,14 +125,8 @@ bool ListSets(const std::vector<uint32_t>& from, size_t most, size_t limit,
 }  // namespace
 
 double SharedMove::Cost(const std::vector<uint32_t>& x) const {
-  std::vector<bool> made(prices[0].size());
   double sum = 0;
-  for (const SharedReader& reader : readers) {
-    for (uint32_t to : reader.wants[x[reader.decision]]) {
-      if (!made[to]) sum += prices[lies[x[from]]][to];
-      made[to] = true;
-    }
-  }
+  ForEachCopy(x, [&](uint32_t, double price) { sum += price; });
   return sum;
 }
 

@@ -30,6 +30,17 @@ struct SharedMove {
 
   // What an assignment of the decisions pays for it.
   double Cost(const std::vector<uint32_t>& x) const;
+  // The same one by one: the decision that wants it first, and the price.
+  template <typename Visit>
+  void ForEachCopy(const std::vector<uint32_t>& x, Visit visit) const {
+    std::vector<bool> made(prices[0].size());
+    for (const SharedReader& reader : readers) {
+      for (uint32_t to : reader.wants[x[reader.decision]]) {
+        if (!made[to]) visit(reader.decision, prices[lies[x[from]]][to]);
+        made[to] = true;
+      }
+    }
+  }
 };
 
 struct AutoProblem {

@@ -101,8 +101,12 @@ class StorageExplainer {
       double cost = own.matrices[edge.matrix][x[edge.u.index()] * columns + x[edge.v.index()]];
       sums[NameOf(edge.u.index(), edge.v.index())] += sign * cost;
     }
-    for (const SharedMove& move : planner_.last_problem().shared)
-      sums[fmt::format("copies of {}", NameOf(move.from))] += sign * move.Cost(x);
+    // What several share is told of the first of them.
+    for (const SharedMove& move : planner_.last_problem().shared) {
+      move.ForEachCopy(x, [&](uint32_t reader, double price) {
+        sums[NameOf(move.from, reader)] += sign * price;
+      });
+    }
   }
 
   std::string NameOf(size_t v) const {
