@@ -10,8 +10,8 @@
 namespace heddle {
 namespace {
 
-// Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has more, within its limit.
-constexpr size_t kMostPairs = kMostEntries - WithCopies::kMostEntries;
+// Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has as many more at most.
+constexpr size_t kMostPairs = size_t{1} << 23;
 
 }  // namespace
 
