@@ -101,6 +101,7 @@ bench: build
 	@$(PYTHON) bench/pass_bench.py build/heddle build/bench_passes.json
 	@$(PYTHON) bench/run_bench.py build/heddle-run-bench build/bench_run.json
 	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
+	@python3 bench/train_bench.py build/heddle build/bench_train.json
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md

@@ -77,6 +77,7 @@ Level LevelVariants::GatheredAgain(const Level& level) const {
 
 Level LevelVariants::Offloaded(const Level& level, const CostModel& model,
                                std::span<const Nanos> times, double share) const {
+  if (!model.cluster().host) return level;
   Level moved = level;
   std::map<int64_t, Nanos> time_of_block;
   for (NodeId node : graph_.nodes()) {

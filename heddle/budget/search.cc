@@ -175,7 +175,8 @@ Result<MemoryChoice> MemorySearch::Between(Point fast, Point small, Bytes budget
 
 // Whatever is kept is there at the end of forward, and what the host has left the device within the step. Compute alone takes the rest.
 Nanos MemorySearch::BoundFor(Bytes budget, Nanos step) const {
-  double moved = trials_.model().cluster().host_rate.per_nano * static_cast<double>(step.value);
+  const std::optional<HostLink>& host = trials_.model().cluster().host;
+  double moved = host ? host->rate.per_nano * static_cast<double>(step.value) : 0;
   Bytes there = budget - trials_.inputs() + Bytes{static_cast<int64_t>(moved)};
   return std::min(step, trials_.compute() + computing_.Bound(there));
 }

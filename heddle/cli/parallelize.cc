@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
+#include "heddle/budget/choice.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/plan/plan.h"
@@ -83,7 +84,7 @@ struct ParallelizeCommand {
     HEDDLE_TRY(Nanos limit, ParseDuration(time_limit));
     options.automatic.time_limit = Seconds(limit);
     if (!memory_budget.empty()) {
-      HEDDLE_TRY(Bytes bytes, ParseBytes(memory_budget));
+      HEDDLE_TRY(Bytes bytes, ParseBudget(memory_budget));
       options.automatic.memory = {bytes, true};
     }
     return options;

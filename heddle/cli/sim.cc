@@ -12,7 +12,7 @@ struct SimCommand {
   static constexpr const char* kNote =
       "With --model instead of FILE it captures a model and plans it first: `heddle sim "
       "--model=llama3 --help` describes that. Clusters: h100-8x, h200-8x, b200-8x, a100-8x, cpu, "
-      "or "
+      "h100-autoparallel, or "
       "a JSON file of your own; docs/cost.md describes them and files of measured times, "
       "docs/report.md what --html writes.";
 

@@ -52,7 +52,7 @@ Result<int64_t> CostModel::NodesFor(const Mesh& mesh) const {
 }
 
 CollectiveCost CostModel::Copy(Bytes bytes) const {
-  return {WholeNanos(cluster_.host_nanos), WholeNanos(InNanos(bytes, cluster_.host_rate)),
+  return {WholeNanos(cluster_.host->nanos), WholeNanos(InNanos(bytes, cluster_.host->rate)),
           Links::kNone};
 }
 

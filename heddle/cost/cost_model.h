@@ -103,6 +103,8 @@ struct GraphCosts {
   Nanos ideal;
   // Before the first node: what handing in the inputs takes, and the outputs.
   Nanos around;
+  // By AutoParallel's rules: what nodes take on the compute stream for being nodes.
+  Nanos launches;
   MeasuredUse measured;
 };
 
@@ -123,7 +125,7 @@ class CostModel {
   // The nodes that ranks of `mesh` stand on: those of the options, or as many as it takes. An error if it does not fit.
   Result<int64_t> NodesFor(const Mesh& mesh) const;
 
-  // A copy between device and host.
+  // A copy between device and host, where the cluster has a link to it.
   CollectiveCost Copy(Bytes bytes) const;
   // Packing tensors of so many bytes into one payload, or unpacking them.
   Nanos Pack(Bytes bytes) const;

@@ -24,7 +24,7 @@ TEST(Rate, LogarithmsAndPowersAreThoseOfTheLibrary) {
 }
 
 TEST(Cluster, AllThatTheBinaryCarriesCanBeRead) {
-  ASSERT_EQ(BuiltInClusters().size(), 5u);
+  ASSERT_EQ(BuiltInClusters().size(), 6u);
   for (const NamedCluster& named : BuiltInClusters()) {
     Result<Cluster> cluster = LoadCluster(std::string(named.name));
     ASSERT_TRUE(cluster.ok()) << Text(cluster.diagnostics());

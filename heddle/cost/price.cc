@@ -133,6 +133,11 @@ class GraphPricer {
           graph_.name(graph_[id].first_result));
     }
     if (!kind) {
+      if (!model_.cluster().host) {
+        return Error(Diag::kSpace,
+                     "%{} copies between device and host, but {} has no link between them",
+                     graph_.name(graph_[id].first_result), model_.cluster().name);
+      }
       bool out = graph_[id].op == op::mem_offload;
       stream.kind = out ? CommStream::Kind::kCopyOut : CommStream::Kind::kCopyIn;
       cost.collective = model_.Copy(given);
@@ -243,15 +248,17 @@ class GraphPricer {
         cost.compute = {};
         continue;
       }
-      cost.compute += kStudyLaunch;
+      int64_t launches = 1;
       // Each of several results is an item, a node of its own there; waits of several tensors are as many. A study counts its items
       // itself.
       size_t results = graph_[id].result_count;
       bool wait = graph_[id].op == op::comm_wait;
-      if (results > 1 && !study)
-        cost.compute += kStudyLaunch * static_cast<int64_t>(wait ? results - 1 : results);
+      if (results > 1 && !study) launches += static_cast<int64_t>(wait ? results - 1 : results);
+      cost.compute += kStudyLaunch * launches;
+      costs_.launches += kStudyLaunch * launches;
     }
     costs_.around = kStudyLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
+    costs_.launches += costs_.around;
   }
 
   const CostModel& model_;

@@ -49,6 +49,14 @@ std::string OpaqueName(std::string_view target) {
   return name;
 }
 
+// `aten.add_.Tensor`, but not `aten.__and__.Tensor`.
+bool WritesInPlace(std::string_view target) {
+  if (!target.starts_with("aten.")) return false;
+  target.remove_prefix(5);
+  std::string_view name = target.substr(0, target.find('.'));
+  return name.ends_with('_') && !name.ends_with("__");
+}
+
 }  // namespace
 
 // --- Ops of the table
@@ -263,6 +271,9 @@ Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name
 }
 
 Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
+  if (WritesInPlace(call.target))
+    return Fail(call, Diag::kCaptureInPlace,
+                "`{}` writes over its operand; functionalize the graph first", call.target);
   // What is on its way is waited for first: an opaque op cannot say that it waits.
   for (const ForeignArg& arg : call.args) {
     const Binding* binding = Find(arg.value);

@@ -99,6 +99,8 @@ TEST(Import, RefusesArchivesThatLie) {
   EXPECT_NE(zip("m/../models/model.json", text.size(), 0, good).find("leads out"),
             std::string::npos);
   EXPECT_NE(zip("/models/model.json", text.size(), 0, good).find("leads out"), std::string::npos);
+  std::string archive = MakeZip(kModel, text, text.size(), 0, good);
+  EXPECT_NE(MessageOf(archive.substr(0, archive.size() - 1)).find("cut off"), std::string::npos);
   EXPECT_NE(zip("m/other.json", text.size(), 0, good).find("no models/"), std::string::npos);
 }
 

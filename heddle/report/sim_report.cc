@@ -190,29 +190,34 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const Co
                 {"curves", count(use.curves)},
                 {"unknown_nodes", use.unknown_nodes}};
   }
-  return {{"graph", graph.name()},
-          {"cluster", model.cluster().name},
-          {"cluster_nodes", s.nodes},
-          {"ranks", s.ranks},
-          {"model", Name(model.options().collectives)},
-          {"makespan_ms", Millis(t.makespan)},
-          {"compute_ms", Millis(t.compute.busy)},
-          {"exposed_ms", Millis(t.exposed)},
-          {"peak_bytes", t.peak.value},
-          {"memory_bytes", s.memory_cap.value},
-          {"lower_bound_ms", Millis(s.bounds.best())},
-          {"lower_bounds_ms",
-           {{"compute", Millis(s.bounds.compute)},
-            {"stream", Millis(s.bounds.stream)},
-            {"path", Millis(s.bounds.path)},
-            {"windows", Millis(s.bounds.windows)}}},
-          {"critical_path_ms",
-           {{"compute", Millis(s.path.compute)}, {"collectives", Millis(s.path.collective)}}},
-          {"tokens_per_second", optional(s.tokens_per_second)},
-          {"mfu", optional(s.mfu)},
-          {"streams", streams},
-          {"collectives", collectives},
-          {"measured", measured}};
+  ordered_json json = {
+      {"graph", graph.name()},
+      {"cluster", model.cluster().name},
+      {"cluster_nodes", s.nodes},
+      {"ranks", s.ranks},
+      {"model", Name(model.options().collectives)},
+      {"makespan_ms", Millis(t.makespan)},
+      {"compute_ms", Millis(t.compute.busy)},
+      {"exposed_ms", Millis(t.exposed)},
+      {"peak_bytes", t.peak.value},
+      {"memory_bytes", s.memory_cap.value},
+      {"lower_bound_ms", Millis(s.bounds.best())},
+      {"lower_bounds_ms",
+       {{"compute", Millis(s.bounds.compute)},
+        {"stream", Millis(s.bounds.stream)},
+        {"path", Millis(s.bounds.path)},
+        {"windows", Millis(s.bounds.windows)}}},
+      {"critical_path_ms",
+       {{"compute", Millis(s.path.compute)}, {"collectives", Millis(s.path.collective)}}},
+      {"tokens_per_second", optional(s.tokens_per_second)},
+      {"mfu", optional(s.mfu)},
+      {"streams", streams},
+      {"collectives", collectives},
+      {"measured", measured}};
+  // What AutoParallel calls compute is without it.
+  if (model.options().rules == TimelineRules::kAutoParallel)
+    json["launch_ms"] = Millis(s.costs.launches);
+  return json;
 }
 
 std::string FormatTimeline(const Graph& graph, const Simulation& s) {

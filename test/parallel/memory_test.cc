@@ -1,6 +1,9 @@
-// The memory that a graph is said to need, against the bytes that running it allocates, node by node.
+// The memory that a graph is said to need, against the bytes that running it allocates, node by node; and what decisions about memory leave
+// of bits: all of them.
 #include <map>
+#include <optional>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -10,12 +13,14 @@
 #include <c10/core/impl/alloc_cpu.h>
 
 #include "heddle/analysis/memory.h"
+#include "heddle/budget/search.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/plan/presets/presets.h"
+#include "heddle/report/summary.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/world.h"
 #include "test/parallel/ranks.h"
@@ -65,11 +70,13 @@ std::vector<int64_t> Predicted(const Graph& graph) {
   return live;
 }
 
-// `inputs_by_rank` are consumed, so that updates write over nobody else's.
-void ExpectThePredictedBytes(const Module& module, const std::vector<Tensors>& inputs_by_rank) {
+// The outputs of each rank. `inputs_by_rank` are consumed, so that updates write over nobody else's.
+std::vector<Tensors> ExpectThePredictedBytes(const Module& module,
+                                             const std::vector<Tensors>& inputs_by_rank) {
   const Graph& graph = module.graphs[0];
   Result<World> world = World::Compile(module, graph, {.share_results = false});
-  ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
+  EXPECT_TRUE(world.ok()) << Format(world.diagnostics());
+  if (!world.ok()) return {};
   std::vector<int64_t> predicted = Predicted(graph);
   int64_t before = CountingAllocator::live;
   int64_t wrong = 0;
@@ -80,9 +87,10 @@ void ExpectThePredictedBytes(const Module& module, const std::vector<Tensors>& i
     ADD_FAILURE() << PrintNode(module, graph, node) << "\nallocated " << allocated << ", predicted "
                   << expected;
   };
-  auto outputs = world->Run(inputs_by_rank, compare);
-  ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
+  Result<std::vector<Tensors>> outputs = world->Run(inputs_by_rank, compare);
+  EXPECT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
   EXPECT_EQ(wrong, 0);
+  return outputs.ok() ? *std::move(outputs) : std::vector<Tensors>();
 }
 
 std::vector<Tensors> Split(const Module& local, const std::vector<at::Tensor>& inputs) {
@@ -104,41 +112,58 @@ struct Debug {
   DType compute;
 };
 
-class ModelMemory : public testing::TestWithParam<Debug> {};
+std::string NameOf(const testing::TestParamInfo<Debug>& info) {
+  return fmt::format("{}_{}_{}", info.param.family, info.param.flavor, Name(info.param.compute));
+}
 
-TEST_P(ModelMemory, IsWhatWasPredicted) {
-  at::set_num_threads(1);
-  CountingAllocator allocator;
-  ModelConfig config = *FindModel(GetParam().family, GetParam().flavor);
+// A debug model captured, and what a step of it takes.
+struct CapturedStep {
+  Model model;
+  Module whole;
+  std::vector<at::Tensor> inputs;
+
+  Module On(std::vector<MeshAxis> mesh) const {
+    Plan plan = *MakePlan(whole.graphs[0], Mesh(std::move(mesh)), model.config.family->rules(),
+                          {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
+    return Parallelized(whole, plan);
+  }
+};
+
+CapturedStep CaptureDebug(const Debug& debug, int64_t most_layers,
+                          const std::optional<OptimizerOptions>& optimizer = OptimizerOptions()) {
+  ModelConfig config = *FindModel(debug.family, debug.flavor);
+  config.n_layers = std::min(config.n_layers, most_layers);
   if (config.moe.experts > 16) {
     config.n_layers = 2;
     config.moe.experts = 8;
     config.moe.top_k = 3;
   }
   Model model = *MakeModel(config, {.batch = 4, .seq_len = 16},
-                           {GetParam().compute, AttentionKind::kFlash, Target::kCpu});
-  Module whole = *CaptureModel(model, OptimizerOptions());
+                           {debug.compute, AttentionKind::kFlash, Target::kCpu});
+  Module whole = *CaptureModel(model, optimizer);
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
-  Module alone = whole;
+  return {std::move(model), std::move(whole), std::move(inputs)};
+}
+
+Module After(Module module, const std::string& pipeline) {
+  Result<RunReport> report = RunPipeline(module, *ParsePipeline(pipeline, Passes()));
+  EXPECT_TRUE(report.ok()) << pipeline << "\n" << Format(report.diagnostics());
+  return module;
+}
+
+class ModelMemory : public testing::TestWithParam<Debug> {};
+
+TEST_P(ModelMemory, IsWhatWasPredicted) {
+  at::set_num_threads(1);
+  CountingAllocator allocator;
+  CapturedStep step = CaptureDebug(GetParam(), INT64_MAX);
+  Module alone = step.whole;
   alone.view = View::kLocal;
-  ExpectThePredictedBytes(alone, Split(alone, inputs));
-  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"dp", 2}, {"tp", 2}}), config.family->rules(),
-                        {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
-  Module local = Parallelized(whole, plan);
-  ExpectThePredictedBytes(local, Split(local, inputs));
-  for (const char* decided :
-       {"", "checkpoint{policy=full}, rematerialize, ",
-        "checkpoint{policy=\"layers:2\"}, rematerialize, ",
-        "checkpoint{policy=selective}, rematerialize, ",
-        "checkpoint{policy=min-cut}, rematerialize, ",
-        "checkpoint{policy=selective,kept=offload}, rematerialize, offload, "}) {
-    SCOPED_TRACE(decided);
-    Module scheduled = local;
-    Result<RunReport> report =
-        RunPipeline(scheduled, *ParsePipeline(fmt::format("clean, {}fsdp", decided), Passes()));
-    ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
-    ExpectThePredictedBytes(scheduled, Split(scheduled, inputs));
-  }
+  ExpectThePredictedBytes(alone, Split(alone, step.inputs));
+  Module local = step.On({{"dp", 2}, {"tp", 2}});
+  ExpectThePredictedBytes(local, Split(local, step.inputs));
+  Module scheduled = After(local, "fsdp");
+  ExpectThePredictedBytes(scheduled, Split(scheduled, step.inputs));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ModelMemory,
@@ -148,10 +173,105 @@ INSTANTIATE_TEST_SUITE_P(All, ModelMemory,
                                          Debug{"qwen3", "debugmodel_moe", DType::kBF16},
                                          Debug{"deepseek_v3", "debugmodel", DType::kBF16},
                                          Debug{"mlp", "small", DType::kF32}),
-                         [](const auto& info) {
-                           return fmt::format("{}_{}_{}", info.param.family, info.param.flavor,
-                                              Name(info.param.compute));
-                         });
+                         NameOf);
+
+// What each policy makes of a local graph, by name; what nobody decides about first.
+std::vector<std::pair<std::string, Module>> Decided(const Module& local) {
+  std::vector<std::pair<std::string, Module>> decided{{"", After(local, "clean, fsdp")}};
+  for (const char* policy : {"none", "full", "layers:2", "selective", "min-cut"}) {
+    for (const char* kept : {"must_save", "offload"}) {
+      std::string text = fmt::format(
+          "clean, checkpoint{{policy=\"{}\",kept={}}}, rematerialize, offload, fsdp", policy, kept);
+      decided.emplace_back(text, After(local, text));
+    }
+  }
+  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  Pipeline fsdp = *ParsePipeline("fsdp", Passes());
+  Module clean = After(local, "clean");
+  auto search = *MemorySearch::Make(clean, fsdp, model);
+  std::vector<MemoryChoice> curve = *search->Sweep();
+  EXPECT_GT(curve.size(), 1U);
+  Bytes most = curve.front().peak;
+  Bytes least = curve.back().peak;
+  for (int64_t part : {0, 1, 2}) {
+    MemoryChoice choice = *search->Within(least + Bytes{(most - least).value * part / 3});
+    decided.emplace_back(
+        fmt::format("{} third of a budget: {}", part, choice.policy),
+        After(search->trials().Marked(choice.marks), "rematerialize, offload, fsdp"));
+  }
+  return decided;
+}
+
+class PolicyMemory : public testing::TestWithParam<Debug> {};
+
+TEST_P(PolicyMemory, IsWhatWasPredictedAndNoBitIsAnother) {
+  at::set_num_threads(1);
+  CountingAllocator allocator;
+  CapturedStep step = CaptureDebug(GetParam(), 2);
+  Module local = step.On({{"dp", 4}, {"tp", 2}});
+  std::vector<Tensors> expected;
+  std::set<Bytes> kept;
+  for (const auto& [name, module] : Decided(local)) {
+    SCOPED_TRACE(name);
+    const Graph& graph = module.graphs[0];
+    kept.insert(KeptForBackward(graph));
+    std::vector<Tensors> outputs = ExpectThePredictedBytes(module, Split(module, step.inputs));
+    if (expected.empty()) expected = outputs;
+    ASSERT_EQ(outputs.size(), expected.size());
+    for (size_t rank = 0; rank < outputs.size(); ++rank) {
+      for (size_t i = 0; i < outputs[rank].size(); ++i)
+        EXPECT_TRUE(outputs[rank][i].equal(expected[rank][i]))
+            << "rank " << rank << ", output " << graph.outputs()[i].label;
+    }
+  }
+  // Policies decided something.
+  EXPECT_GT(kept.size(), 4U);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PolicyMemory,
+                         testing::Values(Debug{"llama3", "debugmodel", DType::kF32},
+                                         Debug{"qwen3", "debugmodel", DType::kF32},
+                                         Debug{"qwen3", "debugmodel_moe", DType::kF32},
+                                         Debug{"deepseek_v3", "debugmodel", DType::kF32}),
+                         NameOf);
+
+// Sums of sums round differently, and by nothing more.
+class LossInChunks : public testing::TestWithParam<Debug> {};
+
+TEST_P(LossInChunks, IsTheWholeLossUpToRounding) {
+  at::set_num_threads(1);
+  // Without AdamW, whose first step takes nothing but signs of gradients.
+  CapturedStep step = CaptureDebug(GetParam(), 2, std::nullopt);
+  std::vector<at::Tensor> expected = OutputsOf(step.whole, step.inputs);
+  Module local = step.On({{"dp", 4}, {"tp", 2}});
+  // A rank has 16 rows; 5 of them leave a rest.
+  for (const char* passes :
+       {"chunk-loss{rows=5}, rematerialize, fsdp",
+        "clean, chunk-loss{rows=8}, checkpoint{policy=full}, rematerialize, fsdp"}) {
+    SCOPED_TRACE(passes);
+    Module chunked = local;
+    Result<RunReport> report = RunPipeline(chunked, *ParsePipeline(passes, Passes()));
+    ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
+    bool split = std::ranges::any_of(report->passes, [](const PassRecord& pass) {
+      return pass.pass.starts_with("chunk-loss") && pass.changed == Changed::kYes;
+    });
+    EXPECT_TRUE(split);
+    std::vector<at::Tensor> outputs = OutputsOf(chunked, step.inputs);
+    ASSERT_EQ(outputs.size(), expected.size());
+    double most = GetParam().compute == DType::kF64 ? 1e-9 : 1e-4;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      EXPECT_LE(RelativeDifference(outputs[i], expected[i]), most)
+          << PrintOutput(chunked, chunked.graphs[0], chunked.graphs[0].outputs()[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LossInChunks,
+                         testing::Values(Debug{"llama3", "debugmodel", DType::kF32},
+                                         Debug{"llama3", "debugmodel", DType::kF64},
+                                         Debug{"qwen3", "debugmodel", DType::kF32},
+                                         Debug{"qwen3", "debugmodel_moe", DType::kF32},
+                                         Debug{"deepseek_v3", "debugmodel", DType::kF32}),
+                         NameOf);
 
 // Views, arithmetic, launches of several tensors, host memory and updates over square matrices, so that any value fits anywhere.
 std::string RandomText(uint32_t seed) {

@@ -1,8 +1,11 @@
-// What plans make of captured models: counts of collectives, one rank, options, the same text every time.
+// What plans make of captured models: counts of collectives, one rank, options, the same text every time, also of what is partitioned
+// twice.
 #include <ATen/Parallel.h>
 #include <ATen/ops/mul.h>
 
 #include "heddle/ir/print.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
 #include "heddle/plan/presets/presets.h"
 #include "heddle/report/stats.h"
 #include "test/parallel/ranks.h"
@@ -69,6 +72,42 @@ TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
               {"all_reduce tp tensor fwd", 65},   {"all_reduce tp tensor bwd", 65},
               {"all_gather tp tensor fwd", 1},    {"all_reduce dp loss fwd", 2}};
   EXPECT_EQ(Counts(replicated), expected);
+}
+
+std::vector<std::string> SavedBy(const Graph& graph) {
+  std::vector<std::string> saved;
+  for (const Output& output : graph.outputs()) {
+    if (output.role == OutputRole::kSaved) saved.push_back(output.label);
+  }
+  return saved;
+}
+
+// Elsewhere, a second partition of such a plan gathered again what the first had saved.
+TEST(Plans, PartitionedTwiceGatherAndSaveTheSame) {
+  Model model = MakeNamed("llama3", "8B", {.batch = 16, .seq_len = 8192}, DType::kBF16);
+  Module local =
+      Placed(model, {{"dp", 16}, {"tp", 8}}, {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
+  std::map<std::string, int64_t> joint = Counts(local);
+  auto run = [&](std::string_view passes) {
+    Result<RunReport> report = RunPipeline(local, *ParsePipeline(passes, Passes()));
+    ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
+  };
+  run("clean, checkpoint{policy=selective}, rematerialize, reshard-after-forward, dce, partition");
+  ASSERT_EQ(local.graphs.size(), 2U);
+  std::map<std::string, int64_t> forward = Counts(local);
+  std::vector<std::string> saved = SavedBy(local.graphs[0]);
+  std::string text = Print(local);
+  // Forward gathers what it did as a part of the step: 291 weights and 65 activations.
+  EXPECT_EQ(forward["all_gather dp unshard fwd"] + forward["all_gather tp tensor fwd"], 356);
+  EXPECT_EQ(forward["all_gather dp unshard fwd"], joint["all_gather dp unshard fwd"]);
+  EXPECT_EQ(forward["all_gather tp tensor fwd"], joint["all_gather tp tensor fwd"]);
+  EXPECT_GT(saved.size(), 100U);
+  for (const char* again : {"join, partition", "join, clean, partition"}) {
+    run(again);
+    EXPECT_EQ(Counts(local), forward);
+    EXPECT_EQ(SavedBy(local.graphs[0]), saved);
+    EXPECT_EQ(Print(local), text);
+  }
 }
 
 // Everything but the head of the text.

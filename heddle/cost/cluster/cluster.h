@@ -114,6 +114,12 @@ struct NcclTopology {
   bool nvswitch = false;
 };
 
+// A device to host memory, in one direction.
+struct HostLink {
+  ByteRate rate;
+  double nanos = 0;
+};
+
 struct Cluster {
   std::string name;
   std::string about;
@@ -128,9 +134,8 @@ struct Cluster {
   double all_reduce_passes = 2;
   // One device to other nodes, in one direction, while all devices of its node send: ports are shared.
   ByteRate network_rate;
-  // A device to host memory, in one direction.
-  ByteRate host_rate;
-  double host_nanos = 0;
+  // None: what is on a device stays there.
+  std::optional<HostLink> host;
   std::vector<Protocol> protocols;
   std::optional<NcclTopology> nccl;
 };

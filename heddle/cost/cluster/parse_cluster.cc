@@ -127,10 +127,12 @@ void ReadLinks(JsonFields fields, Cluster& cluster) {
   auto ports = static_cast<double>(network.Count("ports", 1, 1 << 20, cluster.devices_per_node));
   cluster.network_rate = {port * ports / static_cast<double>(cluster.devices_per_node)};
   network.Finish();
-  JsonFields host = fields.Object("host");
-  cluster.host_rate = {host.Positive("gb_per_s")};
-  cluster.host_nanos = host.NotNegative("latency_us") * kNanosPerMicro;
-  host.Finish();
+  if (fields.Has("host")) {
+    JsonFields host = fields.Object("host");
+    double rate = host.Positive("gb_per_s");
+    cluster.host = {.rate = {rate}, .nanos = host.NotNegative("latency_us") * kNanosPerMicro};
+    host.Finish();
+  }
   fields.Finish();
 }
 
