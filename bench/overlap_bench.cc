@@ -17,20 +17,29 @@ void Schedule(benchmark::State& state, const OverlapOptions& options) {
     Graph graph = module.graphs[0];
     AnalysisCache analyses;
     PassContext context(module.mesh, analyses);
-    benchmark::DoNotOptimize(Overlap(module, graph, model, {}, options, context));
+    benchmark::DoNotOptimize(Overlap(module, graph, model, SimulateOptions(), options, context));
   }
   state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());
 }
-void OverlapFast(benchmark::State& state) { Schedule(state, {.effort = Effort::kFast}); }
-void OverlapNormal(benchmark::State& state) { Schedule(state, {}); }
-void OverlapReordered(benchmark::State& state) { Schedule(state, {.reorder_compute = true}); }
+void OverlapFast(benchmark::State& state) {
+  OverlapOptions options;
+  options.effort = Effort::kFast;
+  Schedule(state, options);
+}
+void OverlapNormal(benchmark::State& state) { Schedule(state, OverlapOptions()); }
+void OverlapReordered(benchmark::State& state) {
+  OverlapOptions options;
+  options.reorder_compute = true;
+  Schedule(state, options);
+}
 
 void CutInChunks(benchmark::State& state) {
   CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
   const Module module = MakeLlamaGraph({.nodes = static_cast<size_t>(state.range(0)), .tp = 8});
   for (auto _ : state) {
     Graph graph = module.graphs[0];
-    benchmark::DoNotOptimize(AsyncTensorParallel(module, graph, model, {}, {}));
+    benchmark::DoNotOptimize(
+        AsyncTensorParallel(module, graph, model, SimulateOptions(), AsyncOptions()));
   }
 }
 
