@@ -54,6 +54,7 @@ oracle: build
 	@$(PYTHON) test/oracle/llama3_step.py build/test/step_dump
 	@$(PYTHON) test/oracle/fsdp2.py build/heddle --all
 	@$(PYTHON) test/oracle/hf_models.py build/heddle
+	@$(PYTHON) test/oracle/text_loss.py build/heddle
 
 lint: setup
 	@tools/lint.py
@@ -80,7 +81,7 @@ soak: build sanitized
 	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all
-	@test/train/runs.py build/heddle --kills=60 --seed=$(SEED)
+	@test/train/runs.py build/heddle --kills=200 --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 
 # Eight ranks in this process learn heddle's own sources; then the model writes a line, and the same job is held against eager training.
@@ -100,6 +101,7 @@ bench: build
 	@$(PYTHON) bench/pass_bench.py build/heddle build/bench_passes.json
 	@$(PYTHON) bench/run_bench.py build/heddle-run-bench build/bench_run.json
 	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
+	@python3 bench/train_bench.py build/heddle build/bench_train.json
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md

@@ -98,76 +98,8 @@ class PlanWriter {
   std::vector<uint32_t> numbers_;
 };
 
-// The exact problem in another order. What a bound learns travels along the variables, so that copies stand between what they are
-// copies of and who reads them.
-class InOrder {
- public:
-  InOrder(const AutoProblem& problems, size_t decisions) {
-    const PairwiseProblem& from = problems.exact;
-    std::vector<std::vector<uint32_t>> copies(decisions);
-    for (uint32_t i = 0; i < problems.copy_of.size(); ++i)
-      copies[problems.copy_of[i]].push_back(static_cast<uint32_t>(decisions) + i);
-    position_.resize(from.variables.size());
-    for (uint32_t d = 0; d < decisions; ++d) {
-      Add(from, d);
-      for (uint32_t copy : copies[d]) Add(from, copy);
-    }
-    auto at = [&](VariableId v) { return VariableId(position_[v.index()]); };
-    problem_.matrices = from.matrices;
-    for (const PairwiseEdge& edge : from.edges)
-      problem_.edges.push_back({at(edge.u), at(edge.v), edge.matrix});
-    problem_.restrictions = from.restrictions;
-    for (PairwiseRestriction& r : problem_.restrictions) r.variable = at(r.variable);
-    problem_.budgets = from.budgets;
-    for (PairwiseBudget& budget : problem_.budgets) {
-      for (BudgetTerm& term : budget.terms) term.variable = at(term.variable);
-    }
-  }
-
-  const PairwiseProblem& problem() const { return problem_; }
-  std::vector<uint32_t> There(const std::vector<uint32_t>& x) const {
-    std::vector<uint32_t> out(x.size());
-    for (size_t v = 0; v < x.size(); ++v) out[position_[v]] = x[v];
-    return out;
-  }
-  std::vector<uint32_t> Back(const std::vector<uint32_t>& x) const {
-    std::vector<uint32_t> out(x.size());
-    for (size_t v = 0; v < x.size(); ++v) out[v] = x[position_[v]];
-    return out;
-  }
-
- private:
-  void Add(const PairwiseProblem& from, uint32_t v) {
-    position_[v] = static_cast<uint32_t>(problem_.variables.size());
-    problem_.variables.Add(from.variables[VariableId(v)]);
-  }
-
-  PairwiseProblem problem_;
-  std::vector<uint32_t> position_;
-};
-
-// Everything whole everywhere is always possible, if the user's statements leave it open. From there to an answer in which every
-// reader pays for itself, and from there to the exact one.
-PairwiseAnswer SolveShared(const AutoProblem& problems, const Decisions& decisions,
-                           const Deadline& deadline) {
-  std::vector<uint32_t> start(decisions.all.size());
-  PairwiseAnswer apart =
-      Solve(problems.apart, {.time_limit = deadline.Left() / 2, .starts = {start}});
-  std::vector<std::vector<uint32_t>> starts{std::move(start)};
-  if (!apart.x.empty()) starts.push_back(std::move(apart.x));
-  InOrder ordered(problems, decisions.all.size());
-  for (std::vector<uint32_t>& x : starts) {
-    SetCopies(problems.exact, decisions, x);
-    x = ordered.There(x);
-  }
-  PairwiseAnswer answer =
-      Solve(ordered.problem(), {.time_limit = deadline.Left(), .starts = std::move(starts)});
-  if (!answer.x.empty()) answer.x = ordered.Back(answer.x);
-  return answer;
-}
-
 // Among answers that cost the same, one that takes fewer words: parameters are read as most of their readers want them.
-void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vector<uint32_t>& x) {
+void Tidy(const AutoProblem& problem, const Decisions& decisions, std::vector<uint32_t>& x) {
   for (const auto& [move, count] : decisions.moves) {
     const Decision& decision = decisions.all[move.from.decision];
     if (decision.kind != Decision::Kind::kCompute || decision.choices.size() == 1) continue;
@@ -178,7 +110,6 @@ void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vecto
       if (at == decision.choices.end()) continue;
       std::vector<uint32_t> other = x;
       other[move.from.decision] = static_cast<uint32_t>(at - decision.choices.begin());
-      SetCopies(problem, decisions, other);
       if (Cost(problem, other) == Cost(problem, x)) x = std::move(other);
       break;
     }
@@ -303,8 +234,8 @@ AutoPlanner::AutoPlanner(std::unique_ptr<State> state) : state_(std::move(state)
 AutoPlanner::AutoPlanner(AutoPlanner&&) noexcept = default;
 AutoPlanner::~AutoPlanner() = default;
 const Decisions& AutoPlanner::decisions() const { return state_->decisions; }
-const PairwiseProblem& AutoPlanner::problem() const { return state_->full.exact; }
-const PairwiseProblem& AutoPlanner::last_problem() const { return state_->last->exact; }
+const AutoProblem& AutoPlanner::problem() const { return state_->full; }
+const AutoProblem& AutoPlanner::last_problem() const { return *state_->last; }
 
 Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
                                       const CostModel& model, double time_limit) {
@@ -315,39 +246,40 @@ Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
   HEDDLE_TRY(PricedDecisions prices,
              PricedDecisions::Make(graph, plan, state->decisions, model, state->deadline));
   state->prices.emplace(std::move(prices));
-  HEDDLE_TRY(state->full, state->prices->Problem({}, {}));
+  HEDDLE_TRY(state->full, state->prices->Problem({}));
   return AutoPlanner(std::move(state));
 }
 
 Result<const AutoProblem*> AutoPlanner::ProblemFor(const Request& request) {
   if (request.shares == MoveShares{} && !request.memory && request.demands.empty())
     return state_->last = &state_->full;
-  HEDDLE_TRY(state_->asked, state_->prices->Problem(request.shares, request.memory));
-  state_->asked.exact.restrictions = request.demands;
-  state_->asked.apart.restrictions = request.demands;
+  if (request.shares == MoveShares{}) {
+    state_->asked = state_->full;
+  } else {
+    HEDDLE_TRY(state_->asked, state_->prices->Problem(request.shares));
+  }
+  if (request.memory) state_->asked.own.budgets = {state_->prices->Memory(*request.memory)};
+  state_->asked.own.restrictions = request.demands;
   return state_->last = &state_->asked;
 }
 
 Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
-  HEDDLE_TRY(const AutoProblem* problems, ProblemFor(request));
-  const PairwiseProblem& problem = problems->exact;
-  PairwiseAnswer answer = SolveShared(*problems, state_->decisions, state_->deadline);
+  HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
+  PairwiseAnswer answer = SolveShared(*problem, state_->deadline);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)
     return Error(Diag::kNoAnswer, "no plan was found in {} s", state_->time_limit);
-  SetCopies(problem, state_->decisions, answer.x);
-  Tidy(problem, state_->decisions, answer.x);
+  Tidy(*problem, state_->decisions, answer.x);
   AutoPlan out;
-  std::vector<uint32_t> in_full = answer.x;
-  SetCopies(state_->full.exact, state_->decisions, in_full);
-  out.cost = {static_cast<int64_t>(Cost(state_->full.exact, in_full))};
+  out.cost = {static_cast<int64_t>(Cost(state_->full, answer.x))};
   out.objective = {static_cast<int64_t>(answer.objective)};
   out.bound = {static_cast<int64_t>(std::floor(answer.bound))};
   out.shares = request.shares;
-  out.size = SizeOf(problem);
+  out.size = SizeOf(problem->own);
   out.counts = answer.counts;
-  if (request.memory) out.memory = {static_cast<int64_t>(Amount(problem.budgets[0], answer.x))};
+  if (request.memory)
+    out.memory = {static_cast<int64_t>(Amount(problem->own.budgets[0], answer.x))};
   out.x = std::move(answer.x);
   return out;
 }
@@ -359,8 +291,9 @@ Result<AutoPlan> AutoPlanner::Find(const Request& request) {
 }
 
 Failure AutoPlanner::WhyNot(const Request& request) {
-  HEDDLE_TRY(const AutoProblem* problems, ProblemFor(request));
-  return Infeasible(problems->exact);
+  HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
+  // What is shared makes nothing possible.
+  return Infeasible(Apart(*problem));
 }
 
 Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,

@@ -30,7 +30,7 @@ struct AutoOptions {
 
 struct AutoPlan {
   Plan plan;
-  // The choice of each decision, and of what follows from them.
+  // The choice of each decision.
   std::vector<uint32_t> x;
   // What a step costs, kernels and collectives added up in full.
   Nanos cost;
@@ -70,8 +70,8 @@ class AutoPlanner {
 
   const Decisions& decisions() const;
   // With all moves in full; and what was solved last.
-  const PairwiseProblem& problem() const;
-  const PairwiseProblem& last_problem() const;
+  const AutoProblem& problem() const;
+  const AutoProblem& last_problem() const;
 
  private:
   struct State;

@@ -10,8 +10,8 @@
 namespace heddle {
 namespace {
 
-// Pairs of choices of all moves: some hundreds of megabytes, and some seconds.
-constexpr size_t kMostPairs = size_t{1} << 23;
+// Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has more, within its limit.
+constexpr size_t kMostPairs = kMostEntries - WithCopies::kMostEntries;
 
 }  // namespace
 
@@ -37,14 +37,8 @@ class ProblemMaker {
 
   Result<AutoProblem> Add(const MoveShares& counted) {
     counted_ = counted;
-    AutoProblem out;
-    shares_ = true;
-    copy_of_.clear();
-    HEDDLE_TRY(out.exact, Walk());
-    out.copy_of = std::move(copy_of_);
-    shares_ = false;
-    HEDDLE_TRY(out.apart, Walk());
-    return out;
+    HEDDLE_RETURN_IF_ERROR(Walk());
+    return std::move(out_);
   }
 
  private:
@@ -98,13 +92,13 @@ class ProblemMaker {
 
   // --- The problem
 
-  Result<PairwiseProblem> Walk() {
-    problem_ = {};
+  Status Walk() {
+    out_ = {};
     matrices_.clear();
     entries_ = 0;
     for (size_t d = 0; d < decisions_.all.size(); ++d) AddVariable(d);
     for (const auto& [cast, example] : decisions_.casts) {
-      std::vector<double>& cost = problem_.variables[VariableId(cast.decision)].cost;
+      std::vector<double>& cost = out_.own.variables[VariableId(cast.decision)].cost;
       for (size_t c = 0; c < cost.size(); ++c) {
         const Placement& at = decisions_.all[cast.decision].choices[c].results[0];
         cost[c] += Call(example.first, cast.decision, c, {{at}, {at}}, example.second);
@@ -120,10 +114,10 @@ class ProblemMaker {
                      WithCommas(kMostPairs), Format(mesh_));
     }
     for (auto& [pair, matrix] : matrices_) {
-      MatrixId id = problem_.matrices.Add(std::move(matrix));
-      problem_.edges.push_back({VariableId(pair.first), VariableId(pair.second), id});
+      MatrixId id = out_.own.matrices.Add(std::move(matrix));
+      out_.own.edges.push_back({VariableId(pair.first), VariableId(pair.second), id});
     }
-    return std::move(problem_);
+    return Done{};
   }
 
   void AddVariable(size_t d) {
@@ -134,7 +128,7 @@ class ProblemMaker {
         variable.cost[c] = Call(NodeId(decision.members[0]), d, c, decision.choices[c],
                                 static_cast<int64_t>(decision.members.size()));
     }
-    problem_.variables.Add(std::move(variable));
+    out_.own.variables.Add(std::move(variable));
   }
 
   // The costs of pairs of two decisions: one for choice `a` of the first and `b` of the second is at a * rows + b * columns.
@@ -145,9 +139,9 @@ class ProblemMaker {
     double& at(size_t a, size_t b) const { return costs[a * rows + b * columns]; }
   };
   Pairs PairsOf(size_t a, size_t b) {
-    if (a == b) return {problem_.variables[VariableId(a)].cost.data(), 1, 0};
-    size_t size_a = problem_.variables[VariableId(a)].cost.size();
-    size_t size_b = problem_.variables[VariableId(b)].cost.size();
+    if (a == b) return {out_.own.variables[VariableId(a)].cost.data(), 1, 0};
+    size_t size_a = out_.own.variables[VariableId(a)].cost.size();
+    size_t size_b = out_.own.variables[VariableId(b)].cost.size();
     auto [at, added] = matrices_.try_emplace(std::minmax(a, b));
     if (added) {
       at->second.assign(size_a * size_b, 0);
@@ -178,27 +172,34 @@ class ProblemMaker {
 
   void AddMove(const heddle::Move& move, int64_t count) {
     std::vector<Reader> readers = ReadersOf(move);
-    std::map<PlacementId, std::set<size_t>> wanted_by;
-    for (size_t r = 0; r < readers.size(); ++r) {
-      for (const auto& wants : readers[r].wants) {
-        for (PlacementId id : wants) wanted_by[id].insert(r);
-      }
-    }
     std::map<PlacementId, Column> columns;
-    for (const auto& [id, who] : wanted_by) {
+    bool shares = false;
+    for (const auto& [id, who] : WantedBy(readers)) {
       columns[id] = PricesTo(move, count, id);
-      if (shares_ && who.size() > 1) AddShared(move, columns[id], id, readers);
+      shares |= who > 1 && std::ranges::any_of(columns[id], [](double cost) { return cost > 0; });
+    }
+    if (shares || (!is_priced_ && readers.size() > 1)) {
+      AddShared(move, columns, readers);
+      return;
     }
     for (const Reader& reader : readers) {
-      std::optional<Pairs> pairs;
+      Pairs pairs = PairsOf(move.from.decision, reader.decision);
       for (size_t c = 0; c < reader.wants.size(); ++c) {
-        for (PlacementId id : reader.wants[c]) {
-          if (shares_ && wanted_by[id].size() > 1) continue;
-          if (!pairs) pairs = PairsOf(move.from.decision, reader.decision);
-          AddOwn(*pairs, reader.decision == move.from.decision, c, columns[id]);
-        }
+        for (PlacementId id : reader.wants[c])
+          AddOwn(pairs, reader.decision == move.from.decision, c, columns[id]);
       }
     }
+  }
+
+  // How many readers may want each placement.
+  static std::map<PlacementId, size_t> WantedBy(const std::vector<Reader>& readers) {
+    std::map<PlacementId, size_t> who;
+    for (const Reader& reader : readers) {
+      std::set<PlacementId> wanted;
+      for (const auto& wants : reader.wants) wanted.insert(wants.begin(), wants.end());
+      for (PlacementId id : wanted) ++who[id];
+    }
+    return who;
   }
 
   // For one reader alone.
@@ -208,25 +209,30 @@ class ProblemMaker {
     }
   }
 
-  // A variable of its own says whether the tensor is there for all who want it so. A reader without it pays as much as the dearest way
-  // there: no answer is cheaper for that, and choices can be compared, which they cannot where one is forbidden.
-  void AddShared(const heddle::Move& move, const Column& column, PlacementId to,
+  void AddShared(const heddle::Move& move, const std::map<PlacementId, Column>& columns,
                  const std::vector<Reader>& readers) {
-    double dearest = *std::ranges::max_element(column);
-    if (dearest == 0) return;
-    auto copy =
-        problem_.variables.Add({decisions_.all[move.from.decision].pattern, {0, 0}}).index();
-    copy_of_.push_back(move.from.decision);
-    Pairs made = PairsOf(move.from.decision, copy);
-    for (size_t c = 0; c < column.size(); ++c) made.at(c, 1) += column[c];
-    for (const Reader& reader : readers) {
-      std::optional<Pairs> read;
-      for (size_t c = 0; c < reader.wants.size(); ++c) {
-        if (std::ranges::find(reader.wants[c], to) == reader.wants[c].end()) continue;
-        if (!read) read = PairsOf(reader.decision, copy);
-        read->at(c, 0) += dearest;
-      }
+    SharedMove shared{move.from.decision, {}, {}, {}};
+    std::map<PlacementId, uint32_t> number;
+    for (const auto& [id, column] : columns)
+      number.try_emplace(id, static_cast<uint32_t>(number.size()));
+    std::map<PlacementId, uint32_t> lies;
+    const std::vector<PlacementId>& from = PlacementsAt(move.from);
+    for (size_t c = 0; c < from.size(); ++c) {
+      auto [at, added] = lies.try_emplace(from[c], static_cast<uint32_t>(lies.size()));
+      shared.lies.push_back(at->second);
+      if (!added) continue;
+      std::vector<double>& prices = shared.prices.emplace_back();
+      for (const auto& [id, column] : columns) prices.push_back(column[c]);
     }
+    for (const Reader& reader : readers) {
+      SharedReader& to = shared.readers.emplace_back(SharedReader{reader.decision, {}});
+      for (const std::vector<PlacementId>& wants : reader.wants) {
+        std::vector<uint32_t>& numbers = to.wants.emplace_back();
+        for (PlacementId id : wants) numbers.push_back(number.at(id));
+      }
+      entries_ += from.size() * reader.wants.size();
+    }
+    out_.shared.push_back(std::move(shared));
   }
 
   const Graph& graph_;
@@ -236,12 +242,10 @@ class ProblemMaker {
   PriceSheet sheet_;
   bool is_priced_ = false;
   MoveShares counted_;
-  bool shares_ = true;
   std::vector<size_t> size_;
-  std::vector<uint32_t> copy_of_;
   std::map<Slot, std::vector<PlacementId>> placements_at_;
   std::map<std::tuple<NodeId, size_t, size_t>, PriceSheet::Entry> calls_;
-  PairwiseProblem problem_;
+  AutoProblem out_;
   std::map<std::pair<size_t, size_t>, std::vector<double>> matrices_;
   size_t entries_ = 0;
 };
@@ -337,28 +341,15 @@ Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& pl
   return PricedDecisions(graph, plan, decisions, std::move(maker));
 }
 
-Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares,
-                                             const std::optional<MemoryLimit>& limit) {
+Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares) {
   HEDDLE_TRY(AutoProblem out, maker_->Add(shares));
-  for (PairwiseProblem* problem : {&out.exact, &out.apart}) {
-    if (limit)
-      problem->budgets.push_back(MemoryRow(*graph_, plan_->mesh, *decisions_).Make(*limit));
-    Diagnostics mistakes = FindErrors(*problem);
-    if (!mistakes.empty()) return Failure{std::move(mistakes)};
-  }
+  Diagnostics mistakes = FindErrors(Apart(out));
+  if (!mistakes.empty()) return Failure{std::move(mistakes)};
   return out;
 }
 
-void SetCopies(const PairwiseProblem& problem, const Decisions& decisions,
-               std::vector<uint32_t>& x) {
-  x.resize(decisions.all.size());
-  // All of them, anew.
-  x.resize(problem.variables.size(), 0);
-  for (const PairwiseEdge& edge : problem.edges) {
-    // A copy stands behind what it is a copy of, and has two choices: not to be there, or to be there.
-    if (edge.v.index() < decisions.all.size()) continue;
-    if (problem.matrices[edge.matrix][size_t{x[edge.u.index()]} * 2] > 0) x[edge.v.index()] = 1;
-  }
+PairwiseBudget PricedDecisions::Memory(const MemoryLimit& limit) const {
+  return MemoryRow(*graph_, plan_->mesh, *decisions_).Make(limit);
 }
 
 }  // namespace heddle

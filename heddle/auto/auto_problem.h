@@ -5,18 +5,11 @@
 
 #include "heddle/auto/decisions.h"
 #include "heddle/auto/price_sheet.h"
+#include "heddle/auto/shared_moves.h"
 #include "heddle/cost/cost_model.h"
 #include "heddle/solve/problem/problem.h"
 
 namespace heddle {
-
-struct AutoProblem {
-  PairwiseProblem exact;
-  // By variable behind the decisions: what it is a copy of.
-  std::vector<uint32_t> copy_of;
-  // Every reader pays for itself. Easier, and never cheaper: a good answer to begin with.
-  PairwiseProblem apart;
-};
 
 // How much of their time moves cost: 1 is all of it, less where the rest hides behind compute.
 struct MoveShares {
@@ -45,9 +38,10 @@ class PricedDecisions {
   PricedDecisions(PricedDecisions&&) noexcept;
   ~PricedDecisions();
 
-  // A variable for each decision, under its number; behind them variables that say whether a tensor is moved to a placement for several readers
-  // at once. Costs are whole nanoseconds. With a limit, a row `memory` bounds the bytes of one rank.
-  Result<AutoProblem> Problem(const MoveShares& shares, const std::optional<MemoryLimit>& limit);
+  // A variable for each decision, under its number. Costs are whole nanoseconds.
+  Result<AutoProblem> Problem(const MoveShares& shares);
+  // A row that bounds the bytes of one rank.
+  PairwiseBudget Memory(const MemoryLimit& limit) const;
 
  private:
   PricedDecisions(const Graph& graph, const Plan& plan, const Decisions& decisions,
@@ -58,9 +52,5 @@ class PricedDecisions {
   const Decisions* decisions_;
   std::unique_ptr<ProblemMaker> maker_;
 };
-
-// Chooses for all variables behind those of the decisions: a tensor is moved for several readers where one of them wants that.
-void SetCopies(const PairwiseProblem& problem, const Decisions& decisions,
-               std::vector<uint32_t>& x);
 
 }  // namespace heddle

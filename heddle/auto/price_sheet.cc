@@ -10,8 +10,8 @@ std::optional<PriceSheet::Entry> PriceSheet::AskMove(TypeId type, PlacementId fr
   auto [at, added] = moves_.try_emplace({type, from, to, order});
   if (!added) return at->second;
   std::span<const Dim> dims = graph_.types().dims(type);
-  Result<std::vector<RedistributionStep>> steps = PlanRedistribution(
-      placements_[from], placements_[to], Dims(dims.begin(), dims.end()), mesh_, order);
+  Result<std::vector<RedistributionStep>> steps =
+      ways_.Plan(placements_[from], placements_[to], Dims(dims.begin(), dims.end()), order);
   if (!steps.ok()) return std::nullopt;
   entries_.push_back(StepsOf(type, from, *steps));
   return at->second = static_cast<Entry>(entries_.size() - 1);

@@ -23,7 +23,7 @@ class PriceSheet {
   using Entry = uint32_t;
 
   // About nodes and types of `graph`, which is global, without placements, and outlives this.
-  PriceSheet(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
+  PriceSheet(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh), ways_(mesh) {}
 
   PlacementId Intern(const Placement& placement) { return placements_.Intern(placement); }
   const Placement& operator[](PlacementId id) const { return placements_[id]; }
@@ -57,6 +57,7 @@ class PriceSheet {
   const Graph& graph_;
   const Mesh& mesh_;
   PlacementTable placements_;
+  RedistributionCache ways_;
   std::vector<Line> lines_;
   std::map<std::tuple<TypeId, PlacementId, PlacementId>, uint32_t> steps_;
   // The lines of each entry; and for a move its entry, or nothing where there is no way.

@@ -80,6 +80,7 @@ class StepCapture {
     output.value = recorder_.ValueOf(loss);
     graph_.AddOutput(output);
     if (options_.forward_only) return Done{};
+    if (options_.metrics) AddMetrics(result.metrics);
     HEDDLE_TRY(std::vector<at::Tensor> grads, Backward(loss));
     recorder_.set_phase(Phase::kOptimizer);
     if (options_.accumulate)
@@ -92,6 +93,16 @@ class StepCapture {
                                            optimizer_inputs_, *options_.optimizer));
     RecordChanges(result.changes, rule);
     return Done{};
+  }
+
+  void AddMetrics(std::span<const StepMetric> metrics) {
+    for (const StepMetric& metric : metrics) {
+      Output output;
+      output.role = OutputRole::kMetric;
+      output.label = metric.name;
+      output.value = recorder_.ValueOf(metric.value);
+      graph_.AddOutput(output);
+    }
   }
 
   // What batches of the step saw before this one; undefined where a step has one.
@@ -190,7 +201,7 @@ class StepCapture {
 Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params,
                        std::span<const StepInput> inputs, const CaptureOptions& options) {
   auto unchanging = [&](std::span<const at::Tensor> p, std::span<const at::Tensor> i) {
-    return StepResult{step(p, i), {}};
+    return StepResult{step(p, i)};
   };
   return Capture(unchanging, {}, params, inputs, options);
 }

@@ -59,6 +59,8 @@ struct CaptureOptions {
   bool accumulate = false;
   // The loss alone.
   bool forward_only = false;
+  // What the step measures is an output, too: `metric "NAME"`.
+  bool metrics = false;
 };
 
 // The loss of one step. Tensors come in the order of the specs. It must use nothing but ATen.
@@ -74,9 +76,15 @@ struct BufferChange {
   size_t input = 0;
   at::Tensor seen;
 };
+// What is worth knowing of a step beside its loss. Ranks' parts add up.
+struct StepMetric {
+  std::string name;
+  at::Tensor value;
+};
 struct StepResult {
   at::Tensor loss;
-  std::vector<BufferChange> changes;
+  std::vector<BufferChange> changes = {};
+  std::vector<StepMetric> metrics = {};
 };
 using ChangingStep = std::function<StepResult(std::span<const at::Tensor> params,
                                               std::span<const at::Tensor> inputs)>;

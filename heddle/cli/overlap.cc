@@ -10,6 +10,7 @@
 #include "heddle/cli/sim_flags.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
+#include "heddle/passes/chunks/async_tensor_parallel.h"
 #include "heddle/passes/overlap/overlap.h"
 #include "heddle/report/sim_report.h"
 
@@ -119,6 +120,7 @@ struct OverlapCommand {
   std::string effort = "normal";
   bool reorder_compute = false;
   bool strict = false;
+  bool async_tensor_parallel = false;
   bool remarks = false;
   std::string output;
   std::string schedule;
@@ -136,6 +138,10 @@ struct OverlapCommand {
     flags.Switch("--reorder-compute", reorder_compute,
                  "gradients of weights may be computed later, where compute would stand still");
     flags.Switch("--strict", strict, "no collective passes another, and nothing is merged");
+    flags.Switch(
+        "--async-tensor-parallel", async_tensor_parallel,
+        "exposed collectives of tensor parallelism, and what computes around them, are cut "
+        "in chunks where that makes the step shorter");
     flags.Option("-o,--output", output, "write the graph to this file");
     flags.Option("--schedule", schedule,
                  "write the order of names, and the members of buckets, to this file as JSON");
@@ -151,6 +157,9 @@ struct OverlapCommand {
 
  private:
   Result<OverlapOptions> Options() const;
+  // Cuts collectives in chunks. `model` then knows the times of the new nodes.
+  Status CutInChunks(Module& module, const SimulateOptions& sim_options, OverlapOptions& options,
+                     CostModel& model) const;
   Status Schedule(const Streams& streams) const;
   Status WriteFiles(const Module& before, const Module& after, const CostModel& model,
                     const Streams& streams) const;
@@ -192,8 +201,31 @@ Status CheckStudy(const CostModel& model, const SimulatedModule& before) {
   return Done{};
 }
 
+Status OverlapCommand::CutInChunks(Module& module, const SimulateOptions& sim_options,
+                                   OverlapOptions& options, CostModel& model) const {
+  if (!async_tensor_parallel) return Done{};
+  if (module.graphs.size() != 1)
+    return Error(Diag::kUsage, "--async-tensor-parallel is for one graph, and there are {}",
+                 module.graphs.size());
+  Graph& graph = module.graphs[0];
+  // The cap is that of the graph as it was given.
+  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
+  SimGraph sim_graph(graph, costs, sim_options.memory);
+  Bytes peak = Replay(sim_graph, TimelineOptions(model, sim_options)).outcome().peak;
+  AsyncOptions async;
+  async.overlap = options;
+  HEDDLE_TRY(AsyncResult result, AsyncTensorParallel(module, graph, model, sim_options, async));
+  options.memory = {options.memory.Of(peak), false};
+  HEDDLE_TRY(model, WithTimes(model, result.times));
+  return Done{};
+}
+
 Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
+  if (async_tensor_parallel && (strict || !schedule.empty()))
+    return Error(
+        Diag::kUsage, "--async-tensor-parallel makes new nodes, and {}",
+        strict ? "--strict keeps collectives as they are" : "--schedule lists those of the file");
   HEDDLE_TRY(OverlapOptions options, Options());
   HEDDLE_TRY(CostModel model, sim.Model());
   HEDDLE_TRY(SimulateOptions sim_options, sim.Options());
@@ -202,6 +234,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
+  HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
   for (Graph& graph : module.graphs) {
     AnalysisCache analyses;
     PassContext context(module.mesh, analyses);

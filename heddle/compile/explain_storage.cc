@@ -93,20 +93,20 @@ class StorageExplainer {
   // Everything that an assignment pays, by what it pays for.
   void AddCosts(const std::vector<uint32_t>& x, double sign,
                 std::map<std::string, double>& sums) const {
-    const PairwiseProblem& problem = planner_.last_problem();
-    for (size_t v = 0; v < problem.variables.size(); ++v)
-      sums[NameOf(v)] += sign * problem.variables[VariableId(v)].cost[x[v]];
-    for (const PairwiseEdge& edge : problem.edges) {
-      size_t columns = problem.variables[edge.v].cost.size();
-      double cost = problem.matrices[edge.matrix][x[edge.u.index()] * columns + x[edge.v.index()]];
+    const PairwiseProblem& own = planner_.last_problem().own;
+    for (size_t v = 0; v < own.variables.size(); ++v)
+      sums[NameOf(v)] += sign * own.variables[VariableId(v)].cost[x[v]];
+    for (const PairwiseEdge& edge : own.edges) {
+      size_t columns = own.variables[edge.v].cost.size();
+      double cost = own.matrices[edge.matrix][x[edge.u.index()] * columns + x[edge.v.index()]];
       sums[NameOf(edge.u.index(), edge.v.index())] += sign * cost;
     }
+    for (const SharedMove& move : planner_.last_problem().shared)
+      sums[fmt::format("copies of {}", NameOf(move.from))] += sign * move.Cost(x);
   }
 
   std::string NameOf(size_t v) const {
     const std::vector<Decision>& all = planner_.decisions().all;
-    if (v >= all.size())
-      return fmt::format("copies of {}", planner_.last_problem().variables[VariableId(v)].name);
     const Decision& decision = all[v];
     if (decision.kind != Decision::Kind::kNode) return fmt::format("casts of {}", decision.pattern);
     NodeId node(decision.members[0]);
@@ -116,11 +116,11 @@ class StorageExplainer {
   }
   std::string NameOf(size_t u, size_t v) const {
     const std::vector<Decision>& all = planner_.decisions().all;
-    auto kind = [&](size_t d) { return d < all.size() ? all[d].kind : Decision::Kind::kWhole; };
-    if (kind(u) == Decision::Kind::kStore && kind(v) == Decision::Kind::kCompute)
+    if (all[u].kind == Decision::Kind::kStore && all[v].kind == Decision::Kind::kCompute)
       return fmt::format("gathers of {}", all[u].pattern);
-    if (kind(u) == Decision::Kind::kStore) return fmt::format("the gradient of {}", all[u].pattern);
-    return fmt::format("moves into {}", v < all.size() ? NameOf(v) : NameOf(u));
+    if (all[u].kind == Decision::Kind::kStore)
+      return fmt::format("the gradient of {}", all[u].pattern);
+    return fmt::format("moves into {}", NameOf(v));
   }
 
   AutoPlanner& planner_;

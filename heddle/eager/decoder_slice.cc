@@ -250,7 +250,7 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
   x = Enter(RmsNorm(weights, "norm", x, config.norm_eps));
   ScopeGuard scope(config.tied ? "tok_embeddings" : "output");
   at::Tensor loss = Loss(at::linear(x, weights("weight")), inputs.back());
-  return {loss, weights.TakeChanges()};
+  return {weights.WithLossTerms(loss), weights.TakeChanges()};
 }
 
 }  // namespace heddle

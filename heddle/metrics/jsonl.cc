@@ -25,9 +25,11 @@ std::string Line(const StepMetrics& m) {
             {"memory_share", Number(m.memory_share)},
             {"tps", Number(m.tps)},
             {"tflops", Number(m.tflops)},
-            {"seconds", Number(m.seconds)}};
+            {"seconds", Number(m.seconds)},
+            {"data_seconds", Number(m.data_seconds)}};
   if (m.mfu) json["mfu"] = Number(*m.mfu);
   if (m.validation_loss) json["validation_loss"] = Number(*m.validation_loss);
+  if (std::optional<double> times = ExpertImbalance(m)) json["expert_imbalance"] = *times;
   for (const ExpertLoad& load : m.experts) json["tokens_per_expert"][load.layer] = load.tokens;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -107,13 +107,21 @@ class LogTest : public ::testing::Test {
   std::ostringstream err_;
 };
 
+TEST(StepLine, EndsWithTheImbalanceOfExperts) {
+  StepMetrics m = Metrics(1, 2);
+  std::string without = StepLine(m, false);
+  m.experts = {{"layers.1", {3, 5}}, {"layers.2", {0, 0}}, {"layers.3", {2, 6}}};
+  EXPECT_EQ(StepLine(m, false), without + "  experts: 1.50x");
+}
+
 TEST_F(LogTest, JsonlGoesOnAsIfNothingHadHappened) {
   TrainingLogOptions options{.steps = 6, .jsonl = Path("a.jsonl")};
   Run(options, 1, 6);
   std::string whole = *ReadFile(options.jsonl);
-  EXPECT_EQ(whole.substr(0, whole.find('\n')),
-            R"({"step":1,"loss":10.0,"grad_norm":1.5,"lr":0.0008,"memory_bytes":1610612736,)"
-            R"("memory_share":0.0625,"tps":1234.4,"tflops":0.125,"seconds":0.25,"mfu":0.031})");
+  EXPECT_EQ(
+      whole.substr(0, whole.find('\n')),
+      R"({"step":1,"loss":10.0,"grad_norm":1.5,"lr":0.0008,"memory_bytes":1610612736,)"
+      R"("memory_share":0.0625,"tps":1234.4,"tflops":0.125,"seconds":0.25,"data_seconds":0.0,"mfu":0.031})");
   // Stopped in the middle of step 5; the last checkpoint is that of step 3.
   std::ofstream(options.jsonl, std::ios::binary) << whole.substr(0, whole.rfind("{\"step\":5") + 9);
   options.after_step = 3;
@@ -136,6 +144,7 @@ TEST_F(LogTest, WhatJsonCannotSayIsNull) {
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_EQ(json["validation_loss"], 2.0);
   EXPECT_EQ(json["tokens_per_expert"]["layers.1"], (std::vector<int64_t>{3, 5}));
+  EXPECT_EQ(json["expert_imbalance"], 1.25);
 }
 
 TEST_F(LogTest, LinesAreThinnedOutAndFilesAreNot) {

@@ -1,6 +1,8 @@
 #include "heddle/metrics/step_metrics.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "heddle/base/text.h"
 
@@ -47,20 +49,33 @@ std::string Rate(double rate) {
 
 }  // namespace
 
+std::optional<double> ExpertImbalance(const StepMetrics& m) {
+  std::optional<double> most;
+  for (const ExpertLoad& load : m.experts) {
+    int64_t all = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
+    if (all == 0) continue;
+    double mean = static_cast<double>(all) / static_cast<double>(load.tokens.size());
+    most = std::max(most.value_or(0), static_cast<double>(std::ranges::max(load.tokens)) / mean);
+  }
+  return most;
+}
+
 std::string StepLine(const StepMetrics& m, bool color) {
   // Commas as in `1,234.50`.
   std::string tflops = fmt::format("{:.2f}", m.tflops);
   if (std::abs(m.tflops) >= 1000 && std::abs(m.tflops) < 1e15)
     tflops = WithCommas(static_cast<int64_t>(m.tflops)) + tflops.substr(tflops.find('.'));
-  return Line(color)
-      .Add(kRed, fmt::format("step: {:2}", m.step))
+  Line line(color);
+  line.Add(kRed, fmt::format("step: {:2}", m.step))
       .Add(kGreen, fmt::format("loss: {:>8.5f}", m.loss))
       .Add(kOrange, fmt::format("grad_norm: {:>7.4f}", m.grad_norm))
       .Add(kTurquoise, Memory(m))
       .Add(kBlue, "tps: " + Rate(m.tps))
       .Add(kCyan, "tflops: " + tflops)
-      .Add(kMagenta, m.mfu ? fmt::format("mfu: {:.2f}%", 100 * *m.mfu) : "mfu: N/A")
-      .Take();
+      .Add(kMagenta, m.mfu ? fmt::format("mfu: {:.2f}%", 100 * *m.mfu) : "mfu: N/A");
+  if (std::optional<double> times = ExpertImbalance(m))
+    line.Add(kYellow, fmt::format("experts: {:.2f}x", *times));
+  return line.Take();
 }
 
 std::string ValidationLine(const StepMetrics& m, bool color) {

@@ -83,9 +83,14 @@ std::string Summary(const StepMetrics& m) {
   AppendScalar(out, "tflops", m.tflops);
   if (m.mfu) AppendScalar(out, "mfu(%)", 100 * *m.mfu);
   AppendScalar(out, "time_metrics/end_to_end(s)", m.seconds);
+  AppendScalar(out, "time_metrics/data_loading(s)", m.data_seconds);
+  AppendScalar(out, "time_metrics/data_loading(%)",
+               m.seconds > 0 ? 100 * m.data_seconds / m.seconds : 0);
   AppendScalar(out, "memory/max_reserved(GiB)", static_cast<double>(m.memory.value) * 0x1p-30);
   AppendScalar(out, "memory/max_reserved(%)", 100 * m.memory_share);
   if (m.validation_loss) AppendScalar(out, "validation_metrics/loss", *m.validation_loss);
+  if (std::optional<double> times = ExpertImbalance(m))
+    AppendScalar(out, "expert_imbalance", *times);
   for (const ExpertLoad& load : m.experts) {
     for (size_t e = 0; e < load.tokens.size(); ++e)
       AppendScalar(out, fmt::format("tokens_per_expert/{}/{}", load.layer, e),

@@ -172,6 +172,11 @@ at::Tensor ModelWeights::Buffer(std::string_view full_name) const {
   return at->second;
 }
 
+at::Tensor ModelWeights::WithLossTerms(at::Tensor loss) const {
+  for (const at::Tensor& term : loss_terms_) loss = at::add(loss, term);
+  return loss;
+}
+
 void ModelWeights::Changes(std::string_view buffer, const at::Tensor& seen) const {
   auto at = inputs_.find(std::string(buffer));
   HEDDLE_CHECK(at != inputs_.end(), "the model has no buffer " + std::string(buffer));

@@ -37,7 +37,12 @@ struct StepNumerics {
   bool norms_apart = false;
   // The square of the logarithm of each token's normaliser, times this, is added to the loss: it keeps scores from drifting.
   double z_loss = 0;
+  // How unevenly each sequence uses the experts, times this, is added to the loss.
+  double aux_loss = 0;
 };
+
+// A metric of a mixture of experts, behind the name of its block: how many tokens chose each expert.
+inline constexpr std::string_view kExpertCounts = ".tokens_per_expert";
 
 // The products of experts with rows that stand by expert; `ends` says where the rows of each end.
 using ExpertProducts = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& ends)>;
@@ -58,6 +63,14 @@ class ModelWeights {
   // Notes what the step saw that changes a buffer.
   void Changes(std::string_view buffer, const at::Tensor& seen) const;
   std::vector<BufferChange> TakeChanges() const { return std::move(changes_); }
+  // Notes what is worth knowing of the step.
+  void Measures(std::string name, const at::Tensor& value) const {
+    metrics_.push_back({std::move(name), value});
+  }
+  std::vector<StepMetric> TakeMetrics() const { return std::move(metrics_); }
+  // What layers add to the summed loss.
+  void AddToLoss(const at::Tensor& term) const { loss_terms_.push_back(term); }
+  at::Tensor WithLossTerms(at::Tensor loss) const;
   // A buffer, as it is.
   at::Tensor Buffer(std::string_view full_name) const;
   const StepNumerics& numerics() const { return numerics_; }
@@ -71,6 +84,8 @@ class ModelWeights {
   // Places among the inputs.
   std::unordered_map<std::string, size_t> inputs_;
   mutable std::vector<BufferChange> changes_;
+  mutable std::vector<at::Tensor> loss_terms_;
+  mutable std::vector<StepMetric> metrics_;
   StepNumerics numerics_;
   ExpertSpread spread_;
 };

@@ -130,15 +130,16 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                                                 std::span<const at::Tensor> given) {
     ModelWeights weights(specs, params, inputs, given, numerics);
     at::Tensor result = logits(weights, given[given.size() - 2]);
-    return std::pair(result, weights.TakeChanges());
+    return std::pair(result, std::move(weights));
   };
   model.logits = [run](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
     return run(params, given).first;
   };
   model.loss_sum = [run, z_loss = numerics.z_loss](std::span<const at::Tensor> params,
                                                    std::span<const at::Tensor> given) {
-    auto [logits, changes] = run(params, given);
-    return StepResult{SummedLoss(logits, given[given.size() - 1], z_loss), std::move(changes)};
+    auto [logits, weights] = run(params, given);
+    at::Tensor loss = SummedLoss(logits, given[given.size() - 1], z_loss);
+    return StepResult{weights.WithLossTerms(loss), weights.TakeChanges(), weights.TakeMetrics()};
   };
   model.loss = [sum = model.loss_sum, numerics](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {

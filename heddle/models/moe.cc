@@ -25,6 +25,7 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "heddle/capture/scope.h"
@@ -54,6 +55,8 @@ struct Quotient : torch::autograd::Function<Quotient> {
 };
 
 struct Routing {
+  // [tokens, experts].
+  at::Tensor scores;
   // [tokens, top_k]: which experts, and how much of each.
   at::Tensor experts;
   at::Tensor weights;
@@ -83,11 +86,11 @@ Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tenso
     at::Tensor weight = Widened(weights("weight"));
     logits = at::linear(Widened(x), weight);
   }
-  at::Tensor scores =
-      moe.score == RouterScore::kSigmoid ? at::sigmoid(logits) : at::softmax(logits, -1);
+  Routing routing;
+  at::Tensor& scores = routing.scores;
+  scores = moe.score == RouterScore::kSigmoid ? at::sigmoid(logits) : at::softmax(logits, -1);
   at::Tensor choosing = bias ? at::add(scores, *bias) : scores;
   if (moe.groups > 0) choosing = LimitGroups(moe, choosing);
-  Routing routing;
   routing.experts =
       std::get<1>(at::topk(choosing, moe.top_k, -1, /*largest=*/true, /*sorted=*/false));
   routing.weights = at::gather(scores, 1, routing.experts);
@@ -96,6 +99,23 @@ Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tenso
         Quotient::apply(routing.weights, at::add(routing.weights.sum(-1, true), 1e-20));
   routing.weights = at::mul(routing.weights, moe.route_scale);
   return routing;
+}
+
+// DeepSeek's balance within sequences: for each expert the tokens that chose it times the mean of its scores, over what both are when
+// all experts are used alike. One for each sequence, and then as many times as it has tokens, because the summed loss is divided by
+// tokens. It stands beside the mixture, where ranks may work on parts of sequences.
+at::Tensor SequenceBalance(const MoeConfig& moe, const Routing& routing, int64_t positions) {
+  ScopeGuard scope("balance");
+  const at::Tensor& scores = routing.scores;
+  at::Tensor shares = moe.score == RouterScore::kSigmoid
+                          ? Quotient::apply(scores, at::add(scores.sum(-1, true), 1e-20))
+                          : scores;
+  at::Tensor chose = at::scatter(at::zeros_like(scores.detach()), 1, routing.experts, 1);
+  auto by_sequence = [&](const at::Tensor& x) {
+    return x.view({-1, positions, moe.experts}).sum(1);
+  };
+  double alike = static_cast<double>(moe.top_k * positions) / static_cast<double>(moe.experts);
+  return at::div(at::mul(by_sequence(chose), by_sequence(shares)).sum(), alike);
 }
 
 // Rows of x, grouped by expert; `ends` says where each group ends.
@@ -107,6 +127,37 @@ at::Tensor RunExperts(const ModelWeights& weights, const at::Tensor& x, const at
   at::Tensor gate = at::silu(product(x, "w1_EFD"));
   at::Tensor up = product(x, "w3_EFD");
   return product(at::mul(gate, up), "w2_EDF");
+}
+
+std::pair<at::Tensor, Routing> RouteAndMix(const ModelWeights& weights, const ModelConfig& config,
+                                           const at::Tensor& input, int64_t layer) {
+  ScopeGuard scope("moe");
+  const MoeConfig& moe = config.moe;
+  at::Tensor x = input.reshape({-1, config.dim});
+  std::optional<at::Tensor> bias;
+  if (moe.bias) bias = weights.Buffer(ExpertBiasName(layer));
+  Routing routing = Route(weights, moe, x, bias);
+  at::Tensor chosen = routing.experts.flatten();
+  at::Tensor counts = at::bincount(chosen, std::nullopt, moe.experts);
+  if (moe.bias && moe.bias_rate > 0) weights.Changes(ExpertBiasName(layer), counts);
+  weights.Measures(BlockUnit(layer) + std::string(kExpertCounts), counts);
+  at::Tensor ends = at::cumsum(counts, 0).to(at::kInt);
+  // Stable, so that rows of one expert keep the order of their tokens.
+  at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));
+  at::Tensor back = std::get<1>(at::sort(order, /*stable=*/true, 0, /*descending=*/false));
+  at::Tensor token_of_row = at::div(order, moe.top_k, "floor");
+  at::Tensor sorted = x.index_select(0, token_of_row);
+  ExpertProducts products = [&](const at::Tensor& grouped, const at::Tensor& group_ends) {
+    return RunExperts(weights, grouped, group_ends);
+  };
+  at::Tensor rows =
+      weights.spread() ? weights.spread()(sorted, counts, products) : products(sorted, ends);
+  // Back in the order of tokens; weighted and added up in f32.
+  at::Tensor by_token = rows.index_select(0, back).view({x.size(0), moe.top_k, config.dim});
+  at::Tensor shares = routing.weights.unsqueeze(-1);
+  at::Tensor out = at::mul(Widened(by_token), shares).sum(1).to(x.scalar_type());
+  if (moe.shared_experts > 0) out = at::add(out, FeedForward(weights, "shared_experts", x));
+  return {out.view(input.sizes()), routing};
 }
 
 }  // namespace
@@ -141,32 +192,11 @@ void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfi
 
 at::Tensor Moe(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& input,
                int64_t layer) {
-  ScopeGuard scope("moe");
-  const MoeConfig& moe = config.moe;
-  at::Tensor x = input.reshape({-1, config.dim});
-  std::optional<at::Tensor> bias;
-  if (moe.bias) bias = weights.Buffer(ExpertBiasName(layer));
-  Routing routing = Route(weights, moe, x, bias);
-  at::Tensor chosen = routing.experts.flatten();
-  at::Tensor counts = at::bincount(chosen, std::nullopt, moe.experts);
-  if (moe.bias && moe.bias_rate > 0) weights.Changes(ExpertBiasName(layer), counts);
-  at::Tensor ends = at::cumsum(counts, 0).to(at::kInt);
-  // Stable, so that rows of one expert keep the order of their tokens.
-  at::Tensor order = std::get<1>(at::sort(chosen, /*stable=*/true, 0, /*descending=*/false));
-  at::Tensor back = std::get<1>(at::sort(order, /*stable=*/true, 0, /*descending=*/false));
-  at::Tensor token_of_row = at::div(order, moe.top_k, "floor");
-  at::Tensor sorted = x.index_select(0, token_of_row);
-  ExpertProducts products = [&](const at::Tensor& grouped, const at::Tensor& group_ends) {
-    return RunExperts(weights, grouped, group_ends);
-  };
-  at::Tensor rows =
-      weights.spread() ? weights.spread()(sorted, counts, products) : products(sorted, ends);
-  // Back in the order of tokens; weighted and added up in f32.
-  at::Tensor by_token = rows.index_select(0, back).view({x.size(0), moe.top_k, config.dim});
-  at::Tensor shares = routing.weights.unsqueeze(-1);
-  at::Tensor out = at::mul(Widened(by_token), shares).sum(1).to(x.scalar_type());
-  if (moe.shared_experts > 0) out = at::add(out, FeedForward(weights, "shared_experts", x));
-  return out.view(input.sizes());
+  auto [out, routing] = RouteAndMix(weights, config, input, layer);
+  double aux_loss = weights.numerics().aux_loss;
+  if (aux_loss > 0)
+    weights.AddToLoss(at::mul(SequenceBalance(config.moe, routing, input.size(1)), aux_loss));
+  return out;
 }
 
 }  // namespace heddle

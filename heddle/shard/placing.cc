@@ -167,10 +167,10 @@ class Placer {
     }
     return Done{};
   }
-  Axes ProposedAxes(size_t operand, FactorId factor) const {
+  Axes ProposedAxes(size_t operand, FactorId factor, bool with_local = false) const {
     Axes axes;
     for (const Proposal& p : proposals_[operand]) {
-      if (p.factor == factor && !request_.local.contains(p.axis)) axes.Add(p.axis);
+      if (p.factor == factor && (with_local || !request_.local.contains(p.axis))) axes.Add(p.axis);
     }
     return axes;
   }
@@ -253,7 +253,7 @@ class Placer {
     int64_t most = -1;
     for (size_t i = 0; i < proposals_.size(); ++i) {
       int64_t bytes = choices_.PartBytes(i, UINT8_MAX);
-      Axes proposed = ProposedAxes(i, factor);
+      Axes proposed = ProposedAxes(i, factor, /*with_local=*/true);
       if (proposed.empty() || bytes <= most) continue;
       most = bytes;
       model = proposed;
@@ -339,8 +339,10 @@ class Placer {
     const Placement& have = request_.operands[i].placement;
     if (request_.operands[i].is_free) return;
     for (const Partial& partial : have.partials) {
-      if (choices_.IsUnread(i) || request_.local.contains(partial.axis))
-        placement.partials.push_back(partial);
+      // What comes from outside of a local region is added up where the others are split.
+      bool own = request_.local.contains(partial.axis) &&
+                 StateOn(placement, partial.axis).use == AxisUse::kReplicated;
+      if (choices_.IsUnread(i) || own) placement.partials.push_back(partial);
     }
     if (!choices_.IsUnread(i)) return;
     for (size_t d = 0; d < have.splits.size(); ++d) {

@@ -44,6 +44,8 @@ struct PairwiseAnswer {
   // An assignment that is better by less than this counts as equal: a billionth of the objective, and what sums of such costs may be
   // off by.
   double tolerance = 0;
+  // What a unit of each budget costs where the bound of the whole problem was best.
+  std::vector<double> prices;
   SearchCounts counts;
 
   bool proved() const { return outcome == SolveOutcome::kProved; }
@@ -53,5 +55,16 @@ struct PairwiseAnswer {
 
 // `FindErrors(problem)` is empty.
 PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options = {});
+
+// Choices that are worth a look, and no answer.
+struct WorthwhileChoices {
+  // Every assignment costs at least this.
+  double bound = -std::numeric_limits<double>::infinity();
+  // By variable, sorted: choices with which an assignment may cost `cutoff` or less. All empty if none does.
+  std::vector<std::vector<uint32_t>> kept;
+};
+// Of a problem without relations. With any prices for the budgets: the nearer they are to the best ones, the fewer choices are left.
+WorthwhileChoices FindWorthwhile(const PairwiseProblem& problem, double cutoff,
+                                 std::vector<double> prices);
 
 }  // namespace heddle

@@ -77,10 +77,13 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
                  "{}; {}",
                  options.tensor > 1 ? "tensor" : "expert", options.tensor > 1 ? "tensor" : "expert",
                  options.tensor > 1 ? options.tensor : options.expert, kInstead);
-  if (options.tensor > 1 && model.numerics.z_loss > 0)
-    return Error(Diag::kBadChoice,
-                 "eager tensor parallelism knows no --training.z_loss, which is {}; {}",
-                 model.numerics.z_loss, kInstead);
+  for (auto [name, weight] : {std::pair("z_loss", model.numerics.z_loss),
+                              std::pair("aux_loss", model.numerics.aux_loss)}) {
+    if (options.tensor > 1 && weight > 0)
+      return Error(Diag::kBadChoice,
+                   "eager tensor parallelism knows no --training.{}, which is {}; {}", name, weight,
+                   kInstead);
+  }
   if (options.expert > 1 && options.expert_tensor > 1)
     return Error(Diag::kBadChoice,
                  "eager expert parallelism has whole experts, and "

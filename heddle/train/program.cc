@@ -64,7 +64,13 @@ void Program::FindOutputs() {
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
     const Output& output = graph.outputs()[o];
     if (output.role == OutputRole::kLoss) loss_ = o;
-    if (output.role == OutputRole::kMetric && output.label == "grad_norm") grad_norm_ = o;
+    if (output.role == OutputRole::kMetric) {
+      if (output.label == "grad_norm") {
+        grad_norm_ = o;
+      } else {
+        metrics_.push_back(o);
+      }
+    }
     if (output.role == OutputRole::kGrad) params_[static_cast<size_t>(output.index)].grad = o;
   }
   std::map<ValueId, size_t> by_target;
@@ -76,6 +82,12 @@ void Program::FindOutputs() {
     updates_.push_back(update != by_target.end());
     if (updates_[i] && !world_.updates(i)) copied_back_.emplace_back(i, update->second);
   }
+}
+
+std::vector<StepMetric> Program::metrics() const {
+  std::vector<StepMetric> out;
+  for (size_t o : metrics_) out.push_back({world_.graph().outputs()[o].label, OutputAt(0, o)});
+  return out;
 }
 
 at::Tensor Program::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const {

@@ -84,6 +84,8 @@ class Program {
   // Of the last run; undefined before it, and where the graph has none.
   at::Tensor loss(size_t at) const { return OutputAt(at, loss_); }
   at::Tensor grad_norm(size_t at) const { return OutputAt(at, grad_norm_); }
+  // By name, in the order of the graph. The same on all ranks.
+  std::vector<StepMetric> metrics() const;
   at::Tensor grad(size_t at, size_t param) const { return OutputAt(at, params_[param].grad); }
 
  private:
@@ -104,6 +106,8 @@ class Program {
   Place token_count_;
   Place loss_;
   Place grad_norm_;
+  // The outputs that are other metrics.
+  std::vector<size_t> metrics_;
   // By input.
   std::vector<bool> updates_;
   // Inputs that the graph updates with values of kernels that write elsewhere, and where these are among the outputs.

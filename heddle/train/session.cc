@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "heddle/aten/dtype.h"
+#include "heddle/base/clock.h"
 
 namespace heddle {
 namespace {
@@ -127,12 +128,18 @@ Status Session::CountTokens() {
 }
 
 Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) {
+  Clock clock;
   HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
+  data_seconds_ += Seconds(clock.Elapsed());
   HEDDLE_RETURN_IF_ERROR(program.Run(watch ? watch(program.world()) : World::Observer()));
   for (size_t at = 0; at < losses_.size(); ++at) {
     at::Tensor loss = program.loss(at);
     losses_[at] = batch == 0 ? loss : at::add(losses_[at], loss);
   }
+  std::vector<StepMetric> before = std::move(metrics_);
+  metrics_ = program.metrics();
+  for (size_t m = 0; batch > 0 && m < metrics_.size(); ++m)
+    metrics_[m].value = at::add(before[m].value, metrics_[m].value);
   return Done{};
 }
 
@@ -144,6 +151,7 @@ void Session::TakeGradients(const Program& first) {
 }
 
 Status Session::Step(double lr, const Watcher& watch) {
+  data_seconds_ = 0;
   numbers_.lr.fill_(lr);
   numbers_.lr_on_device.fill_(lr);
   numbers_.step.fill_(steps_ + 1);

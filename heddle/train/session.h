@@ -78,6 +78,10 @@ class Session final : public TrainingRun {
   // The mean of a step's batches.
   at::Tensor loss(size_t at) const override { return losses_[at]; }
   at::Tensor grad_norm(size_t at) const override { return step_.grad_norm(at); }
+  // What the graph measured, added up over the batches of the step.
+  const std::vector<StepMetric>& metrics() const { return metrics_; }
+  // What the data of the step took, in seconds.
+  double data_seconds() const { return data_seconds_; }
   at::Tensor held(Held held, size_t at, size_t param) const override;
   // A buffer that steps update, its place among the inputs of world(), and what a rank holds of it.
   struct UpdatedBuffer {
@@ -117,6 +121,8 @@ class Session final : public TrainingRun {
   // Copies of what steps update, in the order of Updated().
   std::vector<at::Tensor> remembered_;
   std::vector<at::Tensor> losses_;
+  std::vector<StepMetric> metrics_;
+  double data_seconds_ = 0;
 };
 
 }  // namespace heddle

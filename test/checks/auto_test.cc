@@ -50,7 +50,7 @@ class AutoCase {
     decisions_ = *FindDecisions(module_.graphs[0], plan_);
     Result<PricedDecisions> prices =
         PricedDecisions::Make(module_.graphs[0], plan_, decisions_, Model());
-    problem_ = prices->Problem({}, {})->exact;
+    problem_ = *prices->Problem({});
   }
 
   void ExpectCost(const std::vector<uint32_t>& x) {
@@ -61,19 +61,14 @@ class AutoCase {
     EXPECT_EQ(static_cast<double>(cost->value), Cost(problem_, x)) << FormatPlan(*plan);
   }
 
-  const PairwiseProblem& problem() const { return problem_; }
-  std::vector<uint32_t> whole() const {
-    std::vector<uint32_t> x;
-    SetCopies(problem_, decisions_, x);
-    return x;
-  }
+  const AutoProblem& problem() const { return problem_; }
+  std::vector<uint32_t> whole() const { return std::vector<uint32_t>(decisions_.all.size()); }
   // Changes single choices of an assignment that is possible.
   std::vector<uint32_t> Changed(std::vector<uint32_t> x) {
     for (int i = 0; i < 40; ++i) {
       std::vector<uint32_t> y = x;
       size_t v = random_() % decisions_.all.size();
-      y[v] = random_() % problem_.variables[VariableId(v)].cost.size();
-      SetCopies(problem_, decisions_, y);
+      y[v] = random_() % problem_.own.variables[VariableId(v)].cost.size();
       if (Cost(problem_, y) != kForbidden) x = y;
     }
     return x;
@@ -84,7 +79,7 @@ class AutoCase {
   Module module_;
   Plan plan_;
   Decisions decisions_;
-  PairwiseProblem problem_;
+  AutoProblem problem_;
 };
 
 void ForAllCases(const std::function<void(AutoCase&)>& check) {
@@ -108,8 +103,10 @@ TEST(Auto, TheProblemCostsWhatThePlanCosts) {
 
 TEST(Auto, FindsTheCheapest) {
   ForAllCases([](AutoCase& one) {
-    PairwiseAnswer answer = Solve(one.problem(), {.time_limit = 60, .starts = {one.whole()}});
+    PairwiseAnswer answer = SolveShared(one.problem(), Deadline(60));
     EXPECT_TRUE(answer.proved()) << answer.objective << " " << answer.bound;
+    // Of all choices, not only of those that seem to be worth it.
+    EXPECT_EQ(answer.objective, Solve(WithCopies(one.problem()).problem()).objective);
     one.ExpectCost(answer.x);
   });
 }

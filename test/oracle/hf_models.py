@@ -55,10 +55,13 @@ def splitmix64(x):
     return x ^ (x >> 31)
 
 
-def loss_there(torch, model):
-    vocab = model.config.vocab_size
+def tokens_of(torch, vocab):
     token = lambda row, at: splitmix64((SEED << 40) + (STEP << 32) + (row << 16) + at) % vocab
-    tokens = torch.tensor([[token(row, at) for at in range(LENGTH + 1)] for row in range(ROWS)])
+    return torch.tensor([[token(row, at) for at in range(LENGTH + 1)] for row in range(ROWS)])
+
+
+def loss_there(torch, model):
+    tokens = tokens_of(torch, model.config.vocab_size)
     with torch.no_grad():
         logits = model.eval()(tokens[:, :-1]).logits
     return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).item()
@@ -130,6 +133,23 @@ def check_own(torch, transformers, heddle, class_name, flags):
         return near("exported", ours, loss_there(torch, model))
 
 
+def check_balance(torch, transformers, heddle):
+    """The auxiliary loss: transformers' own, of each sequence and layer; theirs counts a token once for each expert that it chose."""
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+    weight = 0.5
+    config = transformers.Qwen3MoeConfig(**SHARED, num_key_value_heads=2, head_dim=16, num_experts=8, **MIXTURE)
+    model = transformers.Qwen3MoeForCausalLM(config).eval()
+    tokens = tokens_of(torch, config.vocab_size)
+    with torch.no_grad():
+        scores = model(tokens[:, :-1], output_router_logits=True).router_logits
+        balance = sum(load_balancing_loss_func((layer.view(ROWS, LENGTH, -1)[row],), 8, 2) / 2 / ROWS
+                      for layer in scores for row in range(ROWS))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        ours = loss_here(heddle, folder, ["--model=hf", f"--checkpoint.initial_load_path={folder}", f"--training.aux_loss={weight}"])
+    return near("with auxiliary loss", ours, loss_there(torch, model) + weight * balance.item())
+
+
 def main():
     try:
         import transformers
@@ -145,6 +165,7 @@ def main():
     jobs = [(f"{kind} {config}", lambda a=(kind, config, largest): check_theirs(torch, transformers, heddle, *a))
             for kind, config, largest in MODELS]
     jobs += [(f"{name} of Heddle's", lambda a=(name, flags): check_own(torch, transformers, heddle, *a)) for name, flags in OWN]
+    jobs.append(("auxiliary loss of Qwen3Moe", lambda: check_balance(torch, transformers, heddle)))
     for name, job in jobs:
         wrong = job()
         failed += bool(wrong)

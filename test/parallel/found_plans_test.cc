@@ -15,9 +15,9 @@ struct Case {
 
 Model MakeSmall(ModelConfig config, int64_t batch, int64_t seq_len) {
   at::set_num_threads(1);
-  // The debug models whole, but for the one with 300 million parameters.
+  // Two layers are decided as many are; the one with 300 million parameters has fewer experts, too.
+  config.n_layers = std::min<int64_t>(config.n_layers, 2);
   if (config.moe.experts > 16) {
-    config.n_layers = 2;
     config.moe.experts = 8;
     config.moe.top_k = 3;
   }
@@ -30,24 +30,21 @@ void ExpectFoundPlansRun(const Model& model, std::string_view mesh) {
   Module whole = *CaptureModel(model);
   Plan plan = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
   CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
-  AutoPlanner planner = *AutoPlanner::Make(whole, plan, costs, 100);
+  Result<AutoPlanner> planner = AutoPlanner::Make(whole, plan, costs, 60);
+  ASSERT_TRUE(planner.ok()) << Format(planner.diagnostics());
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
-  Result<AutoPlan> free = planner.Find({});
+  Result<AutoPlan> free = planner->Solve({.memory = MemoryLimit{GiB(64), true}});
   ASSERT_TRUE(free.ok()) << Format(free.diagnostics());
-  Bytes all = planner.Solve({.memory = MemoryLimit{GiB(64), true}})->memory;
-  int tried = 0;
-  for (int64_t eighths : {8, 4, 2}) {
-    MemoryLimit limit{{all.value * eighths / 8}, true};
-    Result<AutoPlan> found = planner.Find({.memory = limit});
-    if (!found.ok()) break;
-    ++tried;
+  for (int64_t eighths : {8, 4}) {
+    MemoryLimit limit{{free->memory.value * eighths / 8}, true};
+    Result<AutoPlan> found = planner->Find({.memory = limit});
+    ASSERT_TRUE(found.ok()) << Format(found.diagnostics());
     SCOPED_TRACE(fmt::format("in {}:\n{}", Format(limit.bytes), FormatPlan(found->plan)));
     EXPECT_LE(found->memory, limit.bytes);
     Module local = Parallelized(whole, found->plan);
     if (testing::Test::HasFatalFailure()) return;
     ExpectTheWholeGraphsOutputs(whole, local, inputs);
   }
-  EXPECT_GE(tried, 2);
 }
 
 class FoundPlans : public testing::TestWithParam<Case> {};
@@ -62,8 +59,7 @@ std::vector<Case> Cases() {
   for (auto [family, flavor] :
        {std::pair("llama3", "debugmodel"), std::pair("qwen3", "debugmodel"),
         std::pair("qwen3", "debugmodel_moe"), std::pair("deepseek_v3", "debugmodel")}) {
-    for (const char* mesh : {"a=8", "a=4, b=2", "a=2, b=2, c=2"})
-      out.push_back({family, flavor, mesh});
+    for (const char* mesh : {"a=8", "a=4, b=2"}) out.push_back({family, flavor, mesh});
   }
   return out;
 }
@@ -82,8 +78,7 @@ TEST(UnevenFoundPlans, GiveTheLossAndGradientsOfTheWholeGraph) {
   config.head_dim = 16;
   config.ffn_dim = 100;
   config.vocab_size = 61;
-  for (const char* mesh : {"a=8", "a=2, b=3", "a=2, b=2, c=2"})
-    ExpectFoundPlansRun(MakeSmall(config, 3, 13), mesh);
+  for (const char* mesh : {"a=8", "a=2, b=3"}) ExpectFoundPlansRun(MakeSmall(config, 3, 13), mesh);
 }
 
 }  // namespace

@@ -129,6 +129,24 @@ def stops(heddle, folder):
         check(listed.returncode == 0 and "step" in listed.stdout, "and saves")
 
 
+def experts_are_counted(heddle, folder):
+    """Every token chooses two experts, and all ranks know how often each was chosen."""
+    mixture = ["--model=qwen3", "--flavor=debugmodel_moe", "--model.dim=64", "--model.n_heads=4", "--model.n_kv_heads=2", "--model.head_dim=16",
+               "--model.moe.experts=4", "--model.moe.top_k=2", "--model.moe.ffn_dim=32", "--precision=f32"]
+    two = ["--parallelism.data_parallel_shard_degree=2", "--training.local_batch_size=2"]
+    jobs = {"one": [], "dp2": two, "ep2": [*two, "--parallelism.expert_parallel_degree=2"], "processes": [*two, "--nproc=2"],
+            "batches": ["--training.local_batch_size=1", "--training.global_batch_size=4"]}
+    counts = {}
+    for name, flags in jobs.items():
+        file = os.path.join(folder, f"{name}.jsonl")
+        line = train(heddle, [*mixture, *flags, f"--metrics.jsonl={file}"], 1).stdout
+        with open(file) as lines:
+            counts[name] = json.loads(lines.readline())["tokens_per_expert"]
+        check("experts: " in line, f"the imbalance of experts is in the log ({name})")
+    check(all(sum(layer) == 4 * 16 * 2 for layer in counts["one"].values()), "every token counts once for each of its experts")
+    check(len({json.dumps(found) for found in counts.values()}) == 1, "experts are counted alike on one rank, two, spread, and in processes")
+
+
 def kills(heddle, folder, count, chance):
     reference = os.path.join(folder, "killed.jsonl")
     plain = ["--lr_scheduler.decay=none", "--lr_scheduler.warmup_steps=0"]
@@ -157,7 +175,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     try:
-        for part in (processes_are_lockstep, batches_add_up, resumes, meshes, stops):
+        for part in (processes_are_lockstep, batches_add_up, experts_are_counted, resumes, meshes, stops):
             with tempfile.TemporaryDirectory() as folder:
                 part(args.heddle, folder)
         with tempfile.TemporaryDirectory() as folder:

@@ -33,6 +33,9 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
                "ranks, labels of -100 left out; or all_tokens, a constant");
   flags.Option("--training.z_loss", z_loss,
                "this times the square of each token's log normaliser is added to the loss");
+  flags.Option("--training.aux_loss", aux_loss,
+               "this times how unevenly each sequence uses the experts, 1 where it uses all alike, "
+               "is added to the loss by every mixture of experts");
   for (const ConfigField& field : ConfigFields()) {
     std::string name(field.name);
     std::string flag = "--model." + name;
@@ -117,6 +120,7 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
                                    {"all_tokens", LossDivisor::kAllTokens}})));
   if (divisor) numerics.loss_divisor = *divisor;
   numerics.z_loss = z_loss;
+  numerics.aux_loss = aux_loss;
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
     return Error(

@@ -20,6 +20,7 @@ struct ModelFlags {
   std::string device = "cpu";
   std::string loss_divisor = "valid_tokens";
   double z_loss = 0;
+  double aux_loss = 0;
   std::string load_path;
   // By their names in ModelConfig; what is not given is the flavor's.
   std::map<std::string, std::optional<int64_t>> sizes;

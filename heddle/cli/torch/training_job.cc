@@ -93,14 +93,16 @@ Status TrainingJob::CompileAll() {
   CaptureOptions step;
   HEDDLE_TRY(step.optimizer, flags_.train.Optimizer());
   step.accumulate = accumulated_ > 1;
+  step.metrics = true;
   HEDDLE_TRY(step_, Compiled(step, &report_));
   summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
   if (accumulated_ > 1) {
-    HEDDLE_TRY(first_, Compiled({}, nullptr));
+    HEDDLE_TRY(first_, Compiled({.metrics = true}, nullptr));
   }
   if (accumulated_ > 2) {
     CaptureOptions more;
     more.accumulate = true;
+    more.metrics = true;
     HEDDLE_TRY(more_, Compiled(more, nullptr));
   }
   if (flags_.job.validation_interval > 0) {
@@ -273,6 +275,24 @@ Result<bool> TrainingJob::Stops(int64_t step) {
   return at && step >= std::stoll(*at);
 }
 
+namespace {
+
+std::vector<ExpertLoad> ExpertLoads(const Session& session) {
+  std::vector<ExpertLoad> loads;
+  for (const StepMetric& metric : session.metrics()) {
+    if (!metric.name.ends_with(kExpertCounts)) continue;
+    ExpertLoad load;
+    load.layer = metric.name.substr(0, metric.name.size() - kExpertCounts.size());
+    at::Tensor counts = metric.value.to(at::kCPU).contiguous();
+    load.tokens.assign(counts.const_data_ptr<int64_t>(),
+                       counts.const_data_ptr<int64_t>() + counts.numel());
+    loads.push_back(std::move(load));
+  }
+  return loads;
+}
+
+}  // namespace
+
 Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
   HEDDLE_RETURN_IF_ERROR(hashes_.Add(flags_.train, session, planned_->model, peers_));
   if (row.skipped)
@@ -284,6 +304,7 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
                       .grad_norm = row.grad_norm.value_or(0),
                       .lr = row.lr,
                       .seconds = row.seconds,
+                      .data_seconds = session.data_seconds(),
                       .validation_loss = row.validation_loss};
   double share = row.seconds * static_cast<double>(ranks());
   metrics.tps = static_cast<double>(accumulated_ * model.batch.batch * model.batch.seq_len) / share;
@@ -293,6 +314,7 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
   if (std::optional<Bytes> total = ReadMemory(device_).total)
     metrics.memory_share =
         static_cast<double>(metrics.memory.value) / static_cast<double>(total->value);
+  metrics.experts = ExpertLoads(session);
   log_->Add(metrics);
   return Done{};
 }

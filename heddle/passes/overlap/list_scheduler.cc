@@ -112,6 +112,26 @@ Nanos ListScheduler::StallBefore(const std::vector<uint32_t>& missing) const {
   return until - now_;
 }
 
+void ListScheduler::RunAhead(const std::vector<uint32_t>& missing) {
+  constexpr uint32_t kLookAt = 128;
+  auto last = static_cast<uint32_t>(shape_.anchors().size());
+  last = std::min(last, cursor_ + kLookAt);
+  for (uint32_t place = cursor_ + 1; place < last; ++place) {
+    uint32_t anchor = shape_.anchors()[place];
+    Nanos stall = StallBefore(missing);
+    if (stall.value == 0) return;
+    if (listed_[anchor] || stall * 2 < CostOf(anchor) || !IsFree(anchor)) continue;
+    Bytes born;
+    std::vector<uint32_t> chain = Missing(anchor);
+    for (uint32_t node : chain) born += sim_.born(NodeId(node));
+    if (!Fits(born, place)) continue;
+    if (!future_.empty()) future_[0].Add(cursor_, place, born);
+    for (uint32_t node : chain) {
+      if (!listed_[node]) Emit(node);
+    }
+  }
+}
+
 void ListScheduler::RunAnchor(uint32_t anchor) {
   std::vector<uint32_t> missing = Missing(anchor);
   // Whatever is needed now and was not started.
@@ -125,6 +145,7 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
     if (stall * 2 < CostOf(next) || stall.value == 0) break;
     RunDeferred();
   }
+  if (options_.defer) RunAhead(missing);
   missing = Missing(anchor);
   Nanos stall = StallBefore(missing);
   Nanos until = now_ + stall;
@@ -241,21 +262,32 @@ void ListScheduler::EmitWith(uint32_t node) {
   }
 }
 
-// Nothing but followers, and waits for what is done, stand before it.
+bool ListScheduler::IsFree(uint32_t node) {
+  ++walk_;
+  open_walk_.assign(1, node);
+  for (size_t i = 0; i < open_walk_.size(); ++i) {
+    for (uint32_t earlier : shape_.before(open_walk_[i])) {
+      if (listed_[earlier] || seen_[earlier] == walk_) continue;
+      seen_[earlier] = walk_;
+      if (shape_.role(earlier) == Role::kWait) {
+        Nanos end = end_[shape_.collective_of(earlier)];
+        if (end.value < 0 || end > now_) return false;
+      } else if (shape_.role(earlier) != Role::kFollower) {
+        return false;
+      }
+      open_walk_.push_back(earlier);
+    }
+  }
+  return true;
+}
+
 bool ListScheduler::CanStart(uint32_t collective) {
   if (options_.strict) {
     const std::vector<Collective>& all = shape_.collectives();
     while (next_start_ < all.size() && listed_[all[next_start_].start]) ++next_start_;
     if (next_start_ != collective) return false;
   }
-  for (uint32_t node : Missing(shape_.collectives()[collective].start)) {
-    if (node == shape_.collectives()[collective].start) continue;
-    if (shape_.role(node) == Role::kFollower) continue;
-    if (shape_.role(node) != Role::kWait) return false;
-    Nanos end = end_[shape_.collective_of(node)];
-    if (end.value < 0 || end > now_) return false;
-  }
-  return true;
+  return IsFree(shape_.collectives()[collective].start);
 }
 
 void ListScheduler::Start(uint32_t collective) {

@@ -77,6 +77,8 @@ class ListScheduler {
   // Makes what later collectives are given, until `horizon`.
   void Prepare(Nanos horizon);
   bool CanStart(uint32_t collective);
+  // Nothing but followers, and waits for what is done, stand before the node.
+  bool IsFree(uint32_t node);
   void Start(uint32_t collective);
   void EmitDoneWaits();
   // In strict mode, starts of the graph up to `start` that are not listed.
@@ -85,6 +87,8 @@ class ListScheduler {
   void RunAnchor(uint32_t anchor);
   Nanos StallBefore(const std::vector<uint32_t>& missing) const;
   void RunDeferred();
+  // While compute would stand still for what is missing, runs what comes later and need not wait.
+  void RunAhead(const std::vector<uint32_t>& missing);
   Nanos CostOf(uint32_t node) const {
     return sim_.tasks()[node].compute + sim_.tasks()[node].ahead;
   }
@@ -123,6 +127,7 @@ class ListScheduler {
   // For walks.
   std::vector<uint32_t> seen_;
   uint32_t walk_ = 0;
+  std::vector<uint32_t> open_walk_;
 };
 
 }  // namespace heddle

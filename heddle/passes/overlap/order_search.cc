@@ -10,7 +10,7 @@ OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptio
                          const OverlapOptions& options)
     : sim_(sim),
       options_(options),
-      shape_(graph, sim),
+      shape_(graph, sim, options.reorder_compute && !options.strict),
       scheduler_(shape_, sim),
       replay_(sim, sim_options),
       peak_at_(MakeTimeline(sim, sim_options).peak_position) {}

@@ -79,6 +79,15 @@ Status OverlapSearch::Try(Graph graph) {
   SimGraph sim(graph, costs, sim_.memory);
   OrderSearch search(graph, sim, TimelineOptions(model_, sim_), options_);
   FoundOrder found = search.Run(cap_);
+  if (options_.reorder_compute) {
+    // No worse than with compute in its order.
+    OverlapOptions kept = options_;
+    kept.reorder_compute = false;
+    FoundOrder other = OrderSearch(graph, sim, TimelineOptions(model_, sim_), kept).Run(cap_);
+    bool better = !other.order.empty() &&
+                  (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
+    if (better) found = std::move(other);
+  }
   least_ = std::min(least_, found.least);
   if (found.order.empty() || found.outcome.makespan >= best_.makespan) return Done{};
   best_ = found.outcome;

@@ -10,14 +10,14 @@
 
 namespace heddle {
 
-StepShape::StepShape(const Graph& graph, const SimGraph& sim)
+StepShape::StepShape(const Graph& graph, const SimGraph& sim, bool reorder_compute)
     : roles_(graph.node_count(), Role::kAnchor),
       place_(graph.node_count(), kNone),
       collective_of_(graph.node_count(), kNone),
       deferrable_(graph.node_count()) {
   AddEdges(graph);
   AddCollectives(graph, sim);
-  AddRoles(graph, sim);
+  AddRoles(graph, sim, reorder_compute);
   AddWindows();
   AddDeferrable(graph);
 }
@@ -67,7 +67,39 @@ void StepShape::AddCollectives(const Graph& graph, const SimGraph& sim) {
   }
 }
 
-void StepShape::AddRoles(const Graph& graph, const SimGraph& sim) {
+std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
+  std::vector<bool> tangent(graph.value_count());
+  for (const Input& input : graph.inputs()) {
+    if (input.role == InputRole::kTangent) tangent[input.value.index()] = true;
+  }
+  // Of what forward left, up to the first collective between activations.
+  std::vector<bool> again(graph.node_count());
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].phase != Phase::kBackward) continue;
+    bool start = roles_[id.index()] == Role::kStart;
+    again[id.index()] = !start || IsUnshard(graph, id);
+    for (ValueId v : graph.operands(id)) {
+      NodeId producer = v ? graph[v].producer : NodeId();
+      bool left =
+          !v || (producer ? graph[producer].phase == Phase::kForward || again[producer.index()]
+                          : !tangent[v.index()]);
+      if (!left) again[id.index()] = false;
+    }
+  }
+  std::vector<bool> feeds(graph.node_count());
+  for (uint32_t node = static_cast<uint32_t>(node_count()); node-- > 0;) {
+    if (!again[node]) continue;
+    for (uint32_t later : after_.of(node)) {
+      bool start = roles_[later] == Role::kStart && !IsUnshard(graph, NodeId(later));
+      feeds[node] = feeds[node] || start || feeds[later];
+    }
+  }
+  return feeds;
+}
+
+void StepShape::AddRoles(const Graph& graph, const SimGraph& sim, bool reorder_compute) {
+  std::vector<bool> again(graph.node_count());
+  if (reorder_compute) again = FindMadeAgain(graph);
   std::vector<bool> movable = FindMovable(graph);
   Weights weights(graph);
   std::vector<bool> reduced(graph.node_count());
@@ -82,7 +114,7 @@ void StepShape::AddRoles(const Graph& graph, const SimGraph& sim) {
                  effect != Effect::kOpaque && effect != Effect::kUpdate;
     bool carries = reduced[node] && weights.carries_gradient(id);
     bool made_of_weights = movable[node] && graph[id].phase != Phase::kOptimizer;
-    if (plain && (effect == Effect::kView || made_of_weights || carries)) {
+    if (plain && (effect == Effect::kView || made_of_weights || carries || again[node])) {
       roles_[node] = Role::kFollower;
       continue;
     }

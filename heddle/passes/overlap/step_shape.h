@@ -37,8 +37,9 @@ class StepShape {
     Bytes held = {};
   };
 
-  // `sim` is of `graph`.
-  StepShape(const Graph& graph, const SimGraph& sim);
+  // `sim` is of `graph`. With `reorder_compute`, what backward makes again for a collective follows it, too: the collective may then start
+  // at any time before.
+  StepShape(const Graph& graph, const SimGraph& sim, bool reorder_compute = false);
 
   size_t node_count() const { return roles_.size(); }
   Role role(uint32_t node) const { return roles_[node]; }
@@ -64,7 +65,9 @@ class StepShape {
     }
   };
   void AddEdges(const Graph& graph);
-  void AddRoles(const Graph& graph, const SimGraph& sim);
+  void AddRoles(const Graph& graph, const SimGraph& sim, bool reorder_compute);
+  // By node of backward: made of what forward left alone, and for a collective.
+  std::vector<bool> FindMadeAgain(const Graph& graph) const;
   void AddCollectives(const Graph& graph, const SimGraph& sim);
   void AddWindows();
   void AddDeferrable(const Graph& graph);

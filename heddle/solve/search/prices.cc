@@ -152,13 +152,15 @@ bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
   };
   if (!sweeps.rounded().possible) return false;
   std::vector<uint32_t> live = live_rows();
+  bool closed = false;
   if (live.size() == 1) {
-    if (FindPriceOf(live[0], frame, sweeps)) return true;
-    live = live_rows();
+    closed = FindPriceOf(live[0], frame, sweeps);
+    if (!closed) live = live_rows();
   }
-  if (live.size() > 1 && FindAllPrices(frame, sweeps)) return true;
+  if (!closed && live.size() > 1) closed = FindAllPrices(frame, sweeps);
   frame.prices = sweeps.prices();
-  return false;
+  if (frames_.size() == 1) prices_ = frame.prices;
+  return closed;
 }
 
 // With the price of one row the bound rises as long as assignments overrun it, and falls from there on.

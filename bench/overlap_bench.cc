@@ -1,0 +1,47 @@
+// What scheduling a step costs: `heddle overlap` of steps in the shape of Llama's, by effort, and with everything else switched on.
+#include <benchmark/benchmark.h>
+
+#include "bench/llama_graph.h"
+#include "heddle/passes/chunks/async_tensor_parallel.h"
+
+namespace heddle {
+namespace {
+
+// About Llama 3 8B, 70B, and a step with 600 collectives.
+constexpr int64_t kSizes[] = {10'500, 26'000, 36'000};
+
+void Schedule(benchmark::State& state, const OverlapOptions& options) {
+  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  const Module module = MakeLlamaGraph({.nodes = static_cast<size_t>(state.range(0))});
+  for (auto _ : state) {
+    Graph graph = module.graphs[0];
+    AnalysisCache analyses;
+    PassContext context(module.mesh, analyses);
+    benchmark::DoNotOptimize(Overlap(module, graph, model, {}, options, context));
+  }
+  state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());
+}
+void OverlapFast(benchmark::State& state) { Schedule(state, {.effort = Effort::kFast}); }
+void OverlapNormal(benchmark::State& state) { Schedule(state, {}); }
+void OverlapReordered(benchmark::State& state) { Schedule(state, {.reorder_compute = true}); }
+
+void CutInChunks(benchmark::State& state) {
+  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  const Module module = MakeLlamaGraph({.nodes = static_cast<size_t>(state.range(0)), .tp = 8});
+  for (auto _ : state) {
+    Graph graph = module.graphs[0];
+    benchmark::DoNotOptimize(AsyncTensorParallel(module, graph, model, {}, {}));
+  }
+}
+
+void Sizes(benchmark::internal::Benchmark* bench) {
+  for (int64_t size : kSizes) bench->Arg(size);
+  bench->Unit(benchmark::kMillisecond)->Iterations(2);
+}
+BENCHMARK(OverlapFast)->Apply(Sizes);
+BENCHMARK(OverlapNormal)->Apply(Sizes);
+BENCHMARK(OverlapReordered)->Apply(Sizes);
+BENCHMARK(CutInChunks)->Arg(10'500)->Unit(benchmark::kMillisecond)->Iterations(1);
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,341 @@
+#include "heddle/auto/shared_moves.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace heddle {
+
+// Costs of pairs that are added to a problem.
+class PairCosts {
+ public:
+  explicit PairCosts(PairwiseProblem& problem) : problem_(problem) {
+    for (const PairwiseEdge& edge : problem.edges) edges_[{edge.u, edge.v}] = edge.matrix;
+  }
+
+  template <typename CostOf>
+  void Add(uint32_t a, uint32_t b, CostOf cost_of) {
+    VariableId u(a);
+    VariableId v(b);
+    std::vector<double>& cost = problem_.variables[u].cost;
+    if (u == v) {
+      for (size_t k = 0; k < cost.size(); ++k) cost[k] += cost_of(k, k);
+      return;
+    }
+    size_t rows = cost.size();
+    size_t columns = problem_.variables[v].cost.size();
+    if (auto at = edges_.find({v, u}); at != edges_.end()) {
+      std::vector<double>& matrix = problem_.matrices[at->second];
+      for (size_t c = 0; c < columns; ++c) {
+        for (size_t r = 0; r < rows; ++r) matrix[c * rows + r] += cost_of(r, c);
+      }
+      return;
+    }
+    auto [at, added] = edges_.try_emplace({u, v});
+    if (added) {
+      at->second = problem_.matrices.Add(std::vector<double>(rows * columns));
+      problem_.edges.push_back({u, v, at->second});
+    }
+    std::vector<double>& matrix = problem_.matrices[at->second];
+    for (size_t r = 0; r < rows; ++r) {
+      for (size_t c = 0; c < columns; ++c) matrix[r * columns + c] += cost_of(r, c);
+    }
+  }
+
+ private:
+  PairwiseProblem& problem_;
+  std::map<std::pair<VariableId, VariableId>, MatrixId> edges_;
+};
+
+namespace {
+
+// Every reader pays this part of each price.
+PairwiseProblem WithoutSharing(const AutoProblem& problem, bool split) {
+  PairwiseProblem out = problem.own;
+  PairCosts costs(out);
+  for (const SharedMove& move : problem.shared) {
+    double part = split ? 1.0 / static_cast<double>(move.readers.size()) : 1;
+    for (const SharedReader& reader : move.readers) {
+      costs.Add(move.from, reader.decision, [&](size_t c, size_t r) {
+        double sum = 0;
+        for (uint32_t to : reader.wants[r]) sum += part * move.prices[move.lies[c]][to];
+        return sum;
+      });
+    }
+  }
+  return out;
+}
+
+template <typename T>
+std::vector<T> Only(const std::vector<T>& all, const std::vector<uint32_t>& kept) {
+  std::vector<T> out;
+  for (uint32_t k : kept) out.push_back(all[k]);
+  return out;
+}
+
+// By placement: how many readers may want it.
+std::vector<size_t> WantedBy(const SharedMove& move) {
+  std::vector<size_t> out(move.prices[0].size());
+  for (const SharedReader& reader : move.readers) {
+    std::vector<bool> wanted(out.size());
+    for (const std::vector<uint32_t>& wants : reader.wants) {
+      for (uint32_t to : wants) wanted[to] = true;
+    }
+    for (size_t to = 0; to < out.size(); ++to) out[to] += wanted[to];
+  }
+  return out;
+}
+
+// The most placements of which each has two readers.
+size_t MostShared(const SharedMove& move) {
+  size_t wants = 0;
+  for (const SharedReader& reader : move.readers) {
+    size_t most = 0;
+    for (const std::vector<uint32_t>& w : reader.wants) most = std::max(most, w.size());
+    wants += most;
+  }
+  return wants / 2;
+}
+
+double DearestWay(const SharedMove& move, uint32_t to) {
+  double dearest = 0;
+  for (const std::vector<double>& prices : move.prices) dearest = std::max(dearest, prices[to]);
+  return dearest;
+}
+
+// All sets of at most `most` of `from`, in order; nothing if there are too many.
+bool ListSets(const std::vector<uint32_t>& from, size_t most, size_t limit,
+              std::vector<std::vector<uint32_t>>& out) {
+  if (limit == 0) return false;
+  out.push_back({});
+  for (size_t begin = 0, size = 0; size < most; ++size) {
+    size_t end = out.size();
+    for (; begin < end; ++begin) {
+      for (uint32_t to : from) {
+        if (!out[begin].empty() && to <= out[begin].back()) continue;
+        if (out.size() >= limit) return false;
+        out.push_back(out[begin]);
+        out.back().push_back(to);
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+double SharedMove::Cost(const std::vector<uint32_t>& x) const {
+  std::vector<bool> made(prices[0].size());
+  double sum = 0;
+  for (const SharedReader& reader : readers) {
+    for (uint32_t to : reader.wants[x[reader.decision]]) {
+      if (!made[to]) sum += prices[lies[x[from]]][to];
+      made[to] = true;
+    }
+  }
+  return sum;
+}
+
+double Cost(const AutoProblem& problem, const std::vector<uint32_t>& x) {
+  double sum = Cost(problem.own, x);
+  for (const SharedMove& move : problem.shared) sum += move.Cost(x);
+  return sum;
+}
+
+PairwiseProblem Apart(const AutoProblem& problem) { return WithoutSharing(problem, false); }
+PairwiseProblem Split(const AutoProblem& problem) { return WithoutSharing(problem, true); }
+
+AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept) {
+  AutoProblem out;
+  const PairwiseProblem& own = problem.own;
+  for (size_t v = 0; v < kept.size(); ++v) {
+    const PairwiseVariable& variable = own.variables[VariableId(v)];
+    out.own.variables.Add({variable.name, Only(variable.cost, kept[v])});
+  }
+  for (const PairwiseEdge& edge : own.edges) {
+    const std::vector<double>& matrix = own.matrices[edge.matrix];
+    size_t columns = own.variables[edge.v].cost.size();
+    std::vector<double> less;
+    for (uint32_t r : kept[edge.u.index()]) {
+      for (uint32_t c : kept[edge.v.index()]) less.push_back(matrix[r * columns + c]);
+    }
+    out.own.edges.push_back({edge.u, edge.v, out.own.matrices.Add(std::move(less))});
+  }
+  // Restrictions have been kept by what is left.
+  for (const PairwiseBudget& budget : own.budgets) {
+    PairwiseBudget& less =
+        out.own.budgets.emplace_back(PairwiseBudget{budget.name, budget.lo, budget.hi, {}});
+    for (const BudgetTerm& term : budget.terms)
+      less.terms.push_back({term.variable, Only(term.amount, kept[term.variable.index()])});
+  }
+  for (const SharedMove& move : problem.shared) {
+    SharedMove& less = out.shared.emplace_back(
+        SharedMove{move.from, Only(move.lies, kept[move.from]), {}, move.prices});
+    for (const SharedReader& reader : move.readers)
+      less.readers.push_back({reader.decision, Only(reader.wants, kept[reader.decision])});
+  }
+  return out;
+}
+
+WithCopies::WithCopies(const AutoProblem& problem, size_t most_entries)
+    : from_(problem), entries_left_(most_entries), out_(problem.own) {
+  PairCosts pairs(out_);
+  for (const SharedMove& move : problem.shared) AddMove(move, pairs);
+}
+
+// Nothing if there are too many.
+std::vector<WithCopies::Copies> WithCopies::ListCopies(const SharedMove& move) const {
+  size_t width = move.lies.size();
+  for (const SharedReader& reader : move.readers) width += reader.wants.size();
+  size_t most = entries_left_ / width;
+  std::vector<size_t> wanted_by = WantedBy(move);
+  std::vector<bool> possible(move.prices.size());
+  for (uint32_t lies : move.lies) possible[lies] = true;
+  std::vector<Copies> out;
+  for (uint32_t lies = 0; lies < possible.size(); ++lies) {
+    if (!possible[lies]) continue;
+    const std::vector<double>& prices = move.prices[lies];
+    std::vector<uint32_t> worth;
+    for (uint32_t to = 0; to < prices.size(); ++to) {
+      if (wanted_by[to] > 1 && prices[to] > 0 && prices[to] != kForbidden) worth.push_back(to);
+    }
+    std::vector<std::vector<uint32_t>> sets;
+    if (!ListSets(worth, MostShared(move), most - out.size(), sets)) return {};
+    for (std::vector<uint32_t>& set : sets) out.push_back({lies, std::move(set)});
+  }
+  return out;
+}
+
+void WithCopies::AddMove(const SharedMove& move, PairCosts& pairs) {
+  const std::vector<Copies>& choices = choices_.emplace_back(ListCopies(move));
+  if (choices.empty()) {
+    AddSingly(move, pairs);
+    return;
+  }
+  std::vector<double> costs;
+  for (const Copies& choice : choices) {
+    double& cost = costs.emplace_back();
+    for (uint32_t to : choice.made) cost += move.prices[choice.lies][to];
+  }
+  entries_left_ -= move.lies.size() * choices.size();
+  for (const SharedReader& reader : move.readers)
+    entries_left_ -= reader.wants.size() * choices.size();
+  auto copies = static_cast<uint32_t>(
+      out_.variables.Add({out_.variables[VariableId(move.from)].name, std::move(costs)}).index());
+  pairs.Add(move.from, copies,
+            [&](size_t c, size_t k) { return move.lies[c] == choices[k].lies ? 0 : kForbidden; });
+  for (const SharedReader& reader : move.readers) {
+    pairs.Add(reader.decision, copies, [&](size_t r, size_t k) {
+      double sum = 0;
+      for (uint32_t to : reader.wants[r]) {
+        if (std::ranges::find(choices[k].made, to) == choices[k].made.end())
+          sum += move.prices[choices[k].lies][to];
+      }
+      return sum;
+    });
+  }
+}
+
+// A variable for each placement says whether the tensor is there. A reader without it pays as much as the dearest way there: no answer is
+// cheaper for that, and choices can be compared, which they cannot where one is forbidden.
+void WithCopies::AddSingly(const SharedMove& move, PairCosts& pairs) {
+  for (uint32_t to = 0; to < move.prices[0].size(); ++to) {
+    double dearest = DearestWay(move, to);
+    if (dearest == 0) continue;
+    std::string name = out_.variables[VariableId(move.from)].name;
+    auto copy = static_cast<uint32_t>(out_.variables.Add({std::move(name), {0, 0}}).index());
+    pairs.Add(move.from, copy,
+              [&](size_t c, size_t made) { return made == 1 ? move.prices[move.lies[c]][to] : 0; });
+    for (const SharedReader& reader : move.readers) {
+      pairs.Add(reader.decision, copy, [&](size_t r, size_t made) {
+        bool wants = std::ranges::find(reader.wants[r], to) != reader.wants[r].end();
+        return wants && made == 0 ? dearest : 0;
+      });
+    }
+  }
+}
+
+std::vector<uint32_t> WithCopies::Extended(std::vector<uint32_t> x) const {
+  for (size_t m = 0; m < from_.shared.size(); ++m) {
+    const SharedMove& move = from_.shared[m];
+    std::vector<size_t> readers(move.prices[0].size());
+    for (const SharedReader& reader : move.readers) {
+      for (uint32_t to : reader.wants[x[reader.decision]]) ++readers[to];
+    }
+    uint32_t lies = move.lies[x[move.from]];
+    const std::vector<double>& prices = move.prices[lies];
+    if (choices_[m].empty()) {
+      for (uint32_t to = 0; to < prices.size(); ++to) {
+        if (DearestWay(move, to) > 0) x.push_back(readers[to] > 0 ? 1 : 0);
+      }
+      continue;
+    }
+    std::vector<uint32_t> made;
+    for (uint32_t to = 0; to < prices.size(); ++to) {
+      if (readers[to] > 1 && prices[to] > 0 && prices[to] != kForbidden) made.push_back(to);
+    }
+    auto at = std::ranges::find_if(choices_[m], [&](const Copies& copies) {
+      return copies.lies == lies && copies.made == made;
+    });
+    x.push_back(static_cast<uint32_t>(at - choices_[m].begin()));
+  }
+  return x;
+}
+
+namespace {
+
+// The assignment that takes the least of the only budget; nothing if none is possible.
+std::vector<uint32_t> Thriftiest(PairwiseProblem problem, double time_limit) {
+  auto clear = [](std::vector<double>& costs) {
+    for (double& cost : costs) cost = cost == kForbidden ? kForbidden : 0;
+  };
+  for (PairwiseVariable& variable : problem.variables) clear(variable.cost);
+  for (std::vector<double>& matrix : problem.matrices) clear(matrix);
+  for (const BudgetTerm& term : problem.budgets[0].terms) {
+    std::vector<double>& cost = problem.variables[term.variable].cost;
+    for (size_t k = 0; k < cost.size(); ++k) cost[k] += term.amount[k];
+  }
+  problem.budgets.clear();
+  return Solve(problem, {.time_limit = time_limit}).x;
+}
+
+}  // namespace
+
+// From an answer in which every reader pays for itself: what it costs tells which choices are worth a look, and those are few enough for
+// the exact problem.
+PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline) {
+  size_t decisions = problem.own.variables.size();
+  PairwiseProblem apart = Apart(problem);
+  std::vector<std::vector<uint32_t>> starts{std::vector<uint32_t>(decisions)};
+  if (problem.own.budgets.size() == 1) {
+    std::vector<uint32_t> thrifty = Thriftiest(apart, deadline.Left());
+    if (!thrifty.empty()) starts.push_back(std::move(thrifty));
+  }
+  double half = problem.shared.empty() ? deadline.Left() : deadline.Left() / 2;
+  PairwiseAnswer answer = Solve(apart, {.time_limit = half, .starts = std::move(starts)});
+  if (problem.shared.empty() || answer.x.empty()) return answer;
+  double cost = Cost(problem, answer.x);
+  WorthwhileChoices worth = FindWorthwhile(Split(problem), cost, answer.prices);
+  if (worth.kept[0].empty()) {
+    answer.outcome = SolveOutcome::kProved;
+    answer.objective = answer.bound = cost;
+    return answer;
+  }
+  AutoProblem less = KeepChoices(problem, worth.kept);
+  auto there = [&](std::vector<uint32_t> x) {
+    for (size_t v = 0; v < x.size(); ++v) {
+      auto at = std::ranges::lower_bound(worth.kept[v], x[v]);
+      x[v] = static_cast<uint32_t>(at - worth.kept[v].begin());
+    }
+    return x;
+  };
+  WithCopies exact(less);
+  std::vector<uint32_t> start = exact.Extended(there(std::move(answer.x)));
+  answer = Solve(exact.problem(), {.time_limit = deadline.Left(), .starts = {std::move(start)}});
+  answer.bound = std::max(answer.bound, worth.bound);
+  answer.x.resize(decisions);
+  for (size_t v = 0; v < answer.x.size(); ++v) answer.x[v] = worth.kept[v][answer.x[v]];
+  return answer;
+}
+
+}  // namespace heddle

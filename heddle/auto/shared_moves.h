@@ -1,0 +1,83 @@
+// Tensors that several decisions read. Readers that want one in the same placement share what brings it there, so that its price is not a
+// sum of pairs.
+//
+// Two problems of pairs are close to it and easy: `Apart`, in which every reader pays for itself, is never cheaper; `Split`, in which
+// every reader pays as if all shared, is never dearer. The exact one, `WithCopies`, has a variable for each shared tensor: where it lies,
+// and to which placements it is brought for all.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "heddle/solve/problem/problem.h"
+#include "heddle/solve/solve.h"
+
+namespace heddle {
+
+struct SharedReader {
+  uint32_t decision = 0;
+  // By choice: numbers of placements, each once.
+  std::vector<std::vector<uint32_t>> wants;
+};
+
+struct SharedMove {
+  uint32_t from = 0;
+  // By choice of `from`: a number for the placement in which the tensor lies.
+  std::vector<uint32_t> lies;
+  std::vector<SharedReader> readers;
+  // By where it lies and by placement: what it takes to bring it there.
+  std::vector<std::vector<double>> prices;
+
+  // What an assignment of the decisions pays for it.
+  double Cost(const std::vector<uint32_t>& x) const;
+};
+
+struct AutoProblem {
+  // What is paid whatever is shared; budgets and restrictions, too.
+  PairwiseProblem own;
+  std::vector<SharedMove> shared;
+};
+double Cost(const AutoProblem& problem, const std::vector<uint32_t>& x);
+
+PairwiseProblem Apart(const AutoProblem& problem);
+PairwiseProblem Split(const AutoProblem& problem);
+
+// By variable, sorted: the choices that are left.
+using KeptOf = std::vector<std::vector<uint32_t>>;
+AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept);
+
+class PairCosts;
+class WithCopies {
+ public:
+  // Where matrices of the copies would have more entries than that, every copy is a variable of its own: exact as well, but bounds are
+  // loose.
+  static constexpr size_t kMostEntries = size_t{1} << 23;
+  explicit WithCopies(const AutoProblem& problem, size_t most_entries = kMostEntries);
+
+  // Decisions under their numbers, and behind them variables of the copies.
+  const PairwiseProblem& problem() const { return out_; }
+  // An assignment of the decisions with the copies that it wants.
+  std::vector<uint32_t> Extended(std::vector<uint32_t> x) const;
+
+ private:
+  // A place where the tensor lies, and the placements that it is brought to for all who want it there.
+  struct Copies {
+    uint32_t lies = 0;
+    std::vector<uint32_t> made;
+  };
+
+  void AddMove(const SharedMove& move, PairCosts& pairs);
+  std::vector<Copies> ListCopies(const SharedMove& move) const;
+  void AddSingly(const SharedMove& move, PairCosts& pairs);
+
+  const AutoProblem& from_;
+  size_t entries_left_;
+  PairwiseProblem out_;
+  // By shared move; empty where every copy is a variable of its own.
+  std::vector<std::vector<Copies>> choices_;
+};
+
+// The cheapest choice for every decision. Starts from the first choices of all, which are everything whole, if that is possible.
+PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline);
+
+}  // namespace heddle

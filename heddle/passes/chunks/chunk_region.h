@@ -1,0 +1,61 @@
+// ChunkRegion: the nodes of a graph that run chunk by chunk.
+//
+// Grown from a collective: whoever makes what is divided, or reads it, joins if its call can be divided the same way. Then trimmed: before the
+// first collective and behind the last, nothing but the products next to them stays, because that is what hides them.
+#pragma once
+
+#include <vector>
+
+#include "heddle/analysis/uses.h"
+#include "heddle/passes/chunks/cut.h"
+#include "heddle/sim/timeline/sim_graph.h"
+
+namespace heddle {
+
+class ChunkRegion {
+ public:
+  // All outlive this. `fixed` nodes never join.
+  ChunkRegion(const Graph& graph, const Uses& uses, CutRules& rules, std::vector<bool> fixed);
+
+  // From a collective whose operand is divided like that.
+  void Grow(NodeId start, const Cut& cut);
+  // What does not pay is left out with `if_cheap`.
+  void Trim(const SimGraph& sim, const CostModel& model, bool if_cheap);
+
+  bool has(NodeId node) const { return in_[node.index()]; }
+  const NodeCut& cut(NodeId node) const { return cuts_[node.index()]; }
+  // How many collectives are in it.
+  size_t collectives() const;
+  // Whether anything reads the whole of a value that the region makes in chunks.
+  bool ReadWhole(ValueId v) const;
+  bool ReadOnce(ValueId v) const { return uses_.of(v).size() == 1 && !uses_.is_output(v); }
+
+ private:
+  void Join(NodeId node, const std::optional<NodeCut>& cut);
+  void Reach(ValueId v);
+  // What stays for now; false if all did.
+  bool TrimOnce();
+  bool DropDear(const SimGraph& sim, const CostModel& model);
+  void MarkNear();
+  bool IsStart(NodeId node) const;
+  bool Works(NodeId node) const;
+
+  const Graph& graph_;
+  const Uses& uses_;
+  CutRules& rules_;
+  std::vector<bool> fixed_;
+  std::vector<bool> in_;
+  std::vector<bool> refused_;
+  std::vector<NodeCut> cuts_;
+  // By value.
+  std::vector<std::optional<Cut>> cut_;
+  std::vector<ValueId> open_;
+  Phase phase_ = Phase::kForward;
+  // By node: a collective of the region comes before it, or after it; products since the last one, or up to the next.
+  std::vector<bool> behind_;
+  std::vector<bool> ahead_;
+  std::vector<uint32_t> since_;
+  std::vector<uint32_t> until_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,138 @@
+// Problems with shared moves against all their assignments.
+#include "heddle/auto/shared_moves.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace heddle {
+namespace {
+
+class RandomProblem {
+ public:
+  explicit RandomProblem(uint32_t seed) : random_(seed) {
+    for (uint32_t v = 0; v < 4 + Below(3); ++v) AddVariable();
+    for (uint32_t e = 0; e < 3; ++e) AddEdge();
+    for (uint32_t m = 0; m < 1 + Below(3); ++m) AddMove();
+    if (Below(2) == 0) AddBudget();
+  }
+
+  const AutoProblem& problem() const { return out_; }
+
+ private:
+  uint32_t Below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  uint32_t size() const { return static_cast<uint32_t>(out_.own.variables.size()); }
+  uint32_t SizeOf(uint32_t v) const {
+    return static_cast<uint32_t>(out_.own.variables[VariableId(v)].cost.size());
+  }
+  // Equal ones, free ones and some that are forbidden.
+  double Price() { return Below(12) == 0 ? kForbidden : Below(6) * 10; }
+
+  void AddVariable() {
+    std::vector<double> cost(1 + Below(4));
+    for (double& c : cost) c = Below(50);
+    out_.own.variables.Add({"v", std::move(cost)});
+  }
+  void AddEdge() {
+    uint32_t u = Below(size() - 1);
+    uint32_t v = u + 1 + Below(size() - u - 1);
+    for (const PairwiseEdge& edge : out_.own.edges) {
+      if (edge.u.index() == u && edge.v.index() == v) return;
+    }
+    std::vector<double> matrix(size_t{SizeOf(u)} * SizeOf(v));
+    for (double& c : matrix) c = Price();
+    MatrixId id = out_.own.matrices.Add(std::move(matrix));
+    out_.own.edges.push_back({VariableId(u), VariableId(v), id});
+  }
+  void AddMove() {
+    SharedMove move{Below(size()), {}, {}, {}};
+    uint32_t places = 1 + Below(3);
+    uint32_t goals = 1 + Below(4);
+    for (uint32_t c = 0; c < SizeOf(move.from); ++c) move.lies.push_back(Below(places));
+    for (uint32_t lies = 0; lies < places; ++lies) {
+      std::vector<double>& prices = move.prices.emplace_back();
+      for (uint32_t to = 0; to < goals; ++to) prices.push_back(Price());
+    }
+    for (uint32_t v = 0; v < size(); ++v) {
+      if (Below(3) == 0) continue;
+      SharedReader& reader = move.readers.emplace_back(SharedReader{v, {}});
+      for (uint32_t c = 0; c < SizeOf(v); ++c) {
+        std::vector<uint32_t>& wants = reader.wants.emplace_back();
+        for (uint32_t to = Below(goals); to < goals && wants.size() < 2; to += 1 + Below(3))
+          wants.push_back(to);
+      }
+    }
+    if (!move.readers.empty()) out_.shared.push_back(std::move(move));
+  }
+  void AddBudget() {
+    PairwiseBudget budget{"memory", 0, 0, {}};
+    for (uint32_t v = 0; v < size(); ++v) {
+      std::vector<double> amount(SizeOf(v));
+      for (double& a : amount) a = Below(10);
+      budget.terms.push_back({VariableId(v), std::move(amount)});
+    }
+    budget.hi = Below(5 * size());
+    out_.own.budgets.push_back(std::move(budget));
+  }
+
+  std::mt19937 random_;
+  AutoProblem out_;
+};
+
+// Visits every assignment that keeps the budgets.
+template <typename Visit>
+void ForEachAssignment(const AutoProblem& problem, Visit visit) {
+  std::vector<uint32_t> x(problem.own.variables.size());
+  for (;;) {
+    bool keeps = true;
+    for (const PairwiseBudget& budget : problem.own.budgets)
+      keeps &= Keeps(budget, Amount(budget, x));
+    if (keeps) visit(x);
+    size_t v = 0;
+    while (v < x.size() && ++x[v] == problem.own.variables[VariableId(v)].cost.size()) x[v++] = 0;
+    if (v == x.size()) return;
+  }
+}
+
+TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
+  int possible = 0;
+  for (uint32_t seed = 1; seed <= 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem random(seed);
+    const AutoProblem& problem = random.problem();
+    double best = kForbidden;
+    ForEachAssignment(
+        problem, [&](const std::vector<uint32_t>& x) { best = std::min(best, Cost(problem, x)); });
+    PairwiseAnswer answer = SolveShared(problem, {});
+    ASSERT_EQ(answer.objective, best);
+    for (size_t most_entries : {WithCopies::kMostEntries, size_t{50}, size_t{0}})
+      ASSERT_EQ(Solve(WithCopies(problem, most_entries).problem()).objective, best);
+    if (best == kForbidden) continue;
+    ++possible;
+    ASSERT_TRUE(answer.proved());
+    ASSERT_EQ(Cost(problem, answer.x), best);
+  }
+  EXPECT_GT(possible, 300);
+}
+
+TEST(SharedMoves, CostNoMoreThanApartAndNoLessThanSplit) {
+  for (uint32_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem random(seed);
+    const AutoProblem& problem = random.problem();
+    PairwiseProblem apart = Apart(problem);
+    PairwiseProblem split = Split(problem);
+    WithCopies exact(problem);
+    WithCopies singly(problem, 0);
+    ForEachAssignment(problem, [&](const std::vector<uint32_t>& x) {
+      double cost = Cost(problem, x);
+      ASSERT_EQ(Cost(exact.problem(), exact.Extended(x)), cost);
+      ASSERT_EQ(Cost(singly.problem(), singly.Extended(x)), cost);
+      ASSERT_LE(cost, Cost(apart, x));
+      ASSERT_GE(cost, Cost(split, x) * (1 - 1e-12));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Training on text against PyTorch's: text_loss.py HEDDLE [--steps N] [--layers N] [--length N]
+
+The llama3 debug model of transformers, trained by PyTorch's eager autograd and AdamW, and the same weights trained by `heddle train` on
+four ranks with the same bytes. Every loss must be within 2 % of PyTorch's, and with 200 steps or more the last below 3.0 on both sides.
+Skipped, with a line that says so, where transformers is missing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+RANKS = 4
+TOLERANCE = 0.02
+LEARNT = 3.0
+RATE, BETAS, EPS, DECAY, MOST_NORM, WARMUP = 8e-4, (0.9, 0.95), 1e-8, 0.1, 1.0, 10
+
+
+def corpus(size):
+    """The docs and headers of the project, as one text."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    files = sorted([*root.glob("docs/*.md"), *root.glob("heddle/**/*.h"), *root.glob("heddle/**/*.cc")])
+    text = b"".join(file.read_text(encoding="utf-8").encode("ascii", "ignore") for file in files)
+    return (text * (size // len(text) + 1))[:size]
+
+
+def train_there(torch, model, text, options):
+    """Rows in order, as docs/data.md cuts them."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
+    tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    losses = []
+    for step in range(options.steps):
+        begins = [(step * RANKS + row) * options.length for row in range(RANKS)]
+        rows = torch.stack([tokens[begin:begin + options.length + 1] for begin in begins])
+        logits = model(rows[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), MOST_NORM)
+        optimizer.step()
+        warm_up.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train_here(heddle, folder, text_file, options):
+    metrics = os.path.join(folder, "metrics.jsonl")
+    subprocess.check_call(
+        [heddle, "train", "--model=hf", f"--checkpoint.initial_load_path={folder}", "--precision=f32",
+         f"--parallelism.data_parallel_shard_degree={RANKS}", "--training.local_batch_size=1", f"--training.seq_len={options.length}",
+         f"--training.steps={options.steps}", f"--training.dataset={text_file}", "--training.shuffle=false",
+         f"--training.max_norm={MOST_NORM}", f"--optimizer.lr={RATE}", f"--optimizer.beta1={BETAS[0]}", f"--optimizer.beta2={BETAS[1]}",
+         f"--optimizer.eps={EPS}", f"--optimizer.weight_decay={DECAY}", f"--lr_scheduler.warmup_steps={WARMUP}",
+         f"--metrics.jsonl={metrics}"], stdout=subprocess.DEVNULL)
+    with open(metrics, encoding="utf-8") as file:
+        return [line["loss"] for line in map(json.loads, file) if "loss" in line]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("heddle")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--length", type=int, default=128)
+    options = parser.parse_args()
+    try:
+        import transformers
+    except ImportError:
+        print("skipped: transformers is not installed")
+        return 77
+    import torch
+    transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(hidden_size=256, intermediate_size=768, num_hidden_layers=options.layers, num_attention_heads=16,
+                                      num_key_value_heads=16, vocab_size=2048, rope_theta=500000.0, rms_norm_eps=1e-5,
+                                      tie_word_embeddings=False, max_position_embeddings=4096)
+    model = transformers.LlamaForCausalLM(config)
+    text = corpus((options.steps * RANKS + 1) * options.length)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        text_file = os.path.join(folder, "corpus.txt")
+        pathlib.Path(text_file).write_bytes(text)
+        here = train_here(options.heddle, folder, text_file, options)
+    there = train_there(torch, model, text, options)
+    apart = max((abs(a - b) / b, step) for step, (a, b) in enumerate(zip(here, there), 1))
+    print(f"{len(here)} losses here, {len(there)} there; first {here[0]:.4f} and {there[0]:.4f}, last {here[-1]:.4f} and {there[-1]:.4f}; "
+          f"furthest apart at step {apart[1]}, by {apart[0]:.2e}")
+    learnt = options.steps < 200 or max(here[-1], there[-1]) < LEARNT
+    return 0 if len(here) == len(there) == options.steps and apart[0] <= TOLERANCE and learnt else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
