@@ -10,17 +10,24 @@ namespace heddle {
 
 bool ExactSearch::IsFew(size_t decisions, const Graph& graph) {
   constexpr size_t kMost = 25;
-  constexpr size_t kMostWithCollectives = 10;
-  bool communicates = std::ranges::any_of(
-      graph.nodes(), [&](NodeId node) { return graph.op(node).effect() == Effect::kComm; });
-  return decisions <= (communicates ? kMostWithCollectives : kMost);
+  constexpr size_t kMostBesideCollectives = 14;
+  constexpr size_t kMostBesideWeights = 10;
+  constexpr size_t kMostNodes = 2000;
+  size_t most = kMost;
+  for (NodeId node : graph.nodes()) {
+    if (graph.op(node).effect() != Effect::kComm) continue;
+    bool weight = IsUnshard(graph, node) || IsGradReduction(graph, node);
+    most = std::min(most, weight ? kMostBesideWeights : kMostBesideCollectives);
+  }
+  return decisions <= most && graph.node_count() <= kMostNodes;
 }
 
-ExactSearch::ExactSearch(Trials& trials, const Weights& weights, std::span<const Nanos> again,
+ExactSearch::ExactSearch(Trials& trials, const Weights& weights, const TimesAgain& times,
                          Bytes budget)
     : trials_(trials),
       graph_(trials.graph()),
-      again_(again),
+      times_(times),
+      path_(graph_, weights, times),
       budget_(budget),
       needed_(graph_.value_count()),
       runs_again_(graph_.node_count()),
@@ -103,6 +110,7 @@ Status ExactSearch::Branch(size_t at) {
   while (at < steps_.size() && needed_[steps_[at].value.index()] == 0) ++at;
   if (best_ != nullptr && time_ >= best_->step) return Done{};
   if (std::ranges::any_of(live_, [&](Bytes live) { return live > budget_; })) return Done{};
+  if (best_ != nullptr && path_.Of(marks_) >= best_->step) return Done{};
   if (at == steps_.size()) return Leaf();
   if (steps_[at].decides) HEDDLE_RETURN_IF_ERROR(Keep(at));
   return Recompute(at);
@@ -124,7 +132,7 @@ Status ExactSearch::Recompute(size_t at) {
   bool is_first = runs_again_[node.index()]++ == 0;
   auto need = [&](int64_t sign) {
     if (!is_first) return;
-    time_ += again_[node.index()] * sign;
+    time_ += times_.compute[node.index()] * sign;
     for (ValueId needed : NeededAgain(graph_, node)) {
       if (needed) needed_[needed.index()] += sign;
     }

@@ -1,23 +1,24 @@
 // ExactSearch: the fastest of all ways to keep or recompute what backward needs, where there are few.
 //
 // Branch and bound. Values are decided from the last to the first, so that whether a value is needed at all is known when its turn comes.
-// A branch ends where compute alone takes as long as the best so far, or where what is kept for certain does not fit. Every leaf is tried.
-// Both bounds hold for whatever pipeline keeps the order of what computes.
+// A branch ends where compute alone, or compute and the collectives that it waits for (path_bound.h), take as long as the best so far, or
+// where what is kept for certain does not fit. Every leaf is tried. The bounds hold for whatever pipeline keeps the order of what computes.
 #pragma once
 
 #include <vector>
 
-#include "heddle/budget/levels.h"
+#include "heddle/budget/path_bound.h"
 
 namespace heddle {
 
 class ExactSearch {
  public:
-  // Whether so many decisions are few enough. With collectives fewer are: compute that hides behind them bounds nothing.
+  // Whether so many decisions are few enough, in a graph that every branch walks. Fewer are where compute hides behind collectives, and
+  // fewer still where passes launch those of weights elsewhere: then it bounds little.
   static bool IsFew(size_t decisions, const Graph& graph);
 
-  // `again` is what running a node a second time takes on the compute stream. All outlive this.
-  ExactSearch(Trials& trials, const Weights& weights, std::span<const Nanos> again, Bytes budget);
+  // All outlive this.
+  ExactSearch(Trials& trials, const Weights& weights, const TimesAgain& times, Bytes budget);
 
   // The best that fits, if it is faster than `best`, which may be null; `best` otherwise.
   Result<const MemoryChoice*> Run(const MemoryChoice* best);
@@ -40,7 +41,8 @@ class ExactSearch {
 
   Trials& trials_;
   const Graph& graph_;
-  std::span<const Nanos> again_;
+  const TimesAgain& times_;
+  PathBound path_;
   Bytes budget_;
   const MemoryChoice* best_ = nullptr;
   std::vector<Step> steps_;

@@ -33,12 +33,16 @@ Result<TimesAgain> FindTimesAgain(const Module& module, const CostModel& model) 
   const Graph& graph = module.graphs[0];
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
   std::vector<bool> only_for_backward = OnlyForBackward(graph);
-  TimesAgain times{std::vector<Nanos>(graph.node_count()), std::vector<Nanos>(graph.node_count())};
+  std::vector<Nanos> nothing(graph.node_count());
+  TimesAgain times{nothing, nothing, nothing};
   for (NodeId node : graph.nodes()) {
     if (only_for_backward[node.index()]) continue;
     times.all[node.index()] = times.compute[node.index()] = costs.nodes[node].compute;
-    if (NodeId launch = LaunchOf(graph, node))
-      times.all[node.index()] += costs.nodes[launch].pack + costs.nodes[launch].collective.total();
+    NodeId launch = LaunchOf(graph, node);
+    if (!launch) continue;
+    Nanos takes = costs.nodes[launch].pack + costs.nodes[launch].collective.total();
+    times.collective[launch.index()] = takes;
+    times.all[node.index()] += takes;
   }
   return times;
 }

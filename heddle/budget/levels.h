@@ -21,6 +21,8 @@ struct TimesAgain {
   // With the whole time of collectives, though a schedule may hide it; and on the compute stream alone.
   std::vector<Nanos> all;
   std::vector<Nanos> compute;
+  // By launch: from its operands to its results.
+  std::vector<Nanos> collective;
 };
 Result<TimesAgain> FindTimesAgain(const Module& module, const CostModel& model);
 

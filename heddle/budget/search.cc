@@ -72,21 +72,23 @@ Status MemorySearch::TryVariants() {
           TryLevel(variants_.Offloaded(level, trials_.model(), times_.compute, share)));
   }
   FindHull();
-  // Between the two smallest may lie what needs less than both.
-  if (hull_.size() >= 2) {
-    HEDDLE_TRY(std::vector<Point> mixed, TryParts(hull_.size() - 2));
-    levels_.insert(levels_.end(), mixed.begin(), mixed.end());
-    FindHull();
-  }
+  HEDDLE_TRY(std::vector<Point> mixed, TryParts());
+  levels_.insert(levels_.end(), mixed.begin(), mixed.end());
+  FindHull();
   return Done{};
 }
 
-// A quarter, a half and three quarters of the way between two neighbours of the hull.
-Result<std::vector<MemorySearch::Point>> MemorySearch::TryParts(size_t at) {
+// Between the two smallest may lie what needs less than both: a quarter, a half and three quarters of the way. Where the fastest is the
+// smallest, too, on the way from the one that keeps most to the one that keeps least: to recompute all at once takes as much as to keep it.
+Result<std::vector<MemorySearch::Point>> MemorySearch::TryParts() {
   constexpr size_t kParts = 4;
-  Mix mix{hull_[at], hull_[at + 1], BlocksOf(hull_[at].choice->marks, hull_[at + 1].choice->marks)};
+  auto kept = [](const Point& point) { return point.choice->kept; };
+  bool one = hull_.size() == 1;
+  Point fast = one ? *std::ranges::max_element(levels_, {}, kept) : hull_[hull_.size() - 2];
+  Point small = one ? *std::ranges::min_element(levels_, {}, kept) : hull_.back();
+  Mix mix{fast, small, BlocksOf(fast.choice->marks, small.choice->marks)};
   std::vector<Point> points;
-  for (size_t part = 1; part < kParts; ++part) {
+  for (size_t part = 1; part < kParts && !mix.groups.empty(); ++part) {
     HEDDLE_TRY(Point point, TryMix(mix, mix.groups.size() * part / kParts));
     points.push_back(std::move(point));
   }
@@ -199,7 +201,7 @@ Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
   }
   bool is_small = ExactSearch::IsFew(cut_.decisions().size(), trials_.graph());
   if (is_small) {
-    ExactSearch exact(trials_, weights_, times_.compute, budget);
+    ExactSearch exact(trials_, weights_, times_, budget);
     HEDDLE_TRY(best, exact.Run(best));
   }
   if (best == nullptr) return Infeasible(budget);

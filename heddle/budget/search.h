@@ -56,7 +56,7 @@ class MemorySearch {
     // Groups are the values of one block.
     bool of_block = false;
   };
-  Result<std::vector<Point>> TryParts(size_t at);
+  Result<std::vector<Point>> TryParts();
   Result<Point> TryMix(const Mix& mix, size_t n);
   Status Narrow(const Mix& mix, Bytes budget, Point& fast, Point& small);
   Result<MemoryChoice> Between(Point fast, Point small, Bytes budget);

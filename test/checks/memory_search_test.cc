@@ -143,7 +143,7 @@ std::optional<Nanos> Exhaustive(Trials& trials, const std::vector<ValueId>& deci
   return best;
 }
 
-// Up to 9 decisions: every subset goes through the passes and is simulated.
+// Up to 12 decisions: every subset goes through the passes and is simulated.
 TEST(MemorySearch, IsTheBestOfAllOfFew) {
   CostModel model = Model();
   Pipeline after = *ParsePipeline("clean", Passes());
@@ -151,7 +151,9 @@ TEST(MemorySearch, IsTheBestOfAllOfFew) {
   int tight = 0;
   int equal = 0;
   for (uint32_t seed = 0; seed < 150; ++seed) {
-    Module module = Clean(SmallStep(seed, 3 + seed % 7, seed % 2 == 1));
+    // Most of them small: a decision more is twice the work.
+    size_t values = seed % 30 == 29 ? 12 : 3 + seed % 7;
+    Module module = Clean(SmallStep(seed, values, seed % 2 == 1));
     Weights weights(module.graphs[0]);
     TimesAgain times = *FindTimesAgain(module, model);
     PricedCut cut(module.graphs[0], weights, times.all);
@@ -182,6 +184,52 @@ TEST(MemorySearch, IsTheBestOfAllOfFew) {
   EXPECT_GT(decided, 120);
   EXPECT_GT(tight, 100);
   EXPECT_GT(equal, 200);
+}
+
+// As many decisions as are searched beside collectives: no subset of hundreds is better, among them all that differ from the choice in one
+// decision.
+TEST(MemorySearch, IsNotBeatenByAnyOfMany) {
+  CostModel model = Model();
+  Pipeline after = *ParsePipeline("clean", Passes());
+  size_t most_decisions = 0;
+  int searched = 0;
+  for (uint32_t seed = 0; searched < 12; ++seed) {
+    Module module = Clean(SmallStep(2000 + seed, 14 + seed % 6, true));
+    Weights weights(module.graphs[0]);
+    TimesAgain times = *FindTimesAgain(module, model);
+    PricedCut cut(module.graphs[0], weights, times.all);
+    size_t count = cut.decisions().size();
+    if (count < 11 || count > 14) continue;
+    ++searched;
+    most_decisions = std::max(most_decisions, count);
+    auto search = *MemorySearch::Make(module, after, model);
+    std::vector<MemoryChoice> curve = *search->Sweep();
+    Bytes budget = curve.back().peak + Bytes{(curve.front().peak - curve.back().peak).value / 2};
+    MemoryChoice choice = *search->Within(budget);
+    EXPECT_EQ(choice.bound, choice.step);
+    auto expect_no_better = [&](const Marks& marks) {
+      const MemoryChoice* other = *search->trials().Try("", marks);
+      if (other->peak <= budget) {
+        EXPECT_GE(other->step, choice.step) << seed;
+      }
+    };
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < 200; ++i) {
+      uint64_t again = random();
+      Marks marks(module.graphs[0].value_count(), Keep::kDefault);
+      for (size_t d = 0; d < count; ++d)
+        marks[cut.decisions()[d].index()] =
+            (again >> d & 1) != 0 ? Keep::kPreferRecompute : Keep::kMustSave;
+      expect_no_better(marks);
+    }
+    for (ValueId v : cut.decisions()) {
+      Marks marks = choice.marks;
+      bool kept = marks[v.index()] != Keep::kPreferRecompute;
+      marks[v.index()] = kept ? Keep::kPreferRecompute : Keep::kMustSave;
+      expect_no_better(marks);
+    }
+  }
+  EXPECT_EQ(most_decisions, 14U);
 }
 
 // What passes and simulator make of a choice on a graph without collectives, written a second time and fast: time is the sum of what runs,

@@ -1,0 +1,38 @@
+// PathBound: what a step takes at least, whoever schedules its collectives.
+//
+// Compute runs in the order of the graph, and recomputed nodes in front of their first readers. A collective begins as soon as its operands
+// are there, has its links to itself, and slows nothing down. So whatever pipeline keeps the order of what computes is not faster; and what
+// is recomputed in addition makes the bound no smaller.
+#pragma once
+
+#include <vector>
+
+#include "heddle/budget/levels.h"
+
+namespace heddle {
+
+class PathBound {
+ public:
+  // All outlive this.
+  PathBound(const Graph& graph, const Weights& weights, const TimesAgain& times);
+
+  // `marks` are those of a search: what is not marked to be recomputed is kept.
+  Nanos Of(const Marks& marks);
+
+ private:
+  // When a value that `node`, or its copy, reads is there.
+  Nanos ReadyFor(std::span<const ValueId> operands, bool behind) const;
+  void RunAgain(ValueId v, const Marks& marks);
+  Nanos Run(NodeId node, std::span<const ValueId> operands, bool behind);
+
+  const Graph& graph_;
+  const Weights& weights_;
+  const TimesAgain& times_;
+  // When the compute stream is free.
+  Nanos clock_;
+  // By value: when it is there, as forward made it; and when it was made again, -1 where it was not.
+  std::vector<Nanos> ready_;
+  std::vector<Nanos> again_;
+};
+
+}  // namespace heddle

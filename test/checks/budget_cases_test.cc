@@ -1,0 +1,252 @@
+// Shapes on which other searches for what to keep go wrong, or are tested: what a budget makes of each.
+#include <gtest/gtest.h>
+
+#include "heddle/budget/search.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ops/ops.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
+
+namespace heddle {
+namespace {
+
+constexpr Bytes kMatrix{int64_t{4} << 20};
+
+// Without a link to the host: values are kept or recomputed.
+CostModel Model() {
+  Cluster cluster = *LoadCluster("h100-8x");
+  cluster.host.reset();
+  return *CostModel::Make(std::move(cluster), {});
+}
+
+class Step {
+ public:
+  explicit Step(const std::string& text, const char* after = "clean")
+      : model_(Model()), after_(*ParsePipeline(after, Passes())) {
+    Result<Module> module = ParseModule(text, "step", Ops());
+    EXPECT_TRUE(module.ok()) << text << Format(module.diagnostics());
+    module_ = *std::move(module);
+    EXPECT_TRUE(RunPipeline(module_, *ParsePipeline("clean", Passes())).ok());
+    search_ = *MemorySearch::Make(module_, after_, model_);
+    curve_ = *search_->Sweep();
+  }
+
+  Bytes most() const { return curve_.front().peak; }
+  Bytes least() const { return curve_.back().peak; }
+  MemoryChoice Within(Bytes budget) {
+    Result<MemoryChoice> choice = search_->Within(budget);
+    EXPECT_TRUE(choice.ok()) << Format(choice.diagnostics());
+    if (!choice.ok()) return curve_.back();
+    EXPECT_LE(choice->peak, budget);
+    return *choice;
+  }
+  // What a node takes.
+  Nanos TimeOf(std::string_view name) const {
+    const Graph& graph = module_.graphs[0];
+    return model_.Price(module_, graph)->nodes[graph[graph.FindValue(name)].producer].compute;
+  }
+  Keep MarkOf(const MemoryChoice& choice, std::string_view name) const {
+    return choice.marks[module_.graphs[0].FindValue(name).index()];
+  }
+  // The graph that runs has so many of an op.
+  int64_t CountOf(const MemoryChoice& choice, OpId op) {
+    Module module = search_->trials().Marked(choice.marks);
+    Pipeline all = *ParsePipeline(kCarryOut, Passes());
+    all.insert(all.end(), after_.begin(), after_.end());
+    EXPECT_TRUE(RunPipeline(module, all).ok());
+    const Graph& graph = module.graphs[0];
+    return std::ranges::count_if(graph.nodes(), [&](NodeId node) { return graph[node].op == op; });
+  }
+
+ private:
+  Module module_;
+  CostModel model_;
+  Pipeline after_;
+  std::unique_ptr<MemorySearch> search_;
+  std::vector<MemoryChoice> curve_;
+};
+
+// A sum over copies of `value`, so that most is alive at the end of forward, and whatever is kept counts there.
+std::string EndOfForward(const char* value) {
+  return fmt::format(
+      "  %many = aten.cat([%{0}, %{0}, %{0}, %{0}, %{0}, %{0}, %{0}, %{0}])\n  %y = "
+      "aten.sum(%many)\n",
+      value);
+}
+
+// Each value that is not kept takes one product more, and there is one more of them for each matrix less.
+TEST(BudgetCases, AChainOfProducts) {
+  std::string text =
+      "heddle 1 local\ngraph @g(%h0: f32[1024,1024] batch \"x\", %w: f32[1024,1024] param 0 "
+      "\"w\") -> (metric \"y\" %y, metric \"d\" %d1) {\n fwd:\n";
+  for (int i = 1; i <= 6; ++i) text += fmt::format("  %h{} = aten.mm(%h{}, %w)\n", i, i - 1);
+  text += EndOfForward("h6") + " bwd:\n  %d6 = aten.neg(%h0)\n";
+  for (int i = 5; i >= 1; --i)
+    text += fmt::format("  %d{} = aten.mul.Tensor(%d{}, %h{})\n", i, i + 1, i);
+  Step step(text + "}\n");
+  Nanos product = step.TimeOf("h1");
+  MemoryChoice all = step.Within(step.most());
+  EXPECT_EQ(all.recompute, Nanos{});
+  std::vector<int64_t> products;
+  for (int64_t less = 0; less <= 5; ++less) {
+    MemoryChoice choice = step.Within(step.most() - kMatrix * less);
+    EXPECT_EQ(choice.step, all.step + choice.recompute);
+    EXPECT_EQ(choice.recompute.value % product.value, 0);
+    EXPECT_EQ(step.CountOf(choice, op::mm), 6 + choice.recompute.value / product.value);
+    products.push_back(choice.recompute.value / product.value);
+  }
+  EXPECT_EQ(products, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+}
+
+// Of two values of one size, the one that costs less is computed again.
+TEST(BudgetCases, TheCheaperProductIsRecomputed) {
+  for (bool first_is_cheap : {true, false}) {
+    auto [a, b] = first_is_cheap ? std::pair(64, 4096) : std::pair(4096, 64);
+    Step step(fmt::format(
+        "heddle 1 local\ngraph @g(%p: f32[1024,{0}] batch \"p\", %q: f32[{0},1024] batch \"q\", "
+        "%r: f32[1024,{1}] batch \"r\", %s: f32[{1},1024] batch \"s\") -> (metric \"y\" %y, metric "
+        "\"d\" %e) {{\n fwd:\n  %a = aten.mm(%p, %q)\n  %b = aten.mm(%r, %s)\n  %c = "
+        "aten.add.Tensor(%a, %b)\n{2} bwd:\n  %d = aten.mul.Tensor(%a, %b)\n  %e = "
+        "aten.sum(%d)\n}}\n",
+        a, b, EndOfForward("c")));
+    MemoryChoice choice = step.Within(step.most() - kMatrix);
+    EXPECT_EQ(step.MarkOf(choice, "a") == Keep::kPreferRecompute, first_is_cheap);
+    EXPECT_EQ(step.MarkOf(choice, "b") == Keep::kPreferRecompute, !first_is_cheap);
+  }
+}
+
+// A chain that several read is priced once, and pointwise ops by their bytes, not as one operation each.
+TEST(BudgetCases, AChainIsComputedOnce) {
+  Step step(
+      "heddle 1 local\ngraph @g(%x: f32[1024,1024] batch \"x\") -> (metric \"y\" %y, metric \"d\" "
+      "%f) {\n fwd:\n  %a = aten.sin(%x)\n  %b = aten.cos(%a)\n  %c = aten.exp(%b)\n  %z = "
+      "aten.tanh(%c)\n" +
+      EndOfForward("z") +
+      " bwd:\n  %d = aten.mul.Tensor(%c, %y)\n  %e = aten.mul.Tensor(%d, %b)\n  %h = "
+      "aten.mul.Tensor(%e, %a)\n  %f = aten.sum(%h)\n}\n");
+  MemoryChoice choice = step.Within(step.most() - kMatrix * 3);
+  EXPECT_EQ(choice.recompute, step.TimeOf("a") + step.TimeOf("b") + step.TimeOf("c"));
+  EXPECT_EQ(step.CountOf(choice, op::sin), 2);
+}
+
+// What backward reads is kept, and not the product that it was made of.
+TEST(BudgetCases, TheSumIsKeptAndNotItsProduct) {
+  Step step(
+      "heddle 1 local\ngraph @g(%x: f32[1024,1024] batch \"x\", %w: f32[1024,1024] param 0 \"w\") "
+      "-> (metric \"y\" %y, metric \"d\" %f) {\n fwd:\n  %a = aten.mm(%x, %w)\n  %b = "
+      "aten.add.Tensor(%a, %x)\n  %c = aten.exp(%b)\n" +
+      EndOfForward("c") + " bwd:\n  %d = aten.mul.Tensor(%b, %y)\n  %f = aten.sum(%d)\n}\n");
+  MemoryChoice choice = step.Within(step.most());
+  EXPECT_EQ(choice.recompute, Nanos{});
+  EXPECT_EQ(step.CountOf(choice, op::mm), 1);
+  // A matrix less, and both are made again.
+  EXPECT_EQ(step.CountOf(step.Within(step.most() - kMatrix), op::mm), 2);
+}
+
+// A mark of the user's on one result of several holds under the smallest budget.
+TEST(BudgetCases, AMarkOnATupleHolds) {
+  Step step(
+      "heddle 1 local\ngraph @g(%x: f32[1024,1024] batch \"x\") -> (metric \"y\" %y, metric \"d\" "
+      "%f) {\n fwd:\n  %b = aten.sin(%x)\n  %m, %i = aten.max.dim(%b, dim=1) : (f32[1024], "
+      "i64[1024]) keep=[must_save,default]\n  %c = aten.exp(%b)\n" +
+      EndOfForward("c") + " bwd:\n  %d = aten.mul.Tensor(%b, %m)\n  %f = aten.sum(%d)\n}\n");
+  MemoryChoice choice = step.Within(step.most() - kMatrix);
+  EXPECT_EQ(step.CountOf(choice, op::sin), 2);
+  EXPECT_EQ(step.CountOf(choice, op::max_dim), 1);
+}
+
+// Hundreds of values of 64 bytes are not free, and the budget holds to the byte.
+TEST(BudgetCases, SmallValuesCount) {
+  constexpr int kValues = 300;
+  std::string text =
+      "heddle 1 local\ngraph @g(%v0: f32[16] batch \"x\") -> (metric \"y\" %v300, metric \"d\" "
+      "%d0) {\n fwd:\n";
+  for (int i = 1; i <= kValues; ++i) text += fmt::format("  %v{} = aten.sin(%v{})\n", i, i - 1);
+  text += fmt::format(" bwd:\n  %d{} = aten.neg(%v{})\n", kValues, kValues);
+  for (int i = kValues; i-- > 0;)
+    text += fmt::format("  %d{} = aten.mul.Tensor(%d{}, %v{})\n", i, i + 1, i);
+  Step step(text + "}\n");
+  EXPECT_GE(step.most(), Bytes{64 * kValues});
+  Nanos last;
+  for (int64_t less : {0, 1, 64, 640, 6400}) {
+    MemoryChoice choice = step.Within(step.most() - Bytes{less});
+    EXPECT_GE(choice.step, last);
+    EXPECT_EQ(choice.recompute > Nanos{}, less > 0);
+    last = choice.step;
+  }
+}
+
+// Smaller budgets never give larger peaks: elsewhere, a layer of a Llama needed four times as much with a third of the budget.
+TEST(BudgetCases, PeaksFallWithBudgets) {
+  std::string text =
+      "heddle 1 local\ngraph @g(%x0: f32[1024,1024] batch \"x\", %g4: f32[1024,1024] tangent \"g\"";
+  for (int i = 0; i < 4; ++i)
+    text += fmt::format(
+        ", %a{0}: f32[1024,2048] param {1} \"a{0}\", %b{0}: f32[1024,2048] param {2} \"b{0}\", "
+        "%c{0}: f32[2048,1024] param {3} \"c{0}\"",
+        i, 3 * i, 3 * i + 1, 3 * i + 2);
+  std::string forward;
+  std::string backward;
+  std::string outputs;
+  for (int i = 0; i < 4; ++i) {
+    std::string scope = fmt::format("@layers.{}", i);
+    forward += fmt::format(
+        "  %p{0} = aten.mm(%x{0}, %a{0}) {2}\n  %q{0} = aten.mm(%x{0}, %b{0}) {2}\n  %r{0} = "
+        "aten.silu(%p{0}) {2}\n  %s{0} = aten.mul.Tensor(%r{0}, %q{0}) {2}\n  %t{0} = "
+        "aten.mm(%s{0}, %c{0}) {2}\n  %x{1} = aten.add.Tensor(%x{0}, %t{0}) {2}\n",
+        i, i + 1, scope);
+  }
+  for (int i = 4; i-- > 0;) {
+    std::string scope = fmt::format("@layers.{}", i);
+    backward += fmt::format(
+        "  %ct{0} = aten.t(%c{0}) {2}\n  %ds{0} = aten.mm(%g{1}, %ct{0}) {2}\n  %dr{0} = "
+        "aten.mul.Tensor(%ds{0}, %q{0}) {2}\n  %dq{0} = aten.mul.Tensor(%ds{0}, %r{0}) {2}\n  "
+        "%dp{0} = aten.silu_backward(%dr{0}, %p{0}) {2}\n  %at{0} = aten.t(%a{0}) {2}\n  %bt{0} = "
+        "aten.t(%b{0}) {2}\n  %ga{0} = aten.mm(%dp{0}, %at{0}) {2}\n  %gb{0} = aten.mm(%dq{0}, "
+        "%bt{0}) {2}\n  %gc{0} = aten.add.Tensor(%ga{0}, %gb{0}) {2}\n  %g{0} = "
+        "aten.add.Tensor(%gc{0}, %g{1}) {2}\n  %xt{0} = aten.t(%x{0}) {2}\n  %wa{0} = "
+        "aten.mm(%xt{0}, %dp{0}) {2}\n  %wb{0} = aten.mm(%xt{0}, %dq{0}) {2}\n  %st{0} = "
+        "aten.t(%s{0}) {2}\n  %wc{0} = aten.mm(%st{0}, %g{1}) {2}\n",
+        i, i + 1, scope);
+    outputs += fmt::format("grad {1} %wa{0}, grad {2} %wb{0}, grad {3} %wc{0}, ", i, 3 * i,
+                           3 * i + 1, 3 * i + 2);
+  }
+  Step step(fmt::format("{}) -> ({}metric \"y\" %x4) {{\n fwd:\n{} bwd:\n{}}}\n", text, outputs,
+                        forward, backward));
+  EXPECT_LT(step.least(), step.most());
+  Bytes peak = step.most();
+  Nanos last;
+  for (int64_t part = 20; part >= 0; --part) {
+    Bytes budget = step.least() + Bytes{(step.most() - step.least()).value * part / 20};
+    MemoryChoice choice = step.Within(budget);
+    EXPECT_LE(choice.peak, peak);
+    EXPECT_GE(choice.step, last);
+    peak = choice.peak;
+    last = choice.step;
+  }
+}
+
+// A gathered weight is kept where there is room, and gathered again where there is not.
+TEST(BudgetCases, WeightsAreGatheredAgainWhereThereIsNoRoom) {
+  std::string text = "heddle 1 local\nmesh [dp=8]\ngraph @g(%x0: f32[8192,1024] batch \"x\"";
+  std::string forward;
+  std::string backward = "  %g8 = aten.neg(%x8)\n";
+  for (int i = 0; i < 8; ++i) {
+    text += fmt::format(", %p{0}: f32[128,1024] param {0} \"layers.{0}.w\"", i);
+    forward += fmt::format(
+        "  %w{0}! = comm.all_gather(%p{0}, over=[dp], why=unshard, unit=\"layers.{0}\") "
+        "@layers.{0}\n"
+        "  %w{0} = comm.wait(%w{0}!) @layers.{0}\n  %x{1} = aten.mm(%x{0}, %w{0}) @layers.{0}\n",
+        i, i + 1);
+  }
+  for (int i = 8; i-- > 0;)
+    backward += fmt::format("  %g{0} = aten.mm(%g{1}, %w{0}) @layers.{0}\n", i, i + 1);
+  Step step(
+      fmt::format("{}) -> (metric \"d\" %g0) {{\n fwd:\n{} bwd:\n{}}}\n", text, forward, backward),
+      "reshard-after-forward, dce");
+  EXPECT_EQ(step.CountOf(step.Within(step.most()), op::comm_all_gather), 8);
+  EXPECT_GT(step.CountOf(step.Within(step.least()), op::comm_all_gather), 8);
+}
+
+}  // namespace
+}  // namespace heddle
