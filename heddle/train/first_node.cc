@@ -1,5 +1,6 @@
 #include "heddle/train/first_node.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -45,7 +46,7 @@ World::Observer LookAtResults(
   };
 }
 
-// All tensors that ATen computes while this object lives, on any thread, by their content.
+// All tensors that ATen computes until Stop, on any thread, by their content.
 class Witness {
  public:
   Witness() {
@@ -54,12 +55,15 @@ class Witness {
                                         .needsOutputs(true)
                                         .scopes({at::RecordScope::FUNCTION}));
   }
-  ~Witness() {
+  ~Witness() { Stop(); }
+  Witness(const Witness&) = delete;
+  Witness& operator=(const Witness&) = delete;
+
+  void Stop() {
+    if (active != this) return;
     at::removeCallback(handle_);
     active = nullptr;
   }
-  Witness(const Witness&) = delete;
-  Witness& operator=(const Witness&) = delete;
 
   void Add(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.is_sparse()) return;
@@ -103,6 +107,17 @@ ValueId DifferingValue(const Graph& graph, const Difference& difference) {
     }
   }
   return {};
+}
+
+// Eager may have had a number by chance, which nothing larger is: a number of what it never had is nothing that it knew.
+void DoubtSingleNumbers(const Graph& graph, Table<NodeId, bool>& known) {
+  auto is_number = [&](ValueId v) { return graph.types().bytes(graph.type(v)) <= Bytes{8}; };
+  auto is_unknown = [&](ValueId v) { return v && graph[v].producer && !known[graph[v].producer]; };
+  for (NodeId node : graph.nodes()) {
+    if (std::ranges::all_of(graph.results(node), is_number) &&
+        std::ranges::any_of(graph.operands(node), is_unknown))
+      known[node] = false;
+  }
 }
 
 // Back from `value` through nodes that are not `known`: the earliest all of whose operands are.
@@ -191,15 +206,16 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
         for (size_t param = 0; param < params; ++param) witness.Add(other.held(held, at, param));
       }
     }
+    // What the graph computes is no testimony.
+    witness.Stop();
     auto look = [&](NodeId node, size_t, ValueId, const at::Tensor& tensor) {
-      at::DisableRecordFunctionGuard unseen;
       if (!witness.Has(tensor)) known[node] = false;
       return false;
     };
-    at::DisableRecordFunctionGuard unseen;
     HEDDLE_RETURN_IF_ERROR(
         session.Step(lr, [&](const World& w) { return LookAtResults(w, look); }));
   }
+  DoubtSingleNumbers(world.graph(), known);
   std::optional<NodeId> first =
       FirstUnknown(world.graph(), DifferingValue(world.graph(), difference), known);
   std::optional<size_t> at = session.Find(difference.rank);
