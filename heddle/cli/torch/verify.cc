@@ -40,6 +40,11 @@ struct VerifyCommand {
   bool json = false;
   std::string job;
 
+  VerifyCommand() {
+    // The job that `train` has.
+    model.precision = "f32";
+    model.seq_len = 256;
+  }
   void Declare(Flags& flags) {
     model.Declare(flags, "--runtime.device");
     parallel.Declare(flags);
