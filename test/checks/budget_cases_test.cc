@@ -166,7 +166,7 @@ TEST(BudgetCases, SmallValuesCount) {
   for (int i = kValues; i-- > 0;)
     text += fmt::format("  %d{} = aten.mul.Tensor(%d{}, %v{})\n", i, i + 1, i);
   Step step(text + "}\n");
-  EXPECT_GE(step.most(), Bytes{64 * kValues});
+  EXPECT_GE(step.most(), Bytes{int64_t{64} * kValues});
   Nanos last;
   for (int64_t less : {0, 1, 64, 640, 6400}) {
     MemoryChoice choice = step.Within(step.most() - Bytes{less});
