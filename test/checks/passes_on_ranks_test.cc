@@ -78,6 +78,7 @@ struct Prepared {
   std::string_view text;
 };
 constexpr Prepared kPrepared[] = {
+    {"async-tensor-parallel", "async-tensor-parallel{chunks=2}"},
     {"checkpoint", "checkpoint{policy=min-cut}"},
     {"offload", "checkpoint{policy=min-cut,kept=offload}, offload{prefetch=3}"},
     {"rematerialize", "checkpoint{policy=min-cut}, rematerialize"},

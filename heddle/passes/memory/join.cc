@@ -15,7 +15,7 @@ namespace {
 
 class Joiner {
  public:
-  Joiner(const Module& module, Graph& joint) : module_(module) {
+  Joiner(const Module& module, Graph& joint) : module_(module), joint_(joint) {
     copiers_.reserve(module.graphs.size());
     for (const Graph& part : module.graphs) copiers_.emplace_back(module.mesh, part, joint);
   }
@@ -40,7 +40,7 @@ class Joiner {
       }
       HEDDLE_RETURN_IF_ERROR(copiers_[g].CopyRegions());
     }
-    return Done{};
+    return CheckRoles();
   }
 
  private:
@@ -96,7 +96,23 @@ class Joiner {
     return Done{};
   }
 
+  // A graph has roles for all or for none; parts may have disagreed.
+  Status CheckRoles() const {
+    auto check = [&](std::string_view what, const auto& all, auto none) -> Status {
+      auto plain = std::ranges::find(all, none, [](const auto& one) { return one.role; });
+      bool mixed = std::ranges::any_of(all, [&](const auto& one) { return one.role != none; });
+      if (plain == all.end() || !mixed) return Done{};
+      return Error(Diag::kLostRole,
+                   "{} `%{}` has no role, {}s of another graph have; the joint graph needs one for "
+                   "each",
+                   what, joint_.name(plain->value), what);
+    };
+    HEDDLE_RETURN_IF_ERROR(check("input", joint_.inputs(), InputRole::kPlain));
+    return check("output", joint_.outputs(), OutputRole::kPlain);
+  }
+
   const Module& module_;
+  const Graph& joint_;
   std::vector<GraphCopier> copiers_;
   // By label; by label; by name, the graph that has it first.
   std::unordered_map<std::string_view, Saved> saved_;
