@@ -11,6 +11,7 @@
 // them, once for all readers), what crosses the boundary of a layer, gradients and the loss. Everything else follows from
 // placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
 #include <algorithm>
+#include <map>
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/group_norm.h"
@@ -260,6 +261,27 @@ Status CheckUnplaced(const Graph& graph) {
   return Done{};
 }
 
+// What one graph saves for another is one tensor, and placed once.
+Status CheckJoined(const Module& module) {
+  std::map<std::string_view, const Graph*> savers;
+  for (const Graph& graph : module.graphs) {
+    for (const Output& output : graph.outputs()) {
+      if (output.role == OutputRole::kSaved) savers.emplace(output.label, &graph);
+    }
+  }
+  for (const Graph& graph : module.graphs) {
+    for (const Input& input : graph.inputs()) {
+      auto saver = savers.find(input.label);
+      if (input.role != InputRole::kSaved || saver == savers.end()) continue;
+      return Error(Diag::kPlan,
+                   "`@{}` reads `%{}`, which `@{}` saves; a plan places both at once, in the joint "
+                   "graph: run `join` before, and `partition` behind",
+                   graph.name(), graph.name(input.value), saver->second->name());
+    }
+  }
+  return Done{};
+}
+
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
   HEDDLE_TRY(Plan plan, ParsePlan(options.plan, "plan"));
   if (plan.automatic)
@@ -270,6 +292,7 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
                  Format(plan.mesh));
   }
   for (const Graph& graph : module.graphs) HEDDLE_RETURN_IF_ERROR(CheckUnplaced(graph));
+  HEDDLE_RETURN_IF_ERROR(CheckJoined(module));
   HEDDLE_RETURN_IF_ERROR(CheckPatterns(module, plan));
   bool new_mesh = module.mesh != plan.mesh;
   module.mesh = plan.mesh;
