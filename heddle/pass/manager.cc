@@ -13,7 +13,9 @@
 namespace heddle {
 namespace {
 
-// If a repeat has not settled by then, one of its passes undoes another.
+// Rounds of a repeat that are not compared with the one before.
+constexpr int kPlainRounds = 4;
+// If a repeat has not settled by then, it never does.
 constexpr int kMaxRounds = 100;
 
 class Manager {
@@ -66,9 +68,15 @@ class Manager {
   }
 
   Result<Changed> RunRepeat(const PipelineItem& item) {
+    Hash128 before;
     for (int round = 0; round < kMaxRounds; ++round) {
       HEDDLE_TRY(Changed changed, RunItems(item.repeated));
       if (changed == Changed::kNo || stopped()) return round == 0 ? changed : Changed::kYes;
+      // One pass may undo what another does. Most are done before it is worth a look.
+      if (round < kPlainRounds) continue;
+      Hash128 now = StructuralHash(module_);
+      if (round > kPlainRounds && now == before) return Changed::kYes;
+      before = now;
     }
     return Error(Diag::kNoFixpoint, "`{}` still changes the module after {} rounds", Format(item),
                  kMaxRounds);
