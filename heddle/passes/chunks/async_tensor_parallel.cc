@@ -1,14 +1,12 @@
 #include "heddle/passes/chunks/async_tensor_parallel.h"
 
 #include <algorithm>
-#include <set>
 #include <unordered_set>
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/chunks/chunk_order.h"
 #include "heddle/passes/chunks/chunk_times.h"
 #include "heddle/passes/chunks/chunk_writer.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/overlap/order_search.h"
 #include "heddle/sim/explain/movable.h"
 
@@ -42,7 +40,7 @@ class ChunkSearch {
  private:
   void FindSeeds(const SimGraph& sim);
   std::vector<Way> Ways() const;
-  std::optional<Cut> CutOf(NodeId start, uint32_t dim) const;
+  std::optional<Cut> CutOf(NodeId start, uint32_t dim, const CutRules& rules) const;
   Status Try(const Way& way, const SimGraph& sim, const GraphCosts& costs);
   Result<Nanos> Judge(const Graph& graph, const CostModel& model);
   ChunkThreads ThreadsOf(const Graph& graph, const ChunkWriter& writer, int64_t chunks,
@@ -69,24 +67,18 @@ void ChunkSearch::FindSeeds(const SimGraph& sim) {
     times.push_back(times.back() + sim.tasks()[anchor].compute);
   for (const StepShape::Collective& c : shape.collectives()) {
     NodeId start(c.start);
-    OpId op = graph_[start].op;
-    bool kind =
-        op == op::comm_all_gather || op == op::comm_reduce_scatter || op == op::comm_all_reduce;
-    if (!kind || WhyOf(graph_, start) != Why::kTensor || c.deadline == StepShape::kNone) continue;
+    if (!IsCutStart(graph_, start) || c.deadline == StepShape::kNone) continue;
     Nanos beside = times[c.deadline] - times[std::min(c.release, c.deadline)];
     if (options_.chunks > 0 || c.length > beside) seeds_.push_back(start);
   }
 }
 
-std::optional<Cut> ChunkSearch::CutOf(NodeId start, uint32_t dim) const {
+std::optional<Cut> ChunkSearch::CutOf(NodeId start, uint32_t dim, const CutRules& rules) const {
   const Type& type = graph_.types()[graph_.type(graph_.operands(start)[0])];
   // The last dimension is what products sum over.
   if (dim + 1 >= type.rank()) return std::nullopt;
   if (graph_[start].op != op::comm_reduce_scatter) return Cut{dim, 1};
-  const AttrValue* attr = graph_.attrs(start).Find("dim");
-  int64_t along = attr != nullptr ? EachInt(*attr, 0) : 0;
-  if (along < 0) along += static_cast<int64_t>(type.rank());
-  bool parts = along == static_cast<int64_t>(dim);
+  bool parts = rules.DimAttr(start) == static_cast<int64_t>(dim);
   int64_t ranks = module_.mesh.Size(std::get<Axes>(*graph_.attrs(start).Find("over")));
   return Cut{dim, parts ? ranks : 1};
 }
@@ -142,7 +134,7 @@ Status ChunkSearch::Try(const Way& way, const SimGraph& sim, const GraphCosts& c
   ChunkRegion region(graph_, uses_, rules, movable_);
   for (NodeId seed : seeds_) {
     if (graph_[seed].phase == Phase::kBackward && !way.backward) continue;
-    if (std::optional<Cut> cut = CutOf(seed, way.dim)) region.Grow(seed, *cut);
+    if (std::optional<Cut> cut = CutOf(seed, way.dim, rules)) region.Grow(seed, *cut);
   }
   region.Trim(sim, model_, options_.chunks == 0);
   size_t collectives = region.collectives();

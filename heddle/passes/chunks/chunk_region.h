@@ -33,7 +33,7 @@ class ChunkRegion {
  private:
   void Join(NodeId node, const std::optional<NodeCut>& cut);
   void Reach(ValueId v);
-  // What stays for now; false if all did.
+  // Leaves out what is too far from collectives; true if that was anything, and more may be now.
   bool TrimOnce();
   bool DropDear(const SimGraph& sim, const CostModel& model);
   void MarkNear();

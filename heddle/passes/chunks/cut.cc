@@ -44,6 +44,14 @@ bool CutOf(const Factors& factors, const TensorFactors& tensor, const FactorCut&
 
 }  // namespace
 
+bool IsCutStart(const Graph& graph, NodeId node) {
+  OpId op = graph[node].op;
+  // Others, as copies to the host, need not have a purpose.
+  bool moves_rows =
+      op == op::comm_all_gather || op == op::comm_reduce_scatter || op == op::comm_all_reduce;
+  return moves_rows && WhyOf(graph, node) == Why::kTensor;
+}
+
 std::optional<NodeCut> CutRules::FromOperand(NodeId node, size_t operand, const Cut& cut) {
   return From(node, {false, operand, cut});
 }
@@ -118,18 +126,11 @@ std::optional<NodeCut> CutRules::OfCollective(NodeId node, const Seed& seed) con
   if (graph_.operands(node).size() != 1 || graph_[node].result_count != 1) return std::nullopt;
   NodeCut same = Empty(node);
   same.operands[0] = same.results[0] = seed.cut;
-  // Copies to the host, say, have a wait and no purpose.
-  auto is_cut = [&](NodeId start) {
-    OpId kind = graph_[start].op;
-    bool known = kind == op::comm_all_gather || kind == op::comm_reduce_scatter ||
-                 kind == op::comm_all_reduce;
-    return known && WhyOf(graph_, start) == Why::kTensor;
-  };
   if (op == op::comm_wait) {
     NodeId start = graph_[graph_.operands(node)[0]].producer;
-    return start && is_cut(start) ? std::optional(same) : std::nullopt;
+    return start && IsCutStart(graph_, start) ? std::optional(same) : std::nullopt;
   }
-  if (!is_cut(node)) return std::nullopt;
+  if (!IsCutStart(graph_, node)) return std::nullopt;
   bool gather = op == op::comm_all_gather;
   if (op == op::comm_all_reduce || DimAttr(node) != static_cast<int64_t>(seed.cut.dim)) return same;
   int64_t ranks = mesh_.Size(std::get<Axes>(*graph_.attrs(node).Find("over")));

@@ -25,6 +25,9 @@ struct NodeCut {
   std::vector<std::optional<Cut>> results;
 };
 
+// Whether a node starts a collective that may be cut: one of tensor parallelism that moves rows alike.
+bool IsCutStart(const Graph& graph, NodeId node);
+
 class CutRules {
  public:
   // Both outlive this.
@@ -35,6 +38,9 @@ class CutRules {
   // How everything of the call is divided if this operand, or this result, is. Nothing where chunks of it make no sense.
   std::optional<NodeCut> FromOperand(NodeId node, size_t operand, const Cut& cut);
   std::optional<NodeCut> FromResult(NodeId node, size_t result, const Cut& cut);
+
+  // The dimension that a call works along, counted from the first.
+  int64_t DimAttr(NodeId node) const;
 
   // A chunk of a type, and the attributes of a call for chunks.
   Type ChunkType(const Type& type, const std::optional<Cut>& cut) const;
@@ -57,7 +63,6 @@ class CutRules {
   // Whether the call takes chunks, and gives them.
   bool Holds(NodeId node, const NodeCut& cut);
   bool Divides(const Type& type, const Cut& cut) const;
-  int64_t DimAttr(NodeId node) const;
   Type TypeOf(ValueId v) const;
 
   const Graph& graph_;
