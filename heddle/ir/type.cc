@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "heddle/base/check.h"
+#include "heddle/base/division.h"
 #include "heddle/base/pool.h"
 
 namespace heddle {
 namespace {
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 // Named symbols are told apart by their names alone: a name has one bound in a graph.
 uint64_t KeyHash(const Symbol& symbol) {

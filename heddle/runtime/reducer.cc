@@ -9,6 +9,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
+#include "heddle/base/division.h"
 #include "heddle/base/text.h"
 
 namespace heddle {
@@ -17,7 +18,6 @@ namespace {
 constexpr std::string_view kOrders[] = {"rank", "gloo", "ring:C", "tree"};
 constexpr int64_t kMostChannels = 64;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 
 // Elements of a block, so that a sum over many ranks stays in the cache.

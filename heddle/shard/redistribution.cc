@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "heddle/base/division.h"
 #include "heddle/shard/axis_state.h"
 #include "heddle/shard/redistribution_search.h"
 
 namespace heddle {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 // What both placements share and no step has to touch: common outermost axes of each dimension, equal pending reductions.
 struct Common {
@@ -101,14 +100,7 @@ std::optional<Axes> Forgotten(const Placement& start, const Placement& goal, con
 }  // namespace
 
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh) {
-  int64_t elements = 1;
-  for (size_t d = 0; d < dims.size(); ++d) {
-    // Prices only: an unknown size counts once for all ways.
-    int64_t size = IsSymbol(dims[d]) ? 1 : dims[d];
-    for (AxisId axis : placement.split(d)) size = CeilDiv(size, mesh[axis].size);
-    if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX / 8;
-  }
-  return std::min(elements, INT64_MAX / 8);
+  return ElementsOfPart(dims, mesh, [&](size_t d) { return placement.split(d); });
 }
 
 RedistributionPrice PriceOf(const Placement& from, std::span<const RedistributionStep> steps,

@@ -8,8 +8,6 @@
 namespace heddle {
 namespace {
 
-int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 ReduceOp OpOf(std::span<const Partial> partials, AxisId axis) {
   for (const Partial& partial : partials) {
     if (partial.axis == axis) return partial.op;
@@ -266,17 +264,11 @@ bool RedistributionSearch::EndsSplit(AxisId axis) const {
   return std::ranges::any_of(goal_.splits, [&](const Axes& axes) { return axes.contains(axis); });
 }
 
-// As LocalElements counts them.
 int64_t RedistributionSearch::Elements(const Spot& spot) const {
-  int64_t elements = 1;
-  for (size_t d = 0, e = 0; d < dims_.size(); ++d) {
-    int64_t size = IsSymbol(dims_[d]) ? 1 : dims_[d];
-    if (e < ends_.size() && ends_[e] == d) {
-      for (AxisId axis : spot.splits[e++]) size = CeilDiv(size, mesh_[axis].size);
-    }
-    if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX / 8;
-  }
-  return std::min(elements, INT64_MAX / 8);
+  size_t e = 0;
+  return ElementsOfPart(dims_, mesh_, [&](size_t d) {
+    return e < ends_.size() && ends_[e] == d ? spot.splits[e++] : Axes();
+  });
 }
 
 int64_t RedistributionSearch::Share(int64_t elements, const Axes& over) const {

@@ -1,6 +1,7 @@
 // The search behind PlanRedistribution: the cheapest steps between two placements that have nothing in common.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <queue>
@@ -8,9 +9,23 @@
 #include <unordered_map>
 #include <vector>
 
+#include "heddle/base/division.h"
 #include "heddle/shard/redistribution.h"
 
 namespace heddle {
+
+// Elements of one rank's part, the largest, where dimension d is split over axes_of(d).
+template <typename AxesOf>
+int64_t ElementsOfPart(const Dims& dims, const Mesh& mesh, const AxesOf& axes_of) {
+  int64_t elements = 1;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    // Prices only: an unknown size counts once for all ways.
+    int64_t size = IsSymbol(dims[d]) ? 1 : dims[d];
+    for (AxisId axis : axes_of(d)) size = CeilDiv(size, mesh[axis].size);
+    if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX / 8;
+  }
+  return std::min(elements, INT64_MAX / 8);
+}
 
 // The first and the last axes of a list.
 Axes Prefix(const Axes& axes, size_t n);
