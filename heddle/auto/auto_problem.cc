@@ -62,20 +62,6 @@ class ProblemMaker {
     return gather ? counted_.gathers : counted_.tensors;
   }
 
-  // What it takes from each choice of where a tensor lies to one placement.
-  using Column = std::vector<double>;
-  Column PricesTo(const heddle::Move& move, int64_t count, PlacementId to) {
-    const std::vector<PlacementId>& from = PlacementsAt(move.from);
-    Column column;
-    std::map<PlacementId, double> known;
-    for (PlacementId id : from) {
-      auto [at, added] = known.try_emplace(id);
-      if (added) at->second = Move(move, count, id, to);
-      column.push_back(at->second);
-    }
-    return column;
-  }
-
   // By choice of its decision.
   const std::vector<PlacementId>& PlacementsAt(const Slot& slot) {
     auto [at, added] = placements_at_.try_emplace(slot);
@@ -94,8 +80,7 @@ class ProblemMaker {
 
   Status Walk() {
     out_ = {};
-    matrices_.clear();
-    entries_ = 0;
+    shared_entries_ = 0;
     for (size_t d = 0; d < decisions_.all.size(); ++d) AddVariable(d);
     for (const auto& [cast, example] : decisions_.casts) {
       std::vector<double>& cost = out_.own.variables[VariableId(cast.decision)].cost;
@@ -104,19 +89,19 @@ class ProblemMaker {
         cost[c] += Call(example.first, cast.decision, c, {{at}, {at}}, example.second);
       }
     }
+    PairCosts pairs(out_.own);
     for (const auto& [move, count] : decisions_.moves) {
-      AddMove(move, count);
+      AddMove(move, count, pairs);
       if (deadline_.Passed()) return OutOfTime(mesh_);
-      if (entries_ > kMostPairs)
+      if (pairs.entries() + shared_entries_ > kMostPairs)
         return Error(Diag::kProblem,
                      "more than {} pairs of choices on the mesh [{}]; fix some placements, or use "
                      "fewer axes",
                      WithCommas(kMostPairs), Format(mesh_));
     }
-    for (auto& [pair, matrix] : matrices_) {
-      MatrixId id = out_.own.matrices.Add(std::move(matrix));
-      out_.own.edges.push_back({VariableId(pair.first), VariableId(pair.second), id});
-    }
+    // What a bound learns travels along the variables.
+    std::ranges::sort(out_.own.edges, {},
+                      [](const PairwiseEdge& e) { return std::pair(e.u, e.v); });
     return Done{};
   }
 
@@ -131,108 +116,60 @@ class ProblemMaker {
     out_.own.variables.Add(std::move(variable));
   }
 
-  // The costs of pairs of two decisions: one for choice `a` of the first and `b` of the second is at a * rows + b * columns.
-  struct Pairs {
-    double* costs;
-    size_t rows;
-    size_t columns;
-    double& at(size_t a, size_t b) const { return costs[a * rows + b * columns]; }
-  };
-  Pairs PairsOf(size_t a, size_t b) {
-    if (a == b) return {out_.own.variables[VariableId(a)].cost.data(), 1, 0};
-    size_t size_a = out_.own.variables[VariableId(a)].cost.size();
-    size_t size_b = out_.own.variables[VariableId(b)].cost.size();
-    auto [at, added] = matrices_.try_emplace(std::minmax(a, b));
-    if (added) {
-      at->second.assign(size_a * size_b, 0);
-      entries_ += at->second.size();
+  // Who reads the tensor, and what each choice of theirs wants, each placement once; `number` gets a number for each placement.
+  std::vector<SharedReader> ReadersOf(const heddle::Move& move,
+                                      std::map<PlacementId, uint32_t>& number) {
+    for (const Slot& slot : move.to) {
+      for (PlacementId id : PlacementsAt(slot)) number.try_emplace(id);
     }
-    return a < b ? Pairs{at->second.data(), size_b, 1} : Pairs{at->second.data(), 1, size_a};
-  }
-
-  // The placements that each choice of one reader wants, each once.
-  struct Reader {
-    uint32_t decision;
-    std::vector<std::vector<PlacementId>> wants;
-  };
-  std::vector<Reader> ReadersOf(const heddle::Move& move) {
-    std::vector<Reader> readers;
+    uint32_t next = 0;
+    for (auto& [id, n] : number) n = next++;
+    std::vector<SharedReader> readers;
     for (const Slot& slot : move.to) {
       if (readers.empty() || readers.back().decision != slot.decision)
         readers.push_back(
-            {slot.decision, std::vector<std::vector<PlacementId>>(size_[slot.decision])});
+            {slot.decision, std::vector<std::vector<uint32_t>>(size_[slot.decision])});
       const std::vector<PlacementId>& ids = PlacementsAt(slot);
       for (size_t c = 0; c < ids.size(); ++c) {
-        std::vector<PlacementId>& wants = readers.back().wants[c];
-        if (std::ranges::find(wants, ids[c]) == wants.end()) wants.push_back(ids[c]);
+        std::vector<uint32_t>& wants = readers.back().wants[c];
+        uint32_t to = number.at(ids[c]);
+        if (std::ranges::find(wants, to) == wants.end()) wants.push_back(to);
       }
     }
     return readers;
   }
 
-  void AddMove(const heddle::Move& move, int64_t count) {
-    std::vector<Reader> readers = ReadersOf(move);
-    std::map<PlacementId, Column> columns;
-    bool shares = false;
-    for (const auto& [id, who] : WantedBy(readers)) {
-      columns[id] = PricesTo(move, count, id);
-      shares |= who > 1 && std::ranges::any_of(columns[id], [](double cost) { return cost > 0; });
-    }
-    if (shares || (!is_priced_ && readers.size() > 1)) {
-      AddShared(move, columns, readers);
-      return;
-    }
-    for (const Reader& reader : readers) {
-      Pairs pairs = PairsOf(move.from.decision, reader.decision);
-      for (size_t c = 0; c < reader.wants.size(); ++c) {
-        for (PlacementId id : reader.wants[c])
-          AddOwn(pairs, reader.decision == move.from.decision, c, columns[id]);
-      }
-    }
-  }
-
-  // How many readers may want each placement.
-  static std::map<PlacementId, size_t> WantedBy(const std::vector<Reader>& readers) {
-    std::map<PlacementId, size_t> who;
-    for (const Reader& reader : readers) {
-      std::set<PlacementId> wanted;
-      for (const auto& wants : reader.wants) wanted.insert(wants.begin(), wants.end());
-      for (PlacementId id : wanted) ++who[id];
-    }
-    return who;
-  }
-
-  // For one reader alone.
-  static void AddOwn(const Pairs& pairs, bool same, size_t choice, const Column& column) {
-    for (size_t c = 0; c < column.size(); ++c) {
-      if (!same || c == choice) pairs.at(c, choice) += column[c];
-    }
-  }
-
-  void AddShared(const heddle::Move& move, const std::map<PlacementId, Column>& columns,
-                 const std::vector<Reader>& readers) {
+  void AddMove(const heddle::Move& move, int64_t count, PairCosts& pairs) {
     SharedMove shared{move.from.decision, {}, {}, {}};
     std::map<PlacementId, uint32_t> number;
-    for (const auto& [id, column] : columns)
-      number.try_emplace(id, static_cast<uint32_t>(number.size()));
+    shared.readers = ReadersOf(move, number);
     std::map<PlacementId, uint32_t> lies;
     const std::vector<PlacementId>& from = PlacementsAt(move.from);
-    for (size_t c = 0; c < from.size(); ++c) {
-      auto [at, added] = lies.try_emplace(from[c], static_cast<uint32_t>(lies.size()));
+    for (PlacementId id : from) {
+      auto [at, added] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
       shared.lies.push_back(at->second);
       if (!added) continue;
       std::vector<double>& prices = shared.prices.emplace_back();
-      for (const auto& [id, column] : columns) prices.push_back(column[c]);
+      for (const auto& [to, n] : number) prices.push_back(Move(move, count, id, to));
     }
-    for (const Reader& reader : readers) {
-      SharedReader& to = shared.readers.emplace_back(SharedReader{reader.decision, {}});
-      for (const std::vector<PlacementId>& wants : reader.wants) {
-        std::vector<uint32_t>& numbers = to.wants.emplace_back();
-        for (PlacementId id : wants) numbers.push_back(number.at(id));
-      }
-      entries_ += from.size() * reader.wants.size();
+    if (!IsShared(shared) && (is_priced_ || shared.readers.size() == 1)) {
+      AddApart(shared, 1, pairs);
+      return;
     }
+    for (const SharedReader& reader : shared.readers)
+      shared_entries_ += from.size() * reader.wants.size();
     out_.shared.push_back(std::move(shared));
+  }
+
+  // Whether two readers may save by wanting the same.
+  static bool IsShared(const SharedMove& move) {
+    std::vector<size_t> readers = WantedBy(move);
+    for (const std::vector<double>& prices : move.prices) {
+      for (size_t to = 0; to < prices.size(); ++to) {
+        if (readers[to] > 1 && prices[to] > 0) return true;
+      }
+    }
+    return false;
   }
 
   const Graph& graph_;
@@ -246,8 +183,8 @@ class ProblemMaker {
   std::map<Slot, std::vector<PlacementId>> placements_at_;
   std::map<std::tuple<NodeId, size_t, size_t>, PriceSheet::Entry> calls_;
   AutoProblem out_;
-  std::map<std::pair<size_t, size_t>, std::vector<double>> matrices_;
-  size_t entries_ = 0;
+  // Pairs of choices of what is shared.
+  size_t shared_entries_ = 0;
 };
 
 namespace {

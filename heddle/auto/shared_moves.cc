@@ -1,79 +1,20 @@
 #include "heddle/auto/shared_moves.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
 namespace heddle {
 
-// Costs of pairs that are added to a problem.
-class PairCosts {
- public:
-  explicit PairCosts(PairwiseProblem& problem) : problem_(problem) {
-    for (const PairwiseEdge& edge : problem.edges) edges_[{edge.u, edge.v}] = edge.matrix;
+void AddApart(const SharedMove& move, double part, PairCosts& costs) {
+  for (const SharedReader& reader : move.readers) {
+    costs.Add(move.from, reader.decision, [&](size_t c, size_t r) {
+      double sum = 0;
+      for (uint32_t to : reader.wants[r]) sum += part * move.prices[move.lies[c]][to];
+      return sum;
+    });
   }
-
-  template <typename CostOf>
-  void Add(uint32_t a, uint32_t b, CostOf cost_of) {
-    VariableId u(a);
-    VariableId v(b);
-    std::vector<double>& cost = problem_.variables[u].cost;
-    if (u == v) {
-      for (size_t k = 0; k < cost.size(); ++k) cost[k] += cost_of(k, k);
-      return;
-    }
-    size_t rows = cost.size();
-    size_t columns = problem_.variables[v].cost.size();
-    if (auto at = edges_.find({v, u}); at != edges_.end()) {
-      std::vector<double>& matrix = problem_.matrices[at->second];
-      for (size_t c = 0; c < columns; ++c) {
-        for (size_t r = 0; r < rows; ++r) matrix[c * rows + r] += cost_of(r, c);
-      }
-      return;
-    }
-    auto [at, added] = edges_.try_emplace({u, v});
-    if (added) {
-      at->second = problem_.matrices.Add(std::vector<double>(rows * columns));
-      problem_.edges.push_back({u, v, at->second});
-    }
-    std::vector<double>& matrix = problem_.matrices[at->second];
-    for (size_t r = 0; r < rows; ++r) {
-      for (size_t c = 0; c < columns; ++c) matrix[r * columns + c] += cost_of(r, c);
-    }
-  }
-
- private:
-  PairwiseProblem& problem_;
-  std::map<std::pair<VariableId, VariableId>, MatrixId> edges_;
-};
-
-namespace {
-
-// Every reader pays this part of each price.
-PairwiseProblem WithoutSharing(const AutoProblem& problem, bool split) {
-  PairwiseProblem out = problem.own;
-  PairCosts costs(out);
-  for (const SharedMove& move : problem.shared) {
-    double part = split ? 1.0 / static_cast<double>(move.readers.size()) : 1;
-    for (const SharedReader& reader : move.readers) {
-      costs.Add(move.from, reader.decision, [&](size_t c, size_t r) {
-        double sum = 0;
-        for (uint32_t to : reader.wants[r]) sum += part * move.prices[move.lies[c]][to];
-        return sum;
-      });
-    }
-  }
-  return out;
 }
 
-template <typename T>
-std::vector<T> Only(const std::vector<T>& all, const std::vector<uint32_t>& kept) {
-  std::vector<T> out;
-  for (uint32_t k : kept) out.push_back(all[k]);
-  return out;
-}
-
-// By placement: how many readers may want it.
 std::vector<size_t> WantedBy(const SharedMove& move) {
   std::vector<size_t> out(move.prices[0].size());
   for (const SharedReader& reader : move.readers) {
@@ -83,6 +24,23 @@ std::vector<size_t> WantedBy(const SharedMove& move) {
     }
     for (size_t to = 0; to < out.size(); ++to) out[to] += wanted[to];
   }
+  return out;
+}
+
+namespace {
+
+PairwiseProblem WithoutSharing(const AutoProblem& problem, bool split) {
+  PairwiseProblem out = problem.own;
+  PairCosts costs(out);
+  for (const SharedMove& move : problem.shared)
+    AddApart(move, split ? 1.0 / static_cast<double>(move.readers.size()) : 1, costs);
+  return out;
+}
+
+template <typename T>
+std::vector<T> Only(const std::vector<T>& all, const std::vector<uint32_t>& kept) {
+  std::vector<T> out;
+  for (uint32_t k : kept) out.push_back(all[k]);
   return out;
 }
 

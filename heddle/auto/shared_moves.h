@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "heddle/auto/pair_costs.h"
 #include "heddle/solve/problem/problem.h"
 #include "heddle/solve/solve.h"
 
@@ -43,6 +44,11 @@ struct SharedMove {
   }
 };
 
+// By placement: how many readers may want it.
+std::vector<size_t> WantedBy(const SharedMove& move);
+// Every reader pays this part of each price for itself.
+void AddApart(const SharedMove& move, double part, PairCosts& costs);
+
 struct AutoProblem {
   // What is paid whatever is shared; budgets and restrictions, too.
   PairwiseProblem own;
@@ -57,7 +63,6 @@ PairwiseProblem Split(const AutoProblem& problem);
 using KeptOf = std::vector<std::vector<uint32_t>>;
 AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept);
 
-class PairCosts;
 class WithCopies {
  public:
   // Where matrices of the copies would have more entries than that, every copy is a variable of its own: exact as well, but bounds are
