@@ -11,10 +11,10 @@ namespace heddle {
 // Launches of each bucket.
 using Buckets = std::vector<std::vector<NodeId>>;
 
-// For the rule and effort of the options; none where nothing is to be merged. A judge takes the best of them.
+// For the rule and effort of the options, under a cap on memory; none where nothing is to be merged. A judge takes the best of them.
 Result<std::vector<Buckets>> BucketCandidates(const Module& module, const Graph& graph,
                                               const CostModel& model, const SimGraph& sim,
-                                              const OverlapOptions& options);
+                                              Bytes cap, const OverlapOptions& options);
 Changed MergeBuckets(Graph& graph, PassContext& context, const Buckets& buckets);
 
 }  // namespace heddle

@@ -29,11 +29,12 @@ class Chooser {
     }
   }
 
-  // After a bucket from `begin` up to `end`.
-  State Next(const State& state, size_t begin, size_t end, const BucketCost& cost) const {
+  // After a bucket from `begin` up to `end`, of which `room` may be held.
+  State Next(const State& state, size_t begin, size_t end, Bytes room,
+             const BucketCost& cost) const {
     Nanos ready = earliest_[end];
     // Jobs before `gone` must have been needed, so that this bucket has room.
-    auto gone = static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - problem_.room) -
+    auto gone = static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - room) -
                                     held_.begin());
     gone = std::min(gone, begin);
     if (gone > 0 && problem_.jobs[gone - 1].deadline.value != INT64_MAX)
@@ -50,9 +51,9 @@ class Chooser {
   Nanos End(const State& state) const {
     return std::max(state.free, problem_.compute + state.delay);
   }
-  // The most that a bucket of these holds fits, or it is alone.
-  bool Allowed(size_t begin, size_t end) const {
-    return end - begin == 1 || held_[end] - held_[begin] <= problem_.room;
+  // What a bucket of these holds fits, or it is alone.
+  bool Allowed(size_t begin, size_t end, Bytes room) const {
+    return end - begin == 1 || held_[end] - held_[begin] <= room;
   }
 
  private:
@@ -88,8 +89,10 @@ Nanos StepWith(const BucketProblem& problem, std::span<const size_t> begins) {
   State state;
   for (size_t b = 0; b < begins.size(); ++b) {
     size_t end = b + 1 < begins.size() ? begins[b + 1] : problem.jobs.size();
-    if (!chooser.Allowed(begins[b], end)) return {INT64_MAX};
-    state = chooser.Next(state, begins[b], end, problem.price(begins[b], end));
+    Bytes room{INT64_MAX};
+    for (size_t i = begins[b]; i < end; ++i) room = std::min(room, problem.jobs[i].room);
+    if (!chooser.Allowed(begins[b], end, room)) return {INT64_MAX};
+    state = chooser.Next(state, begins[b], end, room, problem.price(begins[b], end));
   }
   return chooser.End(state);
 }
@@ -100,11 +103,13 @@ std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
   std::vector<std::vector<State>> states(count + 1);
   states[0].push_back({});
   for (size_t end = 1; end <= count; ++end) {
+    Bytes room{INT64_MAX};
     for (size_t begin = end; begin-- > 0;) {
-      if (!chooser.Allowed(begin, end)) break;
+      room = std::min(room, problem.jobs[begin].room);
+      if (!chooser.Allowed(begin, end, room)) break;
       BucketCost cost = problem.price(begin, end);
       for (size_t s = 0; s < states[begin].size(); ++s) {
-        State next = chooser.Next(states[begin][s], begin, end, cost);
+        State next = chooser.Next(states[begin][s], begin, end, room, cost);
         next.from = static_cast<uint32_t>(s);
         states[end].push_back(next);
       }

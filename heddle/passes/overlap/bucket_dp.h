@@ -2,7 +2,8 @@
 //
 // A sequence runs on one communicator beside compute that takes `compute` by itself. A bucket begins when the one before is done
 // and all of its members are released, and compute stands still if it is not done when the first member is needed. What packing
-// takes on the compute stream moves everything behind it. The answer is the best of all ways to cut the sequence.
+// takes on the compute stream moves everything behind it. A bucket begins when what was needed before has let go of enough memory
+// for it. The answer is the best of all ways to cut the sequence.
 #pragma once
 
 #include <functional>
@@ -20,13 +21,13 @@ struct BucketJob {
   // What one rank hands in, and what is alive from the start until the deadline.
   Bytes given;
   Bytes held;
+  // The most that a bucket with this job may hold.
+  Bytes room;
 };
 
 struct BucketProblem {
   std::vector<BucketJob> jobs;
   Nanos compute;
-  // The most that may be held at once: a bucket begins when what was needed before lets go.
-  Bytes room;
   // The price of jobs from `first` up to `last` together.
   std::function<BucketCost(size_t first, size_t last)> price;
 };

@@ -97,8 +97,9 @@ void ListScheduler::KeepFirst(uint32_t count) {
 
 void ListScheduler::RunDeferred() {
   uint32_t anchor = deferred_[first_deferred_++];
+  if (listed_[anchor]) return;
   deferred_time_ -= CostOf(anchor);
-  if (!listed_[anchor]) RunAnchor(anchor);
+  RunAnchor(anchor);
 }
 
 // How long compute would stand still for what is missing.
@@ -142,7 +143,7 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
   while (options_.defer && first_deferred_ < deferred_.size() && !shape_.deferrable(anchor)) {
     Nanos stall = StallBefore(missing);
     uint32_t next = deferred_[first_deferred_];
-    if (stall * 2 < CostOf(next) || stall.value == 0) break;
+    if (!listed_[next] && (stall * 2 < CostOf(next) || stall.value == 0)) break;
     RunDeferred();
   }
   if (options_.defer) RunAhead(missing);
@@ -321,6 +322,7 @@ bool ListScheduler::FillOne(Stream& stream) {
       ++looked;
       if (!CanStart(at->collective)) continue;
       const Collective& c = shape_.collectives()[at->collective];
+      if (c.deadline != kNone && latest_[at->collective] - soonest_[cursor_] > options_.lead) break;
       first = at->collective;
       // What does not fit comes before all that are needed later.
       if (Fits(c.held + sim_.passing(NodeId(c.start)), c.deadline)) chosen = first;
@@ -367,7 +369,8 @@ void ListScheduler::Fill(Nanos horizon) {
   }
 }
 
-// By waiting for reductions, which then let go of whole gradients, and by computing what was put off.
+// What is first costs no time: reductions that are done, then compute that was put off and lets go of more than it makes. Then
+// reductions are waited for, and at last everything that was put off runs.
 void ListScheduler::MakeRoom(Bytes bytes) {
   auto full = [&] { return live_ + bytes > options_.cap; };
   if (!full()) return;
@@ -377,15 +380,38 @@ void ListScheduler::MakeRoom(Bytes bytes) {
       if (CanStart(c)) Start(c);
     }
   }
-  for (uint32_t c : std::vector<uint32_t>(watched_)) {
-    if (!full()) return;
-    if (shape_.collectives()[c].reduction) EmitWith(shape_.collectives()[c].wait);
+  auto wait = [&](bool done) {
+    for (uint32_t c : std::vector<uint32_t>(watched_)) {
+      if (!full()) return;
+      if (!shape_.collectives()[c].reduction || (done && end_[c] > now_)) continue;
+      if (LetsGo(shape_.collectives()[c].wait)) EmitWith(shape_.collectives()[c].wait);
+    }
+  };
+  wait(true);
+  for (size_t i = first_deferred_; i < deferred_.size() && full(); ++i) {
+    if (listed_[deferred_[i]] || !LetsGo(deferred_[i])) continue;
+    deferred_time_ -= CostOf(deferred_[i]);
+    EmitWith(deferred_[i]);
   }
+  wait(false);
   while (full() && first_deferred_ < deferred_.size()) {
     uint32_t anchor = deferred_[first_deferred_++];
+    if (listed_[anchor]) continue;
     deferred_time_ -= CostOf(anchor);
     EmitWith(anchor);
   }
+}
+
+// Whether less is alive once the node has run.
+bool ListScheduler::LetsGo(uint32_t node) {
+  Bytes born;
+  Bytes freed;
+  for (uint32_t missing : Missing(node)) {
+    born += sim_.born(NodeId(missing));
+    for (uint32_t storage : sim_.needs(NodeId(missing)))
+      if (needs_left_[storage] == 1) freed += sim_.storage_bytes(storage);
+  }
+  return freed > born;
 }
 
 void ListScheduler::EmitDoneWaits() {

@@ -22,6 +22,8 @@ struct ListOptions {
   Bytes cap;
   // Start collectives ahead of need. Otherwise each starts where the first that needs it stands.
   bool ahead = true;
+  // At most so long before it would be late, if compute never stood still.
+  Nanos lead{INT64_MAX};
   // Run what makes one gradient later, where compute would stand still; at most so much of it may be put off.
   bool defer = false;
   Nanos most_deferred{};
@@ -84,6 +86,7 @@ class ListScheduler {
   // In strict mode, starts of the graph up to `start` that are not listed.
   void StartEarlierThan(uint32_t start);
   void MakeRoom(Bytes bytes);
+  bool LetsGo(uint32_t node);
   void RunAnchor(uint32_t anchor);
   Nanos StallBefore(const std::vector<uint32_t>& missing) const;
   void RunDeferred();

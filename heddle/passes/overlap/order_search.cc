@@ -29,7 +29,9 @@ void OrderSearch::List(ListOptions options) {
   constexpr int kTries = 5;
   Bytes target = options.cap;
   for (int i = 0; i < kTries; ++i) {
-    Bytes peak = Judge(scheduler_.Run(options, &base_).order).peak;
+    Outcome oo = Judge(scheduler_.Run(options, &base_).order);
+    Bytes peak = oo.peak;
+    if (getenv("OVL_LIST")) fprintf(stderr, "  list lead %.1f kept %u defer %d %.1fms cap %ld -> %.2f peak %ld (target %ld)\n", options.lead.value / 1e6, options.kept, options.defer, options.most_deferred.value / 1e6, options.cap.value >> 20, oo.makespan.value / 1e6, peak.value >> 20, target.value >> 20);
     if (peak <= target) break;
     options.cap -= peak - target;
   }
@@ -51,7 +53,7 @@ std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
 
 void OrderSearch::Defer(ListOptions options) {
   options.defer = true;
-  for (int64_t share : {1, 2, 4, 8, 16, 32, 64}) {
+  for (int64_t share : {1, 8, 64}) {
     options.most_deferred = {sim_.compute().value / share};
     List(options);
   }
@@ -65,8 +67,11 @@ Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
   Bytes peak = Judge(base_.order).peak;
   ListOptions ahead = plain;
   ahead.ahead = true;
-  List(ahead);
-  if (options_.reorder_compute && !strict) Defer(ahead);
+  for (int64_t share : {0, 4, 16, 64}) {
+    if (share > 0) ahead.lead = {sim_.compute().value / share};
+    List(ahead);
+    if (options_.reorder_compute && !strict) Defer(ahead);
+  }
   return peak;
 }
 

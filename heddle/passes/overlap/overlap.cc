@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <cstdlib>
 
 #include <fmt/ranges.h>
 
@@ -57,7 +59,8 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   HEDDLE_RETURN_IF_ERROR(Try(graph_));
   if (!options_.strict) {
     HEDDLE_TRY(std::vector<Buckets> candidates,
-               BucketCandidates(module_, graph_, model_, sim, options_));
+               BucketCandidates(module_, graph_, model_, sim, cap_, options_));
+    if (getenv("OVL_ONLY")) candidates = {candidates.at(atoi(getenv("OVL_ONLY")))};
     for (const Buckets& buckets : candidates) HEDDLE_RETURN_IF_ERROR(TryBuckets(buckets));
   }
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
@@ -87,6 +90,12 @@ Status OverlapSearch::Try(Graph graph) {
     bool better = !other.order.empty() &&
                   (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
     if (better) found = std::move(other);
+  }
+  if (getenv("OVL_DEBUG")) {
+    std::map<std::string, std::pair<int, int64_t>> m;
+    for (NodeId id : graph.nodes()) if (sim[id].kind == Task::Kind::kStart) { auto& e = m[std::string(graph.op(id).name()) + " " + sim.streams()[sim[id].stream]]; e.first++; e.second += sim[id].alone().value; }
+    fmt::print(stderr, "try: makespan {} peak {} least {} cap {} compute {}\n", found.outcome.makespan.value / 1e6, found.outcome.peak.value, found.least.value, cap_.value, sim.compute().value / 1e6);
+    for (auto& [k, e] : m) fmt::print(stderr, "    {} {} {}\n", k, e.first, e.second / 1e6);
   }
   least_ = std::min(least_, found.least);
   if (found.order.empty() || found.outcome.makespan >= best_.makespan) return Done{};

@@ -81,12 +81,12 @@ BucketProblem RandomProblem(uint32_t seed) {
   Nanos at;
   for (size_t i = 0; i < count; ++i) {
     at += {pick(400)};
-    BucketJob job{gathers ? Nanos{} : at, gathers ? at : Nanos{INT64_MAX}, {1 + pick(100)}, {}};
+    BucketJob job{gathers ? Nanos{} : at, gathers ? at : Nanos{INT64_MAX}, {1 + pick(100)}, {}, {}};
     job.held = job.given * 2;
+    job.room = {100 + pick(1000)};
     problem.jobs.push_back(job);
   }
   problem.compute = at + Nanos{pick(400)};
-  problem.room = {100 + pick(1000)};
   int64_t latency = pick(300);
   std::vector<BucketJob> jobs = problem.jobs;
   problem.price = [latency, jobs](size_t first, size_t last) {
