@@ -21,8 +21,14 @@ struct State {
 class Chooser {
  public:
   explicit Chooser(const BucketProblem& problem)
-      : problem_(problem), held_(problem.jobs.size() + 1), earliest_(problem.jobs.size() + 1) {
-    for (size_t i = 0; i < problem.jobs.size(); ++i) held_[i + 1] = held_[i] + problem.jobs[i].held;
+      : problem_(problem),
+        held_(problem.jobs.size() + 1),
+        others_(problem.jobs.size() + 1),
+        earliest_(problem.jobs.size() + 1) {
+    for (size_t i = 0; i < problem.jobs.size(); ++i) {
+      held_[i + 1] = held_[i] + problem.jobs[i].held;
+      others_[i + 1] = others_[i] + problem.jobs[i].others;
+    }
     for (size_t i = 1; i <= problem.jobs.size(); ++i) {
       Nanos released = problem.jobs[i - 1].release;
       earliest_[i] = i == 1 ? released : std::max(earliest_[i - 1], released);
@@ -40,10 +46,15 @@ class Chooser {
     if (gone > 0 && problem_.jobs[gone - 1].deadline.value != INT64_MAX)
       ready = std::max(ready, problem_.jobs[gone - 1].deadline);
     State next = state;
-    next.free = std::max(state.free, ready + state.delay + cost.ahead) + cost.length;
-    next.delay = state.delay + cost.ahead + cost.behind;
+    // Others up to the first member are launched before the bucket, those up to the last behind it.
+    next.free += problem_.jobs[begin].others;
+    KeepUp(next, problem_.jobs[begin].others_due);
+    next.free = std::max(next.free, ready + state.delay + cost.ahead) + cost.length;
+    next.delay += cost.ahead + cost.behind;
     Nanos due = problem_.jobs[begin].deadline;
     if (due.value != INT64_MAX) next.delay = std::max(next.delay, next.free - due + cost.behind);
+    next.free += others_[end] - others_[begin + 1];
+    KeepUp(next, problem_.jobs[end - 1].others_due);
     next.begin = static_cast<uint32_t>(begin);
     next.buckets = state.buckets + 1;
     return next;
@@ -57,8 +68,14 @@ class Chooser {
   }
 
  private:
+  // What is done when the communicator is free was due then.
+  static void KeepUp(State& state, Nanos due) {
+    if (due.value != INT64_MAX) state.delay = std::max(state.delay, state.free - due);
+  }
+
   const BucketProblem& problem_;
   std::vector<Bytes> held_;
+  std::vector<Nanos> others_;
   std::vector<Nanos> earliest_;
 };
 

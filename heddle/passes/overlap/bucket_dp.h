@@ -3,7 +3,7 @@
 // A sequence runs on one communicator beside compute that takes `compute` by itself. A bucket begins when the one before is done
 // and all of its members are released, and compute stands still if it is not done when the first member is needed. What packing
 // takes on the compute stream moves everything behind it. A bucket begins when what was needed before has let go of enough memory
-// for it. The answer is the best of all ways to cut the sequence.
+// for it. Other collectives of the communicator are launched as they are needed, between the jobs. The answer is the best of all ways to cut the sequence.
 #pragma once
 
 #include <functional>
@@ -23,6 +23,9 @@ struct BucketJob {
   Bytes held;
   // The most that a bucket with this job may hold.
   Bytes room;
+  // What else the communicator does between the job before and this one, and when that is needed.
+  Nanos others;
+  Nanos others_due{INT64_MAX};
 };
 
 struct BucketProblem {
