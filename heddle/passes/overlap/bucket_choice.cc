@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <ranges>
+#include <span>
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/bucket.h"
@@ -39,17 +40,44 @@ std::vector<Nanos> AnchorTimes(const StepShape& shape, const SimGraph& sim,
 struct BucketTerms {
   // The most that a sequence holds.
   Bytes room;
-  // What hands in more goes alone: packing it costs more than its launch.
+  // What hands in no more than this is merged first, across what hands in more: packing that costs more than its launch.
   Bytes largest;
   // How much slower communicators are taken to be, in hundredths: several sequences share them.
   int64_t slower = 100;
 };
 
-// A way to merge, and whether collectives then take no longer than compute.
-struct BucketWay {
-  Buckets buckets;
-  bool fits = true;
+// Launches that are together already: one, or a bucket.
+struct Unit {
+  std::vector<NodeId> members;
+  uint32_t stream = 0;
+  bool reduction = false;
+  // Places among anchors, as a StepShape has them.
+  uint32_t release = 0;
+  uint32_t deadline = StepShape::kNone;
+  Nanos length = {};
+  Bytes given = {};
+  Bytes held = {};
+  int64_t tensors = 0;
+
+  // Where members of a bucket meet: gathers where they are needed, reductions where they are made.
+  uint32_t place() const { return reduction ? release : deadline; }
+  bool operator==(const Unit& other) const { return members == other.members; }
 };
+using Units = std::vector<Unit>;
+
+Unit Joined(std::span<const Unit> units, Nanos length) {
+  Unit all = units[0];
+  for (const Unit& unit : units.subspan(1)) {
+    all.members.insert(all.members.end(), unit.members.begin(), unit.members.end());
+    all.release = std::max(all.release, unit.release);
+    all.deadline = std::min(all.deadline, unit.deadline);
+    all.given += unit.given;
+    all.held += unit.held;
+    all.tensors += unit.tensors;
+  }
+  all.length = length;
+  return all;
+}
 
 class BucketChooser {
  public:
@@ -57,58 +85,46 @@ class BucketChooser {
   BucketChooser(const Module& module, const Graph& graph, const CostModel& model,
                 const SimGraph& sim, Bytes cap, bool reorder_compute)
       : graph_(graph), shape_(graph, sim, reorder_compute), collectives_(model, module.mesh) {
-    mergeable_.resize(shape_.collectives().size());
-    for (NodeId id : graph.nodes()) {
-      if (!IsUnshard(graph, id) && !IsGradReduction(graph, id)) continue;
-      std::optional<BucketKey> key = KeyOf(graph, id);
-      uint32_t number = shape_.collective_of(id.index());
-      if (!key || number == StepShape::kNone) continue;
-      sequences_[*key].push_back(id);
-      mergeable_[number] = true;
+    std::vector<bool> mergeable(shape_.collectives().size());
+    for (size_t i = 0; i < shape_.collectives().size(); ++i) {
+      NodeId id(shape_.collectives()[i].start);
+      std::optional<BucketKey> key;
+      if (IsUnshard(graph, id) || IsGradReduction(graph, id)) key = KeyOf(graph, id);
+      mergeable[i] = key.has_value();
+      (key ? sequences_[*key] : fixed_).push_back(UnitOf(shape_.collectives()[i]));
     }
-    times_ = AnchorTimes(shape_, sim, mergeable_, reorder_compute);
+    for (auto& [key, sequence] : sequences_) std::ranges::stable_sort(sequence, {}, &Unit::place);
+    times_ = AnchorTimes(shape_, sim, mergeable, reorder_compute);
     free_ = ListScheduler(shape_, sim).Run({.cap = cap, .ahead = false}, nullptr).live;
     for (Bytes& bytes : free_) bytes = std::max(Bytes{}, cap - bytes);
-    for (auto& [key, sequence] : sequences_)
-      std::ranges::stable_sort(sequence, {}, [&](NodeId id) { return PlaceOf(Of(id)); });
   }
 
-  Result<BucketWay> Choose(const BucketTerms& terms) {
-    // Each sequence is cut beside what the others do: first as they are, then as they were cut.
-    std::vector<Load> fixed;
-    std::map<BucketKey, std::vector<NodeId>> small;
-    std::map<BucketKey, std::vector<Load>> loads;
-    for (const StepShape::Collective& c : shape_.collectives()) {
-      if (!IsSmall(c, terms)) fixed.push_back(LoadOf(c));
-    }
-    for (const auto& [key, sequence] : sequences_) {
-      for (NodeId id : sequence) {
-        if (!IsSmall(Of(id), terms)) continue;
-        small[key].push_back(id);
-        loads[key].push_back(LoadOf(Of(id)));
+  // First what is small, across what is not; then all that is there.
+  Result<Buckets> Choose(const BucketTerms& terms) {
+    std::map<BucketKey, Units> units = sequences_;
+    if (terms.largest.value != INT64_MAX) HEDDLE_RETURN_IF_ERROR(CutAll(terms, units));
+    BucketTerms any = terms;
+    any.largest = {INT64_MAX};
+    HEDDLE_RETURN_IF_ERROR(CutAll(any, units));
+    Buckets all;
+    for (const auto& [key, sequence] : units) {
+      for (const Unit& unit : sequence) {
+        if (unit.members.size() < 2) continue;
+        all.push_back(unit.members);
+        std::ranges::sort(all.back());
       }
     }
-    std::map<BucketKey, Buckets> cut;
-    for (int round = 0; round < 2; ++round) {
-      for (const auto& [key, sequence] : small) {
-        std::vector<Load> others = fixed;
-        for (const auto& [other, load] : loads) {
-          if (other != key) others.insert(others.end(), load.begin(), load.end());
-        }
-        HEDDLE_RETURN_IF_ERROR(Cut(sequence, terms, std::move(others), loads[key], cut[key]));
-      }
-    }
-    return Together(cut, fixed, loads);
+    return all;
   }
 
-  // Sizes up to which to merge: all, and those below sizes that make up much of what travels.
+  // Sizes up to which to merge first: all, and those below sizes that make up much of what travels.
   std::vector<Bytes> Largest() const {
     std::map<Bytes, Bytes> of_size;
     Bytes all;
     for (const auto& [key, sequence] : sequences_) {
-      for (NodeId id : sequence) {
-        of_size[Given(id)] += Given(id);
-        all += Given(id);
+      for (const Unit& unit : sequence) {
+        of_size[unit.given] += unit.given;
+        all += unit.given;
       }
     }
     std::vector<Bytes> largest{{INT64_MAX}};
@@ -125,82 +141,77 @@ class BucketChooser {
   }
 
  private:
-  const StepShape::Collective& Of(NodeId id) const {
-    return shape_.collectives()[shape_.collective_of(id.index())];
-  }
-  Bytes Given(NodeId id) const {
-    Bytes given;
-    for (ValueId v : graph_.operands(id)) given += graph_.types().bytes(graph_.type(v));
-    return given;
-  }
-  // What a launch takes of its communicator, and around which anchor.
-  struct Load {
-    uint32_t stream;
-    uint32_t place;
-    Nanos length;
-    Nanos due;
-  };
-  Load LoadOf(const StepShape::Collective& c) const {
-    Load load{c.stream, PlaceOf(c), c.length, {INT64_MAX}};
-    if (c.deadline != StepShape::kNone && !c.reduction) load.due = times_[c.deadline];
-    return load;
-  }
-  bool IsSmall(const StepShape::Collective& c, const BucketTerms& terms) const {
-    return mergeable_[shape_.collective_of(c.start)] && Given(NodeId(c.start)) <= terms.largest;
+  Unit UnitOf(const StepShape::Collective& c) const {
+    NodeId id(c.start);
+    Unit unit{.members = {id},
+              .stream = c.stream,
+              .reduction = c.reduction,
+              .release = c.release,
+              .deadline = c.deadline,
+              .length = c.length,
+              .held = c.held,
+              .tensors = static_cast<int64_t>(graph_.operands(id).size())};
+    for (ValueId v : graph_.operands(id)) unit.given += graph_.types().bytes(graph_.type(v));
+    return unit;
   }
 
-  // Cuts one sequence; `loads` and `cut` become those of its buckets.
-  Status Cut(const std::vector<NodeId>& sequence, const BucketTerms& terms,
-             std::vector<Load> others, std::vector<Load>& loads, Buckets& cut) {
-    BucketProblem problem;
-    HEDDLE_RETURN_IF_ERROR(Describe(sequence, terms, problem));
-    AddOthers(sequence, std::move(others), problem);
-    std::vector<size_t> begins = ChooseBuckets(problem);
-    loads.clear();
-    cut.clear();
-    for (size_t b = 0; b < begins.size(); ++b) {
-      size_t end = b + 1 < begins.size() ? begins[b + 1] : sequence.size();
-      loads.push_back(LoadOf(Of(sequence[Of(sequence[begins[b]]).reduction ? end - 1 : begins[b]])));
-      loads.back().length = {problem.price(begins[b], end).length.value * 100 / terms.slower};
-      cut.emplace_back(sequence.begin() + static_cast<ptrdiff_t>(begins[b]),
-                       sequence.begin() + static_cast<ptrdiff_t>(end));
-      std::ranges::sort(cut.back());
+  // Each sequence is cut beside what the others do: first as they are, then as they were cut.
+  Status CutAll(const BucketTerms& terms, std::map<BucketKey, Units>& units) {
+    const std::map<BucketKey, Units> given = units;
+    for (int round = 0; round < 2; ++round) {
+      for (const auto& [key, sequence] : given) {
+        Units small;
+        Units others = fixed_;
+        for (const Unit& unit : sequence)
+          (unit.given <= terms.largest ? small : others).push_back(unit);
+        for (const auto& [other, of_other] : units) {
+          if (other != key) others.insert(others.end(), of_other.begin(), of_other.end());
+        }
+        if (small.size() < 2) continue;
+        HEDDLE_TRY(units[key], Cut(small, std::move(others), terms));
+        for (const Unit& unit : sequence) {
+          if (unit.given > terms.largest) units[key].push_back(unit);
+        }
+        std::ranges::stable_sort(units[key], {}, &Unit::place);
+      }
     }
     return Done{};
   }
 
-  void AddOthers(const std::vector<NodeId>& sequence, std::vector<Load> others,
+  Result<Units> Cut(const Units& sequence, Units others, const BucketTerms& terms) {
+    BucketProblem problem;
+    HEDDLE_RETURN_IF_ERROR(Describe(sequence, terms, problem));
+    AddOthers(sequence, std::move(others), terms, problem);
+    std::vector<size_t> begins = ChooseBuckets(problem);
+    Units cut;
+    for (size_t b = 0; b < begins.size(); ++b) {
+      size_t end = b + 1 < begins.size() ? begins[b + 1] : sequence.size();
+      Nanos length = {problem.price(begins[b], end).length.value * 100 / terms.slower};
+      cut.push_back(Joined(std::span(sequence).subspan(begins[b], end - begins[b]), length));
+    }
+    return cut;
+  }
+
+  void AddOthers(const Units& sequence, Units others, const BucketTerms& terms,
                  BucketProblem& problem) const {
-    std::erase_if(others, [&](const Load& load) { return load.stream != Of(sequence[0]).stream; });
-    std::ranges::stable_sort(others, {}, &Load::place);
+    std::erase_if(others, [&](const Unit& unit) { return unit.stream != sequence[0].stream; });
+    std::ranges::stable_sort(others, {}, &Unit::place);
     size_t next = 0;
-    for (size_t i = 0; i < sequence.size(); ++i) {
-      for (; next < others.size() && others[next].place <= PlaceOf(Of(sequence[i])); ++next) {
-        problem.jobs[i].others += others[next].length;
-        problem.jobs[i].others_due = others[next].due;
+    auto add_up_to = [&](uint32_t place, Nanos& length, Nanos& due) {
+      for (; next < others.size() && others[next].place() <= place; ++next) {
+        const Unit& other = others[next];
+        length.value += other.length.value * terms.slower / 100;
+        due = other.reduction ? Nanos{INT64_MAX} : TimeOf(other.deadline);
       }
-    }
+    };
+    for (size_t i = 0; i < sequence.size(); ++i)
+      add_up_to(sequence[i].place(), problem.jobs[i].others, problem.jobs[i].others_due);
+    add_up_to(StepShape::kNone, problem.others, problem.others_due);
   }
 
-  BucketWay Together(const std::map<BucketKey, Buckets>& cut, const std::vector<Load>& fixed,
-                     const std::map<BucketKey, std::vector<Load>>& loads) const {
-    BucketWay way;
-    std::map<uint32_t, Nanos> busy;
-    for (const Load& load : fixed) busy[load.stream] += load.length;
-    for (const auto& [key, of_key] : loads) {
-      for (const Load& load : of_key) busy[load.stream] += load.length;
-    }
-    way.fits = std::ranges::all_of(busy, [&](auto& at) { return at.second <= times_.back(); });
-    for (const auto& [key, buckets] : cut) {
-      std::ranges::copy_if(buckets, std::back_inserter(way.buckets),
-                           [](const auto& bucket) { return bucket.size() > 1; });
-    }
-    return way;
-  }
-
-  // Where the members of a bucket meet: gathers where they are needed, reductions where they are made.
-  static uint32_t PlaceOf(const StepShape::Collective& c) {
-    return c.reduction ? c.release : c.deadline;
+  // When an anchor begins; INT64_MAX for none.
+  Nanos TimeOf(uint32_t place) const {
+    return place == StepShape::kNone ? Nanos{INT64_MAX} : times_[place];
   }
 
   // What is free from one place up to another. A bucket is packed into a copy, so half of that may be held.
@@ -210,26 +221,24 @@ class BucketChooser {
     return {room.value / 2};
   }
 
-  Status Describe(const std::vector<NodeId>& sequence, const BucketTerms& terms,
-                  BucketProblem& problem) {
-    CollectiveKind kind = *CollectiveKindOf(graph_[sequence[0]].op);
-    Axes over = std::get<Axes>(*graph_.attrs(sequence[0]).Find("over"));
+  Status Describe(const Units& sequence, const BucketTerms& terms, BucketProblem& problem) {
+    NodeId launch = sequence[0].members[0];
+    CollectiveKind kind = *CollectiveKindOf(graph_[launch].op);
+    Axes over = std::get<Axes>(*graph_.attrs(launch).Find("over"));
     std::vector<Bytes> given{Bytes{}};
     std::vector<int64_t> tensors{0};
     uint32_t last_place = 0;
-    for (NodeId id : sequence) {
-      const StepShape::Collective& c = Of(id);
-      BucketJob job{.release = times_[c.release],
-                    .deadline = {INT64_MAX},
-                    .given = Given(id),
-                    .held = c.held,
-                    .room = std::min(terms.room, RoomBetween(last_place, PlaceOf(c))),
-                    .others = {}};
-      last_place = PlaceOf(c);
-      if (c.deadline != StepShape::kNone) job.deadline = times_[c.deadline];
-      given.push_back(given.back() + job.given);
-      tensors.push_back(tensors.back() + static_cast<int64_t>(graph_.operands(id).size()));
-      problem.jobs.push_back(job);
+    for (const Unit& unit : sequence) {
+      Bytes room = std::min(terms.room, RoomBetween(last_place, unit.place()));
+      problem.jobs.push_back({.release = times_[unit.release],
+                              .deadline = TimeOf(unit.deadline),
+                              .given = unit.given,
+                              .held = unit.held,
+                              .room = room,
+                              .others = {}});
+      last_place = unit.place();
+      given.push_back(given.back() + unit.given);
+      tensors.push_back(tensors.back() + unit.tensors);
     }
     problem.compute = times_.back();
     // That prices are known: of one they are, and then of more.
@@ -247,32 +256,32 @@ class BucketChooser {
   const Graph& graph_;
   StepShape shape_;
   CollectiveCosts collectives_;
-  std::map<BucketKey, std::vector<NodeId>> sequences_;
+  // In the order of their places.
+  std::map<BucketKey, Units> sequences_;
+  // What is launched as it is.
+  Units fixed_;
   std::vector<Nanos> times_;
   // By anchor.
   std::vector<Bytes> free_;
-  // By collective.
-  std::vector<bool> mergeable_;
 };
 
-// Communicators are taken for ever slower until collectives fit beside compute; then a little slower still.
 Status AddChosen(BucketChooser& chooser, Effort effort, std::vector<Buckets>& candidates) {
   std::vector<int64_t> rooms_mib = {256, 4096};
-  if (effort == Effort::kFast) rooms_mib = {1024};
-  if (effort == Effort::kBest) rooms_mib = {64, 128, 256, 512, 1024, 8192};
-  const int most = effort == Effort::kFast ? 1 : effort == Effort::kNormal ? 2 : 4;
-  constexpr int64_t kSlower[] = {100, 120, 150, 200, 300, 400};
+  std::vector<int64_t> slower = {100, 115, 150};
   std::vector<Bytes> sizes = chooser.Largest();
-  if (effort == Effort::kFast) sizes.resize(1);
+  if (effort == Effort::kFast) {
+    rooms_mib = {1024};
+    slower = {115};
+  } else if (effort == Effort::kBest) {
+    rooms_mib = {64, 128, 256, 512, 1024, 8192};
+    slower = {100, 105, 115, 130, 150, 200};
+  }
   for (Bytes largest : sizes) {
     for (int64_t room : rooms_mib) {
-      int count = 0;
-      for (int64_t slower : kSlower) {
-        HEDDLE_TRY(BucketWay way, chooser.Choose({MiB(room), largest, slower}));
-        if (!way.fits && slower != std::end(kSlower)[-1]) continue;
-        if (std::ranges::find(candidates, way.buckets) == candidates.end())
-          candidates.push_back(std::move(way.buckets));
-        if (++count == most) break;
+      for (int64_t hundredths : slower) {
+        HEDDLE_TRY(Buckets buckets, chooser.Choose({MiB(room), largest, hundredths}));
+        if (std::ranges::find(candidates, buckets) == candidates.end())
+          candidates.push_back(std::move(buckets));
       }
     }
   }

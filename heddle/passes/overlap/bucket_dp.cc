@@ -59,7 +59,9 @@ class Chooser {
     next.buckets = state.buckets + 1;
     return next;
   }
-  Nanos End(const State& state) const {
+  Nanos End(State state) const {
+    state.free += problem_.others;
+    KeepUp(state, problem_.others_due);
     return std::max(state.free, problem_.compute + state.delay);
   }
   // What a bucket of these holds fits, or it is alone.

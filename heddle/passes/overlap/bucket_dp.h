@@ -31,6 +31,9 @@ struct BucketJob {
 struct BucketProblem {
   std::vector<BucketJob> jobs;
   Nanos compute;
+  // What else the communicator does behind the last job, and when that is needed.
+  Nanos others;
+  Nanos others_due{INT64_MAX};
   // The price of jobs from `first` up to `last` together.
   std::function<BucketCost(size_t first, size_t last)> price;
 };
