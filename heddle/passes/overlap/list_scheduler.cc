@@ -32,6 +32,7 @@ void ListScheduler::Reset(const ListOptions& options, const ListedOrder* base) {
   streams_.assign(sim_.streams().size(), {});
   end_.assign(shape_.collectives().size(), Nanos{-1});
   watched_.clear();
+  packed_.clear();
   deferred_.clear();
   first_deferred_ = 0;
   deferred_time_ = {};
@@ -151,7 +152,10 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
   Nanos stall = StallBefore(missing);
   Nanos until = now_ + stall;
   Fill(until + CostOf(anchor));
-  if (options_.ahead) Prepare(until);
+  if (options_.ahead) {
+    Unpack(until);
+    Prepare(until);
+  }
   Bytes born;
   Bytes passing;
   for (uint32_t node : missing) {
@@ -212,6 +216,7 @@ void ListScheduler::Emit(uint32_t node) {
     streams_[c.stream].queue.erase({c.deadline, number});
     streams_[c.stream].reductions.erase(number);
     if (c.wait != kNone && (c.reduction || c.feeds)) watched_.push_back(number);
+    if (c.wait != kNone && c.deadline != kNone && IsBucket(c)) packed_.push_back(number);
   }
   if (!reachable_[node]) Ready(node);
 }
@@ -359,6 +364,22 @@ void ListScheduler::Prepare(Nanos horizon) {
         Emit(node);
       }
     }
+  }
+}
+
+void ListScheduler::Unpack(Nanos horizon) {
+  for (size_t i = 0; i < packed_.size();) {
+    const Collective& c = shape_.collectives()[packed_[i]];
+    NodeId wait(c.wait);
+    if (!listed_[c.wait]) {
+      bool done = end_[packed_[i]] <= now_ && now_ + CostOf(c.wait) <= horizon;
+      if (!done || !Fits(sim_.born(wait) + sim_.passing(wait), c.deadline)) {
+        ++i;
+        continue;
+      }
+      Emit(c.wait);
+    }
+    packed_.erase(packed_.begin() + static_cast<ptrdiff_t>(i));
   }
 }
 

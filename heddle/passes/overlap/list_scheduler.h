@@ -78,6 +78,11 @@ class ListScheduler {
   bool MakesLate(uint32_t reduction, uint32_t other) const;
   // Makes what later collectives are given, until `horizon`.
   void Prepare(Nanos horizon);
+  // Takes buckets that are there apart, until `horizon`.
+  void Unpack(Nanos horizon);
+  bool IsBucket(const StepShape::Collective& c) const {
+    return sim_.tasks()[c.start].ahead.value > 0;
+  }
   bool CanStart(uint32_t collective);
   // Nothing but followers, and waits for what is done, stand before the node.
   bool IsFree(uint32_t node);
@@ -113,6 +118,8 @@ class ListScheduler {
   std::vector<Nanos> latest_;
   // Started, not waited for, and worth to wait for once done.
   std::vector<uint32_t> watched_;
+  // Buckets that were started, and not taken apart, and that an anchor needs.
+  std::vector<uint32_t> packed_;
   // Anchors that were put off, in their order.
   std::vector<uint32_t> deferred_;
   size_t first_deferred_ = 0;
