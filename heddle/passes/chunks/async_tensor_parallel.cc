@@ -106,7 +106,7 @@ Result<Nanos> ChunkSearch::Judge(const Graph& graph, const CostModel& model) {
   HEDDLE_TRY(GraphCosts costs, model.Price(module_, graph));
   SimGraph sim(graph, costs, sim_.memory);
   OrderSearch search(graph, sim, TimelineOptions(model, sim_), options_.overlap);
-  FoundOrder found = search.Run(cap_);
+  FoundOrder found = search.Run(cap_, false);
   return found.order.empty() ? Nanos{INT64_MAX} : found.outcome.makespan;
 }
 

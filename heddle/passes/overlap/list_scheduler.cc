@@ -71,6 +71,7 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
     if (options_.defer && shape_.deferrable(anchor)) {
       deferred_.push_back(anchor);
       deferred_time_ += CostOf(anchor);
+      out_.most_deferred = std::max(out_.most_deferred, deferred_time_);
       while (deferred_time_ > options_.most_deferred) RunDeferred();
     } else {
       RunAnchor(anchor);
@@ -327,7 +328,11 @@ bool ListScheduler::FillOne(Stream& stream) {
       ++looked;
       if (!CanStart(at->collective)) continue;
       const Collective& c = shape_.collectives()[at->collective];
-      if (c.deadline != kNone && latest_[at->collective] - soonest_[cursor_] > options_.lead) break;
+      if (c.deadline != kNone) {
+        Nanos lead = latest_[at->collective] - soonest_[cursor_];
+        if (lead > options_.lead) break;
+        out_.longest_lead = std::max(out_.longest_lead, lead);
+      }
       first = at->collective;
       // What does not fit comes before all that are needed later.
       if (Fits(c.held + sim_.passing(NodeId(c.start)), c.deadline)) chosen = first;

@@ -37,6 +37,9 @@ struct ListedOrder {
   std::vector<NodeId> order;
   // By anchor: the most alive since the anchor before it.
   std::vector<Bytes> live;
+  // The longest lead, and the most that was put off: larger bounds would have changed nothing.
+  Nanos longest_lead{INT64_MIN};
+  Nanos most_deferred;
 };
 
 class ListScheduler {

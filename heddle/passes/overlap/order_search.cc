@@ -25,16 +25,18 @@ Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
   return outcome;
 }
 
-void OrderSearch::List(ListOptions options) {
+ListedOrder OrderSearch::List(ListOptions options) {
   constexpr int kTries = 5;
   Bytes target = options.cap;
+  ListedOrder first;
   for (int i = 0; i < kTries; ++i) {
-    Outcome oo = Judge(scheduler_.Run(options, &base_).order);
-    Bytes peak = oo.peak;
-    if (getenv("OVL_LIST")) fprintf(stderr, "  list lead %.1f kept %u defer %d %.1fms cap %ld -> %.2f peak %ld (target %ld)\n", options.lead.value / 1e6, options.kept, options.defer, options.most_deferred.value / 1e6, options.cap.value >> 20, oo.makespan.value / 1e6, peak.value >> 20, target.value >> 20);
+    ListedOrder listed = scheduler_.Run(options, &base_);
+    Bytes peak = Judge(listed.order).peak;
+    if (i == 0) first = std::move(listed);
     if (peak <= target) break;
     options.cap -= peak - target;
   }
+  return first;
 }
 
 // For a few nodes, levels that do not depend on the cap: what was tried for a cap is tried for a larger one, which so never makes a
@@ -51,12 +53,16 @@ std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
   return levels;
 }
 
-void OrderSearch::Defer(ListOptions options) {
+ListedOrder OrderSearch::ListDeferred(ListOptions options) {
   options.defer = true;
-  for (int64_t share : {1, 8, 64}) {
+  options.most_deferred = sim_.compute();
+  ListedOrder first = List(options);
+  if (!thorough_) return first;
+  for (int64_t share : {8, 64}) {
     options.most_deferred = {sim_.compute().value / share};
-    List(options);
+    if (options.most_deferred < first.most_deferred) List(options);
   }
+  return first;
 }
 
 // The peak of what starts nothing ahead.
@@ -67,16 +73,23 @@ Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
   Bytes peak = Judge(base_.order).peak;
   ListOptions ahead = plain;
   ahead.ahead = true;
-  for (int64_t share : {0, 4, 16, 64}) {
-    if (share > 0) ahead.lead = {sim_.compute().value / share};
-    List(ahead);
-    if (options_.reorder_compute && !strict) Defer(ahead);
+  const bool defer = options_.reorder_compute && !strict;
+  Nanos longest = List(ahead).longest_lead;
+  if (defer) longest = std::max(longest, ListDeferred(ahead).longest_lead);
+  std::vector<int64_t> shares = {64};
+  if (thorough_) shares = {4, 16, 64, 256};
+  for (int64_t share : shares) {
+    ahead.lead = {sim_.compute().value / share};
+    if (ahead.lead >= longest) continue;
+    if (!defer || thorough_) List(ahead);
+    if (defer) ListDeferred(ahead);
   }
   return peak;
 }
 
-FoundOrder OrderSearch::Run(Bytes cap) {
+FoundOrder OrderSearch::Run(Bytes cap, bool thorough) {
   cap_ = cap;
+  thorough_ = thorough;
   best_ = {};
   best_.least = {INT64_MAX};
   given_ = Judge(replay_.order());

@@ -22,16 +22,20 @@ class OrderSearch {
   OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
               const OverlapOptions& options);
 
-  FoundOrder Run(Bytes cap);
+  // `thorough`: with many bounds on how early collectives start and how much compute is put off, and not just with two.
+  FoundOrder Run(Bytes cap, bool thorough);
+
+  // So few that everything may be tried.
+  static bool IsSmall(const Graph& graph) { return graph.node_count() <= kFewNodes; }
 
  private:
   Outcome Judge(const std::vector<NodeId>& order);
-  // Lists with ever less memory until the order keeps the cap.
-  void List(ListOptions options);
+  // Lists with ever less memory until the order keeps the cap. The first order.
+  ListedOrder List(ListOptions options);
 
   // Caps to schedule under, all at most `cap`.
   std::vector<Bytes> Levels(Bytes cap) const;
-  void Defer(ListOptions options);
+  ListedOrder ListDeferred(ListOptions options);
   Bytes TryUnder(Bytes level, uint32_t kept);
 
   static constexpr size_t kFewNodes = 2000;
@@ -45,6 +49,7 @@ class OrderSearch {
   size_t peak_at_;
   ListedOrder base_;
   Bytes cap_;
+  bool thorough_ = false;
   // Of the order of the graph.
   Outcome given_;
   FoundOrder best_;

@@ -32,7 +32,8 @@ class OverlapSearch {
   const Outcome& best() const { return best_; }
 
  private:
-  Status Try(Graph graph);
+  Status Try(Graph graph, bool thorough);
+  FoundOrder Search(const Graph& graph, const SimGraph& sim, bool thorough) const;
   Status TryBuckets(const Buckets& buckets);
 
   const Module& module_;
@@ -56,13 +57,16 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   least_ = before_.peak;
   cap_ = options_.memory.Of(before_.peak);
   if (cap_ < before_.peak) best_.makespan = {INT64_MAX};
-  HEDDLE_RETURN_IF_ERROR(Try(graph_));
+  const bool small = OrderSearch::IsSmall(graph_);
+  HEDDLE_RETURN_IF_ERROR(Try(graph_, small));
   if (!options_.strict) {
     HEDDLE_TRY(std::vector<Buckets> candidates,
-               BucketCandidates(module_, graph_, model_, sim, cap_, options_));
+               BucketCandidates(module_, graph_, model_, sim, small ? Bytes{INT64_MAX} : cap_, options_));
     if (getenv("OVL_ONLY")) candidates = {candidates.at(atoi(getenv("OVL_ONLY")))};
     for (const Buckets& buckets : candidates) HEDDLE_RETURN_IF_ERROR(TryBuckets(buckets));
   }
+  if (!small && options_.effort != Effort::kFast)
+    HEDDLE_RETURN_IF_ERROR(Try(found_ ? *found_ : graph_, true));
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible, "{} of memory are too few; the smallest peak found is {}",
                  Format(cap_), Format(least_));
@@ -74,23 +78,29 @@ Status OverlapSearch::TryBuckets(const Buckets& buckets) {
   AnalysisCache analyses;
   PassContext context(module_.mesh, analyses);
   if (MergeBuckets(graph, context, buckets) == Changed::kNo) return Done{};
-  return Try(std::move(graph));
+  return Try(std::move(graph), OrderSearch::IsSmall(graph_));
 }
 
-Status OverlapSearch::Try(Graph graph) {
+FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
+  SimOptions timeline = TimelineOptions(model_, sim_);
+  FoundOrder found = OrderSearch(graph, sim, timeline, options_).Run(cap_, thorough);
+  if (!options_.reorder_compute || !thorough) return found;
+  // No worse than with compute in its order.
+  OverlapOptions kept = options_;
+  kept.reorder_compute = false;
+  FoundOrder other = OrderSearch(graph, sim, timeline, kept).Run(cap_, thorough);
+  bool better = !other.order.empty() &&
+                (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
+  Bytes least = std::min(found.least, other.least);
+  if (better) found = std::move(other);
+  found.least = least;
+  return found;
+}
+
+Status OverlapSearch::Try(Graph graph, bool thorough) {
   HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph));
   SimGraph sim(graph, costs, sim_.memory);
-  OrderSearch search(graph, sim, TimelineOptions(model_, sim_), options_);
-  FoundOrder found = search.Run(cap_);
-  if (options_.reorder_compute) {
-    // No worse than with compute in its order.
-    OverlapOptions kept = options_;
-    kept.reorder_compute = false;
-    FoundOrder other = OrderSearch(graph, sim, TimelineOptions(model_, sim_), kept).Run(cap_);
-    bool better = !other.order.empty() &&
-                  (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
-    if (better) found = std::move(other);
-  }
+  FoundOrder found = Search(graph, sim, thorough);
   if (getenv("OVL_DEBUG")) {
     std::map<std::string, std::pair<int, int64_t>> m;
     for (NodeId id : graph.nodes()) if (sim[id].kind == Task::Kind::kStart) { auto& e = m[std::string(graph.op(id).name()) + " " + sim.streams()[sim[id].stream]]; e.first++; e.second += sim[id].alone().value; }
