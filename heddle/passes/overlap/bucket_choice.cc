@@ -158,7 +158,8 @@ class BucketChooser {
   // Each sequence is cut beside what the others do: first as they are, then as they were cut.
   Status CutAll(const BucketTerms& terms, std::map<BucketKey, Units>& units) {
     const std::map<BucketKey, Units> given = units;
-    for (int round = 0; round < 2; ++round) {
+    const int rounds = given.size() > 1 ? 2 : 1;
+    for (int round = 0; round < rounds; ++round) {
       for (const auto& [key, sequence] : given) {
         Units small;
         Units others = fixed_;

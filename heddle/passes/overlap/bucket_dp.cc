@@ -5,8 +5,9 @@
 namespace heddle {
 namespace {
 
-// States that are kept of each prefix; a sequence of a dozen never has more.
-constexpr size_t kMostStates = 64;
+// States that are kept of each prefix, and jobs of a bucket; a sequence of a dozen never has more.
+constexpr size_t kMostStates = 32;
+constexpr size_t kMostMembers = 48;
 
 // The jobs up to some place are in buckets: the communicator is free then, and compute is so much behind.
 struct State {
@@ -40,8 +41,8 @@ class Chooser {
              const BucketCost& cost) const {
     Nanos ready = earliest_[end];
     // Jobs before `gone` must have been needed, so that this bucket has room.
-    auto gone = static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - room) -
-                                    held_.begin());
+    auto gone =
+        static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - room) - held_.begin());
     gone = std::min(gone, begin);
     if (gone > 0 && problem_.jobs[gone - 1].deadline.value != INT64_MAX)
       ready = std::max(ready, problem_.jobs[gone - 1].deadline);
@@ -81,25 +82,38 @@ class Chooser {
   std::vector<Nanos> earliest_;
 };
 
-// Drops states that another is at least as good as.
-void Prune(std::vector<State>& states) {
-  std::ranges::sort(states, [](const State& a, const State& b) {
-    return std::tuple(a.delay, a.free, a.buckets, a.begin) <
-           std::tuple(b.delay, b.free, b.buckets, b.begin);
-  });
-  std::vector<State> kept;
-  for (const State& state : states) {
-    if (kept.empty() || state.free < kept.back().free) kept.push_back(state);
+// Of all ways to cut a prefix, those that no other is better than: by delay, so that the communicator is free ever earlier.
+class Front {
+ public:
+  void Add(const State& state) {
+    auto at = std::ranges::upper_bound(states_, state, Before);
+    if (at != states_.begin() && std::prev(at)->free <= state.free) return;
+    auto last = at;
+    while (last != states_.end() && last->free >= state.free) ++last;
+    if (last == at) {
+      states_.insert(at, state);
+    } else {
+      *at = state;
+      states_.erase(at + 1, last);
+    }
   }
-  // Evenly, with both ends.
-  if (kept.size() > kMostStates) {
+
+  // At most kMostStates of them, evenly, with both ends.
+  std::vector<State> Take() {
+    if (states_.size() <= kMostStates) return std::move(states_);
     std::vector<State> some;
     for (size_t i = 0; i < kMostStates; ++i)
-      some.push_back(kept[i * (kept.size() - 1) / (kMostStates - 1)]);
-    kept = std::move(some);
+      some.push_back(states_[i * (states_.size() - 1) / (kMostStates - 1)]);
+    return some;
   }
-  states = std::move(kept);
-}
+
+ private:
+  static bool Before(const State& a, const State& b) {
+    return std::tuple(a.delay, a.free, a.buckets) < std::tuple(b.delay, b.free, b.buckets);
+  }
+
+  std::vector<State> states_;
+};
 
 }  // namespace
 
@@ -122,18 +136,19 @@ std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
   std::vector<std::vector<State>> states(count + 1);
   states[0].push_back({});
   for (size_t end = 1; end <= count; ++end) {
+    Front front;
     Bytes room{INT64_MAX};
-    for (size_t begin = end; begin-- > 0;) {
+    for (size_t begin = end; begin-- > 0 && end - begin <= kMostMembers;) {
       room = std::min(room, problem.jobs[begin].room);
       if (!chooser.Allowed(begin, end, room)) break;
       BucketCost cost = problem.price(begin, end);
       for (size_t s = 0; s < states[begin].size(); ++s) {
         State next = chooser.Next(states[begin][s], begin, end, room, cost);
         next.from = static_cast<uint32_t>(s);
-        states[end].push_back(next);
+        front.Add(next);
       }
     }
-    Prune(states[end]);
+    states[end] = front.Take();
   }
   std::vector<size_t> begins;
   if (count == 0) return begins;

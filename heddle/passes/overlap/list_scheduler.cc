@@ -32,6 +32,7 @@ void ListScheduler::Reset(const ListOptions& options, const ListedOrder* base) {
   streams_.assign(sim_.streams().size(), {});
   end_.assign(shape_.collectives().size(), Nanos{-1});
   watched_.clear();
+  free_waits_.clear();
   packed_.clear();
   deferred_.clear();
   first_deferred_ = 0;
@@ -210,13 +211,19 @@ void ListScheduler::Emit(uint32_t node) {
   CountMemory(node);
   listed_[node] = true;
   out_.order.push_back(NodeId(node));
-  if (shape_.role(node) == Role::kWait) std::erase(watched_, shape_.collective_of(node));
+  if (shape_.role(node) == Role::kWait) {
+    std::erase(watched_, shape_.collective_of(node));
+    std::erase(free_waits_, shape_.collective_of(node));
+  }
   if (shape_.role(node) == Role::kStart) {
     uint32_t number = shape_.collective_of(node);
     const Collective& c = shape_.collectives()[number];
     streams_[c.stream].queue.erase({c.deadline, number});
     streams_[c.stream].reductions.erase(number);
-    if (c.wait != kNone && (c.reduction || c.feeds)) watched_.push_back(number);
+    if (c.wait != kNone && (c.reduction || c.feeds)) {
+      watched_.push_back(number);
+      if (c.feeds || CostOf(c.wait).value == 0) free_waits_.push_back(number);
+    }
     if (c.wait != kNone && c.deadline != kNone && IsBucket(c)) packed_.push_back(number);
   }
   if (!reachable_[node]) Ready(node);
@@ -409,8 +416,9 @@ void ListScheduler::MakeRoom(Bytes bytes) {
   auto wait = [&](bool done) {
     for (uint32_t c : std::vector<uint32_t>(watched_)) {
       if (!full()) return;
-      if (!shape_.collectives()[c].reduction || (done && end_[c] > now_)) continue;
-      if (LetsGo(shape_.collectives()[c].wait)) EmitWith(shape_.collectives()[c].wait);
+      const Collective& one = shape_.collectives()[c];
+      if (!one.reduction || (done && end_[c] > now_)) continue;
+      if (Freed(one.wait) > sim_.born(NodeId(one.wait))) EmitWith(one.wait);
     }
   };
   wait(true);
@@ -428,24 +436,31 @@ void ListScheduler::MakeRoom(Bytes bytes) {
   }
 }
 
+// What the node is the last to need.
+Bytes ListScheduler::Freed(uint32_t node) const {
+  Bytes freed;
+  for (uint32_t storage : sim_.needs(NodeId(node)))
+    if (needs_left_[storage] == 1) freed += sim_.storage_bytes(storage);
+  return freed;
+}
+
 // Whether less is alive once the node has run.
 bool ListScheduler::LetsGo(uint32_t node) {
   Bytes born;
   Bytes freed;
   for (uint32_t missing : Missing(node)) {
     born += sim_.born(NodeId(missing));
-    for (uint32_t storage : sim_.needs(NodeId(missing)))
-      if (needs_left_[storage] == 1) freed += sim_.storage_bytes(storage);
+    freed += Freed(missing);
   }
   return freed > born;
 }
 
 void ListScheduler::EmitDoneWaits() {
-  for (uint32_t c : std::vector<uint32_t>(watched_)) {
-    uint32_t wait = shape_.collectives()[c].wait;
-    bool takes_time = !shape_.collectives()[c].feeds && CostOf(wait).value > 0;
-    if (end_[c] <= now_ && !listed_[wait] && !takes_time) EmitWith(wait);
+  open_walk_.clear();
+  for (uint32_t c : free_waits_) {
+    if (end_[c] <= now_) open_walk_.push_back(c);
   }
+  for (uint32_t c : std::vector<uint32_t>(open_walk_)) EmitWith(shape_.collectives()[c].wait);
 }
 
 }  // namespace heddle

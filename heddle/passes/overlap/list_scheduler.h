@@ -95,6 +95,7 @@ class ListScheduler {
   void StartEarlierThan(uint32_t start);
   void MakeRoom(Bytes bytes);
   bool LetsGo(uint32_t node);
+  Bytes Freed(uint32_t node) const;
   void RunAnchor(uint32_t anchor);
   Nanos StallBefore(const std::vector<uint32_t>& missing) const;
   void RunDeferred();
@@ -119,8 +120,9 @@ class ListScheduler {
   // By anchor, when it begins if compute never stands still; by collective, the latest start by that clock that makes nothing late.
   std::vector<Nanos> soonest_;
   std::vector<Nanos> latest_;
-  // Started, not waited for, and worth to wait for once done.
+  // Started, not waited for, and worth to wait for once done; of those, what is waited for in no time.
   std::vector<uint32_t> watched_;
+  std::vector<uint32_t> free_waits_;
   // Buckets that were started, and not taken apart, and that an anchor needs.
   std::vector<uint32_t> packed_;
   // Anchors that were put off, in their order.

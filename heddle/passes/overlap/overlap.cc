@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <cstdlib>
 
 #include <fmt/ranges.h>
 
@@ -58,13 +56,17 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   cap_ = options_.memory.Of(before_.peak);
   if (cap_ < before_.peak) best_.makespan = {INT64_MAX};
   const bool small = OrderSearch::IsSmall(graph_);
-  HEDDLE_RETURN_IF_ERROR(Try(graph_, small));
+  // Who names a size gets buckets of that size, although the step might be shorter without.
+  const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
+  if (!sized) HEDDLE_RETURN_IF_ERROR(Try(graph_, false));
   if (!options_.strict) {
+    // What a few nodes are merged into does not depend on the cap, as what is tried with them does not.
+    Bytes room = small ? Bytes{INT64_MAX} : cap_;
     HEDDLE_TRY(std::vector<Buckets> candidates,
-               BucketCandidates(module_, graph_, model_, sim, small ? Bytes{INT64_MAX} : cap_, options_));
-    if (getenv("OVL_ONLY")) candidates = {candidates.at(atoi(getenv("OVL_ONLY")))};
+               BucketCandidates(module_, graph_, model_, sim, room, options_));
     for (const Buckets& buckets : candidates) HEDDLE_RETURN_IF_ERROR(TryBuckets(buckets));
   }
+  if (sized && !found_) HEDDLE_RETURN_IF_ERROR(Try(graph_, false));
   if (!small && options_.effort != Effort::kFast)
     HEDDLE_RETURN_IF_ERROR(Try(found_ ? *found_ : graph_, true));
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
@@ -78,13 +80,13 @@ Status OverlapSearch::TryBuckets(const Buckets& buckets) {
   AnalysisCache analyses;
   PassContext context(module_.mesh, analyses);
   if (MergeBuckets(graph, context, buckets) == Changed::kNo) return Done{};
-  return Try(std::move(graph), OrderSearch::IsSmall(graph_));
+  return Try(std::move(graph), false);
 }
 
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
   FoundOrder found = OrderSearch(graph, sim, timeline, options_).Run(cap_, thorough);
-  if (!options_.reorder_compute || !thorough) return found;
+  if (!options_.reorder_compute || (!thorough && !OrderSearch::IsSmall(graph))) return found;
   // No worse than with compute in its order.
   OverlapOptions kept = options_;
   kept.reorder_compute = false;
@@ -101,12 +103,6 @@ Status OverlapSearch::Try(Graph graph, bool thorough) {
   HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph));
   SimGraph sim(graph, costs, sim_.memory);
   FoundOrder found = Search(graph, sim, thorough);
-  if (getenv("OVL_DEBUG")) {
-    std::map<std::string, std::pair<int, int64_t>> m;
-    for (NodeId id : graph.nodes()) if (sim[id].kind == Task::Kind::kStart) { auto& e = m[std::string(graph.op(id).name()) + " " + sim.streams()[sim[id].stream]]; e.first++; e.second += sim[id].alone().value; }
-    fmt::print(stderr, "try: makespan {} peak {} least {} cap {} compute {}\n", found.outcome.makespan.value / 1e6, found.outcome.peak.value, found.least.value, cap_.value, sim.compute().value / 1e6);
-    for (auto& [k, e] : m) fmt::print(stderr, "    {} {} {}\n", k, e.first, e.second / 1e6);
-  }
   least_ = std::min(least_, found.least);
   if (found.order.empty() || found.outcome.makespan >= best_.makespan) return Done{};
   best_ = found.outcome;

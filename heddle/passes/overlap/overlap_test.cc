@@ -81,7 +81,8 @@ BucketProblem RandomProblem(uint32_t seed) {
   Nanos at;
   for (size_t i = 0; i < count; ++i) {
     at += {pick(400)};
-    BucketJob job{gathers ? Nanos{} : at, gathers ? at : Nanos{INT64_MAX}, {1 + pick(100)}, {}, {}, {}};
+    BucketJob job{
+        gathers ? Nanos{} : at, gathers ? at : Nanos{INT64_MAX}, {1 + pick(100)}, {}, {}, {}};
     job.held = job.given * 2;
     job.room = {100 + pick(1000)};
     if (pick(3) == 0) job.others = {pick(100)};

@@ -172,11 +172,6 @@ void StepShape::AddDeferrable(const Graph& graph) {
     deferrable_[node] = roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
                         graph[NodeId(node)].phase == Phase::kBackward;
   }
-  if (getenv("OVL_DEF")) {
-    int d = 0, mm = 0;
-    for (uint32_t n = 0; n < node_count(); ++n) { d += deferrable_[n]; if (graph.op(NodeId(n)).name() == std::string_view("aten.mm")) { ++mm; if (mm < 30) fprintf(stderr, "%s %u end %u def %d role %d phase %d\n", std::string(graph.name(graph[NodeId(n)].first_result)).c_str(), n, end[n], (int)deferrable_[n], (int)roles_[n], (int)graph[NodeId(n)].phase); } }
-    fprintf(stderr, "deferrable %d of %zu\n", d, anchors_.size());
-  }
 }
 
 }  // namespace heddle
