@@ -44,6 +44,8 @@ struct BucketTerms {
   Bytes largest;
   // How much slower communicators are taken to be, in hundredths: several sequences share them.
   int64_t slower = 100;
+  // What of packing counts, in hundredths: the rest is done while compute stands still for others.
+  int64_t packing = 100;
 };
 
 // Launches that are together already: one, or a bucket.
@@ -95,6 +97,7 @@ class BucketChooser {
     }
     for (auto& [key, sequence] : sequences_) std::ranges::stable_sort(sequence, {}, &Unit::place);
     times_ = AnchorTimes(shape_, sim, mergeable, reorder_compute);
+    compute_ = AnchorTimes(shape_, sim, mergeable, true).back();
     free_ = ListScheduler(shape_, sim).Run({.cap = cap, .ahead = false}, nullptr).live;
     for (Bytes& bytes : free_) bytes = std::max(Bytes{}, cap - bytes);
   }
@@ -116,6 +119,9 @@ class BucketChooser {
     }
     return all;
   }
+
+  // Whether collectives that cannot be moved away hold compute up for more than a tenth of the step.
+  bool StandsStill() const { return (times_.back() - compute_) * 10 > times_.back(); }
 
   // Sizes up to which to merge first: all, and those below sizes that make up much of what travels.
   std::vector<Bytes> Largest() const {
@@ -244,11 +250,14 @@ class BucketChooser {
     problem.compute = times_.back();
     // That prices are known: of one they are, and then of more.
     HEDDLE_RETURN_IF_ERROR(collectives_.Bucket(kind, given[1], 1, over));
-    int64_t slower = terms.slower;
-    problem.price = [this, kind, over, given, tensors, slower](size_t first, size_t last) {
+    problem.price = [this, kind, over, given, tensors, terms](size_t first, size_t last) {
       BucketCost cost = *collectives_.Bucket(kind, given[last] - given[first],
                                              tensors[last] - tensors[first], over);
-      cost.length.value = cost.length.value * slower / 100;
+      cost.length.value = cost.length.value * terms.slower / 100;
+      if (last - first > 1) {
+        cost.ahead.value = cost.ahead.value * terms.packing / 100;
+        cost.behind.value = cost.behind.value * terms.packing / 100;
+      }
       return cost;
     };
     return Done{};
@@ -262,31 +271,32 @@ class BucketChooser {
   // What is launched as it is.
   Units fixed_;
   std::vector<Nanos> times_;
+  Nanos compute_;
   // By anchor.
   std::vector<Bytes> free_;
 };
 
-Status AddChosen(BucketChooser& chooser, Effort effort, std::vector<Buckets>& candidates) {
+// Ways to try, by effort.
+std::vector<BucketTerms> TermsToTry(const BucketChooser& chooser, Effort effort) {
+  if (effort == Effort::kFast) return {{MiB(1024), {INT64_MAX}, 115}};
   std::vector<int64_t> rooms_mib = {256, 4096};
   std::vector<int64_t> slower = {100, 115, 150};
-  std::vector<Bytes> sizes = chooser.Largest();
-  if (effort == Effort::kFast) {
-    rooms_mib = {1024};
-    slower = {115};
-  } else if (effort == Effort::kBest) {
+  std::vector<int64_t> packing = {100};
+  if (chooser.StandsStill()) packing = {100, 25};
+  if (effort == Effort::kBest) {
     rooms_mib = {64, 128, 256, 512, 1024, 8192};
     slower = {100, 105, 115, 130, 150, 200};
+    packing = {100, 50, 25, 10};
   }
-  for (Bytes largest : sizes) {
+  std::vector<BucketTerms> terms;
+  for (Bytes largest : chooser.Largest()) {
     for (int64_t room : rooms_mib) {
-      for (int64_t hundredths : slower) {
-        HEDDLE_TRY(Buckets buckets, chooser.Choose({MiB(room), largest, hundredths}));
-        if (std::ranges::find(candidates, buckets) == candidates.end())
-          candidates.push_back(std::move(buckets));
+      for (int64_t s : slower) {
+        for (int64_t p : packing) terms.push_back({MiB(room), largest, s, p});
       }
     }
   }
-  return Done{};
+  return terms;
 }
 
 }  // namespace
@@ -308,9 +318,13 @@ Result<std::vector<Buckets>> BucketCandidates(const Module& module, const Graph&
     return candidates;
   }
   BucketChooser chooser(module, graph, model, sim, cap, options.reorder_compute);
-  HEDDLE_RETURN_IF_ERROR(AddChosen(chooser, options.effort, candidates));
+  for (const BucketTerms& terms : TermsToTry(chooser, options.effort)) {
+    HEDDLE_TRY(Buckets buckets, chooser.Choose(terms));
+    if (std::ranges::find(candidates, buckets) == candidates.end())
+      candidates.push_back(std::move(buckets));
+  }
   if (options.effort == Effort::kFast) return candidates;
-  for (int64_t size : {25, 100, 400}) by_size(MiB(size));
+  for (int64_t size : {2, 25, 100, 400}) by_size(MiB(size));
   return candidates;
 }
 

@@ -12,8 +12,8 @@ OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptio
       options_(options),
       shape_(graph, sim, options.reorder_compute && !options.strict),
       scheduler_(shape_, sim),
-      replay_(sim, sim_options),
-      peak_at_(MakeTimeline(sim, sim_options).peak_position) {}
+      sim_options_(sim_options),
+      replay_(sim, sim_options) {}
 
 Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
   Outcome outcome = replay_.Run(order);
@@ -42,7 +42,7 @@ ListedOrder OrderSearch::List(ListOptions options) {
 // For a few nodes, levels that do not depend on the cap: what was tried for a cap is tried for a larger one, which so never makes a
 // step longer. For many that would take too long.
 std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
-  if (shape_.node_count() > kFewNodes) return {cap};
+  if (!IsSmall()) return {cap};
   constexpr int64_t kSteps = 16;
   std::vector<Bytes> levels;
   for (int64_t i = 1; i <= 2 * kSteps; ++i) {
@@ -95,11 +95,13 @@ FoundOrder OrderSearch::Run(Bytes cap, bool thorough) {
   given_ = Judge(replay_.order());
   bool strict = options_.strict;
   // With no memory to spare: the least that this can do with.
-  Judge(scheduler_.Run({.cap = {}, .ahead = false, .strict = strict}, nullptr).order);
+  if (given_.peak > cap || IsSmall())
+    Judge(scheduler_.Run({.cap = {}, .ahead = false, .strict = strict}, nullptr).order);
   for (Bytes level : Levels(cap)) {
     if (TryUnder(level, 0) <= level) continue;
     // Where the given order needs most, nothing may come later that lets go of anything. Up to there it stays as it is.
-    TryUnder(level, static_cast<uint32_t>(peak_at_) + 1);
+    size_t peak_at = MakeTimeline(sim_, sim_options_).peak_position;
+    TryUnder(level, static_cast<uint32_t>(peak_at) + 1);
   }
   return best_;
 }

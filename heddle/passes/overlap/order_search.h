@@ -29,6 +29,7 @@ class OrderSearch {
   static bool IsSmall(const Graph& graph) { return graph.node_count() <= kFewNodes; }
 
  private:
+  bool IsSmall() const { return shape_.node_count() <= kFewNodes; }
   Outcome Judge(const std::vector<NodeId>& order);
   // Lists with ever less memory until the order keeps the cap. The first order.
   ListedOrder List(ListOptions options);
@@ -44,9 +45,8 @@ class OrderSearch {
   const OverlapOptions& options_;
   StepShape shape_;
   ListScheduler scheduler_;
+  const SimOptions sim_options_;
   Replay replay_;
-  // In the order of the graph: where most is alive.
-  size_t peak_at_;
   ListedOrder base_;
   Bytes cap_;
   bool thorough_ = false;
