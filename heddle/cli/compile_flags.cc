@@ -37,6 +37,9 @@ void CompileFlags::Declare(Flags& flags, bool with_stage) {
                "how many units ahead backward gathers");
   flags.Option("--compile.prefetch_max_bytes", prefetch_bytes,
                "the most that gathers in flight may bring, as in 2GiB");
+  flags.Switch("--compile.async_tensor_parallel", async_tensor_parallel,
+               "exposed collectives of tensor parallelism, and what computes around them, run in "
+               "chunks where a simulation finds that faster: the pass async-tensor-parallel");
   flags.Option("--activation_checkpoint.mode", checkpoint_mode,
                "what backward computes again: none, full (all of each block), selective, or "
                "min-cut (what costs next to nothing)");
@@ -79,6 +82,9 @@ Result<PipelineChanges> CompileFlags::Changes() const {
   if (!disabled.empty()) {
     for (std::string_view name : Split(disabled, ',')) changes.disabled.emplace_back(Trim(name));
   }
+  if (async_tensor_parallel)
+    changes.added.push_back(
+        {"--compile.async_tensor_parallel", "async-tensor-parallel", "overlap"});
   auto set = [&](std::string_view flag, const std::string& value,
                  std::vector<std::string> of_passes, std::string option) {
     if (value.empty()) return;

@@ -25,6 +25,7 @@ struct CompileFlags {
   std::string prefetch_forward = {};
   std::string prefetch_backward = {};
   std::string prefetch_bytes = {};
+  bool async_tensor_parallel = false;
   // TorchTitan's words; empty: none.
   std::string checkpoint_mode = {};
   std::string checkpoint_option = {};

@@ -30,6 +30,22 @@ Result<int> Set(const OptionSetting& setting, Pipeline& items) {
   return count;
 }
 
+// Whether the pipeline had none.
+bool Add(const PassAddition& addition, const PassTable& passes, Pipeline& items) {
+  auto is = [](std::string_view name) {
+    return [name](const PipelineItem& item) {
+      return item.pass != nullptr && item.pass->name == name;
+    };
+  };
+  if (std::ranges::any_of(items, is(addition.pass))) return false;
+  const PassDef* pass = passes.Find(addition.pass);
+  HEDDLE_CHECK(pass != nullptr, "a flag adds a pass that there is not");
+  items.insert(
+      std::ranges::find_if(items, is(addition.before)),
+      PipelineItem{.pass = pass, .options = pass->make_options(), .repeated = {}, .named = true});
+  return true;
+}
+
 int Remove(std::string_view pass, Pipeline& items) {
   int count = 0;
   for (PipelineItem& item : items) count += Remove(pass, item.repeated);
@@ -43,6 +59,11 @@ int Remove(std::string_view pass, Pipeline& items) {
 Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
                                                 const PassTable& passes, Pipeline& pipeline) {
   std::vector<std::string> notes;
+  for (const PassAddition& addition : changes.added) {
+    if (!Add(addition, passes, pipeline))
+      notes.push_back(
+          fmt::format("{} has no effect: the pipeline has {}", addition.flag, addition.pass));
+  }
   for (const OptionSetting& setting : changes.settings) {
     HEDDLE_TRY(int count, Set(setting, pipeline));
     if (count == 0)

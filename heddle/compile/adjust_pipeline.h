@@ -18,7 +18,16 @@ struct OptionSetting {
   std::string value;
 };
 
+// Runs a pass before another, or at the end where the pipeline has no such pass.
+struct PassAddition {
+  // For messages.
+  std::string flag;
+  std::string pass;
+  std::string before;
+};
+
 struct PipelineChanges {
+  std::vector<PassAddition> added;
   std::vector<OptionSetting> settings;
   // Passes that do not run.
   std::vector<std::string> disabled;

@@ -36,7 +36,8 @@ class Compiler {
     HEDDLE_TRY(Pipeline after, ParsePipeline(options_.pipeline, Passes()));
     HEDDLE_TRY(report_.notes, AdjustPipeline(options_.changes, Passes(), after));
     report_.notes.insert(report_.notes.begin(), options_.notes.begin(), options_.notes.end());
-    HEDDLE_RETURN_IF_ERROR(SetWhereDefault("overlap", "cluster", options_.cluster, after));
+    for (std::string_view pass : {"overlap", "async-tensor-parallel"})
+      HEDDLE_RETURN_IF_ERROR(SetWhereDefault(pass, "cluster", options_.cluster, after));
     for (const Graph& graph : module_.graphs)
       report_.whole_work.push_back(TotalFlops(module_, graph));
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kCaptured, {}));

@@ -48,7 +48,7 @@ std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
   for (int64_t i = 1; i <= 2 * kSteps; ++i) {
     Bytes level = given_.peak * i;
     level.value /= kSteps;
-    if (level <= cap) levels.push_back(level);
+    if (level <= std::max(cap, given_.peak)) levels.push_back(level);
   }
   return levels;
 }

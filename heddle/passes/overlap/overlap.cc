@@ -70,8 +70,9 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   if (!small && options_.effort != Effort::kFast)
     HEDDLE_RETURN_IF_ERROR(Try(found_ ? *found_ : graph_, true));
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
-    return Error(Diag::kInfeasible, "{} of memory are too few; the smallest peak found is {}",
-                 Format(cap_), Format(least_));
+    return Error(Diag::kInfeasible,
+                 "{} of memory are too few; the smallest peak found is {}, {} bytes", Format(cap_),
+                 Format(least_), least_.value);
   return std::move(found_);
 }
 

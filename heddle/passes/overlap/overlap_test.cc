@@ -49,6 +49,37 @@ TEST(Overlap, TwoThousandGraphs) {
   EXPECT_GT(faster, 500U);
 }
 
+// The last number of a message.
+Bytes LastNumber(const std::string& message) {
+  size_t end = message.find_last_of("0123456789") + 1;
+  size_t begin = message.find_last_not_of("0123456789", end - 1) + 1;
+  return {std::stoll(message.substr(begin, end - begin))};
+}
+
+TEST(Overlap, TheSmallestPeakIsEnough) {
+  size_t infeasible = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const Module module = *ParseModule(RandomGraphText(seed, 10 + seed % 90), "random", Ops());
+    OverlapOptions options;
+    options.memory.bytes = Bytes{1};
+    options.effort = Effort::kFast;
+    options.reorder_compute = seed % 2 == 0;
+    Module scheduled = module;
+    Result<OverlapResult> result = Schedule(scheduled, options);
+    if (result.ok()) continue;
+    ++infeasible;
+    EXPECT_EQ(result.diagnostics()[0].kind, Diag::kInfeasible);
+    options.memory.bytes = LastNumber(result.diagnostics()[0].message);
+    result = Schedule(scheduled, options);
+    ASSERT_TRUE(result.ok()) << seed << ": " << Format(result.diagnostics());
+    EXPECT_LE(result->after.peak, *options.memory.bytes) << seed;
+    options.memory.bytes->value -= 1;
+    scheduled = module;
+    EXPECT_FALSE(Schedule(scheduled, options).ok()) << seed;
+  }
+  EXPECT_GT(infeasible, 100U);
+}
+
 TEST(Overlap, MoreMemoryIsNeverSlower) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     Module module = *ParseModule(RandomGraphText(seed, 60), "random", Ops());
