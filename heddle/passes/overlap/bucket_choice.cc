@@ -279,20 +279,22 @@ class BucketChooser {
 // Ways to try, by effort.
 std::vector<BucketTerms> TermsToTry(const BucketChooser& chooser, Effort effort) {
   if (effort == Effort::kFast) return {{MiB(1024), {INT64_MAX}, 115}};
+  const bool best = effort == Effort::kBest;
   std::vector<int64_t> rooms_mib = {256, 4096};
   std::vector<int64_t> slower = {100, 115, 150};
-  std::vector<int64_t> packing = {100};
-  if (chooser.StandsStill()) packing = {100, 25};
-  if (effort == Effort::kBest) {
+  if (best) {
     rooms_mib = {64, 128, 256, 512, 1024, 8192};
     slower = {100, 105, 115, 130, 150, 200};
-    packing = {100, 50, 25, 10};
   }
+  std::vector<Bytes> sizes = chooser.Largest();
+  if (!best) sizes.resize(std::min<size_t>(sizes.size(), 2));
   std::vector<BucketTerms> terms;
-  for (Bytes largest : chooser.Largest()) {
+  for (Bytes largest : sizes) {
     for (int64_t room : rooms_mib) {
       for (int64_t s : slower) {
-        for (int64_t p : packing) terms.push_back({MiB(room), largest, s, p});
+        terms.push_back({MiB(room), largest, s});
+        if (chooser.StandsStill() && (best || s != 100))
+          terms.push_back({MiB(room), largest, s, 25});
       }
     }
   }

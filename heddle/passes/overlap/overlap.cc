@@ -30,9 +30,12 @@ class OverlapSearch {
   const Outcome& best() const { return best_; }
 
  private:
-  Status Try(Graph graph, bool thorough);
+  // How long the step is with the best order found; INT64_MAX if none keeps the cap.
+  Result<Nanos> Try(Graph graph, bool thorough);
   FoundOrder Search(const Graph& graph, const SimGraph& sim, bool thorough) const;
-  Status TryBuckets(const Buckets& buckets);
+  Result<Nanos> TryBuckets(const Buckets& buckets, bool thorough);
+  // Every way to merge, and then the best of them again, with more effort.
+  Status TryAll(const std::vector<Buckets>& ways);
 
   const Module& module_;
   const Graph& graph_;
@@ -58,17 +61,17 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   const bool small = OrderSearch::IsSmall(graph_);
   // Who names a size gets buckets of that size, although the step might be shorter without.
   const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
-  if (!sized) HEDDLE_RETURN_IF_ERROR(Try(graph_, false));
+  std::vector<Buckets> ways;
+  if (!sized) ways.emplace_back();
   if (!options_.strict) {
     // What a few nodes are merged into does not depend on the cap, as what is tried with them does not.
     Bytes room = small ? Bytes{INT64_MAX} : cap_;
-    HEDDLE_TRY(std::vector<Buckets> candidates,
+    HEDDLE_TRY(std::vector<Buckets> merged,
                BucketCandidates(module_, graph_, model_, sim, room, options_));
-    for (const Buckets& buckets : candidates) HEDDLE_RETURN_IF_ERROR(TryBuckets(buckets));
+    ways.insert(ways.end(), merged.begin(), merged.end());
   }
-  if (sized && !found_) HEDDLE_RETURN_IF_ERROR(Try(graph_, false));
-  if (!small && options_.effort != Effort::kFast)
-    HEDDLE_RETURN_IF_ERROR(Try(found_ ? *found_ : graph_, true));
+  HEDDLE_RETURN_IF_ERROR(TryAll(ways));
+  if (sized && !found_) HEDDLE_RETURN_IF_ERROR(Try(graph_, !small));
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible,
                  "{} of memory are too few; the smallest peak found is {}, {} bytes", Format(cap_),
@@ -76,12 +79,30 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   return std::move(found_);
 }
 
-Status OverlapSearch::TryBuckets(const Buckets& buckets) {
+Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
+  std::vector<std::pair<Nanos, size_t>> tried;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    HEDDLE_TRY(Nanos makespan, TryBuckets(ways[i], false));
+    tried.emplace_back(makespan, i);
+  }
+  // For a few nodes, more effort with some ways would make more memory not always better.
+  if (OrderSearch::IsSmall(graph_) || options_.effort == Effort::kFast) return Done{};
+  std::ranges::sort(tried);
+  size_t again = options_.effort == Effort::kNormal ? 3 : 10;
+  tried.resize(std::min(tried.size(), again));
+  for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
+  // Compute that was moved once may be moved again.
+  if (options_.reorder_compute && found_) HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
+  return Done{};
+}
+
+Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
+  if (buckets.empty()) return Try(graph_, thorough);
   Graph graph = graph_;
   AnalysisCache analyses;
   PassContext context(module_.mesh, analyses);
-  if (MergeBuckets(graph, context, buckets) == Changed::kNo) return Done{};
-  return Try(std::move(graph), false);
+  if (MergeBuckets(graph, context, buckets) == Changed::kNo) return Nanos{INT64_MAX};
+  return Try(std::move(graph), thorough);
 }
 
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
@@ -100,18 +121,20 @@ FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool t
   return found;
 }
 
-Status OverlapSearch::Try(Graph graph, bool thorough) {
+Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough) {
   HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph));
   SimGraph sim(graph, costs, sim_.memory);
   FoundOrder found = Search(graph, sim, thorough);
   least_ = std::min(least_, found.least);
-  if (found.order.empty() || found.outcome.makespan >= best_.makespan) return Done{};
+  if (found.order.empty()) return Nanos{INT64_MAX};
+  const Nanos makespan = found.outcome.makespan;
+  if (makespan >= best_.makespan) return makespan;
   best_ = found.outcome;
   Rewriter rewriter(graph);
   rewriter.Reorder(found.order);
   rewriter.Commit();
   found_ = std::move(graph);
-  return Done{};
+  return makespan;
 }
 
 // A remark for each collective that compute stands still for.
