@@ -18,7 +18,9 @@ OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptio
 Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
   Outcome outcome = replay_.Run(order);
   best_.least = std::min(best_.least, outcome.peak);
-  if (outcome.peak <= cap_ && (best_.order.empty() || outcome.makespan < best_.outcome.makespan)) {
+  // Of equal ones, that with the smaller peak.
+  auto key = [](const Outcome& o) { return std::pair(o.makespan, o.peak); };
+  if (outcome.peak <= cap_ && (best_.order.empty() || key(outcome) < key(best_.outcome))) {
     best_.order = order;
     best_.outcome = outcome;
   }
