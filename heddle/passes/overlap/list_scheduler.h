@@ -3,8 +3,8 @@
 // Anchors run one after the other. Before each, communicators that would fall idle while it runs get their next collective: of
 // those that are released, the one with the earliest deadline, if what it holds fits under the cap up to that deadline. Gradients
 // are reduced as soon as nothing with a deadline would be late for it. A wait stands right before the first that needs it; that of
-// a reduction where it is done, if that takes no time, because it lets go of memory there. While compute would stand still, what
-// later collectives are given is made.
+// a reduction where it is done, if that takes no time, because it lets go of memory there. While compute would stand still,
+// buckets that are there are taken apart, and what later collectives are given is made.
 //
 // The clock knows no shared links: it decides, and a Replay judges.
 #pragma once
