@@ -30,21 +30,25 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
     is_whole_.push_back(!stack && !TensorSplitDim(spec.name, own_tokens()));
     specs[stack].push_back(spec);
   }
-  auto add = [&](bool stacks, int64_t shard, std::vector<ShardedState>& to, auto&& part_of) {
+  auto add = [&](bool stacks, const StateRanks& ranks, std::vector<ShardedState>& to,
+                 auto&& part_of) {
     std::vector<at::Tensor> own;
     for (size_t i = 0; i < params.size(); ++i) {
       if (is_stack_[i] == stacks) own.push_back(part_of(i).contiguous());
     }
-    to.emplace_back(specs[stacks], own, data.replicate, shard, data.reducer, data.reduce_type);
+    to.emplace_back(specs[stacks], own, ranks, data.reducer, data.reduce_type);
   };
   auto slice_of = [&](const at::Tensor& whole, size_t i, int64_t slice) {
     std::optional<int64_t> dim = TensorSplitDim(model.params[i].name, own_tokens());
     return dim ? EagerChunk(whole, *dim, options.tensor.tensor, slice) : whole;
   };
+  // Of the ranks that shard, those that share experts follow each other.
+  int64_t inner = options.expert / (own_tokens() ? options.tensor.tensor : 1);
   for (int64_t slice = 0; slice < options.tensor.tensor; ++slice)
-    add(false, data.shard, dense_, [&](size_t i) { return slice_of(params[i], i, slice); });
+    add(false, {data.replicate, data.shard, inner}, dense_,
+        [&](size_t i) { return slice_of(params[i], i, slice); });
   for (int64_t piece = 0; !specs[1].empty() && piece < pieces(); ++piece) {
-    add(true, copies(), stacks_, [&](size_t i) {
+    add(true, {data.replicate, copies()}, stacks_, [&](size_t i) {
       at::Tensor experts = EagerChunk(params[i], 0, options.expert, seat(piece));
       return slice_of(experts, i, slice(piece));
     });

@@ -24,7 +24,7 @@ EagerTensorParallel::EagerTensorParallel(const Model& model, std::span<const at:
       own[i] =
           EagerChunk(own[i], *TensorSplitDim(model.params[i].name, false), options.tensor, slice)
               .contiguous();
-    slices_.emplace_back(model.params, own, options.data.replicate, options.data.shard,
+    slices_.emplace_back(model.params, own, StateRanks{options.data.replicate, options.data.shard},
                          options.data.reducer, options.data.reduce_type);
   }
 }
