@@ -83,7 +83,10 @@ void TokenRegion::FindMixtures() {
       continue;
     }
     open_[BlockAt(node)] = true;
-    GoUp(graph_.operands(pick)[0]);
+    ValueId tokens = graph_.operands(pick)[0];
+    GoUp(tokens);
+    NodeId maker = graph_[tokens].producer;
+    if (!maker || !wanted_[maker.index()]) values_[tokens.index()] = TokenPart{Kind::kRows, 0};
   }
 }
 

@@ -94,10 +94,11 @@ ValueId TokenWriter::Operand(NodeId node, size_t i, int64_t part) {
   ValueId v = graph_.operands(node)[i];
   if (!v) return v;
   const std::optional<TokenPart>& want = region_.of(node).operands[i];
-  if (want && region_.of(v) == want) return parts_.at({v, part});
+  auto known = parts_.find({v, part});
+  if (want && region_.of(v) == want && known != parts_.end()) return known->second;
   // Of an operand whose type alone is read any part will do.
-  if (!want && region_.of(v) && region_.Unread({node, static_cast<uint32_t>(i)}))
-    return parts_.at({v, part});
+  if (!want && known != parts_.end() && region_.Unread({node, static_cast<uint32_t>(i)}))
+    return known->second;
   return want ? Slice(node, rewriter_.Resolve(v), want->dim, part) : rewriter_.Resolve(v);
 }
 
