@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard
 
 import fsdp2
 
@@ -199,12 +198,9 @@ def apply_fsdp(job, model, mesh):
     compute = {"f32": torch.float32, "bf16": torch.bfloat16}[job.precision]
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32, cast_forward_inputs=False)
     everywhere = {"mesh": mesh["outside", "inside"]._flatten("all"), "mp_policy": policy}
-    # Inside of each expert, where there are more ranks than experts.
-    cut = Shard(1 if job.world > job.sizes["moe.experts"] else 0)
     fully_shard(model.tok_embeddings, **everywhere)
     for block in model.layers.values():
-        fully_shard(block.moe.routed_experts.inner_experts, mesh=mesh["outside"], mp_policy=policy,
-                    shard_placement_fn=lambda _: cut)
+        fully_shard(block.moe.routed_experts.inner_experts, mesh=mesh["outside"], mp_policy=policy)
         fully_shard(block, **everywhere)
     fully_shard([model.norm, model.output], **everywhere)
     fully_shard(model, **everywhere)
@@ -231,7 +227,7 @@ def jobs():
     few = [Job("fsdp=4 x ep=2 f32", shard=4, expert=2)]
     many = [Job("fsdp=2 x ep=2 f32", shard=2, expert=2, steps=5), Job("fsdp=4 x ep=4 f32", shard=4, expert=4, steps=5),
             Job("fsdp=8 x ep=4 f32", shard=8, expert=4, steps=5), Job("fsdp=4 x ep=2 bf16", shard=4, expert=2, precision="bf16"),
-            Job("fsdp=8 x ep=2, inside of experts, f32", shard=8, expert=2, sizes=dict(SMALL, **{"moe.experts": 4}))]
+            Job("fsdp=8 x ep=2 f32", shard=8, expert=2)]
     return few, few + many
 
 

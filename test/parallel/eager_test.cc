@@ -71,6 +71,8 @@ constexpr Layout kExpertLayouts[] = {{"fsdp8_ep4", 1, 8, 1, true, true, 4},
                                      {"fsdp2_tp2_ep4_whole_sequences", 1, 2, 2, false, true, 4},
                                      {"fsdp2_tp2_ep4_whole_logits", 1, 2, 2, true, false, 4},
                                      {"hsdp2x4_ep2", 2, 4, 1, true, true, 2},
+                                     // Routers have fewer rows than there are ranks.
+                                     {"fsdp16_ep4", 1, 16, 1, true, true, 4},
                                      {"fsdp4_tp2_ep2_etp2", 1, 4, 2, true, true, 2, 2},
                                      {"hsdp2x2_tp2_ep2_etp2", 2, 2, 2, false, true, 2, 2}};
 INSTANTIATE_TEST_SUITE_P(Experts, EagerTest,

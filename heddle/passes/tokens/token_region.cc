@@ -340,10 +340,11 @@ bool TokenRegion::Fits(NodeId node, const NodeParts& parts) {
 
 // --- What cannot be
 
-bool TokenRegion::ReadWhole(ValueId v) const {
+bool TokenRegion::ReadWhole(ValueId v) {
   if (uses_.is_output(v)) return true;
   return std::ranges::any_of(uses_.of(v), [&](const Use& use) {
-    return !has(use.node) || of(use.node).operands[use.operand] != of(v);
+    bool follows = has(use.node) && of(use.node).operands[use.operand] == of(v);
+    return !follows && !Unread(use);
   });
 }
 

@@ -48,7 +48,7 @@ class TokenRegion {
   const NodeParts& of(NodeId node) const { return *nodes_[node.index()]; }
   const std::optional<TokenPart>& of(ValueId v) const { return values_[v.index()]; }
   // Whether anything reads the whole of a value that is in parts.
-  bool ReadWhole(ValueId v) const;
+  bool ReadWhole(ValueId v);
   // Whether a node reads nothing of the operand but its type.
   bool Unread(const Use& use);
   // How slices and own rows are cut; numbers of rows that are symbols stay as they are.
