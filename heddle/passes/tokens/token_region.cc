@@ -236,7 +236,10 @@ std::optional<NodeParts> TokenRegion::OfOrder(NodeId node) const {
 
 std::optional<NodeParts> TokenRegion::OfGroups(NodeId node) const {
   std::span<const ValueId> operands = graph_.operands(node);
-  if (operands.size() != 3 || KindOf(operands[2]) != Kind::kSum) return std::nullopt;
+  // Nothing behind the ends of groups is given.
+  if (std::ranges::any_of(operands.subspan(3), [](ValueId v) { return bool(v); }))
+    return std::nullopt;
+  if (KindOf(operands[2]) != Kind::kSum) return std::nullopt;
   NodeParts parts = Empty(node);
   for (size_t i = 0; i < 3; ++i) parts.operands[i] = values_[operands[i].index()];
   constexpr TokenPart kOwnRows{Kind::kOwn, 0};
