@@ -76,7 +76,6 @@ class TokenRegion {
   void DropBlock(NodeId node, std::string why);
 
   std::optional<Kind> KindOf(ValueId v) const;
-  bool IsExpert(NodeId start) const;
   bool IsSortedOrder(ValueId v) const;
   bool UndoesOrder(ValueId v) const;
   NodeParts Empty(NodeId node) const;
