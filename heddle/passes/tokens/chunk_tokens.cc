@@ -88,7 +88,7 @@ constexpr std::string_view kStats[] = {"mixtures"};
 
 HEDDLE_DEFINE_PASS(chunk_tokens){
     .name = "chunk-tokens",
-    .summary = "runs blocks with experts on other ranks for parts of the tokens that overlap",
+    .summary = "Runs blocks with experts on other ranks for parts of the tokens that overlap",
     .run = Run<ChunkTokens>,
     .make_options = Make<ChunkTokensOptions>,
     .options = kOptions,
