@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "heddle/plan/presets/presets.h"
-#include "heddle/verify/eager_run.h"
 #include "heddle/train/session.h"
+#include "heddle/verify/eager_run.h"
 
 namespace heddle {
 
