@@ -1,8 +1,9 @@
 #include "heddle/shard/redistribution_search.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
-#include "heddle/base/hash.h"
 #include "heddle/shard/axis_state.h"
 
 namespace heddle {
@@ -30,6 +31,21 @@ void ForEachPartialList(std::span<const Partial> partials, const Visit& visit) {
   for (size_t at = 1; at < lists.size(); ++at) visit(lists[at], OpOf(partials, lists[at][0]));
 }
 
+// The dimensions that are split at either end.
+std::vector<size_t> EndsOf(const Placement& from, const Placement& to, size_t rank) {
+  std::vector<size_t> ends;
+  for (size_t d = 0; d < rank; ++d) {
+    if (!from.split(d).empty() || !to.split(d).empty()) ends.push_back(d);
+  }
+  return ends;
+}
+
+Axes SplitAxes(const Placement& placement) {
+  Axes all;
+  for (const Axes& axes : placement.splits) all = Joined(all, axes);
+  return all;
+}
+
 }  // namespace
 
 Axes Prefix(const Axes& axes, size_t n) {
@@ -46,10 +62,6 @@ Axes Suffix(const Axes& axes, size_t from) {
 
 // --- Placements
 
-bool RedistributionSearch::Spot::operator==(const Spot& other) const {
-  return splits == other.splits && std::ranges::equal(partials(), other.partials());
-}
-
 // Any order would do, as long as it is the same everywhere: equally cheap ways are told apart by it.
 bool RedistributionSearch::Spot::operator<(const Spot& other) const {
   if (splits != other.splits) return splits < other.splits;
@@ -57,16 +69,33 @@ bool RedistributionSearch::Spot::operator<(const Spot& other) const {
   return std::ranges::lexicographical_compare(partials(), other.partials(), {}, key, key);
 }
 
-size_t RedistributionSearch::SpotHash::operator()(const Spot& spot) const {
-  uint64_t hash = spot.pending_count;
-  for (const Axes& axes : spot.splits) hash = MixHash(hash, axes.bits());
-  for (const Partial& partial : spot.partials()) hash = MixHash(hash, partial.axis);
-  return hash;
+PlacementWord RedistributionSearch::WordOf(const Spot& spot) {
+  PlacementWord word = 0;
+  for (size_t e = 0; e < kMostEnds; ++e) {
+    const Axes& axes = spot.splits[e];
+    for (size_t i = 0; i < axes.size(); ++i) word |= AtAxis(axes[i], AxisByte::Split(e, i));
+  }
+  for (const Partial& partial : spot.partials())
+    word |= AtAxis(partial.axis, AxisByte::Pending(partial.op));
+  return word;
 }
 
-bool RedistributionSearch::Dearer::operator()(const Open& a, const Open& b) const {
-  if (a.first != b.first) return b.first < a.first;
-  return search.reached_[b.second].spot < search.reached_[a.second].spot;
+RedistributionSearch::Spot RedistributionSearch::SpotOf(PlacementWord word) {
+  Spot spot;
+  DimAxesOfWord dims(word);
+  for (size_t e = 0; e < kMostEnds; ++e) {
+    for (size_t i = 0; i < dims.counts[e]; ++i) spot.splits[e].Add(dims.axes[e][i]);
+  }
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.pending()) spot.pending[spot.pending_count++] = {axis, use.op()};
+  }
+  return spot;
+}
+
+bool RedistributionSearch::Open::operator<(const Open& other) const {
+  if (price != other.price) return other.price < price;
+  return other.spot != spot && SpotOf(other.spot) < SpotOf(spot);
 }
 
 RedistributionSearch::Spot RedistributionSearch::SpotOf(const Placement& placement) const {
@@ -76,7 +105,8 @@ RedistributionSearch::Spot RedistributionSearch::SpotOf(const Placement& placeme
   return spot;
 }
 
-Placement RedistributionSearch::PlacementOf(const Spot& spot) const {
+Placement RedistributionSearch::PlacementAt(PlacementWord word) const {
+  Spot spot = SpotOf(word);
   Placement placement;
   placement.splits.resize(dims_.size());
   for (size_t e = 0; e < ends_.size(); ++e) placement.splits[ends_[e]] = spot.splits[e];
@@ -87,42 +117,82 @@ Placement RedistributionSearch::PlacementOf(const Spot& spot) const {
 
 // --- The search
 
+RedistributionSearch::RedistributionSearch(PlacementWord from, size_t ends, const Axes& goal_axes,
+                                           Dims dims, const Mesh& mesh, ReduceOrder order)
+    : dims_(std::move(dims)), mesh_(mesh), order_(order), ends_(ends), goal_axes_(goal_axes) {
+  std::iota(ends_.begin(), ends_.end(), size_t{0});
+  Reach(from, {}, {}, kNone);
+}
+
 RedistributionSearch::RedistributionSearch(const Placement& from, const Placement& to,
                                            const Dims& dims, const Mesh& mesh, ReduceOrder order)
-    : to_(to), dims_(dims), mesh_(mesh), order_(order), open_(Dearer{*this}) {
-  for (size_t d = 0; d < dims.size(); ++d) {
-    if (!from.split(d).empty() || !to.split(d).empty()) ends_.push_back(d);
-  }
-  goal_ = SpotOf(to);
-  Reach(SpotOf(from), {}, {}, kStart);
+    : dims_(dims),
+      mesh_(mesh),
+      order_(order),
+      ends_(EndsOf(from, to, dims.size())),
+      goal_axes_(SplitAxes(to)) {
+  Reach(WordOf(SpotOf(from)), {}, {}, kNone);
 }
 
-std::optional<std::vector<RedistributionStep>> RedistributionSearch::Run() {
+// Goes on until the goal is reached in the cheapest way. kNone if it never is.
+uint32_t RedistributionSearch::Settle(PlacementWord goal) {
+  auto found = index_.find(goal);
+  if (found != index_.end() && reached_[found->second].settled) return found->second;
+  if (unleft_ != kNone) Leave(std::exchange(unleft_, kNone));
   while (!open_.empty() && reached_.size() < kMostPlacements) {
-    auto [price, at] = open_.top();
+    auto [price, spot, at] = open_.top();
     open_.pop();
     if (reached_[at].price != price) continue;
-    if (reached_[at].spot == goal_) return PathTo(at);
-    Scatter(at);
-    Reduce(at);
-    Gather(at);
-    Slice(at);
+    reached_[at].settled = true;
+    if (spot == goal) return unleft_ = at;
+    Leave(at);
   }
-  return std::nullopt;
+  return kNone;
 }
 
-std::optional<RedistributionStep> RedistributionSearch::RunOnce() {
+std::optional<std::vector<RedistributionStep>> RedistributionSearch::Run(const Placement& to) {
+  uint32_t at = Settle(WordOf(SpotOf(to)));
+  if (at == kNone) return std::nullopt;
+  return PathTo(at);
+}
+
+bool RedistributionSearch::Run(PlacementWord to, std::vector<PlacementWord>& stops) {
+  uint32_t at = Settle(to);
+  if (at == kNone) return false;
+  size_t first = stops.size();
+  const Reached* next = nullptr;
+  for (; reached_[at].before != kNone; at = reached_[at].before) {
+    const Reached& reached = reached_[at];
+    bool joins = next != nullptr && next->move.kind == StepKind::kSlice &&
+                 reached.move.kind == StepKind::kSlice && next->move.end == reached.move.end;
+    if (!joins) stops.push_back(reached.spot);
+    next = &reached;
+  }
+  std::reverse(stops.begin() + static_cast<ptrdiff_t>(first), stops.end());
+  return true;
+}
+
+void RedistributionSearch::Leave(uint32_t at) {
+  Spot spot = SpotOf(reached_[at].spot);
+  Scatter(at, spot);
+  Reduce(at, spot);
+  Gather(at, spot);
+  Slice(at, spot);
+}
+
+std::optional<RedistributionStep> RedistributionSearch::RunOnce(const Placement& to) {
   const uint32_t start = 0;
-  Scatter(start);
-  Reduce(start);
-  Gather(start);
-  auto found = index_.find(goal_);
+  Spot spot = SpotOf(reached_[start].spot);
+  Scatter(start, spot);
+  Reduce(start, spot);
+  Gather(start, spot);
+  auto found = index_.find(WordOf(SpotOf(to)));
   if (found != index_.end() && found->second != start) return StepTo(reached_[found->second]);
   // Slices go by axes, of which one step may have several.
-  bool replicated = PlacementOf(reached_[start].spot).replicated();
-  if (!replicated || ends_.size() != 1 || !to_.partials.empty()) return std::nullopt;
+  bool replicated = reached_[start].spot == 0;
+  if (!replicated || ends_.size() != 1 || !to.partials.empty()) return std::nullopt;
   return RedistributionStep{
-      .kind = StepKind::kSlice, .over = to_.splits[ends_[0]], .dim = ends_[0], .to = to_};
+      .kind = StepKind::kSlice, .over = to.splits[ends_[0]], .dim = ends_[0], .to = to};
 }
 
 RedistributionStep RedistributionSearch::StepTo(const Reached& reached) const {
@@ -130,13 +200,13 @@ RedistributionStep RedistributionSearch::StepTo(const Reached& reached) const {
   RedistributionStep step{.kind = move.kind, .over = move.over, .op = move.op};
   if (move.kind != StepKind::kAllReduce) step.dim = ends_[move.end];
   if (move.kind == StepKind::kAllToAll) step.concat_dim = ends_[move.concat_end];
-  step.to = PlacementOf(reached.spot);
+  step.to = PlacementAt(reached.spot);
   return step;
 }
 
 std::vector<RedistributionStep> RedistributionSearch::PathTo(uint32_t at) const {
   std::vector<RedistributionStep> steps;
-  for (; reached_[at].before != kStart; at = reached_[at].before)
+  for (; reached_[at].before != kNone; at = reached_[at].before)
     steps.push_back(StepTo(reached_[at]));
   std::reverse(steps.begin(), steps.end());
   // Slices of one dimension, one axis after the other, are one slice.
@@ -151,7 +221,7 @@ std::vector<RedistributionStep> RedistributionSearch::PathTo(uint32_t at) const 
   return out;
 }
 
-void RedistributionSearch::Reach(const Spot& spot, RedistributionPrice price, const Move& move,
+void RedistributionSearch::Reach(PlacementWord spot, RedistributionPrice price, const Move& move,
                                  uint32_t before) {
   auto [found, added] = index_.try_emplace(spot, static_cast<uint32_t>(reached_.size()));
   if (added) {
@@ -161,7 +231,7 @@ void RedistributionSearch::Reach(const Spot& spot, RedistributionPrice price, co
     if (reached.price <= price) return;
     reached = {spot, price, move, before};
   }
-  open_.emplace(price, found->second);
+  open_.push({price, spot, found->second});
 }
 
 void RedistributionSearch::Take(const Spot& spot, int64_t moved, const Move& move,
@@ -170,77 +240,71 @@ void RedistributionSearch::Take(const Spot& spot, int64_t moved, const Move& mov
   price.collectives += move.kind == StepKind::kSlice ? 0 : 1;
   price.moved += moved;
   price.steps += 1;
-  Reach(spot, price, move, before);
+  Reach(WordOf(spot), price, move, before);
 }
 
 // --- Steps
 
 // The innermost axes of a dimension go away, or to another dimension.
-void RedistributionSearch::Gather(uint32_t at) {
-  const Spot spot = reached_[at].spot;
+void RedistributionSearch::Gather(uint32_t at, const Spot& spot) {
   int64_t elements = Elements(spot);
-  for (size_t d = 0; d < ends_.size(); ++d) {
+  for (uint8_t d = 0; d < ends_.size(); ++d) {
     Axes axes = spot.splits[d];
     for (size_t from = 0; from < axes.size(); ++from) {
       Axes over = Suffix(axes, from);
       Spot next = spot;
       next.splits[d] = Prefix(axes, from);
-      Take(next, Elements(next) - elements, {.kind = StepKind::kAllGather, .over = over, .end = d},
+      Take(next, Elements(next) - elements, {.kind = StepKind::kAllGather, .end = d, .over = over},
            at);
-      for (size_t e = 0; e < ends_.size(); ++e) {
+      for (uint8_t e = 0; e < ends_.size(); ++e) {
         if (e == d) continue;
         Spot moved = next;
         moved.splits[e] = Joined(moved.splits[e], over);
         Take(moved, Share(elements, over),
-             {.kind = StepKind::kAllToAll, .over = over, .end = e, .concat_end = d}, at);
+             {.kind = StepKind::kAllToAll, .end = e, .concat_end = d, .over = over}, at);
       }
     }
   }
 }
 
-void RedistributionSearch::Scatter(uint32_t at) {
-  const Spot spot = reached_[at].spot;
+void RedistributionSearch::Scatter(uint32_t at, const Spot& spot) {
   if (order_ == ReduceOrder::kReduceFirst && MustReduce(spot)) return;
   ForEachPartialList(spot.partials(), [&](const Axes& over, ReduceOp op) {
     if (order_ != ReduceOrder::kFewest &&
         !std::ranges::all_of(over, [&](AxisId a) { return EndsSplit(a); }))
       return;
-    for (size_t d = 0; d < ends_.size(); ++d) {
+    for (uint8_t d = 0; d < ends_.size(); ++d) {
       Spot next = Without(spot, over);
       next.splits[d] = Joined(next.splits[d], over);
       Take(next, Elements(spot) - Elements(next),
-           {.kind = StepKind::kReduceScatter, .over = over, .end = d, .op = op}, at);
+           {.kind = StepKind::kReduceScatter, .op = op, .end = d, .over = over}, at);
     }
   });
 }
 
-void RedistributionSearch::Reduce(uint32_t at) {
-  const Spot spot = reached_[at].spot;
+void RedistributionSearch::Reduce(uint32_t at, const Spot& spot) {
   ForEachPartialList(spot.partials(), [&](const Axes& over, ReduceOp op) {
     if (!std::is_sorted(over.begin(), over.end())) return;
     if (order_ != ReduceOrder::kFewest &&
         std::ranges::any_of(over, [&](AxisId a) { return EndsSplit(a); }))
       return;
     Take(Without(spot, over), 2 * Share(Elements(spot), over),
-         {.kind = StepKind::kAllReduce, .over = over, .op = op}, at);
+         {.kind = StepKind::kAllReduce, .op = op, .over = over}, at);
   });
 }
 
 // An axis that nothing uses and the goal splits. Not only where the goal has it: on the way, what is cut already is less to
 // move.
-void RedistributionSearch::Slice(uint32_t at) {
-  const Spot spot = reached_[at].spot;
+void RedistributionSearch::Slice(uint32_t at, const Spot& spot) {
   Axes used;
   for (const Axes& axes : spot.splits) used = Joined(used, axes);
   for (const Partial& partial : spot.partials()) used.Add(partial.axis);
-  for (const Axes& axes : goal_.splits) {
-    for (AxisId axis : axes) {
-      if (used.contains(axis)) continue;
-      for (size_t d = 0; d < ends_.size(); ++d) {
-        Spot next = spot;
-        next.splits[d].Add(axis);
-        Take(next, 0, {.kind = StepKind::kSlice, .over = Axes(axis), .end = d}, at);
-      }
+  for (AxisId axis : goal_axes_) {
+    if (used.contains(axis)) continue;
+    for (uint8_t d = 0; d < ends_.size(); ++d) {
+      Spot next = spot;
+      next.splits[d].Add(axis);
+      Take(next, 0, {.kind = StepKind::kSlice, .end = d, .over = Axes(axis)}, at);
     }
   }
 }
@@ -258,10 +322,6 @@ RedistributionSearch::Spot RedistributionSearch::Without(const Spot& spot, const
 bool RedistributionSearch::MustReduce(const Spot& spot) const {
   return std::ranges::any_of(spot.partials(),
                              [&](const Partial& partial) { return !EndsSplit(partial.axis); });
-}
-
-bool RedistributionSearch::EndsSplit(AxisId axis) const {
-  return std::ranges::any_of(goal_.splits, [&](const Axes& axes) { return axes.contains(axis); });
 }
 
 int64_t RedistributionSearch::Elements(const Spot& spot) const {
