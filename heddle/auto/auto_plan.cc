@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "heddle/auto/auto_problem.h"
+#include "heddle/auto/solve_shared.h"
 #include "heddle/passes/parallel/deviations.h"
 #include "heddle/plan/patterns.h"
 #include "heddle/solve/conflict.h"

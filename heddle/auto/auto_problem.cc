@@ -10,7 +10,7 @@ namespace heddle {
 namespace {
 
 // Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has as many more at most.
-constexpr size_t kMostPairs = size_t{1} << 24;
+constexpr size_t kMostPairs = size_t{3} << 23;
 
 }  // namespace
 
@@ -202,7 +202,7 @@ class ProblemMaker {
     if (IsShared(shared)) {
       out_.shared.push_back(std::move(shared));
     } else {
-      AddApart(shared, 1, pairs);
+      AddApart(shared, pairs);
     }
   }
 
