@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "heddle/base/hash.h"
 #include "heddle/shard/axis_state.h"
 
 namespace heddle {
@@ -121,7 +122,7 @@ RedistributionSearch::RedistributionSearch(PlacementWord from, size_t ends, cons
                                            Dims dims, const Mesh& mesh, ReduceOrder order)
     : dims_(std::move(dims)), mesh_(mesh), order_(order), ends_(ends), goal_axes_(goal_axes) {
   std::iota(ends_.begin(), ends_.end(), size_t{0});
-  Reach(from, {}, {}, kNone);
+  Begin(from);
 }
 
 RedistributionSearch::RedistributionSearch(const Placement& from, const Placement& to,
@@ -131,13 +132,28 @@ RedistributionSearch::RedistributionSearch(const Placement& from, const Placemen
       order_(order),
       ends_(EndsOf(from, to, dims.size())),
       goal_axes_(SplitAxes(to)) {
-  Reach(WordOf(SpotOf(from)), {}, {}, kNone);
+  Begin(WordOf(SpotOf(from)));
+}
+
+void RedistributionSearch::Begin(PlacementWord from) {
+  size_t e = 0;
+  for (size_t d = 0; d < dims_.size(); ++d) {
+    // Prices only: an unknown size counts once for all ways.
+    int64_t size = IsSymbol(dims_[d]) ? 1 : dims_[d];
+    if (e < ends_.size() && ends_[e] == d) {
+      end_sizes_[e++] = size;
+    } else if (__builtin_mul_overflow(rest_, size, &rest_)) {
+      rest_ = INT64_MAX / 8;
+    }
+  }
+  table_.assign(64, kNone);
+  Reach(from, {}, {}, kNone);
 }
 
 // Goes on until the goal is reached in the cheapest way. kNone if it never is.
 uint32_t RedistributionSearch::Settle(PlacementWord goal) {
-  auto found = index_.find(goal);
-  if (found != index_.end() && reached_[found->second].settled) return found->second;
+  uint32_t found = Slot(goal);
+  if (found != kNone && reached_[found].settled) return found;
   if (unleft_ != kNone) Leave(std::exchange(unleft_, kNone));
   while (!open_.empty() && reached_.size() < kMostPlacements) {
     auto [price, spot, at] = open_.top();
@@ -172,22 +188,15 @@ bool RedistributionSearch::Run(PlacementWord to, std::vector<PlacementWord>& sto
   return true;
 }
 
-void RedistributionSearch::Leave(uint32_t at) {
-  Spot spot = SpotOf(reached_[at].spot);
-  Scatter(at, spot);
-  Reduce(at, spot);
-  Gather(at, spot);
-  Slice(at, spot);
-}
-
 std::optional<RedistributionStep> RedistributionSearch::RunOnce(const Placement& to) {
   const uint32_t start = 0;
-  Spot spot = SpotOf(reached_[start].spot);
-  Scatter(start, spot);
-  Reduce(start, spot);
-  Gather(start, spot);
-  auto found = index_.find(WordOf(SpotOf(to)));
-  if (found != index_.end() && found->second != start) return StepTo(reached_[found->second]);
+  PlacementWord word = reached_[start].spot;
+  From from{start, word, SpotOf(word), Elements(word)};
+  Scatter(from);
+  Reduce(from);
+  Gather(from);
+  uint32_t found = Slot(WordOf(SpotOf(to)));
+  if (found != kNone && found != start) return StepTo(reached_[found]);
   // Slices go by axes, of which one step may have several.
   bool replicated = reached_[start].spot == 0;
   if (!replicated || ends_.size() != 1 || !to.partials.empty()) return std::nullopt;
@@ -221,101 +230,122 @@ std::vector<RedistributionStep> RedistributionSearch::PathTo(uint32_t at) const 
   return out;
 }
 
-void RedistributionSearch::Reach(PlacementWord spot, RedistributionPrice price, const Move& move,
-                                 uint32_t before) {
-  auto [found, added] = index_.try_emplace(spot, static_cast<uint32_t>(reached_.size()));
-  if (added) {
-    reached_.push_back({spot, price, move, before});
-  } else {
-    Reached& reached = reached_[found->second];
-    if (reached.price <= price) return;
-    reached = {spot, price, move, before};
+// Where a placement is, or would be, in the table.
+uint32_t& RedistributionSearch::Slot(PlacementWord spot) {
+  for (size_t at = Scramble(spot);; ++at) {
+    uint32_t& slot = table_[at & (table_.size() - 1)];
+    if (slot == kNone || reached_[slot].spot == spot) return slot;
   }
-  open_.push({price, spot, found->second});
 }
 
-void RedistributionSearch::Take(const Spot& spot, int64_t moved, const Move& move,
+void RedistributionSearch::Reach(PlacementWord spot, RedistributionPrice price, const Move& move,
+                                 uint32_t before) {
+  uint32_t at = Slot(spot);
+  if (at != kNone) {
+    if (reached_[at].price <= price) return;
+    reached_[at] = {spot, price, move, before};
+  } else {
+    at = static_cast<uint32_t>(reached_.size());
+    if (2 * at >= table_.size()) {
+      table_.assign(2 * table_.size(), kNone);
+      for (uint32_t i = 0; i < at; ++i) Slot(reached_[i].spot) = i;
+    }
+    Slot(spot) = at;
+    reached_.push_back({spot, price, move, before});
+  }
+  open_.push({price, spot, at});
+}
+
+void RedistributionSearch::Take(PlacementWord spot, int64_t moved, const Move& move,
                                 uint32_t before) {
   RedistributionPrice price = reached_[before].price;
   price.collectives += move.kind == StepKind::kSlice ? 0 : 1;
   price.moved += moved;
   price.steps += 1;
-  Reach(WordOf(spot), price, move, before);
+  Reach(spot, price, move, before);
 }
 
 // --- Steps
 
+namespace {
+
+PlacementWord Without(PlacementWord word, const Axes& axes) {
+  for (AxisId axis : axes) word &= ~AtAxis(axis, 0xff);
+  return word;
+}
+
+// A dimension is split over these, too, inside of what splits it already.
+PlacementWord SplitOver(PlacementWord word, size_t end, const Axes& inside_of, const Axes& axes) {
+  for (size_t i = 0; i < axes.size(); ++i)
+    word |= AtAxis(axes[i], AxisByte::Split(end, inside_of.size() + i));
+  return word;
+}
+
+}  // namespace
+
+void RedistributionSearch::Leave(uint32_t at) {
+  PlacementWord word = reached_[at].spot;
+  From from{at, word, SpotOf(word), Elements(word)};
+  Scatter(from);
+  Reduce(from);
+  Gather(from);
+  Slice(from);
+}
+
 // The innermost axes of a dimension go away, or to another dimension.
-void RedistributionSearch::Gather(uint32_t at, const Spot& spot) {
-  int64_t elements = Elements(spot);
+void RedistributionSearch::Gather(const From& from) {
   for (uint8_t d = 0; d < ends_.size(); ++d) {
-    Axes axes = spot.splits[d];
-    for (size_t from = 0; from < axes.size(); ++from) {
-      Axes over = Suffix(axes, from);
-      Spot next = spot;
-      next.splits[d] = Prefix(axes, from);
-      Take(next, Elements(next) - elements, {.kind = StepKind::kAllGather, .end = d, .over = over},
-           at);
+    const Axes& axes = from.spot.splits[d];
+    for (size_t first = 0; first < axes.size(); ++first) {
+      Axes over = Suffix(axes, first);
+      PlacementWord next = Without(from.word, over);
+      Take(next, Elements(next) - from.elements,
+           {.kind = StepKind::kAllGather, .end = d, .over = over}, from.at);
+      int64_t share = Share(from.elements, over);
       for (uint8_t e = 0; e < ends_.size(); ++e) {
         if (e == d) continue;
-        Spot moved = next;
-        moved.splits[e] = Joined(moved.splits[e], over);
-        Take(moved, Share(elements, over),
-             {.kind = StepKind::kAllToAll, .end = e, .concat_end = d, .over = over}, at);
+        Take(SplitOver(next, e, from.spot.splits[e], over), share,
+             {.kind = StepKind::kAllToAll, .end = e, .concat_end = d, .over = over}, from.at);
       }
     }
   }
 }
 
-void RedistributionSearch::Scatter(uint32_t at, const Spot& spot) {
-  if (order_ == ReduceOrder::kReduceFirst && MustReduce(spot)) return;
-  ForEachPartialList(spot.partials(), [&](const Axes& over, ReduceOp op) {
+void RedistributionSearch::Scatter(const From& from) {
+  if (order_ == ReduceOrder::kReduceFirst && MustReduce(from.spot)) return;
+  ForEachPartialList(from.spot.partials(), [&](const Axes& over, ReduceOp op) {
     if (order_ != ReduceOrder::kFewest &&
         !std::ranges::all_of(over, [&](AxisId a) { return EndsSplit(a); }))
       return;
     for (uint8_t d = 0; d < ends_.size(); ++d) {
-      Spot next = Without(spot, over);
-      next.splits[d] = Joined(next.splits[d], over);
-      Take(next, Elements(spot) - Elements(next),
-           {.kind = StepKind::kReduceScatter, .op = op, .end = d, .over = over}, at);
+      PlacementWord next = SplitOver(Without(from.word, over), d, from.spot.splits[d], over);
+      Take(next, from.elements - Elements(next),
+           {.kind = StepKind::kReduceScatter, .op = op, .end = d, .over = over}, from.at);
     }
   });
 }
 
-void RedistributionSearch::Reduce(uint32_t at, const Spot& spot) {
-  ForEachPartialList(spot.partials(), [&](const Axes& over, ReduceOp op) {
+void RedistributionSearch::Reduce(const From& from) {
+  ForEachPartialList(from.spot.partials(), [&](const Axes& over, ReduceOp op) {
     if (!std::is_sorted(over.begin(), over.end())) return;
     if (order_ != ReduceOrder::kFewest &&
         std::ranges::any_of(over, [&](AxisId a) { return EndsSplit(a); }))
       return;
-    Take(Without(spot, over), 2 * Share(Elements(spot), over),
-         {.kind = StepKind::kAllReduce, .op = op, .over = over}, at);
+    Take(Without(from.word, over), 2 * Share(from.elements, over),
+         {.kind = StepKind::kAllReduce, .op = op, .over = over}, from.at);
   });
 }
 
 // An axis that nothing uses and the goal splits. Not only where the goal has it: on the way, what is cut already is less to
 // move.
-void RedistributionSearch::Slice(uint32_t at, const Spot& spot) {
-  Axes used;
-  for (const Axes& axes : spot.splits) used = Joined(used, axes);
-  for (const Partial& partial : spot.partials()) used.Add(partial.axis);
+void RedistributionSearch::Slice(const From& from) {
   for (AxisId axis : goal_axes_) {
-    if (used.contains(axis)) continue;
+    if (!ByteOf(from.word, axis).replicated()) continue;
     for (uint8_t d = 0; d < ends_.size(); ++d) {
-      Spot next = spot;
-      next.splits[d].Add(axis);
-      Take(next, 0, {.kind = StepKind::kSlice, .end = d, .over = Axes(axis)}, at);
+      Take(SplitOver(from.word, d, from.spot.splits[d], Axes(axis)), 0,
+           {.kind = StepKind::kSlice, .end = d, .over = Axes(axis)}, from.at);
     }
   }
-}
-
-RedistributionSearch::Spot RedistributionSearch::Without(const Spot& spot, const Axes& axes) {
-  Spot out = spot;
-  out.pending_count = 0;
-  for (const Partial& partial : spot.partials()) {
-    if (!axes.contains(partial.axis)) out.pending[out.pending_count++] = partial;
-  }
-  return out;
 }
 
 // Whether some partial axis ends replicated.
@@ -324,11 +354,20 @@ bool RedistributionSearch::MustReduce(const Spot& spot) const {
                              [&](const Partial& partial) { return !EndsSplit(partial.axis); });
 }
 
-int64_t RedistributionSearch::Elements(const Spot& spot) const {
-  size_t e = 0;
-  return ElementsOfPart(dims_, mesh_, [&](size_t d) {
-    return e < ends_.size() && ends_[e] == d ? spot.splits[e++] : Axes();
-  });
+// Of one rank's part, the largest.
+int64_t RedistributionSearch::Elements(PlacementWord word) const {
+  std::array<int64_t, kMostEnds> ranks;
+  ranks.fill(1);
+  for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.splits()) ranks[use.dim()] *= mesh_[axis].size;
+  }
+  int64_t elements = rest_;
+  for (size_t e = 0; e < ends_.size(); ++e) {
+    int64_t part = ranks[e] == 1 ? end_sizes_[e] : CeilDiv(end_sizes_[e], ranks[e]);
+    if (__builtin_mul_overflow(elements, part, &elements)) return INT64_MAX / 8;
+  }
+  return std::min(elements, INT64_MAX / 8);
 }
 
 int64_t RedistributionSearch::Share(int64_t elements, const Axes& over) const {

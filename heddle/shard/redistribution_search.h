@@ -6,7 +6,6 @@
 #include <optional>
 #include <queue>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "heddle/base/division.h"
@@ -92,19 +91,27 @@ class RedistributionSearch {
   RedistributionStep StepTo(const Reached& reached) const;
   std::vector<RedistributionStep> PathTo(uint32_t at) const;
 
+  void Begin(PlacementWord from);
+  uint32_t& Slot(PlacementWord spot);
   void Reach(PlacementWord spot, RedistributionPrice price, const Move& move, uint32_t before);
-  void Take(const Spot& spot, int64_t moved, const Move& move, uint32_t before);
+  void Take(PlacementWord spot, int64_t moved, const Move& move, uint32_t before);
 
+  // Where steps begin.
+  struct From {
+    uint32_t at;
+    PlacementWord word;
+    Spot spot;
+    int64_t elements;
+  };
   void Leave(uint32_t at);
-  void Gather(uint32_t at, const Spot& spot);
-  void Scatter(uint32_t at, const Spot& spot);
-  void Reduce(uint32_t at, const Spot& spot);
-  void Slice(uint32_t at, const Spot& spot);
-  static Spot Without(const Spot& spot, const Axes& axes);
+  void Gather(const From& from);
+  void Scatter(const From& from);
+  void Reduce(const From& from);
+  void Slice(const From& from);
   bool MustReduce(const Spot& spot) const;
   bool EndsSplit(AxisId axis) const { return goal_axes_.contains(axis); }
 
-  int64_t Elements(const Spot& spot) const;
+  int64_t Elements(PlacementWord word) const;
   int64_t Share(int64_t elements, const Axes& over) const;
 
   struct Open {
@@ -121,8 +128,12 @@ class RedistributionSearch {
   // Dimensions that are split at either end: no other is worth splitting on the way.
   std::vector<size_t> ends_;
   Axes goal_axes_;
+  // Sizes of the ends, and of all other dimensions together.
+  std::array<int64_t, kMostEnds> end_sizes_ = {};
+  int64_t rest_ = 1;
   std::vector<Reached> reached_;
-  std::unordered_map<PlacementWord, uint32_t> index_;
+  // Numbers of what was reached, by scrambled words; at most half of it is used.
+  std::vector<uint32_t> table_;
   // What is here at a price that it no longer has was reached in a cheaper way since.
   std::priority_queue<Open> open_;
   // The last goal, if nothing was reached from there yet.
