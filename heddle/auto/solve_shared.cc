@@ -8,7 +8,8 @@ namespace {
 
 // Rounds at most; and when the exact problem is quicker than one more: at once, or as soon as rounds leave no fewer choices.
 constexpr int kMostRounds = 24;
-constexpr size_t kFewEntries = size_t{1} << 19;
+constexpr int kLearntRounds = 6;
+constexpr size_t kFewEntries = size_t{1} << 18;
 constexpr size_t kManyEntries = size_t{1} << 21;
 constexpr double kNotably = 0.98;
 // Of the time that there is.
@@ -31,7 +32,8 @@ std::vector<uint32_t> Thriftiest(PairwiseProblem problem, double time_limit) {
 
 class SharedSolver {
  public:
-  SharedSolver(const AutoProblem& problem, const Deadline& deadline)
+  SharedSolver(const AutoProblem& problem, const Deadline& deadline,
+               const std::vector<ShareWeights>& learnt)
       : less_(problem),
         deadline_(deadline),
         time_(deadline.Left()),
@@ -40,11 +42,18 @@ class SharedSolver {
       kept_[v].resize(problem.own.variables[VariableId(v)].cost.size());
       std::iota(kept_[v].begin(), kept_[v].end(), 0U);
     }
-    for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));
+    if (!learnt.empty()) {
+      weights_ = learnt;
+      first_ = kLearntRounds;
+    } else {
+      for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));
+    }
   }
 
+  const std::vector<ShareWeights>& weights() const { return weights_; }
+
   PairwiseAnswer Run() {
-    for (int round = 0; round < kMostRounds; ++round) {
+    for (int round = first_; round < first_ + kMostRounds; ++round) {
       PairwiseProblem weighted = Weighted(less_, weights_);
       double limit = less_.shared.empty() ? deadline_.Left() : deadline_.Left() / 2;
       PairwiseAnswer answer = Solve(weighted, {.time_limit = limit, .starts = Starts(weighted)});
@@ -180,6 +189,8 @@ class SharedSolver {
   AutoProblem less_;
   const Deadline& deadline_;
   double time_;
+  // The round to begin with: the first ones learn in large steps.
+  int first_ = 0;
   // By variable: what the choices that are left were called.
   KeptOf kept_;
   std::vector<ShareWeights> weights_;
@@ -192,8 +203,12 @@ class SharedSolver {
 
 }  // namespace
 
-PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline) {
-  return SharedSolver(problem, deadline).Run();
+PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
+                           std::vector<ShareWeights>* learnt) {
+  SharedSolver solver(problem, deadline, learnt == nullptr ? std::vector<ShareWeights>() : *learnt);
+  PairwiseAnswer answer = solver.Run();
+  if (learnt != nullptr && learnt->empty()) *learnt = solver.weights();
+  return answer;
 }
 
 }  // namespace heddle

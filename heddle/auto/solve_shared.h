@@ -13,6 +13,9 @@ namespace heddle {
 // 2. What the answer costs in truth tells which choices are worth a look; the others go.
 // 3. Who wanted alone what others might have wanted, too, pays more of it from now on. The bound rises; again from 1.
 // 4. What is left is small enough for the exact problem.
-PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline);
+//
+// `learnt` gets the parts where it is empty; else it has those of a problem with the same shared moves, and rounds begin from there.
+PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
+                           std::vector<ShareWeights>* learnt = nullptr);
 
 }  // namespace heddle
