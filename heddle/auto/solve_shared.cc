@@ -6,10 +6,9 @@
 namespace heddle {
 namespace {
 
-// Rounds at most; and when the exact problem is quicker than one more: at once, or as soon as rounds leave no fewer choices.
+// Rounds at most; and how large the exact problem may be once rounds leave no fewer choices.
 constexpr int kMostRounds = 24;
 constexpr int kLearntRounds = 6;
-constexpr size_t kFewEntries = size_t{1} << 18;
 constexpr size_t kManyEntries = size_t{1} << 21;
 constexpr double kNotably = 0.98;
 // Of the time that there is.
@@ -32,18 +31,18 @@ std::vector<uint32_t> Thriftiest(PairwiseProblem problem, double time_limit) {
 
 class SharedSolver {
  public:
-  SharedSolver(const AutoProblem& problem, const Deadline& deadline,
-               const std::vector<ShareWeights>& learnt)
+  SharedSolver(const AutoProblem& problem, const Deadline& deadline, const SharedOptions& options)
       : less_(problem),
         deadline_(deadline),
+        options_(options),
         time_(deadline.Left()),
         kept_(problem.own.variables.size()) {
     for (size_t v = 0; v < kept_.size(); ++v) {
       kept_[v].resize(problem.own.variables[VariableId(v)].cost.size());
       std::iota(kept_[v].begin(), kept_[v].end(), 0U);
     }
-    if (!learnt.empty()) {
-      weights_ = learnt;
+    if (options.learnt != nullptr && !options.learnt->empty()) {
+      weights_ = *options.learnt;
       first_ = kLearntRounds;
     } else {
       for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));
@@ -68,7 +67,7 @@ class SharedSolver {
       bound_ = std::max(bound_, worth.bound);
       if (worth.kept[0].empty()) return Proved();
       bool rests = !Keep(worth.kept);
-      WithCopies exact(less_, rests ? kManyEntries : kFewEntries);
+      WithCopies exact(less_, rests ? kManyEntries : options_.few_entries);
       if (!exact.is_loose()) return Finish(exact);
       if (deadline_.Left() < time_ * kShareOfExact) break;
     }
@@ -188,6 +187,7 @@ class SharedSolver {
 
   AutoProblem less_;
   const Deadline& deadline_;
+  const SharedOptions& options_;
   double time_;
   // The round to begin with: the first ones learn in large steps.
   int first_ = 0;
@@ -204,10 +204,10 @@ class SharedSolver {
 }  // namespace
 
 PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
-                           std::vector<ShareWeights>* learnt) {
-  SharedSolver solver(problem, deadline, learnt == nullptr ? std::vector<ShareWeights>() : *learnt);
+                           const SharedOptions& options) {
+  SharedSolver solver(problem, deadline, options);
   PairwiseAnswer answer = solver.Run();
-  if (learnt != nullptr && learnt->empty()) *learnt = solver.weights();
+  if (options.learnt != nullptr && options.learnt->empty()) *options.learnt = solver.weights();
   return answer;
 }
 
