@@ -54,11 +54,12 @@ ALLOWED = {
     "runtime": ["aten", "analysis"],
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "train": ["compile", "eager", "checkpoint"],
+    "train": ["compile", "models", "runtime", "checkpoint"],
+    "verify": ["train", "eager"],
     "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process", "search"],
+    "cli/torch": ["cli", "hf", "runtime/process", "search", "verify"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "hf", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

@@ -1,7 +1,7 @@
 // Training steps as graphs on ranks against eager training: every bit of the loss and of what every rank holds.
 #include <gtest/gtest.h>
 
-#include "heddle/train/compare.h"
+#include "heddle/verify/compare.h"
 #include "heddle/train/exact.h"
 #include "test/parallel/training.h"
 

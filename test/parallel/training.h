@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "heddle/plan/presets/presets.h"
-#include "heddle/train/eager_run.h"
+#include "heddle/verify/eager_run.h"
 #include "heddle/train/session.h"
 
 namespace heddle {

@@ -1,4 +1,4 @@
-#include "heddle/train/eager_run.h"
+#include "heddle/verify/eager_run.h"
 
 #include <numeric>
 
