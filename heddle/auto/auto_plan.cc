@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "heddle/auto/auto_problem.h"
+#include "heddle/auto/solve_shared.h"
 #include "heddle/passes/parallel/deviations.h"
 #include "heddle/plan/patterns.h"
 #include "heddle/solve/conflict.h"
@@ -229,6 +230,8 @@ struct AutoPlanner::State {
   AutoProblem full = {};
   AutoProblem asked = {};
   const AutoProblem* last = &full;
+  // Of the problem with all moves in full, whatever is demanded.
+  std::vector<ShareWeights> learnt = {};
 };
 
 AutoPlanner::AutoPlanner(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -268,7 +271,9 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
   // Something is left for what follows; and a moment for the easy part, even if time is up.
   Deadline deadline(std::max(state_->deadline.Left() / 3, kLeastSeconds));
-  PairwiseAnswer answer = SolveShared(*problem, deadline);
+  SharedOptions options;
+  if (request.shares == MoveShares{}) options.learnt = &state_->learnt;
+  PairwiseAnswer answer = SolveShared(*problem, deadline, options);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)

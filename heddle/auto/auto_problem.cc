@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <tuple>
 
 #include "heddle/base/text.h"
 
@@ -11,7 +10,7 @@ namespace heddle {
 namespace {
 
 // Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has as many more at most.
-constexpr size_t kMostPairs = size_t{1} << 23;
+constexpr size_t kMostPairs = size_t{3} << 23;
 
 }  // namespace
 
@@ -27,33 +26,108 @@ class ProblemMaker {
     for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
   }
 
-  // The same walk again and again: first to ask for prices, then to add them up.
   Status Price(const CostModel& model) {
-    HEDDLE_RETURN_IF_ERROR(Walk());
+    HEDDLE_RETURN_IF_ERROR(CheckSize());
+    AskCalls();
+    HEDDLE_RETURN_IF_ERROR(AskMoves());
     HEDDLE_RETURN_IF_ERROR(sheet_.Run(model));
-    is_priced_ = true;
+    for (auto& [key, table] : tables_) {
+      for (size_t i = 0; i < table.entries.size(); ++i) {
+        if (table.entries[i] != MoveTable::kNoWay)
+          table.prices[i] = static_cast<double>(sheet_.Price(table.entries[i]).value);
+      }
+      table.entries = {};
+    }
     return Done{};
   }
 
   Result<AutoProblem> Add(const MoveShares& counted) {
     counted_ = counted;
-    HEDDLE_RETURN_IF_ERROR(Walk());
+    out_ = {};
+    for (size_t d = 0; d < decisions_.all.size(); ++d) AddVariable(d);
+    AddCasts();
+    PairCosts pairs(out_.own);
+    for (const auto& [move, count] : decisions_.moves) {
+      AddMove(move, count, pairs);
+      if (deadline_.Passed()) return OutOfTime(mesh_);
+    }
+    // What a bound learns travels along the variables.
+    std::ranges::sort(out_.own.edges, {},
+                      [](const PairwiseEdge& e) { return std::pair(e.u, e.v); });
     return std::move(out_);
   }
 
  private:
   // --- Prices
 
-  double Move(const heddle::Move& move, int64_t count, PlacementId from, PlacementId to) {
-    if (from == to) return 0;
-    if (move.keeps_sums && !std::ranges::includes(sheet_[to].partials, sheet_[from].partials, {},
-                                                  &Partial::axis, &Partial::axis))
-      return kForbidden;
-    std::optional<PriceSheet::Entry> entry = sheet_.AskMove(move.type, from, to, move.order);
-    if (!entry) return kForbidden;
-    if (!is_priced_) return 0;
-    double counted = std::round(static_cast<double>(sheet_.Price(*entry).value) * ShareOf(move));
-    return counted * static_cast<double>(count);
+  // Of all moves of one type in one order: a row for each placement that one begins in, a column for each that one ends in.
+  struct MoveTable {
+    static constexpr uint32_t kNoWay = UINT32_MAX;
+    std::map<PlacementId, uint32_t> rows = {};
+    std::map<PlacementId, uint32_t> columns = {};
+    // Until there are prices.
+    std::vector<PriceSheet::Entry> entries = {};
+    std::vector<double> prices = {};
+
+    const double* Row(PlacementId from) const { return &prices[rows.at(from) * columns.size()]; }
+  };
+
+  Status CheckSize() {
+    size_t pairs = 0;
+    for (const auto& [move, count] : decisions_.moves) {
+      for (size_t i = 0; i < move.to.size(); ++i) {
+        if (i == 0 || move.to[i].decision != move.to[i - 1].decision)
+          pairs += size_[move.from.decision] * size_[move.to[i].decision];
+      }
+      if (pairs > kMostPairs)
+        return Error(Diag::kProblem,
+                     "more than {} pairs of choices on the mesh [{}]; fix some placements, or use "
+                     "fewer axes",
+                     WithCommas(kMostPairs), Format(mesh_));
+    }
+    return Done{};
+  }
+
+  Status AskMoves() {
+    auto number = [](std::map<PlacementId, uint32_t>& all, PlacementId id) {
+      all.try_emplace(id, static_cast<uint32_t>(all.size()));
+    };
+    for (const auto& [move, count] : decisions_.moves) {
+      MoveTable& table = tables_[{move.type, move.order}];
+      for (PlacementId id : PlacementsAt(move.from)) number(table.rows, id);
+      for (const Slot& slot : move.to) {
+        for (PlacementId id : PlacementsAt(slot)) number(table.columns, id);
+      }
+    }
+    for (auto& [key, table] : tables_) {
+      size_t columns = table.columns.size();
+      table.entries.assign(table.rows.size() * columns, MoveTable::kNoWay);
+      table.prices.assign(table.entries.size(), kForbidden);
+      for (const auto& [from, row] : table.rows) {
+        for (const auto& [to, column] : table.columns) {
+          std::optional<PriceSheet::Entry> entry = sheet_.AskMove(key.first, from, to, key.second);
+          if (entry) table.entries[row * columns + column] = *entry;
+        }
+        if (deadline_.Passed()) return OutOfTime(mesh_);
+      }
+    }
+    return Done{};
+  }
+
+  void AskCalls() {
+    for (size_t d = 0; d < decisions_.all.size(); ++d) {
+      const Decision& decision = decisions_.all[d];
+      std::vector<PriceSheet::Entry>& calls = calls_.emplace_back();
+      if (decision.kind != Decision::Kind::kNode) continue;
+      for (const OpSplit& split : decision.choices)
+        calls.push_back(sheet_.AskCall(NodeId(decision.members[0]), split));
+    }
+    for (const auto& [cast, example] : decisions_.casts) {
+      for (const OpSplit& choice : decisions_.all[cast.decision].choices) {
+        const Placement& at = choice.results[0];
+        casts_.push_back(sheet_.AskCall(example.first, {{at}, {at}}));
+      }
+    }
   }
 
   double ShareOf(const heddle::Move& move) const {
@@ -70,50 +144,26 @@ class ProblemMaker {
     return at->second;
   }
 
-  double Call(NodeId node, size_t decision, size_t choice, const OpSplit& split, int64_t count) {
-    auto [at, added] = calls_.try_emplace({node, decision, choice});
-    if (added) at->second = sheet_.AskCall(node, split);
-    return is_priced_ ? static_cast<double>((sheet_.Price(at->second) * count).value) : 0;
-  }
-
   // --- The problem
 
-  Status Walk() {
-    out_ = {};
-    shared_entries_ = 0;
-    for (size_t d = 0; d < decisions_.all.size(); ++d) AddVariable(d);
-    for (const auto& [cast, example] : decisions_.casts) {
-      std::vector<double>& cost = out_.own.variables[VariableId(cast.decision)].cost;
-      for (size_t c = 0; c < cost.size(); ++c) {
-        const Placement& at = decisions_.all[cast.decision].choices[c].results[0];
-        cost[c] += Call(example.first, cast.decision, c, {{at}, {at}}, example.second);
-      }
-    }
-    PairCosts pairs(out_.own);
-    for (const auto& [move, count] : decisions_.moves) {
-      AddMove(move, count, pairs);
-      if (deadline_.Passed()) return OutOfTime(mesh_);
-      if (pairs.entries() + shared_entries_ > kMostPairs)
-        return Error(Diag::kProblem,
-                     "more than {} pairs of choices on the mesh [{}]; fix some placements, or use "
-                     "fewer axes",
-                     WithCommas(kMostPairs), Format(mesh_));
-    }
-    // What a bound learns travels along the variables.
-    std::ranges::sort(out_.own.edges, {},
-                      [](const PairwiseEdge& e) { return std::pair(e.u, e.v); });
-    return Done{};
+  double PriceOf(PriceSheet::Entry entry, int64_t count) const {
+    return static_cast<double>((sheet_.Price(entry) * count).value);
   }
 
   void AddVariable(size_t d) {
     const Decision& decision = decisions_.all[d];
     PairwiseVariable variable{decision.pattern, std::vector<double>(decision.choices.size())};
-    if (decision.kind == Decision::Kind::kNode) {
-      for (size_t c = 0; c < decision.choices.size(); ++c)
-        variable.cost[c] = Call(NodeId(decision.members[0]), d, c, decision.choices[c],
-                                static_cast<int64_t>(decision.members.size()));
-    }
+    for (size_t c = 0; c < calls_[d].size(); ++c)
+      variable.cost[c] = PriceOf(calls_[d][c], static_cast<int64_t>(decision.members.size()));
     out_.own.variables.Add(std::move(variable));
+  }
+
+  void AddCasts() {
+    size_t next = 0;
+    for (const auto& [cast, example] : decisions_.casts) {
+      for (double& cost : out_.own.variables[VariableId(cast.decision)].cost)
+        cost += PriceOf(casts_[next++], example.second);
+    }
   }
 
   // Who reads the tensor, and what each choice of theirs wants, each placement once; `number` gets a number for each placement.
@@ -144,21 +194,34 @@ class ProblemMaker {
     std::map<PlacementId, uint32_t> number;
     shared.readers = ReadersOf(move, number);
     std::map<PlacementId, uint32_t> lies;
-    const std::vector<PlacementId>& from = PlacementsAt(move.from);
-    for (PlacementId id : from) {
+    for (PlacementId id : PlacementsAt(move.from)) {
       auto [at, added] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
       shared.lies.push_back(at->second);
-      if (!added) continue;
-      std::vector<double>& prices = shared.prices.emplace_back();
-      for (const auto& [to, n] : number) prices.push_back(Move(move, count, id, to));
+      if (added) shared.prices.push_back(PricesFrom(id, move, count, number));
     }
-    if (!IsShared(shared) && (is_priced_ || shared.readers.size() == 1)) {
-      AddApart(shared, 1, pairs);
-      return;
+    if (IsShared(shared)) {
+      out_.shared.push_back(std::move(shared));
+    } else {
+      AddApart(shared, pairs);
     }
-    for (const SharedReader& reader : shared.readers)
-      shared_entries_ += from.size() * reader.wants.size();
-    out_.shared.push_back(std::move(shared));
+  }
+
+  // What it takes to bring the tensor from there to each of these, in order.
+  std::vector<double> PricesFrom(PlacementId from, const heddle::Move& move, int64_t count,
+                                 const std::map<PlacementId, uint32_t>& all) const {
+    const MoveTable& table = tables_.at({move.type, move.order});
+    const double* row = table.Row(from);
+    double share = ShareOf(move);
+    std::vector<double> out;
+    for (const auto& [to, n] : all) {
+      bool adds =
+          move.keeps_sums && !std::ranges::includes(sheet_[to].partials, sheet_[from].partials, {},
+                                                    &Partial::axis, &Partial::axis);
+      double price = adds ? kForbidden : row[table.columns.at(to)];
+      out.push_back(price == kForbidden ? price
+                                        : std::round(price * share) * static_cast<double>(count));
+    }
+    return out;
   }
 
   // Whether two readers may save by wanting the same.
@@ -177,14 +240,14 @@ class ProblemMaker {
   const Decisions& decisions_;
   const Deadline& deadline_;
   PriceSheet sheet_;
-  bool is_priced_ = false;
   MoveShares counted_;
   std::vector<size_t> size_;
   std::map<Slot, std::vector<PlacementId>> placements_at_;
-  std::map<std::tuple<NodeId, size_t, size_t>, PriceSheet::Entry> calls_;
+  std::map<std::pair<TypeId, ReduceOrder>, MoveTable> tables_;
+  // By decision and choice; and of all casts, one choice after the other.
+  std::vector<std::vector<PriceSheet::Entry>> calls_;
+  std::vector<PriceSheet::Entry> casts_;
   AutoProblem out_;
-  // Pairs of choices of what is shared.
-  size_t shared_entries_ = 0;
 };
 
 namespace {

@@ -30,9 +30,6 @@ class PairCosts {
     }
   }
 
-  // Of all matrices that were added.
-  size_t entries() const { return entries_; }
-
  private:
   template <typename CostOf>
   void AddTo(VariableId u, VariableId v, CostOf cost_of) {
@@ -42,7 +39,6 @@ class PairCosts {
     if (added) {
       at->second = problem_.matrices.Add(std::vector<double>(rows * columns));
       problem_.edges.push_back({u, v, at->second});
-      entries_ += rows * columns;
     }
     std::vector<double>& matrix = problem_.matrices[at->second];
     for (size_t r = 0; r < rows; ++r) {
@@ -52,7 +48,6 @@ class PairCosts {
 
   PairwiseProblem& problem_;
   std::map<std::pair<VariableId, VariableId>, MatrixId> edges_;
-  size_t entries_ = 0;
 };
 
 }  // namespace heddle

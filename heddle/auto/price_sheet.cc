@@ -5,29 +5,83 @@
 
 namespace heddle {
 
-std::optional<PriceSheet::Entry> PriceSheet::AskMove(TypeId type, PlacementId from, PlacementId to,
-                                                     ReduceOrder order) {
-  auto [at, added] = moves_.try_emplace({type, from, to, order});
-  if (!added) return at->second;
-  std::span<const Dim> dims = graph_.types().dims(type);
-  Result<std::vector<RedistributionStep>> steps =
-      ways_.Plan(placements_[from], placements_[to], Dims(dims.begin(), dims.end()), order);
-  if (!steps.ok()) return std::nullopt;
-  entries_.push_back(StepsOf(type, from, *steps));
-  return at->second = static_cast<Entry>(entries_.size() - 1);
+namespace {
+
+uint64_t PairOf(PlacementId from, PlacementId to) {
+  return uint64_t{from.index()} << 32 | to.index();
 }
 
-std::vector<uint32_t> PriceSheet::StepsOf(TypeId type, PlacementId from,
-                                          const std::vector<RedistributionStep>& steps) {
-  std::vector<uint32_t> lines;
-  for (const RedistributionStep& step : steps) {
-    PlacementId to = placements_.Intern(step.to);
-    auto [at, added] = steps_.try_emplace({type, from, to}, static_cast<uint32_t>(lines_.size()));
-    if (added) lines_.push_back({NodeId(), type, {from}, {to}});
-    lines.push_back(at->second);
-    from = to;
+// What ways depend on: sizes that divide by all ranks, where together they divide by them twice, are as good as any other.
+Dims SizesOf(std::span<const Dim> dims, int64_t ranks) {
+  Dims sizes(dims.begin(), dims.end());
+  Dims out = sizes;
+  int64_t even = 1;
+  for (Dim& dim : out) {
+    if (IsSymbol(dim) || dim <= 0 || dim % ranks != 0) continue;
+    if (__builtin_mul_overflow(even, static_cast<int64_t>(dim), &even)) return sizes;
+    dim = ranks;
   }
-  return lines;
+  int64_t twice = 0;
+  if (__builtin_mul_overflow(ranks, ranks, &twice)) return sizes;
+  return even % twice == 0 ? out : sizes;
+}
+
+}  // namespace
+
+PriceSheet::Ways& PriceSheet::WaysOf(TypeId type, ReduceOrder order) {
+  Ways*& ways = ways_of_[{type, order}];
+  if (ways == nullptr) ways = &ways_[{order, SizesOf(graph_.types().dims(type), mesh_.ranks())}];
+  return *ways;
+}
+
+PriceSheet::Way PriceSheet::FindWay(TypeId type, PlacementId from, PlacementId to,
+                                    ReduceOrder order) {
+  auto [at, added] = WaysOf(type, order).try_emplace(PairOf(from, to));
+  if (!added) return at->second;
+  std::span<const Dim> dims = graph_.types().dims(type);
+  std::optional<PlacementWord> start = WordOf(placements_[from]);
+  std::optional<PlacementWord> goal = WordOf(placements_[to]);
+  std::vector<PlacementId> stops;
+  if (start && goal) {
+    std::vector<PlacementWord> words;
+    if (!search_.Find(*start, *goal, dims, order, words)) return at->second;
+    for (PlacementWord word : words) stops.push_back(InternWord(word, dims.size()));
+  } else {
+    Result<std::vector<RedistributionStep>> steps = PlanRedistribution(
+        placements_[from], placements_[to], Dims(dims.begin(), dims.end()), mesh_, order);
+    if (!steps.ok()) return at->second;
+    for (RedistributionStep& step : *steps) stops.push_back(Intern(std::move(step.to)));
+  }
+  at->second = {static_cast<uint32_t>(stops_.size()), static_cast<uint32_t>(stops.size())};
+  stops_.insert(stops_.end(), stops.begin(), stops.end());
+  return at->second;
+}
+
+PlacementId PriceSheet::InternWord(PlacementWord word, size_t rank) {
+  // No axis has the last byte.
+  static_assert(Mesh::kMaxAxes < 8);
+  auto [at, added] = by_word_.try_emplace(word | uint64_t{rank} << 56);
+  if (added) at->second = Intern(PlacementOf(word, rank));
+  return at->second;
+}
+
+uint32_t PriceSheet::AskStep(TypeId type, PlacementId from, PlacementId to) {
+  auto [at, added] =
+      steps_[type].try_emplace(PairOf(from, to), static_cast<uint32_t>(lines_.size()));
+  if (added) lines_.push_back({NodeId(), type, {from}, {to}});
+  return at->second;
+}
+
+std::optional<PriceSheet::Entry> PriceSheet::AskMove(TypeId type, PlacementId from, PlacementId to,
+                                                     ReduceOrder order) {
+  Way way = FindWay(type, from, to, order);
+  if (way.first == Way::kNone) return std::nullopt;
+  for (uint32_t i = way.first; i < way.first + way.count; ++i) {
+    entry_lines_.push_back(AskStep(type, from, stops_[i]));
+    from = stops_[i];
+  }
+  entry_ends_.push_back(static_cast<uint32_t>(entry_lines_.size()));
+  return static_cast<Entry>(entry_ends_.size() - 1);
 }
 
 PriceSheet::Entry PriceSheet::AskCall(NodeId node, const OpSplit& split) {
@@ -36,9 +90,10 @@ PriceSheet::Entry PriceSheet::AskCall(NodeId node, const OpSplit& split) {
     line.operands.push_back(placements_.Intern(placement));
   for (const Placement& placement : split.results)
     line.results.push_back(placements_.Intern(placement));
-  entries_.push_back({static_cast<uint32_t>(lines_.size())});
+  entry_lines_.push_back(static_cast<uint32_t>(lines_.size()));
+  entry_ends_.push_back(static_cast<uint32_t>(entry_lines_.size()));
   lines_.push_back(std::move(line));
-  return static_cast<Entry>(entries_.size() - 1);
+  return static_cast<Entry>(entry_ends_.size() - 1);
 }
 
 // Lines are told apart by their scopes, which passes keep.
@@ -115,7 +170,8 @@ Status PriceSheet::Run(const CostModel& model) {
 
 Nanos PriceSheet::Price(Entry entry) const {
   Nanos sum;
-  for (uint32_t line : entries_[entry]) sum += prices_[line];
+  uint32_t begin = entry == 0 ? 0 : entry_ends_[entry - 1];
+  for (uint32_t i = begin; i < entry_ends_[entry]; ++i) sum += prices_[entry_lines_[i]];
   return sum;
 }
 

@@ -5,14 +5,41 @@
 
 namespace heddle {
 
-void AddApart(const SharedMove& move, double part, PairCosts& costs) {
-  for (const SharedReader& reader : move.readers) {
+namespace {
+
+// weight(reader, placement) of each price.
+template <typename WeightOf>
+void AddPairs(const SharedMove& move, const WeightOf& weight, PairCosts& costs) {
+  for (size_t n = 0; n < move.readers.size(); ++n) {
+    const SharedReader& reader = move.readers[n];
     costs.Add(move.from, reader.decision, [&](size_t c, size_t r) {
       double sum = 0;
-      for (uint32_t to : reader.wants[r]) sum += part * move.prices[move.lies[c]][to];
+      for (uint32_t to : reader.wants[r]) {
+        double price = move.prices[move.lies[c]][to];
+        sum += price == kForbidden ? kForbidden : weight(n, to) * price;
+      }
       return sum;
     });
   }
+}
+
+}  // namespace
+
+void AddApart(const SharedMove& move, PairCosts& costs) {
+  AddPairs(
+      move, [](size_t, uint32_t) { return 1.0; }, costs);
+}
+
+ShareWeights EqualWeights(const SharedMove& move) {
+  std::vector<size_t> wanted_by = WantedBy(move);
+  ShareWeights out;
+  for (const SharedReader& reader : move.readers) {
+    std::vector<double>& weights = out.emplace_back(wanted_by.size());
+    for (const std::vector<uint32_t>& wants : reader.wants) {
+      for (uint32_t to : wants) weights[to] = 1 / static_cast<double>(wanted_by[to]);
+    }
+  }
+  return out;
 }
 
 std::vector<size_t> WantedBy(const SharedMove& move) {
@@ -28,14 +55,6 @@ std::vector<size_t> WantedBy(const SharedMove& move) {
 }
 
 namespace {
-
-PairwiseProblem WithoutSharing(const AutoProblem& problem, bool split) {
-  PairwiseProblem out = problem.own;
-  PairCosts costs(out);
-  for (const SharedMove& move : problem.shared)
-    AddApart(move, split ? 1.0 / static_cast<double>(move.readers.size()) : 1, costs);
-  return out;
-}
 
 template <typename T>
 std::vector<T> Only(const std::vector<T>& all, const std::vector<uint32_t>& kept) {
@@ -94,8 +113,22 @@ double Cost(const AutoProblem& problem, const std::vector<uint32_t>& x) {
   return sum;
 }
 
-PairwiseProblem Apart(const AutoProblem& problem) { return WithoutSharing(problem, false); }
-PairwiseProblem Split(const AutoProblem& problem) { return WithoutSharing(problem, true); }
+PairwiseProblem Apart(const AutoProblem& problem) {
+  PairwiseProblem out = problem.own;
+  PairCosts costs(out);
+  for (const SharedMove& move : problem.shared) AddApart(move, costs);
+  return out;
+}
+
+PairwiseProblem Weighted(const AutoProblem& problem, const std::vector<ShareWeights>& weights) {
+  PairwiseProblem out = problem.own;
+  PairCosts costs(out);
+  for (size_t m = 0; m < problem.shared.size(); ++m)
+    AddPairs(
+        problem.shared[m], [&](size_t reader, uint32_t to) { return weights[m][reader][to]; },
+        costs);
+  return out;
+}
 
 AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept) {
   AutoProblem out;
@@ -161,6 +194,7 @@ std::vector<WithCopies::Copies> WithCopies::ListCopies(const SharedMove& move) c
 void WithCopies::AddMove(const SharedMove& move, PairCosts& pairs) {
   const std::vector<Copies>& choices = choices_.emplace_back(ListCopies(move));
   if (choices.empty()) {
+    is_loose_ = true;
     AddSingly(move, pairs);
     return;
   }
@@ -232,62 +266,6 @@ std::vector<uint32_t> WithCopies::Extended(std::vector<uint32_t> x) const {
     x.push_back(static_cast<uint32_t>(at - choices_[m].begin()));
   }
   return x;
-}
-
-namespace {
-
-// The assignment that takes the least of the only budget; nothing if none is possible.
-std::vector<uint32_t> Thriftiest(PairwiseProblem problem, double time_limit) {
-  auto clear = [](std::vector<double>& costs) {
-    for (double& cost : costs) cost = cost == kForbidden ? kForbidden : 0;
-  };
-  for (PairwiseVariable& variable : problem.variables) clear(variable.cost);
-  for (std::vector<double>& matrix : problem.matrices) clear(matrix);
-  for (const BudgetTerm& term : problem.budgets[0].terms) {
-    std::vector<double>& cost = problem.variables[term.variable].cost;
-    for (size_t k = 0; k < cost.size(); ++k) cost[k] += term.amount[k];
-  }
-  problem.budgets.clear();
-  return Solve(problem, {.time_limit = time_limit}).x;
-}
-
-}  // namespace
-
-// From an answer in which every reader pays for itself: what it costs tells which choices are worth a look, and those are few enough for
-// the exact problem.
-PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline) {
-  size_t decisions = problem.own.variables.size();
-  PairwiseProblem apart = Apart(problem);
-  std::vector<std::vector<uint32_t>> starts{std::vector<uint32_t>(decisions)};
-  if (problem.own.budgets.size() == 1) {
-    std::vector<uint32_t> thrifty = Thriftiest(apart, deadline.Left());
-    if (!thrifty.empty()) starts.push_back(std::move(thrifty));
-  }
-  double half = problem.shared.empty() ? deadline.Left() : deadline.Left() / 2;
-  PairwiseAnswer answer = Solve(apart, {.time_limit = half, .starts = std::move(starts)});
-  if (problem.shared.empty() || answer.x.empty()) return answer;
-  double cost = Cost(problem, answer.x);
-  WorthwhileChoices worth = FindWorthwhile(Split(problem), cost, answer.prices);
-  if (worth.kept[0].empty()) {
-    answer.outcome = SolveOutcome::kProved;
-    answer.objective = answer.bound = cost;
-    return answer;
-  }
-  AutoProblem less = KeepChoices(problem, worth.kept);
-  auto there = [&](std::vector<uint32_t> x) {
-    for (size_t v = 0; v < x.size(); ++v) {
-      auto at = std::ranges::lower_bound(worth.kept[v], x[v]);
-      x[v] = static_cast<uint32_t>(at - worth.kept[v].begin());
-    }
-    return x;
-  };
-  WithCopies exact(less);
-  std::vector<uint32_t> start = exact.Extended(there(std::move(answer.x)));
-  answer = Solve(exact.problem(), {.time_limit = deadline.Left(), .starts = {std::move(start)}});
-  answer.bound = std::max(answer.bound, worth.bound);
-  answer.x.resize(decisions);
-  for (size_t v = 0; v < answer.x.size(); ++v) answer.x[v] = worth.kept[v][answer.x[v]];
-  return answer;
 }
 
 }  // namespace heddle

@@ -1,9 +1,9 @@
 // Tensors that several decisions read. Readers that want one in the same placement share what brings it there, so that its price is not a
 // sum of pairs.
 //
-// Two problems of pairs are close to it and easy: `Apart`, in which every reader pays for itself, is never cheaper; `Split`, in which
-// every reader pays as if all shared, is never dearer. The exact one, `WithCopies`, has a variable for each shared tensor: where it lies,
-// and to which placements it is brought for all.
+// Problems of pairs that are close to it are easy: `Apart`, in which every reader pays for itself, is never cheaper; `Weighted`, in which
+// every reader pays its part of each price, is never dearer. The exact one, `WithCopies`, has a variable for each shared tensor: where it
+// lies, and to which placements it is brought for all. `SolveShared` (solve_shared.h) makes an answer of them.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,13 @@ struct SharedMove {
 
 // By placement: how many readers may want it.
 std::vector<size_t> WantedBy(const SharedMove& move);
-// Every reader pays this part of each price for itself.
-void AddApart(const SharedMove& move, double part, PairCosts& costs);
+// Every reader pays each price for itself.
+void AddApart(const SharedMove& move, PairCosts& costs);
+
+// The parts that readers of one tensor pay: by reader and placement. Those of one placement add up to 1 at most.
+using ShareWeights = std::vector<std::vector<double>>;
+// Alike for all who may want a placement.
+ShareWeights EqualWeights(const SharedMove& move);
 
 struct AutoProblem {
   // What is paid whatever is shared; budgets and restrictions, too.
@@ -57,7 +62,8 @@ struct AutoProblem {
 double Cost(const AutoProblem& problem, const std::vector<uint32_t>& x);
 
 PairwiseProblem Apart(const AutoProblem& problem);
-PairwiseProblem Split(const AutoProblem& problem);
+// With weights for each shared move.
+PairwiseProblem Weighted(const AutoProblem& problem, const std::vector<ShareWeights>& weights);
 
 // By variable, sorted: the choices that are left.
 using KeptOf = std::vector<std::vector<uint32_t>>;
@@ -72,6 +78,8 @@ class WithCopies {
 
   // Decisions under their numbers, and behind them variables of the copies.
   const PairwiseProblem& problem() const { return out_; }
+  // Whether some copies are variables of their own.
+  bool is_loose() const { return is_loose_; }
   // An assignment of the decisions with the copies that it wants.
   std::vector<uint32_t> Extended(std::vector<uint32_t> x) const;
 
@@ -91,9 +99,7 @@ class WithCopies {
   PairwiseProblem out_;
   // By shared move; empty where every copy is a variable of its own.
   std::vector<std::vector<Copies>> choices_;
+  bool is_loose_ = false;
 };
-
-// The cheapest choice for every decision. Starts from the first choices of all, which are everything whole, if that is possible.
-PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline);
 
 }  // namespace heddle

@@ -39,6 +39,7 @@ struct Common {
   // The sizes that are left to move.
   Dims Parts(Dims dims, const Mesh& mesh) const {
     for (size_t d = 0; d < dims.size(); ++d) {
+      if (IsSymbol(dims[d])) continue;
       for (AxisId axis : prefixes[d]) dims[d] = CeilDiv(dims[d], mesh[axis].size);
     }
     return dims;
@@ -125,13 +126,9 @@ RedistributionPrice PriceOf(const Placement& from, std::span<const Redistributio
   return price;
 }
 
-namespace {
-
-// `search` finds steps between placements that have nothing in common, or nothing.
-template <typename Search>
-Result<std::vector<RedistributionStep>> PlanBy(const Placement& from, const Placement& to,
-                                               const Dims& dims, const Mesh& mesh,
-                                               const Search& search) {
+Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,
+                                                           const Placement& to, const Dims& dims,
+                                                           const Mesh& mesh, ReduceOrder order) {
   Common common(from, to, dims.size());
   Placement start = common.Removed(from);
   Placement goal = common.Removed(to);
@@ -142,110 +139,12 @@ Result<std::vector<RedistributionStep>> PlanBy(const Placement& from, const Plac
   }
   goal.partials.clear();
   std::optional<std::vector<RedistributionStep>> steps =
-      search(start, goal, common.Parts(dims, mesh));
+      RedistributionSearch(start, goal, common.Parts(dims, mesh), mesh, order).Run(goal);
   if (!steps) steps = DirectPath(start, goal, dims.size());
   for (RedistributionStep& step : *steps) step.to = common.Restored(step.to);
   if (!forgotten->empty())
     steps->push_back({.kind = StepKind::kForget, .over = *forgotten, .to = to});
   return std::move(*steps);
-}
-
-// A tensor without the dimensions that are split at neither end: all of them count as one more, which nothing splits.
-struct Ends {
-  std::vector<size_t> dims;
-  int64_t rest = 1;
-
-  Ends(const Placement& start, const Placement& goal, const Dims& all) {
-    for (size_t d = 0; d < all.size(); ++d) {
-      if (!start.split(d).empty() || !goal.split(d).empty()) {
-        dims.push_back(d);
-      } else if (!IsSymbol(all[d]) &&
-                 __builtin_mul_overflow(rest, static_cast<int64_t>(all[d]), &rest)) {
-        rest = INT64_MAX / 8;
-      }
-    }
-  }
-  Placement Of(const Placement& placement) const {
-    Placement out;
-    for (size_t d : dims) out.splits.push_back(placement.split(d));
-    out.partials = placement.partials;
-    out.Normalize();
-    return out;
-  }
-  Placement Back(const Placement& placement, size_t rank) const {
-    Placement out;
-    out.splits.resize(rank);
-    for (size_t e = 0; e < dims.size(); ++e) out.splits[dims[e]] = placement.split(e);
-    out.partials = placement.partials;
-    out.Normalize();
-    return out;
-  }
-};
-
-}  // namespace
-
-Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,
-                                                           const Placement& to, const Dims& dims,
-                                                           const Mesh& mesh, ReduceOrder order) {
-  return PlanBy(from, to, dims, mesh,
-                [&](const Placement& start, const Placement& goal, const Dims& parts) {
-                  return RedistributionSearch(start, goal, parts, mesh, order).Run();
-                });
-}
-
-Result<std::vector<RedistributionStep>> RedistributionCache::Plan(const Placement& from,
-                                                                  const Placement& to,
-                                                                  const Dims& dims,
-                                                                  ReduceOrder order) {
-  return PlanBy(from, to, dims, mesh_,
-                [&](const Placement& start, const Placement& goal, const Dims& parts) {
-                  return Find(start, goal, parts, order);
-                });
-}
-
-// Where everything divides, and what one rank keeps divides once more, all that steps move is a part of the whole that does not depend
-// on sizes: neither does the best way.
-std::optional<RedistributionCache::Steps> RedistributionCache::Find(const Placement& start,
-                                                                    const Placement& goal,
-                                                                    const Dims& dims,
-                                                                    ReduceOrder order) {
-  Ends ends(start, goal, dims);
-  // Steps are over these alone.
-  Axes used;
-  for (size_t d : ends.dims) used = Joined(Joined(used, start.split(d)), goal.split(d));
-  for (const Partial& partial : start.partials) used.Add(partial.axis);
-  int64_t ranks = mesh_.Size(used);
-  int64_t last = ends.rest;
-  bool even = true;
-  for (size_t d : ends.dims) {
-    even = even && !IsSymbol(dims[d]) && dims[d] % ranks == 0;
-    if (even && __builtin_mul_overflow(last, dims[d] / ranks, &last)) even = false;
-  }
-  even = even && last % ranks == 0;
-  std::vector<uint64_t> key{static_cast<uint64_t>(order), ends.dims.size(), even ? 1U : 0U};
-  if (!even) key.push_back(static_cast<uint64_t>(ends.rest));
-  for (size_t d : ends.dims) {
-    key.push_back(start.split(d).bits());
-    key.push_back(goal.split(d).bits());
-    if (!even) key.push_back(static_cast<uint64_t>(dims[d]));
-  }
-  for (const Partial& partial : start.partials)
-    key.push_back(uint64_t{partial.axis} << 8 | static_cast<uint64_t>(partial.op));
-  auto [at, added] = found_.try_emplace(std::move(key));
-  if (added) {
-    Dims less;
-    for (size_t d : ends.dims) less.push_back(dims[d]);
-    less.push_back(ends.rest);
-    at->second = RedistributionSearch(ends.Of(start), ends.Of(goal), less, mesh_, order).Run();
-  }
-  std::optional<Steps> steps = at->second;
-  for (size_t i = 0; steps && i < steps->size(); ++i) {
-    RedistributionStep& step = (*steps)[i];
-    if (step.kind != StepKind::kAllReduce) step.dim = ends.dims[step.dim];
-    if (step.kind == StepKind::kAllToAll) step.concat_dim = ends.dims[step.concat_dim];
-    step.to = ends.Back(step.to, dims.size());
-  }
-  return steps;
 }
 
 std::optional<RedistributionStep> OneStep(const Placement& from, const Placement& to,
@@ -261,7 +160,7 @@ std::optional<RedistributionStep> OneStep(const Placement& from, const Placement
   }
   Dims parts = common.Parts(dims, mesh);
   std::optional<RedistributionStep> step =
-      RedistributionSearch(start, goal, parts, mesh, ReduceOrder::kFewest).RunOnce();
+      RedistributionSearch(start, goal, parts, mesh, ReduceOrder::kFewest).RunOnce(goal);
   if (step) step->to = to;
   return step;
 }

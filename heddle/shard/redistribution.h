@@ -9,7 +9,6 @@
 // One step may work on several axes, if they are the innermost axes of a dimension, in their order.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,24 +61,6 @@ enum class ReduceOrder : uint8_t {
 Result<std::vector<RedistributionStep>> PlanRedistribution(
     const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh,
     ReduceOrder order = ReduceOrder::kFewest);
-
-// The same, and remembers what was found. Sizes matter only where something does not divide: tensors of many shapes share one search.
-class RedistributionCache {
- public:
-  // The mesh outlives this.
-  explicit RedistributionCache(const Mesh& mesh) : mesh_(mesh) {}
-  Result<std::vector<RedistributionStep>> Plan(const Placement& from, const Placement& to,
-                                               const Dims& dims, ReduceOrder order);
-
- private:
-  using Steps = std::vector<RedistributionStep>;
-  std::optional<Steps> Find(const Placement& start, const Placement& goal, const Dims& dims,
-                            ReduceOrder order);
-
-  const Mesh& mesh_;
-  // By a placement's words; steps between placements of the dimensions that are split at either end.
-  std::map<std::vector<uint64_t>, std::optional<Steps>> found_;
-};
 
 // The single step from one placement to the other, if there is one. `localize` asks for it and not for the best plan: two steps may
 // be cheaper for this stretch alone, but the stretch is part of a way that was planned as a whole.

@@ -1,6 +1,8 @@
 #include "heddle/shard/redistribution_search.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "heddle/base/hash.h"
 #include "heddle/shard/axis_state.h"
@@ -30,6 +32,21 @@ void ForEachPartialList(std::span<const Partial> partials, const Visit& visit) {
   for (size_t at = 1; at < lists.size(); ++at) visit(lists[at], OpOf(partials, lists[at][0]));
 }
 
+// The dimensions that are split at either end.
+std::vector<size_t> EndsOf(const Placement& from, const Placement& to, size_t rank) {
+  std::vector<size_t> ends;
+  for (size_t d = 0; d < rank; ++d) {
+    if (!from.split(d).empty() || !to.split(d).empty()) ends.push_back(d);
+  }
+  return ends;
+}
+
+Axes SplitAxes(const Placement& placement) {
+  Axes all;
+  for (const Axes& axes : placement.splits) all = Joined(all, axes);
+  return all;
+}
+
 }  // namespace
 
 Axes Prefix(const Axes& axes, size_t n) {
@@ -46,10 +63,6 @@ Axes Suffix(const Axes& axes, size_t from) {
 
 // --- Placements
 
-bool RedistributionSearch::Spot::operator==(const Spot& other) const {
-  return splits == other.splits && std::ranges::equal(partials(), other.partials());
-}
-
 // Any order would do, as long as it is the same everywhere: equally cheap ways are told apart by it.
 bool RedistributionSearch::Spot::operator<(const Spot& other) const {
   if (splits != other.splits) return splits < other.splits;
@@ -57,16 +70,33 @@ bool RedistributionSearch::Spot::operator<(const Spot& other) const {
   return std::ranges::lexicographical_compare(partials(), other.partials(), {}, key, key);
 }
 
-size_t RedistributionSearch::SpotHash::operator()(const Spot& spot) const {
-  uint64_t hash = spot.pending_count;
-  for (const Axes& axes : spot.splits) hash = MixHash(hash, axes.bits());
-  for (const Partial& partial : spot.partials()) hash = MixHash(hash, partial.axis);
-  return hash;
+PlacementWord RedistributionSearch::WordOf(const Spot& spot) {
+  PlacementWord word = 0;
+  for (size_t e = 0; e < kMostEnds; ++e) {
+    const Axes& axes = spot.splits[e];
+    for (size_t i = 0; i < axes.size(); ++i) word |= AtAxis(axes[i], AxisByte::Split(e, i));
+  }
+  for (const Partial& partial : spot.partials())
+    word |= AtAxis(partial.axis, AxisByte::Pending(partial.op));
+  return word;
 }
 
-bool RedistributionSearch::Dearer::operator()(const Open& a, const Open& b) const {
-  if (a.first != b.first) return b.first < a.first;
-  return search.reached_[b.second].spot < search.reached_[a.second].spot;
+RedistributionSearch::Spot RedistributionSearch::SpotOf(PlacementWord word) {
+  Spot spot;
+  DimAxesOfWord dims(word);
+  for (size_t e = 0; e < kMostEnds; ++e) {
+    for (size_t i = 0; i < dims.counts[e]; ++i) spot.splits[e].Add(dims.axes[e][i]);
+  }
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.pending()) spot.pending[spot.pending_count++] = {axis, use.op()};
+  }
+  return spot;
+}
+
+bool RedistributionSearch::Open::operator<(const Open& other) const {
+  if (price != other.price) return other.price < price;
+  return other.spot != spot && SpotOf(other.spot) < SpotOf(spot);
 }
 
 RedistributionSearch::Spot RedistributionSearch::SpotOf(const Placement& placement) const {
@@ -76,7 +106,8 @@ RedistributionSearch::Spot RedistributionSearch::SpotOf(const Placement& placeme
   return spot;
 }
 
-Placement RedistributionSearch::PlacementOf(const Spot& spot) const {
+Placement RedistributionSearch::PlacementAt(PlacementWord word) const {
+  Spot spot = SpotOf(word);
   Placement placement;
   placement.splits.resize(dims_.size());
   for (size_t e = 0; e < ends_.size(); ++e) placement.splits[ends_[e]] = spot.splits[e];
@@ -87,42 +118,90 @@ Placement RedistributionSearch::PlacementOf(const Spot& spot) const {
 
 // --- The search
 
+RedistributionSearch::RedistributionSearch(PlacementWord from, size_t ends, const Axes& goal_axes,
+                                           Dims dims, const Mesh& mesh, ReduceOrder order)
+    : dims_(std::move(dims)), mesh_(mesh), order_(order), ends_(ends), goal_axes_(goal_axes) {
+  std::iota(ends_.begin(), ends_.end(), size_t{0});
+  Begin(from);
+}
+
 RedistributionSearch::RedistributionSearch(const Placement& from, const Placement& to,
                                            const Dims& dims, const Mesh& mesh, ReduceOrder order)
-    : to_(to), dims_(dims), mesh_(mesh), order_(order), open_(Dearer{*this}) {
-  for (size_t d = 0; d < dims.size(); ++d) {
-    if (!from.split(d).empty() || !to.split(d).empty()) ends_.push_back(d);
-  }
-  goal_ = SpotOf(to);
-  Reach(SpotOf(from), {}, {}, kStart);
+    : dims_(dims),
+      mesh_(mesh),
+      order_(order),
+      ends_(EndsOf(from, to, dims.size())),
+      goal_axes_(SplitAxes(to)) {
+  Begin(WordOf(SpotOf(from)));
 }
 
-std::optional<std::vector<RedistributionStep>> RedistributionSearch::Run() {
+void RedistributionSearch::Begin(PlacementWord from) {
+  size_t e = 0;
+  for (size_t d = 0; d < dims_.size(); ++d) {
+    // Prices only: an unknown size counts once for all ways.
+    int64_t size = IsSymbol(dims_[d]) ? 1 : dims_[d];
+    if (e < ends_.size() && ends_[e] == d) {
+      end_sizes_[e++] = size;
+    } else if (__builtin_mul_overflow(rest_, size, &rest_)) {
+      rest_ = INT64_MAX / 8;
+    }
+  }
+  table_.assign(64, kNone);
+  Reach(from, {}, {}, kNone);
+}
+
+// Goes on until the goal is reached in the cheapest way. kNone if it never is.
+uint32_t RedistributionSearch::Settle(PlacementWord goal) {
+  uint32_t found = Slot(goal);
+  if (found != kNone && reached_[found].settled) return found;
+  if (unleft_ != kNone) Leave(std::exchange(unleft_, kNone));
   while (!open_.empty() && reached_.size() < kMostPlacements) {
-    auto [price, at] = open_.top();
+    auto [price, spot, at] = open_.top();
     open_.pop();
     if (reached_[at].price != price) continue;
-    if (reached_[at].spot == goal_) return PathTo(at);
-    Scatter(at);
-    Reduce(at);
-    Gather(at);
-    Slice(at);
+    reached_[at].settled = true;
+    if (spot == goal) return unleft_ = at;
+    Leave(at);
   }
-  return std::nullopt;
+  return kNone;
 }
 
-std::optional<RedistributionStep> RedistributionSearch::RunOnce() {
+std::optional<std::vector<RedistributionStep>> RedistributionSearch::Run(const Placement& to) {
+  uint32_t at = Settle(WordOf(SpotOf(to)));
+  if (at == kNone) return std::nullopt;
+  return PathTo(at);
+}
+
+bool RedistributionSearch::Run(PlacementWord to, std::vector<PlacementWord>& stops) {
+  uint32_t at = Settle(to);
+  if (at == kNone) return false;
+  size_t first = stops.size();
+  const Reached* next = nullptr;
+  for (; reached_[at].before != kNone; at = reached_[at].before) {
+    const Reached& reached = reached_[at];
+    bool joins = next != nullptr && next->move.kind == StepKind::kSlice &&
+                 reached.move.kind == StepKind::kSlice && next->move.end == reached.move.end;
+    if (!joins) stops.push_back(reached.spot);
+    next = &reached;
+  }
+  std::reverse(stops.begin() + static_cast<ptrdiff_t>(first), stops.end());
+  return true;
+}
+
+std::optional<RedistributionStep> RedistributionSearch::RunOnce(const Placement& to) {
   const uint32_t start = 0;
-  Scatter(start);
-  Reduce(start);
-  Gather(start);
-  auto found = index_.find(goal_);
-  if (found != index_.end() && found->second != start) return StepTo(reached_[found->second]);
+  PlacementWord word = reached_[start].spot;
+  From from{start, word, SpotOf(word), Elements(word)};
+  Scatter(from);
+  Reduce(from);
+  Gather(from);
+  uint32_t found = Slot(WordOf(SpotOf(to)));
+  if (found != kNone && found != start) return StepTo(reached_[found]);
   // Slices go by axes, of which one step may have several.
-  bool replicated = PlacementOf(reached_[start].spot).replicated();
-  if (!replicated || ends_.size() != 1 || !to_.partials.empty()) return std::nullopt;
+  bool replicated = reached_[start].spot == 0;
+  if (!replicated || ends_.size() != 1 || !to.partials.empty()) return std::nullopt;
   return RedistributionStep{
-      .kind = StepKind::kSlice, .over = to_.splits[ends_[0]], .dim = ends_[0], .to = to_};
+      .kind = StepKind::kSlice, .over = to.splits[ends_[0]], .dim = ends_[0], .to = to};
 }
 
 RedistributionStep RedistributionSearch::StepTo(const Reached& reached) const {
@@ -130,13 +209,13 @@ RedistributionStep RedistributionSearch::StepTo(const Reached& reached) const {
   RedistributionStep step{.kind = move.kind, .over = move.over, .op = move.op};
   if (move.kind != StepKind::kAllReduce) step.dim = ends_[move.end];
   if (move.kind == StepKind::kAllToAll) step.concat_dim = ends_[move.concat_end];
-  step.to = PlacementOf(reached.spot);
+  step.to = PlacementAt(reached.spot);
   return step;
 }
 
 std::vector<RedistributionStep> RedistributionSearch::PathTo(uint32_t at) const {
   std::vector<RedistributionStep> steps;
-  for (; reached_[at].before != kStart; at = reached_[at].before)
+  for (; reached_[at].before != kNone; at = reached_[at].before)
     steps.push_back(StepTo(reached_[at]));
   std::reverse(steps.begin(), steps.end());
   // Slices of one dimension, one axis after the other, are one slice.
@@ -151,20 +230,33 @@ std::vector<RedistributionStep> RedistributionSearch::PathTo(uint32_t at) const 
   return out;
 }
 
-void RedistributionSearch::Reach(const Spot& spot, RedistributionPrice price, const Move& move,
-                                 uint32_t before) {
-  auto [found, added] = index_.try_emplace(spot, static_cast<uint32_t>(reached_.size()));
-  if (added) {
-    reached_.push_back({spot, price, move, before});
-  } else {
-    Reached& reached = reached_[found->second];
-    if (reached.price <= price) return;
-    reached = {spot, price, move, before};
+// Where a placement is, or would be, in the table.
+uint32_t& RedistributionSearch::Slot(PlacementWord spot) {
+  for (size_t at = Scramble(spot);; ++at) {
+    uint32_t& slot = table_[at & (table_.size() - 1)];
+    if (slot == kNone || reached_[slot].spot == spot) return slot;
   }
-  open_.emplace(price, found->second);
 }
 
-void RedistributionSearch::Take(const Spot& spot, int64_t moved, const Move& move,
+void RedistributionSearch::Reach(PlacementWord spot, RedistributionPrice price, const Move& move,
+                                 uint32_t before) {
+  uint32_t at = Slot(spot);
+  if (at != kNone) {
+    if (reached_[at].price <= price) return;
+    reached_[at] = {spot, price, move, before};
+  } else {
+    at = static_cast<uint32_t>(reached_.size());
+    if (2 * at >= table_.size()) {
+      table_.assign(2 * table_.size(), kNone);
+      for (uint32_t i = 0; i < at; ++i) Slot(reached_[i].spot) = i;
+    }
+    Slot(spot) = at;
+    reached_.push_back({spot, price, move, before});
+  }
+  open_.push({price, spot, at});
+}
+
+void RedistributionSearch::Take(PlacementWord spot, int64_t moved, const Move& move,
                                 uint32_t before) {
   RedistributionPrice price = reached_[before].price;
   price.collectives += move.kind == StepKind::kSlice ? 0 : 1;
@@ -175,83 +267,85 @@ void RedistributionSearch::Take(const Spot& spot, int64_t moved, const Move& mov
 
 // --- Steps
 
+namespace {
+
+PlacementWord Without(PlacementWord word, const Axes& axes) {
+  for (AxisId axis : axes) word &= ~AtAxis(axis, 0xff);
+  return word;
+}
+
+// A dimension is split over these, too, inside of what splits it already.
+PlacementWord SplitOver(PlacementWord word, size_t end, const Axes& inside_of, const Axes& axes) {
+  for (size_t i = 0; i < axes.size(); ++i)
+    word |= AtAxis(axes[i], AxisByte::Split(end, inside_of.size() + i));
+  return word;
+}
+
+}  // namespace
+
+void RedistributionSearch::Leave(uint32_t at) {
+  PlacementWord word = reached_[at].spot;
+  From from{at, word, SpotOf(word), Elements(word)};
+  Scatter(from);
+  Reduce(from);
+  Gather(from);
+  Slice(from);
+}
+
 // The innermost axes of a dimension go away, or to another dimension.
-void RedistributionSearch::Gather(uint32_t at) {
-  const Spot spot = reached_[at].spot;
-  int64_t elements = Elements(spot);
-  for (size_t d = 0; d < ends_.size(); ++d) {
-    Axes axes = spot.splits[d];
-    for (size_t from = 0; from < axes.size(); ++from) {
-      Axes over = Suffix(axes, from);
-      Spot next = spot;
-      next.splits[d] = Prefix(axes, from);
-      Take(next, Elements(next) - elements, {.kind = StepKind::kAllGather, .over = over, .end = d},
-           at);
-      for (size_t e = 0; e < ends_.size(); ++e) {
+void RedistributionSearch::Gather(const From& from) {
+  for (uint8_t d = 0; d < ends_.size(); ++d) {
+    const Axes& axes = from.spot.splits[d];
+    for (size_t first = 0; first < axes.size(); ++first) {
+      Axes over = Suffix(axes, first);
+      PlacementWord next = Without(from.word, over);
+      Take(next, Elements(next) - from.elements,
+           {.kind = StepKind::kAllGather, .end = d, .over = over}, from.at);
+      int64_t share = Share(from.elements, over);
+      for (uint8_t e = 0; e < ends_.size(); ++e) {
         if (e == d) continue;
-        Spot moved = next;
-        moved.splits[e] = Joined(moved.splits[e], over);
-        Take(moved, Share(elements, over),
-             {.kind = StepKind::kAllToAll, .over = over, .end = e, .concat_end = d}, at);
+        Take(SplitOver(next, e, from.spot.splits[e], over), share,
+             {.kind = StepKind::kAllToAll, .end = e, .concat_end = d, .over = over}, from.at);
       }
     }
   }
 }
 
-void RedistributionSearch::Scatter(uint32_t at) {
-  const Spot spot = reached_[at].spot;
-  if (order_ == ReduceOrder::kReduceFirst && MustReduce(spot)) return;
-  ForEachPartialList(spot.partials(), [&](const Axes& over, ReduceOp op) {
+void RedistributionSearch::Scatter(const From& from) {
+  if (order_ == ReduceOrder::kReduceFirst && MustReduce(from.spot)) return;
+  ForEachPartialList(from.spot.partials(), [&](const Axes& over, ReduceOp op) {
     if (order_ != ReduceOrder::kFewest &&
         !std::ranges::all_of(over, [&](AxisId a) { return EndsSplit(a); }))
       return;
-    for (size_t d = 0; d < ends_.size(); ++d) {
-      Spot next = Without(spot, over);
-      next.splits[d] = Joined(next.splits[d], over);
-      Take(next, Elements(spot) - Elements(next),
-           {.kind = StepKind::kReduceScatter, .over = over, .end = d, .op = op}, at);
+    for (uint8_t d = 0; d < ends_.size(); ++d) {
+      PlacementWord next = SplitOver(Without(from.word, over), d, from.spot.splits[d], over);
+      Take(next, from.elements - Elements(next),
+           {.kind = StepKind::kReduceScatter, .op = op, .end = d, .over = over}, from.at);
     }
   });
 }
 
-void RedistributionSearch::Reduce(uint32_t at) {
-  const Spot spot = reached_[at].spot;
-  ForEachPartialList(spot.partials(), [&](const Axes& over, ReduceOp op) {
+void RedistributionSearch::Reduce(const From& from) {
+  ForEachPartialList(from.spot.partials(), [&](const Axes& over, ReduceOp op) {
     if (!std::is_sorted(over.begin(), over.end())) return;
     if (order_ != ReduceOrder::kFewest &&
         std::ranges::any_of(over, [&](AxisId a) { return EndsSplit(a); }))
       return;
-    Take(Without(spot, over), 2 * Share(Elements(spot), over),
-         {.kind = StepKind::kAllReduce, .over = over, .op = op}, at);
+    Take(Without(from.word, over), 2 * Share(from.elements, over),
+         {.kind = StepKind::kAllReduce, .op = op, .over = over}, from.at);
   });
 }
 
 // An axis that nothing uses and the goal splits. Not only where the goal has it: on the way, what is cut already is less to
 // move.
-void RedistributionSearch::Slice(uint32_t at) {
-  const Spot spot = reached_[at].spot;
-  Axes used;
-  for (const Axes& axes : spot.splits) used = Joined(used, axes);
-  for (const Partial& partial : spot.partials()) used.Add(partial.axis);
-  for (const Axes& axes : goal_.splits) {
-    for (AxisId axis : axes) {
-      if (used.contains(axis)) continue;
-      for (size_t d = 0; d < ends_.size(); ++d) {
-        Spot next = spot;
-        next.splits[d].Add(axis);
-        Take(next, 0, {.kind = StepKind::kSlice, .over = Axes(axis), .end = d}, at);
-      }
+void RedistributionSearch::Slice(const From& from) {
+  for (AxisId axis : goal_axes_) {
+    if (!ByteOf(from.word, axis).replicated()) continue;
+    for (uint8_t d = 0; d < ends_.size(); ++d) {
+      Take(SplitOver(from.word, d, from.spot.splits[d], Axes(axis)), 0,
+           {.kind = StepKind::kSlice, .end = d, .over = Axes(axis)}, from.at);
     }
   }
-}
-
-RedistributionSearch::Spot RedistributionSearch::Without(const Spot& spot, const Axes& axes) {
-  Spot out = spot;
-  out.pending_count = 0;
-  for (const Partial& partial : spot.partials()) {
-    if (!axes.contains(partial.axis)) out.pending[out.pending_count++] = partial;
-  }
-  return out;
 }
 
 // Whether some partial axis ends replicated.
@@ -260,15 +354,20 @@ bool RedistributionSearch::MustReduce(const Spot& spot) const {
                              [&](const Partial& partial) { return !EndsSplit(partial.axis); });
 }
 
-bool RedistributionSearch::EndsSplit(AxisId axis) const {
-  return std::ranges::any_of(goal_.splits, [&](const Axes& axes) { return axes.contains(axis); });
-}
-
-int64_t RedistributionSearch::Elements(const Spot& spot) const {
-  size_t e = 0;
-  return ElementsOfPart(dims_, mesh_, [&](size_t d) {
-    return e < ends_.size() && ends_[e] == d ? spot.splits[e++] : Axes();
-  });
+// Of one rank's part, the largest.
+int64_t RedistributionSearch::Elements(PlacementWord word) const {
+  std::array<int64_t, kMostEnds> ranks;
+  ranks.fill(1);
+  for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.splits()) ranks[use.dim()] *= mesh_[axis].size;
+  }
+  int64_t elements = rest_;
+  for (size_t e = 0; e < ends_.size(); ++e) {
+    int64_t part = ranks[e] == 1 ? end_sizes_[e] : CeilDiv(end_sizes_[e], ranks[e]);
+    if (__builtin_mul_overflow(elements, part, &elements)) return INT64_MAX / 8;
+  }
+  return std::min(elements, INT64_MAX / 8);
 }
 
 int64_t RedistributionSearch::Share(int64_t elements, const Axes& over) const {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <queue>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "heddle/base/division.h"
+#include "heddle/shard/placement_word.h"
 #include "heddle/shard/redistribution.h"
 
 namespace heddle {
@@ -31,22 +31,29 @@ int64_t ElementsOfPart(const Dims& dims, const Mesh& mesh, const AxesOf& axes_of
 Axes Prefix(const Axes& axes, size_t n);
 Axes Suffix(const Axes& axes, size_t from);
 
-// Dijkstra's search over placements. Planners ask for millions of ways, so a placement is a few words here and nothing is allocated for a
-// step.
+// Dijkstra's search over placements. Planners ask for millions of ways, so a placement is one word here, nothing is allocated for a step,
+// and a search goes on where it stopped when it is asked for the next goal.
 class RedistributionSearch {
  public:
-  // Everything outlives this. `to` has no pending sums.
+  // Each axis splits at most one dimension at either end.
+  static constexpr size_t kMostEnds = 2 * Mesh::kMaxAxes;
+
+  // Goals have no pending sums, split `goal_axes` and no others, and only the first dimensions, as many as `ends`; so does `from`. The mesh
+  // outlives this.
+  RedistributionSearch(PlacementWord from, size_t ends, const Axes& goal_axes, Dims dims,
+                       const Mesh& mesh, ReduceOrder order);
+  // For one goal.
   RedistributionSearch(const Placement& from, const Placement& to, const Dims& dims,
                        const Mesh& mesh, ReduceOrder order);
 
   // Nothing if there is no way, or if too many placements would have to be looked at.
-  std::optional<std::vector<RedistributionStep>> Run();
+  std::optional<std::vector<RedistributionStep>> Run(const Placement& to);
+  // The same: placements after each step are appended to `stops`. False if there is no way.
+  bool Run(PlacementWord to, std::vector<PlacementWord>& stops);
   // The one step to the goal, or nothing.
-  std::optional<RedistributionStep> RunOnce();
+  std::optional<RedistributionStep> RunOnce(const Placement& to);
 
  private:
-  // Each axis splits at most one dimension at either end.
-  static constexpr size_t kMostEnds = 2 * Mesh::kMaxAxes;
   static constexpr size_t kMostPlacements = 20'000;
 
   // A placement on the way. Splits are those of `ends_`.
@@ -56,64 +63,81 @@ class RedistributionSearch {
     std::array<Partial, Mesh::kMaxAxes> pending = {};
 
     std::span<const Partial> partials() const { return {pending.data(), pending_count}; }
-    bool operator==(const Spot& other) const;
     bool operator<(const Spot& other) const;
   };
-  struct SpotHash {
-    size_t operator()(const Spot& spot) const;
-  };
+  static PlacementWord WordOf(const Spot& spot);
+  static Spot SpotOf(PlacementWord word);
+
   // What a step does, without where it leads. Dimensions are numbers of `ends_`.
   struct Move {
-    StepKind kind;
-    Axes over;
-    size_t end = 0;
-    size_t concat_end = 0;
+    StepKind kind = StepKind::kSlice;
     ReduceOp op = ReduceOp::kSum;
+    uint8_t end = 0;
+    uint8_t concat_end = 0;
+    Axes over = {};
   };
   struct Reached {
-    Spot spot;
+    PlacementWord spot;
     RedistributionPrice price;
     Move move;
     uint32_t before;
+    bool settled = false;
   };
-  static constexpr uint32_t kStart = UINT32_MAX;
+  static constexpr uint32_t kNone = UINT32_MAX;
 
   Spot SpotOf(const Placement& placement) const;
-  Placement PlacementOf(const Spot& spot) const;
+  Placement PlacementAt(PlacementWord spot) const;
+  uint32_t Settle(PlacementWord goal);
   RedistributionStep StepTo(const Reached& reached) const;
   std::vector<RedistributionStep> PathTo(uint32_t at) const;
 
-  void Reach(const Spot& spot, RedistributionPrice price, const Move& move, uint32_t before);
-  void Take(const Spot& spot, int64_t moved, const Move& move, uint32_t before);
+  void Begin(PlacementWord from);
+  uint32_t& Slot(PlacementWord spot);
+  void Reach(PlacementWord spot, RedistributionPrice price, const Move& move, uint32_t before);
+  void Take(PlacementWord spot, int64_t moved, const Move& move, uint32_t before);
 
-  void Gather(uint32_t at);
-  void Scatter(uint32_t at);
-  void Reduce(uint32_t at);
-  void Slice(uint32_t at);
-  static Spot Without(const Spot& spot, const Axes& axes);
+  // Where steps begin.
+  struct From {
+    uint32_t at;
+    PlacementWord word;
+    Spot spot;
+    int64_t elements;
+  };
+  void Leave(uint32_t at);
+  void Gather(const From& from);
+  void Scatter(const From& from);
+  void Reduce(const From& from);
+  void Slice(const From& from);
   bool MustReduce(const Spot& spot) const;
-  bool EndsSplit(AxisId axis) const;
+  bool EndsSplit(AxisId axis) const { return goal_axes_.contains(axis); }
 
-  int64_t Elements(const Spot& spot) const;
+  int64_t Elements(PlacementWord word) const;
   int64_t Share(int64_t elements, const Axes& over) const;
 
-  struct Dearer {
-    const RedistributionSearch& search;
-    using Open = std::pair<RedistributionPrice, uint32_t>;
-    bool operator()(const Open& a, const Open& b) const;
+  struct Open {
+    RedistributionPrice price;
+    PlacementWord spot;
+    uint32_t at;
+    // The dearer one is less.
+    bool operator<(const Open& other) const;
   };
 
-  const Placement& to_;
-  const Dims& dims_;
+  Dims dims_;
   const Mesh& mesh_;
   ReduceOrder order_;
   // Dimensions that are split at either end: no other is worth splitting on the way.
   std::vector<size_t> ends_;
-  Spot goal_;
+  Axes goal_axes_;
+  // Sizes of the ends, and of all other dimensions together.
+  std::array<int64_t, kMostEnds> end_sizes_ = {};
+  int64_t rest_ = 1;
   std::vector<Reached> reached_;
-  std::unordered_map<Spot, uint32_t, SpotHash> index_;
+  // Numbers of what was reached, by scrambled words; at most half of it is used.
+  std::vector<uint32_t> table_;
   // What is here at a price that it no longer has was reached in a cheaper way since.
-  std::priority_queue<Dearer::Open, std::vector<Dearer::Open>, Dearer> open_;
+  std::priority_queue<Open> open_;
+  // The last goal, if nothing was reached from there yet.
+  uint32_t unleft_ = kNone;
 };
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 
 #include "heddle/auto/auto_plan.h"
 #include "heddle/auto/auto_problem.h"
+#include "heddle/auto/solve_shared.h"
 #include "heddle/compile/compile.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ops/ops.h"

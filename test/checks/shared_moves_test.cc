@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/auto/solve_shared.h"
+
 namespace heddle {
 namespace {
 
@@ -105,6 +107,8 @@ TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
         problem, [&](const std::vector<uint32_t>& x) { best = std::min(best, Cost(problem, x)); });
     PairwiseAnswer answer = SolveShared(problem, {});
     ASSERT_EQ(answer.objective, best);
+    // By rounds as long as they help, however little is left.
+    ASSERT_EQ(SolveShared(problem, {}, {.few_entries = 0}).objective, best);
     for (size_t most_entries : {WithCopies::kMostEntries, size_t{50}, size_t{0}})
       ASSERT_EQ(Solve(WithCopies(problem, most_entries).problem()).objective, best);
     if (best == kForbidden) continue;
@@ -115,13 +119,32 @@ TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
   EXPECT_GT(possible, 300);
 }
 
-TEST(SharedMoves, CostNoMoreThanApartAndNoLessThanSplit) {
+// What one problem has taught helps with another demand, and changes no answer.
+TEST(SharedMoves, AreSolvedWithWhatWasLearnt) {
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem random(seed);
+    AutoProblem problem = random.problem();
+    std::vector<ShareWeights> learnt;
+    SolveShared(problem, {}, {.learnt = &learnt, .few_entries = 0});
+    problem.own.restrictions.push_back({VariableId(0), "what if", {0}});
+    double best = kForbidden;
+    ForEachAssignment(problem, [&](const std::vector<uint32_t>& x) {
+      if (x[0] == 0) best = std::min(best, Cost(problem, x));
+    });
+    ASSERT_EQ(SolveShared(problem, {}, {.learnt = &learnt, .few_entries = 0}).objective, best);
+  }
+}
+
+TEST(SharedMoves, CostNoMoreThanApartAndNoLessThanWeighted) {
   for (uint32_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);
     RandomProblem random(seed);
     const AutoProblem& problem = random.problem();
     PairwiseProblem apart = Apart(problem);
-    PairwiseProblem split = Split(problem);
+    std::vector<ShareWeights> weights;
+    for (const SharedMove& move : problem.shared) weights.push_back(EqualWeights(move));
+    PairwiseProblem weighted = Weighted(problem, weights);
     WithCopies exact(problem);
     WithCopies singly(problem, 0);
     ForEachAssignment(problem, [&](const std::vector<uint32_t>& x) {
@@ -129,7 +152,7 @@ TEST(SharedMoves, CostNoMoreThanApartAndNoLessThanSplit) {
       ASSERT_EQ(Cost(exact.problem(), exact.Extended(x)), cost);
       ASSERT_EQ(Cost(singly.problem(), singly.Extended(x)), cost);
       ASSERT_LE(cost, Cost(apart, x));
-      ASSERT_GE(cost, Cost(split, x) * (1 - 1e-12));
+      ASSERT_GE(cost, Cost(weighted, x) * (1 - 1e-12));
     });
   }
 }

@@ -1,0 +1,80 @@
+// What it takes to find a plan: choices, prices, the problem, its answer, the plan.
+//
+//   heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 --training.local_batch_size=32 -o 8b.hd
+//   build/heddle-auto-bench 8b.hd dp=32,tp=8
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "heddle/auto/auto_plan.h"
+#include "heddle/base/clock.h"
+#include "heddle/ir/parse.h"
+#include "heddle/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kRepeats = 3;
+constexpr double kTimeLimit = 100;
+
+struct Times {
+  double pricing = HUGE_VAL;
+  double solving = HUGE_VAL;
+  double again = HUGE_VAL;
+};
+
+// What is solved again has one parameter more that may not lie as it did.
+Status Measure(const Module& module, const Plan& plan, const CostModel& model) {
+  Times least;
+  AutoPlan found;
+  for (int i = 0; i < kRepeats; ++i) {
+    Clock pricing;
+    HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, kTimeLimit));
+    least.pricing = std::min(least.pricing, Seconds(pricing.Elapsed()));
+    Clock solving;
+    HEDDLE_TRY(found, planner.Find({}));
+    least.solving = std::min(least.solving, Seconds(solving.Elapsed()));
+    const std::vector<Decision>& all = planner.decisions().all;
+    auto store = std::ranges::find_if(
+        all, [](const Decision& d) { return d.kind == Decision::Kind::kStore && !d.is_given; });
+    if (store == all.end() || store->choices.size() < 2) continue;
+    auto number = static_cast<uint32_t>(store - all.begin());
+    uint32_t other = found.x[number] == 0 ? 1 : 0;
+    Clock again;
+    HEDDLE_RETURN_IF_ERROR(planner.Solve({.demands = {{VariableId(number), "what if", {other}}}}));
+    least.again = std::min(least.again, Seconds(again.Elapsed()));
+  }
+  fmt::print("choices {}, cost {}, gap {:.4f} %\n", found.size.choices, Format(found.cost),
+             100 * (1 - static_cast<double>(found.bound.value) /
+                            static_cast<double>(found.objective.value)));
+  fmt::print("list and price {:.3f} s, solve {:.3f} s, solve with one demand {:.3f} s\n",
+             least.pricing, least.solving, least.again);
+  return Done{};
+}
+
+Status Run(const std::string& file, const std::string& mesh) {
+  std::ifstream in(file);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  HEDDLE_TRY(Module module, ParseModule(text, file, Ops()));
+  HEDDLE_TRY(Plan plan, ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan"));
+  HEDDLE_TRY(Cluster cluster, LoadCluster("h100-8x"));
+  HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+  return Measure(module, plan, model);
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: heddle-auto-bench FILE MESH\n");
+    return 1;
+  }
+  heddle::Status status = heddle::Run(argv[1], argv[2]);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}", heddle::Format(status.diagnostics()));
+  return 1;
+}

@@ -1,0 +1,26 @@
+// SolveShared: the cheapest choice for every decision, where several may share a tensor.
+#pragma once
+
+#include "heddle/auto/shared_moves.h"
+#include "heddle/solve/reduce/deadline.h"
+#include "heddle/solve/solve.h"
+
+namespace heddle {
+
+struct SharedOptions {
+  // Gets the parts that were learnt where it is empty; else it has those of a problem with the same shared moves, and rounds begin there.
+  std::vector<ShareWeights>* learnt = nullptr;
+  // An exact problem with as few entries of its copies is quicker than one more round.
+  size_t few_entries = size_t{1} << 18;
+};
+
+// Starts from the first choices of all, which are everything whole, if that is possible.
+//
+// 1. Each reader of a shared tensor pays a part of what it wants. That is a problem of pairs, and no plan costs less than its answer.
+// 2. What the answer costs in truth tells which choices are worth a look; the others go.
+// 3. Who wanted alone what others might have wanted, too, pays more of it from now on. The bound rises; again from 1.
+// 4. What is left is small enough for the exact problem.
+PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
+                           const SharedOptions& options = {});
+
+}  // namespace heddle

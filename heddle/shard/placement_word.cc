@@ -1,0 +1,43 @@
+#include "heddle/shard/placement_word.h"
+
+namespace heddle {
+
+static_assert(Mesh::kMaxAxes <= 7 && kReduceOpCount < 8, "an axis has a byte");
+
+std::optional<PlacementWord> WordOf(const Placement& placement) {
+  if (placement.splits.size() > AxisByte::kMostDims) return std::nullopt;
+  PlacementWord word = 0;
+  for (size_t d = 0; d < placement.splits.size(); ++d) {
+    const Axes& axes = placement.splits[d];
+    for (size_t i = 0; i < axes.size(); ++i) word |= AtAxis(axes[i], AxisByte::Split(d, i));
+  }
+  for (const Partial& partial : placement.partials)
+    word |= AtAxis(partial.axis, AxisByte::Pending(partial.op));
+  return word;
+}
+
+DimAxesOfWord::DimAxesOfWord(PlacementWord word) {
+  for (AxisId axis = 0; word != 0; ++axis, word >>= 8) {
+    AxisByte use = ByteOf(word, 0);
+    if (!use.splits()) continue;
+    axes[use.dim()][use.place()] = axis;
+    ++counts[use.dim()];
+  }
+}
+
+Placement PlacementOf(PlacementWord word, size_t rank) {
+  Placement placement;
+  placement.splits.resize(rank);
+  DimAxesOfWord dims(word);
+  for (size_t d = 0; d < rank; ++d) {
+    for (size_t i = 0; i < dims.counts[d]; ++i) placement.splits[d].Add(dims.axes[d][i]);
+  }
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.pending()) placement.partials.push_back({axis, use.op()});
+  }
+  placement.Normalize();
+  return placement;
+}
+
+}  // namespace heddle

@@ -1,0 +1,167 @@
+#include "heddle/shard/redistribution_cache.h"
+
+#include <algorithm>
+
+#include "heddle/base/division.h"
+#include "heddle/base/hash.h"
+
+namespace heddle {
+
+bool RedistributionCache::Key::operator==(const Key& other) const {
+  return start == other.start && ends == other.ends && goal_axes == other.goal_axes &&
+         order == other.order &&
+         std::equal(sizes.begin(), sizes.begin() + ends + 1, other.sizes.begin());
+}
+
+size_t RedistributionCache::KeyHash::operator()(const Key& key) const {
+  uint64_t hash =
+      MixHash(key.start, uint64_t{key.goal_axes} << 8 | static_cast<uint8_t>(key.order));
+  for (size_t i = 0; i <= key.ends; ++i) hash = MixHash(hash, static_cast<uint64_t>(key.sizes[i]));
+  return hash;
+}
+
+// Two placements without what no step has to touch: common outermost axes of each dimension, equal pending reductions. Dimensions that
+// are split at either end have numbers of their own.
+struct RedistributionCache::Way {
+  PlacementWord start = 0;
+  PlacementWord goal = 0;
+  PlacementWord common = 0;
+  // How many axes of each dimension are common.
+  std::array<uint8_t, AxisByte::kMostDims> prefix = {};
+  std::array<uint8_t, kMostEnds> dim_of_end;
+  std::array<uint8_t, AxisByte::kMostDims> end_of_dim;
+  uint8_t ends = 0;
+  // What is left to move: of the ends, and of all other dimensions together.
+  std::array<int64_t, kMostEnds + 1> sizes;
+  Axes goal_axes;
+  int64_t ranks = 1;
+
+  Way(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh) {
+    FindCommon(from, to, dims.size());
+    FindEnds(from, to, dims, mesh);
+    size_t axes = mesh.axes().size();
+    for (AxisId axis = 0; axis < axes; ++axis) {
+      start |= Removed(ByteOf(from, axis), axis);
+      goal |= Removed(ByteOf(to, axis), axis);
+      if (ByteOf(goal, axis).splits()) goal_axes.Add(axis);
+      if (!ByteOf(start | goal, axis).replicated()) ranks *= mesh[axis].size;
+    }
+  }
+
+  // The same placement among those of the whole tensor.
+  PlacementWord Restored(PlacementWord word) const {
+    PlacementWord out = common;
+    for (AxisId axis = 0; word != 0; ++axis, word >>= 8) {
+      AxisByte use = ByteOf(word, 0);
+      if (use.splits()) {
+        size_t dim = dim_of_end[use.dim()];
+        out |= AtAxis(axis, AxisByte::Split(dim, use.place() + prefix[dim]));
+      } else {
+        out |= AtAxis(axis, use.byte);
+      }
+    }
+    return out;
+  }
+
+ private:
+  void FindCommon(PlacementWord from, PlacementWord to, size_t rank) {
+    DimAxesOfWord a(from);
+    DimAxesOfWord b(to);
+    for (size_t d = 0; d < rank; ++d) {
+      uint8_t most = std::min(a.counts[d], b.counts[d]);
+      while (prefix[d] < most && a.axes[d][prefix[d]] == b.axes[d][prefix[d]]) {
+        AxisId axis = a.axes[d][prefix[d]];
+        common |= AtAxis(axis, AxisByte::Split(d, prefix[d]++));
+      }
+    }
+    for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+      AxisByte use = ByteOf(from, axis);
+      if (use.pending() && use.byte == ByteOf(to, axis).byte) common |= AtAxis(axis, use.byte);
+    }
+  }
+
+  void FindEnds(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh) {
+    std::array<bool, AxisByte::kMostDims> is_end = {};
+    std::array<int64_t, AxisByte::kMostDims> parts;
+    std::copy(dims.begin(), dims.end(), parts.begin());
+    // Outer axes cut first; what is left after several does not depend on their order.
+    for (AxisId axis = 0; axis < mesh.axes().size(); ++axis) {
+      AxisByte both = ByteOf(common, axis);
+      if (both.splits() && !IsSymbol(parts[both.dim()]))
+        parts[both.dim()] = CeilDiv(parts[both.dim()], mesh[axis].size);
+      for (AxisByte use : {ByteOf(from, axis), ByteOf(to, axis)}) {
+        if (use.splits() && use.place() >= prefix[use.dim()]) is_end[use.dim()] = true;
+      }
+    }
+    int64_t rest = 1;
+    for (uint8_t d = 0; d < dims.size(); ++d) {
+      if (is_end[d]) {
+        end_of_dim[d] = ends;
+        sizes[ends] = parts[d];
+        dim_of_end[ends++] = d;
+      } else if (!IsSymbol(dims[d]) && __builtin_mul_overflow(rest, parts[d], &rest)) {
+        rest = INT64_MAX / 8;
+      }
+    }
+    sizes[ends] = rest;
+  }
+
+  PlacementWord Removed(AxisByte use, AxisId axis) const {
+    if (use.replicated() || ByteOf(common, axis).byte == use.byte) return 0;
+    if (use.pending()) return AtAxis(axis, use.byte);
+    return AtAxis(axis, AxisByte::Split(end_of_dim[use.dim()], use.place() - prefix[use.dim()]));
+  }
+};
+
+// A dimension that divides by all axes that a step may be over counts alike in everything that steps move; so does what is not split. As
+// long as all of that divides by these axes twice, nothing is rounded, and the best way does not depend on these sizes.
+RedistributionSearch& RedistributionCache::SearchFor(const Way& way, ReduceOrder order) {
+  constexpr int64_t kAny = INT64_MAX;
+  Key key{way.start, way.ends, way.sizes, 0, order};
+  for (AxisId axis : way.goal_axes) key.goal_axes |= 1U << axis;
+  auto divides = [&](Dim dim) { return !IsSymbol(dim) && dim > 0 && dim % way.ranks == 0; };
+  int64_t even = way.sizes[way.ends];
+  bool exact = even < INT64_MAX / 8;
+  for (size_t e = 0; e < way.ends; ++e)
+    exact &= !divides(way.sizes[e]) || !__builtin_mul_overflow(even, way.sizes[e], &even);
+  int64_t twice = 0;
+  exact &= !__builtin_mul_overflow(way.ranks, way.ranks, &twice) && even > 0 && even % twice == 0;
+  if (exact) {
+    for (size_t e = 0; e < way.ends; ++e)
+      key.sizes[e] = divides(way.sizes[e]) ? kAny : key.sizes[e];
+    key.sizes[way.ends] = kAny;
+  }
+  auto at = searches_.find(key);
+  if (at != searches_.end()) return at->second;
+  Dims sizes(way.sizes.begin(), way.sizes.begin() + way.ends + 1);
+  RedistributionSearch search(way.start, way.ends, way.goal_axes, std::move(sizes), mesh_, order);
+  return searches_.emplace(key, std::move(search)).first->second;
+}
+
+bool RedistributionCache::Find(PlacementWord from, PlacementWord to, std::span<const Dim> dims,
+                               ReduceOrder order, std::vector<PlacementWord>& stops) {
+  Way way(from, to, dims, mesh_);
+  // Only numbers and vectors that are whole become pending, by forgetting.
+  bool small = dims.size() == 1 || std::ranges::all_of(dims, [](Dim dim) { return dim == 1; });
+  bool forgets = false;
+  for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+    AxisByte use = ByteOf(way.goal, axis);
+    if (!use.pending()) continue;
+    if (!small || use.op() != ReduceOp::kSum || !ByteOf(way.start, axis).replicated()) return false;
+    way.goal &= ~AtAxis(axis, 0xff);
+    forgets = true;
+  }
+  size_t first = stops.size();
+  if (!SearchFor(way, order).Run(way.goal, stops)) {
+    Result<std::vector<RedistributionStep>> steps =
+        PlanRedistribution(PlacementOf(from, dims.size()), PlacementOf(to, dims.size()),
+                           Dims(dims.begin(), dims.end()), mesh_, order);
+    for (const RedistributionStep& step : *steps) stops.push_back(*WordOf(step.to));
+    return true;
+  }
+  for (size_t i = first; i < stops.size(); ++i) stops[i] = way.Restored(stops[i]);
+  if (forgets) stops.push_back(to);
+  return true;
+}
+
+}  // namespace heddle
