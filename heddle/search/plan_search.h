@@ -31,7 +31,7 @@ struct PlanSearchOptions {
   Bytes budget;
   // Placements are found by the solver, too.
   bool automatic = true;
-  double solver_seconds = 2;
+  double solver_seconds = 10;
   std::function<void(const SearchProgress&)> progress = {};
 };
 

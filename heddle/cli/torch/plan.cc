@@ -11,10 +11,10 @@
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/plan_diff.h"
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/compile/explain_storage.h"
 #include "heddle/compile/payloads.h"
-#include "heddle/plan/plan_diff.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -40,6 +40,7 @@ struct PlanCommand {
   bool payloads = false;
   std::string explain;
   std::string diff;
+  bool diff_costs = false;
   std::string html;
   bool json = false;
   std::string job;
@@ -66,6 +67,9 @@ struct PlanCommand {
                  "every other storage would cost, instead of the summary");
     flags.Option("--diff", diff,
                  "print what two plans say differently, as in A.plan,B.plan, and plan nothing");
+    flags.Switch("--diff-costs", diff_costs,
+                 "with --diff: simulate the model on --cluster with both plans, and with every "
+                 "difference alone");
     flags.Option("--html", html,
                  "write a report of the step, simulated on --cluster, to this file, which any "
                  "browser opens");
@@ -84,8 +88,6 @@ struct PlanCommand {
   Result<Planned> Make() const;
   Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
   Status WriteFiles(const Planned& planned, const Streams& streams) const;
-  Result<std::vector<PlanDifference>> Compare(const Streams& streams) const;
-  ExitCode RunDiff(const Streams& streams) const;
   Result<StorageExplanation> Explain() const;
   ExitCode RunExplain(const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
@@ -162,38 +164,6 @@ Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) c
   return WritePage(html, {&simulated, 1}, costs, streams);
 }
 
-// Two plans, as their files say them.
-Result<std::vector<PlanDifference>> PlanCommand::Compare(const Streams& streams) const {
-  std::vector<std::string_view> files = Split(diff, ',');
-  if (files.size() != 2)
-    return Error(Diag::kUsage, "--diff takes two files with a comma between them; it is `{}`",
-                 diff);
-  HEDDLE_RETURN_IF_ERROR(
-      CheckOneInput("the first", std::string(files[0]), "the second", std::string(files[1])));
-  std::vector<Plan> plans;
-  for (std::string_view file : files) {
-    std::string path(Trim(file));
-    HEDDLE_TRY(std::string text, ReadInput(path, streams));
-    HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(path)));
-    plans.push_back(std::move(plan));
-  }
-  return Diff(plans[0], plans[1]);
-}
-
-ExitCode PlanCommand::RunDiff(const Streams& streams) const {
-  Result<std::vector<PlanDifference>> differences = Compare(streams);
-  if (!differences.ok()) return Report(differences.diagnostics(), streams);
-  if (json) {
-    auto list = nlohmann::ordered_json::array();
-    for (const PlanDifference& d : *differences)
-      list.push_back({{"before", d.before}, {"after", d.after}});
-    PrintJson(list, streams);
-  } else {
-    streams.out << Format(*differences);
-  }
-  return differences->empty() ? ExitCode::kDone : ExitCode::kDiffers;
-}
-
 // Solved anew, with the prices that the chosen plan was found by.
 Result<StorageExplanation> PlanCommand::Explain() const {
   if (!automatic.automatic)
@@ -226,8 +196,13 @@ ExitCode PlanCommand::RunExplain(const Streams& streams) const {
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
-  if (!diff.empty()) return RunDiff(streams);
+  if (!diff.empty())
+    return RunPlanDiff({diff, diff_costs, json, cluster, with_optimizer}, model, compile, streams);
   if (!explain.empty()) return RunExplain(streams);
+  if (diff_costs)
+    return Report(
+        Error(Diag::kUsage, "--diff-costs is about --diff, which is not given").diagnostics,
+        streams);
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   Status written = WriteFiles(*planned, streams);
