@@ -12,7 +12,7 @@ constexpr std::string_view kPolicies[] = {"none", "min-cut", "selective", "full"
 constexpr std::string_view kReshard[] = {"default", "never"};
 // Points of the front beyond the fastest; each saves so many hundredths of memory over the one before.
 constexpr size_t kMostFront = 6;
-constexpr int64_t kLeastSaving = 3;
+constexpr int64_t kLeastSaving = 10;
 
 bool IsFaster(const PointOutcome& a, const PointOutcome& b) {
   return std::pair(a.step, a.peak) < std::pair(b.step, b.peak);

@@ -97,6 +97,7 @@ struct PlanCommand {
 };
 
 Result<PlanCommand::Planned> PlanCommand::Make() const {
+  if (diff_costs) return Error(Diag::kUsage, "--diff-costs is about --diff, which is not given");
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
                                          {"the plan", plan_output == "-"},
                                          {"the report", html == "-"},
@@ -199,10 +200,6 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   if (!diff.empty())
     return RunPlanDiff({diff, diff_costs, json, cluster, with_optimizer}, model, compile, streams);
   if (!explain.empty()) return RunExplain(streams);
-  if (diff_costs)
-    return Report(
-        Error(Diag::kUsage, "--diff-costs is about --diff, which is not given").diagnostics,
-        streams);
   Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   Status written = WriteFiles(*planned, streams);
