@@ -36,6 +36,9 @@ def check_plan(heddle, folder, number, row):
     run(heddle, "capture", *MODEL, f"--training.local_batch_size={SEQUENCES // row['micro_batches']}", "-o", graph)
     local = run(heddle, "parallelize", graph, f"--plan={path}")
     check(f"mesh {row['mesh']}" in local or row["mesh"] in local, f"{path.name}: the local graph has another mesh")
+    sequences = SEQUENCES // row["micro_batches"] // (row["dp_replicate"] * row["dp_shard"])
+    planned = json.loads(run(heddle, "plan", *MODEL, f"--training.local_batch_size={sequences}", f"--plan={path}", "--json"))
+    check(planned["ranks"] == DEVICES, f"{path.name}: heddle plan sees {planned['ranks']} ranks")
     if row["placed_by"] == "preset":
         # The flags that the answer names make the same plan.
         of_flags = folder / f"{number}.flags.plan"

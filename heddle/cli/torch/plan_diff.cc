@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
+#include "heddle/cli/torch/planned_step.h"
 #include "heddle/compile/diff_costs.h"
-#include "heddle/plan/presets/presets.h"
 
 namespace heddle {
 namespace {
@@ -33,28 +33,20 @@ Result<PlanPair> ReadPlans(const std::string& list, const Streams& streams) {
   return PlanPair{std::move(plans[0]), std::move(plans[1])};
 }
 
-// Both plans have the same batch: `local_batch_size` for each rank of the first that presets split it over.
+// Both plans have the same batch, that of the first.
 Result<PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& request,
                                const ModelFlags& model, const CompileFlags& compile) {
   if (plans.a.automatic || plans.b.automatic)
     return Error(Diag::kUsage, "a plan that says `auto` has no costs before it is found");
-  int64_t batch_ranks = 1;
-  bool has_tensor = false;
-  for (const Preset* preset : Presets()) {
-    std::optional<AxisId> axis = plans.a.mesh.Find(preset->axis);
-    if (axis && preset->splits_batch) batch_ranks *= plans.a.mesh[*axis].size;
-    has_tensor |= axis && preset->name == "tensor";
-  }
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  HEDDLE_TRY(Model made, model.Make(batch_ranks, has_tensor));
   CaptureOptions capture;
   if (request.with_optimizer) capture.optimizer = OptimizerOptions();
-  HEDDLE_TRY(Module module, CaptureModel(made, capture));
+  HEDDLE_TRY(PlannedStep step, PlanStep(model, plans.a, capture));
   HEDDLE_TRY(CompileOptions options, compile.Options("", false));
   options.cluster = request.cluster;
   HEDDLE_TRY(Cluster loaded, LoadCluster(request.cluster));
   HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
-  return CompareCosts(module, plans.a, plans.b, options, costs);
+  return CompareCosts(step.module, plans.a, plans.b, options, costs);
 }
 
 }  // namespace
