@@ -44,6 +44,15 @@ void FindUnsourced(const nlohmann::json& value, const std::string& path,
     missing.push_back(path);
   }
 }
+TEST(Cluster, IsFoundByWhatDriversCallItsDevices) {
+  std::optional<Cluster> found = ClusterOfDevice("NVIDIA H200");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->name, "h200-8x");
+  // The PCIe card is slower.
+  EXPECT_FALSE(ClusterOfDevice("NVIDIA H100 PCIe"));
+  EXPECT_FALSE(ClusterOfDevice(""));
+}
+
 TEST(Cluster, EveryFigureHasASource) {
   for (const NamedCluster& named : BuiltInClusters()) {
     auto json = nlohmann::json::parse(named.text);
@@ -51,6 +60,7 @@ TEST(Cluster, EveryFigureHasASource) {
     json.erase("sources");
     // What the cluster is, not a figure of it.
     json.erase("devices_per_node");
+    json["device"].erase("names");
     std::vector<std::string> missing;
     FindUnsourced(json, "", sources, missing);
     EXPECT_TRUE(missing.empty()) << named.name << ": " << missing[0];

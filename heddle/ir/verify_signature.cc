@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <tuple>
 #include <unordered_map>
 
 #include "heddle/ir/verify_parts.h"
@@ -125,7 +127,7 @@ class SignatureVerifier {
 
   void CheckInputs() {
     const std::vector<Input>& inputs = graph_.inputs();
-    params_.reserve(inputs.size());
+    FindParams();
     param_labels_.reserve(inputs.size());
     bool roles =
         std::ranges::any_of(inputs, [](const Input& i) { return i.role != InputRole::kPlain; });
@@ -143,10 +145,25 @@ class SignatureVerifier {
       is_part_ |= input.role == InputRole::kSaved || input.role == InputRole::kTangent;
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].role != InputRole::kOpt || params_.contains(inputs[i].index)) continue;
+      if (inputs[i].role != InputRole::kOpt || ParamOf(inputs[i].index)) continue;
       report_.AddInput(i, Diag::kLostRole, "`%{}` is state of parameter {}, which is not an input",
                        graph_.name(inputs[i].value), inputs[i].index);
     }
+  }
+
+  void FindParams() {
+    const std::vector<Input>& inputs = graph_.inputs();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].role == InputRole::kParam) params_.emplace_back(inputs[i].index, i);
+    }
+    std::ranges::sort(params_);
+  }
+
+  // The first input that is this parameter.
+  std::optional<size_t> ParamOf(int64_t number) const {
+    auto at = std::ranges::lower_bound(params_, std::pair(number, size_t{0}));
+    if (at == params_.end() || at->first != number) return std::nullopt;
+    return at->second;
   }
 
   void CheckParam(size_t i) {
@@ -155,10 +172,9 @@ class SignatureVerifier {
     if (input.index < 0)
       report_.AddInput(i, Diag::kLostRole, "parameter `%{}` has no number",
                        graph_.name(input.value));
-    if (auto [first, added] = params_.emplace(input.index, i); !added) {
+    if (size_t first = *ParamOf(input.index); first != i) {
       report_.AddInput(i, Diag::kDuplicateRole, "parameter {} is input `%{}` and input `%{}`",
-                       input.index, graph_.name(inputs[first->second].value),
-                       graph_.name(input.value));
+                       input.index, graph_.name(inputs[first].value), graph_.name(input.value));
     }
     if (input.label.empty()) return;
     if (auto [first, added] = param_labels_.emplace(input.label, i); !added) {
@@ -173,7 +189,8 @@ class SignatureVerifier {
     const std::vector<Output>& outputs = graph_.outputs();
     bool roles =
         std::ranges::any_of(outputs, [](const Output& o) { return o.role != OutputRole::kPlain; });
-    std::map<std::pair<OutputRole, int64_t>, size_t> taken;
+    // Role, what it is for, and output.
+    std::vector<std::tuple<OutputRole, int64_t, size_t>> taken;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Output& output = outputs[i];
       // Reported by the parser.
@@ -189,12 +206,17 @@ class SignatureVerifier {
       int64_t key = output.role == OutputRole::kUpdate ? output.target.index() : output.index;
       bool unique = output.role == OutputRole::kGrad || output.role == OutputRole::kUpdate ||
                     output.role == OutputRole::kLoss;
-      if (unique && !taken.emplace(std::pair(output.role, key), i).second) {
-        report_.AddOutput(
-            i, Diag::kDuplicateRole, "output `%{}` has a role that another output has: {}{}", name,
-            Name(output.role), output.index >= 0 ? fmt::format(" {}", output.index) : "");
-      }
+      if (unique) taken.emplace_back(output.role, key, i);
       CheckTarget(i);
+    }
+    std::ranges::sort(taken);
+    for (size_t t = 1; t < taken.size(); ++t) {
+      const auto& [role, key, i] = taken[t];
+      if (role != std::get<0>(taken[t - 1]) || key != std::get<1>(taken[t - 1])) continue;
+      report_.AddOutput(i, Diag::kDuplicateRole,
+                        "output `%{}` has a role that another output has: {}{}",
+                        graph_.name(outputs[i].value), Name(role),
+                        outputs[i].index >= 0 ? fmt::format(" {}", outputs[i].index) : "");
     }
   }
 
@@ -209,8 +231,7 @@ class SignatureVerifier {
     }
     if (output.role != OutputRole::kGrad) return output.target;
     // A backward graph may have been split from the graph that holds the parameters.
-    auto param = params_.find(output.index);
-    if (param != params_.end()) return graph_.inputs()[param->second].value;
+    if (std::optional<size_t> param = ParamOf(output.index)) return graph_.inputs()[*param].value;
     if (output.index < 0 || (!params_.empty() && !is_part_))
       report_.AddOutput(i, Diag::kLostRole, "`grad {}` of a parameter that is not an input",
                         output.index);
@@ -241,8 +262,9 @@ class SignatureVerifier {
   std::vector<bool> good_axes_;
   // The graph reads what another graph made: it is a part of a step.
   bool is_part_ = false;
-  // Parameter number to input, and parameter label to input.
-  std::unordered_map<int64_t, size_t> params_;
+  // Parameter number and input, sorted.
+  std::vector<std::pair<int64_t, size_t>> params_;
+  // Parameter label to input.
   std::unordered_map<std::string_view, size_t> param_labels_;
 };
 

@@ -1,5 +1,7 @@
 #include "heddle/train/device.h"
 
+#include <dlfcn.h>
+
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -34,6 +36,19 @@ DeviceMemory ReadMemory(c10::Device device) {
   }
   auto [available, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
   return {Bytes{static_cast<int64_t>(total)}, Bytes{static_cast<int64_t>(available)}};
+}
+
+// Asked from the driver, which is loaded by now: libtorch's own call needs headers of CUDA.
+std::string NameOf(c10::Device device) {
+  if (!device.is_cuda()) return "";
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == nullptr) return "";
+  using GetName = int (*)(char*, int, int);
+  auto get_name = reinterpret_cast<GetName>(dlsym(driver, "cuDeviceGetName"));
+  char name[256] = "";
+  bool known = get_name != nullptr && get_name(name, sizeof name, device.index()) == 0;
+  dlclose(driver);
+  return known ? name : "";
 }
 
 std::optional<Bytes> PeakMemory(c10::Device device) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <c10/core/Device.h>
 
@@ -20,6 +21,9 @@ struct DeviceMemory {
   std::optional<Bytes> available;
 };
 DeviceMemory ReadMemory(c10::Device device);
+
+// What its driver calls it; empty where nobody says.
+std::string NameOf(c10::Device device);
 
 // The most that this process had in use at once.
 std::optional<Bytes> PeakMemory(c10::Device device);

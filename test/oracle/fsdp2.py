@@ -287,8 +287,9 @@ def free_port():
 
 def run_pytorch(job, weights, folder):
     port = free_port()
-    # Forked: nobody pays for another import, and no op has run in this process that a child could not bear.
-    context = multiprocessing.get_context("fork")
+    # Forked: nobody pays for another import, and no op has run in this process that a child could not bear. But a forked process
+    # cannot use a GPU.
+    context = multiprocessing.get_context("spawn" if job.device == "cuda" else "fork")
     out = os.path.join(folder, "lines")
     ranks = [context.Process(target=train_rank, args=(job, rank, port, weights, out)) for rank in range(job.world)]
     for rank in ranks:

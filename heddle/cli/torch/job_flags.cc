@@ -43,6 +43,9 @@ void JobFlags::Declare(Flags& flags) {
   flags.Option("--validation.steps", validation_steps, "batches of held-out data", {.least = 1});
   flags.Option("--metrics.jsonl", jsonl, "a file that gets a line of JSON for each step");
   flags.Option("--metrics.tensorboard", tensorboard, "a folder for TensorBoard's events");
+  flags.Option("--metrics.cluster", cluster,
+               "whose devices' peak mfu is a share of, by name or as a path to a JSON file "
+               "(default: the one that has the GPU of this machine)");
   flags.Option("--metrics.log_freq", log_every, "print every so many steps", {.least = 1});
   flags.Option("--debug.deterministic", deterministic,
                "true or false: the same bits in every run; false lets oneDNN, threads and kernels "

@@ -35,6 +35,7 @@ struct JobFlags {
 
   std::string jsonl;
   std::string tensorboard;
+  std::string cluster;
   int64_t log_every = 1;
 
   std::string deterministic = "true";

@@ -47,6 +47,7 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank
   HEDDLE_TRY(device_, flags_.model.Open(local_rank, exact));
   HEDDLE_RETURN_IF_ERROR(CheckFlags(processes));
   const JobFlags& job = flags_.job;
+  HEDDLE_RETURN_IF_ERROR(FindPeak());
   HEDDLE_TRY(schedule_, job.MakeSchedule(flags_.train.steps, flags_.train.lr));
   trainer_.steps = flags_.train.steps;
   trainer_.lr = [this](int64_t step) { return schedule_->At(step); };
@@ -66,6 +67,15 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank
   if (job.validation_interval > 0)
     trainer_.validation_batches = BatchesOf(*dataset_, DataSplit::kHeldOut, model.batch.seq_len);
   return CheckMemory();
+}
+
+Status TrainingJob::FindPeak() {
+  if (flags_.job.cluster.empty()) {
+    cluster_ = ClusterOfDevice(NameOf(device_));
+  } else {
+    HEDDLE_TRY(cluster_, LoadCluster(flags_.job.cluster));
+  }
+  return Done{};
 }
 
 Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileReport* report) {
@@ -310,6 +320,8 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
   metrics.tps = static_cast<double>(accumulated_ * model.batch.batch * model.batch.seq_len) / share;
   metrics.tflops = static_cast<double>(report_.whole_work[0].value) *
                    static_cast<double>(accumulated_) / share * 1e-12;
+  if (cluster_)
+    metrics.mfu = metrics.tflops * 1e3 / cluster_->device.PeakOf(model.numerics.compute).per_nano;
   if (std::optional<Bytes> peak = PeakMemory(device_)) metrics.memory = *peak;
   if (std::optional<Bytes> total = ReadMemory(device_).total)
     metrics.memory_share =

@@ -12,6 +12,7 @@
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/cli/torch/processes.h"
 #include "heddle/cli/torch/train_flags.h"
+#include "heddle/cost/cluster/cluster.h"
 #include "heddle/metrics/training_log.h"
 #include "heddle/report/summary.h"
 #include "heddle/train/device.h"
@@ -52,6 +53,7 @@ class TrainingJob {
  private:
   bool speaks() const { return peers_ == nullptr || peers_->rank() == 0; }
   Status CheckFlags(std::optional<int64_t> processes);
+  Status FindPeak();
   Result<Module> Compiled(const CaptureOptions& capture, CompileReport* report);
   Status CompileAll();
   Status CheckMemory() const;
@@ -75,6 +77,8 @@ class TrainingJob {
   // None if all ranks are in this process.
   Peers* peers_ = nullptr;
   c10::Device device_ = c10::kCPU;
+  // Whose peak the log holds the step against.
+  std::optional<Cluster> cluster_;
   std::optional<PlannedStep> planned_;
   Reducer reducer_;
   ParamSource params_;

@@ -1,5 +1,7 @@
 #include "heddle/cost/cluster/cluster.h"
 
+#include <algorithm>
+
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 
@@ -28,6 +30,16 @@ Result<Cluster> LoadCluster(const std::string& name_or_path) {
   return Error(Diag::kUnknownCluster, "no cluster is called `{}`; {}, or a path to a JSON file",
                name_or_path,
                nearest.empty() ? "there are " + all : fmt::format("nearest is `{}`", nearest));
+}
+
+std::optional<Cluster> ClusterOfDevice(std::string_view name) {
+  for (const NamedCluster& named : BuiltInClusters()) {
+    Result<Cluster> cluster = ParseCluster(named.text, std::string(named.name));
+    if (cluster.ok() &&
+        std::ranges::find(cluster->device.names, name) != cluster->device.names.end())
+      return *std::move(cluster);
+  }
+  return std::nullopt;
 }
 
 }  // namespace heddle

@@ -53,6 +53,8 @@ struct MemoryFigures {
 };
 
 struct Device {
+  // What drivers call it.
+  std::vector<std::string> names;
   Bytes memory;
   ByteRate bandwidth;
   // What streaming kernels reach of it.
@@ -142,6 +144,8 @@ struct Cluster {
 
 // A cluster of the binary by its name, or of the file at a path: whatever has a `/` or ends in `.json` is a path.
 Result<Cluster> LoadCluster(const std::string& name_or_path);
+// The one of the binary whose devices drivers call so.
+std::optional<Cluster> ClusterOfDevice(std::string_view name);
 Result<Cluster> ParseCluster(std::string_view text, const std::string& file);
 
 struct NamedCluster {

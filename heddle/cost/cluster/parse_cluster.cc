@@ -82,6 +82,7 @@ void ReadKernels(JsonFields fields, Device& device) {
 
 Device ReadDevice(JsonFields fields) {
   Device device;
+  if (fields.Has("names")) device.names = fields.Texts("names");
   // An exbibyte at most, so that it can be counted in bytes.
   device.memory = {static_cast<int64_t>(std::min(fields.Positive("memory_gib"), 0x1p30) * 0x1p30)};
   device.bandwidth = {fields.Positive("memory_gb_per_s")};
