@@ -1,11 +1,15 @@
 #include "heddle/search/arrangement.h"
 
 #include <algorithm>
+#include <span>
 
 #include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
+
+// Numbers of micro-batches, of one mesh: those with the fewest sequences in each.
+constexpr size_t kMostMicroBatches = 16;
 
 std::vector<int64_t> Divisors(int64_t n) {
   std::vector<int64_t> small;
@@ -104,7 +108,9 @@ std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
     int64_t data = space.devices / tensor;
     if (space.global_batch % data != 0) continue;
     for (int64_t replicate : Divisors(data)) {
-      for (int64_t micro : Divisors(space.global_batch / data)) {
+      std::vector<int64_t> counts = Divisors(space.global_batch / data);
+      size_t first = counts.size() - std::min(counts.size(), kMostMicroBatches);
+      for (int64_t micro : std::span(counts).subspan(first)) {
         Arrangement one{.replicate = replicate,
                         .shard = data / replicate,
                         .tensor = tensor,

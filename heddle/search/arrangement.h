@@ -44,7 +44,8 @@ struct ArrangementSpace {
   std::function<bool(int64_t)> may_split;
 };
 
-// Every arrangement in which each rank has as many sequences, and as many experts, as any other.
+// Every arrangement in which each rank has as many sequences, and as many experts, as any other; of one mesh at most 16, those with the
+// fewest sequences in a micro-batch.
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
 
 }  // namespace heddle
