@@ -151,7 +151,7 @@ Failure PlanSearch::NothingFits() {
   return Error(Diag::kInfeasible,
                "no plan fits into {} of each of {} devices; {} takes {}, the least there is: "
                "parameters {}, optimizer state {}, gradients {}, kept for backward {}; the peak is "
-               "at %{}",
+               "at {}",
                Format(options_.budget), options_.devices, Format(tried.point),
                Format(tried.outcome.peak), Format(summary.param_bytes),
                Format(summary.optimizer_bytes), Format(summary.grad_bytes),
