@@ -110,7 +110,7 @@ Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
   bool has_degrees = parallel.world != 0 || parallel.expert != 1 ||
                      std::ranges::any_of(parallel.degrees, [](int64_t d) { return d != 1; });
   if (has_degrees || automatic.automatic)
-    return Error(Diag::kUsage, "--plan says how the step is spread, and {} does; one of them does",
+    return Error(Diag::kUsage, "--plan says how the step is spread, and so does {}",
                  automatic.automatic ? "--parallelism.auto" : "a degree of parallelism");
   HEDDLE_TRY(std::string text, ReadInput(plan_file, streams));
   HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(plan_file)));
