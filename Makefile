@@ -53,6 +53,7 @@ oracle: build
 	@$(PYTHON) test/oracle/ops_conformance.py build/heddle
 	@$(PYTHON) test/oracle/llama3_step.py build/test/step_dump
 	@$(PYTHON) test/oracle/fsdp2.py build/heddle --all
+	@$(PYTHON) test/oracle/experts.py build/heddle --all
 	@$(PYTHON) test/oracle/hf_models.py build/heddle
 	@$(PYTHON) test/oracle/text_loss.py build/heddle
 
@@ -103,6 +104,9 @@ bench: build
 	@$(PYTHON) bench/run_bench.py build/heddle-run-bench build/bench_run.json
 	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
 	@python3 bench/train_bench.py build/heddle build/bench_train.json
+	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
+	  --parallelism.tensor_parallel_degree=8 --stage=lowered -o build/bench_lowered.hd >/dev/null
+	@build/heddle-budget-bench build/bench_lowered.hd
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md

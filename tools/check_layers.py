@@ -32,8 +32,10 @@ ALLOWED = {
     "passes/memory": ["passes/fsdp", "solve"],
     "passes/overlap": ["passes/fsdp", "sim"],
     "passes/chunks": ["passes/overlap"],
+    "passes/tokens": ["passes/chunks", "passes/memory"],
     "passes/parallel": ["pass", "plan", "shard"],
-    "passes": ["passes/chunks", "passes/clean", "passes/fsdp", "passes/memory", "passes/overlap", "passes/parallel"],
+    "passes": ["passes/chunks", "passes/clean", "passes/fsdp", "passes/memory", "passes/overlap", "passes/parallel",
+               "passes/tokens"],
     "report": ["sim"],
     "report/html": ["report", "pass"],
     "import/read": ["ir"],
@@ -54,11 +56,12 @@ ALLOWED = {
     "runtime": ["aten", "analysis"],
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
-    "train": ["compile", "eager", "checkpoint"],
+    "train": ["compile", "models", "runtime", "checkpoint"],
+    "verify": ["train", "eager"],
     "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process", "search"],
+    "cli/torch": ["cli", "hf", "runtime/process", "search", "verify"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "hf", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "cli/torch"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

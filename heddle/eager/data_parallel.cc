@@ -34,7 +34,7 @@ EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Ten
                                      const DataParallelOptions& options)
     : model_(model),
       options_(options),
-      state_(model.params, params, options.replicate, options.shard, options.reducer,
+      state_(model.params, params, {options.replicate, options.shard}, options.reducer,
              options.reduce_type) {}
 
 EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {

@@ -147,15 +147,17 @@ bool IsExpertStack(std::string_view param) {
   return param.find(".inner_experts.") != std::string_view::npos;
 }
 
-std::optional<int64_t> TensorSplitDim(std::string_view param, bool share_experts) {
+std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens) {
   if (param.ends_with("norm.weight")) return std::nullopt;
   if (param.ends_with(".wq_a.weight") || param.ends_with(".wkv_a.weight")) return std::nullopt;
-  if (share_experts && param.find(".moe.") != std::string_view::npos) return std::nullopt;
+  if (param.ends_with(".router.gate.weight")) return std::nullopt;
+  if (own_tokens && param.find(".moe.") != std::string_view::npos) return std::nullopt;
+  if (IsExpertStack(param)) return param.ends_with(".w2_EDF") ? 2 : 1;
   return param.ends_with(".wo.weight") || param.ends_with(".w2.weight") ? 1 : 0;
 }
 
 bool DecoderSlice::SumsGradient(std::string_view param) const {
-  if (TensorSplitDim(param, shares_experts()) || IsExpertStack(param)) return false;
+  if (TensorSplitDim(param, options_.own_tokens) || IsExpertStack(param)) return false;
   bool inside = param.find(".attention.") != std::string_view::npos ||
                 param.find(".moe.") != std::string_view::npos;
   // A norm of the residual stream sees the positions of this rank, or all.
@@ -201,6 +203,7 @@ at::Tensor DecoderSlice::Embed(const ModelWeights& weights, const at::Tensor& to
 }
 
 at::Tensor DecoderSlice::Mixture(const ModelWeights& weights, const at::Tensor& x, int64_t layer) {
+  if (!options_.own_tokens) return Leave(Moe(weights, model_.config, Enter(x), layer));
   at::Tensor own = OwnTokens(x);
   return AllTokens(Moe(weights, model_.config, own, layer), x.size(0) != 1);
 }

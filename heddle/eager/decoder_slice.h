@@ -16,9 +16,9 @@ struct Seat {
   int64_t member = 0;
 };
 
-// The dimension of a weight that is split over tensor-parallel ranks; none for norms and for what comes out whole of latents. Where
-// these ranks share experts, each routes tokens of its own, and all of the layer is whole on each but the experts.
-std::optional<int64_t> TensorSplitDim(std::string_view param, bool share_experts);
+// The dimension of a weight that is split over tensor-parallel ranks; none for norms, for routers and for what comes out whole of
+// latents. Where each of these ranks routes tokens of its own, none for all of the layer.
+std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens);
 // Whether it is a stack of experts.
 bool IsExpertStack(std::string_view param);
 
@@ -26,6 +26,8 @@ struct SliceOptions {
   Seat tensor;
   // None without expert parallelism.
   std::optional<Seat> experts = std::nullopt;
+  // Tensor-parallel ranks route tokens of their own, and have whole experts. Otherwise they split each.
+  bool own_tokens = false;
   bool sequence_parallel = true;
   bool split_loss = true;
 };
@@ -40,7 +42,6 @@ class DecoderSlice {
   StepResult LossSum(std::span<const at::Tensor> params, std::span<const at::Tensor> inputs);
 
  private:
-  bool shares_experts() const { return options_.experts.has_value(); }
   at::Tensor Embed(const ModelWeights& weights, const at::Tensor& tokens);
   at::Tensor Mixture(const ModelWeights& weights, const at::Tensor& x, int64_t layer);
   at::Tensor Loss(const at::Tensor& logits, const at::Tensor& labels);

@@ -27,23 +27,32 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
     bool stack = IsExpertStack(spec.name);
     is_stack_.push_back(stack);
     place_.push_back(specs[stack].size());
-    is_whole_.push_back(!stack && !TensorSplitDim(spec.name, /*share_experts=*/true));
+    is_whole_.push_back(!stack && !TensorSplitDim(spec.name, own_tokens()));
     specs[stack].push_back(spec);
   }
-  auto add = [&](bool stacks, int64_t parts, int64_t shard, std::vector<ShardedState>& to) {
-    for (int64_t part = 0; part < parts; ++part) {
-      std::vector<at::Tensor> own;
-      for (size_t i = 0; i < params.size(); ++i) {
-        if (is_stack_[i] != stacks) continue;
-        bool whole = !stacks && is_whole_[i];
-        int64_t dim = stacks || whole ? 0 : *TensorSplitDim(model.params[i].name, true);
-        own.push_back(whole ? params[i] : EagerChunk(params[i], dim, parts, part).contiguous());
-      }
-      to.emplace_back(specs[stacks], own, data.replicate, shard, data.reducer, data.reduce_type);
+  auto add = [&](bool stacks, const StateRanks& ranks, std::vector<ShardedState>& to,
+                 auto&& part_of) {
+    std::vector<at::Tensor> own;
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (is_stack_[i] == stacks) own.push_back(part_of(i).contiguous());
     }
+    to.emplace_back(specs[stacks], own, ranks, data.reducer, data.reduce_type);
   };
-  add(/*stacks=*/false, options.tensor.tensor, data.shard, dense_);
-  add(/*stacks=*/true, options.expert, copies(), stacks_);
+  auto slice_of = [&](const at::Tensor& whole, size_t i, int64_t slice) {
+    std::optional<int64_t> dim = TensorSplitDim(model.params[i].name, own_tokens());
+    return dim ? EagerChunk(whole, *dim, options.tensor.tensor, slice) : whole;
+  };
+  // Of the ranks that shard, those that share experts follow each other.
+  int64_t inner = options.expert / (own_tokens() ? options.tensor.tensor : 1);
+  for (int64_t slice = 0; slice < options.tensor.tensor; ++slice)
+    add(false, {data.replicate, data.shard, inner}, dense_,
+        [&](size_t i) { return slice_of(params[i], i, slice); });
+  for (int64_t piece = 0; !specs[1].empty() && piece < pieces(); ++piece) {
+    add(true, {data.replicate, copies()}, stacks_, [&](size_t i) {
+      at::Tensor experts = EagerChunk(params[i], 0, options.expert, seat(piece));
+      return slice_of(experts, i, slice(piece));
+    });
+  }
 }
 
 void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> inputs,
@@ -63,17 +72,22 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
   };
   std::deque<Meeting> slices = meetings(tensor.tensor);
   std::deque<Meeting> groups = meetings(options_.expert);
+  auto group = [&](int64_t member) {
+    int64_t width = options_.expert_tensor;
+    return static_cast<size_t>(member / pieces() * width + member % width);
+  };
   auto work = [&](int64_t member) {
     int64_t rank = replica * replica_ranks() + member;
     std::vector<at::Tensor> params;
     for (size_t i = 0; i < is_stack_.size(); ++i) {
-      const at::Tensor& whole = is_stack_[i] ? stacks[static_cast<size_t>(seat(rank))][place_[i]]
+      const at::Tensor& whole = is_stack_[i] ? stacks[static_cast<size_t>(piece(rank))][place_[i]]
                                              : dense[static_cast<size_t>(slice(rank))][place_[i]];
       params.push_back(whole.detach().requires_grad_());
     }
     SliceOptions options;
     options.tensor = {&slices[static_cast<size_t>(member / tensor.tensor)], slice(rank)};
-    options.experts = Seat{&groups[static_cast<size_t>(member / options_.expert)], seat(rank)};
+    options.experts = Seat{&groups[group(member)], seat(rank)};
+    options.own_tokens = own_tokens();
     options.sequence_parallel = tensor.sequence_parallel && tensor.tensor > 1;
     options.split_loss = tensor.split_loss && tensor.tensor > 1;
     std::vector<at::Tensor> local =
@@ -85,7 +99,7 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
     parts.changes[r] = std::move(ran.changes);
     std::vector<at::Tensor> grads = torch::autograd::grad({loss}, params, {at::ones_like(loss)});
     auto& own_dense = parts.dense[static_cast<size_t>(slice(rank))];
-    auto& own_stacks = parts.stacks[static_cast<size_t>(seat(rank))];
+    auto& own_stacks = parts.stacks[static_cast<size_t>(piece(rank))];
     for (size_t i = 0; i < grads.size(); ++i) {
       (is_stack_[i] ? own_stacks[static_cast<size_t>(stack_at(rank))]
                     : own_dense[static_cast<size_t>(dense_at(rank))])
@@ -114,7 +128,7 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
     return Grads(lists, std::vector<std::vector<at::Tensor>>(static_cast<size_t>(ranks)));
   };
   parts.dense = places(dense_.size(), tensor.data.replicate * tensor.data.shard);
-  parts.stacks = places(stacks_.size(), tensor.data.replicate * copies());
+  parts.stacks = places(static_cast<size_t>(pieces()), tensor.data.replicate * copies());
   parts.losses.resize(static_cast<size_t>(ranks()));
   parts.changes.resize(static_cast<size_t>(ranks()));
   for (int64_t replica = 0; replica < tensor.data.replicate; ++replica)
@@ -130,7 +144,8 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
     auto r = static_cast<size_t>(rank);
     // Of a loss that is not split every slice has all.
     if (split_loss || slice(rank) == 0) losses.push_back(parts.losses[r]);
-    // Counts, whose sum is exact in any order.
+    // Counts, whose sum is exact in any order. Slices that split each expert see the same tokens.
+    if (!own_tokens() && slice(rank) != 0) continue;
     for (const BufferChange& change : parts.changes[r]) {
       at::Tensor& all = seen[change.input];
       all = all.defined() ? at::add(all, change.seen) : change.seen;
@@ -157,7 +172,8 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
 // The norms of what a rank has of each gradient; zero for what the first slice counts.
 at::Tensor EagerExpertParallel::Norms(int64_t rank) const {
   at::Tensor dense = dense_[static_cast<size_t>(slice(rank))].Norms(dense_at(rank));
-  at::Tensor stacks = stacks_[static_cast<size_t>(seat(rank))].Norms(stack_at(rank));
+  at::Tensor stacks;
+  if (!stacks_.empty()) stacks = stacks_[static_cast<size_t>(piece(rank))].Norms(stack_at(rank));
   std::vector<at::Tensor> norms;
   for (size_t i = 0; i < is_stack_.size(); ++i) {
     at::Tensor norm = (is_stack_[i] ? stacks : dense)[static_cast<int64_t>(place_[i])];

@@ -1,8 +1,10 @@
-// Eager expert parallelism, with FSDP2 or HSDP and tensor parallelism around it, without a graph.
+// Eager expert parallelism, with FSDP2 or HSDP and tensor parallelism around it, without a graph. A model without experts, or whose experts
+// nobody shares, is tensor-parallel alone.
 //
 // Ranks of a mesh [replicate, shard, tensor]; those of a replica are threads, which meet at collectives (meeting.h). Groups of `expert`
-// ranks that follow each other share the experts: each has an equal part of every stack. A stack is kept in parts by the ranks of a
-// replica that have the same experts, everything else by all ranks that have the same slice of it.
+// ranks that follow each other share the experts: each has an equal part of every stack. Where tensor-parallel ranks split each expert,
+// a group has every one of their slices once. A stack is kept in parts by the ranks of a replica that have the same of it, everything
+// else by all ranks that have the same slice of it.
 #pragma once
 
 #include <span>
@@ -14,8 +16,10 @@ namespace heddle {
 
 struct ExpertParallelOptions {
   TensorParallelOptions tensor;
-  // Divides shard * tensor, and is a multiple of tensor.
+  // Divides shard * tensor / expert_tensor, and is a multiple of tensor / expert_tensor.
   int64_t expert = 1;
+  // Tensor-parallel ranks that split each expert: 1, or all of them.
+  int64_t expert_tensor = 1;
 };
 
 class EagerExpertParallel {
@@ -41,7 +45,7 @@ class EagerExpertParallel {
   }
 
  private:
-  // Gradients by what ranks have in common (slice or seat), by rank among those.
+  // Gradients by what ranks have in common (slice, or piece of stacks), by rank among those.
   using Grads = std::vector<std::vector<std::vector<at::Tensor>>>;
   struct StepParts {
     Grads dense;
@@ -52,15 +56,18 @@ class EagerExpertParallel {
   };
 
   int64_t replica_ranks() const { return options_.tensor.data.shard * options_.tensor.tensor; }
-  // Ranks of a replica that have the same experts.
-  int64_t copies() const { return replica_ranks() / options_.expert; }
+  bool own_tokens() const { return options_.expert_tensor == 1; }
+  // A stack is in so many pieces; ranks of a replica that have the same one.
+  int64_t pieces() const { return options_.expert * options_.expert_tensor; }
+  int64_t copies() const { return replica_ranks() / pieces(); }
   int64_t slice(int64_t rank) const { return rank % options_.tensor.tensor; }
-  int64_t seat(int64_t rank) const { return rank % options_.expert; }
-  // Of those that have the same slice, or the same seat.
+  int64_t seat(int64_t rank) const { return rank / options_.expert_tensor % options_.expert; }
+  int64_t piece(int64_t rank) const { return rank % pieces(); }
+  // Of those that have the same slice, or the same piece.
   int64_t dense_at(int64_t rank) const { return rank / options_.tensor.tensor; }
-  int64_t stack_at(int64_t rank) const { return rank / options_.expert; }
+  int64_t stack_at(int64_t rank) const { return rank / pieces(); }
   const ShardedState& Of(int64_t rank, size_t i) const {
-    return is_stack_[i] ? stacks_[static_cast<size_t>(seat(rank))]
+    return is_stack_[i] ? stacks_[static_cast<size_t>(piece(rank))]
                         : dense_[static_cast<size_t>(slice(rank))];
   }
   int64_t At(int64_t rank, size_t i) const {

@@ -27,9 +27,13 @@ at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int6
 }
 
 ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-                           int64_t replicate, int64_t shard, const Reducer& reducer,
+                           const StateRanks& ranks, const Reducer& reducer,
                            std::optional<at::ScalarType> reduce_type)
-    : replicate_(replicate), shard_(shard), reducer_(reducer), reduce_type_(reduce_type) {
+    : replicate_(ranks.replicate),
+      shard_(ranks.shard),
+      inner_(ranks.inner),
+      reducer_(reducer),
+      reduce_type_(reduce_type) {
   std::map<std::string, size_t> unit_at;
   for (size_t i = 0; i < specs.size(); ++i) {
     auto [at, added] = unit_at.try_emplace(specs[i].unit, units_.size());
@@ -37,10 +41,10 @@ ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at:
     units_[at->second].push_back(i);
     shapes_.push_back(params[i].sizes().vec());
   }
-  for (int64_t rank = 0; rank < ranks(); ++rank) {
+  for (int64_t rank = 0; rank < replicate_ * shard_; ++rank) {
     RankState state;
     for (size_t i = 0; i < params.size(); ++i) {
-      at::Tensor part = EagerChunk(params[i], ShardDim(i), shard_, rank % shard_);
+      at::Tensor part = PartOf(params[i], i, rank % shard_);
       state.params.push_back(part.clone(at::MemoryFormat::Contiguous));
       state.averages.push_back(at::zeros_like(state.params.back()));
       state.squares.push_back(at::zeros_like(state.params.back()));
@@ -52,6 +56,11 @@ ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at:
 // Stacks of experts are cut inside of each expert when there are more ranks than experts.
 int64_t ShardedState::ShardDim(size_t param) const {
   return shapes_[param].size() == 3 && shard_ > shapes_[param][0] ? 1 : 0;
+}
+
+at::Tensor ShardedState::PartOf(const at::Tensor& whole, size_t param, int64_t part) const {
+  at::Tensor chunk = EagerChunk(whole, ShardDim(param), shard_ / inner_, part / inner_);
+  return EagerChunk(chunk, ShardDim(param), inner_, part % inner_);
 }
 
 std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {
@@ -78,7 +87,7 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
   std::vector<int64_t> lengths;
   int64_t row = 0;
   for (size_t i : params) {
-    at::Tensor first = EagerChunk(grads_by_rank[0][i], ShardDim(i), shard_, 0);
+    at::Tensor first = PartOf(grads_by_rank[0][i], i, 0);
     lengths.push_back(first.numel());
     row += first.numel();
   }
@@ -90,7 +99,7 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
     for (int64_t part = 0; part < shard_; ++part) {
       int64_t offset = 0;
       for (size_t k = 0; k < params.size(); ++k) {
-        at::Tensor chunk = EagerChunk(grads[params[k]], ShardDim(params[k]), shard_, part);
+        at::Tensor chunk = PartOf(grads[params[k]], params[k], part);
         payload[part].narrow(0, offset, chunk.numel()).copy_(chunk.reshape({-1}));
         offset += lengths[k];
       }

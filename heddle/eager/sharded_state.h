@@ -16,11 +16,18 @@ namespace heddle {
 // Chunks of the ceiling: the last ones are shorter, or empty.
 at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int64_t index);
 
+struct StateRanks {
+  int64_t replicate = 1;
+  int64_t shard = 1;
+  // Groups of so many that follow each other share a chunk, and cut it among themselves: two axes of a mesh. Divides `shard`.
+  int64_t inner = 1;
+};
+
 class ShardedState {
  public:
   // Parameters are given whole, in registration order.
   ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
-               int64_t replicate, int64_t shard, const Reducer& reducer,
+               const StateRanks& ranks, const Reducer& reducer,
                std::optional<at::ScalarType> reduce_type);
 
   int64_t ranks() const { return replicate_ * shard_; }
@@ -52,10 +59,13 @@ class ShardedState {
   const RankState& state(int64_t rank) const { return states_[static_cast<size_t>(rank)]; }
   // The dimension that is cut.
   int64_t ShardDim(size_t param) const;
+  // What a rank has of a parameter or its gradient.
+  at::Tensor PartOf(const at::Tensor& whole, size_t param, int64_t part) const;
   void ReduceUnit(std::span<const size_t> params, std::span<std::vector<at::Tensor>> grads_by_rank);
 
   int64_t replicate_;
   int64_t shard_;
+  int64_t inner_;
   Reducer reducer_;
   std::optional<at::ScalarType> reduce_type_;
   std::vector<std::vector<int64_t>> shapes_;

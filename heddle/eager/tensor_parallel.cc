@@ -17,14 +17,14 @@ EagerTensorParallel::EagerTensorParallel(const Model& model, std::span<const at:
                                          const TensorParallelOptions& options)
     : model_(model), options_(options) {
   for (size_t i = 0; i < params.size(); ++i)
-    (TensorSplitDim(model.params[i].name, /*share_experts=*/false) ? split_ : whole_).push_back(i);
+    (TensorSplitDim(model.params[i].name, /*own_tokens=*/false) ? split_ : whole_).push_back(i);
   for (int64_t slice = 0; slice < options.tensor; ++slice) {
     std::vector<at::Tensor> own(params.begin(), params.end());
     for (size_t i : split_)
       own[i] =
           EagerChunk(own[i], *TensorSplitDim(model.params[i].name, false), options.tensor, slice)
               .contiguous();
-    slices_.emplace_back(model.params, own, options.data.replicate, options.data.shard,
+    slices_.emplace_back(model.params, own, StateRanks{options.data.replicate, options.data.shard},
                          options.data.reducer, options.data.reduce_type);
   }
 }

@@ -230,7 +230,8 @@ void Collective::PackItem(const Item& item, const at::Tensor& operand, int64_t r
 
 Tensors Collective::Unpack(std::span<const at::Tensor> received,
                            std::span<const at::Tensor> operands, int64_t rank, bool take) const {
-  if (rows_) return {rows_->Unpack(received[0], operands)};
+  if (rows_)
+    return {rows_->Unpack(received[0], operands, PartAt(group_size_, over_, mesh_, rank).begin)};
   Tensors results;
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];

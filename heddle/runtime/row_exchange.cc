@@ -98,14 +98,16 @@ void RowExchange::Reorder(const at::Tensor& by_member, const at::Tensor& by_expe
   }
 }
 
-void RowExchange::CheckRoom(std::span<const int64_t> blocks) const {
+void RowExchange::CheckRoom(std::span<const int64_t> blocks, int64_t member) const {
   if (Sum(blocks) <= most_) return;
   size_t experts = blocks.size() / static_cast<size_t>(members_);
   std::vector<int64_t> by_expert(experts);
   for (size_t i = 0; i < blocks.size(); ++i) by_expert[i % experts] += blocks[i];
   auto worst = std::ranges::max_element(by_expert);
-  TORCH_CHECK(false, Sum(blocks), " rows come for the experts of a rank, which takes at most ",
-              most_, "; ", *worst, " of them for its expert ", worst - by_expert.begin());
+  int64_t first = member * static_cast<int64_t>(experts);
+  TORCH_CHECK(false, Sum(blocks), " rows come for experts ", first, " to ",
+              first + static_cast<int64_t>(experts) - 1, ", whose rank takes at most ", most_, "; ",
+              *worst, " of them for expert ", first + (worst - by_expert.begin()));
 }
 
 at::Tensor RowExchange::Pack(std::span<const at::Tensor> operands) const {
@@ -116,11 +118,11 @@ at::Tensor RowExchange::Pack(std::span<const at::Tensor> operands) const {
   return payload.view({-1});
 }
 
-at::Tensor RowExchange::Unpack(const at::Tensor& received,
-                               std::span<const at::Tensor> operands) const {
+at::Tensor RowExchange::Unpack(const at::Tensor& received, std::span<const at::Tensor> operands,
+                               int64_t member) const {
   if (!dispatches_) return received.view(WithRows(operands[0], most_));
   std::vector<int64_t> blocks = Blocks(operands);
-  CheckRoom(blocks);
+  CheckRoom(blocks, member);
   at::TensorOptions options = operands[0].options();
   at::Tensor rows = exact_ ? at::empty(WithRows(operands[0], Sum(blocks)), options)
                            : at::zeros(WithRows(operands[0], most_), options);

@@ -27,7 +27,9 @@ class RowExchange {
   // Operands are rows, the counts of what this rank sends, and of what it receives. Throws where counts and rows do not agree.
   Shares SharesOf(std::span<const at::Tensor> operands) const;
   at::Tensor Pack(std::span<const at::Tensor> operands) const;
-  at::Tensor Unpack(const at::Tensor& received, std::span<const at::Tensor> operands) const;
+  // Of this member of the group.
+  at::Tensor Unpack(const at::Tensor& received, std::span<const at::Tensor> operands,
+                    int64_t member) const;
 
  private:
   // How many rows go from each member to each expert of this rank: [members, experts].
@@ -35,7 +37,7 @@ class RowExchange {
   // Copies blocks of rows from one order to the other.
   void Reorder(const at::Tensor& by_member, const at::Tensor& by_expert,
                std::span<const int64_t> blocks) const;
-  void CheckRoom(std::span<const int64_t> blocks) const;
+  void CheckRoom(std::span<const int64_t> blocks, int64_t member) const;
 
   int64_t members_;
   bool dispatches_;

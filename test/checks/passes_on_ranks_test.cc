@@ -85,9 +85,14 @@ constexpr Prepared kPrepared[] = {
 };
 
 // Passes that want phases one after the other and split the graph, or put it together: training_on_ranks runs them. And passes that
-// look for what random graphs do not have, as losses over scores and chains of collectives: their goldens run what they show.
-constexpr std::string_view kElsewhere[] = {
-    "join", "partition", "chunk-loss", "fuse-gathers", "fuse-scatters", "shortcut-redistributions"};
+// look for what random graphs do not have, as losses over scores, experts and chains of collectives: their goldens run what they show.
+constexpr std::string_view kElsewhere[] = {"join",
+                                           "partition",
+                                           "chunk-loss",
+                                           "chunk-tokens",
+                                           "fuse-gathers",
+                                           "fuse-scatters",
+                                           "shortcut-redistributions"};
 
 // One pass under test, as the text of a pipeline.
 class PassCheck {

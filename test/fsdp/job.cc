@@ -4,7 +4,7 @@
 
 #include "heddle/compile/compile.h"
 #include "heddle/plan/presets/presets.h"
-#include "heddle/train/eager_run.h"
+#include "heddle/verify/eager_run.h"
 #include "heddle/train/exact.h"
 
 namespace heddle {

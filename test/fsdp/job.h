@@ -5,7 +5,7 @@
 
 #include "heddle/models/model.h"
 #include "heddle/runtime/reducer.h"
-#include "heddle/train/verify.h"
+#include "heddle/verify/verify.h"
 
 namespace heddle {
 

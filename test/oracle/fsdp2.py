@@ -263,9 +263,14 @@ def train_rank(job, rank, port, weights, out):
     if job.tensor > 1:
         apply_tensor_parallel(model, mesh["tensor"], job.sequence_parallel)
     apply_fsdp(model, mesh["replicate", "shard"] if job.replicate > 1 else mesh["shard"], job.precision)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True)
     # The ranks that share this rank's slice have all parts of the batch.
     peers = [dist.new_group(list(range(t, job.world, job.tensor))) for t in range(job.tensor)][rank % job.tensor]
+    train(job, rank, model, peers, out)
+
+
+def train(job, rank, model, peers, out):
+    """All steps of one rank; `peers` have the other parts of the batch."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True)
     lines = {}
     for step in range(1, job.steps + 1):
         loss, grads = train_step(job, model, optimizer, step, rank // job.tensor)
@@ -285,7 +290,7 @@ def free_port():
         return free.getsockname()[1]
 
 
-def run_pytorch(job, weights, folder):
+def run_pytorch(job, train_rank, weights, folder):
     port = free_port()
     # Forked: nobody pays for another import, and no op has run in this process that a child could not bear. But a forked process
     # cannot use a GPU.
@@ -307,20 +312,19 @@ def run_pytorch(job, weights, folder):
 # --- Heddle.
 
 
-def run_heddle(heddle, job, weights, folder, extra):
+def run_heddle(heddle, job, weights, folder, flags):
     path = os.path.join(folder, "hashes.jsonl")
-    command = [heddle, "verify", "--model=llama3", "--flavor=debugmodel", "--against=none", "--runtime.reducer=gloo",
+    command = [heddle, "verify", "--against=none", "--runtime.reducer=gloo",
                f"--precision={job.precision}", f"--training.steps={job.steps}", f"--training.seq_len={job.seq_len}",
                f"--training.local_batch_size={job.rows}", f"--training.max_norm={job.max_norm}",
                f"--optimizer.lr={LR}", f"--debug.seed={SEED}", f"--checkpoint.initial_load_path={weights}",
                f"--hashes={path}", "--hash-gradients", "--parallelism.disable_loss_parallel",
-               "--model.rope_scaling.kind=none",
                f"--parallelism.data_parallel_shard_degree={job.shard}",
                f"--parallelism.data_parallel_replicate_degree={job.replicate}",
                f"--parallelism.tensor_parallel_degree={job.tensor}",
                f"--parallelism.enable_sequence_parallel={str(job.sequence_parallel).lower()}"]
     command += [f"--runtime.device={job.device}", f"--attention={job.attention}"]
-    command += [f"--model.{name}={size}" for name, size in job.sizes.items()] + extra
+    command += [f"--model.{name}={size}" for name, size in job.sizes.items()] + flags
     environment = dict(os.environ)
     if job.device == "cuda":
         # A rank of its own, so that collectives go over NCCL.
@@ -388,14 +392,20 @@ def main():
     few, every = jobs()
     pool = gpu_jobs() if arguments.cuda else every if arguments.all or arguments.only else few
     chosen = [job for job in pool if arguments.only in job.name]
+    flags = ["--model=llama3", "--flavor=debugmodel", "--model.rope_scaling.kind=none"] + extra
+    return run_jobs(arguments.heddle, chosen, write_weights, train_rank, lambda _: flags)
+
+
+def run_jobs(heddle, chosen, write_weights, train_rank, flags):
+    """PyTorch runs `train_rank`, Heddle has the flags of a job. Returns the exit status."""
     failed = 0
     for job in chosen:
         start = time.time()
         with tempfile.TemporaryDirectory() as folder:
             weights = os.path.join(folder, "weights.safetensors")
             write_weights(job, weights)
-            theirs = run_pytorch(job, weights, folder)
-            wrong = compare(job, theirs, run_heddle(arguments.heddle, job, weights, folder, extra))
+            theirs = run_pytorch(job, train_rank, weights, folder)
+            wrong = compare(job, theirs, run_heddle(heddle, job, weights, folder, flags(job)))
         failed += bool(wrong)
         print(f"{job.name}: {wrong or f'{len(theirs)} losses and hashes are the same'}, {time.time() - start:.1f} s", flush=True)
     print(f"torch {torch.__version__}: {len(chosen) - failed} passed, {failed} failed")

@@ -1,8 +1,8 @@
 // Training steps as graphs on ranks against eager training: every bit of the loss and of what every rank holds.
 #include <gtest/gtest.h>
 
-#include "heddle/train/compare.h"
 #include "heddle/train/exact.h"
+#include "heddle/verify/compare.h"
 #include "test/parallel/training.h"
 
 namespace heddle {
@@ -70,11 +70,23 @@ constexpr Layout kExpertLayouts[] = {{"fsdp8_ep4", 1, 8, 1, true, true, 4},
                                      {"fsdp2_tp2_ep2", 1, 2, 2, true, true, 2},
                                      {"fsdp2_tp2_ep4_whole_sequences", 1, 2, 2, false, true, 4},
                                      {"fsdp2_tp2_ep4_whole_logits", 1, 2, 2, true, false, 4},
-                                     {"hsdp2x4_ep2", 2, 4, 1, true, true, 2}};
+                                     {"hsdp2x4_ep2", 2, 4, 1, true, true, 2},
+                                     // Routers have fewer rows than there are ranks.
+                                     {"fsdp16_ep4", 1, 16, 1, true, true, 4},
+                                     {"fsdp4_tp2_ep2_etp2", 1, 4, 2, true, true, 2, 2},
+                                     {"hsdp2x2_tp2_ep2_etp2", 2, 2, 2, false, true, 2, 2}};
 INSTANTIATE_TEST_SUITE_P(Experts, EagerTest,
                          testing::Combine(testing::ValuesIn({kDebugs[3], kDebugs[4]}),
                                           testing::ValuesIn(kExpertLayouts)),
                          NameOf);
+
+// Decoders of other families, and mixtures whose experts nobody shares.
+INSTANTIATE_TEST_SUITE_P(
+    OtherTensor, EagerTest,
+    testing::Combine(testing::Values(Debug{"qwen3", "debugmodel", DType::kF32}, kDebugs[3],
+                                     Debug{"deepseek_v3", "debugmodel", DType::kF32}),
+                     testing::ValuesIn({kTensorLayouts[1], kTensorLayouts[3]})),
+    NameOf);
 
 // One sequence on each rank: tensor-parallel ranks route parts of it.
 TEST(EagerExperts, ShareOneSequence) {

@@ -2,6 +2,8 @@
 #include <ATen/Parallel.h>
 
 #include "heddle/ir/structural_hash.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
 #include "heddle/plan/presets/presets.h"
 #include "test/parallel/ranks.h"
 
@@ -121,6 +123,35 @@ TEST_P(ParallelModels, GiveTheSameWhereFewExpertsGetEverything) {
     inputs[i].narrow(0, 5, 3).fill_(100);
   }
   ExpectTheWholeGraphsOutputs(whole, local, inputs);
+}
+
+// Tokens of a block in two parts: sums of sums round differently, and by nothing more. With two sequences on each rank parts are sequences,
+// and attention is in parts, too.
+TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
+  at::set_num_threads(1);
+  for (const Named& family :
+       {Named{"qwen3", "debugmodel_moe"}, Named{"deepseek_v3", "debugmodel"}}) {
+    for (auto [layout, batch] : {std::pair("fsdp4_ep2", 8), std::pair("fsdp2_tp2_ep4", 2)}) {
+      SCOPED_TRACE(fmt::format("{} {}", family.name, layout));
+      ModelConfig config = *FindModel(family.name, family.flavor);
+      config.n_layers = 2;
+      config.moe.experts = 8;
+      config.moe.top_k = 3;
+      Model model = *MakeModel(config, {.batch = batch, .seq_len = 12},
+                               {DType::kF64, AttentionKind::kFlash, Target::kCpu});
+      Module whole = *CaptureModel(model);
+      const Layout& on = *std::ranges::find(Layouts(), std::string_view(layout), &Layout::name);
+      Plan plan =
+          *MakePlan(whole.graphs[0], Mesh(on.mesh), model.config.family->rules(), on.preset);
+      Module local = Parallelized(whole, plan);
+      if (testing::Test::HasFatalFailure()) return;
+      Result<RunReport> report =
+          RunPipeline(local, *ParsePipeline("chunk-tokens{parts=2}, fsdp", Passes()));
+      ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
+      EXPECT_EQ(report->passes[0].changed, Changed::kYes);
+      ExpectTheWholeGraphsOutputs(whole, local, InputsOf(model, whole));
+    }
+  }
 }
 
 // Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.

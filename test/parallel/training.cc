@@ -49,7 +49,8 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
   if (layout.shard > 1 || (layout.replicate == 1 && layout.tensor == 1))
     add("shard", "dp", layout.shard);
   if (layout.tensor > 1) add("tensor", "tp", layout.tensor);
-  if (layout.expert > 1) ChooseExpertAxes(layout.expert, /*with_tensor=*/true, axes, preset);
+  if (layout.expert > 1)
+    ChooseExpertAxes(layout.expert, /*with_tensor=*/layout.expert_tensor == 1, axes, preset);
   Plan plan =
       *MakePlan(whole.graphs[0], Mesh(std::move(axes)), model_->config.family->rules(), preset);
   local_ = Parallelized(std::move(whole), plan);
@@ -72,6 +73,7 @@ Result<std::unique_ptr<TrainingRun>> SmallJob::MakeEager(const Reducer& reducer)
                                 .expert = layout_.expert,
                                 .sequence_parallel = layout_.sequence_parallel,
                                 .split_loss = layout_.split_loss,
+                                .expert_tensor = layout_.expert_tensor,
                                 .reducer = reducer,
                                 .optimizer = OptimizerOptions(),
                                 .params = InitialParams(*model_, kSeed),

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "heddle/plan/presets/presets.h"
-#include "heddle/train/eager_run.h"
 #include "heddle/train/session.h"
+#include "heddle/verify/eager_run.h"
 
 namespace heddle {
 
@@ -22,6 +22,7 @@ struct Layout {
   bool sequence_parallel = true;
   bool split_loss = true;
   int64_t expert = 1;
+  int64_t expert_tensor = 1;
 };
 
 // A job: a model and its local graph, on a mesh [rep, dp, tp], for `rows` sequences on each part of the batch.

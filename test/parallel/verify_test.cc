@@ -5,7 +5,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/train/exact.h"
-#include "heddle/train/verify.h"
+#include "heddle/verify/verify.h"
 #include "test/parallel/training.h"
 
 namespace heddle {

@@ -1,6 +1,6 @@
 #include "heddle/cli/torch/hash_log.h"
 
-#include "heddle/train/hashes.h"
+#include "heddle/verify/hashes.h"
 
 namespace heddle {
 

@@ -12,7 +12,7 @@
 #include "heddle/launch/launcher.h"
 #include "heddle/runtime/process/process_transport.h"
 #include "heddle/runtime/world.h"
-#include "heddle/train/verify.h"
+#include "heddle/verify/verify.h"
 
 namespace heddle {
 

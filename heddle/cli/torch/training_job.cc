@@ -13,7 +13,7 @@
 #include "heddle/cli/choice.h"
 #include "heddle/ir/print.h"
 #include "heddle/train/device.h"
-#include "heddle/train/first_node.h"
+#include "heddle/verify/first_node.h"
 #include "heddle/train/resume.h"
 
 namespace heddle {

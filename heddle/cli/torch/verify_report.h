@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "heddle/models/model.h"
-#include "heddle/train/verify.h"
+#include "heddle/verify/verify.h"
 
 namespace heddle {
 

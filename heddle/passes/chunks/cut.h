@@ -46,6 +46,11 @@ class CutRules {
   Type ChunkType(const Type& type, const std::optional<Cut>& cut) const;
   Attrs ChunkAttrs(NodeId node, const NodeCut& cut) const;
 
+  // Null where the op has none.
+  const Factors* FactorsOf(NodeId node);
+  // Whether the call takes chunks, and gives them.
+  bool Holds(NodeId node, const NodeCut& cut);
+
  private:
   struct Seed {
     bool is_result;
@@ -59,9 +64,6 @@ class CutRules {
   static std::optional<NodeCut> OfParts(const Seed& seed, bool seed_is_whole, int64_t parts,
                                         const NodeCut& shape);
   NodeCut Empty(NodeId node) const;
-  const Factors* FactorsOf(NodeId node);
-  // Whether the call takes chunks, and gives them.
-  bool Holds(NodeId node, const NodeCut& cut);
   bool Divides(const Type& type, const Cut& cut) const;
   Type TypeOf(ValueId v) const;
 

@@ -18,11 +18,12 @@ int64_t Sequences(const PlanDraft& draft) {
   return 1;
 }
 
-// What would fit: the degrees that divide the experts, up to `most`.
-std::string Divisors(int64_t experts, int64_t most) {
+// What would fit: the degrees that divide the experts and the ranks that may share them, in multiples of `step`.
+std::string Divisors(int64_t experts, int64_t ranks, int64_t step) {
   std::string out;
-  for (int64_t d = 2; d <= std::min(experts, most); ++d) {
-    if (experts % d == 0) out += fmt::format("{}{}", out.empty() ? "" : ", ", d);
+  for (int64_t d = step; d <= std::min(experts, ranks); d += step) {
+    if (d > 1 && experts % d == 0 && ranks % d == 0)
+      out += fmt::format("{}{}", out.empty() ? "" : ", ", d);
   }
   return out.empty() ? "none" : out;
 }
@@ -70,6 +71,11 @@ Status ShareExperts(PlanDraft& draft) {
   const Mesh& mesh = draft.plan.mesh;
   int64_t ranks = mesh.Size(draft.experts);
   if (draft.experts.empty()) return Done{};
+  // Axes that share experts and do not split the batch.
+  Axes own;
+  for (AxisId axis : draft.experts) {
+    if (!draft.data.contains(axis)) own.Add(axis);
+  }
   size_t next = 0;
   for (const Input& input : draft.graph.inputs()) {
     if (input.role != InputRole::kParam) continue;
@@ -79,16 +85,12 @@ Status ShareExperts(PlanDraft& draft) {
     if (experts % ranks != 0)
       return Error(Diag::kMeshSize,
                    "`{}` has {} experts, which do not divide among {} ranks; {} would fit",
-                   param.pattern, experts, ranks, Divisors(experts, mesh.ranks()));
+                   param.pattern, experts, ranks,
+                   Divisors(experts, mesh.Size(draft.sharding) * mesh.Size(own), mesh.Size(own)));
     for (AxisId axis : draft.experts) {
       param.compute.splits[0].Add(axis);
       param.store.splits[0].Add(axis);
     }
-  }
-  // Axes that share experts and do not split the batch.
-  Axes own;
-  for (AxisId axis : draft.experts) {
-    if (!draft.data.contains(axis)) own.Add(axis);
   }
   int64_t sequences = Sequences(draft);
   if (own.empty() || sequences == 1 || sequences % mesh.Size(own) == 0) return Done{};

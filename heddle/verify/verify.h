@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "heddle/pass/pipeline.h"
-#include "heddle/train/compare.h"
-#include "heddle/train/first_node.h"
+#include "heddle/verify/compare.h"
+#include "heddle/verify/first_node.h"
 #include "heddle/train/session.h"
 
 namespace heddle {

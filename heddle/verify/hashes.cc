@@ -1,9 +1,9 @@
-#include "heddle/train/hashes.h"
+#include "heddle/verify/hashes.h"
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/train/compare.h"
-#include "heddle/train/sha256.h"
+#include "heddle/verify/compare.h"
+#include "heddle/verify/sha256.h"
 
 namespace heddle {
 namespace {

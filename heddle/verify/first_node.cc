@@ -1,4 +1,4 @@
-#include "heddle/train/first_node.h"
+#include "heddle/verify/first_node.h"
 
 #include <algorithm>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "heddle/train/compare.h"
+#include "heddle/verify/compare.h"
 
 #include <bit>
 #include <cmath>

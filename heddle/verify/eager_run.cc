@@ -1,4 +1,4 @@
-#include "heddle/train/eager_run.h"
+#include "heddle/verify/eager_run.h"
 
 #include <numeric>
 
@@ -6,6 +6,7 @@
 #include "heddle/eager/data_parallel.h"
 #include "heddle/eager/expert_parallel.h"
 #include "heddle/eager/tensor_parallel.h"
+#include "heddle/models/family.h"
 
 namespace heddle {
 namespace {
@@ -84,16 +85,10 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
                    "eager tensor parallelism knows no --training.{}, which is {}; {}", name, weight,
                    kInstead);
   }
-  if (options.expert > 1 && options.expert_tensor > 1)
-    return Error(Diag::kBadChoice,
-                 "eager expert parallelism has whole experts, and "
-                 "--parallelism.expert_tensor_parallel_degree is {}; {}",
-                 options.expert_tensor, kInstead);
-  if (options.tensor == 1 || options.expert > 1 || model.config.family->name == "llama3")
-    return Done{};
+  if (options.tensor == 1 || model.config.family->attention != nullptr) return Done{};
   return Error(Diag::kBadChoice,
-               "{} has no eager tensor parallelism without expert parallelism, and "
-               "--parallelism.tensor_parallel_degree is {}; {}",
+               "{} has no eager tensor parallelism, and --parallelism.tensor_parallel_degree is "
+               "{}; {}",
                model.config.family->name, options.tensor, kInstead);
 }
 
@@ -107,9 +102,12 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
   TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
-  if (options.expert > 1) {
+  if (options.expert > 1 || (options.tensor > 1 && model.config.family->name != "llama3")) {
+    // Without expert parallelism tensor-parallel ranks split each expert.
+    int64_t expert_tensor = options.expert > 1 ? options.expert_tensor : options.tensor;
     return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerExpertParallel>>(
-        model, EagerExpertParallel(model, params, {tensor, options.expert}), options));
+        model, EagerExpertParallel(model, params, {tensor, options.expert, expert_tensor}),
+        options));
   }
   if (options.tensor > 1) {
     return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerTensorParallel>>(

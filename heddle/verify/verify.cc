@@ -1,4 +1,4 @@
-#include "heddle/train/verify.h"
+#include "heddle/verify/verify.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "heddle/train/sha256.h"
+#include "heddle/verify/sha256.h"
 
 #include <openssl/evp.h>
 

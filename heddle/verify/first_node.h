@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "heddle/train/compare.h"
+#include "heddle/verify/compare.h"
 #include "heddle/train/session.h"
 
 namespace heddle {

@@ -1,0 +1,102 @@
+// chunk-tokens: the tokens of blocks with experts in parts (token_region.h), which take turns, so that rows of one part travel to experts and
+// back while another computes.
+//
+//   route, dispatch, experts, combine              one after the other: compute stands still twice
+//   route 0 | dispatch 0 | experts 0  | combine 0  in two parts: routing, attention and shared experts of part 1 run beside dispatch 0,
+//           | route 1    | dispatch 1 | experts 1  experts 0 beside dispatch 1, experts 1 beside combine 0
+//
+// 1. Forward dispatches are where mixtures are; TokenRegion says what around them can be in parts.
+// 2. TokenWriter writes every node of it once for each part. Gradients of weights are added up, in another order than whole.
+// 3. OrderOfChunks lets parts take turns, by the times of a cluster.
+#include "heddle/ops/ops.h"
+#include "heddle/pass/pass.h"
+#include "heddle/passes/chunks/chunk_order.h"
+#include "heddle/passes/tokens/token_writer.h"
+#include "heddle/sim/explain/movable.h"
+#include "heddle/sim/simulate.h"
+
+namespace heddle {
+namespace {
+
+struct ChunkTokensOptions {
+  int64_t parts = 2;
+  std::string cluster = "h100-8x";
+};
+
+ChunkThreads ThreadsOf(const Graph& graph, const TokenWriter& writer, int64_t parts) {
+  ChunkThreads threads{.chunks = static_cast<uint32_t>(parts),
+                       .chunk_of = std::vector<uint32_t>(graph.node_count(), kNoChunk),
+                       .floats = FindMovable(graph),
+                       .fills = std::vector<bool>(graph.node_count())};
+  for (const std::string& name : writer.moves()) {
+    NodeId node = graph[graph.FindValue(name)].producer;
+    threads.floats[node.index()] = true;
+    threads.fills[node.index()] = graph[node].op != op::slice_Tensor;
+  }
+  for (const auto& [name, part] : writer.copies()) {
+    NodeId node = graph[graph.FindValue(name)].producer;
+    threads.floats[node.index()] = false;
+    threads.chunk_of[node.index()] = static_cast<uint32_t>(part);
+  }
+  return threads;
+}
+
+Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOptions& options,
+                           const CostModel& model, PassContext& context) {
+  Uses uses(graph);
+  TokenRegion region(graph, module.mesh, uses, options.parts);
+  for (const auto& [node, why] : region.refusals())
+    context.AddRemark(graph, graph[node].first_result, RemarkKind::kNotInParts, "{}", why);
+  if (region.mixtures() == 0) {
+    if (region.refusals().empty())
+      context.AddRemark(graph, {}, RemarkKind::kNoEffect, "no rows go to experts of other ranks");
+    return Changed::kNo;
+  }
+  context.Count("mixtures", static_cast<int64_t>(region.mixtures()));
+  TokenWriter writer(graph, module.mesh, region, uses);
+  HEDDLE_RETURN_IF_ERROR(writer.Run());
+  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
+  SimGraph sim(graph, costs, {});
+  std::vector<NodeId> order = OrderOfChunks(graph, sim, ThreadsOf(graph, writer, options.parts));
+  Rewriter rewriter(graph);
+  rewriter.Reorder(order);
+  rewriter.Commit();
+  return Changed::kYes;
+}
+
+Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
+                            PassContext& context) {
+  if (options.parts < 2)
+    return Error(Diag::kPassOption, "`parts` is {}; tokens are in 2 or more", options.parts);
+  HEDDLE_TRY(Cluster cluster, LoadCluster(options.cluster));
+  HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+  Changed changed = Changed::kNo;
+  for (Graph& graph : module.graphs) {
+    HEDDLE_TRY(Changed one, ChunkGraph(module, graph, options, model, context));
+    changed = changed | one;
+  }
+  return changed;
+}
+
+constexpr OptionDef kOptions[] = {
+    Option<&ChunkTokensOptions::parts>("parts", "in how many parts tokens are"),
+    Option<&ChunkTokensOptions::cluster>(
+        "cluster", "whose times decide how parts take turns, a name or a file")};
+constexpr std::string_view kStats[] = {"mixtures"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(chunk_tokens){
+    .name = "chunk-tokens",
+    .summary = "Runs blocks with experts on other ranks for parts of the tokens that overlap",
+    .run = Run<ChunkTokens>,
+    .make_options = Make<ChunkTokensOptions>,
+    .options = kOptions,
+    .any_view = false,
+    .needs = View::kLocal,
+    .numerics = Numerics::kRounding,
+    .reorders_launches = true,
+    .stats = kStats,
+};
+
+}  // namespace heddle
