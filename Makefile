@@ -1,6 +1,6 @@
 # make        set up and build
 # make test   set up, build, run every test
-# make soak SECONDS=3600 SEED=7   attack every command for so long; kill, stop and confuse ranks; kill savers; train 25 steps every way
+# make soak SECONDS=3600 SEED=7   attack every command for so long; kill, stop and confuse ranks; kill savers; train 25 steps every way; hold found plans against presets
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check the form of what changed
 # make train  set up, build, run the main job
@@ -82,6 +82,7 @@ soak: build sanitized
 	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all
+	@test/search/never_worse.py build/heddle --all
 	@test/train/runs.py build/heddle --kills=200 --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 

@@ -43,7 +43,7 @@ ALLOWED = {
     "auto": ["passes", "cost", "solve"],
     "budget": ["passes", "report"],
     "compile": ["auto", "budget"],
-    "search": ["compile", "plan/presets"],
+    "search": ["compile", "plan/presets", "report/html"],
     "checkpoint": ["ir"],
     "cli": ["checkpoint", "compile", "import", "job", "launch", "metrics", "report/html"],
     "data": ["checkpoint"],

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/report/summary.h"
+#include "heddle/sim/explain/bounds.h"
 #include "heddle/sim/timeline/timeline.h"
 
 namespace heddle {
@@ -46,6 +47,7 @@ Result<StepOutcome> MeasureStep(const Module& module, const CostModel& model) {
                      timeline.exposed,
                      timeline.peak,
                      sim.compute(),
+                     FindLowerBounds(graph, sim, timeline).best(),
                      floor,
                      {gathers.share(), gradients.share(), tensors.share()}};
 }

@@ -12,9 +12,10 @@ struct StepOutcome {
   // What of it no compute runs.
   Nanos exposed;
   Bytes peak;
-  // What no schedule of the same nodes can go below: all of the compute stream's work; what the caller holds and forward leaves for
-  // backward.
+  // What no schedule of the same nodes can go below: all of the compute stream's work; the best of all bounds, with compute in this
+  // order (bounds.h); what the caller holds and forward leaves for backward.
   Nanos compute;
+  Nanos bound;
   Bytes floor;
   // What of the collectives of each kind is exposed; all of it for a kind that the step has none of.
   MoveShares shares;

@@ -1,11 +1,15 @@
 #include "heddle/search/arrangement.h"
 
 #include <algorithm>
+#include <span>
 
 #include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
+
+// Numbers of micro-batches, of one mesh: those with the fewest sequences in each.
+constexpr size_t kMostMicroBatches = 16;
 
 std::vector<int64_t> Divisors(int64_t n) {
   std::vector<int64_t> small;
@@ -17,6 +21,18 @@ std::vector<int64_t> Divisors(int64_t n) {
   }
   small.insert(small.end(), large.rbegin(), large.rend());
   return small;
+}
+
+// How many ranks may share experts: these divide among them, and so do tokens among tensor-parallel ones.
+std::vector<int64_t> ExpertDegrees(int64_t experts, const Arrangement& arrangement,
+                                   int64_t sequences) {
+  std::vector<int64_t> out{1};
+  if (experts == 0 || (sequences > 1 && sequences % arrangement.tensor != 0)) return out;
+  for (int64_t degree : Divisors(arrangement.shard * arrangement.tensor)) {
+    if (degree > 1 && experts % degree == 0 && degree % arrangement.tensor == 0)
+      out.push_back(degree);
+  }
+  return out;
 }
 
 // By preset, in their order.
@@ -40,26 +56,33 @@ std::vector<Degree> Degrees(const Arrangement& arrangement) {
   return out;
 }
 
+struct Layout {
+  Mesh mesh;
+  PresetOptions preset;
+};
+Layout LayoutOf(const Arrangement& arrangement) {
+  std::vector<MeshAxis> axes;
+  PresetOptions preset;
+  for (const Degree& degree : Degrees(arrangement)) {
+    axes.push_back({std::string(degree.axis), degree.ranks});
+    preset.axes.emplace(degree.preset, degree.axis);
+  }
+  if (arrangement.experts > 1)
+    ChooseExpertAxes(arrangement.experts, /*with_tensor=*/true, axes, preset);
+  return {Mesh(std::move(axes)), std::move(preset)};
+}
+
 }  // namespace
 
-Mesh MeshOf(const Arrangement& arrangement) {
-  std::vector<MeshAxis> axes;
-  for (const Degree& degree : Degrees(arrangement))
-    axes.push_back({std::string(degree.axis), degree.ranks});
-  return Mesh(std::move(axes));
-}
+Mesh MeshOf(const Arrangement& arrangement) { return LayoutOf(arrangement).mesh; }
 
-PresetOptions PresetOf(const Arrangement& arrangement) {
-  PresetOptions options;
-  for (const Degree& degree : Degrees(arrangement))
-    options.axes.emplace(degree.preset, degree.axis);
-  return options;
-}
+PresetOptions PresetOf(const Arrangement& arrangement) { return LayoutOf(arrangement).preset; }
 
 std::string Format(const Arrangement& arrangement) {
   std::string out;
   for (const Degree& degree : Degrees(arrangement))
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", degree.axis, degree.ranks);
+  if (arrangement.experts > 1) out += fmt::format(", ep {}", arrangement.experts);
   if (arrangement.micro_batches > 1)
     out += fmt::format(", {} micro-batches", arrangement.micro_batches);
   return out;
@@ -69,6 +92,8 @@ std::string FlagsOf(const Arrangement& arrangement, int64_t global_batch) {
   std::string out;
   for (const Degree& degree : Degrees(arrangement))
     out += fmt::format("--parallelism.{}={} ", degree.flag, degree.ranks);
+  if (arrangement.experts > 1)
+    out += fmt::format("--parallelism.expert_parallel_degree={} ", arrangement.experts);
   int64_t local = global_batch / arrangement.batch_ranks() / arrangement.micro_batches;
   out += fmt::format("--training.local_batch_size={}", local);
   if (arrangement.micro_batches > 1)
@@ -76,16 +101,26 @@ std::string FlagsOf(const Arrangement& arrangement, int64_t global_batch) {
   return out;
 }
 
-std::vector<Arrangement> Arrangements(int64_t devices, int64_t global_batch, int64_t node_devices,
-                                      const std::function<bool(int64_t)>& may_split) {
+std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
   std::vector<Arrangement> out;
-  for (int64_t tensor : Divisors(devices)) {
-    if (tensor > node_devices || (tensor > 1 && !may_split(tensor))) continue;
-    int64_t data = devices / tensor;
-    if (global_batch % data != 0) continue;
+  for (int64_t tensor : Divisors(space.devices)) {
+    if (tensor > space.node_devices || (tensor > 1 && !space.may_split(tensor))) continue;
+    int64_t data = space.devices / tensor;
+    if (space.global_batch % data != 0) continue;
     for (int64_t replicate : Divisors(data)) {
-      for (int64_t micro : Divisors(global_batch / data))
-        out.push_back({replicate, data / replicate, tensor, micro});
+      std::vector<int64_t> counts = Divisors(space.global_batch / data);
+      size_t first = counts.size() - std::min(counts.size(), kMostMicroBatches);
+      for (int64_t micro : std::span(counts).subspan(first)) {
+        Arrangement one{.replicate = replicate,
+                        .shard = data / replicate,
+                        .tensor = tensor,
+                        .micro_batches = micro};
+        int64_t sequences = space.global_batch / data / micro;
+        for (int64_t degree : ExpertDegrees(space.experts, one, sequences)) {
+          one.experts = degree;
+          out.push_back(one);
+        }
+      }
     }
   }
   return out;

@@ -15,6 +15,8 @@ struct Arrangement {
   int64_t replicate = 1;
   int64_t shard = 1;
   int64_t tensor = 1;
+  // Of those that shard or are tensor-parallel: how many share the experts of a mixture.
+  int64_t experts = 1;
   // Forward and backward run so many times before the optimizer does.
   int64_t micro_batches = 1;
 
@@ -30,9 +32,20 @@ std::string Format(const Arrangement& arrangement);
 // As a user of `heddle plan` or `heddle train` asks for it.
 std::string FlagsOf(const Arrangement& arrangement, int64_t global_batch);
 
-// Every arrangement of so many devices in which each rank has as many sequences as any other. `may_split` says for which degrees a model
-// has tensor parallelism; it stays within a node.
-std::vector<Arrangement> Arrangements(int64_t devices, int64_t global_batch, int64_t node_devices,
-                                      const std::function<bool(int64_t)>& may_split);
+// What arrangements there may be of.
+struct ArrangementSpace {
+  int64_t devices = 1;
+  int64_t global_batch = 1;
+  // Tensor parallelism stays within a node.
+  int64_t node_devices = 1;
+  // Of a mixture; 0 for none.
+  int64_t experts = 0;
+  // For which degrees the model has tensor parallelism.
+  std::function<bool(int64_t)> may_split;
+};
+
+// Every arrangement in which each rank has as many sequences, and as many experts, as any other; of one mesh at most 16, those with the
+// fewest sequences in a micro-batch.
+std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
 
 }  // namespace heddle

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
+#include "heddle/report/html/page_files.h"
 
 namespace heddle {
 namespace {
@@ -18,20 +19,6 @@ constexpr std::string_view kStyle =
     "pre{overflow-x:auto;background:#8881;padding:.6rem}svg{max-width:100%;height:auto}"
     "text{font-size:12px;fill:currentColor}@media(prefers-color-scheme:dark){"
     "body{background:#181818;color:#ddd}}";
-
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
 
 // Speed upwards, memory to the right, both from zero.
 std::string Chart(const std::vector<SearchRow>& rows, Bytes budget) {
@@ -71,8 +58,8 @@ std::string Chart(const std::vector<SearchRow>& rows, Bytes budget) {
     out += fmt::format(
         "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"><title>{}</title></circle><text "
         "x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
-        at_x, at_y, numbered ? "#2a78d6" : "#c2571a", Escaped(row.plan), at_x + 8, at_y - 6,
-        Escaped(row.name));
+        at_x, at_y, numbered ? "#2a78d6" : "#c2571a", HtmlText(row.plan), at_x + 8, at_y - 6,
+        HtmlText(row.name));
   }
   return out + "</svg>\n";
 }
@@ -84,7 +71,7 @@ std::string TableOf(const std::vector<SearchRow>& rows) {
   for (const SearchRow& row : rows) {
     out += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        Escaped(row.name), Escaped(row.plan),
+        HtmlText(row.name), HtmlText(row.plan),
         WithCommas(static_cast<int64_t>(row.tokens_per_second)), Format(row.outcome.step),
         Format(row.outcome.exposed), Format(row.outcome.peak));
   }
@@ -99,11 +86,11 @@ std::string FormatSearchPage(const std::string& title, const std::vector<SearchR
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>{0}</title><style>{1}</style></head>\n<body>\n"
       "<h1>{0}</h1>\n",
-      Escaped(title), kStyle);
+      HtmlText(title), kStyle);
   out += Chart(rows, budget) + TableOf(rows);
   for (const SearchRow& row : rows) {
     out += fmt::format("<details><summary>{}: {}</summary><pre>{}</pre></details>\n",
-                       Escaped(row.name), Escaped(row.plan), Escaped(row.text));
+                       HtmlText(row.name), HtmlText(row.plan), HtmlText(row.text));
   }
   return out + "</body></html>\n";
 }

@@ -53,7 +53,8 @@ std::vector<TriedPoint> TryAll(PlanSearch& search) {
     EXPECT_NEAR(static_cast<double>(promised->compute.value),
                 static_cast<double>(tried->outcome.compute.value), kRounding)
         << Format(point);
-    EXPECT_LE(promised->floor, tried->outcome.peak) << Format(point);
+    EXPECT_LE(promised->bound.value, tried->outcome.step.value + kRounding) << Format(point);
+    EXPECT_LE(promised->peak, tried->outcome.peak) << Format(point);
     EXPECT_EQ(promised->floor, tried->outcome.floor) << Format(point);
     all.push_back(*std::move(tried));
   }
@@ -86,7 +87,7 @@ TEST_P(Search, EqualsTryingEverything) {
   EXPECT_EQ(found->front[0].outcome.step, best->outcome.step)
       << Format(found->front[0].point) << " instead of " << Format(best->point);
   EXPECT_EQ(found->points, all.size());
-  // Nothing of the front is beaten by anything.
+  // Nothing of the front is beaten by another of it.
   for (const TriedPoint& listed : found->front) EXPECT_LE(listed.outcome.peak, one.budget);
   for (size_t i = 1; i < found->front.size(); ++i) {
     EXPECT_GE(found->front[i].outcome.step, found->front[i - 1].outcome.step);

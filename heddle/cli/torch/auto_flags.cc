@@ -55,15 +55,23 @@ Result<ParallelFlags::Layout> AutoFlags::MakeLayout(const ParallelFlags& paralle
   if (mesh.empty()) return parallel.MakeLayout(config);
   ParallelFlags::Layout layout;
   HEDDLE_TRY(layout.mesh, ParseMeshFlag(mesh));
-  bool named = false;
-  for (const Preset* preset : Presets()) {
-    std::optional<AxisId> axis = layout.mesh.Find(preset->axis);
-    if (!axis) continue;
-    named = true;
-    if (preset->splits_batch) layout.batch_ranks *= layout.mesh[*axis].size;
-  }
-  if (!named) layout.batch_ranks = layout.mesh.ranks();
+  layout.batch_ranks = BatchRanks(layout.mesh);
   return layout;
+}
+
+int64_t BatchRanks(const Mesh& mesh) {
+  bool named = false;
+  int64_t ranks = 1;
+  for (const Preset* preset : Presets()) {
+    // Expert parallelism cuts the axis in two.
+    for (std::string_view part : {"", "_mod_ep", "_in_ep"}) {
+      std::optional<AxisId> axis = mesh.Find(fmt::format("{}{}", preset->axis, part));
+      if (!axis) continue;
+      named = true;
+      if (preset->splits_batch) ranks *= mesh[*axis].size;
+    }
+  }
+  return named ? ranks : mesh.ranks();
 }
 
 Status AutoFlags::SetOptions(CompileOptions& options) const {

@@ -1,4 +1,5 @@
 // heddle plan: captures a model, spreads it over ranks, and says what that costs.
+#include <algorithm>
 #include <ostream>
 
 #include <fmt/ranges.h>
@@ -11,10 +12,10 @@
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/plan_diff.h"
 #include "heddle/cli/torch/planned_step.h"
 #include "heddle/compile/explain_storage.h"
 #include "heddle/compile/payloads.h"
-#include "heddle/plan/plan_diff.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -36,10 +37,12 @@ struct PlanCommand {
   std::string memory_budget;
   bool with_optimizer = false;
   std::string output;
+  std::string plan_file;
   std::string plan_output;
   bool payloads = false;
   std::string explain;
   std::string diff;
+  bool diff_costs = false;
   std::string html;
   bool json = false;
   std::string job;
@@ -57,6 +60,9 @@ struct PlanCommand {
     flags.Switch("--with-optimizer", with_optimizer,
                  "capture clipping by global norm (1.0) and AdamW, too");
     flags.Option("-o,--output", output, "where the graph of --stage goes");
+    flags.Option("--plan", plan_file,
+                 "a file with the plan, instead of degrees: `heddle search` and --write-plan write "
+                 "some");
     flags.Option("--write-plan", plan_output,
                  "where the plan goes, as text for `heddle parallelize`");
     flags.Switch("--payloads", payloads,
@@ -66,6 +72,9 @@ struct PlanCommand {
                  "every other storage would cost, instead of the summary");
     flags.Option("--diff", diff,
                  "print what two plans say differently, as in A.plan,B.plan, and plan nothing");
+    flags.Switch("--diff-costs", diff_costs,
+                 "with --diff: simulate the model on --cluster with both plans, and with every "
+                 "difference alone");
     flags.Option("--html", html,
                  "write a report of the step, simulated on --cluster, to this file, which any "
                  "browser opens");
@@ -81,12 +90,11 @@ struct PlanCommand {
     // As written by a preset, or found.
     const Plan& plan() const { return report.found ? report.found->plan : step.plan; }
   };
-  Result<Planned> Make() const;
+  Result<PlannedStep> MakeStep(const Streams& streams) const;
+  Result<Planned> Make(const Streams& streams) const;
   Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
   Status WriteFiles(const Planned& planned, const Streams& streams) const;
-  Result<std::vector<PlanDifference>> Compare(const Streams& streams) const;
-  ExitCode RunDiff(const Streams& streams) const;
-  Result<StorageExplanation> Explain() const;
+  Result<StorageExplanation> Explain(const Streams& streams) const;
   ExitCode RunExplain(const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
@@ -94,17 +102,34 @@ struct PlanCommand {
   }
 };
 
-Result<PlanCommand::Planned> PlanCommand::Make() const {
+// As degrees or a mesh say, or a file.
+Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
+  CaptureOptions capture;
+  if (with_optimizer) capture.optimizer = OptimizerOptions();
+  if (plan_file.empty()) return PlanStep(model, parallel, automatic, capture);
+  bool has_degrees = parallel.world != 0 || parallel.expert != 1 ||
+                     std::ranges::any_of(parallel.degrees, [](int64_t d) { return d != 1; });
+  if (has_degrees || automatic.automatic)
+    return Error(Diag::kUsage, "--plan says how the step is spread, and so does {}",
+                 automatic.automatic ? "--parallelism.auto" : "a degree of parallelism");
+  HEDDLE_TRY(std::string text, ReadInput(plan_file, streams));
+  HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(plan_file)));
+  if (plan.automatic)
+    return Error(Diag::kUsage,
+                 "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
+                 "finds one");
+  return PlanStep(model, plan, capture);
+}
+
+Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
+  if (diff_costs) return Error(Diag::kUsage, "--diff-costs is about --diff, which is not given");
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
                                          {"the plan", plan_output == "-"},
                                          {"the report", html == "-"},
                                          {"the summary", json},
                                          {"payloads", payloads}}));
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  HEDDLE_TRY(
-      PlannedStep step,
-      PlanStep(model, parallel, automatic,
-               {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
+  HEDDLE_TRY(PlannedStep step, MakeStep(streams));
   HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
   options.manager.measure = true;
   HEDDLE_TRY(CompileReport report, Compile(step.module, options));
@@ -162,47 +187,12 @@ Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) c
   return WritePage(html, {&simulated, 1}, costs, streams);
 }
 
-// Two plans, as their files say them.
-Result<std::vector<PlanDifference>> PlanCommand::Compare(const Streams& streams) const {
-  std::vector<std::string_view> files = Split(diff, ',');
-  if (files.size() != 2)
-    return Error(Diag::kUsage, "--diff takes two files with a comma between them; it is `{}`",
-                 diff);
-  HEDDLE_RETURN_IF_ERROR(
-      CheckOneInput("the first", std::string(files[0]), "the second", std::string(files[1])));
-  std::vector<Plan> plans;
-  for (std::string_view file : files) {
-    std::string path(Trim(file));
-    HEDDLE_TRY(std::string text, ReadInput(path, streams));
-    HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(path)));
-    plans.push_back(std::move(plan));
-  }
-  return Diff(plans[0], plans[1]);
-}
-
-ExitCode PlanCommand::RunDiff(const Streams& streams) const {
-  Result<std::vector<PlanDifference>> differences = Compare(streams);
-  if (!differences.ok()) return Report(differences.diagnostics(), streams);
-  if (json) {
-    auto list = nlohmann::ordered_json::array();
-    for (const PlanDifference& d : *differences)
-      list.push_back({{"before", d.before}, {"after", d.after}});
-    PrintJson(list, streams);
-  } else {
-    streams.out << Format(*differences);
-  }
-  return differences->empty() ? ExitCode::kDone : ExitCode::kDiffers;
-}
-
 // Solved anew, with the prices that the chosen plan was found by.
-Result<StorageExplanation> PlanCommand::Explain() const {
+Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
   if (!automatic.automatic)
     return Error(Diag::kUsage,
                  "--explain is about what --parallelism.auto finds, which is not given");
-  HEDDLE_TRY(
-      PlannedStep step,
-      PlanStep(model, parallel, automatic,
-               {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
+  HEDDLE_TRY(PlannedStep step, MakeStep(streams));
   HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
   HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
   HEDDLE_TRY(Nanos limit, ParseDuration(automatic.time_limit));
@@ -216,7 +206,7 @@ Result<StorageExplanation> PlanCommand::Explain() const {
 }
 
 ExitCode PlanCommand::RunExplain(const Streams& streams) const {
-  Result<StorageExplanation> explanation = Explain();
+  Result<StorageExplanation> explanation = Explain(streams);
   if (!explanation.ok()) return Report(explanation.diagnostics(), streams);
   if (json)
     PrintJson(ToJson(*explanation), streams);
@@ -226,9 +216,10 @@ ExitCode PlanCommand::RunExplain(const Streams& streams) const {
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
-  if (!diff.empty()) return RunDiff(streams);
+  if (!diff.empty())
+    return RunPlanDiff({diff, diff_costs, json, cluster, with_optimizer}, model, compile, streams);
   if (!explain.empty()) return RunExplain(streams);
-  Result<Planned> planned = Make();
+  Result<Planned> planned = Make(streams);
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   Status written = WriteFiles(*planned, streams);
   if (!written.ok()) return Report(written.diagnostics(), streams);

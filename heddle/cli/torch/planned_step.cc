@@ -1,5 +1,7 @@
 #include "heddle/cli/torch/planned_step.h"
 
+#include <algorithm>
+
 #include "heddle/base/clock.h"
 
 namespace heddle {
@@ -39,6 +41,21 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
     HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, rival.plan));
   return PlannedStep{std::move(made), std::move(layout), std::move(module),
                      std::move(plan), std::move(rivals), captured};
+}
+
+Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
+                             const CaptureOptions& capture) {
+  Clock clock;
+  ParallelFlags::Layout layout;
+  layout.mesh = plan.mesh;
+  layout.batch_ranks = BatchRanks(plan.mesh);
+  bool has_tensor = std::ranges::any_of(Presets(), [&](const Preset* preset) {
+    return preset->name == "tensor" && plan.mesh.Find(preset->axis);
+  });
+  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks, has_tensor));
+  HEDDLE_TRY(Module module, CaptureModel(made, capture));
+  return PlannedStep{std::move(made), std::move(layout), std::move(module), plan, {},
+                     clock.Elapsed()};
 }
 
 }  // namespace heddle

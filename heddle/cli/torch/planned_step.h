@@ -28,5 +28,8 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
 // With a plan that says `auto`, if the flags ask for one.
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
                              const AutoFlags& automatic, const CaptureOptions& capture);
+// For a plan that somebody wrote, or found. `local_batch_size` counts for each of BatchRanks.
+Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
+                             const CaptureOptions& capture);
 
 }  // namespace heddle

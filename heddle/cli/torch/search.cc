@@ -107,6 +107,7 @@ Result<SearchedModel> SearchCommand::MakeSearched(const ModelConfig& config) con
   SearchedModel searched;
   searched.layers = config.n_layers;
   searched.small_layers = config.moe.experts > 0 ? config.moe.dense_layers + 2 : 2;
+  searched.experts = config.moe.experts;
   searched.may_split = [config](int64_t tensor) { return CheckHeads(config, tensor).ok(); };
   searched.capture = [this](const StepRequest& request) -> Result<Module> {
     ModelFlags flags = model;
@@ -146,12 +147,12 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
       .devices = devices, .global_batch = answer.sequences, .budget = answer.budget};
   HEDDLE_TRY(options.automatic, ChooseBool("--parallelism.auto", automatic));
   bool terminal = IsErrorTerminal(streams.err);
-  options.progress = [&](size_t done, size_t all, const TriedPoint* best) {
+  options.progress = [&](const SearchProgress& now) {
     if (!terminal) return;
-    std::string line = fmt::format("{} of {} plans", done, all);
-    if (best != nullptr)
-      line +=
-          fmt::format("; best so far {} with {}", Format(best->outcome.step), Format(best->point));
+    std::string line = fmt::format("{}: {} of {} plans", now.doing, now.done, now.all);
+    if (now.best != nullptr)
+      line += fmt::format("; best so far {} with {}", Format(now.best->outcome.step),
+                          Format(now.best->point));
     streams.err << "\r\x1b[K" << line.substr(0, 100) << std::flush;
   };
   PlanSearch search(std::move(searched), costs, options);
@@ -179,6 +180,7 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoi
           {"dp_replicate", a.replicate},
           {"dp_shard", a.shard},
           {"tp", a.tensor},
+          {"ep", a.experts},
           {"micro_batches", a.micro_batches},
           {"placed_by", tried.point.placed == PlacedBy::kAuto ? "auto" : "preset"},
           {"checkpoint", tried.point.policy},

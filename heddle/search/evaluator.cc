@@ -1,0 +1,158 @@
+#include "heddle/search/evaluator.h"
+
+#include <algorithm>
+
+#include "heddle/passes/passes.h"
+
+namespace heddle {
+namespace {
+
+// Of lowered modules that are kept, together.
+constexpr size_t kMostNodes = 400'000;
+// Of what comes out nothing but numbers is wanted; who carries out a plan has its passes checked.
+ManagerOptions Unchecked() {
+  ManagerOptions options;
+  options.check = false;
+  return options;
+}
+
+std::string Schedule(std::string_view policy, std::string_view reshard, bool schedules) {
+  std::string text = policy == "none" ? "clean" : CheckpointPipeline(policy);
+  if (!schedules) return text;
+  return fmt::format(
+      "{}, clean, reshard-after-forward{{policy={}}}, dce, bucket-by-unit, "
+      "separate-communicators, prefetch",
+      text, reshard);
+}
+
+// From what two sizes come to, what a size comes to that has so many layers more, where each adds the same.
+template <typename T>
+T Line(T small, T large, int64_t more) {
+  return large + (large - small) * more;
+}
+
+}  // namespace
+
+std::string Format(const SearchPoint& point) {
+  std::string out = Format(point.arrangement);
+  out += point.placed == PlacedBy::kAuto ? ", auto" : "";
+  if (point.policy != "none") out += ", checkpoint " + point.policy;
+  if (point.reshard != "default") out += ", reshard " + point.reshard;
+  return out;
+}
+
+StepRequest PointEvaluator::RequestFor(const SearchPoint& point, int64_t layers) const {
+  const Arrangement& arrangement = point.arrangement;
+  return {.sequences = global_batch_ / arrangement.micro_batches,
+          .norms_apart = arrangement.tensor > 1 && point.placed == PlacedBy::kPreset,
+          .accumulates = arrangement.micro_batches > 1,
+          .updates = true,
+          .layers = layers};
+}
+
+Result<const Module*> PointEvaluator::Captured(const StepRequest& request) {
+  auto known = captured_.find(request);
+  if (known == captured_.end()) {
+    HEDDLE_TRY(Module module, model_.capture(request));
+    known = captured_.emplace(request, std::move(module)).first;
+  }
+  return &known->second;
+}
+
+Result<Plan> PointEvaluator::PlanFor(const SearchPoint& point, int64_t layers) {
+  if (point.placed == PlacedBy::kAuto) return found_.at(point.arrangement);
+  HEDDLE_TRY(const Module* module, Captured(RequestFor(point, layers)));
+  return model_.preset(module->graphs[0], point.arrangement);
+}
+
+Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
+                                              const StepRequest& request) {
+  LoweredKey key(point.arrangement, point.placed, request);
+  auto known = lowered_.find(key);
+  if (known != lowered_.end()) return &known->second;
+  HEDDLE_TRY(const Module* captured, Captured(request));
+  HEDDLE_TRY(Plan plan, PlanFor(point, request.layers));
+  Module module = *captured;
+  CompileOptions how;
+  how.plan = FormatPlan(plan);
+  how.manager = Unchecked();
+  HEDDLE_RETURN_IF_ERROR(Compile(module, how));
+  kept_nodes_ += module.graphs[0].node_count();
+  while (kept_nodes_ > kMostNodes && !order_.empty()) {
+    auto oldest = lowered_.find(order_.front());
+    kept_nodes_ -= oldest->second.graphs[0].node_count();
+    lowered_.erase(oldest);
+    order_.pop_front();
+  }
+  order_.push_back(key);
+  return &lowered_.emplace(key, std::move(module)).first->second;
+}
+
+Result<Module> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
+                                        bool schedules) {
+  HEDDLE_TRY(const Module* lowered, Lowered(point, request));
+  HEDDLE_TRY(Pipeline pipeline, ParsePipeline(Schedule(point.policy, point.reshard, schedules),
+                                              Passes(), Author::kProgram));
+  Module module = *lowered;
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline, Unchecked()));
+  return module;
+}
+
+Result<PointOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t layers,
+                                              bool schedules) {
+  StepRequest request = RequestFor(point, layers);
+  HEDDLE_TRY(Module last_module, Finished(point, request, schedules));
+  HEDDLE_TRY(StepOutcome last, MeasureStep(last_module, costs_));
+  PointOutcome out{last.step, last.exposed, last.peak, last.compute, last.bound, last.floor};
+  int64_t others = point.arrangement.micro_batches - 1;
+  if (others == 0) return out;
+  request.updates = false;
+  HEDDLE_TRY(Module other_module, Finished(point, request, schedules));
+  HEDDLE_TRY(StepOutcome other, MeasureStep(other_module, costs_));
+  out.step += other.step * others;
+  out.exposed += other.exposed * others;
+  out.compute += other.compute * others;
+  out.bound += other.bound * others;
+  out.peak = std::max(out.peak, other.peak);
+  out.floor = std::max(out.floor, other.floor);
+  return out;
+}
+
+// A bound is the largest of several, each of which grows by the same with every layer, or by more. So the line is never above it.
+Result<PointOutcome> PointEvaluator::Extrapolate(const SearchPoint& point, bool schedules) {
+  int64_t small = model_.small_layers;
+  if (model_.layers <= small + 1) return Evaluate(point, model_.layers, schedules);
+  HEDDLE_TRY(PointOutcome a, Evaluate(point, small, schedules));
+  HEDDLE_TRY(PointOutcome b, Evaluate(point, small + 1, schedules));
+  int64_t more = model_.layers - small - 1;
+  return PointOutcome{Line(a.step, b.step, more),   Line(a.exposed, b.exposed, more),
+                      Line(a.peak, b.peak, more),   Line(a.compute, b.compute, more),
+                      Line(a.bound, b.bound, more), Line(a.floor, b.floor, more)};
+}
+
+Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
+  HEDDLE_TRY(PointOutcome outcome, Evaluate(point, model_.layers));
+  HEDDLE_TRY(Plan plan, PlanFor(point, model_.layers));
+  return TriedPoint{point, outcome, std::move(plan)};
+}
+
+Result<StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
+  HEDDLE_TRY(Module module, Finished(point, RequestFor(point, model_.layers), true));
+  return Summarize(module, module.graphs[0]);
+}
+
+Status PointEvaluator::Place(const SearchPoint& point, double seconds) {
+  HEDDLE_TRY(const Module* module, Captured(RequestFor(point, model_.layers)));
+  Plan plan;
+  plan.mesh = MeshOf(point.arrangement);
+  plan.automatic = true;
+  CompileOptions how;
+  how.pipeline = Schedule(point.policy, point.reshard, true);
+  how.automatic.time_limit = seconds;
+  how.tries_plans = true;
+  HEDDLE_TRY(FoundPlan found, FindPlan(*module, plan, how, costs_));
+  found_[point.arrangement] = std::move(found.plan);
+  return Done{};
+}
+
+}  // namespace heddle

@@ -1,0 +1,118 @@
+// PointEvaluator: what a way to train a model comes to.
+//
+// It is found as it will be: the passes of a point run, and the graph that comes out is simulated. Layers repeat, so that two small
+// models tell most of what the large one comes to: what no schedule of it can go below, and what to expect.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "heddle/compile/compile.h"
+#include "heddle/report/summary.h"
+#include "heddle/search/arrangement.h"
+
+namespace heddle {
+
+// Which step of a model is captured.
+struct StepRequest {
+  // Of all ranks, in one pass through the model.
+  int64_t sequences = 1;
+  // For sequence parallelism: norms work apart.
+  bool norms_apart = false;
+  // Gradients are added to those before; the optimizer follows.
+  bool accumulates = false;
+  bool updates = true;
+  int64_t layers = 1;
+  auto operator<=>(const StepRequest&) const = default;
+};
+
+struct SearchedModel {
+  int64_t layers = 1;
+  // The fewest in which every kind of layer is followed by one of its kind.
+  int64_t small_layers = 1;
+  std::function<Result<Module>(const StepRequest&)> capture;
+  std::function<Result<Plan>(const Graph&, const Arrangement&)> preset;
+  // Degrees of tensor parallelism that it has.
+  std::function<bool(int64_t)> may_split;
+  // Of a mixture; 0 for none.
+  int64_t experts = 0;
+};
+
+enum class PlacedBy : uint8_t { kPreset, kAuto };
+
+struct SearchPoint {
+  Arrangement arrangement;
+  PlacedBy placed = PlacedBy::kPreset;
+  // Of `checkpoint` and `reshard-after-forward`.
+  std::string policy = "none";
+  std::string reshard = "default";
+  auto operator<=>(const SearchPoint&) const = default;
+};
+std::string Format(const SearchPoint& point);
+
+// Of all micro-batches and the optimizer.
+struct PointOutcome {
+  Nanos step = {};
+  Nanos exposed = {};
+  Bytes peak = {};
+  // Bounds (StepOutcome).
+  Nanos compute = {};
+  Nanos bound = {};
+  Bytes floor = {};
+  bool operator==(const PointOutcome&) const = default;
+};
+
+struct TriedPoint {
+  SearchPoint point;
+  PointOutcome outcome;
+  Plan plan;
+};
+
+class PointEvaluator {
+ public:
+  // `costs` outlives this.
+  PointEvaluator(SearchedModel model, const CostModel& costs, int64_t global_batch)
+      : model_(std::move(model)), costs_(costs), global_batch_(global_batch) {}
+
+  const SearchedModel& model() const { return model_; }
+  const CostModel& costs() const { return costs_; }
+
+  // What it comes to.
+  Result<TriedPoint> Try(const SearchPoint& point);
+  // What small models promise of it. Bounds are bounds of the large one.
+  Result<PointOutcome> Promise(const SearchPoint& point) { return Extrapolate(point, true); }
+  // Of a schedule nothing but bounds, `compute` and `floor`.
+  Result<PointOutcome> Bound(const SearchPoint& point) { return Extrapolate(point, false); }
+  // Where memory goes.
+  Result<StepSummary> Summary(const SearchPoint& point);
+  // Lets the solver place the model on the mesh of a point, for its schedule. Other points of that mesh have its placements, too, if they
+  // ask for them.
+  Status Place(const SearchPoint& point, double seconds);
+
+ private:
+  using LoweredKey = std::tuple<Arrangement, PlacedBy, StepRequest>;
+
+  StepRequest RequestFor(const SearchPoint& point, int64_t layers) const;
+  Result<const Module*> Captured(const StepRequest& request);
+  Result<Plan> PlanFor(const SearchPoint& point, int64_t layers);
+  Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
+  Result<Module> Finished(const SearchPoint& point, const StepRequest& request, bool schedules);
+  Result<PointOutcome> Evaluate(const SearchPoint& point, int64_t layers, bool schedules = true);
+  // By two small models.
+  Result<PointOutcome> Extrapolate(const SearchPoint& point, bool schedules);
+
+  SearchedModel model_;
+  const CostModel& costs_;
+  int64_t global_batch_;
+  std::map<StepRequest, Module> captured_;
+  // The last ones, in the order in which they came: points of one arrangement come near each other.
+  std::map<LoweredKey, Module> lowered_;
+  std::deque<LoweredKey> order_;
+  size_t kept_nodes_ = 0;
+  std::map<Arrangement, Plan> found_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""The files of a search: plans that `heddle parallelize` carries out, with the mesh that the answer states, and a page that needs no other.
+
+usage: plans.py HEDDLE
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+# Nothing fits but what is spread over ranks in several ways, so that the front has several plans.
+MODEL = ["--model=llama3", "--flavor=debugmodel", "--training.seq_len=256"]
+DEVICES = 8
+SEQUENCES = 16
+
+
+def run(*command):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\nexit {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(what)
+
+
+def check_plan(heddle, folder, number, row):
+    path = folder / f"{number}.plan"
+    text = path.read_text()
+    check(f"mesh {row['mesh']}" in text, f"{path.name} is not on the mesh {row['mesh']}:\n{text}")
+    graph = folder / f"{number}.hd"
+    run(heddle, "capture", *MODEL, f"--training.local_batch_size={SEQUENCES // row['micro_batches']}", "-o", graph)
+    local = run(heddle, "parallelize", graph, f"--plan={path}")
+    check(f"mesh {row['mesh']}" in local or row["mesh"] in local, f"{path.name}: the local graph has another mesh")
+    sequences = SEQUENCES // row["micro_batches"] // (row["dp_replicate"] * row["dp_shard"])
+    planned = json.loads(run(heddle, "plan", *MODEL, f"--training.local_batch_size={sequences}", f"--plan={path}", "--json"))
+    check(planned["ranks"] == DEVICES, f"{path.name}: heddle plan sees {planned['ranks']} ranks")
+    if row["placed_by"] == "preset":
+        # The flags that the answer names make the same plan.
+        of_flags = folder / f"{number}.flags.plan"
+        run(heddle, "plan", *MODEL, *[f for f in row["flags"].split() if "global_batch" not in f], f"--write-plan={of_flags}")
+        differences = subprocess.run([heddle, "plan", f"--diff={path},{of_flags}", "--json"], capture_output=True, text=True)
+        named = [d for d in json.loads(differences.stdout) if "mesh" in d["before"] + d["after"]]
+        check(not named, f"{row['flags']} make another mesh: {named}")
+
+
+def main():
+    heddle = sys.argv[1]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        page = folder / "search.html"
+        answer = json.loads(run(heddle, "search", *MODEL, f"--devices={DEVICES}", f"--global_batch_size={SEQUENCES}",
+                                f"--write-plans={folder}", f"--html={page}", "--json"))
+        front = answer["front"]
+        check(answer["best"] == front[0], "the best is not the first of the front")
+        check(len(front) > 1, "the front has one plan: nothing is compared")
+        check(len(list(folder.glob("*.plan"))) == len(front), "there are not as many plans as rows")
+        for number, row in enumerate(front, 1):
+            check_plan(heddle, folder, number, row)
+        html = page.read_text()
+        check(html.count("<tr>") == len(front) + 1, "the page has not a row for each plan")
+        check(not re.search(r"(?:src|href)\s*=", html), "the page needs other files")
+
+
+if __name__ == "__main__":
+    main()
