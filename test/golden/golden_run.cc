@@ -63,10 +63,17 @@ class ExtraFiles {
     }
   }
 
+  // A word, the value of a flag, or each of several with commas between them.
   std::string Substitute(const std::string& word) const {
-    if (word == "%s") return "-";
-    auto at = paths_.find(word);
-    return at == paths_.end() ? word : at->second;
+    size_t value = word.starts_with("--") ? word.find('=') + 1 : 0;
+    std::string out;
+    for (std::string_view part : Split(std::string_view(word).substr(value), ',')) {
+      auto at = paths_.find(std::string(part));
+      out += part == "%s" ? "-" : at == paths_.end() ? part : at->second;
+      out += ',';
+    }
+    out.pop_back();
+    return word.substr(0, value) + out;
   }
   // Paths differ from run to run; the golden shows names.
   std::string Hide(std::string text) const {
