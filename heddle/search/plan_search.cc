@@ -55,7 +55,7 @@ void PlanSearch::Report(std::string_view doing) const {
   size_t done = 0;
   const TriedPoint* best = best_ ? &tried_[*best_] : nullptr;
   for (const Candidate& candidate : candidates_) {
-    bool beaten = !candidate.Fits(options_.budget) ||
+    bool beaten = !candidate.MayFit(options_.budget) ||
                   (best != nullptr && best->outcome.step <= candidate.bound());
     done += candidate.is_done || beaten ? 1 : 0;
   }
@@ -105,13 +105,16 @@ void PlanSearch::Settle(Candidate& candidate) {
   if (!tried.ok()) Note(candidate.point, tried.diagnostics());
 }
 
-// The candidate that may be the fastest, or null if none may any more.
+// The candidate that may be the fastest, or null if none may any more. Those that are thought not to fit come last: few are left then.
 PlanSearch::Candidate* PlanSearch::Next() {
   Candidate* next = nullptr;
+  auto rank = [&](const Candidate& candidate) {
+    return std::pair(!candidate.Promises(options_.budget), candidate.expected());
+  };
   for (Candidate& candidate : candidates_) {
-    if (candidate.is_done || !candidate.Fits(options_.budget)) continue;
+    if (candidate.is_done || !candidate.MayFit(options_.budget)) continue;
     if (best_ && tried_[*best_].outcome.step <= candidate.bound()) continue;
-    if (next == nullptr || candidate.expected() < next->expected()) next = &candidate;
+    if (next == nullptr || rank(candidate) < rank(*next)) next = &candidate;
   }
   return next;
 }
@@ -202,7 +205,7 @@ std::vector<TriedPoint> PlanSearch::Front() const {
 PlanSearch::Candidate* PlanSearch::NextOfFront(Bytes below) {
   Candidate* next = nullptr;
   for (Candidate& candidate : candidates_) {
-    if (candidate.is_done || !candidate.Fits(below)) continue;
+    if (candidate.is_done || !candidate.Promises(below)) continue;
     if (next == nullptr || candidate.expected() < next->expected()) next = &candidate;
   }
   return next;

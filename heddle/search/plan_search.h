@@ -70,9 +70,9 @@ class PlanSearch {
     bool is_tried = false;
 
     Nanos expected() const { return thought ? thought->step : compute; }
-    // Bounds of memory and time, the former as good as known: layers keep alike, so the line through two small models is not above the
-    // peak of the large one.
-    bool Fits(Bytes budget) const { return !thought || thought->peak <= budget; }
+    // By its bound, and by what small models promise, which may be too much: peaks do not always grow by the same with every layer.
+    bool MayFit(Bytes budget) const { return !thought || thought->floor <= budget; }
+    bool Promises(Bytes budget) const { return !thought || thought->peak <= budget; }
     Nanos bound() const { return thought ? std::max(thought->bound, compute) : compute; }
   };
 

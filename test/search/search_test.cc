@@ -54,7 +54,7 @@ std::vector<TriedPoint> TryAll(PlanSearch& search) {
                 static_cast<double>(tried->outcome.compute.value), kRounding)
         << Format(point);
     EXPECT_LE(promised->bound.value, tried->outcome.step.value + kRounding) << Format(point);
-    EXPECT_LE(promised->peak, tried->outcome.peak) << Format(point);
+    EXPECT_LE(promised->floor, tried->outcome.peak) << Format(point);
     EXPECT_EQ(promised->floor, tried->outcome.floor) << Format(point);
     all.push_back(*std::move(tried));
   }

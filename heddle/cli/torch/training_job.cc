@@ -13,8 +13,8 @@
 #include "heddle/cli/choice.h"
 #include "heddle/ir/print.h"
 #include "heddle/train/device.h"
-#include "heddle/verify/first_node.h"
 #include "heddle/train/resume.h"
+#include "heddle/verify/first_node.h"
 
 namespace heddle {
 

@@ -14,8 +14,8 @@
 #include "heddle/ir/print.h"
 #include "heddle/metrics/progress.h"
 #include "heddle/passes/passes.h"
-#include "heddle/verify/eager_run.h"
 #include "heddle/train/exact.h"
+#include "heddle/verify/eager_run.h"
 #include "heddle/verify/verify.h"
 
 namespace heddle {
