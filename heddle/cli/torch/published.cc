@@ -14,7 +14,8 @@ struct Published {
 };
 
 // Its training configurations, and for Llama 3 its report on H100 of December 2024: fully sharded, with tensor parallelism within nodes
-// for the large models. 405B runs there with eight pipeline stages and in fp8, too, which is left out.
+// for the large models. Where a configuration names no checkpointing, its default is selective. 405B runs there with eight pipeline
+// stages and in fp8, too, which is left out.
 constexpr std::string_view kSource = "TorchTitan";
 constexpr Published kPublished[] = {
     {"llama3", "8B", 1, 1, 1, "selective"},       {"llama3", "70B", 8, 1, 8, "full"},
