@@ -304,7 +304,8 @@ TEST(Dispatch, FailsWhereMoreRowsComeThanARankTakes) {
   auto outputs = World::Compile(module, module.graphs[0])->Run(inputs);
   ASSERT_FALSE(outputs.ok());
   std::string message = Format(outputs.diagnostics());
-  for (const char* part : {"8 rows", "at most 5", "6 of them for its expert 1", "@layers.3.moe"})
+  for (const char* part :
+       {"8 rows come for experts 2 to 3", "at most 5", "6 of them for expert 3", "@layers.3.moe"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
