@@ -24,7 +24,8 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
   const DataParallelOptions& data = options.tensor.data;
   std::vector<ParamSpec> specs[2];
   for (const ParamSpec& spec : model.params) {
-    bool stack = IsExpertStack(spec.name);
+    // Experts that nobody shares are in the payload of their unit.
+    bool stack = options.expert > 1 && IsExpertStack(spec.name);
     is_stack_.push_back(stack);
     place_.push_back(specs[stack].size());
     is_whole_.push_back(!stack && !TensorSplitDim(spec.name, own_tokens()));

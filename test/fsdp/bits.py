@@ -38,7 +38,7 @@ def degrees(mesh):
 
 
 def against_eager(product):
-    layouts = [(model, mesh) for model in MODELS for mesh in ("fsdp=8", "hsdp=2x4")] + [("llama3", "fsdp=4 x tp=2")]
+    layouts = [(model, mesh) for model in MODELS for mesh in ("fsdp=8", "hsdp=2x4")] + [(model, "fsdp=4 x tp=2") for model in MODELS]
     turns = itertools.cycle(itertools.product(REDUCERS, DEPTHS))
     for (model, mesh), policy, precision in itertools.product(layouts, POLICIES, ("f32", "bf16")):
         for reducer, depth in itertools.product(REDUCERS, DEPTHS) if product else [next(turns)]:
@@ -70,7 +70,10 @@ def few():
     small = ["--model.n_layers=1", *(f"--model.{name}={size}" for name, size in NARROW.items())]
     eager = [job for job in against_eager(product=False) if "deepseek" not in job.name][::9]
     order = [job for job in payload_order([64]) if "bf16" in job.name]
-    return ([Job(job.name, job.flags + small) for job in eager] +
+    # A mixture in which nobody shares experts: they are in the payload of their layer.
+    mixture = next(job for job in against_eager(product=False) if job.name.startswith("deepseek_v3 fsdp=4 x tp=2 always f32 gloo"))
+    eager_mixture = Job(mixture.name, [*mixture.flags, "--model.n_layers=2"], steps=2)
+    return ([Job(job.name, job.flags + small) for job in eager] + [eager_mixture] +
             [Job(job.name, job.flags + small, job.differs, job.seq_len, steps=3) for job in order])
 
 
