@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/inserter.h"
 
@@ -12,10 +13,14 @@ bool ExpertLowering::Lowers(OpId op) {
          op == op::shard_combine;
 }
 
-void ExpertLowering::Lower(NodeId node) {
-  if (graph_[node].op == op::shard_expert_counts) return LowerCounts(node);
+Status ExpertLowering::Lower(NodeId node) {
   if (graph_[node].op == op::shard_expert_ends) return LowerEnds(node);
-  LowerExchange(node);
+  if (graph_[node].op == op::shard_expert_counts) {
+    LowerCounts(node);
+  } else {
+    LowerExchange(node);
+  }
+  return Done{};
 }
 
 void ExpertLowering::Launch(NodeId node, OpId op, const std::vector<ValueId>& operands,
@@ -40,7 +45,7 @@ void ExpertLowering::LowerCounts(NodeId node) {
 }
 
 // What every member sends for each of this rank's experts, added up, and summed from expert to expert.
-void ExpertLowering::LowerEnds(NodeId node) {
+Status ExpertLowering::LowerEnds(NodeId node) {
   ValueId received = graph_.operands(node)[0];
   Inserter inserter(graph_, rewriter_);
   auto add = [&](OpId op, std::string_view name, ValueId from, const Attrs& attrs, Dims dims) {
@@ -49,6 +54,12 @@ void ExpertLowering::LowerEnds(NodeId node) {
   };
   int64_t ranks = mesh_.Size(std::get<Axes>(*graph_.attrs(node).Find("over")));
   int64_t experts = graph_.types().dims(graph_.type(received))[0] / ranks;
+  ValueId result = graph_[node].first_result;
+  int64_t placed = graph_.types().dims(graph_.type(result))[0];
+  if (placed != experts)
+    return Error(Diag::kPlacement,
+                 "`%{}` is placed with {} on a rank, and {} that share experts have {} each",
+                 graph_.name(result), Counted(placed, "expert"), Counted(ranks, "rank"), experts);
   Attrs shape;
   shape.Set("size", std::vector<int64_t>{ranks, experts});
   ValueId table = add(op::view, "by_rank", received, shape, {ranks, experts});
@@ -63,6 +74,7 @@ void ExpertLowering::LowerEnds(NodeId node) {
   AttrsId attrs = graph_.InternAttrs(cast);
   rewriter_.SetOp(node, op::_to_copy, attrs);
   rewriter_.SetOperands(node, {&ends, 1}, attrs);
+  return Done{};
 }
 
 std::string ExpertLowering::SizeName(ValueId received) {

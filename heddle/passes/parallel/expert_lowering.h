@@ -22,13 +22,13 @@ class ExpertLowering {
 
   static bool Lowers(OpId op);
   // Types of values are local already.
-  void Lower(NodeId node);
+  Status Lower(NodeId node);
   // Works the types of a node out anew if it reads rows whose number is a symbol.
   Status Follow(NodeId node);
 
  private:
   void LowerCounts(NodeId node);
-  void LowerEnds(NodeId node);
+  Status LowerEnds(NodeId node);
   void LowerExchange(NodeId node);
   void Launch(NodeId node, OpId op, const std::vector<ValueId>& operands, const Attrs& attrs);
   // The symbol of the rows of one mixture, by the counts that it receives.

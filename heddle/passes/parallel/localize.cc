@@ -56,7 +56,7 @@ class Localizer {
       if (graph_[node].op == op::shard_redistribute) {
         HEDDLE_RETURN_IF_ERROR(Communicate(node));
       } else if (experts_.Lowers(graph_[node].op)) {
-        experts_.Lower(node);
+        HEDDLE_RETURN_IF_ERROR(experts_.Lower(node));
         context_.Count("collectives", graph_[node].op == op::comm_wait ? 1 : 0);
       } else {
         Shrink(node);
