@@ -9,6 +9,7 @@
 #include "heddle/auto/auto_problem.h"
 #include "heddle/auto/solve_shared.h"
 #include "heddle/passes/parallel/deviations.h"
+#include "heddle/passes/parallel/plannable.h"
 #include "heddle/plan/patterns.h"
 #include "heddle/solve/conflict.h"
 
@@ -119,6 +120,7 @@ void Tidy(const AutoProblem& problem, const Decisions& decisions, std::vector<ui
 }
 
 Status CheckRequest(const Module& module, const Plan& plan) {
+  HEDDLE_RETURN_IF_ERROR(CheckPlannable(module, plan));
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
   for (const PlanLayer& layer : plan.layers) {
@@ -138,7 +140,7 @@ Status CheckRequest(const Module& module, const Plan& plan) {
                  "line {} of the plan: a `node` statement and `auto` do not go together; fix "
                  "parameters and inputs instead",
                  node.line);
-  return CheckPatterns(module, plan);
+  return Done{};
 }
 
 Failure Infeasible(const PairwiseProblem& problem) {

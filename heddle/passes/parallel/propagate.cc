@@ -11,14 +11,13 @@
 // them, once for all readers), what crosses the boundary of a layer, gradients and the loss. Everything else follows from
 // placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
 #include <algorithm>
-#include <map>
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/group_norm.h"
+#include "heddle/passes/parallel/plannable.h"
 #include "heddle/passes/parallel/propagator.h"
 #include "heddle/passes/parallel/spread_experts.h"
 #include "heddle/passes/parallel/write_out.h"
-#include "heddle/plan/patterns.h"
 
 namespace heddle {
 
@@ -243,57 +242,12 @@ struct PropagateOptions {
   std::string plan;
 };
 
-// What a plan has placed once it would divide and move once more.
-Status CheckUnplaced(const Graph& graph) {
-  for (NodeId node : graph.nodes()) {
-    if (graph[node].op != op::shard_redistribute) continue;
-    return Error(
-        Diag::kPlan,
-        "@{} is placed already, `%{}` is a redistribution; a plan is for the captured graph",
-        graph.name(), graph.name(graph[node].first_result));
-  }
-  for (ValueId v : graph.values()) {
-    if (graph[v].placement == PlacementTable::kReplicated) continue;
-    return Error(Diag::kPlan,
-                 "@{} is placed already, `%{}` has a placement; a plan is for the captured graph",
-                 graph.name(), graph.name(v));
-  }
-  return Done{};
-}
-
-// What one graph saves for another is one tensor, and placed once.
-Status CheckJoined(const Module& module) {
-  std::map<std::string_view, const Graph*> savers;
-  for (const Graph& graph : module.graphs) {
-    for (const Output& output : graph.outputs()) {
-      if (output.role == OutputRole::kSaved) savers.emplace(output.label, &graph);
-    }
-  }
-  for (const Graph& graph : module.graphs) {
-    for (const Input& input : graph.inputs()) {
-      auto saver = savers.find(input.label);
-      if (input.role != InputRole::kSaved || saver == savers.end()) continue;
-      return Error(Diag::kPlan,
-                   "`@{}` reads `%{}`, which `@{}` saves; a plan places both at once, in the joint "
-                   "graph: run `join` before, and `partition` behind",
-                   graph.name(), graph.name(input.value), saver->second->name());
-    }
-  }
-  return Done{};
-}
-
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
   HEDDLE_TRY(Plan plan, ParsePlan(options.plan, "plan"));
   if (plan.automatic)
     return Error(Diag::kPlan,
                  "the plan says `auto`; `heddle parallelize` fills in what it leaves open");
-  if (!module.mesh.empty() && module.mesh != plan.mesh) {
-    return Error(Diag::kPlan, "the graph is on mesh [{}], the plan on [{}]", Format(module.mesh),
-                 Format(plan.mesh));
-  }
-  for (const Graph& graph : module.graphs) HEDDLE_RETURN_IF_ERROR(CheckUnplaced(graph));
-  HEDDLE_RETURN_IF_ERROR(CheckJoined(module));
-  HEDDLE_RETURN_IF_ERROR(CheckPatterns(module, plan));
+  HEDDLE_RETURN_IF_ERROR(CheckPlannable(module, plan));
   bool new_mesh = module.mesh != plan.mesh;
   module.mesh = plan.mesh;
   Changed changed = new_mesh ? Changed::kYes : Changed::kNo;
