@@ -5,23 +5,6 @@
 #include "heddle/ops/ops.h"
 
 namespace heddle {
-namespace {
-
-// `%x.1` of `%x`, `%x.1!` of `%x!`.
-std::string ChunkName(std::string_view name, int64_t chunk) {
-  bool handle = name.ends_with('!');
-  if (handle) name.remove_suffix(1);
-  return fmt::format("{}.{}{}", name, chunk, handle ? "!" : "");
-}
-
-int64_t Outside(const Dims& dims, size_t dim) {
-  int64_t product = 1;
-  for (size_t d = 0; d < dim; ++d) product *= dims[d];
-  return product;
-}
-
-}  // namespace
-
 void ChunkWriter::Run() {
   std::vector<NodeId> nodes;
   for (NodeId id : graph_.nodes()) {
@@ -36,54 +19,28 @@ void ChunkWriter::Run() {
   rewriter_.Commit();
 }
 
-ValueId ChunkWriter::Add(NodeId before, OpId op, const std::vector<ValueId>& operands,
-                         const Attrs& attrs, Type type, std::string_view name) {
-  ResultSpec result{.type = graph_.types().Intern(type), .name = name};
-  NodeSpec spec{.op = op,
-                .operands = operands,
-                .attrs = graph_.InternAttrs(attrs),
-                .results = {&result, 1},
-                .scope = graph_[before].scope,
-                .phase = graph_[before].phase};
-  return graph_[rewriter_.InsertBefore(before, spec)].first_result;
-}
-
 ValueId ChunkWriter::View(NodeId before, ValueId v, const Dims& dims, std::string_view name) {
   Attrs attrs;
   attrs.Set("size", std::vector<int64_t>(dims.begin(), dims.end()));
   Type type = graph_.types()[graph_.type(v)];
   type.dims = dims;
-  return Add(before, op::view, {v}, attrs, std::move(type), name);
+  return nodes_.Add(before, op::view, {{v}}, attrs, type, name);
 }
 
-// Rows that lie apart are copied together: collectives, and views behind, want them in one piece.
 ValueId ChunkWriter::Slice(ValueId v, const Cut& cut, int64_t chunk) {
   Type type = graph_.types()[graph_.type(v)];
   std::string name = ChunkName(graph_.name(v), chunk);
   int64_t block = type.dims[cut.dim] / cut.blocks;
-  int64_t part = block / rules_.chunks();
-  Dims dims = type.dims;
   uint32_t dim = cut.dim;
   if (cut.blocks > 1) {
+    Dims dims = type.dims;
     dims[dim] = block;
     dims.insert(dims.begin() + dim, cut.blocks);
     v = View(at_, v, dims, name);
     ++dim;
   }
-  dims[dim] = part;
-  Attrs attrs;
-  if (dim != 0) attrs.Set("dim", static_cast<int64_t>(dim));
-  attrs.Set("start", chunk * part);
-  attrs.Set("end", (chunk + 1) * part);
-  Type sliced = type;
-  sliced.dims = dims;
-  v = Add(at_, op::slice_Tensor, {v}, attrs, sliced, name);
-  if (Outside(dims, dim) > 1) {
-    Attrs layout;
-    layout.Set("memory_format", MemoryFormat::kContiguous);
-    v = Add(at_, op::clone, {v}, layout, sliced, name);
-    moves_.emplace_back(graph_.name(v));
-  }
+  v = nodes_.Slice(at_, v, dim, block / rules_.chunks(), chunk, name);
+  if (graph_[graph_[v].producer].op == op::clone) moves_.emplace_back(graph_.name(v));
   if (cut.blocks == 1) return v;
   Dims flat = type.dims;
   flat[cut.dim] /= rules_.chunks();
@@ -105,12 +62,9 @@ ValueId ChunkWriter::Join(ValueId v, const Cut& cut) {
     ++dim;
     dims[dim] = block;
   }
-  Attrs attrs;
-  attrs.list_sizes = {static_cast<uint32_t>(parts.size())};
-  if (dim != 0) attrs.Set("dim", static_cast<int64_t>(dim));
   Type joined = type;
   joined.dims = dims;
-  ValueId whole = Add(at_, op::cat, parts, attrs, joined, name);
+  ValueId whole = nodes_.Cat(at_, parts, dim, joined, name);
   if (cut.blocks == 1) {
     // It takes over the name of what it stands for.
     moves_.push_back(name);
@@ -152,7 +106,7 @@ NodeId ChunkWriter::UndoneSplit(NodeId node, const std::vector<ValueId>& operand
     int64_t at = dim != nullptr ? std::get<int64_t>(*dim) : 0;
     return static_cast<size_t>(at < 0 ? at + static_cast<int64_t>(dims.size()) : at);
   };
-  bool unmoved = Outside(dims, dim_of(split)) == 1 && Outside(part, dim_of(node)) == 1;
+  bool unmoved = LiesInOnePiece(dims, dim_of(split)) && LiesInOnePiece(part, dim_of(node));
   return unmoved ? split : NodeId();
 }
 
@@ -165,39 +119,27 @@ void ChunkWriter::Drop(NodeId copy) {
 
 void ChunkWriter::AddCopies(NodeId node) {
   const NodeCut& cut = region_.cut(node);
-  std::vector<std::string> names;
-  for (ValueId v : graph_.results(node)) names.emplace_back(graph_.name(v));
+  std::string name(graph_.name(graph_[node].first_result));
   AttrsId attrs = graph_.InternAttrs(rules_.ChunkAttrs(node, cut));
+  std::vector<Type> types;
+  for (size_t i = 0; i < cut.results.size(); ++i) {
+    const Type& whole = graph_.types()[graph_.type(graph_.results(node)[i])];
+    types.push_back(rules_.ChunkType(whole, cut.results[i]));
+  }
   for (int64_t chunk = 0; chunk < rules_.chunks(); ++chunk) {
     std::vector<ValueId> operands;
     for (size_t i = 0; i < cut.operands.size(); ++i) operands.push_back(Operand(node, i, chunk));
-    std::vector<ResultSpec> results;
-    std::vector<std::string> chunk_names;
-    for (const std::string& name : names) chunk_names.push_back(ChunkName(name, chunk));
-    for (size_t i = 0; i < names.size(); ++i) {
-      ValueId v = graph_.results(node)[i];
-      Type type = rules_.ChunkType(graph_.types()[graph_.type(v)], cut.results[i]);
-      results.push_back(
-          {.type = graph_.types().Intern(type), .name = chunk_names[i], .keep = graph_[v].keep});
-    }
     auto& known = chunks_[static_cast<size_t>(chunk)];
-    Type first = graph_.types()[results[0].type];
     if (NodeId split = UndoneSplit(node, operands)) {
       ValueId whole = graph_.operands(split)[0];
-      known[graph_[node].first_result.index()] = View(node, whole, first.dims, chunk_names[0]);
+      known[graph_[node].first_result.index()] =
+          View(node, whole, types[0].dims, ChunkName(name, chunk));
       Drop(split);
       continue;
     }
-    NodeSpec spec{.op = graph_[node].op,
-                  .operands = operands,
-                  .attrs = attrs,
-                  .results = results,
-                  .scope = graph_[node].scope,
-                  .phase = graph_[node].phase,
-                  .stream = graph_[node].stream};
-    NodeId copy = rewriter_.InsertBefore(node, spec);
-    copies_.push_back({std::string(graph_.name(graph_[copy].first_result)), names[0], chunk});
-    for (size_t i = 0; i < names.size(); ++i)
+    NodeId copy = nodes_.Copy(node, operands, attrs, types, chunk);
+    copies_.push_back({std::string(graph_.name(graph_[copy].first_result)), name, chunk});
+    for (size_t i = 0; i < types.size(); ++i)
       known[graph_.results(node)[i].index()] = graph_.results(copy)[i];
   }
 }

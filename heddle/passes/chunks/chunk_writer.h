@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/passes/chunks/chunk_nodes.h"
 #include "heddle/passes/chunks/chunk_region.h"
 
 namespace heddle {
@@ -32,6 +32,7 @@ class ChunkWriter {
         region_(region),
         rules_(rules),
         rewriter_(graph),
+        nodes_(graph, rewriter_),
         chunks_(static_cast<size_t>(rules.chunks())) {}
 
   // Ids of the graph are void then.
@@ -51,14 +52,13 @@ class ChunkWriter {
   // The split whose parts a node puts together again without moving anything, and that nobody else reads; or none.
   NodeId UndoneSplit(NodeId node, const std::vector<ValueId>& operands) const;
   void Drop(NodeId copy);
-  ValueId Add(NodeId before, OpId op, const std::vector<ValueId>& operands, const Attrs& attrs,
-              Type type, std::string_view name);
   ValueId View(NodeId before, ValueId v, const Dims& dims, std::string_view name);
 
   Graph& graph_;
   const ChunkRegion& region_;
   const CutRules& rules_;
   Rewriter rewriter_;
+  ChunkNodes nodes_;
   // The node that is being replaced: new ones stand before it.
   NodeId at_;
   // By chunk and value: what stands for it.

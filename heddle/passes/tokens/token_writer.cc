@@ -5,16 +5,6 @@
 #include "heddle/ops/ops.h"
 
 namespace heddle {
-namespace {
-
-// `%x.1` of `%x`, `%x.1!` of `%x!`.
-std::string PartName(std::string_view name, int64_t part) {
-  bool handle = name.ends_with('!');
-  if (handle) name.remove_suffix(1);
-  return fmt::format("{}.{}{}", name, part, handle ? "!" : "");
-}
-
-}  // namespace
 
 Status TokenWriter::Run() {
   std::vector<NodeId> nodes;
@@ -69,23 +59,9 @@ Status TokenWriter::WriteCopy(NodeId node, int64_t part) {
   OpArgs args(graph_.op(node), graph_.attrs_table()[attrs], mesh_, symbols,
               OperandTypes(graph_, operands));
   HEDDLE_TRY(Types types, InferTypes(args));
-  std::vector<std::string> names;
-  for (ValueId v : graph_.results(node)) names.push_back(PartName(graph_.name(v), part));
-  std::vector<ResultSpec> results;
-  for (size_t i = 0; i < names.size(); ++i)
-    results.push_back({.type = graph_.types().Intern(types[i]),
-                       .name = names[i],
-                       .keep = graph_[graph_.results(node)[i]].keep});
-  NodeSpec spec{.op = graph_[node].op,
-                .operands = operands,
-                .attrs = attrs,
-                .results = results,
-                .scope = graph_[node].scope,
-                .phase = graph_[node].phase,
-                .stream = graph_[node].stream};
-  NodeId copy = rewriter_.InsertBefore(node, spec);
+  NodeId copy = nodes_.Copy(node, operands, attrs, types, part);
   copies_.emplace(graph_.name(graph_[copy].first_result), part);
-  for (size_t i = 0; i < names.size(); ++i)
+  for (size_t i = 0; i < types.size(); ++i)
     parts_[{graph_.results(node)[i], part}] = graph_.results(copy)[i];
   return Done{};
 }
@@ -105,23 +81,11 @@ ValueId TokenWriter::Operand(NodeId node, size_t i, int64_t part) {
 ValueId TokenWriter::Slice(NodeId node, ValueId v, uint32_t dim, int64_t part) {
   auto [known, added] = slices_.try_emplace({v, dim, part});
   if (!added) return known->second;
-  Type type = graph_.types()[graph_.type(v)];
-  int64_t rows = type.dims[dim] / region_.parts();
-  Attrs attrs;
-  if (dim != 0) attrs.Set("dim", static_cast<int64_t>(dim));
-  attrs.Set("start", part * rows);
-  attrs.Set("end", (part + 1) * rows);
-  type.dims[dim] = rows;
-  std::string name = PartName(graph_.name(v), part);
-  ValueId slice = Add(node, op::slice_Tensor, {v}, attrs, type, name);
-  // Rows that lie apart are copied together: views behind want them in one piece.
-  bool apart =
-      std::any_of(type.dims.begin(), type.dims.begin() + dim, [](Dim d) { return d != 1; });
-  if (apart) {
-    Attrs layout;
-    layout.Set("memory_format", MemoryFormat::kContiguous);
-    slice = Add(node, op::clone, {slice}, layout, type, name);
-  }
+  int64_t rows = graph_.types().dims(graph_.type(v))[dim] / region_.parts();
+  ValueId slice = nodes_.Slice(node, v, dim, rows, part, ChunkName(graph_.name(v), part));
+  NodeId last = graph_[slice].producer;
+  if (graph_[last].op == op::clone) moves_.emplace_back(graph_.name(graph_.operands(last)[0]));
+  moves_.emplace_back(graph_.name(slice));
   return slices_[{v, dim, part}] = slice;
 }
 
@@ -145,33 +109,19 @@ void TokenWriter::AddWhole(NodeId node, ValueId v) {
   std::string name(graph_.name(v));
   ValueId whole = parts_.at({v, 0});
   if (of->kind == TokenPart::Kind::kSum) {
-    for (int64_t part = 1; part < region_.parts(); ++part)
-      whole = Add(node, op::add_Tensor, {whole, parts_.at({v, part})}, {}, type, name);
+    for (int64_t part = 1; part < region_.parts(); ++part) {
+      whole = nodes_.Add(node, op::add_Tensor, {{whole, parts_.at({v, part})}}, {}, type, name);
+      moves_.emplace_back(graph_.name(whole));
+    }
   } else {
     std::vector<ValueId> all;
     for (int64_t part = 0; part < region_.parts(); ++part) all.push_back(parts_.at({v, part}));
-    Attrs attrs;
-    attrs.list_sizes = {static_cast<uint32_t>(all.size())};
-    if (of->dim != 0) attrs.Set("dim", static_cast<int64_t>(of->dim));
-    whole = Add(node, op::cat, all, attrs, type, name);
+    whole = nodes_.Cat(node, all, of->dim, type, name);
+    moves_.emplace_back(graph_.name(whole));
   }
   rewriter_.SwapNames(whole, v);
   moves_.back() = name;
   rewriter_.ReplaceValue(v, whole);
-}
-
-ValueId TokenWriter::Add(NodeId before, OpId op, const std::vector<ValueId>& operands,
-                         const Attrs& attrs, const Type& type, std::string_view name) {
-  ResultSpec result{.type = graph_.types().Intern(type), .name = name};
-  NodeSpec spec{.op = op,
-                .operands = operands,
-                .attrs = graph_.InternAttrs(attrs),
-                .results = {&result, 1},
-                .scope = graph_[before].scope,
-                .phase = graph_[before].phase};
-  ValueId v = graph_[rewriter_.InsertBefore(before, spec)].first_result;
-  moves_.emplace_back(graph_.name(v));
-  return v;
 }
 
 }  // namespace heddle

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/passes/chunks/chunk_nodes.h"
 #include "heddle/passes/tokens/token_region.h"
 
 namespace heddle {
@@ -21,7 +21,12 @@ class TokenWriter {
  public:
   // All outlive this.
   TokenWriter(Graph& graph, const Mesh& mesh, TokenRegion& region, const Uses& uses)
-      : graph_(graph), mesh_(mesh), region_(region), uses_(uses), rewriter_(graph) {}
+      : graph_(graph),
+        mesh_(mesh),
+        region_(region),
+        uses_(uses),
+        rewriter_(graph),
+        nodes_(graph, rewriter_) {}
 
   // Ids of the graph are void then.
   Status Run();
@@ -39,14 +44,13 @@ class TokenWriter {
   void AddWhole(NodeId node, ValueId v);
   // Whoever reads nothing but its type reads that of a part.
   void LeaveType(ValueId v);
-  ValueId Add(NodeId before, OpId op, const std::vector<ValueId>& operands, const Attrs& attrs,
-              const Type& type, std::string_view name);
 
   Graph& graph_;
   const Mesh& mesh_;
   TokenRegion& region_;
   const Uses& uses_;
   Rewriter rewriter_;
+  ChunkNodes nodes_;
   // By value and part: what stands for it.
   std::map<std::pair<ValueId, int64_t>, ValueId> parts_;
   // Slices of what is whole, by dimension, too.
