@@ -1,5 +1,7 @@
 #include "heddle/eager/data_parallel.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
@@ -11,6 +13,8 @@
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include "heddle/eager/meeting.h"
 
 namespace heddle {
 
@@ -37,28 +41,44 @@ EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Ten
       state_(model.params, params, {options.replicate, options.shard}, options.reducer,
              options.reduce_type) {}
 
+EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
+                                                       std::span<const at::Tensor> params,
+                                                       std::span<const at::Tensor> inputs,
+                                                       const at::Tensor& count) const {
+  StepResult ran = model_.loss_sum(params, EagerLocalInputs(model_, inputs, ranks(), rank));
+  at::Tensor loss = at::div(ran.loss, count);
+  std::vector<at::Tensor> grads = torch::autograd::grad(
+      {loss}, torch::autograd::variable_list(params.begin(), params.end()), {at::ones_like(loss)});
+  return {loss.detach().view({1}), std::move(ran.changes), std::move(grads)};
+}
+
 EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
   at::Tensor count = EagerTokenCount(model_, inputs.back());
+  std::vector<RankStep> ran(static_cast<size_t>(ranks()));
+  for (int64_t replica = 0; replica < options_.replicate; ++replica) {
+    // The ranks of a replica put the same together.
+    std::vector<at::Tensor> params = state_.Gather(replica);
+    int64_t threads = std::min(options_.threads, options_.shard);
+    Meeting(threads, options_.reducer).Run([&](int64_t thread) {
+      for (int64_t part = thread; part < options_.shard; part += threads) {
+        int64_t rank = replica * options_.shard + part;
+        ran[static_cast<size_t>(rank)] = RunRank(rank, params, inputs, count);
+      }
+    });
+  }
+  at::NoGradGuard no_grad;
   std::vector<at::Tensor> losses;
   std::vector<std::vector<at::Tensor>> grads_by_rank;
-  std::vector<at::Tensor> params;
   std::map<size_t, at::Tensor> seen;
-  for (int64_t rank = 0; rank < ranks(); ++rank) {
-    // The ranks of a replica put the same together.
-    if (rank % options_.shard == 0) params = state_.Gather(rank / options_.shard);
-    std::vector<at::Tensor> local = EagerLocalInputs(model_, inputs, ranks(), rank);
-    StepResult ran = model_.loss_sum(params, local);
-    at::Tensor loss = at::div(ran.loss, count);
+  for (RankStep& rank : ran) {
+    losses.push_back(rank.loss);
+    grads_by_rank.push_back(std::move(rank.grads));
     // Counts, whose sum is exact in any order.
-    for (const BufferChange& change : ran.changes) {
+    for (const BufferChange& change : rank.changes) {
       at::Tensor& all = seen[change.input];
       all = all.defined() ? at::add(all, change.seen) : change.seen;
     }
-    grads_by_rank.push_back(torch::autograd::grad({loss}, params, {at::ones_like(loss)}));
-    losses.push_back(loss.detach().view({1}));
   }
-  at::NoGradGuard no_grad;
-  params.clear();
   state_.Reduce(std::move(grads_by_rank));
   EagerStep result;
   for (const auto& [input, all] : seen)

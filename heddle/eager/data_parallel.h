@@ -1,6 +1,6 @@
 // Eager FSDP2, DDP and HSDP, without a graph: the reference that graphs are held against.
 //
-// All ranks of a mesh [replicate, shard] in this process, one after the other. A rank has its part of every parameter, of its moments
+// All ranks of a mesh [replicate, shard] in this process. A rank has its part of every parameter, of its moments
 // and of the batch. A step puts the parameters together, runs the model and autograd, reduces gradients unit by unit, clips by
 // global norm and runs AdamW on its parts. It shares models and reducers with the rest of Heddle, and nothing else.
 #pragma once
@@ -25,6 +25,8 @@ struct DataParallelOptions {
   OptimizerOptions optimizer;
   // What gradients are summed in; unless said, the type of the parameters.
   std::optional<at::ScalarType> reduce_type = std::nullopt;
+  // Models of so many ranks run at a time. Bits are the same with any number.
+  int64_t threads = 1;
 };
 
 struct EagerStep {
@@ -58,6 +60,15 @@ class EagerDataParallel {
   const at::Tensor& grad(int64_t rank, size_t i) const { return state_.grad(rank, i); }
 
  private:
+  // What a rank's model and autograd give.
+  struct RankStep {
+    at::Tensor loss;
+    std::vector<BufferChange> changes;
+    std::vector<at::Tensor> grads;
+  };
+
+  RankStep RunRank(int64_t rank, std::span<const at::Tensor> params,
+                   std::span<const at::Tensor> inputs, const at::Tensor& count) const;
   at::Tensor ClipNorm(int64_t replica) const;
 
   const Model& model_;

@@ -16,6 +16,7 @@ Meeting::Meeting(int64_t members, const Reducer& reducer)
     : members_(members), reducer_(reducer), given_(static_cast<size_t>(members)) {}
 
 void Meeting::Run(const std::function<void(int64_t member)>& work) {
+  if (members_ == 1) return work(0);
   std::vector<std::thread> threads;
   for (int64_t member = 0; member < members_; ++member) {
     threads.emplace_back([&, member] {

@@ -20,7 +20,7 @@ class Meeting {
  public:
   Meeting(int64_t members, const Reducer& reducer);
 
-  // Runs `work` for every member in a thread of its own. Throws what the first of them threw.
+  // Runs `work` for every member in a thread of its own; for a single one, in this. Throws what the first of them threw.
   void Run(const std::function<void(int64_t member)>& work);
 
   int64_t members() const { return members_; }

@@ -100,6 +100,7 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
     params.push_back(whole.to(options.device));
   }
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
+  data.threads = options.threads;
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
   TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
   if (options.expert > 1 || (options.tensor > 1 && model.config.family->name != "llama3")) {

@@ -25,6 +25,8 @@ struct EagerOptions {
   OptimizerOptions optimizer;
   // Gradients are summed in bf16.
   bool narrow_grads = false;
+  // That ranks without tensor or expert parallelism share; with it every rank has one.
+  int64_t threads = 1;
   ParamSource params;
   BatchSource batches;
   c10::Device device = c10::kCPU;

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "heddle/verify/compare.h"
 #include "heddle/train/session.h"
+#include "heddle/verify/compare.h"
 
 namespace heddle {
 

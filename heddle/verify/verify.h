@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "heddle/pass/pipeline.h"
+#include "heddle/train/session.h"
 #include "heddle/verify/compare.h"
 #include "heddle/verify/first_node.h"
-#include "heddle/train/session.h"
 
 namespace heddle {
 

@@ -90,6 +90,8 @@ class Verification {
   Status CheckEager() const;
   Status FindPass();
   VerifiedJob Job() const;
+  // Steps are shown as they are done.
+  void Show(const StepRow& row);
 
   const VerifyCommand& command_;
   const Streams& streams_;
@@ -172,6 +174,8 @@ EagerOptions Verification::Eager() const {
           .reducer = reducer_,
           .optimizer = optimizer_,
           .narrow_grads = command_.parallel.reduces_narrow(),
+          // Backward on a GPU has one thread for all ranks.
+          .threads = device_.is_cpu() ? command_.train.threads : 1,
           .params = params_,
           .batches = command_.train.Batches(step_->model),
           .device = device_};
@@ -205,7 +209,7 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
     options_.other_graph = [this] { return MakeSession(other_); };
   }
   options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
-    if (peers_ == nullptr || peers_->rank() == 0) progress_.Show(row.step);
+    if (peers_ == nullptr || peers_->rank() == 0) Show(row);
     return hashes_.Add(command_.train, session, step_->model, peers_);
   };
   return Done{};
@@ -255,6 +259,15 @@ Status Verification::FindPass() {
   return Done{};
 }
 
+void Verification::Show(const StepRow& row) {
+  progress_.Clear();
+  if (!command_.json) {
+    if (row.step == 1) streams_.out << FormatHead(Job());
+    streams_.out << FormatStep(Job(), row) << std::flush;
+  }
+  progress_.Show(row.step);
+}
+
 VerifiedJob Verification::Job() const {
   const ModelConfig& config = step_->model.config;
   return {.model = std::string(config.family->name),
@@ -273,7 +286,7 @@ ExitCode Verification::Print(const Streams& streams) const {
   if (command_.json) {
     PrintJson(ToJson(Job(), report_), streams);
   } else {
-    streams.out << FormatReport(Job(), report_);
+    streams.out << "\n" << FormatEnd(Job(), report_);
   }
   if (report_.differs()) return ExitCode::kDiffers;
   return report_.finite ? ExitCode::kDone : ExitCode::kFault;

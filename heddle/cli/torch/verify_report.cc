@@ -1,35 +1,20 @@
 #include "heddle/cli/torch/verify_report.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
-#include "heddle/report/table.h"
 #include "heddle/train/exact.h"
 
 namespace heddle {
 namespace {
 
-std::string Headline(const VerifiedJob& job) {
-  std::string other = job.against == "none"        ? "alone"
-                      : job.against == "eager"     ? "against eager"
-                      : job.against == "processes" ? "against lockstep"
-                                                   : "against `" + job.against + "`";
-  return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n",
-                     job.model, job.flavor, job.precision, Counted(job.mesh.ranks(), "rank"),
-                     job.processes ? ", a process each," : "", Format(job.mesh), job.pipeline,
-                     other, job.reducer, ExactMode(job.device));
-}
-
-std::string StepTable(const VerifiedJob& job, const VerifyReport& report) {
-  TextTable table({"step>", "loss>", "", "ranks>", "tensors>", "elements>", "differing bits>"});
-  for (const StepRow& row : report.rows) {
-    bool compared = job.against != "none";
-    table.AddRow({std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
-                  std::to_string(job.mesh.ranks()), WithCommas(row.comparison.tensors),
-                  WithCommas(row.comparison.elements),
-                  compared ? WithCommas(row.comparison.differing_bits) : "not compared"});
-  }
-  return table.Format();
+// Steps are shown as they are done: columns do not know what comes.
+std::string Row(std::string_view step, std::string_view loss, std::string_view hex,
+                std::string_view ranks, std::string_view tensors, std::string_view elements,
+                std::string_view bits) {
+  return fmt::format("{:>4}  {:>9}  {:<15} {:>5}  {:>9}  {:>15}  {:>14}\n", step, loss, hex, ranks,
+                     tensors, elements, bits);
 }
 
 std::string DifferenceText(const VerifiedJob& job, const StepRow& row) {
@@ -69,8 +54,27 @@ bool IsPipeline(std::string_view against) {
   return against != "eager" && against != "none" && against != "processes";
 }
 
-std::string FormatReport(const VerifiedJob& job, const VerifyReport& report) {
-  std::string text = Headline(job) + "\n" + StepTable(job, report) + "\n";
+std::string FormatHead(const VerifiedJob& job) {
+  std::string other = job.against == "none"        ? "alone"
+                      : job.against == "eager"     ? "against eager"
+                      : job.against == "processes" ? "against lockstep"
+                                                   : "against `" + job.against + "`";
+  return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n\n",
+                     job.model, job.flavor, job.precision, Counted(job.mesh.ranks(), "rank"),
+                     job.processes ? ", a process each," : "", Format(job.mesh), job.pipeline,
+                     other, job.reducer, ExactMode(job.device)) +
+         Row("step", "loss", "", "ranks", "tensors", "elements", "differing bits");
+}
+
+std::string FormatStep(const VerifiedJob& job, const StepRow& row) {
+  return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
+             std::to_string(job.mesh.ranks()), WithCommas(row.comparison.tensors),
+             WithCommas(row.comparison.elements),
+             job.against == "none" ? "not compared" : WithCommas(row.comparison.differing_bits));
+}
+
+std::string FormatEnd(const VerifiedJob& job, const VerifyReport& report) {
+  std::string text;
   if (report.differs()) text += DifferenceText(job, report.rows.back());
   text += OriginText(job, report);
   if (report.finite && !report.differs() && job.against != "none")

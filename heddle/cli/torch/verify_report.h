@@ -29,7 +29,10 @@ struct VerifiedJob {
 // Whether --against names a pipeline, and nothing else.
 bool IsPipeline(std::string_view against);
 
-std::string FormatReport(const VerifiedJob& job, const VerifyReport& report);
+// What is compared, then a line for each step, then what came out.
+std::string FormatHead(const VerifiedJob& job);
+std::string FormatStep(const VerifiedJob& job, const StepRow& row);
+std::string FormatEnd(const VerifiedJob& job, const VerifyReport& report);
 nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report);
 
 }  // namespace heddle
