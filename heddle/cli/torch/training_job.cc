@@ -155,8 +155,8 @@ Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) const {
   for (const auto& [key, value] : now.items()) {
     if (then.is_object() && then.contains(key) && then[key] == value) continue;
     return Error(Diag::kCheckpoint,
-                 "{} was written with another {}: {} there, {} here; data would not go on where "
-                 "they were",
+                 "{0} was written with {1} {2}, this job has {1} {3}; it would not go on where it "
+                 "was",
                  checkpoint.path(), key,
                  then.is_object() && then.contains(key) ? then[key].dump() : "none", value.dump());
   }
