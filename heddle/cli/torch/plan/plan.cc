@@ -37,7 +37,6 @@ struct PlanCommand {
   std::string memory_budget;
   bool with_optimizer = false;
   std::string output;
-  std::string plan_file;
   std::string plan_output;
   bool payloads = false;
   std::string explain;
@@ -60,9 +59,6 @@ struct PlanCommand {
     flags.Switch("--with-optimizer", with_optimizer,
                  "capture clipping by global norm (1.0) and AdamW, too");
     flags.Option("-o,--output", output, "where the graph of --stage goes");
-    flags.Option("--plan", plan_file,
-                 "a file with the plan, instead of degrees: `heddle search` and --write-plan write "
-                 "some");
     flags.Option("--write-plan", plan_output,
                  "where the plan goes, as text for `heddle parallelize`");
     flags.Switch("--payloads", payloads,
@@ -90,11 +86,11 @@ struct PlanCommand {
     // As written by a preset, or found.
     const Plan& plan() const { return report.found ? report.found->plan : step.plan; }
   };
-  Result<PlannedStep> MakeStep(const Streams& streams) const;
-  Result<Planned> Make(const Streams& streams) const;
+  Result<PlannedStep> MakeStep() const;
+  Result<Planned> Make() const;
   Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
   Status WriteFiles(const Planned& planned, const Streams& streams) const;
-  Result<StorageExplanation> Explain(const Streams& streams) const;
+  Result<StorageExplanation> Explain() const;
   ExitCode RunExplain(const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
@@ -103,25 +99,13 @@ struct PlanCommand {
 };
 
 // As degrees or a mesh say, or a file.
-Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
+Result<PlannedStep> PlanCommand::MakeStep() const {
   CaptureOptions capture;
   if (with_optimizer) capture.optimizer = OptimizerOptions();
-  if (plan_file.empty()) return PlanStep(model, parallel, automatic, capture);
-  bool has_degrees = parallel.world != 0 || parallel.expert != 1 ||
-                     std::ranges::any_of(parallel.degrees, [](int64_t d) { return d != 1; });
-  if (has_degrees || automatic.automatic)
-    return Error(Diag::kUsage, "--plan says how the step is spread, and so does {}",
-                 automatic.automatic ? "--parallelism.auto" : "a degree of parallelism");
-  HEDDLE_TRY(std::string text, ReadInput(plan_file, streams));
-  HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(plan_file)));
-  if (plan.automatic)
-    return Error(Diag::kUsage,
-                 "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
-                 "finds one");
-  return PlanStep(model, plan, capture);
+  return PlanStep(model, parallel, automatic, capture);
 }
 
-Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
+Result<PlanCommand::Planned> PlanCommand::Make() const {
   if (diff_costs) return Error(Diag::kUsage, "--diff-costs is about --diff, which is not given");
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
                                          {"the plan", plan_output == "-"},
@@ -129,7 +113,7 @@ Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
                                          {"the summary", json},
                                          {"payloads", payloads}}));
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  HEDDLE_TRY(PlannedStep step, MakeStep(streams));
+  HEDDLE_TRY(PlannedStep step, MakeStep());
   HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
   options.manager.measure = true;
   HEDDLE_TRY(CompileReport report, Compile(step.module, options));
@@ -188,11 +172,11 @@ Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) c
 }
 
 // Solved anew, with the prices that the chosen plan was found by.
-Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
+Result<StorageExplanation> PlanCommand::Explain() const {
   if (!automatic.automatic)
     return Error(Diag::kUsage,
                  "--explain is about what --parallelism.auto finds, which is not given");
-  HEDDLE_TRY(PlannedStep step, MakeStep(streams));
+  HEDDLE_TRY(PlannedStep step, MakeStep());
   HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
   HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
   HEDDLE_TRY(Nanos limit, ParseDuration(automatic.time_limit));
@@ -206,7 +190,7 @@ Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
 }
 
 ExitCode PlanCommand::RunExplain(const Streams& streams) const {
-  Result<StorageExplanation> explanation = Explain(streams);
+  Result<StorageExplanation> explanation = Explain();
   if (!explanation.ok()) return Report(explanation.diagnostics(), streams);
   if (json)
     PrintJson(ToJson(*explanation), streams);
@@ -219,7 +203,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   if (!diff.empty())
     return RunPlanDiff({diff, diff_costs, json, cluster, with_optimizer}, model, compile, streams);
   if (!explain.empty()) return RunExplain(streams);
-  Result<Planned> planned = Make(streams);
+  Result<Planned> planned = Make();
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   Status written = WriteFiles(*planned, streams);
   if (!written.ok()) return Report(written.diagnostics(), streams);

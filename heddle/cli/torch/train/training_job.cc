@@ -96,8 +96,7 @@ Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileRepor
 }
 
 Status TrainingJob::CompileAll() {
-  HEDDLE_TRY(ModelConfig config, flags_.model.Config());
-  HEDDLE_TRY(ParallelFlags::Layout layout, flags_.parallel.MakeLayout(config));
+  HEDDLE_TRY(ParallelFlags::Layout layout, LayoutFor(flags_.model, flags_.parallel));
   HEDDLE_TRY(accumulated_,
              flags_.job.Accumulated(flags_.model.local_batch_size * layout.batch_ranks));
   CaptureOptions step;

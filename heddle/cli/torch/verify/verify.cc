@@ -6,8 +6,8 @@
 #include "heddle/base/hash.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/train/processes.h"
 #include "heddle/cli/torch/train/train_flags.h"
 #include "heddle/cli/torch/verify/verify_report.h"
@@ -120,6 +120,7 @@ Status Verification::CheckEager() const {
                  "--against=PIPELINE compares two pipelines",
                  flag);
   };
+  if (!command_.parallel.plan_file.empty()) return refuse("--plan");
   if (command_.parallel.gradients != "sum") return refuse("--parallelism.gradients");
   if (command_.parallel.tensor_gradients != "narrow")
     return refuse("--parallelism.tensor_gradients");
