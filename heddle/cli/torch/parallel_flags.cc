@@ -29,6 +29,11 @@ bool ParallelFlags::HasDegrees() const {
          std::ranges::any_of(degrees, [](int64_t degree) { return degree != 1; });
 }
 
+Status ParallelFlags::CheckPlanIsFile() const {
+  if (plan_file != "-") return Done{};
+  return Error(Diag::kUsage, "--plan is standard input; training reads its plan from a file");
+}
+
 void ParallelFlags::Declare(Flags& flags) {
   for (size_t i = 0; i < Presets().size(); ++i) {
     const Preset& preset = *Presets()[i];

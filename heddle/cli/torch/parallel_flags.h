@@ -29,6 +29,8 @@ struct ParallelFlags {
 
   void Declare(Flags& flags);
   bool HasDegrees() const;
+  // Fails for a plan from standard input, which is read once, and by one process.
+  Status CheckPlanIsFile() const;
 
   struct Layout {
     Mesh mesh;

@@ -86,11 +86,11 @@ struct PlanCommand {
     // As written by a preset, or found.
     const Plan& plan() const { return report.found ? report.found->plan : step.plan; }
   };
-  Result<PlannedStep> MakeStep() const;
-  Result<Planned> Make() const;
+  Result<PlannedStep> MakeStep(const Streams& streams) const;
+  Result<Planned> Make(const Streams& streams) const;
   Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
   Status WriteFiles(const Planned& planned, const Streams& streams) const;
-  Result<StorageExplanation> Explain() const;
+  Result<StorageExplanation> Explain(const Streams& streams) const;
   ExitCode RunExplain(const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
@@ -99,13 +99,13 @@ struct PlanCommand {
 };
 
 // As degrees or a mesh say, or a file.
-Result<PlannedStep> PlanCommand::MakeStep() const {
+Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
   CaptureOptions capture;
   if (with_optimizer) capture.optimizer = OptimizerOptions();
-  return PlanStep(model, parallel, automatic, capture);
+  return PlanStep(model, parallel, automatic, streams, capture);
 }
 
-Result<PlanCommand::Planned> PlanCommand::Make() const {
+Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
   if (diff_costs) return Error(Diag::kUsage, "--diff-costs is about --diff, which is not given");
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
                                          {"the plan", plan_output == "-"},
@@ -113,7 +113,7 @@ Result<PlanCommand::Planned> PlanCommand::Make() const {
                                          {"the summary", json},
                                          {"payloads", payloads}}));
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  HEDDLE_TRY(PlannedStep step, MakeStep());
+  HEDDLE_TRY(PlannedStep step, MakeStep(streams));
   HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
   options.manager.measure = true;
   HEDDLE_TRY(CompileReport report, Compile(step.module, options));
@@ -172,11 +172,11 @@ Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) c
 }
 
 // Solved anew, with the prices that the chosen plan was found by.
-Result<StorageExplanation> PlanCommand::Explain() const {
+Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
   if (!automatic.automatic)
     return Error(Diag::kUsage,
                  "--explain is about what --parallelism.auto finds, which is not given");
-  HEDDLE_TRY(PlannedStep step, MakeStep());
+  HEDDLE_TRY(PlannedStep step, MakeStep(streams));
   HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
   HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
   HEDDLE_TRY(Nanos limit, ParseDuration(automatic.time_limit));
@@ -190,7 +190,7 @@ Result<StorageExplanation> PlanCommand::Explain() const {
 }
 
 ExitCode PlanCommand::RunExplain(const Streams& streams) const {
-  Result<StorageExplanation> explanation = Explain();
+  Result<StorageExplanation> explanation = Explain(streams);
   if (!explanation.ok()) return Report(explanation.diagnostics(), streams);
   if (json)
     PrintJson(ToJson(*explanation), streams);
@@ -203,7 +203,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   if (!diff.empty())
     return RunPlanDiff({diff, diff_costs, json, cluster, with_optimizer}, model, compile, streams);
   if (!explain.empty()) return RunExplain(streams);
-  Result<Planned> planned = Make();
+  Result<Planned> planned = Make(streams);
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
   Status written = WriteFiles(*planned, streams);
   if (!written.ok()) return Report(written.diagnostics(), streams);

@@ -3,17 +3,16 @@
 #include <algorithm>
 
 #include "heddle/base/clock.h"
-#include "heddle/base/file.h"
 
 namespace heddle {
 namespace {
 
-Result<Plan> ReadPlan(const ParallelFlags& parallel) {
+Result<Plan> ReadPlan(const ParallelFlags& parallel, const Streams& streams) {
   if (parallel.HasDegrees())
     return Error(Diag::kUsage,
                  "--plan says how the step is spread, and so does a degree of parallelism");
-  HEDDLE_TRY(std::string text, ReadFile(parallel.plan_file));
-  HEDDLE_TRY(Plan plan, ParsePlan(text, parallel.plan_file));
+  HEDDLE_TRY(std::string text, ReadInput(parallel.plan_file, streams));
+  HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(parallel.plan_file)));
   if (plan.automatic)
     return Error(Diag::kUsage,
                  "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
@@ -30,9 +29,10 @@ ParallelFlags::Layout LayoutOf(const Plan& plan) {
 
 }  // namespace
 
-Result<ParallelFlags::Layout> LayoutFor(const ModelFlags& model, const ParallelFlags& parallel) {
+Result<ParallelFlags::Layout> LayoutFor(const ModelFlags& model, const ParallelFlags& parallel,
+                                        const Streams& streams) {
   if (!parallel.plan_file.empty()) {
-    HEDDLE_TRY(Plan plan, ReadPlan(parallel));
+    HEDDLE_TRY(Plan plan, ReadPlan(parallel, streams));
     return LayoutOf(plan);
   }
   HEDDLE_TRY(ModelConfig config, model.Config());
@@ -40,9 +40,10 @@ Result<ParallelFlags::Layout> LayoutFor(const ModelFlags& model, const ParallelF
 }
 
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const CaptureOptions& capture, std::optional<LossDivisor> divisor) {
+                             const Streams& streams, const CaptureOptions& capture,
+                             std::optional<LossDivisor> divisor) {
   if (!parallel.plan_file.empty()) {
-    HEDDLE_TRY(Plan plan, ReadPlan(parallel));
+    HEDDLE_TRY(Plan plan, ReadPlan(parallel, streams));
     return PlanStep(model, plan, capture, divisor);
   }
   Clock clock;
@@ -60,9 +61,10 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
 }
 
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const AutoFlags& automatic, const CaptureOptions& capture) {
+                             const AutoFlags& automatic, const Streams& streams,
+                             const CaptureOptions& capture) {
   HEDDLE_RETURN_IF_ERROR(automatic.Check(parallel));
-  if (!automatic.automatic) return PlanStep(model, parallel, capture);
+  if (!automatic.automatic) return PlanStep(model, parallel, streams, capture);
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, automatic.MakeLayout(parallel, config));

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "heddle/base/units.h"
+#include "heddle/cli/cli.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
 #include "heddle/cli/torch/plan/auto_flags.h"
@@ -22,14 +23,16 @@ struct PlannedStep {
 };
 
 // Of a plan in a file, or by degrees. `local_batch_size` counts for each of its `batch_ranks`.
-Result<ParallelFlags::Layout> LayoutFor(const ModelFlags& model, const ParallelFlags& parallel);
+Result<ParallelFlags::Layout> LayoutFor(const ModelFlags& model, const ParallelFlags& parallel,
+                                        const Streams& streams);
 // `divisor`: instead of what the flags say the loss is divided by.
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const CaptureOptions& capture,
+                             const Streams& streams, const CaptureOptions& capture,
                              std::optional<LossDivisor> divisor = std::nullopt);
 // With a plan that says `auto`, if the flags ask for one.
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const AutoFlags& automatic, const CaptureOptions& capture);
+                             const AutoFlags& automatic, const Streams& streams,
+                             const CaptureOptions& capture);
 // For a plan that somebody wrote, or found.
 Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
                              const CaptureOptions& capture,
