@@ -124,7 +124,8 @@ void ListScheduler::RunAhead(const std::vector<uint32_t>& missing) {
     uint32_t anchor = shape_.anchors()[place];
     Nanos stall = StallBefore(missing);
     if (stall.value == 0) return;
-    if (listed_[anchor] || stall * 2 < CostOf(anchor) || !IsFree(anchor)) continue;
+    if (listed_[anchor] || !shape_.moves(anchor)) continue;
+    if (stall * 2 < CostOf(anchor) || !IsFree(anchor)) continue;
     Bytes born;
     std::vector<uint32_t> chain = Missing(anchor);
     for (uint32_t node : chain) born += sim_.born(NodeId(node));

@@ -7,10 +7,11 @@
 namespace heddle {
 
 OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
-                         const OverlapOptions& options)
+                         const OverlapOptions& options, Freedom freedom)
     : sim_(sim),
       options_(options),
-      shape_(graph, sim, options.reorder_compute && !options.strict),
+      freedom_(freedom),
+      shape_(graph, sim, freedom),
       scheduler_(shape_, sim),
       sim_options_(sim_options),
       replay_(sim, sim_options) {}
@@ -75,7 +76,7 @@ Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
   Bytes peak = Judge(base_.order).peak;
   ListOptions ahead = plain;
   ahead.ahead = true;
-  const bool defer = options_.reorder_compute && !strict;
+  const bool defer = freedom_ != Freedom::kNone;
   Nanos longest = List(ahead).longest_lead;
   if (defer) longest = std::max(longest, ListDeferred(ahead).longest_lead);
   std::vector<int64_t> shares = {64};

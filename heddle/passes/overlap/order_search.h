@@ -20,7 +20,7 @@ class OrderSearch {
  public:
   // All outlive this.
   OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
-              const OverlapOptions& options);
+              const OverlapOptions& options, Freedom freedom);
 
   // `thorough`: with many bounds on how early collectives start and how much compute is put off, and not just with two.
   FoundOrder Run(Bytes cap, bool thorough);
@@ -43,6 +43,7 @@ class OrderSearch {
 
   const SimGraph& sim_;
   const OverlapOptions& options_;
+  const Freedom freedom_;
   StepShape shape_;
   ListScheduler scheduler_;
   const SimOptions sim_options_;

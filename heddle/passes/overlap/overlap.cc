@@ -107,12 +107,12 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
 
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
-  FoundOrder found = OrderSearch(graph, sim, timeline, options_).Run(cap_, thorough);
-  if (!options_.reorder_compute || (!thorough && !OrderSearch::IsSmall(graph))) return found;
-  // No worse than with compute in its order.
-  OverlapOptions kept = options_;
-  kept.reorder_compute = false;
-  FoundOrder other = OrderSearch(graph, sim, timeline, kept).Run(cap_, thorough);
+  Freedom freedom = options_.freedom();
+  FoundOrder found = OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough);
+  if (freedom == Freedom::kNone || (!thorough && !OrderSearch::IsSmall(graph))) return found;
+  // No worse than with less freedom.
+  freedom = freedom == Freedom::kAll ? Freedom::kLight : Freedom::kNone;
+  FoundOrder other = OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough);
   bool better = !other.order.empty() &&
                 (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
   Bytes least = std::min(found.least, other.least);
