@@ -56,16 +56,21 @@ std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
   return levels;
 }
 
-ListedOrder OrderSearch::ListDeferred(ListOptions options) {
-  options.defer = true;
-  options.most_deferred = sim_.compute();
-  ListedOrder first = List(options);
-  if (!thorough_) return first;
+Nanos OrderSearch::ListMoving(ListOptions options, bool in_order) {
+  if (freedom_ == Freedom::kNone) return List(options).longest_lead;
+  ListOptions moving = options;
+  moving.move_compute = true;
+  moving.most_deferred = sim_.compute();
+  ListedOrder first = List(moving);
+  Nanos longest = first.longest_lead;
+  // Where nothing has moved, both are one.
+  if (in_order && first.moved) longest = std::max(longest, List(options).longest_lead);
+  if (!thorough_) return longest;
   for (int64_t share : {8, 64}) {
-    options.most_deferred = {sim_.compute().value / share};
-    if (options.most_deferred < first.most_deferred) List(options);
+    moving.most_deferred = {sim_.compute().value / share};
+    if (moving.most_deferred < first.most_deferred) List(moving);
   }
-  return first;
+  return longest;
 }
 
 // The peak of what starts nothing ahead.
@@ -76,16 +81,12 @@ Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
   Bytes peak = Judge(base_.order).peak;
   ListOptions ahead = plain;
   ahead.ahead = true;
-  const bool defer = freedom_ != Freedom::kNone;
-  Nanos longest = List(ahead).longest_lead;
-  if (defer) longest = std::max(longest, ListDeferred(ahead).longest_lead);
+  const Nanos longest = ListMoving(ahead, true);
   std::vector<int64_t> shares = {64};
   if (thorough_) shares = {4, 16, 64, 256};
   for (int64_t share : shares) {
     ahead.lead = {sim_.compute().value / share};
-    if (ahead.lead >= longest) continue;
-    if (!defer || thorough_) List(ahead);
-    if (defer) ListDeferred(ahead);
+    if (ahead.lead < longest) ListMoving(ahead, thorough_);
   }
   return peak;
 }

@@ -36,7 +36,8 @@ class OrderSearch {
 
   // Caps to schedule under, all at most `cap`.
   std::vector<Bytes> Levels(Bytes cap) const;
-  ListedOrder ListDeferred(ListOptions options);
+  // Lets compute move as far as it may; with `in_order`, lists it in its order, too. The longest lead.
+  Nanos ListMoving(ListOptions options, bool in_order);
   Bytes TryUnder(Bytes level, uint32_t kept);
 
   static constexpr size_t kFewNodes = 2000;
