@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
-#include "heddle/passes/overlap/bucket_choice.h"
+#include "heddle/passes/overlap/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/order_search.h"
 #include "heddle/sim/explain/reasons.h"
@@ -36,6 +36,8 @@ class OverlapSearch {
   Result<Nanos> TryBuckets(const Buckets& buckets, bool thorough);
   // Every way to merge, and then the best of them again, with more effort.
   Status TryAll(const std::vector<Buckets>& ways);
+  // Ways next to the best one, as long as one is better.
+  Status TryNext();
 
   const Module& module_;
   const Graph& graph_;
@@ -48,6 +50,8 @@ class OverlapSearch {
   // The least that any order needed.
   Bytes least_;
   std::optional<Graph> found_;
+  // What is merged in it.
+  Buckets buckets_;
 };
 
 Result<std::optional<Graph>> OverlapSearch::Run() {
@@ -91,18 +95,43 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   size_t again = options_.effort == Effort::kNormal ? 3 : 10;
   tried.resize(std::min(tried.size(), again));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
+  if (options_.buckets.kind == BucketRule::Kind::kAuto && !options_.strict)
+    HEDDLE_RETURN_IF_ERROR(TryNext());
   // Compute that was moved once may be moved again.
   if (options_.reorder_compute && found_) HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
   return Done{};
 }
 
+Status OverlapSearch::TryNext() {
+  const int most = options_.effort == Effort::kNormal ? 8 : 64;
+  int tried = 0;
+  for (bool better = true; better && found_ && !buckets_.empty();) {
+    better = false;
+    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_));
+    SimGraph sim(*found_, costs, sim_.memory);
+    Timeline timeline = MakeTimeline(sim, TimelineOptions(model_, sim_));
+    size_t bucket = MostExposed(graph_, buckets_, *found_, timeline);
+    if (bucket == buckets_.size()) break;
+    for (const Buckets& way : WithShorter(graph_, buckets_, bucket)) {
+      if (tried++ == most) return Done{};
+      const Nanos best = best_.makespan;
+      HEDDLE_TRY(Nanos makespan, TryBuckets(way, false));
+      better = better || makespan < best;
+    }
+  }
+  return Done{};
+}
+
 Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
-  if (buckets.empty()) return Try(graph_, thorough);
+  const Nanos best = best_.makespan;
   Graph graph = graph_;
   AnalysisCache analyses;
   PassContext context(module_.mesh, analyses);
-  if (MergeBuckets(graph, context, buckets) == Changed::kNo) return Nanos{INT64_MAX};
-  return Try(std::move(graph), thorough);
+  if (!buckets.empty() && MergeBuckets(graph, context, buckets) == Changed::kNo)
+    return Nanos{INT64_MAX};
+  HEDDLE_TRY(Nanos makespan, Try(std::move(graph), thorough));
+  if (makespan < best) buckets_ = buckets;
+  return makespan;
 }
 
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
