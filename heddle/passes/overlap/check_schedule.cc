@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heddle/analysis/liveness.h"
+#include "heddle/cost/kernel_time.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -22,10 +23,11 @@ class ScheduleChecker {
  public:
   ScheduleChecker(const Graph& before, const Graph& after) : before_(before), after_(after) {}
 
-  Status Run(Bytes cap, const MemoryRules& rules) {
+  Status Run(Bytes cap, const MemoryRules& rules, Freedom freedom) {
     HEDDLE_RETURN_IF_ERROR(CheckNodes());
     HEDDLE_RETURN_IF_ERROR(CheckTransfers());
     HEDDLE_RETURN_IF_ERROR(CheckOrder());
+    if (freedom != Freedom::kAll) HEDDLE_RETURN_IF_ERROR(CheckMatrixWork());
     HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     return CheckMemory(cap, rules);
   }
@@ -152,6 +154,20 @@ class ScheduleChecker {
     return Error(Diag::kPassClaim, "random numbers are drawn in another order");
   }
 
+  // Matrix products and attention stand in the order of the graph.
+  Status CheckMatrixWork() const {
+    std::vector<std::string_view> names[2];
+    for (int i = 0; i < 2; ++i) {
+      const Graph& graph = i == 0 ? before_ : after_;
+      for (NodeId id : graph.nodes()) {
+        if (IsMatrixWork(graph.op(id))) names[i].push_back(FirstName(graph, id));
+      }
+    }
+    auto [was, is] = std::ranges::mismatch(names[0], names[1]);
+    if (was == names[0].end() || is == names[1].end()) return Done{};
+    return Error(Diag::kPassClaim, "%{} runs before %{}, which came first", *is, *was);
+  }
+
   Status CheckOutputs() const {
     if (before_.outputs().size() != after_.outputs().size())
       return Error(Diag::kPassClaim, "{} outputs, expected {}", after_.outputs().size(),
@@ -229,8 +245,9 @@ class ScheduleChecker {
 
 }  // namespace
 
-Status CheckSchedule(const Graph& before, const Graph& after, Bytes cap, const MemoryRules& rules) {
-  return ScheduleChecker(before, after).Run(cap, rules);
+Status CheckSchedule(const Graph& before, const Graph& after, Bytes cap, const MemoryRules& rules,
+                     Freedom freedom) {
+  return ScheduleChecker(before, after).Run(cap, rules, freedom);
 }
 
 }  // namespace heddle

@@ -216,7 +216,7 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
   HEDDLE_TRY(std::optional<Graph> found, search.Run());
   OverlapResult result{search.cap(), search.before(), search.best()};
   if (found) {
-    HEDDLE_RETURN_IF_ERROR(CheckSchedule(graph, *found, search.cap(), sim.memory));
+    HEDDLE_RETURN_IF_ERROR(CheckSchedule(graph, *found, search.cap(), sim.memory, options.freedom()));
     graph = std::move(*found);
     result.changed = Changed::kYes;
   }

@@ -182,10 +182,11 @@ graph @g(%x: f32[16,16] batch "x", %w: f32[8,16] param 0 "w") -> (%z) {
   %z = aten.mm(%y, %a) : f32[16,16]
 }
 )";
-Status CheckAgainst(std::string_view after, Bytes cap = {1 << 20}) {
+Status CheckAgainst(std::string_view after, Bytes cap = {1 << 20},
+                    Freedom freedom = Freedom::kLight) {
   Module was = *ParseModule(std::string(kStep), "was", Ops());
   Module is = *ParseModule(std::string(after), "is", Ops());
-  return CheckSchedule(was.graphs[0], is.graphs[0], cap, {});
+  return CheckSchedule(was.graphs[0], is.graphs[0], cap, {}, freedom);
 }
 
 std::string Replaced(std::string_view from, std::string_view to) {
@@ -201,6 +202,30 @@ TEST(CheckSchedule, SeesWhatIsWrong) {
   EXPECT_FALSE(CheckAgainst(Replaced("-> (%z)", "-> (%y)")).ok());
   EXPECT_FALSE(
       CheckAgainst(Replaced("  %z = ", "  %more = aten.exp(%a) : f32[16,16]\n  %z = ")).ok());
+}
+
+constexpr std::string_view kTwoProducts = R"(heddle 1 local
+mesh [dp=2]
+graph @g(%x: f32[16,16] batch "x") -> (%a, %b) {
+  %a = aten.mm(%x, %x) : f32[16,16]
+  %b = aten.mm(%x, %x) : f32[16,16]
+}
+)";
+TEST(CheckSchedule, ProductsKeepTheirOrder) {
+  std::string swapped(kTwoProducts);
+  size_t first = swapped.find("  %a = ");
+  size_t length = swapped.find("  %b = ") - first;
+  std::string line = swapped.substr(first, length);
+  swapped.erase(first, length);
+  swapped.insert(swapped.find("}"), line);
+  Module was = *ParseModule(std::string(kTwoProducts), "was", Ops());
+  Module is = *ParseModule(swapped, "is", Ops());
+  auto check = [&](Freedom freedom) {
+    return CheckSchedule(was.graphs[0], is.graphs[0], {1 << 20}, {}, freedom);
+  };
+  EXPECT_FALSE(check(Freedom::kNone).ok());
+  EXPECT_FALSE(check(Freedom::kLight).ok());
+  EXPECT_TRUE(check(Freedom::kAll).ok());
 }
 
 }  // namespace

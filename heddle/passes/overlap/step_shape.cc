@@ -118,12 +118,14 @@ void StepShape::AddRoles(const Graph& graph, const SimGraph& sim) {
                  effect != Effect::kOpaque && effect != Effect::kUpdate;
     bool carries = reduced[node] && weights.carries_gradient(id);
     bool made_of_weights = movable[node] && graph[id].phase != Phase::kOptimizer;
-    if (plain && (effect == Effect::kView || made_of_weights || carries || again[node])) {
+    const bool keeps_order = freedom_ != Freedom::kAll && IsMatrixWork(graph.op(id));
+    if (plain && !keeps_order &&
+        (effect == Effect::kView || made_of_weights || carries || again[node])) {
       roles_[node] = Role::kFollower;
       continue;
     }
-    moves_[node] = freedom_ == Freedom::kAll ||
-                   (freedom_ == Freedom::kLight && plain && !IsMatrixWork(graph.op(id)));
+    moves_[node] = freedom_ != Freedom::kNone && !keeps_order &&
+                   (freedom_ == Freedom::kAll || plain);
     place_[node] = static_cast<uint32_t>(anchors_.size());
     anchors_.push_back(node);
   }
