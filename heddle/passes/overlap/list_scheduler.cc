@@ -69,7 +69,7 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
   for (; cursor_ < shape_.anchors().size(); ++cursor_) {
     uint32_t anchor = shape_.anchors()[cursor_];
     if (listed_[anchor]) continue;
-    if (options_.move_compute && shape_.deferrable(anchor)) {
+    if (options_.move_compute && options_.most_deferred.value > 0 && shape_.deferrable(anchor)) {
       deferred_.push_back(anchor);
       out_.moved = true;
       deferred_time_ += CostOf(anchor);

@@ -60,15 +60,18 @@ Nanos OrderSearch::ListMoving(ListOptions options, bool in_order) {
   if (freedom_ == Freedom::kNone) return List(options).longest_lead;
   ListOptions moving = options;
   moving.move_compute = true;
-  moving.most_deferred = sim_.compute();
+  const bool all = freedom_ == Freedom::kAll;
+  if (all) moving.most_deferred = sim_.compute();
   ListedOrder first = List(moving);
   Nanos longest = first.longest_lead;
   // Where nothing has moved, both are one.
   if (in_order && first.moved) longest = std::max(longest, List(options).longest_lead);
-  if (!thorough_) return longest;
-  for (int64_t share : {8, 64}) {
-    moving.most_deferred = {sim_.compute().value / share};
-    if (moving.most_deferred < first.most_deferred) List(moving);
+  if (!thorough_ || !first.moved) return longest;
+  std::vector<Nanos> bounds{sim_.compute()};
+  if (all) bounds = {{sim_.compute().value / 8}, {sim_.compute().value / 64}};
+  for (Nanos bound : bounds) {
+    moving.most_deferred = bound;
+    if (!all || bound < first.most_deferred) List(moving);
   }
   return longest;
 }

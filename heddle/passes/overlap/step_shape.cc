@@ -177,7 +177,7 @@ void StepShape::AddDeferrable(const Graph& graph) {
       bool last = roles_[later] == Role::kStart && collectives_[collective_of_[later]].reduction;
       meet(end[node], last ? later : end[later]);
     }
-    deferrable_[node] = freedom_ == Freedom::kAll && roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
+    deferrable_[node] = (freedom_ == Freedom::kAll || (freedom_ == Freedom::kLight && !IsMatrixWork(graph.op(NodeId(node))))) && roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
                         graph[NodeId(node)].phase == Phase::kBackward;
   }
 }
