@@ -98,7 +98,7 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   if (options_.buckets.kind == BucketRule::Kind::kAuto && !options_.strict)
     HEDDLE_RETURN_IF_ERROR(TryNext());
   // Compute that was moved once may be moved again.
-  if (options_.reorder_compute && found_) HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
+  if (!options_.strict && found_) HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
   return Done{};
 }
 
