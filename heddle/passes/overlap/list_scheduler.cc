@@ -146,7 +146,8 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
     if (!listed_[node] && shape_.role(node) == Role::kStart && CanStart(shape_.collective_of(node)))
       Start(shape_.collective_of(node));
   }
-  while (options_.move_compute && first_deferred_ < deferred_.size() && !shape_.deferrable(anchor)) {
+  while (options_.move_compute && first_deferred_ < deferred_.size() &&
+         !shape_.deferrable(anchor)) {
     Nanos stall = StallBefore(missing);
     uint32_t next = deferred_[first_deferred_];
     if (!listed_[next] && (stall * 2 < CostOf(next) || stall.value == 0)) break;

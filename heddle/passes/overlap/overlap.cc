@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <unordered_map>
 
 #include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
+#include "heddle/cost/kernel_time.h"
 #include "heddle/passes/overlap/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/order_search.h"
+#include "heddle/sim/explain/movable.h"
 #include "heddle/sim/explain/reasons.h"
 
 namespace heddle {
@@ -166,6 +170,29 @@ Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough) {
   return makespan;
 }
 
+// By the name of a node's first result, for light compute that does not depend on parameters alone: how many matrix products and
+// attentions stand before it.
+std::unordered_map<std::string_view, size_t> PlacesOfLight(const Graph& graph) {
+  std::vector<bool> movable = FindMovable(graph);
+  std::unordered_map<std::string_view, size_t> places;
+  size_t before = 0;
+  for (NodeId id : graph.nodes()) {
+    if (IsMatrixWork(graph.op(id))) {
+      ++before;
+    } else if (graph.op(id).effect() == Effect::kPure && !movable[id.index()]) {
+      places.emplace(graph.name(graph[id].first_result), before);
+    }
+  }
+  return places;
+}
+
+int64_t CountMoved(const Graph& before, const Graph& after) {
+  std::unordered_map<std::string_view, size_t> was = PlacesOfLight(before);
+  int64_t moved = 0;
+  for (const auto& [name, place] : PlacesOfLight(after)) moved += was.at(name) != place ? 1 : 0;
+  return moved;
+}
+
 // A remark for each collective that compute stands still for.
 Status ExplainExposed(const Module& module, const Graph& graph, const CostModel& model,
                       const SimulateOptions& options, Bytes cap, PassContext& context) {
@@ -214,9 +241,11 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
                               PassContext& context) {
   OverlapSearch search(module, graph, model, sim, options);
   HEDDLE_TRY(std::optional<Graph> found, search.Run());
-  OverlapResult result{search.cap(), search.before(), search.best()};
+  OverlapResult result{.cap = search.cap(), .before = search.before(), .after = search.best()};
   if (found) {
-    HEDDLE_RETURN_IF_ERROR(CheckSchedule(graph, *found, search.cap(), sim.memory, options.freedom()));
+    HEDDLE_RETURN_IF_ERROR(
+        CheckSchedule(graph, *found, search.cap(), sim.memory, options.freedom()));
+    result.moved = CountMoved(graph, *found);
     graph = std::move(*found);
     result.changed = Changed::kYes;
   }

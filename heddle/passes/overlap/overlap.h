@@ -71,6 +71,8 @@ struct OverlapResult {
   Bytes cap;
   Outcome before;
   Outcome after;
+  // Light compute that runs between other matrix products and attentions than it stood.
+  int64_t moved = 0;
   Changed changed = Changed::kNo;
 };
 

@@ -124,8 +124,8 @@ void StepShape::AddRoles(const Graph& graph, const SimGraph& sim) {
       roles_[node] = Role::kFollower;
       continue;
     }
-    moves_[node] = freedom_ != Freedom::kNone && !keeps_order &&
-                   (freedom_ == Freedom::kAll || plain);
+    moves_[node] =
+        freedom_ != Freedom::kNone && !keeps_order && (freedom_ == Freedom::kAll || plain);
     place_[node] = static_cast<uint32_t>(anchors_.size());
     anchors_.push_back(node);
   }
@@ -177,7 +177,9 @@ void StepShape::AddDeferrable(const Graph& graph) {
       bool last = roles_[later] == Role::kStart && collectives_[collective_of_[later]].reduction;
       meet(end[node], last ? later : end[later]);
     }
-    deferrable_[node] = (freedom_ == Freedom::kAll || (freedom_ == Freedom::kLight && !IsMatrixWork(graph.op(NodeId(node))))) && roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
+    deferrable_[node] = (freedom_ == Freedom::kAll ||
+                         (freedom_ == Freedom::kLight && !IsMatrixWork(graph.op(NodeId(node))))) &&
+                        roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
                         graph[NodeId(node)].phase == Phase::kBackward;
   }
 }
