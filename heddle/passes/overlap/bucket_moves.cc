@@ -71,9 +71,10 @@ std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, siz
       way[next] = buckets[next];
     }
     way.emplace_back(cut, members.end());
-    std::erase_if(way, [](const std::vector<NodeId>& one) { return one.size() < 2; });
     ways.push_back(std::move(way));
   }
+  for (Buckets& way : ways)
+    std::erase_if(way, [](const std::vector<NodeId>& one) { return one.size() < 2; });
   return ways;
 }
 

@@ -181,7 +181,7 @@ TEST(BucketMoves, LaterMembersAreHandedOn) {
   EXPECT_EQ(WithShorter(graph, buckets, 0),
             (std::vector<Buckets>{{{g[0], g[1]}, {g[2], g[3], g[4]}},
                                   {{g[0], g[1]}, {g[3], g[4]}},
-                                  {{g[0]}, {g[1], g[2], g[3], g[4]}},
+                                  {{g[1], g[2], g[3], g[4]}},
                                   {{g[3], g[4]}, {g[1], g[2]}}}));
   // The last has nobody to hand on to.
   EXPECT_EQ(WithShorter(graph, buckets, 1), (std::vector<Buckets>{{{g[0], g[1], g[2]}}}));
