@@ -102,7 +102,12 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   if (options_.buckets.kind == BucketRule::Kind::kAuto && !options_.strict)
     HEDDLE_RETURN_IF_ERROR(TryNext());
   // Compute that was moved once may be moved again.
-  if (!options_.strict && found_) HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
+  constexpr int kAgain = 3;
+  for (int i = 0; i < kAgain && !options_.strict && found_; ++i) {
+    const Nanos best = best_.makespan;
+    HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
+    if (best_.makespan == best) break;
+  }
   return Done{};
 }
 
@@ -140,17 +145,21 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
 
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
-  Freedom freedom = options_.freedom();
-  FoundOrder found = OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough);
-  if (freedom == Freedom::kNone || (!thorough && !OrderSearch::IsSmall(graph))) return found;
-  // No worse than with less freedom.
-  freedom = freedom == Freedom::kAll ? Freedom::kLight : Freedom::kNone;
-  FoundOrder other = OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough);
-  bool better = !other.order.empty() &&
-                (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
-  Bytes least = std::min(found.least, other.least);
-  if (better) found = std::move(other);
-  found.least = least;
+  auto search = [&](Freedom freedom) {
+    return OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough);
+  };
+  FoundOrder found = search(options_.freedom());
+  if (!thorough && !OrderSearch::IsSmall(graph)) return found;
+  // With less freedom, too: what is greedy with more may end behind.
+  for (Freedom less : {Freedom::kLight, Freedom::kNone}) {
+    if (less >= options_.freedom()) continue;
+    FoundOrder other = search(less);
+    const Bytes least = std::min(found.least, other.least);
+    const bool better = !other.order.empty() &&
+                        (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
+    if (better) found = std::move(other);
+    found.least = least;
+  }
   return found;
 }
 
