@@ -6,6 +6,8 @@
 // a reduction where it is done, if that takes no time, because it lets go of memory there. While compute would stand still,
 // buckets that are there are taken apart, and what later collectives are given is made.
 //
+// Where compute would stand still, anchors run that were put off, and later ones that move and need not wait.
+//
 // The clock knows no shared links: it decides, and a Replay judges.
 #pragma once
 

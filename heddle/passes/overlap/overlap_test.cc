@@ -264,7 +264,7 @@ TEST(CheckSchedule, ProductsKeepTheirOrder) {
   size_t length = swapped.find("  %b = ") - first;
   std::string line = swapped.substr(first, length);
   swapped.erase(first, length);
-  swapped.insert(swapped.find("}"), line);
+  swapped.insert(swapped.find('}'), line);
   Module was = *ParseModule(std::string(kTwoProducts), "was", Ops());
   Module is = *ParseModule(swapped, "is", Ops());
   auto check = [&](Freedom freedom) {

@@ -1,6 +1,6 @@
 // StepShape: what of a graph a schedule may move, and how far.
 //
-// Anchors are nodes that compute: they keep their order. Followers are views, what is made of parameters alone, and what brings a
+// Anchors are nodes that compute, in their order; some may leave it. Followers are views, what is made of parameters alone, and what brings a
 // reduced gradient to its output: each stands right before whoever needs it. Starts and waits of collectives are placed
 // between anchors. A collective may start once the anchors that it depends on have run (its release), and an anchor needs it
 // (its deadline).
