@@ -87,7 +87,7 @@ void SearchCommand::Declare(Flags& flags) {
 }
 
 Status SearchCommand::CheckSizes() const {
-  if (devices == 0) return Error(Diag::kUsage, "--devices is missing; how many are there?");
+  if (devices == 0) return Error(Diag::kUsage, "--devices is {}; how many are there?", devices);
   if (devices > Mesh::kMaxRanks)
     return Error(Diag::kMeshSize, "--devices is {}, expected 1 to {}", devices, Mesh::kMaxRanks);
   if (model.local_batch_size < 1)
@@ -143,8 +143,10 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   if (!memory_budget.empty()) {
     HEDDLE_TRY(answer.budget, ParseBudget(memory_budget));
   }
-  PlanSearchOptions options{
-      .devices = devices, .global_batch = answer.sequences, .budget = answer.budget};
+  PlanSearchOptions options{.devices = devices,
+                            .global_batch = answer.sequences,
+                            .budget = answer.budget,
+                            .cluster = cluster};
   HEDDLE_TRY(options.automatic, ChooseBool("--parallelism.auto", automatic));
   bool terminal = IsErrorTerminal(streams.err);
   options.progress = [&](const SearchProgress& now) {
@@ -185,12 +187,13 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoi
           {"placed_by", tried.point.placed == PlacedBy::kAuto ? "auto" : "preset"},
           {"checkpoint", tried.point.policy},
           {"reshard", tried.point.reshard},
+          {"pipeline", tried.point.scheduled == ScheduledBy::kOverlap ? "overlap" : "fsdp"},
           {"tokens_per_second", tokens},
           {"tokens_per_second_per_device", tokens / static_cast<double>(devices)},
           {"step_ms", Millis(tried.outcome.step)},
           {"exposed_ms", Millis(tried.outcome.exposed)},
           {"peak_bytes", tried.outcome.peak.value},
-          {"flags", FlagsOf(a, answer.sequences)}};
+          {"flags", FlagsOf(tried.point, answer.sequences)}};
 }
 
 nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer) const {
@@ -229,11 +232,7 @@ std::string SearchCommand::FormatAnswer(const Answer& answer) const {
   if (answer.published) add(answer.publisher, *answer.published);
   const TriedPoint& best = answer.result.front[0];
   std::string out = table.Format();
-  out += fmt::format("\nthe fastest: {}", FlagsOf(best.point.arrangement, answer.sequences));
-  if (best.point.policy != "none")
-    out += fmt::format(" --activation_checkpoint.mode={}", best.point.policy);
-  if (best.point.reshard != "default")
-    out += fmt::format(" --parallelism.fsdp_reshard_after_forward={}", best.point.reshard);
+  out += fmt::format("\nthe fastest: {}", FlagsOf(best.point, answer.sequences));
   if (best.point.placed == PlacedBy::kAuto)
     out += "; placed by the solver: --write-plans writes its plan";
   out += "\n";
