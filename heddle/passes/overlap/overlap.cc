@@ -179,26 +179,31 @@ Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough) {
   return makespan;
 }
 
-// By the name of a node's first result, for light compute that does not depend on parameters alone: how many matrix products and
-// attentions stand before it.
+// By the name of a node's first result, for light compute: how many matrix products and attentions stand before it.
 std::unordered_map<std::string_view, size_t> PlacesOfLight(const Graph& graph) {
-  std::vector<bool> movable = FindMovable(graph);
   std::unordered_map<std::string_view, size_t> places;
   size_t before = 0;
   for (NodeId id : graph.nodes()) {
     if (IsMatrixWork(graph.op(id))) {
       ++before;
-    } else if (graph.op(id).effect() == Effect::kPure && !movable[id.index()]) {
+    } else if (graph.op(id).effect() == Effect::kPure) {
       places.emplace(graph.name(graph[id].first_result), before);
     }
   }
   return places;
 }
 
+// What depends on parameters alone has no place of its own, and is not counted.
 int64_t CountMoved(const Graph& before, const Graph& after) {
   std::unordered_map<std::string_view, size_t> was = PlacesOfLight(before);
+  std::unordered_map<std::string_view, size_t> is = PlacesOfLight(after);
+  std::vector<bool> movable = FindMovable(before);
   int64_t moved = 0;
-  for (const auto& [name, place] : PlacesOfLight(after)) moved += was.at(name) != place ? 1 : 0;
+  for (NodeId id : before.nodes()) {
+    if (movable[id.index()] || before[id].result_count == 0) continue;
+    auto place = was.find(before.name(before[id].first_result));
+    if (place != was.end() && place->second != is.at(place->first)) ++moved;
+  }
   return moved;
 }
 
