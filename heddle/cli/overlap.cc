@@ -109,8 +109,9 @@ struct OverlapCommand {
   static constexpr const char* kSummary =
       "Schedule collectives behind compute, in buckets, under a cap on memory";
   static constexpr const char* kNote =
-      "Reads the graph that a rank runs. docs/overlap.md describes schedules, buckets and files of "
-      "costs.";
+      "Reads the graph that a rank runs. Matrix products and attention keep their order; light "
+      "compute, which is all else, runs where it covers or feeds a collective. docs/overlap.md "
+      "describes schedules, buckets and files of costs.";
 
   std::string file;
   SimFlags sim;
@@ -136,8 +137,10 @@ struct OverlapCommand {
         "none, or up to a size, as 25MiB");
     flags.Option("--effort", effort, "fast, normal or best");
     flags.Switch("--reorder-compute", reorder_compute,
-                 "gradients of weights may be computed later, where compute would stand still");
-    flags.Switch("--strict", strict, "no collective passes another, and nothing is merged");
+                 "matrix products and attention may leave their order: gradients of weights run "
+                 "later, where compute would stand still");
+    flags.Switch("--strict", strict,
+                 "no collective passes another, nothing is merged, and compute keeps its order");
     flags.Switch(
         "--async-tensor-parallel", async_tensor_parallel,
         "exposed collectives of tensor parallelism, and what computes around them, are cut "

@@ -61,7 +61,7 @@ class ChunkSearch {
 
 // Collectives that are longer than all the compute that could run beside them, whatever the order.
 void ChunkSearch::FindSeeds(const SimGraph& sim) {
-  StepShape shape(graph_, sim);
+  StepShape shape(graph_, sim, Freedom::kNone);
   std::vector<Nanos> times{Nanos{}};
   for (uint32_t anchor : shape.anchors())
     times.push_back(times.back() + sim.tasks()[anchor].compute);
@@ -105,7 +105,8 @@ std::vector<Way> ChunkSearch::Ways() const {
 Result<Nanos> ChunkSearch::Judge(const Graph& graph, const CostModel& model) {
   HEDDLE_TRY(GraphCosts costs, model.Price(module_, graph));
   SimGraph sim(graph, costs, sim_.memory);
-  OrderSearch search(graph, sim, TimelineOptions(model, sim_), options_.overlap);
+  OrderSearch search(graph, sim, TimelineOptions(model, sim_), options_.overlap,
+                     options_.overlap.freedom());
   FoundOrder found = search.Run(cap_, false);
   return found.order.empty() ? Nanos{INT64_MAX} : found.outcome.makespan;
 }

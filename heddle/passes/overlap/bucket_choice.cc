@@ -85,8 +85,8 @@ class BucketChooser {
  public:
   // What is alive in the order without anything ahead leaves room under `cap`.
   BucketChooser(const Module& module, const Graph& graph, const CostModel& model,
-                const SimGraph& sim, Bytes cap, bool reorder_compute)
-      : graph_(graph), shape_(graph, sim, reorder_compute), collectives_(model, module.mesh) {
+                const SimGraph& sim, Bytes cap, Freedom freedom)
+      : graph_(graph), shape_(graph, sim, freedom), collectives_(model, module.mesh) {
     std::vector<bool> mergeable(shape_.collectives().size());
     for (size_t i = 0; i < shape_.collectives().size(); ++i) {
       NodeId id(shape_.collectives()[i].start);
@@ -96,7 +96,7 @@ class BucketChooser {
       (key ? sequences_[*key] : fixed_).push_back(UnitOf(shape_.collectives()[i]));
     }
     for (auto& [key, sequence] : sequences_) std::ranges::stable_sort(sequence, {}, &Unit::place);
-    times_ = AnchorTimes(shape_, sim, mergeable, reorder_compute);
+    times_ = AnchorTimes(shape_, sim, mergeable, freedom == Freedom::kAll);
     compute_ = AnchorTimes(shape_, sim, mergeable, true).back();
     free_ = ListScheduler(shape_, sim).Run({.cap = cap, .ahead = false}, nullptr).live;
     for (Bytes& bytes : free_) bytes = std::max(Bytes{}, cap - bytes);
@@ -319,7 +319,7 @@ Result<std::vector<Buckets>> BucketCandidates(const Module& module, const Graph&
     by_size(options.buckets.size);
     return candidates;
   }
-  BucketChooser chooser(module, graph, model, sim, cap, options.reorder_compute);
+  BucketChooser chooser(module, graph, model, sim, cap, options.freedom());
   for (const BucketTerms& terms : TermsToTry(chooser, options.effort)) {
     HEDDLE_TRY(Buckets buckets, chooser.Choose(terms));
     if (std::ranges::find(candidates, buckets) == candidates.end())

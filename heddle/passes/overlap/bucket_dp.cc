@@ -36,9 +36,8 @@ class Chooser {
     }
   }
 
-  // After a bucket from `begin` up to `end`, of which `room` may be held.
-  State Next(const State& state, size_t begin, size_t end, Bytes room,
-             const BucketCost& cost) const {
+  // When a bucket from `begin` up to `end`, of which `room` may be held, can begin, if compute is not behind.
+  Nanos Ready(size_t begin, size_t end, Bytes room) const {
     Nanos ready = earliest_[end];
     // Jobs before `gone` must have been needed, so that this bucket has room.
     auto gone =
@@ -46,6 +45,11 @@ class Chooser {
     gone = std::min(gone, begin);
     if (gone > 0 && problem_.jobs[gone - 1].deadline.value != INT64_MAX)
       ready = std::max(ready, problem_.jobs[gone - 1].deadline);
+    return ready;
+  }
+  // After that bucket.
+  State Next(const State& state, size_t begin, size_t end, Nanos ready,
+             const BucketCost& cost) const {
     State next = state;
     // Others up to the first member are launched before the bucket, those up to the last behind it.
     next.free += problem_.jobs[begin].others;
@@ -125,7 +129,8 @@ Nanos StepWith(const BucketProblem& problem, std::span<const size_t> begins) {
     Bytes room{INT64_MAX};
     for (size_t i = begins[b]; i < end; ++i) room = std::min(room, problem.jobs[i].room);
     if (!chooser.Allowed(begins[b], end, room)) return {INT64_MAX};
-    state = chooser.Next(state, begins[b], end, room, problem.price(begins[b], end));
+    Nanos ready = chooser.Ready(begins[b], end, room);
+    state = chooser.Next(state, begins[b], end, ready, problem.price(begins[b], end));
   }
   return chooser.End(state);
 }
@@ -141,9 +146,10 @@ std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
     for (size_t begin = end; begin-- > 0 && end - begin <= kMostMembers;) {
       room = std::min(room, problem.jobs[begin].room);
       if (!chooser.Allowed(begin, end, room)) break;
-      BucketCost cost = problem.price(begin, end);
+      const BucketCost cost = problem.price(begin, end);
+      const Nanos ready = chooser.Ready(begin, end, room);
       for (size_t s = 0; s < states[begin].size(); ++s) {
-        State next = chooser.Next(states[begin][s], begin, end, room, cost);
+        State next = chooser.Next(states[begin][s], begin, end, ready, cost);
         next.from = static_cast<uint32_t>(s);
         front.Add(next);
       }

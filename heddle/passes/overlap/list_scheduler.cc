@@ -69,8 +69,9 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
   for (; cursor_ < shape_.anchors().size(); ++cursor_) {
     uint32_t anchor = shape_.anchors()[cursor_];
     if (listed_[anchor]) continue;
-    if (options_.defer && shape_.deferrable(anchor)) {
+    if (options_.move_compute && options_.most_deferred.value > 0 && shape_.deferrable(anchor)) {
       deferred_.push_back(anchor);
+      out_.moved = true;
       deferred_time_ += CostOf(anchor);
       out_.most_deferred = std::max(out_.most_deferred, deferred_time_);
       while (deferred_time_ > options_.most_deferred) RunDeferred();
@@ -98,44 +99,6 @@ void ListScheduler::KeepFirst(uint32_t count) {
   }
 }
 
-void ListScheduler::RunDeferred() {
-  uint32_t anchor = deferred_[first_deferred_++];
-  if (listed_[anchor]) return;
-  deferred_time_ -= CostOf(anchor);
-  RunAnchor(anchor);
-}
-
-// How long compute would stand still for what is missing.
-Nanos ListScheduler::StallBefore(const std::vector<uint32_t>& missing) const {
-  Nanos until = now_;
-  for (uint32_t node : missing) {
-    if (shape_.role(node) != Role::kWait) continue;
-    uint32_t c = shape_.collective_of(node);
-    if (end_[c].value >= 0) until = std::max(until, end_[c]);
-  }
-  return until - now_;
-}
-
-void ListScheduler::RunAhead(const std::vector<uint32_t>& missing) {
-  constexpr uint32_t kLookAt = 128;
-  auto last = static_cast<uint32_t>(shape_.anchors().size());
-  last = std::min(last, cursor_ + kLookAt);
-  for (uint32_t place = cursor_ + 1; place < last; ++place) {
-    uint32_t anchor = shape_.anchors()[place];
-    Nanos stall = StallBefore(missing);
-    if (stall.value == 0) return;
-    if (listed_[anchor] || stall * 2 < CostOf(anchor) || !IsFree(anchor)) continue;
-    Bytes born;
-    std::vector<uint32_t> chain = Missing(anchor);
-    for (uint32_t node : chain) born += sim_.born(NodeId(node));
-    if (!Fits(born, place)) continue;
-    if (!future_.empty()) future_[0].Add(cursor_, place, born);
-    for (uint32_t node : chain) {
-      if (!listed_[node]) Emit(node);
-    }
-  }
-}
-
 void ListScheduler::RunAnchor(uint32_t anchor) {
   std::vector<uint32_t> missing = Missing(anchor);
   // Whatever is needed now and was not started.
@@ -143,14 +106,15 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
     if (!listed_[node] && shape_.role(node) == Role::kStart && CanStart(shape_.collective_of(node)))
       Start(shape_.collective_of(node));
   }
-  while (options_.defer && first_deferred_ < deferred_.size() && !shape_.deferrable(anchor)) {
+  while (options_.move_compute && first_deferred_ < deferred_.size() &&
+         !shape_.deferrable(anchor)) {
     Nanos stall = StallBefore(missing);
     uint32_t next = deferred_[first_deferred_];
     if (!listed_[next] && (stall * 2 < CostOf(next) || stall.value == 0)) break;
     RunDeferred();
   }
-  if (options_.defer) RunAhead(missing);
-  missing = Missing(anchor);
+  if (options_.move_compute) RunAhead(missing);
+  std::erase_if(missing, [&](uint32_t node) { return listed_[node]; });
   Nanos stall = StallBefore(missing);
   Nanos until = now_ + stall;
   Fill(until + CostOf(anchor));
@@ -223,10 +187,10 @@ void ListScheduler::Emit(uint32_t node) {
 
 // The node could be listed, or is: whoever it was missing for has one less to wait for. Followers are listed only when asked for.
 void ListScheduler::Ready(uint32_t node) {
-  std::vector<uint32_t> ready{node};
-  while (!ready.empty()) {
-    uint32_t at = ready.back();
-    ready.pop_back();
+  ready_.assign(1, node);
+  while (!ready_.empty()) {
+    uint32_t at = ready_.back();
+    ready_.pop_back();
     if (reachable_[at]) continue;
     if (!listed_[at] && shape_.role(at) == Role::kStart) {
       uint32_t number = shape_.collective_of(at);
@@ -241,7 +205,7 @@ void ListScheduler::Ready(uint32_t node) {
     if (!listed_[at] && shape_.role(at) != Role::kFollower) continue;
     reachable_[at] = true;
     for (uint32_t later : shape_.after(at)) {
-      if (--open_[later] == 0) ready.push_back(later);
+      if (--open_[later] == 0) ready_.push_back(later);
     }
   }
 }
@@ -269,6 +233,7 @@ void ListScheduler::EmitWith(uint32_t node) {
 }
 
 bool ListScheduler::IsFree(uint32_t node) {
+  if (open_[node] == 0) return true;
   ++walk_;
   open_walk_.assign(1, node);
   for (size_t i = 0; i < open_walk_.size(); ++i) {
@@ -343,6 +308,7 @@ bool ListScheduler::FillOne(Stream& stream) {
 
 void ListScheduler::Prepare(Nanos horizon) {
   constexpr int kLookAt = 64;
+  if (now_ >= horizon) return;
   for (Stream& stream : streams_) {
     std::vector<uint32_t> next;
     for (const Queued& queued : stream.queue) {
@@ -388,11 +354,11 @@ void ListScheduler::Fill(Nanos horizon) {
 }
 
 void ListScheduler::EmitDoneWaits() {
-  open_walk_.clear();
+  std::vector<uint32_t> done;
   for (uint32_t c : free_waits_) {
-    if (end_[c] <= now_) open_walk_.push_back(c);
+    if (end_[c] <= now_) done.push_back(c);
   }
-  for (uint32_t c : std::vector<uint32_t>(open_walk_)) EmitWith(shape_.collectives()[c].wait);
+  for (uint32_t c : done) EmitWith(shape_.collectives()[c].wait);
 }
 
 }  // namespace heddle

@@ -6,6 +6,8 @@
 // a reduction where it is done, if that takes no time, because it lets go of memory there. While compute would stand still,
 // buckets that are there are taken apart, and what later collectives are given is made.
 //
+// Where compute would stand still, anchors run that were put off, and later ones that move and need not wait.
+//
 // The clock knows no shared links: it decides, and a Replay judges.
 #pragma once
 
@@ -24,8 +26,8 @@ struct ListOptions {
   bool ahead = true;
   // At most so long before it would be late, if compute never stood still.
   Nanos lead{INT64_MAX};
-  // Run what makes one gradient later, where compute would stand still; at most so much of it may be put off.
-  bool defer = false;
+  // Where compute would stand still, run compute that moves; at most so much may be put off until then.
+  bool move_compute = false;
   Nanos most_deferred{};
   // So many nodes stand as in the graph.
   uint32_t kept = 0;
@@ -40,6 +42,8 @@ struct ListedOrder {
   // The longest lead, and the most that was put off: larger bounds would have changed nothing.
   Nanos longest_lead{INT64_MIN};
   Nanos most_deferred;
+  // Compute left its order.
+  bool moved = false;
 };
 
 class ListScheduler {
@@ -143,6 +147,7 @@ class ListScheduler {
   std::vector<uint32_t> seen_;
   uint32_t walk_ = 0;
   std::vector<uint32_t> open_walk_;
+  std::vector<uint32_t> ready_;
 };
 
 }  // namespace heddle

@@ -7,10 +7,11 @@
 namespace heddle {
 
 OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
-                         const OverlapOptions& options)
+                         const OverlapOptions& options, Freedom freedom)
     : sim_(sim),
       options_(options),
-      shape_(graph, sim, options.reorder_compute && !options.strict),
+      freedom_(freedom),
+      shape_(graph, sim, freedom),
       scheduler_(shape_, sim),
       sim_options_(sim_options),
       replay_(sim, sim_options) {}
@@ -55,16 +56,24 @@ std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
   return levels;
 }
 
-ListedOrder OrderSearch::ListDeferred(ListOptions options) {
-  options.defer = true;
-  options.most_deferred = sim_.compute();
-  ListedOrder first = List(options);
-  if (!thorough_) return first;
-  for (int64_t share : {8, 64}) {
-    options.most_deferred = {sim_.compute().value / share};
-    if (options.most_deferred < first.most_deferred) List(options);
+Nanos OrderSearch::ListMoving(ListOptions options, bool in_order) {
+  if (freedom_ == Freedom::kNone) return List(options).longest_lead;
+  ListOptions moving = options;
+  moving.move_compute = true;
+  const bool all = freedom_ == Freedom::kAll;
+  if (all) moving.most_deferred = sim_.compute();
+  ListedOrder first = List(moving);
+  Nanos longest = first.longest_lead;
+  // Where nothing has moved, both are one.
+  if (in_order && first.moved) longest = std::max(longest, List(options).longest_lead);
+  if (!thorough_ || !first.moved) return longest;
+  std::vector<Nanos> bounds{sim_.compute()};
+  if (all) bounds = {{sim_.compute().value / 8}, {sim_.compute().value / 64}};
+  for (Nanos bound : bounds) {
+    moving.most_deferred = bound;
+    if (!all || bound < first.most_deferred) List(moving);
   }
-  return first;
+  return longest;
 }
 
 // The peak of what starts nothing ahead.
@@ -75,16 +84,12 @@ Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
   Bytes peak = Judge(base_.order).peak;
   ListOptions ahead = plain;
   ahead.ahead = true;
-  const bool defer = options_.reorder_compute && !strict;
-  Nanos longest = List(ahead).longest_lead;
-  if (defer) longest = std::max(longest, ListDeferred(ahead).longest_lead);
+  const Nanos longest = ListMoving(ahead, true);
   std::vector<int64_t> shares = {64};
   if (thorough_) shares = {4, 16, 64, 256};
   for (int64_t share : shares) {
     ahead.lead = {sim_.compute().value / share};
-    if (ahead.lead >= longest) continue;
-    if (!defer || thorough_) List(ahead);
-    if (defer) ListDeferred(ahead);
+    if (ahead.lead < longest) ListMoving(ahead, thorough_);
   }
   return peak;
 }

@@ -20,7 +20,7 @@ class OrderSearch {
  public:
   // All outlive this.
   OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
-              const OverlapOptions& options);
+              const OverlapOptions& options, Freedom freedom);
 
   // `thorough`: with many bounds on how early collectives start and how much compute is put off, and not just with two.
   FoundOrder Run(Bytes cap, bool thorough);
@@ -36,13 +36,15 @@ class OrderSearch {
 
   // Caps to schedule under, all at most `cap`.
   std::vector<Bytes> Levels(Bytes cap) const;
-  ListedOrder ListDeferred(ListOptions options);
+  // Lets compute move as far as it may; with `in_order`, lists it in its order, too. The longest lead.
+  Nanos ListMoving(ListOptions options, bool in_order);
   Bytes TryUnder(Bytes level, uint32_t kept);
 
   static constexpr size_t kFewNodes = 2000;
 
   const SimGraph& sim_;
   const OverlapOptions& options_;
+  const Freedom freedom_;
   StepShape shape_;
   ListScheduler scheduler_;
   const SimOptions sim_options_;

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <unordered_map>
 
 #include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
-#include "heddle/passes/overlap/bucket_choice.h"
+#include "heddle/cost/kernel_time.h"
+#include "heddle/passes/overlap/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/order_search.h"
+#include "heddle/sim/explain/movable.h"
 #include "heddle/sim/explain/reasons.h"
 
 namespace heddle {
@@ -36,6 +40,8 @@ class OverlapSearch {
   Result<Nanos> TryBuckets(const Buckets& buckets, bool thorough);
   // Every way to merge, and then the best of them again, with more effort.
   Status TryAll(const std::vector<Buckets>& ways);
+  // Ways next to the best one, as long as one is better.
+  Status TryNext();
 
   const Module& module_;
   const Graph& graph_;
@@ -48,6 +54,8 @@ class OverlapSearch {
   // The least that any order needed.
   Bytes least_;
   std::optional<Graph> found_;
+  // What is merged in it.
+  Buckets buckets_;
 };
 
 Result<std::optional<Graph>> OverlapSearch::Run() {
@@ -91,33 +99,67 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   size_t again = options_.effort == Effort::kNormal ? 3 : 10;
   tried.resize(std::min(tried.size(), again));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
+  if (options_.buckets.kind == BucketRule::Kind::kAuto && !options_.strict)
+    HEDDLE_RETURN_IF_ERROR(TryNext());
   // Compute that was moved once may be moved again.
-  if (options_.reorder_compute && found_) HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
+  constexpr int kAgain = 3;
+  for (int i = 0; i < kAgain && !options_.strict && found_; ++i) {
+    const Nanos best = best_.makespan;
+    HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
+    if (best_.makespan == best) break;
+  }
+  return Done{};
+}
+
+Status OverlapSearch::TryNext() {
+  const int most = options_.effort == Effort::kNormal ? 8 : 64;
+  int tried = 0;
+  for (bool better = true; better && found_ && !buckets_.empty();) {
+    better = false;
+    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_));
+    SimGraph sim(*found_, costs, sim_.memory);
+    Timeline timeline = MakeTimeline(sim, TimelineOptions(model_, sim_));
+    size_t bucket = MostExposed(graph_, buckets_, *found_, timeline);
+    if (bucket == buckets_.size()) break;
+    for (const Buckets& way : WithShorter(graph_, buckets_, bucket)) {
+      if (tried++ == most) return Done{};
+      const Nanos best = best_.makespan;
+      HEDDLE_TRY(Nanos makespan, TryBuckets(way, false));
+      better = better || makespan < best;
+    }
+  }
   return Done{};
 }
 
 Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
-  if (buckets.empty()) return Try(graph_, thorough);
+  const Nanos best = best_.makespan;
   Graph graph = graph_;
   AnalysisCache analyses;
   PassContext context(module_.mesh, analyses);
-  if (MergeBuckets(graph, context, buckets) == Changed::kNo) return Nanos{INT64_MAX};
-  return Try(std::move(graph), thorough);
+  if (!buckets.empty() && MergeBuckets(graph, context, buckets) == Changed::kNo)
+    return Nanos{INT64_MAX};
+  HEDDLE_TRY(Nanos makespan, Try(std::move(graph), thorough));
+  if (makespan < best) buckets_ = buckets;
+  return makespan;
 }
 
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
-  FoundOrder found = OrderSearch(graph, sim, timeline, options_).Run(cap_, thorough);
-  if (!options_.reorder_compute || (!thorough && !OrderSearch::IsSmall(graph))) return found;
-  // No worse than with compute in its order.
-  OverlapOptions kept = options_;
-  kept.reorder_compute = false;
-  FoundOrder other = OrderSearch(graph, sim, timeline, kept).Run(cap_, thorough);
-  bool better = !other.order.empty() &&
-                (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
-  Bytes least = std::min(found.least, other.least);
-  if (better) found = std::move(other);
-  found.least = least;
+  auto search = [&](Freedom freedom) {
+    return OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough);
+  };
+  FoundOrder found = search(options_.freedom());
+  if (!thorough && !OrderSearch::IsSmall(graph)) return found;
+  // With less freedom, too: what is greedy with more may end behind.
+  for (Freedom less : {Freedom::kLight, Freedom::kNone}) {
+    if (less >= options_.freedom()) continue;
+    FoundOrder other = search(less);
+    const Bytes least = std::min(found.least, other.least);
+    const bool better = !other.order.empty() &&
+                        (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
+    if (better) found = std::move(other);
+    found.least = least;
+  }
   return found;
 }
 
@@ -135,6 +177,36 @@ Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough) {
   rewriter.Commit();
   found_ = std::move(graph);
   return makespan;
+}
+
+// By the name of a node's first result, for light compute: how many matrix products and attentions stand before it.
+std::unordered_map<std::string_view, size_t> PlacesOfLight(const Graph& graph) {
+  std::unordered_map<std::string_view, size_t> places;
+  size_t before = 0;
+  for (NodeId id : graph.nodes()) {
+    if (IsMatrixWork(graph.op(id))) {
+      ++before;
+    } else if (graph.op(id).effect() == Effect::kPure) {
+      places.emplace(graph.name(graph[id].first_result), before);
+    }
+  }
+  return places;
+}
+
+// What depends on parameters alone has no place of its own, and is not counted.
+int64_t CountMoved(const Graph& before, const Graph& after) {
+  std::unordered_map<std::string_view, size_t> was = PlacesOfLight(before);
+  std::unordered_map<std::string_view, size_t> is = PlacesOfLight(after);
+  std::vector<bool> movable = FindMovable(before);
+  int64_t moved = 0;
+  for (NodeId id : before.nodes()) {
+    if (movable[id.index()] || before[id].result_count == 0) continue;
+    auto place = was.find(before.name(before[id].first_result));
+    if (place == was.end()) continue;
+    auto now = is.find(place->first);
+    if (now != is.end() && place->second != now->second) ++moved;
+  }
+  return moved;
 }
 
 // A remark for each collective that compute stands still for.
@@ -185,9 +257,11 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
                               PassContext& context) {
   OverlapSearch search(module, graph, model, sim, options);
   HEDDLE_TRY(std::optional<Graph> found, search.Run());
-  OverlapResult result{search.cap(), search.before(), search.best()};
+  OverlapResult result{.cap = search.cap(), .before = search.before(), .after = search.best()};
   if (found) {
-    HEDDLE_RETURN_IF_ERROR(CheckSchedule(graph, *found, search.cap(), sim.memory));
+    HEDDLE_RETURN_IF_ERROR(
+        CheckSchedule(graph, *found, search.cap(), sim.memory, options.freedom()));
+    result.moved = CountMoved(graph, *found);
     graph = std::move(*found);
     result.changed = Changed::kYes;
   }

@@ -43,20 +43,36 @@ struct BucketRule {
 // `auto`, `none`, `25MiB`.
 Result<BucketRule> ParseBucketRule(std::string_view text);
 
+// What of compute may run elsewhere than it stands.
+enum class Freedom : uint8_t {
+  kNone,
+  // All but matrix products and attention, which keep their order.
+  kLight,
+  // All; what makes one gradient may also run later.
+  kAll,
+};
+
 struct OverlapOptions {
   MemoryLimit memory;
   BucketRule buckets;
   Effort effort = Effort::kNormal;
-  // Compute that makes one gradient may run later.
+  // Matrix products and attention may leave their order, too.
   bool reorder_compute = false;
-  // No collective passes another, and nothing is merged.
+  // No collective passes another, nothing is merged, and all compute keeps its order.
   bool strict = false;
+
+  Freedom freedom() const {
+    if (strict) return Freedom::kNone;
+    return reorder_compute ? Freedom::kAll : Freedom::kLight;
+  }
 };
 
 struct OverlapResult {
   Bytes cap;
   Outcome before;
   Outcome after;
+  // Light compute that runs between other matrix products and attentions than it stood.
+  int64_t moved = 0;
   Changed changed = Changed::kNo;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "heddle/cost/kernel_time.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/scheduler.h"
 #include "heddle/passes/fsdp/weights.h"
@@ -10,14 +11,16 @@
 
 namespace heddle {
 
-StepShape::StepShape(const Graph& graph, const SimGraph& sim, bool reorder_compute)
-    : roles_(graph.node_count(), Role::kAnchor),
+StepShape::StepShape(const Graph& graph, const SimGraph& sim, Freedom freedom)
+    : freedom_(freedom),
+      moves_(graph.node_count()),
+      roles_(graph.node_count(), Role::kAnchor),
       place_(graph.node_count(), kNone),
       collective_of_(graph.node_count(), kNone),
       deferrable_(graph.node_count()) {
   AddEdges(graph);
   AddCollectives(graph, sim);
-  AddRoles(graph, sim, reorder_compute);
+  AddRoles(graph, sim);
   AddWindows();
   AddDeferrable(graph);
 }
@@ -76,6 +79,7 @@ std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
   std::vector<bool> again(graph.node_count());
   for (NodeId id : graph.nodes()) {
     if (graph[id].phase != Phase::kBackward) continue;
+    if (freedom_ == Freedom::kLight && IsMatrixWork(graph.op(id))) continue;
     bool start = roles_[id.index()] == Role::kStart;
     again[id.index()] = !start || IsUnshard(graph, id);
     for (ValueId v : graph.operands(id)) {
@@ -97,9 +101,9 @@ std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
   return feeds;
 }
 
-void StepShape::AddRoles(const Graph& graph, const SimGraph& sim, bool reorder_compute) {
+void StepShape::AddRoles(const Graph& graph, const SimGraph& sim) {
   std::vector<bool> again(graph.node_count());
-  if (reorder_compute) again = FindMadeAgain(graph);
+  if (freedom_ != Freedom::kNone) again = FindMadeAgain(graph);
   std::vector<bool> movable = FindMovable(graph);
   Weights weights(graph);
   std::vector<bool> reduced(graph.node_count());
@@ -114,10 +118,14 @@ void StepShape::AddRoles(const Graph& graph, const SimGraph& sim, bool reorder_c
                  effect != Effect::kOpaque && effect != Effect::kUpdate;
     bool carries = reduced[node] && weights.carries_gradient(id);
     bool made_of_weights = movable[node] && graph[id].phase != Phase::kOptimizer;
-    if (plain && (effect == Effect::kView || made_of_weights || carries || again[node])) {
+    const bool keeps_order = freedom_ != Freedom::kAll && IsMatrixWork(graph.op(id));
+    if (plain && !keeps_order &&
+        (effect == Effect::kView || made_of_weights || carries || again[node])) {
       roles_[node] = Role::kFollower;
       continue;
     }
+    moves_[node] =
+        freedom_ != Freedom::kNone && !keeps_order && (freedom_ == Freedom::kAll || plain);
     place_[node] = static_cast<uint32_t>(anchors_.size());
     anchors_.push_back(node);
   }
@@ -169,7 +177,9 @@ void StepShape::AddDeferrable(const Graph& graph) {
       bool last = roles_[later] == Role::kStart && collectives_[collective_of_[later]].reduction;
       meet(end[node], last ? later : end[later]);
     }
-    deferrable_[node] = roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
+    deferrable_[node] = (freedom_ == Freedom::kAll ||
+                         (freedom_ == Freedom::kLight && !IsMatrixWork(graph.op(NodeId(node))))) &&
+                        roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
                         graph[NodeId(node)].phase == Phase::kBackward;
   }
 }

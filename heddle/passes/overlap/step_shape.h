@@ -1,6 +1,6 @@
 // StepShape: what of a graph a schedule may move, and how far.
 //
-// Anchors are nodes that compute: they keep their order. Followers are views, what is made of parameters alone, and what brings a
+// Anchors are nodes that compute, in their order; some may leave it. Followers are views, what is made of parameters alone, and what brings a
 // reduced gradient to its output: each stands right before whoever needs it. Starts and waits of collectives are placed
 // between anchors. A collective may start once the anchors that it depends on have run (its release), and an anchor needs it
 // (its deadline).
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
+#include "heddle/passes/overlap/overlap.h"
 #include "heddle/sim/timeline/sim_graph.h"
 
 namespace heddle {
@@ -37,9 +38,9 @@ class StepShape {
     Bytes held = {};
   };
 
-  // `sim` is of `graph`. With `reorder_compute`, what backward makes again for a collective follows it, too: the collective may then start
-  // at any time before.
-  StepShape(const Graph& graph, const SimGraph& sim, bool reorder_compute = false);
+  // `sim` is of `graph`. What backward makes again for a collective follows it, too, if all of it may move: the collective may
+  // then start at any time before.
+  StepShape(const Graph& graph, const SimGraph& sim, Freedom freedom);
 
   size_t node_count() const { return roles_.size(); }
   Role role(uint32_t node) const { return roles_[node]; }
@@ -49,6 +50,8 @@ class StepShape {
   const std::vector<Collective>& collectives() const { return collectives_; }
   // By node, for starts and waits.
   uint32_t collective_of(uint32_t node) const { return collective_of_[node]; }
+  // An anchor that may run earlier than others that stand before it.
+  bool moves(uint32_t node) const { return moves_[node]; }
   // An anchor that does nothing but make one gradient: it may run later.
   bool deferrable(uint32_t node) const { return deferrable_[node]; }
 
@@ -65,13 +68,15 @@ class StepShape {
     }
   };
   void AddEdges(const Graph& graph);
-  void AddRoles(const Graph& graph, const SimGraph& sim, bool reorder_compute);
+  void AddRoles(const Graph& graph, const SimGraph& sim);
   // By node of backward: made of what forward left alone, and for a collective.
   std::vector<bool> FindMadeAgain(const Graph& graph) const;
   void AddCollectives(const Graph& graph, const SimGraph& sim);
   void AddWindows();
   void AddDeferrable(const Graph& graph);
 
+  const Freedom freedom_;
+  std::vector<bool> moves_;
   std::vector<Role> roles_;
   std::vector<uint32_t> anchors_;
   std::vector<uint32_t> place_;
