@@ -26,13 +26,14 @@ Status AutoFlags::Check(const ParallelFlags& parallel) const {
                  "--mesh is given, and --parallelism.auto is not; presets take degrees, as in "
                  "--parallelism.data_parallel_shard_degree=8");
   if (!automatic) return Done{};
+  if (!parallel.plan_file.empty())
+    return Error(Diag::kUsage,
+                 "--plan says how the step is spread, and so does --parallelism.auto");
   if (parallel.expert != 1)
     return Error(Diag::kUsage,
                  "--parallelism.expert_parallel_degree says what --parallelism.auto finds; one of "
                  "them does");
-  bool has_degrees = parallel.world != 0 ||
-                     std::ranges::any_of(parallel.degrees, [](int64_t d) { return d != 1; });
-  if (!mesh.empty() && has_degrees)
+  if (!mesh.empty() && parallel.HasDegrees())
     return Error(Diag::kUsage, "--mesh and degrees of parallelism are both given");
   ParallelFlags usual;
   auto check = [](std::string_view flag, const auto& given, const auto& other) -> Status {

@@ -37,7 +37,6 @@ struct PlanCommand {
   std::string memory_budget;
   bool with_optimizer = false;
   std::string output;
-  std::string plan_file;
   std::string plan_output;
   bool payloads = false;
   std::string explain;
@@ -60,9 +59,6 @@ struct PlanCommand {
     flags.Switch("--with-optimizer", with_optimizer,
                  "capture clipping by global norm (1.0) and AdamW, too");
     flags.Option("-o,--output", output, "where the graph of --stage goes");
-    flags.Option("--plan", plan_file,
-                 "a file with the plan, instead of degrees: `heddle search` and --write-plan write "
-                 "some");
     flags.Option("--write-plan", plan_output,
                  "where the plan goes, as text for `heddle parallelize`");
     flags.Switch("--payloads", payloads,
@@ -106,19 +102,7 @@ struct PlanCommand {
 Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
   CaptureOptions capture;
   if (with_optimizer) capture.optimizer = OptimizerOptions();
-  if (plan_file.empty()) return PlanStep(model, parallel, automatic, capture);
-  bool has_degrees = parallel.world != 0 || parallel.expert != 1 ||
-                     std::ranges::any_of(parallel.degrees, [](int64_t d) { return d != 1; });
-  if (has_degrees || automatic.automatic)
-    return Error(Diag::kUsage, "--plan says how the step is spread, and so does {}",
-                 automatic.automatic ? "--parallelism.auto" : "a degree of parallelism");
-  HEDDLE_TRY(std::string text, ReadInput(plan_file, streams));
-  HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(plan_file)));
-  if (plan.automatic)
-    return Error(Diag::kUsage,
-                 "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
-                 "finds one");
-  return PlanStep(model, plan, capture);
+  return PlanStep(model, parallel, automatic, streams, capture);
 }
 
 Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {

@@ -5,9 +5,47 @@
 #include "heddle/base/clock.h"
 
 namespace heddle {
+namespace {
+
+Result<Plan> ReadPlan(const ParallelFlags& parallel, const Streams& streams) {
+  if (parallel.HasDegrees())
+    return Error(Diag::kUsage,
+                 "--plan says how the step is spread, and so does a degree of parallelism");
+  HEDDLE_TRY(std::string text, ReadInput(parallel.plan_file, streams));
+  HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(parallel.plan_file)));
+  if (plan.automatic)
+    return Error(Diag::kUsage,
+                 "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
+                 "finds one");
+  return plan;
+}
+
+ParallelFlags::Layout LayoutOf(const Plan& plan) {
+  ParallelFlags::Layout layout;
+  layout.mesh = plan.mesh;
+  layout.batch_ranks = BatchRanks(plan.mesh);
+  return layout;
+}
+
+}  // namespace
+
+Result<ParallelFlags::Layout> LayoutFor(const ModelFlags& model, const ParallelFlags& parallel,
+                                        const Streams& streams) {
+  if (!parallel.plan_file.empty()) {
+    HEDDLE_TRY(Plan plan, ReadPlan(parallel, streams));
+    return LayoutOf(plan);
+  }
+  HEDDLE_TRY(ModelConfig config, model.Config());
+  return parallel.MakeLayout(config);
+}
 
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const CaptureOptions& capture, std::optional<LossDivisor> divisor) {
+                             const Streams& streams, const CaptureOptions& capture,
+                             std::optional<LossDivisor> divisor) {
+  if (!parallel.plan_file.empty()) {
+    HEDDLE_TRY(Plan plan, ReadPlan(parallel, streams));
+    return PlanStep(model, plan, capture, divisor);
+  }
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
@@ -23,9 +61,10 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
 }
 
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const AutoFlags& automatic, const CaptureOptions& capture) {
+                             const AutoFlags& automatic, const Streams& streams,
+                             const CaptureOptions& capture) {
   HEDDLE_RETURN_IF_ERROR(automatic.Check(parallel));
-  if (!automatic.automatic) return PlanStep(model, parallel, capture);
+  if (!automatic.automatic) return PlanStep(model, parallel, streams, capture);
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelFlags::Layout layout, automatic.MakeLayout(parallel, config));
@@ -44,15 +83,13 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
 }
 
 Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
-                             const CaptureOptions& capture) {
+                             const CaptureOptions& capture, std::optional<LossDivisor> divisor) {
   Clock clock;
-  ParallelFlags::Layout layout;
-  layout.mesh = plan.mesh;
-  layout.batch_ranks = BatchRanks(plan.mesh);
+  ParallelFlags::Layout layout = LayoutOf(plan);
   bool has_tensor = std::ranges::any_of(Presets(), [&](const Preset* preset) {
     return preset->name == "tensor" && plan.mesh.Find(preset->axis);
   });
-  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks, has_tensor));
+  HEDDLE_TRY(Model made, model.Make(layout.batch_ranks, has_tensor, divisor));
   HEDDLE_TRY(Module module, CaptureModel(made, capture));
   return PlannedStep{std::move(made), std::move(layout), std::move(module), plan, {},
                      clock.Elapsed()};

@@ -4,9 +4,10 @@
 #include <optional>
 
 #include "heddle/base/units.h"
-#include "heddle/cli/torch/plan/auto_flags.h"
+#include "heddle/cli/cli.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/cli/torch/plan/auto_flags.h"
 
 namespace heddle {
 
@@ -21,15 +22,20 @@ struct PlannedStep {
   Nanos capture;
 };
 
+// Of a plan in a file, or by degrees. `local_batch_size` counts for each of its `batch_ranks`.
+Result<ParallelFlags::Layout> LayoutFor(const ModelFlags& model, const ParallelFlags& parallel,
+                                        const Streams& streams);
 // `divisor`: instead of what the flags say the loss is divided by.
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const CaptureOptions& capture,
+                             const Streams& streams, const CaptureOptions& capture,
                              std::optional<LossDivisor> divisor = std::nullopt);
 // With a plan that says `auto`, if the flags ask for one.
 Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const AutoFlags& automatic, const CaptureOptions& capture);
-// For a plan that somebody wrote, or found. `local_batch_size` counts for each of BatchRanks.
-Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
+                             const AutoFlags& automatic, const Streams& streams,
                              const CaptureOptions& capture);
+// For a plan that somebody wrote, or found.
+Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
+                             const CaptureOptions& capture,
+                             std::optional<LossDivisor> divisor = std::nullopt);
 
 }  // namespace heddle

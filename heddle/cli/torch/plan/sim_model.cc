@@ -68,7 +68,7 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
   HEDDLE_TRY(SimulateOptions options, sim.Options());
   HEDDLE_TRY(
       PlannedStep step,
-      PlanStep(model, parallel,
+      PlanStep(model, parallel, streams,
                {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
   std::vector<SimulatedModule> modules;
   if (against != compile.PipelineName()) {

@@ -34,6 +34,7 @@ void TrainingFlags::Declare(Flags& flags) {
 
 Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
   HEDDLE_RETURN_IF_ERROR(flags_.train.Check());
+  HEDDLE_RETURN_IF_ERROR(flags_.parallel.CheckPlanIsFile());
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", flags_.train.hashes == "-"}, {"the log", true}}));
   HEDDLE_TRY(reducer_, flags_.train.MakeReducer(processes.has_value(), device_.type()));
@@ -80,7 +81,7 @@ Status TrainingJob::FindPeak() {
 
 Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileReport* report) {
   HEDDLE_TRY(PlannedStep planned,
-             PlanStep(flags_.model, flags_.parallel, capture,
+             PlanStep(flags_.model, flags_.parallel, streams_, capture,
                       accumulated_ > 1 ? LossDivisor::kGiven : std::optional<LossDivisor>()));
   HEDDLE_TRY(CompileOptions options,
              flags_.compile.Options(FormatPlan(planned.plan), /*want_text=*/false));
@@ -96,8 +97,7 @@ Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileRepor
 }
 
 Status TrainingJob::CompileAll() {
-  HEDDLE_TRY(ModelConfig config, flags_.model.Config());
-  HEDDLE_TRY(ParallelFlags::Layout layout, flags_.parallel.MakeLayout(config));
+  HEDDLE_TRY(ParallelFlags::Layout layout, LayoutFor(flags_.model, flags_.parallel, streams_));
   HEDDLE_TRY(accumulated_,
              flags_.job.Accumulated(flags_.model.local_batch_size * layout.batch_ranks));
   CaptureOptions step;

@@ -6,8 +6,8 @@
 #include "heddle/base/hash.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/train/processes.h"
 #include "heddle/cli/torch/train/train_flags.h"
 #include "heddle/cli/torch/verify/verify_report.h"
@@ -120,6 +120,7 @@ Status Verification::CheckEager() const {
                  "--against=PIPELINE compares two pipelines",
                  flag);
   };
+  if (!command_.parallel.plan_file.empty()) return refuse("--plan");
   if (command_.parallel.gradients != "sum") return refuse("--parallelism.gradients");
   if (command_.parallel.tensor_gradients != "narrow")
     return refuse("--parallelism.tensor_gradients");
@@ -184,12 +185,14 @@ EagerOptions Verification::Eager() const {
 Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
   HEDDLE_TRY(device_, command_.model.Open(local_rank, /*exact=*/true));
   HEDDLE_RETURN_IF_ERROR(command_.train.Check());
+  HEDDLE_RETURN_IF_ERROR(command_.parallel.CheckPlanIsFile());
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
   HEDDLE_TRY(reducer_, command_.train.MakeReducer(processes.has_value(), device_.type()));
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(optimizer_, command_.train.Optimizer());
-  HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, {.optimizer = optimizer_}));
+  HEDDLE_TRY(step_,
+             PlanStep(command_.model, command_.parallel, streams_, {.optimizer = optimizer_}));
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
   HEDDLE_TRY(params_,
