@@ -202,7 +202,9 @@ int64_t CountMoved(const Graph& before, const Graph& after) {
   for (NodeId id : before.nodes()) {
     if (movable[id.index()] || before[id].result_count == 0) continue;
     auto place = was.find(before.name(before[id].first_result));
-    if (place != was.end() && place->second != is.at(place->first)) ++moved;
+    if (place == was.end()) continue;
+    auto now = is.find(place->first);
+    if (now != is.end() && place->second != now->second) ++moved;
   }
   return moved;
 }
