@@ -1,7 +1,9 @@
 #include "heddle/auto/solve_shared.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace heddle {
 namespace {
@@ -11,6 +13,14 @@ constexpr int kMostRounds = 24;
 constexpr int kLearntRounds = 6;
 constexpr size_t kManyEntries = size_t{1} << 21;
 constexpr double kNotably = 0.98;
+constexpr int kStaleRounds = 3;
+// Of the bound: how much more is guessed at most, and by how much of that the bound still rises when it is worth a guess; and how large problems are that
+// cost no more than a round.
+constexpr double kGuess = 0.006;
+constexpr double kLeastGuess = kGuess / 10;
+constexpr int kMostProbes = 3;
+constexpr double kSettled = 0.25;
+constexpr size_t kProbeEntries = size_t{1} << 18;
 // Of the time that there is.
 constexpr double kShareOfExact = 0.3;
 
@@ -52,23 +62,48 @@ class SharedSolver {
   const std::vector<ShareWeights>& weights() const { return weights_; }
 
   PairwiseAnswer Run() {
+    if (less_.shared.empty())
+      return Solve(less_.own, {.time_limit = deadline_.Left(), .starts = Starts(less_.own)});
+    int stale = 0;
+    double gap = kForbidden;
     for (int round = first_; round < first_ + kMostRounds; ++round) {
       PairwiseProblem weighted = Weighted(less_, weights_);
-      double limit = less_.shared.empty() ? deadline_.Left() : deadline_.Left() / 2;
-      PairwiseAnswer answer = Solve(weighted, {.time_limit = limit, .starts = Starts(weighted)});
-      if (less_.shared.empty() || answer.x.empty()) return answer;
-      Count(answer.counts);
-      Offer(answer.x);
-      if (round == 0) TryApart();
-      bound_ = std::max(bound_, answer.bound);
-      if (bound_ >= best_cost_ - answer.tolerance) return Proved();
-      Charge(answer.x, 1 / static_cast<double>(round + 1));
-      WorthwhileChoices worth = FindWorthwhile(weighted, best_cost_, std::move(answer.prices));
-      bound_ = std::max(bound_, worth.bound);
-      if (worth.kept[0].empty()) return Proved();
-      bool rests = !Keep(worth.kept);
-      WithCopies exact(less_, rests ? kManyEntries : options_.few_entries);
-      if (!exact.is_loose()) return Finish(exact);
+      std::vector<double> prices;
+      std::vector<uint32_t> x;
+      if (!weighted.budgets.empty()) {
+        PairwiseAnswer answer =
+            Solve(weighted, {.time_limit = deadline_.Left() / 2, .starts = Starts(weighted)});
+        if (answer.x.empty()) return answer;
+        Count(answer.counts);
+        Offer(answer.x);
+        bound_ = std::max(bound_, answer.bound);
+        prices = std::move(answer.prices);
+        x = std::move(answer.x);
+      }
+      BoundRounds::Round bounded = rounds_.Run(weighted, best_cost_, std::move(prices));
+      double before = std::exchange(bound_, std::max(bound_, bounded.bound));
+      counts_.sweeps += bounded.sweeps;
+      Offer(bounded.x);
+      if (x.empty()) x = std::move(bounded.x);
+      if (best_.empty()) {
+        tried_apart_ = true;
+        PairwiseAnswer apart = TryApart();
+        if (best_.empty()) return apart;
+      }
+      if (bounded.bound - before < kSettled * kGuess * std::abs(bounded.bound))
+        Probe(bounded, stale > 0 ? kLeastGuess : kGuess);
+      KeptOf kept = bounded.KeptWithin(best_cost_);
+      if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
+      if (!x.empty()) Charge(x, 1 / static_cast<double>(round + 1));
+      bool closer = best_cost_ - bound_ < kNotably * gap;
+      gap = best_cost_ - bound_;
+      stale = Keep(kept) || closer ? 0 : stale + 1;
+      if (stale == kStaleRounds && !std::exchange(tried_apart_, true)) {
+        TryApart();
+        stale = 0;
+      }
+      size_t most = stale >= kStaleRounds ? kManyEntries : options_.few_entries;
+      if (WithCopies::Fits(less_, most)) break;
       if (deadline_.Left() < time_ * kShareOfExact) break;
     }
     return Finish(WithCopies(less_));
@@ -97,14 +132,25 @@ class SharedSolver {
   }
 
   // Where nothing is shared that could be, this is the answer; else it is a good one to begin with.
-  void TryApart() {
-    PairwiseAnswer answer =
-        Solve(Apart(less_), {.time_limit = deadline_.Left() / 4, .starts = {InKept(best_)}});
+  PairwiseAnswer TryApart() {
+    SolveOptions options{.time_limit = deadline_.Left() / 4};
+    if (!best_.empty()) options.starts = {InKept(best_)};
+    PairwiseAnswer answer = Solve(Apart(less_), options);
     Count(answer.counts);
     Offer(answer.x);
+    return answer;
+  }
+
+  static std::vector<double> WantedIn(const SharedMove& move, const std::vector<uint32_t>& x) {
+    std::vector<double> wanted_by(move.prices[0].size());
+    for (const SharedReader& reader : move.readers) {
+      for (uint32_t to : reader.wants[x[reader.decision]]) wanted_by[to] += 1;
+    }
+    return wanted_by;
   }
 
   void Offer(const std::vector<uint32_t>& x) {
+    if (x.empty()) return;
     double cost = Cost(less_, x);
     if (cost >= best_cost_) return;
     for (const PairwiseBudget& budget : less_.own.budgets) {
@@ -117,14 +163,37 @@ class SharedSolver {
 
   // --- Rounds
 
+  // Mostly the bound is close to the answer, and what is known is not. So what may cost a little more than the bound is solved: if that has an
+  // answer as cheap as guessed, no other is cheaper; and else its answer is still a good one.
+  void Probe(const BoundRounds::Round& bounded, double least) {
+    if (probes_ == kMostProbes) return;
+    for (double more = kGuess; more >= least; more /= 2) {
+      double guess = bounded.bound + more * std::abs(bounded.bound);
+      if (guess >= best_cost_) continue;
+      KeptOf kept = bounded.KeptWithin(guess);
+      if (kept[0].empty()) return;
+      AutoProblem few = KeepChoices(less_, kept);
+      if (!WithCopies::Fits(few, kProbeEntries)) continue;
+      PairwiseAnswer answer =
+          Solve(WithCopies(few).problem(), {.time_limit = deadline_.Left() / 4});
+      Count(answer.counts);
+      if (!answer.x.empty()) {
+        answer.x.resize(kept_.size());
+        for (size_t v = 0; v < kept_.size(); ++v) answer.x[v] = kept[v][answer.x[v]];
+        Offer(answer.x);
+      }
+      if (answer.proved() || answer.outcome == SolveOutcome::kInfeasible)
+        bound_ = std::max(bound_, std::min(guess, best_cost_));
+      ++probes_;
+      return;
+    }
+  }
+
   // Whoever wants a placement pays for it with those who want it, too: so far as `step` says.
   void Charge(const std::vector<uint32_t>& x, double step) {
     for (size_t m = 0; m < less_.shared.size(); ++m) {
       const SharedMove& move = less_.shared[m];
-      std::vector<double> wanted_by(move.prices[0].size());
-      for (const SharedReader& reader : move.readers) {
-        for (uint32_t to : reader.wants[x[reader.decision]]) wanted_by[to] += 1;
-      }
+      std::vector<double> wanted_by = WantedIn(move, x);
       for (size_t r = 0; r < move.readers.size(); ++r) {
         const std::vector<uint32_t>& wants = move.readers[r].wants[x[move.readers[r].decision]];
         for (uint32_t to = 0; to < wanted_by.size(); ++to) {
@@ -140,6 +209,7 @@ class SharedSolver {
   // Whether that leaves notably fewer.
   bool Keep(const KeptOf& kept) {
     less_ = KeepChoices(less_, kept);
+    rounds_.Keep(kept);
     size_t before = 0;
     size_t after = 0;
     for (size_t v = 0; v < kept_.size(); ++v) {
@@ -160,6 +230,8 @@ class SharedSolver {
   }
 
   // --- Answers
+
+  double Tolerance() const { return 1e-9 * std::abs(best_cost_); }
 
   PairwiseAnswer Proved() const {
     PairwiseAnswer answer;
@@ -193,6 +265,9 @@ class SharedSolver {
   int first_ = 0;
   // By variable: what the choices that are left were called.
   KeptOf kept_;
+  BoundRounds rounds_;
+  int probes_ = 0;
+  bool tried_apart_ = false;
   std::vector<ShareWeights> weights_;
   std::vector<uint32_t> best_;
   double best_cost_ = kForbidden;
