@@ -232,8 +232,8 @@ struct AutoPlanner::State {
   AutoProblem full = {};
   AutoProblem asked = {};
   const AutoProblem* last = &full;
-  // Of the problem with all moves in full, whatever is demanded.
-  std::vector<ShareWeights> learnt = {};
+  // Of the first problem.
+  SharedLearnt learnt = {};
 };
 
 AutoPlanner::AutoPlanner(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -273,9 +273,7 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
   // Something is left for what follows; and a moment for the easy part, even if time is up.
   Deadline deadline(std::max(state_->deadline.Left() / 3, kLeastSeconds));
-  SharedOptions options;
-  if (request.shares == MoveShares{}) options.learnt = &state_->learnt;
-  PairwiseAnswer answer = SolveShared(*problem, deadline, options);
+  PairwiseAnswer answer = SolveShared(*problem, deadline, {.learnt = &state_->learnt});
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)

@@ -14,12 +14,10 @@ constexpr int kLearntRounds = 6;
 constexpr size_t kManyEntries = size_t{1} << 21;
 constexpr double kNotably = 0.98;
 constexpr int kStaleRounds = 3;
-// Of the bound: how much more is guessed at most, and by how much of that the bound still rises when it is worth a guess; and how large problems are that
-// cost no more than a round.
+// Guesses: how much more than the bound, at most and at least, as a part of it; how many; and how large problems are that are solved for one.
 constexpr double kGuess = 0.006;
 constexpr double kLeastGuess = kGuess / 10;
 constexpr int kMostProbes = 3;
-constexpr double kSettled = 0.25;
 constexpr size_t kProbeEntries = size_t{1} << 18;
 // Of the time that there is.
 constexpr double kShareOfExact = 0.3;
@@ -51,15 +49,21 @@ class SharedSolver {
       kept_[v].resize(problem.own.variables[VariableId(v)].cost.size());
       std::iota(kept_[v].begin(), kept_[v].end(), 0U);
     }
-    if (options.learnt != nullptr && !options.learnt->empty()) {
-      weights_ = *options.learnt;
+    if (options.learnt != nullptr && !options.learnt->weights.empty()) {
+      weights_ = options.learnt->weights;
+      rounds_ = options.learnt->rounds;
       first_ = kLearntRounds;
+      Offer(options.learnt->x);
     } else {
       for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));
     }
   }
 
-  const std::vector<ShareWeights>& weights() const { return weights_; }
+  SharedLearnt Learnt() const {
+    SharedLearnt out{weights_, rounds_, best_};
+    out.rounds.KeepAll();
+    return out;
+  }
 
   PairwiseAnswer Run() {
     if (less_.shared.empty())
@@ -81,7 +85,7 @@ class SharedSolver {
         x = std::move(answer.x);
       }
       BoundRounds::Round bounded = rounds_.Run(weighted, best_cost_, std::move(prices));
-      double before = std::exchange(bound_, std::max(bound_, bounded.bound));
+      bound_ = std::max(bound_, bounded.bound);
       counts_.sweeps += bounded.sweeps;
       Offer(bounded.x);
       if (x.empty()) x = std::move(bounded.x);
@@ -90,8 +94,7 @@ class SharedSolver {
         PairwiseAnswer apart = TryApart();
         if (best_.empty()) return apart;
       }
-      if (bounded.bound - before < kSettled * kGuess * std::abs(bounded.bound))
-        Probe(bounded, stale > 0 ? kLeastGuess : kGuess);
+      if (stale > 0) Probe(bounded);
       KeptOf kept = bounded.KeptWithin(best_cost_);
       if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
       if (!x.empty()) Charge(x, 1 / static_cast<double>(round + 1));
@@ -165,9 +168,9 @@ class SharedSolver {
 
   // Mostly the bound is close to the answer, and what is known is not. So what may cost a little more than the bound is solved: if that has an
   // answer as cheap as guessed, no other is cheaper; and else its answer is still a good one.
-  void Probe(const BoundRounds::Round& bounded, double least) {
+  void Probe(const BoundRounds::Round& bounded) {
     if (probes_ == kMostProbes) return;
-    for (double more = kGuess; more >= least; more /= 2) {
+    for (double more = kGuess; more >= kLeastGuess; more /= 2) {
       double guess = bounded.bound + more * std::abs(bounded.bound);
       if (guess >= best_cost_) continue;
       KeptOf kept = bounded.KeptWithin(guess);
@@ -282,7 +285,8 @@ PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
                            const SharedOptions& options) {
   SharedSolver solver(problem, deadline, options);
   PairwiseAnswer answer = solver.Run();
-  if (options.learnt != nullptr && options.learnt->empty()) *options.learnt = solver.weights();
+  if (options.learnt != nullptr && options.learnt->weights.empty())
+    *options.learnt = solver.Learnt();
   return answer;
 }
 

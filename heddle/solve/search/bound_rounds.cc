@@ -30,22 +30,24 @@ KeptOf NamesOf(const Core& core) {
   return names;
 }
 
-std::vector<double> Only(const std::vector<double>& all, const std::vector<uint32_t>& kept) {
-  std::vector<double> out;
-  for (uint32_t k : kept) out.push_back(all[k]);
-  return out;
+// By variable, which choices of those that `inner` numbers `outer` keeps.
+KeptOf Compose(const KeptOf& inner, KeptOf outer) {
+  if (inner.empty()) return outer;
+  for (size_t v = 0; v < outer.size(); ++v) {
+    for (uint32_t& k : outer[v]) k = inner[v][k];
+  }
+  return outer;
 }
 
 }  // namespace
 
 // Messages are vectors for the ends of the edges in turn (sweeps.h). What the first end of each is told is all that a run begins with.
-void BoundRounds::Load(const Core& core, const KeptOf& names, const PairwiseProblem& problem,
-                       Sweeps& sweeps) {
+void BoundRounds::Load(const Core& core, const KeptOf& names, Sweeps& sweeps) {
   size_t next = 0;
   for (const CoreEdge& edge : core.edges) {
     Told& told = told_[{edge.u, edge.v}];
-    told.u.resize(problem.variables[VariableId(edge.u)].cost.size());
-    told.v.resize(problem.variables[VariableId(edge.v)].cost.size());
+    told.u.resize(std::max(told.u.size(), size_t{names[edge.u].back()} + 1));
+    told.v.resize(std::max(told.v.size(), size_t{names[edge.v].back()} + 1));
     for (uint32_t k : names[edge.u]) sweeps.messages()[next++] = told.u[k];
     for (uint32_t k : names[edge.v]) sweeps.messages()[next++] = told.v[k];
   }
@@ -75,7 +77,8 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
   KeptOf names = NamesOf(core);
   prices.resize(core.rows.size());
   Sweeps sweeps(core, std::move(prices));
-  Load(core, names, problem, sweeps);
+  KeptOf first_names = Compose(kept_, names);
+  Load(core, first_names, sweeps);
   for (int i = 1; i <= kMostRuns; ++i) {
     double before = out.bound;
     out.bound = std::max(out.bound, sweeps.Run());
@@ -84,7 +87,7 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
     double missing = std::min(best - out.bound, 0.1 * std::abs(out.bound));
     if (i >= kFewestRuns && out.bound - before <= kLittle * missing) break;
   }
-  Store(core, names, sweeps);
+  Store(core, first_names, sweeps);
   if (sweeps.rounded().possible) {
     out.x = sweeps.rounded().x;
     core.Unwind(out.x);
@@ -109,11 +112,6 @@ KeptOf BoundRounds::Round::KeptWithin(double cutoff) const {
   return kept;
 }
 
-void BoundRounds::Keep(const KeptOf& kept) {
-  for (auto& [edge, told] : told_) {
-    told.u = Only(told.u, kept[edge.first]);
-    told.v = Only(told.v, kept[edge.second]);
-  }
-}
+void BoundRounds::Keep(const KeptOf& kept) { kept_ = Compose(kept_, kept); }
 
 }  // namespace heddle

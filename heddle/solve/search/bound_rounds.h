@@ -35,8 +35,9 @@ class BoundRounds {
   // are to the best ones, the better. Stops when the bound rises by little of what it is short of `best`.
   Round Run(const PairwiseProblem& problem, double best, std::vector<double> prices = {});
 
-  // From now on, problems have these choices of those that they had, and no others.
+  // From now on, problems have these choices of those that they had, and no others; or all that there were at first.
   void Keep(const KeptOf& kept);
+  void KeepAll() { kept_.clear(); }
 
  private:
   // What the ends of an edge have been told.
@@ -44,10 +45,12 @@ class BoundRounds {
     std::vector<double> u;
     std::vector<double> v;
   };
-  void Load(const Core& core, const KeptOf& names, const PairwiseProblem& problem, Sweeps& sweeps);
+  void Load(const Core& core, const KeptOf& names, Sweeps& sweeps);
   void Store(const Core& core, const KeptOf& names, const Sweeps& sweeps);
 
-  // By the ends of the edge; by choice.
+  // By variable: what the choices that are left were called at first. Empty: as they are.
+  KeptOf kept_;
+  // By the ends of the edge; by choice as it was called at first, so that nothing is lost of those that are gone.
   std::map<std::pair<uint32_t, uint32_t>, Told> told_;
 };
 
