@@ -33,9 +33,11 @@ ALLOWED = {
     "passes/overlap": ["passes/fsdp", "sim"],
     "passes/chunks": ["passes/overlap"],
     "passes/tokens": ["passes/chunks", "passes/memory"],
-    "passes/parallel": ["pass", "plan", "shard"],
-    "passes": ["passes/chunks", "passes/clean", "passes/fsdp", "passes/memory", "passes/overlap", "passes/parallel",
-               "passes/tokens"],
+    "passes/parallel/redistribute": ["pass", "shard"],
+    "passes/parallel/propagate": ["passes/parallel/redistribute", "plan"],
+    "passes/parallel/lower": ["passes/parallel/redistribute"],
+    "passes": ["passes/chunks", "passes/clean", "passes/fsdp", "passes/memory", "passes/overlap",
+               "passes/parallel/lower", "passes/parallel/propagate", "passes/tokens"],
     "report": ["sim"],
     "report/html": ["report", "pass"],
     "import/read": ["ir"],
@@ -60,8 +62,12 @@ ALLOWED = {
     "verify": ["train", "eager"],
     "hf": ["train"],
     "cli/torch": ["cli", "hf", "runtime/process", "search", "verify"],
+    "cli/torch/plan": ["cli/torch"],
+    "cli/torch/train": ["cli/torch/plan"],
+    "cli/torch/verify": ["cli/torch/train"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "cli/torch"]
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "cli/torch", "cli/torch/plan",
+         "cli/torch/train", "cli/torch/verify"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

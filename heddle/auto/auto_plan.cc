@@ -8,8 +8,8 @@
 
 #include "heddle/auto/auto_problem.h"
 #include "heddle/auto/solve_shared.h"
-#include "heddle/passes/parallel/deviations.h"
-#include "heddle/passes/parallel/plannable.h"
+#include "heddle/passes/parallel/propagate/deviations.h"
+#include "heddle/passes/parallel/propagate/plannable.h"
 #include "heddle/plan/patterns.h"
 #include "heddle/solve/conflict.h"
 

@@ -6,7 +6,7 @@
 #include "heddle/analysis/uses.h"
 #include "heddle/auto/alike.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/parallel/region.h"
+#include "heddle/passes/parallel/propagate/region.h"
 #include "heddle/plan/patterns.h"
 #include "heddle/shard/node_facts.h"
 

@@ -44,7 +44,8 @@ void SimFlags::Declare(Flags& flags) {
   flags.Option(
       "--expert_load", expert_load,
       "how tokens divide among experts that ranks share: uniform, zipf:1.2, or a file with "
-      "the tokens of each expert; the rank with the most decides");
+      "the tokens of each expert, such as the metrics of `heddle train` (--metrics.jsonl); the "
+      "rank with the most decides");
   flags.Option("--slowdown", slowdown,
                "per cent by which compute is slower while a collective is under way (default: the "
                "cluster's)");

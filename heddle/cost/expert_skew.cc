@@ -6,8 +6,11 @@
 #include <map>
 #include <numeric>
 
+#include <nlohmann/json.hpp>
+
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
+#include "heddle/cost/cluster/json_fields.h"
 #include "heddle/ir/rewriter.h"
 #include "heddle/ops/ops.h"
 
@@ -22,36 +25,99 @@ std::optional<double> Number(std::string_view text) {
   return whole && std::isfinite(number) && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
-Result<ExpertSkew> ReadCounts(std::string_view path) {
-  HEDDLE_TRY(std::string text, ReadFile(std::string(path)));
+using Counts = std::vector<double>;
+
+Result<Counts> CheckCounts(Counts counts, std::string_view path) {
+  double sum = std::accumulate(counts.begin(), counts.end(), 0.0);
+  if (!(sum > 0) || !std::isfinite(sum))
+    return Error(Diag::kBadLiteral, "{}: the counts of {} add up to {}", path,
+                 Counted(static_cast<int64_t>(counts.size()), "expert"), sum);
+  return counts;
+}
+
+// Numbers with anything between them that a list may have.
+Result<Counts> ReadList(std::string text, std::string_view path) {
   for (char& c : text) {
     if (c == ',' || c == '[' || c == ']' || c == '\n' || c == '\t' || c == '\r') c = ' ';
   }
-  ExpertSkew load{.kind = ExpertSkew::Kind::kCounts};
+  Counts counts;
   for (std::string_view word : Split(text, ' ')) {
     if (word.empty()) continue;
     std::optional<double> count = Number(word);
     if (!count)
       return Error(Diag::kBadLiteral, "{}: `{}` is no count of rows", path, word.substr(0, 40));
-    load.counts.push_back(*count);
+    counts.push_back(*count);
   }
-  double sum = std::accumulate(load.counts.begin(), load.counts.end(), 0.0);
-  if (!(sum > 0) || !std::isfinite(sum))
-    return Error(Diag::kBadLiteral, "{}: the counts of {} add up to {}", path,
-                 Counted(static_cast<int64_t>(load.counts.size()), "expert"), sum);
-  return load;
+  return CheckCounts(std::move(counts), path);
+}
+
+// A list for each layer.
+Result<std::map<std::string, Counts>> ReadLayers(const nlohmann::json& layers,
+                                                 const std::string& path) {
+  std::map<std::string, Counts> all;
+  for (const auto& [layer, list] : layers.items()) {
+    bool good = list.is_array() && std::ranges::all_of(list, [](const nlohmann::json& count) {
+                  return count.is_number() && count >= 0;
+                });
+    if (!good)
+      return Error(Diag::kBadLiteral, "{}: `{}` has {}, expected a list of counts", path, layer,
+                   list.type_name());
+    HEDDLE_TRY(all[layer], CheckCounts(list.get<Counts>(), path));
+  }
+  if (all.empty()) return Error(Diag::kBadLiteral, "{}: no layer has counts", path);
+  return all;
+}
+
+constexpr std::string_view kMetric = "tokens_per_expert";
+
+Result<ExpertSkew> ReadCounts(const std::string& path) {
+  HEDDLE_TRY(std::string text, ReadFile(path));
+  ExpertSkew skew{.kind = ExpertSkew::Kind::kCounts};
+  if (Trim(text).starts_with('{')) {
+    std::string_view object = text;
+    // Of metrics only the last line counts, and they may be long.
+    if (size_t last = text.rfind(fmt::format("\"{}\"", kMetric)); last != std::string::npos) {
+      size_t begin = text.rfind('\n', last) + 1;
+      object = object.substr(begin, text.find('\n', last) - begin);
+    }
+    HEDDLE_TRY(nlohmann::json json, ParseJson(object, path));
+    HEDDLE_TRY(skew.counts, ReadLayers(json.contains(kMetric) ? json[kMetric] : json, path));
+  } else {
+    HEDDLE_TRY(skew.counts[""], ReadList(std::move(text), path));
+  }
+  return skew;
+}
+
+// Those of the layer that `scope` is in.
+Result<Counts> CountsAt(const ExpertSkew& skew, std::string_view scope, int64_t experts) {
+  Counts counts;
+  if (skew.kind == ExpertSkew::Kind::kZipf) {
+    for (int64_t i = 0; i < experts; ++i)
+      counts.push_back(std::pow(static_cast<double>(i + 1), -skew.exponent));
+    return counts;
+  }
+  for (const auto& [layer, own] : skew.counts) {
+    bool inside = layer.empty() || scope == layer || scope.starts_with(layer + ".");
+    if (inside) counts = own;
+  }
+  if (counts.empty())
+    return Error(Diag::kBadChoice, "the load has no counts for the experts of `{}`", scope);
+  if (static_cast<int64_t>(counts.size()) != experts)
+    return Error(Diag::kBadChoice, "the load is that of {}, the graph has {} in `{}`",
+                 Counted(static_cast<int64_t>(counts.size()), "expert"), experts, scope);
+  return counts;
 }
 
 // The rows that the buffer of a dispatch is expected to hold on the most loaded rank.
 Result<int64_t> ExpectedRows(const Mesh& mesh, const Graph& graph, NodeId node,
-                             const ExpertSkew& load) {
+                             const ExpertSkew& skew) {
   auto first_dim = [&](size_t i) {
     return graph.types().symbols().Bound(
         graph.types().dims(graph.type(graph.operands(node)[i]))[0]);
   };
   const Attrs& attrs = graph.attrs(node);
-  HEDDLE_TRY(double share,
-             LargestShare(load, first_dim(1), mesh.Size(std::get<Axes>(*attrs.Find("over")))));
+  HEDDLE_TRY(double share, LargestShare(skew, graph.scope(node), first_dim(1),
+                                        mesh.Size(std::get<Axes>(*attrs.Find("over")))));
   int64_t most = std::get<int64_t>(*attrs.Find("most"));
   double rows = std::ceil(static_cast<double>(first_dim(0)) * share);
   return std::min(most, static_cast<int64_t>(std::min(rows, 1e18)));
@@ -73,23 +139,17 @@ bool Substitute(Type& type, const std::map<Dim, int64_t>& sizes) {
 
 Result<ExpertSkew> ParseExpertSkew(std::string_view text) {
   if (text == "uniform") return ExpertSkew();
-  if (!text.starts_with("zipf:")) return ReadCounts(text);
+  if (!text.starts_with("zipf:")) return ReadCounts(std::string(text));
   std::optional<double> exponent = Number(text.substr(5));
   if (!exponent || *exponent > 100)
     return Error(Diag::kBadLiteral, "`{}`: expected a number from 0 to 100 behind `zipf:`", text);
   return ExpertSkew{.kind = ExpertSkew::Kind::kZipf, .exponent = *exponent};
 }
 
-Result<double> LargestShare(const ExpertSkew& load, int64_t experts, int64_t ranks) {
-  if (load.kind == ExpertSkew::Kind::kUniform) return 1.0;
-  std::vector<double> counts = load.counts;
-  if (load.kind == ExpertSkew::Kind::kZipf) {
-    for (int64_t i = 0; i < experts; ++i)
-      counts.push_back(std::pow(static_cast<double>(i + 1), -load.exponent));
-  }
-  if (static_cast<int64_t>(counts.size()) != experts)
-    return Error(Diag::kBadChoice, "the load is that of {}, the graph has {}",
-                 Counted(static_cast<int64_t>(counts.size()), "expert"), experts);
+Result<double> LargestShare(const ExpertSkew& skew, std::string_view scope, int64_t experts,
+                            int64_t ranks) {
+  if (skew.kind == ExpertSkew::Kind::kUniform) return 1.0;
+  HEDDLE_TRY(Counts counts, CountsAt(skew, scope, experts));
   auto own = static_cast<size_t>(std::max<int64_t>(experts / std::max<int64_t>(ranks, 1), 1));
   double most = 0;
   for (size_t begin = 0; begin < counts.size(); begin += own) {
@@ -101,7 +161,7 @@ Result<double> LargestShare(const ExpertSkew& load, int64_t experts, int64_t ran
 }
 
 Result<std::optional<Graph>> WithExpectedRows(const Mesh& mesh, const Graph& graph,
-                                              const ExpertSkew& load) {
+                                              const ExpertSkew& skew) {
   std::map<Dim, int64_t> sizes;
   for (NodeId node : graph.nodes()) {
     if (graph[node].op != op::comm_dispatch) continue;
@@ -109,7 +169,7 @@ Result<std::optional<Graph>> WithExpectedRows(const Mesh& mesh, const Graph& gra
     if (size == nullptr) continue;
     const SymbolTable& symbols = graph.types().symbols();
     Dim dim = symbols.DimOf(*symbols.Find(std::get<std::string>(*size)));
-    HEDDLE_TRY(sizes[dim], ExpectedRows(mesh, graph, node, load));
+    HEDDLE_TRY(sizes[dim], ExpectedRows(mesh, graph, node, skew));
   }
   if (sizes.empty()) return std::optional<Graph>();
   Graph expected = graph;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/compile/adjust_pipeline.h"
 #include "heddle/passes/passes.h"
 
 namespace heddle {
@@ -16,13 +17,15 @@ ManagerOptions Unchecked() {
   return options;
 }
 
-std::string Schedule(std::string_view policy, std::string_view reshard, bool schedules) {
-  std::string text = policy == "none" ? "clean" : CheckpointPipeline(policy);
+// As the pipelines of these names have it.
+std::string Schedule(const SearchPoint& point, bool schedules) {
+  std::string text = point.policy == "none" ? "clean" : CheckpointPipeline(point.policy);
   if (!schedules) return text;
   return fmt::format(
       "{}, clean, reshard-after-forward{{policy={}}}, dce, bucket-by-unit, "
-      "separate-communicators, prefetch",
-      text, reshard);
+      "separate-communicators, prefetch{}",
+      text, point.reshard,
+      point.scheduled == ScheduledBy::kOverlap ? ", overlap{cap=none,reorder_compute=true}" : "");
 }
 
 // From what two sizes come to, what a size comes to that has so many layers more, where each adds the same.
@@ -38,6 +41,16 @@ std::string Format(const SearchPoint& point) {
   out += point.placed == PlacedBy::kAuto ? ", auto" : "";
   if (point.policy != "none") out += ", checkpoint " + point.policy;
   if (point.reshard != "default") out += ", reshard " + point.reshard;
+  if (point.scheduled == ScheduledBy::kOverlap) out += ", overlap";
+  return out;
+}
+
+std::string FlagsOf(const SearchPoint& point, int64_t global_batch) {
+  std::string out = FlagsOf(point.arrangement, global_batch);
+  if (point.policy != "none") out += " --activation_checkpoint.mode=" + point.policy;
+  if (point.reshard != "default")
+    out += " --parallelism.fsdp_reshard_after_forward=" + point.reshard;
+  if (point.scheduled == ScheduledBy::kOverlap) out += " --compile.pipeline=overlap";
   return out;
 }
 
@@ -91,8 +104,9 @@ Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
 Result<Module> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
                                         bool schedules) {
   HEDDLE_TRY(const Module* lowered, Lowered(point, request));
-  HEDDLE_TRY(Pipeline pipeline, ParsePipeline(Schedule(point.policy, point.reshard, schedules),
-                                              Passes(), Author::kProgram));
+  HEDDLE_TRY(Pipeline pipeline,
+             ParsePipeline(Schedule(point, schedules), Passes(), Author::kProgram));
+  HEDDLE_RETURN_IF_ERROR(SetWhereDefault("overlap", "cluster", cluster_, pipeline));
   Module module = *lowered;
   HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline, Unchecked()));
   return module;
@@ -147,7 +161,7 @@ Status PointEvaluator::Place(const SearchPoint& point, double seconds) {
   plan.mesh = MeshOf(point.arrangement);
   plan.automatic = true;
   CompileOptions how;
-  how.pipeline = Schedule(point.policy, point.reshard, true);
+  how.pipeline = Schedule(point, true);
   how.automatic.time_limit = seconds;
   how.tries_plans = true;
   HEDDLE_TRY(FoundPlan found, FindPlan(*module, plan, how, costs_));

@@ -42,6 +42,8 @@ struct SearchedModel {
 };
 
 enum class PlacedBy : uint8_t { kPreset, kAuto };
+// Launches one unit ahead, as FSDP2's; or where a simulation of the cluster is shortest.
+enum class ScheduledBy : uint8_t { kFsdp, kOverlap };
 
 struct SearchPoint {
   Arrangement arrangement;
@@ -49,9 +51,12 @@ struct SearchPoint {
   // Of `checkpoint` and `reshard-after-forward`.
   std::string policy = "none";
   std::string reshard = "default";
+  ScheduledBy scheduled = ScheduledBy::kFsdp;
   auto operator<=>(const SearchPoint&) const = default;
 };
 std::string Format(const SearchPoint& point);
+// Flags of `heddle train` that make it.
+std::string FlagsOf(const SearchPoint& point, int64_t global_batch);
 
 // Of all micro-batches and the optimizer.
 struct PointOutcome {
@@ -73,9 +78,13 @@ struct TriedPoint {
 
 class PointEvaluator {
  public:
-  // `costs` outlives this.
-  PointEvaluator(SearchedModel model, const CostModel& costs, int64_t global_batch)
-      : model_(std::move(model)), costs_(costs), global_batch_(global_batch) {}
+  // `costs`, which outlives this, is of `cluster`, a name or a file.
+  PointEvaluator(SearchedModel model, const CostModel& costs, std::string cluster,
+                 int64_t global_batch)
+      : model_(std::move(model)),
+        costs_(costs),
+        cluster_(std::move(cluster)),
+        global_batch_(global_batch) {}
 
   const SearchedModel& model() const { return model_; }
   const CostModel& costs() const { return costs_; }
@@ -106,6 +115,7 @@ class PointEvaluator {
 
   SearchedModel model_;
   const CostModel& costs_;
+  std::string cluster_;
   int64_t global_batch_;
   std::map<StepRequest, Module> captured_;
   // The last ones, in the order in which they came: points of one arrangement come near each other.

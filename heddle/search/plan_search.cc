@@ -21,7 +21,8 @@ bool IsFaster(const PointOutcome& a, const PointOutcome& b) {
 }  // namespace
 
 PlanSearch::PlanSearch(SearchedModel model, const CostModel& costs, PlanSearchOptions options)
-    : options_(std::move(options)), evaluator_(std::move(model), costs, options_.global_batch) {}
+    : options_(std::move(options)),
+      evaluator_(std::move(model), costs, options_.cluster, options_.global_batch) {}
 
 std::vector<SearchPoint> PlanSearch::Space() const {
   std::vector<SearchPoint> out;
@@ -132,11 +133,12 @@ Result<SearchResult> PlanSearch::Run() {
   }
   if (!best_) return NothingFits();
   if (options_.automatic) AddAutomatic();
+  if (options_.overlap) AddOverlap();
   FillFront();
   size_t dealt_with = 0;
   for (const Candidate& candidate : candidates_) dealt_with += candidate.is_done ? 1 : 0;
-  return SearchResult{Front(), candidates_.size(), tried_.size(), candidates_.size() - dealt_with,
-                      std::move(notes_)};
+  return SearchResult{Front(), candidates_.size() + others_, tried_.size(),
+                      candidates_.size() - dealt_with, std::move(notes_)};
 }
 
 // With what would: the plan of which small models promise the least, and what of its peak stays whatever is scheduled how.
@@ -174,6 +176,7 @@ void PlanSearch::AddAutomatic() {
     // Who has which experts is for presets to say.
     if (arrangement.experts > 1) continue;
     Report("solver");
+    ++others_;
     SearchPoint point = best;
     point.arrangement = arrangement;
     point.placed = PlacedBy::kAuto;
@@ -186,6 +189,17 @@ void PlanSearch::AddAutomatic() {
     // Too many choices, or not enough time: that mesh is left to presets.
     if (!tried.ok()) Note(point, tried.diagnostics());
   }
+}
+
+// Launches of the fastest, where a simulation is shortest: that takes longer than to try a plan, so others go without.
+void PlanSearch::AddOverlap() {
+  Report("schedule");
+  ++others_;
+  SearchPoint point = tried_[*best_].point;
+  point.scheduled = ScheduledBy::kOverlap;
+  Result<TriedPoint> tried = evaluator_.Try(point);
+  if (tried.ok()) Keep(*std::move(tried));
+  if (!tried.ok()) Note(point, tried.diagnostics());
 }
 
 std::vector<TriedPoint> PlanSearch::Front() const {

@@ -1,7 +1,7 @@
 // PlanSearch: how to train a model on so many devices, and what that will be like.
 //
-// A point of the space is an arrangement of ranks, how the model is placed on it, what backward computes again, and whether gathered
-// weights stay. Most points are not worth trying: small models tell what a point cannot go below (evaluator.h). A point whose bounds
+// A point of the space is an arrangement of ranks, how the model is placed on it, what backward computes again, whether gathered
+// weights stay, and who schedules collectives. Most points are not worth trying: small models tell what a point cannot go below (evaluator.h). A point whose bounds
 // are no better than what is known is pruned, and the rest are tried in the order of what the small models promise.
 #pragma once
 
@@ -29,8 +29,12 @@ struct PlanSearchOptions {
   // Sequences of a step, of all ranks.
   int64_t global_batch = 1;
   Bytes budget;
+  // A name or a file.
+  std::string cluster = "h100-8x";
   // Placements are found by the solver, too.
   bool automatic = true;
+  // The fastest is also scheduled by `overlap`.
+  bool overlap = true;
   double solver_seconds = 10;
   std::function<void(const SearchProgress&)> progress = {};
 };
@@ -38,8 +42,9 @@ struct PlanSearchOptions {
 struct SearchResult {
   // Those that fit, from the fastest on, without those that another beats in time and memory. The first is the answer.
   std::vector<TriedPoint> front;
+  // Of presets, of the solver and of `overlap`.
   size_t points = 0;
-  // With those of the solver.
+  // Simulated whole.
   size_t tried = 0;
   size_t pruned = 0;
   // What was left out, and why.
@@ -82,6 +87,7 @@ class PlanSearch {
   Candidate* NextOfFront(Bytes below);
   void Settle(Candidate& candidate);
   void AddAutomatic();
+  void AddOverlap();
   void FillFront();
   Failure NothingFits();
   void Note(const SearchPoint& point, const Diagnostics& why);
@@ -94,6 +100,8 @@ class PlanSearch {
   std::vector<Candidate> candidates_;
   std::vector<TriedPoint> tried_;
   std::optional<size_t> best_;
+  // Points that are no candidates.
+  size_t others_ = 0;
   std::vector<std::string> notes_;
 };
 

@@ -21,6 +21,7 @@
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/runtime/world.h"
+#include "test/checks/narrow_model.h"
 
 namespace heddle {
 namespace {
@@ -51,13 +52,7 @@ class CaptureTest : public testing::TestWithParam<Case> {
     const Case& c = GetParam();
     ModelConfig config = *FindModel(c.family, c.flavor);
     BatchConfig shape{.batch = 2, .seq_len = 16};
-    // A CPU without instructions for bf16 multiplies 500 times as slowly as in f32.
-    if (c.compute == DType::kBF16) {
-      config.n_layers = 2;
-      config.vocab_size = 256;
-      config.moe.experts = std::min<int64_t>(config.moe.experts, 8);
-      shape = {.batch = 2, .seq_len = 3};
-    }
+    if (c.compute == DType::kBF16) MakeNarrow(config);
     // The debug models whole, but for the one with 300 million parameters.
     if (config.moe.experts > 16) {
       config.moe.experts = 16;

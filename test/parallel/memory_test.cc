@@ -23,6 +23,7 @@
 #include "heddle/report/summary.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/world.h"
+#include "test/checks/narrow_model.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {
@@ -143,9 +144,8 @@ CapturedStep CaptureDebug(const Debug& debug, int64_t most_layers,
     config.moe.experts = 8;
     config.moe.top_k = 3;
   }
-  // A CPU without instructions for bf16 multiplies 500 times as slowly as in f32.
-  int64_t seq_len = debug.compute == DType::kBF16 ? 2 : 16;
-  Model model = *MakeModel(config, {.batch = 4, .seq_len = seq_len},
+  if (debug.compute == DType::kBF16) MakeNarrow(config);
+  Model model = *MakeModel(config, {.batch = 4, .seq_len = 16},
                            {debug.compute, AttentionKind::kFlash, Target::kCpu});
   Module whole = *CaptureModel(model, optimizer);
   std::vector<at::Tensor> inputs = InputsOf(model, whole);

@@ -1,4 +1,5 @@
 #include "test/parallel/training.h"
+#include "test/checks/narrow_model.h"
 
 #include "test/parallel/ranks.h"
 
@@ -7,21 +8,9 @@ namespace {
 
 constexpr uint64_t kSeed = 3;
 
-// Small, because bf16 takes long on CPUs that have no instructions for it; with few tokens, too.
 ModelConfig SmallConfig(const Debug& debug) {
   ModelConfig config = *FindModel(debug.family, debug.flavor);
-  config.n_layers = 2;
-  config.dim = 64;
-  config.n_heads = 4;
-  config.n_kv_heads = 4;
-  config.head_dim = 16;
-  config.ffn_dim = 96;
-  config.vocab_size = 128;
-  if (config.mla.kv_rank > 0)
-    config.mla = {.kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .v_dim = 16};
-  if (config.moe.experts > 0) config.moe.ffn_dim = 32;
-  config.moe.experts = std::min<int64_t>(config.moe.experts, 8);
-  config.moe.top_k = std::min<int64_t>(config.moe.top_k, 3);
+  MakeNarrow(config);
   // So large that other experts are chosen in the next step.
   config.moe.bias_rate = 0.05;
   return config;

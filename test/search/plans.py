@@ -48,6 +48,22 @@ def check_plan(heddle, folder, number, row):
         check(not named, f"{row['flags']} make another mesh: {named}")
 
 
+def loss(heddle, folder, *flags):
+    """Of the first step, on short sequences."""
+    metrics = folder / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    run(heddle, "train", "--training.seq_len=16", "--training.steps=1", f"--metrics.jsonl={metrics}", *flags)
+    return json.loads(metrics.read_text().splitlines()[0])["loss"]
+
+
+def check_training(heddle, folder, row):
+    """`heddle train` takes the plan: as many sequences on one rank have the same loss."""
+    ranks = row["dp_replicate"] * row["dp_shard"]
+    there = loss(heddle, folder, f"--plan={folder / '1.plan'}", "--training.local_batch_size=1")
+    alone = loss(heddle, folder, f"--training.local_batch_size={ranks}")
+    check(abs(there - alone) < 1e-5, f"the first plan trains with a loss of {there}, one rank with {alone}")
+
+
 def main():
     heddle = sys.argv[1]
     with tempfile.TemporaryDirectory() as name:
@@ -61,6 +77,7 @@ def main():
         check(len(list(folder.glob("*.plan"))) == len(front), "there are not as many plans as rows")
         for number, row in enumerate(front, 1):
             check_plan(heddle, folder, number, row)
+        check_training(heddle, folder, front[0])
         html = page.read_text()
         check(html.count("<tr>") == len(front) + 1, "the page has not a row for each plan")
         check(not re.search(r"(?:src|href)\s*=", html), "the page needs other files")

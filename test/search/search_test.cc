@@ -70,7 +70,8 @@ TEST_P(Search, EqualsTryingEverything) {
   PlanSearchOptions options{.devices = one.devices,
                             .global_batch = one.global_batch,
                             .budget = one.budget,
-                            .automatic = false};
+                            .automatic = false,
+                            .overlap = false};
   PlanSearch search(Searched(config), costs, options);
   std::vector<TriedPoint> all = TryAll(search);
   const TriedPoint* best = nullptr;

@@ -24,6 +24,11 @@ Status CheckHeads(const ModelConfig& config, int64_t tensor) {
   return latent ? Done{} : check("key and value heads", config.n_kv_heads);
 }
 
+bool ParallelFlags::HasDegrees() const {
+  return world != 0 || expert != 1 ||
+         std::ranges::any_of(degrees, [](int64_t degree) { return degree != 1; });
+}
+
 void ParallelFlags::Declare(Flags& flags) {
   for (size_t i = 0; i < Presets().size(); ++i) {
     const Preset& preset = *Presets()[i];
@@ -49,6 +54,9 @@ void ParallelFlags::Declare(Flags& flags) {
       "of gathering logits");
   flags.Switch("--parallelism.disable_loss_parallel", gather_logits,
                "the same as --parallelism.enable_loss_parallel=false");
+  flags.Option("--plan,--parallelism.plan", plan_file,
+               "a file with the plan, instead of degrees: `heddle search` and `heddle plan` write "
+               "some");
   std::string names;
   for (const Preset* preset : Presets())
     names += fmt::format("{}{}", names.empty() ? "" : ",", preset->axis);

@@ -24,8 +24,11 @@ struct ParallelFlags {
   std::string gradients = "sum";
   std::string tensor_gradients = "narrow";
   std::string reduce_type = "f32";
+  // A file that says all of it; empty: none.
+  std::string plan_file;
 
   void Declare(Flags& flags);
+  bool HasDegrees() const;
 
   struct Layout {
     Mesh mesh;

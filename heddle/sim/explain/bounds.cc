@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "heddle/analysis/uses.h"
 #include "heddle/sim/explain/movable.h"
 
 namespace heddle {
@@ -150,13 +149,11 @@ class Bounder {
         from[id.index()] = std::max(from[id.index()], after);
       }
     }
-    Uses uses(graph_);
     for (size_t i = graph_.node_count(); i-- > 0;) {
-      for (ValueId result : graph_.results(NodeId(i))) {
-        for (const Use& use : uses.of(result)) {
-          size_t before = Computes(use.node) ? rank[use.node.index()] : until[use.node.index()];
-          until[i] = std::min(until[i], before);
-        }
+      size_t before = Computes(NodeId(i)) ? rank[i] : until[i];
+      for (ValueId value : graph_.operands(NodeId(i))) {
+        NodeId p = value ? graph_[value].producer : NodeId();
+        if (p) until[p.index()] = std::min(until[p.index()], before);
       }
     }
     std::vector<std::vector<Window>> windows(sim_.streams().size());

@@ -1,9 +1,7 @@
 #include "heddle/sim/explain/reasons.h"
 
 #include <algorithm>
-#include <bit>
 
-#include "heddle/analysis/uses.h"
 #include "heddle/sim/explain/movable.h"
 
 namespace heddle {
@@ -11,26 +9,31 @@ namespace {
 
 constexpr std::string_view kNames[] = {"dependence", "schedule", "memory", "order", "link"};
 
-// The most of any range, after n log n of work.
+// The most of any range, by blocks.
 class RangeMost {
  public:
-  explicit RangeMost(const std::vector<Bytes>& values) : levels_{values} {
-    for (size_t width = 2; width <= values.size(); width *= 2) {
-      const std::vector<Bytes>& below = levels_.back();
-      std::vector<Bytes> level(values.size() - width + 1);
-      for (size_t i = 0; i < level.size(); ++i) level[i] = std::max(below[i], below[i + width / 2]);
-      levels_.push_back(std::move(level));
+  explicit RangeMost(const std::vector<Bytes>& values) : values_(values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i % kBlock == 0) blocks_.push_back(values[i]);
+      blocks_.back() = std::max(blocks_.back(), values[i]);
     }
   }
   // From `first` up to, not including, `last`; nothing for an empty range.
   Bytes Of(size_t first, size_t last) const {
-    if (first >= last) return {0};
-    auto level = static_cast<size_t>(std::bit_width(last - first)) - 1;
-    return std::max(levels_[level][first], levels_[level][last - (size_t{1} << level)]);
+    Bytes most{0};
+    while (first < last) {
+      bool whole = first % kBlock == 0 && first + kBlock <= last;
+      most = std::max(most, whole ? blocks_[first / kBlock] : values_[first]);
+      first += whole ? kBlock : 1;
+    }
+    return most;
   }
 
  private:
-  std::vector<std::vector<Bytes>> levels_;
+  static constexpr size_t kBlock = 256;
+
+  const std::vector<Bytes>& values_;
+  std::vector<Bytes> blocks_;
 };
 
 class Explainer {
@@ -62,6 +65,7 @@ class Explainer {
     Nanos rest = c.exposed;
     rest -= take(Reason::kLink, std::min(rest, c.shared));
     rest -= take(Reason::kOrder, std::min(rest, c.queued));
+    if (rest.value == 0) return exposure;
     Room room = RoomOf(c);
     rest -= take(Reason::kSchedule, std::min(rest, room.free));
     rest -= take(Reason::kMemory, std::min(rest, room.blocked));
@@ -88,22 +92,23 @@ class Explainer {
     }
   }
 
-  // By node: the position of the first that takes time and needs its results; the end for outputs.
+  // By node: the position of the first that takes time and needs its results; the end for outputs. From the end: who needs them
+  // says so.
   void FindNeeded() {
-    Uses uses(graph_);
     needed_.assign(graph_.node_count(), t_.order.size());
-    for (auto at = t_.order.rbegin(); at != t_.order.rend(); ++at) {
-      for (ValueId result : graph_.results(*at)) {
-        for (const Use& use : uses.of(result)) {
-          size_t by = Free(use.node) ? needed_[use.node.index()] : position_[use.node.index()];
-          needed_[at->index()] = std::min(needed_[at->index()], by);
-        }
+    for (size_t i = t_.order.size(); i-- > 0;) {
+      NodeId id = t_.order[i];
+      size_t by = Free(id) ? needed_[id.index()] : i;
+      for (ValueId value : graph_.operands(id)) {
+        NodeId producer = value ? graph_[value].producer : NodeId();
+        if (producer) needed_[producer.index()] = std::min(needed_[producer.index()], by);
       }
     }
   }
 
   // Compute before each position that can hide something. What is movable goes with the gathers that it feeds.
   void FindWork() {
+    work_.reserve(t_.order.size() + 1);
     work_.push_back({});
     for (NodeId id : t_.order) {
       const NodeTimes& times = t_.nodes[id.index()];

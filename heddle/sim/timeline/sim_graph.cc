@@ -47,10 +47,6 @@ void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
     storage_bytes_[id.index()] = storage.bytes;
     (storage.birth ? born_[storage.birth.index()] : inputs_) += storage.bytes;
   }
-  std::vector<std::vector<uint32_t>> born_at(graph.node_count());
-  for (StorageId id : storages.ids()) {
-    if (storages[id].birth) born_at[storages[id].birth.index()].push_back(id.index());
-  }
   std::vector<uint32_t> last_need(storages.size(), Task::kNone);
   std::vector<bool> returned(storages.size());
   for (const Output& output : graph.outputs()) returned[liveness.of(output.value).index()] = true;
@@ -63,9 +59,13 @@ void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
     last_need[storage.index()] = id.index();
     needs_.push_back(storage.index());
   };
+  needs_begin_.reserve(graph.node_count() + 1);
+  // Those of inputs come first, then those of each node in turn.
+  uint32_t next_born = static_cast<uint32_t>(graph.inputs().size());
   for (NodeId id : graph.nodes()) {
     needs_begin_.push_back(static_cast<uint32_t>(needs_.size()));
-    for (uint32_t storage : born_at[id.index()]) need(id, StorageId(storage));
+    for (; next_born < storages.size() && storages[StorageId(next_born)].birth == id; ++next_born)
+      need(id, StorageId(next_born));
     for (ValueId value : graph.operands(id)) {
       if (value) need(id, liveness.of(value));
     }

@@ -81,6 +81,7 @@ class Recorder {
     }
     Bytes live = graph_.inputs();
     t_.peak = live;
+    t_.live.reserve(t_.order.size());
     for (size_t position = 0; position < t_.order.size(); ++position) {
       NodeId id = t_.order[position];
       live += graph_.born(id);

@@ -1,0 +1,260 @@
+// heddle plan: captures a model, spreads it over ranks, and says what that costs.
+#include <algorithm>
+#include <ostream>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/text.h"
+#include "heddle/budget/choice.h"
+#include "heddle/cli/compile_flags.h"
+#include "heddle/cli/pass_costs.h"
+#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/plan/plan_diff.h"
+#include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/compile/explain_storage.h"
+#include "heddle/compile/payloads.h"
+#include "heddle/report/summary.h"
+
+namespace heddle {
+namespace {
+
+struct PlanCommand {
+  static constexpr const char* kName = "plan";
+  static constexpr const char* kSummary = "Spread a training step over ranks and say what it takes";
+  static constexpr const char* kNote =
+      "Captures the model, places it on the mesh, inserts collectives, and prints memory, work and "
+      "communication of one "
+      "rank. No weight is allocated, and nothing depends on how many ranks there are.";
+
+  ModelFlags model;
+  ParallelFlags parallel;
+  AutoFlags automatic;
+  CompileFlags compile{"fsdp"};
+  std::string cluster = "h100-8x";
+  std::string memory_budget;
+  bool with_optimizer = false;
+  std::string output;
+  std::string plan_output;
+  bool payloads = false;
+  std::string explain;
+  std::string diff;
+  bool diff_costs = false;
+  std::string html;
+  bool json = false;
+  std::string job;
+
+  void Declare(Flags& flags) {
+    model.Declare(flags);
+    parallel.Declare(flags);
+    automatic.Declare(flags);
+    compile.Declare(flags);
+    flags.Option("--memory.budget", memory_budget,
+                 "the most that a step may need, as in 60GiB: what is computed again is found, so "
+                 "that the step is fastest on --cluster");
+    flags.Option("--cluster", cluster,
+                 "what the step runs on, by name or as a path to a JSON file");
+    flags.Switch("--with-optimizer", with_optimizer,
+                 "capture clipping by global norm (1.0) and AdamW, too");
+    flags.Option("-o,--output", output, "where the graph of --stage goes");
+    flags.Option("--write-plan", plan_output,
+                 "where the plan goes, as text for `heddle parallelize`");
+    flags.Switch("--payloads", payloads,
+                 "print where each parameter lies in what is launched, instead of the summary");
+    flags.Option("--explain", explain,
+                 "with --parallelism.auto: say why this parameter lies where it lies, and what "
+                 "every other storage would cost, instead of the summary");
+    flags.Option("--diff", diff,
+                 "print what two plans say differently, as in A.plan,B.plan, and plan nothing");
+    flags.Switch("--diff-costs", diff_costs,
+                 "with --diff: simulate the model on --cluster with both plans, and with every "
+                 "difference alone");
+    flags.Option("--html", html,
+                 "write a report of the step, simulated on --cluster, to this file, which any "
+                 "browser opens");
+    flags.Switch("--json", json, "print the summary as JSON; sizes are in bytes");
+    flags.Config(job);
+  }
+  ExitCode Run(const Streams& streams) const;
+
+ private:
+  struct Planned {
+    PlannedStep step;
+    CompileReport report;
+    // As written by a preset, or found.
+    const Plan& plan() const { return report.found ? report.found->plan : step.plan; }
+  };
+  Result<PlannedStep> MakeStep() const;
+  Result<Planned> Make() const;
+  Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
+  Status WriteFiles(const Planned& planned, const Streams& streams) const;
+  Result<StorageExplanation> Explain() const;
+  ExitCode RunExplain(const Streams& streams) const;
+  // Who asks for a stage and names no file wants to see the graph.
+  bool PrintsGraph() const {
+    return output == "-" || (output.empty() && !compile.stage.empty() && !json);
+  }
+};
+
+// As degrees or a mesh say, or a file.
+Result<PlannedStep> PlanCommand::MakeStep() const {
+  CaptureOptions capture;
+  if (with_optimizer) capture.optimizer = OptimizerOptions();
+  return PlanStep(model, parallel, automatic, capture);
+}
+
+Result<PlanCommand::Planned> PlanCommand::Make() const {
+  if (diff_costs) return Error(Diag::kUsage, "--diff-costs is about --diff, which is not given");
+  HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
+                                         {"the plan", plan_output == "-"},
+                                         {"the report", html == "-"},
+                                         {"the summary", json},
+                                         {"payloads", payloads}}));
+  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
+  HEDDLE_TRY(PlannedStep step, MakeStep());
+  HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
+  options.manager.measure = true;
+  HEDDLE_TRY(CompileReport report, Compile(step.module, options));
+  return Planned{std::move(step), std::move(report)};
+}
+
+Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) const {
+  CompileFlags flags = compile;
+  bool by_budget = flags.checkpoint_mode == "memory_budget";
+  if (by_budget) flags.checkpoint_mode.clear();
+  if (by_budget && memory_budget.empty())
+    return Error(Diag::kUsage, "--activation_checkpoint.mode=memory_budget needs --memory.budget");
+  if (!flags.checkpoint_mode.empty() && !memory_budget.empty())
+    return Error(
+        Diag::kUsage,
+        "--memory.budget finds what is computed again, and --activation_checkpoint.mode={} "
+        "says it; one of them does",
+        flags.checkpoint_mode);
+  HEDDLE_TRY(CompileOptions options,
+             flags.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
+  options.cluster = cluster;
+  options.notes = step.layout.notes;
+  if (automatic.automatic) {
+    HEDDLE_RETURN_IF_ERROR(automatic.SetOptions(options));
+    options.rivals = step.rivals;
+  }
+  if (!memory_budget.empty()) {
+    HEDDLE_TRY(options.budget, ParseBudget(memory_budget));
+  }
+  return options;
+}
+
+// What a person should read before running the plan, whether remarks were asked for or not.
+std::vector<std::string> NotesOf(const CompileReport& report) {
+  std::vector<std::string> notes = report.notes;
+  for (const PassRecord& record : report.passes) {
+    for (const Remark& remark : record.remarks) {
+      if (remark.kind == RemarkKind::kGradientsDivided) notes.push_back(remark.text);
+    }
+  }
+  return notes;
+}
+
+Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) const {
+  if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, planned.report.text, streams));
+  if (!plan_output.empty())
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.plan()), streams));
+  if (html.empty()) return Done{};
+  SimFlags sim;
+  sim.cluster = cluster;
+  HEDDLE_TRY(CostModel costs, sim.Model());
+  HEDDLE_TRY(SimulatedModule simulated,
+             SimulateModule(compile.PipelineName(), planned.step.module, costs, {}));
+  simulated.passes = planned.report.passes;
+  return WritePage(html, {&simulated, 1}, costs, streams);
+}
+
+// Solved anew, with the prices that the chosen plan was found by.
+Result<StorageExplanation> PlanCommand::Explain() const {
+  if (!automatic.automatic)
+    return Error(Diag::kUsage,
+                 "--explain is about what --parallelism.auto finds, which is not given");
+  HEDDLE_TRY(PlannedStep step, MakeStep());
+  HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
+  HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
+  HEDDLE_TRY(Nanos limit, ParseDuration(automatic.time_limit));
+  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(step.module, step.plan, costs, Seconds(limit)));
+  AutoPlanner::Request request;
+  if (!memory_budget.empty()) {
+    HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));
+    request.memory = MemoryLimit{budget, true};
+  }
+  return ExplainStorage(planner, step.module.graphs[0], step.plan, explain, request);
+}
+
+ExitCode PlanCommand::RunExplain(const Streams& streams) const {
+  Result<StorageExplanation> explanation = Explain();
+  if (!explanation.ok()) return Report(explanation.diagnostics(), streams);
+  if (json)
+    PrintJson(ToJson(*explanation), streams);
+  else
+    streams.out << Format(*explanation);
+  return ExitCode::kDone;
+}
+
+ExitCode PlanCommand::Run(const Streams& streams) const {
+  if (!diff.empty())
+    return RunPlanDiff({diff, diff_costs, json, cluster, with_optimizer}, model, compile, streams);
+  if (!explain.empty()) return RunExplain(streams);
+  Result<Planned> planned = Make();
+  if (!planned.ok()) return Report(planned.diagnostics(), streams);
+  Status written = WriteFiles(*planned, streams);
+  if (!written.ok()) return Report(written.diagnostics(), streams);
+  compile.Print(planned->report, streams);
+  StepSummary summary = Summarize(planned->step.module, planned->step.module.graphs[0],
+                                  planned->report.whole_work[0]);
+  double seconds[] = {Seconds(planned->step.capture), Seconds(planned->report.parallelize),
+                      Seconds(planned->report.cleaning)};
+  std::vector<std::string> notes = NotesOf(planned->report);
+  if (json) {
+    nlohmann::ordered_json out = ToJson(summary);
+    if (planned->report.memory) {
+      out.update(ToJson(*planned->report.memory));
+      out["decisions"] = ToJson(planned->report.decisions);
+    }
+    if (planned->report.found) out["auto"] = ToJson(*planned->report.found);
+    out["passes"] = CostsToJson(planned->report);
+    out["notes"] = notes;
+    out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
+    if (const std::optional<FoundPlan>& found = planned->report.found)
+      out["seconds"].update({{"pricing", Seconds(found->pricing)},
+                             {"solving", Seconds(found->solving)},
+                             {"trying", Seconds(found->trying)}});
+    PrintJson(out, streams);
+    return ExitCode::kDone;
+  }
+  if (PrintsGraph()) {
+    if (output.empty()) streams.out << planned->report.text;
+    return ExitCode::kDone;
+  }
+  if (plan_output == "-" || html == "-") return ExitCode::kDone;
+  if (payloads) {
+    streams.out << FormatPayloads(planned->step.module.graphs[0]);
+    return ExitCode::kDone;
+  }
+  for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
+  std::string memory;
+  if (planned->report.memory)
+    memory = "\n" + FormatChoices({*planned->report.memory}) + "\n" +
+             FormatDecisions(planned->report.decisions);
+  if (planned->report.found) memory += "\n" + FormatTrials(*planned->report.found);
+  streams.out << FormatSummary(summary) << memory << FormatCosts(planned->report)
+              << fmt::format("{}", fmt::join(notes, ""))
+              << fmt::format(
+                     "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",
+                     seconds[0] + seconds[1] + seconds[2], seconds[0], seconds[1], seconds[2]);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddPlan(CommandSet& commands) { commands.Add<PlanCommand>(); }
+
+}  // namespace heddle

@@ -1,0 +1,77 @@
+#include "heddle/cli/torch/plan/plan_diff.h"
+
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/compile/diff_costs.h"
+
+namespace heddle {
+namespace {
+
+struct PlanPair {
+  Plan a;
+  Plan b;
+};
+
+Result<PlanPair> ReadPlans(const std::string& list, const Streams& streams) {
+  std::vector<std::string_view> files = Split(list, ',');
+  if (files.size() != 2)
+    return Error(Diag::kUsage, "--diff takes two files with a comma between them; it is `{}`",
+                 list);
+  HEDDLE_RETURN_IF_ERROR(
+      CheckOneInput("the first", std::string(files[0]), "the second", std::string(files[1])));
+  std::vector<Plan> plans;
+  for (std::string_view file : files) {
+    std::string path(Trim(file));
+    HEDDLE_TRY(std::string text, ReadInput(path, streams));
+    HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(path)));
+    plans.push_back(std::move(plan));
+  }
+  return PlanPair{std::move(plans[0]), std::move(plans[1])};
+}
+
+// Both plans have the same batch, that of the first.
+Result<PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& request,
+                               const ModelFlags& model, const CompileFlags& compile) {
+  if (plans.a.automatic || plans.b.automatic)
+    return Error(Diag::kUsage, "a plan that says `auto` has no costs before it is found");
+  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
+  CaptureOptions capture;
+  if (request.with_optimizer) capture.optimizer = OptimizerOptions();
+  HEDDLE_TRY(PlannedStep step, PlanStep(model, plans.a, capture));
+  HEDDLE_TRY(CompileOptions options, compile.Options("", false));
+  options.cluster = request.cluster;
+  HEDDLE_TRY(Cluster loaded, LoadCluster(request.cluster));
+  HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
+  return CompareCosts(step.module, plans.a, plans.b, options, costs);
+}
+
+}  // namespace
+
+ExitCode RunPlanDiff(const PlanDiffRequest& request, const ModelFlags& model,
+                     const CompileFlags& compile, const Streams& streams) {
+  Result<PlanPair> plans = ReadPlans(request.files, streams);
+  if (!plans.ok()) return Report(plans.diagnostics(), streams);
+  std::vector<PlanDifference> differences = Diff(plans->a, plans->b);
+  if (request.costs) {
+    Result<PlanComparison> comparison = Compare(*plans, request, model, compile);
+    if (!comparison.ok()) return Report(comparison.diagnostics(), streams);
+    if (request.json)
+      PrintJson(ToJson(*comparison), streams);
+    else
+      streams.out << Format(*comparison);
+  } else if (request.json) {
+    auto list = nlohmann::ordered_json::array();
+    for (const PlanDifference& d : differences)
+      list.push_back({{"before", d.before}, {"after", d.after}});
+    PrintJson(list, streams);
+  } else {
+    streams.out << Format(differences);
+  }
+  return differences.empty() ? ExitCode::kDone : ExitCode::kDiffers;
+}
+
+}  // namespace heddle

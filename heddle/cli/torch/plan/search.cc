@@ -1,0 +1,287 @@
+// heddle search: how to train a model on so many devices, and what that will be like.
+#include "heddle/search/plan_search.h"
+
+#include <ostream>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/auto/alike.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/file.h"
+#include "heddle/base/text.h"
+#include "heddle/budget/search.h"
+#include "heddle/cli/choice.h"
+#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/cli/torch/plan/published.h"
+#include "heddle/metrics/progress.h"
+#include "heddle/report/launches.h"
+#include "heddle/report/table.h"
+#include "heddle/search/search_page.h"
+
+namespace heddle {
+namespace {
+
+struct SearchCommand {
+  static constexpr const char* kName = "search";
+  static constexpr const char* kSummary =
+      "Find how to train a model on so many devices: mesh, placements, micro-batches, "
+      "checkpointing";
+  static constexpr const char* kNote =
+      "Every plan that is listed went through its passes and was simulated. docs/search.md tells "
+      "what is searched and how. Exit code 3: nothing fits into memory.";
+
+  ModelFlags model;
+  int64_t devices = 0;
+  int64_t global_batch = 0;
+  std::string cluster = "h100-8x";
+  std::string memory_budget;
+  std::string automatic = "true";
+  std::string plans;
+  std::string html;
+  bool json = false;
+  std::string job;
+
+  void Declare(Flags& flags);
+  ExitCode Run(const Streams& streams) const;
+
+ private:
+  struct Answer {
+    SearchResult result;
+    std::optional<TriedPoint> published;
+    std::string publisher;
+    Bytes budget;
+    int64_t sequences = 0;
+    double seconds = 0;
+  };
+  Result<Answer> Search(const Streams& streams) const;
+  Result<SearchedModel> MakeSearched(const ModelConfig& config) const;
+  Status CheckSizes() const;
+  Status WriteFiles(const Answer& answer, const Streams& streams) const;
+  double TokensPerSecond(const Answer& answer, const TriedPoint& tried) const;
+  nlohmann::ordered_json RowOf(const Answer& answer, const TriedPoint& tried) const;
+  nlohmann::ordered_json ToJson(const Answer& answer) const;
+  std::string FormatAnswer(const Answer& answer) const;
+};
+
+void SearchCommand::Declare(Flags& flags) {
+  model.Declare(flags);
+  flags.Option("--devices", devices, "how many there are", {.least = 0});
+  flags.Option("--cluster", cluster, "what they are, by name or as a path to a JSON file");
+  flags.Option("--global_batch_size,--training.global_batch_size", global_batch,
+               "sequences of a step, of all devices (default: --training.local_batch_size for "
+               "each)",
+               {.least = 0});
+  flags.Option("--memory.budget", memory_budget,
+               "the most that a step may need of a device, as in 60GiB (default: nine tenths of "
+               "its memory)");
+  flags.Option("--parallelism.auto", automatic,
+               "true or false: let the solver place the model, too, beside presets");
+  flags.Option("--write-plans", plans, "write the plans that are listed into this folder");
+  flags.Option("--html", html, "write a page that compares them to this file");
+  flags.Switch("--json", json, "print the answer as JSON");
+  flags.Config(job);
+}
+
+Status SearchCommand::CheckSizes() const {
+  if (devices == 0) return Error(Diag::kUsage, "--devices is {}; how many are there?", devices);
+  if (devices > Mesh::kMaxRanks)
+    return Error(Diag::kMeshSize, "--devices is {}, expected 1 to {}", devices, Mesh::kMaxRanks);
+  if (model.local_batch_size < 1)
+    return Error(Diag::kModelSize, "--training.local_batch_size is {}, expected at least 1",
+                 model.local_batch_size);
+  int64_t tokens = 0;
+  int64_t sequences = global_batch;
+  bool overflows =
+      global_batch == 0 && __builtin_mul_overflow(devices, model.local_batch_size, &sequences);
+  if (overflows || __builtin_mul_overflow(sequences, model.seq_len, &tokens))
+    return Error(Diag::kModelSize, "the tokens of a step do not fit into 64 bits");
+  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
+  return CheckOneOutput({{"the page", html == "-"}, {"--json", json}});
+}
+
+Result<SearchedModel> SearchCommand::MakeSearched(const ModelConfig& config) const {
+  SearchedModel searched;
+  searched.layers = config.n_layers;
+  searched.small_layers = config.moe.experts > 0 ? config.moe.dense_layers + 2 : 2;
+  searched.experts = config.moe.experts;
+  searched.may_split = [config](int64_t tensor) { return CheckHeads(config, tensor).ok(); };
+  searched.capture = [this](const StepRequest& request) -> Result<Module> {
+    ModelFlags flags = model;
+    flags.local_batch_size = request.sequences;
+    flags.sizes["n_layers"] = request.layers;
+    HEDDLE_TRY(Model made, flags.Make(1, request.norms_apart,
+                                      request.accumulates ? LossDivisor::kGiven
+                                                          : std::optional<LossDivisor>()));
+    CaptureOptions capture;
+    if (request.updates) capture.optimizer = OptimizerOptions();
+    capture.accumulate = request.accumulates;
+    return CaptureModel(made, capture);
+  };
+  searched.preset = [config](const Graph& graph, const Arrangement& arrangement) -> Result<Plan> {
+    HEDDLE_TRY(Plan plan,
+               MakePlan(graph, MeshOf(arrangement), config.family->rules(), PresetOf(arrangement)));
+    return Shortened(std::move(plan), graph);
+  };
+  return searched;
+}
+
+Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(CheckSizes());
+  Clock clock;
+  SimFlags sim;
+  sim.cluster = cluster;
+  HEDDLE_TRY(CostModel costs, sim.Model());
+  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(SearchedModel searched, MakeSearched(config));
+  Answer answer;
+  answer.sequences = global_batch != 0 ? global_batch : devices * model.local_batch_size;
+  answer.budget = {costs.cluster().device.memory.value / 10 * 9};
+  if (!memory_budget.empty()) {
+    HEDDLE_TRY(answer.budget, ParseBudget(memory_budget));
+  }
+  PlanSearchOptions options{.devices = devices,
+                            .global_batch = answer.sequences,
+                            .budget = answer.budget,
+                            .cluster = cluster};
+  HEDDLE_TRY(options.automatic, ChooseBool("--parallelism.auto", automatic));
+  bool terminal = IsErrorTerminal(streams.err);
+  options.progress = [&](const SearchProgress& now) {
+    if (!terminal) return;
+    std::string line = fmt::format("{}: {} of {} plans", now.doing, now.done, now.all);
+    if (now.best != nullptr)
+      line += fmt::format("; best so far {} with {}", Format(now.best->outcome.step),
+                          Format(now.best->point));
+    streams.err << "\r\x1b[K" << line.substr(0, 100) << std::flush;
+  };
+  PlanSearch search(std::move(searched), costs, options);
+  Result<SearchResult> found = search.Run();
+  if (terminal) streams.err << "\r\x1b[K" << std::flush;
+  if (!found.ok()) return std::move(found).failure();
+  answer.result = *std::move(found);
+  if (auto published =
+          PublishedFor(config.family->name, config.flavor, devices, answer.sequences)) {
+    HEDDLE_TRY(answer.published, search.Try(published->point));
+    answer.publisher = published->source;
+  }
+  answer.seconds = Seconds(clock.Elapsed());
+  return answer;
+}
+
+double SearchCommand::TokensPerSecond(const Answer& answer, const TriedPoint& tried) const {
+  return static_cast<double>(answer.sequences * model.seq_len) / Seconds(tried.outcome.step);
+}
+
+nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoint& tried) const {
+  const Arrangement& a = tried.point.arrangement;
+  double tokens = TokensPerSecond(answer, tried);
+  return {{"mesh", fmt::format("[{}]", Format(MeshOf(a)))},
+          {"dp_replicate", a.replicate},
+          {"dp_shard", a.shard},
+          {"tp", a.tensor},
+          {"ep", a.experts},
+          {"micro_batches", a.micro_batches},
+          {"placed_by", tried.point.placed == PlacedBy::kAuto ? "auto" : "preset"},
+          {"checkpoint", tried.point.policy},
+          {"reshard", tried.point.reshard},
+          {"pipeline", tried.point.scheduled == ScheduledBy::kOverlap ? "overlap" : "fsdp"},
+          {"tokens_per_second", tokens},
+          {"tokens_per_second_per_device", tokens / static_cast<double>(devices)},
+          {"step_ms", Millis(tried.outcome.step)},
+          {"exposed_ms", Millis(tried.outcome.exposed)},
+          {"peak_bytes", tried.outcome.peak.value},
+          {"flags", FlagsOf(tried.point, answer.sequences)}};
+}
+
+nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer) const {
+  auto front = nlohmann::ordered_json::array();
+  for (const TriedPoint& tried : answer.result.front) front.push_back(RowOf(answer, tried));
+  nlohmann::ordered_json out = {{"devices", devices},
+                                {"cluster", cluster},
+                                {"global_batch_size", answer.sequences},
+                                {"seq_len", model.seq_len},
+                                {"budget_bytes", answer.budget.value},
+                                {"best", front[0]},
+                                {"front", front}};
+  if (answer.published) {
+    out["published"] = RowOf(answer, *answer.published);
+    out["published"]["source"] = answer.publisher;
+  }
+  out["points"] = answer.result.points;
+  out["tried"] = answer.result.tried;
+  out["pruned"] = answer.result.pruned;
+  out["notes"] = answer.result.notes;
+  out["seconds"] = answer.seconds;
+  return out;
+}
+
+std::string SearchCommand::FormatAnswer(const Answer& answer) const {
+  TextTable table({"", "plan", "tokens/s>", "per device>", "step>", "exposed>", "peak>"});
+  auto add = [&](std::string name, const TriedPoint& tried) {
+    double tokens = TokensPerSecond(answer, tried);
+    table.AddRow({std::move(name), Format(tried.point), WithCommas(static_cast<int64_t>(tokens)),
+                  WithCommas(static_cast<int64_t>(tokens / static_cast<double>(devices))),
+                  Format(tried.outcome.step), Format(tried.outcome.exposed),
+                  Format(tried.outcome.peak)});
+  };
+  size_t n = 0;
+  for (const TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
+  if (answer.published) add(answer.publisher, *answer.published);
+  const TriedPoint& best = answer.result.front[0];
+  std::string out = table.Format();
+  out += fmt::format("\nthe fastest: {}", FlagsOf(best.point, answer.sequences));
+  if (best.point.placed == PlacedBy::kAuto)
+    out += "; placed by the solver: --write-plans writes its plan";
+  out += "\n";
+  for (const std::string& note : answer.result.notes) out += fmt::format("note: {}\n", note);
+  return out + fmt::format(
+                   "\n{} plans: {} simulated, {} pruned, in {:.1f} s; {} sequences a step, "
+                   "at most {} of a device\n",
+                   answer.result.points, answer.result.tried, answer.result.pruned, answer.seconds,
+                   answer.sequences, Format(answer.budget));
+}
+
+Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) const {
+  if (!plans.empty()) {
+    HEDDLE_RETURN_IF_ERROR(MakeDirectories(plans));
+    size_t n = 0;
+    for (const TriedPoint& tried : answer.result.front) {
+      std::string path = fmt::format("{}/{}.plan", plans, ++n);
+      std::string text = fmt::format("// {}\n{}", Format(tried.point), FormatPlan(tried.plan));
+      HEDDLE_RETURN_IF_ERROR(WriteOutput(path, text, streams));
+    }
+  }
+  if (html.empty()) return Done{};
+  std::vector<SearchRow> rows;
+  size_t n = 0;
+  auto add = [&](std::string name, const TriedPoint& tried) {
+    rows.push_back({std::move(name), Format(tried.point), TokensPerSecond(answer, tried),
+                    tried.outcome, FormatPlan(tried.plan)});
+  };
+  for (const TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
+  if (answer.published) add(answer.publisher, *answer.published);
+  std::string title =
+      fmt::format("{} {} on {} devices of {}", model.model, model.flavor, devices, cluster);
+  return WriteOutput(html, FormatSearchPage(title, rows, answer.budget), streams);
+}
+
+ExitCode SearchCommand::Run(const Streams& streams) const {
+  Result<Answer> answer = Search(streams);
+  if (!answer.ok()) return Report(answer.diagnostics(), streams);
+  Status written = WriteFiles(*answer, streams);
+  if (!written.ok()) return Report(written.diagnostics(), streams);
+  if (json)
+    PrintJson(ToJson(*answer), streams);
+  else if (html != "-")
+    streams.out << FormatAnswer(*answer);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddSearch(CommandSet& commands) { commands.Add<SearchCommand>(); }
+
+}  // namespace heddle

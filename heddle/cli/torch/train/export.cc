@@ -1,0 +1,74 @@
+// heddle export: weights for other programs.
+#include "heddle/hf/export.h"
+
+#include <ostream>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/train/saved_job.h"
+
+namespace heddle {
+namespace {
+
+struct ExportCommand {
+  static constexpr const char* kName = "export";
+  static constexpr const char* kSummary = "Write a model as a Hugging Face folder";
+  static constexpr const char* kNote =
+      "Writes config.json and the weights, in one file or in several with an index, for "
+      "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM or DeepseekV3ForCausalLM of "
+      "transformers. A model that none of them computes is refused.";
+
+  ModelFlags model;
+  std::string folder;
+  std::string checkpoint;
+  std::optional<int64_t> step;
+  std::string dtype = "f32";
+  int64_t shard_mib = 5 * 1024;
+
+  void Declare(Flags& flags) {
+    flags.Option("--hf", folder, "the folder to write", /*required=*/true);
+    flags.Option("--checkpoint", checkpoint,
+                 "a folder of checkpoints: the model of its job.toml, with the newest weights");
+    flags.Option("--step", step, "the checkpoint of this step instead of the newest");
+    flags.Option("--dtype", dtype, "of the weights that are written: f32 or bf16");
+    flags.Option("--shard-size", shard_mib,
+                 "MiB: weights of more than this are cut into several files",
+                 {.least = 1, .most = 1 << 20});
+    model.Declare(flags);
+  }
+  ExitCode Run(const Streams& streams) const;
+  Result<HfExport> Export() const;
+};
+
+Result<HfExport> ExportCommand::Export() const {
+  if (dtype != "f32" && dtype != "bf16")
+    return Error(Diag::kBadChoice, "--dtype is `{}`; it is one of f32, bf16", dtype);
+  HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
+                          .most_bytes = MiB(shard_mib)};
+  if (!checkpoint.empty()) {
+    if (!model.load_path.empty())
+      return Error(Diag::kUsage, "--checkpoint and --checkpoint.initial_load_path are both given");
+    HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
+    return ExportHf(*job.model, job.params, folder, options);
+  }
+  if (model.load_path.empty())
+    return Error(Diag::kUsage,
+                 "neither --checkpoint nor --checkpoint.initial_load_path says which weights");
+  HEDDLE_TRY(Model made, model.Make());
+  HEDDLE_TRY(ParamSource params, model.Params(made, /*seed=*/0));
+  return ExportHf(made, params, folder, options);
+}
+
+ExitCode ExportCommand::Run(const Streams& streams) const {
+  Result<HfExport> done = Export();
+  if (!done.ok()) return Report(done.diagnostics(), streams);
+  streams.out << fmt::format("{} in {}, {}, to {}\n", Counted(done->tensors, "tensor"),
+                             Counted(done->files, "file"), Format(done->bytes), folder);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddExport(CommandSet& commands) { commands.Add<ExportCommand>(); }
+
+}  // namespace heddle

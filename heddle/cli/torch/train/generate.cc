@@ -1,0 +1,108 @@
+// heddle generate: text from a checkpoint.
+#include "heddle/train/generate.h"
+
+#include <charconv>
+#include <ostream>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/train/saved_job.h"
+#include "heddle/data/byte_tokenizer.h"
+#include "heddle/train/exact.h"
+
+namespace heddle {
+namespace {
+
+struct GenerateCommand {
+  static constexpr const char* kName = "generate";
+  static constexpr const char* kSummary = "Let a trained model go on with a text";
+  static constexpr const char* kNote =
+      "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and what "
+      "the "
+      "model makes of it. A model that was trained on tokens takes and prints numbers.";
+
+  std::string folder;
+  std::optional<int64_t> step;
+  std::string prompt = "\n";
+  GenerateOptions options = {.tokens = 100};
+  int64_t seed = 0;
+  bool json = false;
+
+  void Declare(Flags& flags) {
+    flags.Option("--checkpoint", folder, "the folder of checkpoints", /*required=*/true);
+    flags.Option("--step", step, "the checkpoint of this step instead of the newest");
+    flags.Option("--prompt", prompt, "what the text begins with; for tokens, numbers with commas");
+    flags.Option("--tokens", options.tokens, "how many tokens are made at most", {.least = 1});
+    flags.Option("--temperature", options.temperature,
+                 "0: always the likeliest token; 1: as likely as the model says");
+    flags.Option("--top_k", options.top_k, "draw from so many of the likeliest; 0: from all",
+                 {.least = 0});
+    flags.Option("--seed", seed, "of the draws", {.least = 0});
+    flags.Switch("--json", json, "print tokens and text as JSON");
+  }
+  ExitCode Run(const Streams& streams) const;
+
+ private:
+  Result<std::vector<int64_t>> Prompt(const SavedJob& job) const;
+};
+
+Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const {
+  std::vector<int64_t> tokens;
+  if (job.text) {
+    tokens = BytesToTokens(prompt);
+  } else {
+    for (std::string_view word : Split(prompt, ',')) {
+      word = Trim(word);
+      if (word.empty()) continue;
+      int64_t token = 0;
+      auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+      if (error != std::errc() || end != word.data() + word.size())
+        return Error(Diag::kUsage, "--prompt has `{}`; this model knows tokens, which are numbers",
+                     word);
+      tokens.push_back(token);
+    }
+  }
+  if (tokens.empty()) return Error(Diag::kUsage, "--prompt is empty");
+  for (int64_t token : tokens) {
+    if (token < 0 || token >= job.model->config.vocab_size)
+      return Error(Diag::kUsage, "--prompt has token {}, the vocabulary has {}", token,
+                   job.model->config.vocab_size);
+  }
+  return tokens;
+}
+
+ExitCode GenerateCommand::Run(const Streams& streams) const {
+  MakeExact();
+  Result<SavedJob> job = OpenSavedJob(folder, step);
+  if (!job.ok()) return Report(job.diagnostics(), streams);
+  for (const std::string& note : job->notes) streams.err << note << "\n";
+  Result<std::vector<int64_t>> begin = Prompt(*job);
+  if (!begin.ok()) return Report(begin.diagnostics(), streams);
+  GenerateOptions how = options;
+  how.seed = static_cast<uint64_t>(seed);
+  if (job->text) how.end = kByteDocumentEnd;
+  Result<std::vector<int64_t>> made = Generate(*job->model, job->params, *begin, how);
+  if (!made.ok()) {
+    Report(made.diagnostics(), streams);
+    return ExitCode::kFault;
+  }
+  if (json) {
+    nlohmann::ordered_json out = {{"step", job->step}, {"prompt", *begin}, {"tokens", *made}};
+    if (job->text) out["text"] = TokensToText(*made);
+    PrintJson(out, streams);
+  } else if (job->text) {
+    streams.out << prompt << TokensToText(*made) << "\n";
+  } else {
+    streams.out << fmt::format("{}\n", fmt::join(*made, ","));
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddGenerate(CommandSet& commands) { commands.Add<GenerateCommand>(); }
+
+}  // namespace heddle

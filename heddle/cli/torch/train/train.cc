@@ -1,0 +1,79 @@
+// heddle train: trains a model on ranks in this process, or in one for each.
+#include <ostream>
+
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/train/training_job.h"
+
+namespace heddle {
+namespace {
+
+struct TrainCommand {
+  static constexpr const char* kName = "train";
+  static constexpr const char* kSummary = "Train a model on ranks";
+  static constexpr const char* kNote =
+      "Compiles the step for the mesh and trains it: all ranks in this process, a process for each "
+      "with --nproc, or one rank if RANK is set, as torchrun does. A run with --checkpoint.folder "
+      "goes on where the newest checkpoint in it ends. SIGTERM and the first Ctrl-C save and end "
+      "the run.";
+
+  TrainingFlags flags;
+
+  TrainCommand() {
+    // What a laptop does in a second.
+    flags.model.precision = "f32";
+    flags.model.seq_len = 256;
+  }
+  void Declare(Flags& all) { flags.Declare(all); }
+  ExitCode Run(const Streams& streams) const;
+
+ private:
+  ExitCode RunAs(const PeerAddress& address, const Streams& streams) const;
+  ExitCode Launch(int64_t ranks, const SignalGate& gate, const Streams& streams) const;
+};
+
+// A job that lost a rank begins again from its newest checkpoint.
+ExitCode TrainCommand::Launch(int64_t ranks, const SignalGate& gate, const Streams& streams) const {
+  for (int64_t restarts = 0;; ++restarts) {
+    ExitCode code = RunOnProcesses(ranks, flags.process, gate, streams);
+    if (code != ExitCode::kFault || restarts == flags.job.max_restarts) return code;
+    streams.err << fmt::format("restart {} of {}\n", restarts + 1, flags.job.max_restarts);
+  }
+}
+
+ExitCode TrainCommand::Run(const Streams& streams) const {
+  Result<std::optional<PeerAddress>> address = PeerAddress::FromEnvironment();
+  if (!address.ok()) return Report(address.diagnostics(), streams);
+  if (*address) return RunAs(**address, streams);
+  bool launches = flags.process.processes > 0;
+  std::optional<SignalGate> gate;
+  if (launches) gate.emplace();
+  TrainingJob job(flags, streams);
+  Status prepared = job.Prepare(launches ? std::optional(flags.process.processes) : std::nullopt);
+  if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
+  streams.out << job.Screen() << std::flush;
+  if (launches) return Launch(job.ranks(), *gate, streams);
+  Status opened = job.Open();
+  if (!opened.ok()) return Report(opened.diagnostics(), streams);
+  Result<ExitCode> trained = job.Train();
+  if (trained.ok()) return *trained;
+  Report(trained.diagnostics(), streams);
+  return ExitCode::kFault;
+}
+
+ExitCode TrainCommand::RunAs(const PeerAddress& address, const Streams& streams) const {
+  TrainingJob job(flags, streams);
+  auto work = [&](Peers& peers) -> Result<ExitCode> {
+    HEDDLE_RETURN_IF_ERROR(job.Join(peers));
+    HEDDLE_RETURN_IF_ERROR(job.Open());
+    return job.Train();
+  };
+  return RunAsRank(
+      address, flags.process, [&] { return job.Prepare(address.world_size, address.local_rank); },
+      work, streams);
+}
+
+}  // namespace
+
+void AddTrain(CommandSet& commands) { commands.Add<TrainCommand>(); }
+
+}  // namespace heddle

@@ -1,0 +1,120 @@
+#include "heddle/cli/torch/verify/verify_report.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/text.h"
+#include "heddle/train/exact.h"
+
+namespace heddle {
+namespace {
+
+// Steps are shown as they are done: columns do not know what comes.
+std::string Row(std::string_view step, std::string_view loss, std::string_view hex,
+                std::string_view ranks, std::string_view tensors, std::string_view elements,
+                std::string_view bits) {
+  return fmt::format("{:>4}  {:>9}  {:<15} {:>5}  {:>9}  {:>15}  {:>14}\n", step, loss, hex, ranks,
+                     tensors, elements, bits);
+}
+
+std::string DifferenceText(const VerifiedJob& job, const StepRow& row) {
+  const Difference& d = *row.comparison.first;
+  std::string what = d.held ? fmt::format("{} of `{}`", Name(*d.held), job.params[d.param].name)
+                            : std::string("loss");
+  std::string text = fmt::format("step {} differs: rank {}, {}", row.step, d.rank, what);
+  if (d.differing_elements >= 0)
+    text += fmt::format(", element {} of {}; {} of them differ", d.element, d.elements,
+                        d.differing_elements);
+  text += fmt::format("\n  graph  {}\n  {:<6} {}\n", d.first,
+                      job.against == "eager" ? "eager" : "other", d.second);
+  return text;
+}
+
+std::string OriginText(const VerifiedJob& job, const VerifyReport& report) {
+  std::string text;
+  if (!report.finite) {
+    text += fmt::format("step {}: the loss is {}\n", report.rows.back().step,
+                        HexFloat(report.rows.back().loss));
+  }
+  if (report.origin)
+    text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report.origin->what,
+                        report.origin->step, report.origin->rank, report.origin->node);
+  if (report.pass) text += fmt::format("the first pass that changes bits is {}\n", *report.pass);
+  if (report.differs() && job.reducer != "rank")
+    text += fmt::format(
+        "sums in the order `{}` depend on which tensors are reduced together; those of "
+        "--runtime.reducer=rank do not\n",
+        job.reducer);
+  return text;
+}
+
+}  // namespace
+
+bool IsPipeline(std::string_view against) {
+  return against != "eager" && against != "none" && against != "processes";
+}
+
+std::string FormatHead(const VerifiedJob& job) {
+  std::string other = job.against == "none"        ? "alone"
+                      : job.against == "eager"     ? "against eager"
+                      : job.against == "processes" ? "against lockstep"
+                                                   : "against `" + job.against + "`";
+  return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n\n",
+                     job.model, job.flavor, job.precision, Counted(job.mesh.ranks(), "rank"),
+                     job.processes ? ", a process each," : "", Format(job.mesh), job.pipeline,
+                     other, job.reducer, ExactMode(job.device)) +
+         Row("step", "loss", "", "ranks", "tensors", "elements", "differing bits");
+}
+
+std::string FormatStep(const VerifiedJob& job, const StepRow& row) {
+  return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
+             std::to_string(job.mesh.ranks()), WithCommas(row.comparison.tensors),
+             WithCommas(row.comparison.elements),
+             job.against == "none" ? "not compared" : WithCommas(row.comparison.differing_bits));
+}
+
+std::string FormatEnd(const VerifiedJob& job, const VerifyReport& report) {
+  std::string text;
+  if (report.differs()) text += DifferenceText(job, report.rows.back());
+  text += OriginText(job, report);
+  if (report.finite && !report.differs() && job.against != "none")
+    text += fmt::format("{} on {}: loss, gradients, moments and parameters have the same bits\n",
+                        Counted(report.rows.size(), "step"), Counted(job.mesh.ranks(), "rank"));
+  return text;
+}
+
+nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report) {
+  nlohmann::ordered_json out;
+  out["model"] = job.model;
+  out["flavor"] = job.flavor;
+  out["mesh"] = Format(job.mesh);
+  out["against"] = job.against;
+  out["reducer"] = job.reducer;
+  out["steps"] = nlohmann::ordered_json::array();
+  for (const StepRow& row : report.rows) {
+    out["steps"].push_back({{"step", row.step},
+                            {"loss", HexFloat(row.loss)},
+                            {"tensors", row.comparison.tensors},
+                            {"elements", row.comparison.elements},
+                            {"differing_bits", row.comparison.differing_bits}});
+  }
+  if (report.differs()) {
+    const Difference& d = *report.rows.back().comparison.first;
+    out["difference"] = {{"step", report.rows.back().step},
+                         {"rank", d.rank},
+                         {"what", d.held ? Name(*d.held) : "loss"},
+                         {"name", d.held ? job.params[d.param].name : ""},
+                         {"element", d.element},
+                         {"graph", d.first},
+                         {"other", d.second}};
+  }
+  out["finite"] = report.finite;
+  if (report.origin)
+    out["origin"] = {{"step", report.origin->step},
+                     {"rank", report.origin->rank},
+                     {"node", report.origin->node}};
+  if (report.pass) out["pass"] = *report.pass;
+  return out;
+}
+
+}  // namespace heddle
