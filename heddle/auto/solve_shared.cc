@@ -12,6 +12,8 @@ namespace {
 constexpr int kMostRounds = 24;
 constexpr int kLearntRounds = 6;
 constexpr size_t kManyEntries = size_t{1} << 21;
+// With more, time may be up before rounds find anything good.
+constexpr size_t kManyChoices = 16'384;
 constexpr double kNotably = 0.98;
 constexpr int kStaleRounds = 3;
 // Guesses: how much more than the bound, at most and at least, as a part of it; how many; and how large problems are that are solved for one.
@@ -89,7 +91,7 @@ class SharedSolver {
       counts_.sweeps += bounded.sweeps;
       Offer(bounded.x);
       if (x.empty()) x = std::move(bounded.x);
-      if (best_.empty()) {
+      if (best_.empty() || (round == first_ && ChoiceCount() > kManyChoices)) {
         tried_apart_ = true;
         PairwiseAnswer apart = TryApart();
         if (best_.empty()) return apart;
@@ -207,6 +209,12 @@ class SharedSolver {
         }
       }
     }
+  }
+
+  size_t ChoiceCount() const {
+    size_t count = 0;
+    for (const std::vector<uint32_t>& kept : kept_) count += kept.size();
+    return count;
   }
 
   // Whether that leaves notably fewer.
