@@ -70,6 +70,7 @@ class SharedSolver {
   PairwiseAnswer Run() {
     if (less_.shared.empty())
       return Solve(less_.own, {.time_limit = deadline_.Left(), .starts = Starts(less_.own)});
+    Offer(std::vector<uint32_t>(kept_.size()));
     int stale = 0;
     double gap = kForbidden;
     for (int round = first_; round < first_ + kMostRounds; ++round) {
