@@ -232,8 +232,8 @@ struct AutoPlanner::State {
   AutoProblem full = {};
   AutoProblem asked = {};
   const AutoProblem* last = &full;
-  // Of the problem with all moves in full, whatever is demanded.
-  std::vector<ShareWeights> learnt = {};
+  // Of the first problem.
+  SharedLearnt learnt = {};
 };
 
 AutoPlanner::AutoPlanner(std::unique_ptr<State> state) : state_(std::move(state)) {}

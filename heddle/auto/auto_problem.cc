@@ -199,7 +199,9 @@ class ProblemMaker {
       shared.lies.push_back(at->second);
       if (added) shared.prices.push_back(PricesFrom(id, move, count, number));
     }
-    if (IsShared(shared)) {
+    bool is_shared = IsShared(shared);
+    Discount(shared, count, ShareOf(move));
+    if (is_shared) {
       out_.shared.push_back(std::move(shared));
     } else {
       AddApart(shared, pairs);
@@ -211,20 +213,26 @@ class ProblemMaker {
                                  const std::map<PlacementId, uint32_t>& all) const {
     const MoveTable& table = tables_.at({move.type, move.order});
     const double* row = table.Row(from);
-    double share = ShareOf(move);
     std::vector<double> out;
     for (const auto& [to, n] : all) {
       bool adds =
           move.keeps_sums && !std::ranges::includes(sheet_[to].partials, sheet_[from].partials, {},
                                                     &Partial::axis, &Partial::axis);
       double price = adds ? kForbidden : row[table.columns.at(to)];
-      out.push_back(price == kForbidden ? price
-                                        : std::round(price * share) * static_cast<double>(count));
+      out.push_back(price * static_cast<double>(count));
     }
     return out;
   }
 
-  // Whether two readers may save by wanting the same.
+  static void Discount(SharedMove& move, int64_t count, double share) {
+    auto times = static_cast<double>(count);
+    for (std::vector<double>& prices : move.prices) {
+      for (double& price : prices)
+        price = price == kForbidden ? price : std::round(price / times * share) * times;
+    }
+  }
+
+  // Whether two readers may save by wanting the same: with full prices, so that all problems share the same moves.
   static bool IsShared(const SharedMove& move) {
     std::vector<size_t> readers = WantedBy(move);
     for (const std::vector<double>& prices : move.prices) {

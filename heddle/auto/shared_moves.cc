@@ -74,6 +74,13 @@ size_t MostShared(const SharedMove& move) {
   return wants / 2;
 }
 
+// Entries for each choice of the copies.
+size_t WidthOf(const SharedMove& move) {
+  size_t width = move.lies.size();
+  for (const SharedReader& reader : move.readers) width += reader.wants.size();
+  return width;
+}
+
 double DearestWay(const SharedMove& move, uint32_t to) {
   double dearest = 0;
   for (const std::vector<double>& prices : move.prices) dearest = std::max(dearest, prices[to]);
@@ -168,11 +175,19 @@ WithCopies::WithCopies(const AutoProblem& problem, size_t most_entries)
   for (const SharedMove& move : problem.shared) AddMove(move, pairs);
 }
 
+bool WithCopies::Fits(const AutoProblem& problem, size_t most_entries) {
+  for (const SharedMove& move : problem.shared) {
+    std::vector<Copies> choices = ListCopies(move, most_entries);
+    if (choices.empty()) return false;
+    most_entries -= WidthOf(move) * choices.size();
+  }
+  return true;
+}
+
 // Nothing if there are too many.
-std::vector<WithCopies::Copies> WithCopies::ListCopies(const SharedMove& move) const {
-  size_t width = move.lies.size();
-  for (const SharedReader& reader : move.readers) width += reader.wants.size();
-  size_t most = entries_left_ / width;
+std::vector<WithCopies::Copies> WithCopies::ListCopies(const SharedMove& move,
+                                                       size_t entries_left) {
+  size_t most = entries_left / WidthOf(move);
   std::vector<size_t> wanted_by = WantedBy(move);
   std::vector<bool> possible(move.prices.size());
   for (uint32_t lies : move.lies) possible[lies] = true;
@@ -192,7 +207,7 @@ std::vector<WithCopies::Copies> WithCopies::ListCopies(const SharedMove& move) c
 }
 
 void WithCopies::AddMove(const SharedMove& move, PairCosts& pairs) {
-  const std::vector<Copies>& choices = choices_.emplace_back(ListCopies(move));
+  const std::vector<Copies>& choices = choices_.emplace_back(ListCopies(move, entries_left_));
   if (choices.empty()) {
     is_loose_ = true;
     AddSingly(move, pairs);
@@ -203,9 +218,7 @@ void WithCopies::AddMove(const SharedMove& move, PairCosts& pairs) {
     double& cost = costs.emplace_back();
     for (uint32_t to : choice.made) cost += move.prices[choice.lies][to];
   }
-  entries_left_ -= move.lies.size() * choices.size();
-  for (const SharedReader& reader : move.readers)
-    entries_left_ -= reader.wants.size() * choices.size();
+  entries_left_ -= WidthOf(move) * choices.size();
   auto copies = static_cast<uint32_t>(
       out_.variables.Add({out_.variables[VariableId(move.from)].name, std::move(costs)}).index());
   pairs.Add(move.from, copies,

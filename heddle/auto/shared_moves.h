@@ -11,6 +11,7 @@
 
 #include "heddle/auto/pair_costs.h"
 #include "heddle/solve/problem/problem.h"
+#include "heddle/solve/search/bound_rounds.h"
 #include "heddle/solve/solve.h"
 
 namespace heddle {
@@ -65,8 +66,6 @@ PairwiseProblem Apart(const AutoProblem& problem);
 // With weights for each shared move.
 PairwiseProblem Weighted(const AutoProblem& problem, const std::vector<ShareWeights>& weights);
 
-// By variable, sorted: the choices that are left.
-using KeptOf = std::vector<std::vector<uint32_t>>;
 AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept);
 
 class WithCopies {
@@ -75,6 +74,9 @@ class WithCopies {
   // loose.
   static constexpr size_t kMostEntries = size_t{1} << 23;
   explicit WithCopies(const AutoProblem& problem, size_t most_entries = kMostEntries);
+
+  // Whether no copy is a variable of its own then.
+  static bool Fits(const AutoProblem& problem, size_t most_entries);
 
   // Decisions under their numbers, and behind them variables of the copies.
   const PairwiseProblem& problem() const { return out_; }
@@ -91,7 +93,7 @@ class WithCopies {
   };
 
   void AddMove(const SharedMove& move, PairCosts& pairs);
-  std::vector<Copies> ListCopies(const SharedMove& move) const;
+  static std::vector<Copies> ListCopies(const SharedMove& move, size_t entries_left);
   void AddSingly(const SharedMove& move, PairCosts& pairs);
 
   const AutoProblem& from_;

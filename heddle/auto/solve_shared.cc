@@ -1,7 +1,9 @@
 #include "heddle/auto/solve_shared.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace heddle {
 namespace {
@@ -10,7 +12,15 @@ namespace {
 constexpr int kMostRounds = 24;
 constexpr int kLearntRounds = 6;
 constexpr size_t kManyEntries = size_t{1} << 21;
+// With more, time may be up before rounds find anything good.
+constexpr size_t kManyChoices = 16'384;
 constexpr double kNotably = 0.98;
+constexpr int kStaleRounds = 3;
+// Guesses: how much more than the bound, at most and at least, as a part of it; how many; and how large problems are that are solved for one.
+constexpr double kGuess = 0.006;
+constexpr double kLeastGuess = kGuess / 10;
+constexpr int kMostProbes = 3;
+constexpr size_t kProbeEntries = size_t{1} << 18;
 // Of the time that there is.
 constexpr double kShareOfExact = 0.3;
 
@@ -41,34 +51,65 @@ class SharedSolver {
       kept_[v].resize(problem.own.variables[VariableId(v)].cost.size());
       std::iota(kept_[v].begin(), kept_[v].end(), 0U);
     }
-    if (options.learnt != nullptr && !options.learnt->empty()) {
-      weights_ = *options.learnt;
+    if (options.learnt != nullptr && !options.learnt->weights.empty()) {
+      weights_ = options.learnt->weights;
+      rounds_ = options.learnt->rounds;
       first_ = kLearntRounds;
+      Offer(options.learnt->x);
     } else {
       for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));
     }
   }
 
-  const std::vector<ShareWeights>& weights() const { return weights_; }
+  SharedLearnt Learnt() const {
+    SharedLearnt out{weights_, rounds_, best_};
+    out.rounds.KeepAll();
+    return out;
+  }
 
   PairwiseAnswer Run() {
+    if (less_.shared.empty())
+      return Solve(less_.own, {.time_limit = deadline_.Left(), .starts = Starts(less_.own)});
+    Offer(std::vector<uint32_t>(kept_.size()));
+    int stale = 0;
+    double gap = kForbidden;
     for (int round = first_; round < first_ + kMostRounds; ++round) {
       PairwiseProblem weighted = Weighted(less_, weights_);
-      double limit = less_.shared.empty() ? deadline_.Left() : deadline_.Left() / 2;
-      PairwiseAnswer answer = Solve(weighted, {.time_limit = limit, .starts = Starts(weighted)});
-      if (less_.shared.empty() || answer.x.empty()) return answer;
-      Count(answer.counts);
-      Offer(answer.x);
-      if (round == 0) TryApart();
-      bound_ = std::max(bound_, answer.bound);
-      if (bound_ >= best_cost_ - answer.tolerance) return Proved();
-      Charge(answer.x, 1 / static_cast<double>(round + 1));
-      WorthwhileChoices worth = FindWorthwhile(weighted, best_cost_, std::move(answer.prices));
-      bound_ = std::max(bound_, worth.bound);
-      if (worth.kept[0].empty()) return Proved();
-      bool rests = !Keep(worth.kept);
-      WithCopies exact(less_, rests ? kManyEntries : options_.few_entries);
-      if (!exact.is_loose()) return Finish(exact);
+      std::vector<double> prices;
+      std::vector<uint32_t> x;
+      if (!weighted.budgets.empty()) {
+        PairwiseAnswer answer =
+            Solve(weighted, {.time_limit = deadline_.Left() / 2, .starts = Starts(weighted)});
+        if (answer.x.empty()) return answer;
+        Count(answer.counts);
+        Offer(answer.x);
+        bound_ = std::max(bound_, answer.bound);
+        prices = std::move(answer.prices);
+        x = std::move(answer.x);
+      }
+      BoundRounds::Round bounded = rounds_.Run(weighted, best_cost_, std::move(prices));
+      bound_ = std::max(bound_, bounded.bound);
+      counts_.sweeps += bounded.sweeps;
+      Offer(bounded.x);
+      if (x.empty()) x = std::move(bounded.x);
+      if (best_.empty() || (round == first_ && ChoiceCount() > kManyChoices)) {
+        tried_apart_ = true;
+        PairwiseAnswer apart = TryApart();
+        if (best_.empty()) return apart;
+      }
+      if (stale > 0) Probe(bounded);
+      KeptOf kept = bounded.KeptWithin(best_cost_);
+      if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
+      if (!x.empty()) Charge(x, 1 / static_cast<double>(round + 1));
+      bool closer = best_cost_ - bound_ < kNotably * gap;
+      gap = best_cost_ - bound_;
+      stale = Keep(kept) || closer ? 0 : stale + 1;
+      if (stale == kStaleRounds && !std::exchange(tried_apart_, true)) {
+        TryApart();
+        stale = 0;
+      }
+      size_t most = stale >= kStaleRounds ? kManyEntries : options_.few_entries;
+      if (WithCopies::Fits(less_, most)) break;
       if (deadline_.Left() < time_ * kShareOfExact) break;
     }
     return Finish(WithCopies(less_));
@@ -97,14 +138,25 @@ class SharedSolver {
   }
 
   // Where nothing is shared that could be, this is the answer; else it is a good one to begin with.
-  void TryApart() {
-    PairwiseAnswer answer =
-        Solve(Apart(less_), {.time_limit = deadline_.Left() / 4, .starts = {InKept(best_)}});
+  PairwiseAnswer TryApart() {
+    SolveOptions options{.time_limit = deadline_.Left() / 4};
+    if (!best_.empty()) options.starts = {InKept(best_)};
+    PairwiseAnswer answer = Solve(Apart(less_), options);
     Count(answer.counts);
     Offer(answer.x);
+    return answer;
+  }
+
+  static std::vector<double> WantedIn(const SharedMove& move, const std::vector<uint32_t>& x) {
+    std::vector<double> wanted_by(move.prices[0].size());
+    for (const SharedReader& reader : move.readers) {
+      for (uint32_t to : reader.wants[x[reader.decision]]) wanted_by[to] += 1;
+    }
+    return wanted_by;
   }
 
   void Offer(const std::vector<uint32_t>& x) {
+    if (x.empty()) return;
     double cost = Cost(less_, x);
     if (cost >= best_cost_) return;
     for (const PairwiseBudget& budget : less_.own.budgets) {
@@ -117,14 +169,37 @@ class SharedSolver {
 
   // --- Rounds
 
+  // Mostly the bound is close to the answer, and what is known is not. So what may cost a little more than the bound is solved: if that has an
+  // answer as cheap as guessed, no other is cheaper; and else its answer is still a good one.
+  void Probe(const BoundRounds::Round& bounded) {
+    if (probes_ == kMostProbes) return;
+    for (double more = kGuess; more >= kLeastGuess; more /= 2) {
+      double guess = bounded.bound + more * std::abs(bounded.bound);
+      if (guess >= best_cost_) continue;
+      KeptOf kept = bounded.KeptWithin(guess);
+      if (kept[0].empty()) return;
+      AutoProblem few = KeepChoices(less_, kept);
+      if (!WithCopies::Fits(few, kProbeEntries)) continue;
+      PairwiseAnswer answer =
+          Solve(WithCopies(few).problem(), {.time_limit = deadline_.Left() / 4});
+      Count(answer.counts);
+      if (!answer.x.empty()) {
+        answer.x.resize(kept_.size());
+        for (size_t v = 0; v < kept_.size(); ++v) answer.x[v] = kept[v][answer.x[v]];
+        Offer(answer.x);
+      }
+      if (answer.proved() || answer.outcome == SolveOutcome::kInfeasible)
+        bound_ = std::max(bound_, std::min(guess, best_cost_));
+      ++probes_;
+      return;
+    }
+  }
+
   // Whoever wants a placement pays for it with those who want it, too: so far as `step` says.
   void Charge(const std::vector<uint32_t>& x, double step) {
     for (size_t m = 0; m < less_.shared.size(); ++m) {
       const SharedMove& move = less_.shared[m];
-      std::vector<double> wanted_by(move.prices[0].size());
-      for (const SharedReader& reader : move.readers) {
-        for (uint32_t to : reader.wants[x[reader.decision]]) wanted_by[to] += 1;
-      }
+      std::vector<double> wanted_by = WantedIn(move, x);
       for (size_t r = 0; r < move.readers.size(); ++r) {
         const std::vector<uint32_t>& wants = move.readers[r].wants[x[move.readers[r].decision]];
         for (uint32_t to = 0; to < wanted_by.size(); ++to) {
@@ -137,9 +212,16 @@ class SharedSolver {
     }
   }
 
+  size_t ChoiceCount() const {
+    size_t count = 0;
+    for (const std::vector<uint32_t>& kept : kept_) count += kept.size();
+    return count;
+  }
+
   // Whether that leaves notably fewer.
   bool Keep(const KeptOf& kept) {
     less_ = KeepChoices(less_, kept);
+    rounds_.Keep(kept);
     size_t before = 0;
     size_t after = 0;
     for (size_t v = 0; v < kept_.size(); ++v) {
@@ -160,6 +242,8 @@ class SharedSolver {
   }
 
   // --- Answers
+
+  double Tolerance() const { return 1e-9 * std::abs(best_cost_); }
 
   PairwiseAnswer Proved() const {
     PairwiseAnswer answer;
@@ -193,6 +277,9 @@ class SharedSolver {
   int first_ = 0;
   // By variable: what the choices that are left were called.
   KeptOf kept_;
+  BoundRounds rounds_;
+  int probes_ = 0;
+  bool tried_apart_ = false;
   std::vector<ShareWeights> weights_;
   std::vector<uint32_t> best_;
   double best_cost_ = kForbidden;
@@ -207,7 +294,8 @@ PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
                            const SharedOptions& options) {
   SharedSolver solver(problem, deadline, options);
   PairwiseAnswer answer = solver.Run();
-  if (options.learnt != nullptr && options.learnt->empty()) *options.learnt = solver.weights();
+  if (options.learnt != nullptr && options.learnt->weights.empty())
+    *options.learnt = solver.Learnt();
   return answer;
 }
 

@@ -7,9 +7,17 @@
 
 namespace heddle {
 
+// What was learnt of a problem, for others that have the same decisions and shared moves.
+struct SharedLearnt {
+  std::vector<ShareWeights> weights = {};
+  BoundRounds rounds = {};
+  // The answer.
+  std::vector<uint32_t> x = {};
+};
+
 struct SharedOptions {
-  // Gets the parts that were learnt where it is empty; else it has those of a problem with the same shared moves, and rounds begin there.
-  std::vector<ShareWeights>* learnt = nullptr;
+  // Gets what was learnt where it is empty; else rounds begin with it.
+  SharedLearnt* learnt = nullptr;
   // An exact problem with as few entries of its copies is quicker than one more round.
   size_t few_entries = size_t{1} << 18;
 };

@@ -85,7 +85,9 @@ class PlanFinder {
     CompileOptions how = options_;
     how.plan = std::move(text);
     how.print = {};
+    // What is taken runs once more, with checks.
     how.manager = {};
+    how.manager.check = false;
     Module module = module_;
     Result<CompileReport> report = Compile(module, how);
     if (!report.ok() && report.diagnostics()[0].kind == Diag::kInfeasible) {

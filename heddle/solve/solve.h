@@ -56,15 +56,4 @@ struct PairwiseAnswer {
 // `FindErrors(problem)` is empty.
 PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options = {});
 
-// Choices that are worth a look, and no answer.
-struct WorthwhileChoices {
-  // Every assignment costs at least this.
-  double bound = -std::numeric_limits<double>::infinity();
-  // By variable, sorted: choices with which an assignment may cost `cutoff` or less. All empty if none does.
-  std::vector<std::vector<uint32_t>> kept;
-};
-// Of a problem without relations. With any prices for the budgets: the nearer they are to the best ones, the fewer choices are left.
-WorthwhileChoices FindWorthwhile(const PairwiseProblem& problem, double cutoff,
-                                 std::vector<double> prices);
-
 }  // namespace heddle

@@ -125,7 +125,7 @@ TEST(SharedMoves, AreSolvedWithWhatWasLearnt) {
     SCOPED_TRACE(seed);
     RandomProblem random(seed);
     AutoProblem problem = random.problem();
-    std::vector<ShareWeights> learnt;
+    SharedLearnt learnt;
     SolveShared(problem, {}, {.learnt = &learnt, .few_entries = 0});
     problem.own.restrictions.push_back({VariableId(0), "what if", {0}});
     double best = kForbidden;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "heddle/solve/reduce/min_plus.h"
 #include "heddle/solve/reduce/reduce.h"
 
 namespace heddle {
@@ -14,96 +15,100 @@ constexpr size_t kMostWork = 4'000'000;
 
 class Dominance {
  public:
-  Dominance(const Core& core, uint32_t v) : core_(core), variable_(core.variables[v]) {
+  Dominance(const Core& core, uint32_t v)
+      : core_(core), variable_(core.variables[v]), size_(variable_.size()) {
     for (uint32_t e : variable_.edges) {
       starts_.push_back(width_);
       width_ += core_.variables[core_.Other(e, v)].size();
     }
     starts_.push_back(width_);
-    // All that a choice may cost at its neighbours, in one row.
-    profile_.resize(width_ * variable_.size());
+    // All that a choice may cost at its neighbours, in one row; and the same by what neighbours choose.
+    profile_.resize(width_ * size_);
+    columns_.resize(width_ * size_);
     for (size_t i = 0; i < variable_.edges.size(); ++i) {
       EdgeView cost = core_.View(variable_.edges[i], v);
-      for (size_t k = 0; k < variable_.size(); ++k) {
-        double* row = &profile_[k * width_];
-        for (size_t j = starts_[i]; j < starts_[i + 1]; ++j) row[j] = cost(k, j - starts_[i]);
+      for (size_t k = 0; k < size_; ++k) {
+        for (size_t j = starts_[i]; j < starts_[i + 1]; ++j)
+          profile_[k * width_ + j] = columns_[j * size_ + k] = cost(k, j - starts_[i]);
       }
     }
-    FindCheapest();
   }
 
   // Marks what is dominated; how many that are.
   size_t Mark(uint8_t* keep) {
     size_t count = 0;
-    size_t size = variable_.size();
-    for (size_t k = 0; k < size; ++k) {
-      for (size_t other = 0; other < size; ++other) {
-        if (other == k || keep[other] == 0) continue;
-        work_ += starts_.size();
-        if (work_ > kMostWork) return count;
-        if (!MayReplace(k, other) || !NeverWorse(k, other)) continue;
+    for (size_t k = 0; k < size_; ++k) {
+      FindCheapest(k);
+      CompareThere(k);
+      work_ += size_ * starts_.size();
+      if (work_ > kMostWork) return count;
+      for (size_t other = 0; other < size_; ++other) {
+        if (other == k || keep[other] == 0 || !(there_[other] <= 0)) continue;
+        if (!TakesNoMore(k, other) || !NeverWorse(k, other)) continue;
         keep[k] = 0;
         ++count;
         break;
       }
+      if (work_ > kMostWork) return count;
     }
     return count;
   }
 
  private:
-  // For each choice, the cheapest partner at each neighbour: there it is hardest to beat.
-  void FindCheapest() {
-    size_t edges = starts_.size() - 1;
-    cheapest_.resize(edges * variable_.size());
-    for (size_t k = 0; k < variable_.size(); ++k) {
-      const double* row = profile_.data() + k * width_;
-      for (size_t i = 0; i < edges; ++i)
-        cheapest_[k * edges + i] =
-            static_cast<size_t>(std::min_element(row + starts_[i], row + starts_[i + 1]) - row);
+  // The cheapest partner of a choice at each neighbour: there it is hardest to beat.
+  void FindCheapest(size_t k) {
+    const double* row = profile_.data() + k * width_;
+    cheapest_.clear();
+    for (size_t i = 0; i + 1 < starts_.size(); ++i)
+      cheapest_.push_back(
+          static_cast<size_t>(std::min_element(row + starts_[i], row + starts_[i + 1]) - row));
+  }
+
+  // How much more each other choice costs there.
+  void CompareThere(size_t k) {
+    there_.resize(size_);
+    for (size_t other = 0; other < size_; ++other)
+      there_[other] = variable_.cost[other] - variable_.cost[k];
+    for (size_t at : cheapest_) {
+      const double* column = columns_.data() + at * size_;
+      AddDifference(column, column[k], size_, there_.data());
     }
   }
 
-  // Whether `other` takes no more of any row, and costs no more where `k` is cheapest.
-  bool MayReplace(size_t k, size_t other) const {
+  bool TakesNoMore(size_t k, size_t other) const {
     for (const CoreTerm& term : variable_.terms) {
       const CoreRow& row = core_.rows[term.row];
       if ((std::isfinite(row.hi) && term.amount[other] > term.amount[k]) ||
           (std::isfinite(row.lo) && term.amount[other] < term.amount[k]))
         return false;
     }
-    double difference = variable_.cost[other] - variable_.cost[k];
-    size_t edges = starts_.size() - 1;
-    for (size_t i = 0; i < edges; ++i) {
-      size_t at = cheapest_[k * edges + i];
-      difference += profile_[other * width_ + at] - profile_[k * width_ + at];
-    }
-    return difference <= 0;
+    return true;
   }
 
+  // Wherever neighbours are. Begins with what it costs where `k` is cheapest, and ends as soon as that is too much.
   bool NeverWorse(size_t k, size_t other) {
     const double* a = profile_.data() + k * width_;
     const double* b = profile_.data() + other * width_;
-    double difference = variable_.cost[other] - variable_.cost[k];
+    double difference = there_[other];
     for (size_t i = 0; i + 1 < starts_.size(); ++i) {
-      double most = -HUGE_VAL;
-      for (size_t j = starts_[i]; j < starts_[i + 1]; ++j) {
-        // Forbidden for both gives no number, and the comparison passes it over.
-        double more = b[j] - a[j];
-        most = more > most ? more : most;
-      }
-      difference += most;
-      if (difference == kForbidden) return false;
+      work_ += starts_[i + 1] - starts_[i];
+      double most = LargestDifference(a + starts_[i], b + starts_[i], starts_[i + 1] - starts_[i]);
+      if (most == kForbidden) return false;
+      difference += most - (b[cheapest_[i]] - a[cheapest_[i]]);
+      if (difference > 0) return false;
     }
-    work_ += width_;
-    return difference <= 0;
+    return true;
   }
 
   const Core& core_;
   const CoreVariable& variable_;
+  size_t size_;
   std::vector<size_t> starts_;
   size_t width_ = 0;
   std::vector<double> profile_;
+  std::vector<double> columns_;
   std::vector<size_t> cheapest_;
+  std::vector<double> there_;
   size_t work_ = 0;
 };
 

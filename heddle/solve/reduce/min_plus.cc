@@ -52,4 +52,24 @@ void MinOverInner(const double* a, const double* b, size_t inner, size_t rows, s
   }
 }
 
+void AddDifference(const double* __restrict row, double base, size_t size, double* __restrict out) {
+  for (size_t i = 0; i < size; ++i) out[i] += row[i] - base;
+}
+
+double LargestDifference(const double* a, const double* b, size_t size) {
+  double most[4] = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
+  size_t i = 0;
+  for (; i + 4 <= size; i += 4) {
+    for (size_t k = 0; k < 4; ++k) {
+      double more = b[i + k] - a[i + k];
+      most[k] = more > most[k] ? more : most[k];
+    }
+  }
+  for (; i < size; ++i) {
+    double more = b[i] - a[i];
+    most[0] = more > most[0] ? more : most[0];
+  }
+  return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+}
+
 }  // namespace heddle

@@ -20,6 +20,8 @@ constexpr size_t kUsualWork = 4'000'000;
 constexpr size_t kMostWork = 256'000'000;
 // Choices that are too dear make it worth starting over if they are this part of all.
 constexpr size_t kWorthKeeping = 20;
+// Before anything is reduced.
+constexpr int kFirstSweeps = 20;
 
 double LargestCost(const std::vector<double>& costs) {
   double largest = 0;
@@ -70,7 +72,8 @@ double Search::Tolerance(double cost) const {
 void Search::Run() {
   auto [core, possible] = MakeCore(problem_);
   if (possible) counts_.reduced.contracted = problem_.variables.size() - core.VariableCount();
-  if (possible && Reduce(core, {options_.deadline, kUsualWork}, counts_.reduced)) {
+  if (possible && RemoveDear(core) &&
+      Reduce(core, {options_.deadline, kUsualWork}, counts_.reduced)) {
     counts_.left = SizeOf(core);
     Frame& root = frames_.emplace_back();
     root.prices.resize(core.rows.size());
@@ -88,6 +91,25 @@ void Search::Run() {
   }
   bound_ = best_cost_;
   for (const Frame& frame : frames_) bound_ = std::min(bound_, frame.bound);
+}
+
+// Whoever begins with a good assignment has few choices left that are worth comparing. Costs stay as they are: what messages add would blur which
+// are equal. Rows have no prices yet.
+bool Search::RemoveDear(Core& core) {
+  if (best_cost_ == kForbidden || core.HasTerms()) return true;
+  if (!FilterChoices(core, {options_.deadline}, counts_.reduced)) return false;
+  Sweeps sweeps(core, std::vector<double>(core.rows.size()));
+  double bound = -kForbidden;
+  for (int i = 1; i <= kFirstSweeps && !Stopped(); ++i) {
+    double before = std::exchange(bound, std::max(bound, sweeps.Run()));
+    ++counts_.sweeps;
+    if (i > 2 && bound - before <= 0.02 * (best_cost_ - bound)) break;
+  }
+  if (Stopped()) return true;
+  std::vector<uint8_t> keep = Affordable(core, sweeps, Cutoff());
+  if (keep.empty()) return false;
+  core.Keep(keep);
+  return true;
 }
 
 // The first half of a branch is a frame of its own. The second is what remains of this one.

@@ -68,6 +68,9 @@ class Search {
   double Cutoff() const { return best_cost_ - Tolerance(best_cost_); }
   bool Stopped() const { return out_of_memory_ || options_.deadline.Passed(); }
 
+  // Takes away choices that are too dear for any answer better than the one to begin with. False if there is none.
+  bool RemoveDear(Core& core);
+
   // These return whether the frame is closed: it holds no answer that is better than the best.
   bool Close(Frame& frame);
   bool RunSweeps(Frame& frame, Sweeps& sweeps, int most);

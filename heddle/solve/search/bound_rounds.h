@@ -1,0 +1,57 @@
+// Bounds of a problem whose costs change from round to round. What messages have learnt in one round is not lost for the next.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "heddle/solve/problem/problem.h"
+#include "heddle/solve/reduce/core.h"
+#include "heddle/solve/search/sweeps.h"
+
+namespace heddle {
+
+// By variable, sorted: the choices that are left.
+using KeptOf = std::vector<std::vector<uint32_t>>;
+
+class BoundRounds {
+ public:
+  struct Round {
+    // Every assignment costs at least this.
+    double bound = -std::numeric_limits<double>::infinity();
+    // What the messages suggest, budgets aside: a choice for every variable. Empty if that takes a pair that is forbidden.
+    std::vector<uint32_t> x;
+    // By variable and choice: what an assignment with it costs at least.
+    std::vector<std::vector<double>> at_least;
+    size_t sweeps = 0;
+
+    // Choices with which an assignment may cost `cutoff` or less. All empty if none does.
+    KeptOf KeptWithin(double cutoff) const;
+  };
+
+  // Of a problem without relations, which has the variables and edges of the last round. With any prices for the budgets: the nearer they
+  // are to the best ones, the better. Stops when the bound rises by little of what it is short of `best`.
+  Round Run(const PairwiseProblem& problem, double best, std::vector<double> prices = {});
+
+  // From now on, problems have these choices of those that they had, and no others; or all that there were at first.
+  void Keep(const KeptOf& kept);
+  void KeepAll() { kept_.clear(); }
+
+ private:
+  // What the ends of an edge have been told.
+  struct Told {
+    std::vector<double> u;
+    std::vector<double> v;
+  };
+  void Load(const Core& core, const KeptOf& names, Sweeps& sweeps);
+  void Store(const Core& core, const KeptOf& names, const Sweeps& sweeps);
+
+  // By variable: what the choices that are left were called at first. Empty: as they are.
+  KeptOf kept_;
+  // By the ends of the edge; by choice as it was called at first, so that nothing is lost of those that are gone.
+  std::map<std::pair<uint32_t, uint32_t>, Told> told_;
+};
+
+}  // namespace heddle
