@@ -218,7 +218,8 @@ class ProblemMaker {
       bool adds =
           move.keeps_sums && !std::ranges::includes(sheet_[to].partials, sheet_[from].partials, {},
                                                     &Partial::axis, &Partial::axis);
-      double price = adds ? kForbidden : row[table.columns.at(to)];
+      double price = row[table.columns.at(to)];
+      if (adds) price = kForbidden;
       out.push_back(price * static_cast<double>(count));
     }
     return out;

@@ -82,7 +82,7 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   if (sized && !found_) HEDDLE_RETURN_IF_ERROR(Try(graph_, !small));
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible,
-                 "{} of memory are too few; the smallest peak found is {}, {} bytes", Format(cap_),
+                 "{} of memory is too little; the smallest peak found is {}, {} bytes", Format(cap_),
                  Format(least_), least_.value);
   return std::move(found_);
 }
