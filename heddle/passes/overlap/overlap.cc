@@ -82,8 +82,8 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   if (sized && !found_) HEDDLE_RETURN_IF_ERROR(Try(graph_, !small));
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible,
-                 "{} of memory is too little; the smallest peak found is {}, {} bytes", Format(cap_),
-                 Format(least_), least_.value);
+                 "{} of memory is too little; the smallest peak found is {}, {} bytes",
+                 Format(cap_), Format(least_), least_.value);
   return std::move(found_);
 }
 

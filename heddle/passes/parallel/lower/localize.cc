@@ -12,8 +12,8 @@
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/lower/expert_lowering.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
 #include "heddle/passes/parallel/lower/table_lookup.h"
+#include "heddle/passes/parallel/redistribute/inserter.h"
 #include "heddle/shard/check_placements.h"
 #include "heddle/shard/redistribution.h"
 

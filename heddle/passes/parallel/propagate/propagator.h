@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "heddle/pass/pass.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
 #include "heddle/passes/parallel/propagate/plan_inputs.h"
 #include "heddle/passes/parallel/propagate/region.h"
 #include "heddle/passes/parallel/propagate/said_nodes.h"
+#include "heddle/passes/parallel/redistribute/inserter.h"
 #include "heddle/plan/plan.h"
 #include "heddle/shard/node_facts.h"
 #include "heddle/shard/scope_facts.h"
