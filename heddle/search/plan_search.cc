@@ -102,8 +102,8 @@ void PlanSearch::Settle(Candidate& candidate) {
   candidate.is_done = true;
   Result<TriedPoint> tried = evaluator_.Try(candidate.point);
   candidate.is_tried = tried.ok();
-  if (tried.ok()) Keep(*std::move(tried));
-  if (!tried.ok()) Note(candidate.point, tried.diagnostics());
+  if (!tried.ok()) return Note(candidate.point, tried.diagnostics());
+  Keep(*std::move(tried));
 }
 
 // The candidate that may be the fastest, or null if none may any more. Those that are thought not to fit come last: few are left then.
@@ -185,9 +185,12 @@ void PlanSearch::AddAutomatic() {
       return evaluator_.Try(point);
     };
     Result<TriedPoint> tried = place();
-    if (tried.ok()) Keep(*std::move(tried));
     // Too many choices, or not enough time: that mesh is left to presets.
-    if (!tried.ok()) Note(point, tried.diagnostics());
+    if (!tried.ok()) {
+      Note(point, tried.diagnostics());
+      continue;
+    }
+    Keep(*std::move(tried));
   }
 }
 
@@ -198,8 +201,8 @@ void PlanSearch::AddOverlap() {
   SearchPoint point = tried_[*best_].point;
   point.scheduled = ScheduledBy::kOverlap;
   Result<TriedPoint> tried = evaluator_.Try(point);
-  if (tried.ok()) Keep(*std::move(tried));
-  if (!tried.ok()) Note(point, tried.diagnostics());
+  if (!tried.ok()) return Note(point, tried.diagnostics());
+  Keep(*std::move(tried));
 }
 
 std::vector<TriedPoint> PlanSearch::Front() const {
