@@ -17,15 +17,15 @@ ManagerOptions Unchecked() {
   return options;
 }
 
-// As the pipelines of these names have it.
-std::string Schedule(const SearchPoint& point, bool schedules) {
+// What decides about memory, and a pipeline by its name; without `schedules` the first alone.
+std::string PipelineOf(const SearchPoint& point, bool schedules) {
   std::string text = point.policy == "none" ? "clean" : CheckpointPipeline(point.policy);
   if (!schedules) return text;
-  return fmt::format(
-      "{}, clean, reshard-after-forward{{policy={}}}, dce, bucket-by-unit, "
-      "separate-communicators, prefetch{}",
-      text, point.reshard,
-      point.scheduled == ScheduledBy::kOverlap ? ", overlap{cap=none,reorder_compute=true}" : "");
+  return text + (point.scheduled == ScheduledBy::kOverlap ? ", overlap" : ", fsdp");
+}
+
+OptionSetting ReshardOf(const SearchPoint& point) {
+  return {"reshard", {"reshard-after-forward"}, "policy", point.reshard};
 }
 
 // From what two sizes come to, what a size comes to that has so many layers more, where each adds the same.
@@ -105,7 +105,10 @@ Result<Module> PointEvaluator::Finished(const SearchPoint& point, const StepRequ
                                         bool schedules) {
   HEDDLE_TRY(const Module* lowered, Lowered(point, request));
   HEDDLE_TRY(Pipeline pipeline,
-             ParsePipeline(Schedule(point, schedules), Passes(), Author::kProgram));
+             ParsePipeline(PipelineOf(point, schedules), Passes(), Author::kProgram));
+  PipelineChanges changes;
+  if (schedules) changes.settings = {ReshardOf(point)};
+  HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
   HEDDLE_RETURN_IF_ERROR(SetWhereDefault("overlap", "cluster", cluster_, pipeline));
   Module module = *lowered;
   HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline, Unchecked()));
@@ -161,7 +164,8 @@ Status PointEvaluator::Place(const SearchPoint& point, double seconds) {
   plan.mesh = MeshOf(point.arrangement);
   plan.automatic = true;
   CompileOptions how;
-  how.pipeline = Schedule(point, true);
+  how.pipeline = PipelineOf(point, true);
+  how.changes.settings = {ReshardOf(point)};
   how.automatic.time_limit = seconds;
   how.tries_plans = true;
   HEDDLE_TRY(FoundPlan found, FindPlan(*module, plan, how, costs_));

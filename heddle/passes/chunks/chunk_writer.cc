@@ -5,6 +5,7 @@
 #include "heddle/ops/ops.h"
 
 namespace heddle {
+
 void ChunkWriter::Run() {
   std::vector<NodeId> nodes;
   for (NodeId id : graph_.nodes()) {
