@@ -32,6 +32,10 @@ class ProcessTransport : public Transport {
   struct Group {
     std::vector<int64_t> members;
     GroupPtr group;
+    // Gathers are messages between each two members: several times as many as a ring has steps, but none waits for another.
+    bool sends_directly = false;
+    // Of the next message.
+    int tag = 0;
   };
   class Launched;
 
