@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "heddle/analysis/equal_layers.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/bucket.h"
 
@@ -39,7 +40,73 @@ size_t NextOfKind(const Graph& graph, const Buckets& buckets, size_t bucket) {
   return next;
 }
 
+// The buckets that begin in some layers of a run, for all of its layers; the others as they are, without what is in these.
+class BucketRepeater {
+ public:
+  BucketRepeater(const Graph& graph, const std::vector<LayerRun>& runs)
+      : graph_(graph), runs_(runs), places_(PlacesIn(runs, graph.node_count())) {}
+
+  Buckets Repeat(const Buckets& buckets, size_t eighth, uint32_t period) {
+    taken_.assign(graph_.node_count(), false);
+    Buckets repeated;
+    for (const std::vector<NodeId>& bucket : buckets) {
+      const LayerPlace& place = places_[bucket[0].index()];
+      if (place.run == LayerPlace::kNone) continue;
+      const int64_t count = runs_[place.run].count;
+      const int64_t from = count * static_cast<int64_t>(eighth) / 8;
+      if (place.layer < from || place.layer >= from + period) continue;
+      for (int64_t layers = -count / period * period; layers <= count; layers += period)
+        Add(Moved(bucket, layers), repeated);
+    }
+    for (const std::vector<NodeId>& bucket : buckets) Add(bucket, repeated);
+    std::ranges::sort(repeated);
+    return repeated;
+  }
+
+ private:
+  std::vector<NodeId> Moved(const std::vector<NodeId>& bucket, int64_t layers) const {
+    std::vector<NodeId> moved;
+    for (NodeId member : bucket) {
+      const LayerPlace& place = places_[member.index()];
+      if (place.run != places_[bucket[0].index()].run) continue;
+      const LayerRun& run = runs_[place.run];
+      const int64_t layer = place.layer + layers;
+      if (layer < 0 || layer >= run.count) continue;
+      const NodeId to(run.first + run.nodes * static_cast<size_t>(layer) + place.slot);
+      if (KeyOf(graph_, to) == KeyOf(graph_, member)) moved.push_back(to);
+    }
+    return moved;
+  }
+
+  void Add(std::vector<NodeId> bucket, Buckets& to) {
+    std::erase_if(bucket, [&](NodeId member) { return taken_[member.index()]; });
+    for (NodeId member : bucket) taken_[member.index()] = true;
+    if (bucket.size() > 1) to.push_back(std::move(bucket));
+  }
+
+  const Graph& graph_;
+  const std::vector<LayerRun>& runs_;
+  const std::vector<LayerPlace> places_;
+  std::vector<bool> taken_;
+};
+
 }  // namespace
+
+std::vector<Buckets> WithRepeats(const Graph& graph, const Buckets& buckets) {
+  const std::vector<LayerRun> runs = FindEqualLayers(graph);
+  std::vector<Buckets> ways;
+  if (runs.empty() || buckets.empty()) return ways;
+  BucketRepeater repeater(graph, runs);
+  Buckets given = buckets;
+  std::ranges::sort(given);
+  for (uint32_t period : {1, 2}) {
+    for (size_t eighth = 1; eighth < 8; ++eighth) {
+      Buckets way = repeater.Repeat(buckets, eighth, period);
+      if (way != given && std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
+    }
+  }
+  return ways;
+}
 
 size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merged,
                    const Timeline& timeline) {

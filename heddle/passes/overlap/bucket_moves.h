@@ -17,4 +17,7 @@ size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merg
 // themselves.
 std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, size_t bucket);
 
+// Ways in which equal layers have the same buckets: those of some layer, or of two neighbours, for all.
+std::vector<Buckets> WithRepeats(const Graph& graph, const Buckets& buckets);
+
 }  // namespace heddle

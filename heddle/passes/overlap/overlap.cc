@@ -12,6 +12,7 @@
 #include "heddle/passes/overlap/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/order_search.h"
+#include "heddle/passes/overlap/share_layers.h"
 #include "heddle/sim/explain/movable.h"
 #include "heddle/sim/explain/reasons.h"
 
@@ -42,6 +43,12 @@ class OverlapSearch {
   Status TryAll(const std::vector<Buckets>& ways);
   // Ways next to the best one, as long as one is better.
   Status TryNext();
+  // Compute that was moved once may be moved again.
+  Status TryAgain();
+  // The best way with the buckets of some layers for all that are equal.
+  Status TryRepeated();
+  // Equal layers of what was found get one schedule.
+  Status Share();
 
   const Module& module_;
   const Graph& graph_;
@@ -80,6 +87,7 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
   }
   HEDDLE_RETURN_IF_ERROR(TryAll(ways));
   if (sized && !found_) HEDDLE_RETURN_IF_ERROR(Try(graph_, !small));
+  HEDDLE_RETURN_IF_ERROR(Share());
   if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible,
                  "{} of memory is too little; the smallest peak found is {}, {} bytes",
@@ -99,15 +107,38 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   size_t again = options_.effort == Effort::kNormal ? 3 : 10;
   tried.resize(std::min(tried.size(), again));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
-  if (options_.buckets.kind == BucketRule::Kind::kAuto && !options_.strict)
-    HEDDLE_RETURN_IF_ERROR(TryNext());
-  // Compute that was moved once may be moved again.
-  constexpr int kAgain = 3;
-  for (int i = 0; i < kAgain && !options_.strict && found_; ++i) {
+  if (options_.strict) return Done{};
+  const bool any = options_.buckets.kind == BucketRule::Kind::kAuto;
+  if (any) HEDDLE_RETURN_IF_ERROR(TryNext());
+  HEDDLE_RETURN_IF_ERROR(TryAgain());
+  if (!any) return Done{};
+  const Nanos best = best_.makespan;
+  HEDDLE_RETURN_IF_ERROR(TryRepeated());
+  return best_.makespan < best ? TryAgain() : Done{};
+}
+
+Status OverlapSearch::TryAgain() {
+  constexpr int kTries = 3;
+  for (int i = 0; i < kTries && found_; ++i) {
     const Nanos best = best_.makespan;
     HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
     if (best_.makespan == best) break;
   }
+  return Done{};
+}
+
+Status OverlapSearch::TryRepeated() {
+  std::vector<std::pair<Nanos, size_t>> tried;
+  const std::vector<Buckets> ways = WithRepeats(graph_, buckets_);
+  for (size_t i = 0; i < ways.size(); ++i) {
+    HEDDLE_TRY(Nanos makespan, TryBuckets(ways[i], false));
+    tried.emplace_back(makespan, i);
+  }
+  std::ranges::sort(tried);
+  if (getenv("OVLDBG")) for (auto& t : tried) fmt::print(stderr, "repeated {} {} of {}\n", t.first.value, ways[t.second].size(), best_.makespan.value);
+  const size_t again = options_.effort == Effort::kNormal ? 2 : 10;
+  tried.resize(std::min(tried.size(), again));
+  for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
   return Done{};
 }
 
@@ -141,6 +172,29 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
   HEDDLE_TRY(Nanos makespan, Try(std::move(graph), thorough));
   if (makespan < best) buckets_ = buckets;
   return makespan;
+}
+
+Status OverlapSearch::Share() {
+  if (!found_) return Done{};
+  LayerWords words(graph_, *found_);
+  if (words.runs().empty()) return Done{};
+  HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_));
+  SimGraph sim(*found_, costs, sim_.memory);
+  Replay replay(sim, TimelineOptions(model_, sim_));
+  StepShape shape(*found_, sim, options_.freedom());
+  auto dbg = [&](const char* what) {
+    for (const LayerRun& run : words.runs()) fmt::print(stderr, "{} run {} +{} x{}: ", what, run.first, run.nodes, run.count);
+    for (const SharedLayers& s : FindShared(words, replay.order())) fmt::print(stderr, "{}:{}-{}/{} ", s.run, s.first, s.last, s.period);
+    fmt::print(stderr, "\n");
+  };
+  if (getenv("OVLDBG")) dbg("was");
+  ShareLayers(words, shape, {best_.makespan, cap_, options_.strict}, replay);
+  if (getenv("OVLDBG")) dbg("is");
+  best_ = replay.outcome();
+  Rewriter rewriter(*found_);
+  rewriter.Reorder(replay.order());
+  rewriter.Commit();
+  return Done{};
 }
 
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
