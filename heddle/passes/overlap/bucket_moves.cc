@@ -46,14 +46,14 @@ class BucketRepeater {
   BucketRepeater(const Graph& graph, const std::vector<LayerRun>& runs)
       : graph_(graph), runs_(runs), places_(PlacesIn(runs, graph.node_count())) {}
 
-  Buckets Repeat(const Buckets& buckets, size_t eighth, uint32_t period) {
+  Buckets Repeat(const Buckets& buckets, uint32_t quarter, uint32_t period) {
     taken_.assign(graph_.node_count(), false);
     Buckets repeated;
     for (const std::vector<NodeId>& bucket : buckets) {
       const LayerPlace& place = places_[bucket[0].index()];
       if (place.run == LayerPlace::kNone) continue;
       const int64_t count = runs_[place.run].count;
-      const int64_t from = count * static_cast<int64_t>(eighth) / 8;
+      const int64_t from = count * quarter / 4;
       if (place.layer < from || place.layer >= from + period) continue;
       for (int64_t layers = -count / period * period; layers <= count; layers += period)
         Add(Moved(bucket, layers), repeated);
@@ -99,11 +99,9 @@ std::vector<Buckets> WithRepeats(const Graph& graph, const Buckets& buckets) {
   BucketRepeater repeater(graph, runs);
   Buckets given = buckets;
   std::ranges::sort(given);
-  for (uint32_t period : {1, 2}) {
-    for (size_t eighth = 1; eighth < 8; ++eighth) {
-      Buckets way = repeater.Repeat(buckets, eighth, period);
-      if (way != given && std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
-    }
+  for (auto [quarter, period] : {std::pair(2U, 1U), {3U, 1U}, {1U, 1U}, {2U, 2U}}) {
+    Buckets way = repeater.Repeat(buckets, quarter, period);
+    if (way != given && std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
   }
   return ways;
 }

@@ -10,33 +10,28 @@
 namespace heddle {
 namespace {
 
-// By node of the schedule: nodes of the graph that it stands for, in their order.
-std::vector<std::vector<NodeId>> MembersOf(const Graph& before, const Graph& after) {
-  std::unordered_map<std::string_view, NodeId> by_name;
-  for (NodeId id : before.nodes()) {
-    for (ValueId result : before.results(id)) by_name.emplace(before.name(result), id);
+// By node of the schedule that starts something: its wait.
+std::vector<NodeId> WaitsOf(const Graph& graph) {
+  std::vector<NodeId> waits(graph.node_count());
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].op != op::comm_wait) continue;
+    if (NodeId start = graph[graph.operands(id)[0]].producer) waits[start.index()] = id;
   }
-  std::vector<std::vector<NodeId>> members(after.node_count());
-  for (NodeId id : after.nodes()) {
-    for (ValueId result : after.results(id)) {
-      auto at = by_name.find(after.name(result));
-      if (at != by_name.end()) members[id.index()].push_back(at->second);
-    }
-    std::ranges::sort(members[id.index()]);
-    auto rest = std::ranges::unique(members[id.index()]);
-    members[id.index()].erase(rest.begin(), rest.end());
+  return waits;
+}
+
+// Nodes of the graph that made what a node of the schedule makes, in their order.
+void AddMakers(const Graph& before, const Graph& after, NodeId id, std::vector<NodeId>& makers) {
+  for (ValueId result : after.results(id)) {
+    const ValueId value = before.FindValue(after.name(result));
+    if (!value || !before[value].producer) continue;
+    if (makers.empty() || makers.back() != before[value].producer)
+      makers.push_back(before[value].producer);
   }
-  // Of a bucket, the waits of all members keep their names; what starts them does not.
-  for (NodeId wait : after.nodes()) {
-    NodeId start =
-        after[wait].op == op::comm_wait ? after[after.operands(wait)[0]].producer : NodeId();
-    if (!start || members[wait.index()].size() < 2) continue;
-    members[start.index()].clear();
-    for (NodeId of : members[wait.index()])
-      members[start.index()].push_back(before[before.operands(of)[0]].producer);
-    std::ranges::sort(members[start.index()]);
-  }
-  return members;
+  if (makers.size() < 2) return;
+  std::ranges::sort(makers);
+  auto rest = std::ranges::unique(makers);
+  makers.erase(rest.begin(), rest.end());
 }
 
 }  // namespace
@@ -63,9 +58,18 @@ LayerWords::LayerWords(const Graph& before, const Graph& after)
 
 void LayerWords::AddWords(const Graph& before, const Graph& after) {
   std::vector<LayerPlace> places = PlacesIn(runs_, before.node_count());
-  std::vector<std::vector<NodeId>> members = MembersOf(before, after);
+  const std::vector<NodeId> waits = WaitsOf(after);
+  nodes_.reserve(after.node_count());
+  std::vector<NodeId> of;
   for (NodeId id : after.nodes()) {
-    const std::vector<NodeId>& of = members[id.index()];
+    of.clear();
+    // Of a bucket, what is waited for keeps its names; what was started does not.
+    const NodeId wait = waits[id.index()];
+    AddMakers(before, after, wait ? wait : id, of);
+    if (wait) {
+      for (NodeId& member : of) member = before[before.operands(member)[0]].producer;
+      std::ranges::sort(of);
+    }
     if (of.empty()) continue;
     const LayerPlace first = places[of[0].index()];
     if (first.run == LayerPlace::kNone) continue;

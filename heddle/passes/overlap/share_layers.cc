@@ -11,6 +11,9 @@ namespace {
 
 using Role = StepShape::Role;
 
+// What is worth to be called shared.
+constexpr uint32_t kFewest = 3;
+
 // By node.
 std::vector<uint32_t> PositionsIn(std::span<const NodeId> order) {
   std::vector<uint32_t> position(order.size());
@@ -45,53 +48,50 @@ class LayerSharing {
         position_(PositionsIn(replay.order())) {}
 
   // The layers from `first` to `last` of a run: as many as can share one schedule, and then those before and behind them.
-  void Share(uint32_t run, uint32_t first, uint32_t last) {
+  void Share(uint32_t run, uint32_t first, uint32_t last, int depth = 0) {
     SharedLayers best;
     std::vector<NodeId> best_order;
     const std::vector<NodeId> given = replay_.order();
-    for (const SharedLayers& seed : Seeds(run, first, last)) {
-      for (uint32_t reach : {last - first + 1, (last - first) / 4 + 1, 3U}) {
-        const uint32_t low = seed.first - std::min(reach, seed.first - first);
-        const uint32_t high = std::min(last, seed.last + reach);
-        const bool alike = MakeAlike(seed, low, high);
-        SharedLayers grown = Grow(seed, first, last);
-        if (getenv("OVLDBG")) fmt::print(stderr, "seed {}-{}/{} reach {} {}: {}-{}\n", seed.first, seed.last, seed.period, reach, alike, grown.first, grown.last);
-        if (best_order.empty() || grown.count() > best.count()) {
-          best = grown;
-          best_order = replay_.order();
-        }
-        Restore(given);
-        if (alike) break;
+    for (const SharedLayers& seed : Seeds(run, first, last, depth == 0)) {
+      if (seed.count() == seed.period) MakeAlike(seed, first, last);
+      SharedLayers grown = Grow(seed, first, last);
+      if (best_order.empty() || grown.count() > best.count()) {
+        best = grown;
+        best_order = replay_.order();
       }
-      if (best.count() == last - first + 1) break;
+      Restore(given);
+      if (best.count() * 2 > last - first + 1) break;
     }
-    if (best.count() < 3 * best.period) return;
+    if (best_order.empty() || best.count() < kFewest * best.period) return;
     Restore(best_order);
-    if (best.first >= first + 3) Share(run, first, best.first - 1);
-    if (last >= best.last + 3) Share(run, best.last + 1, last);
+    if (best.first >= first + kFewest) Share(run, first, best.first - 1, depth + 1);
+    if (last >= best.last + kFewest) Share(run, best.last + 1, last, depth + 1);
   }
 
  private:
-  // Layers whose blocks others may take over.
-  std::vector<SharedLayers> Seeds(uint32_t run, uint32_t first, uint32_t last) const {
+  // Layers whose blocks others may take over: of stretches that are equal already, and others.
+  std::vector<SharedLayers> Seeds(uint32_t run, uint32_t first, uint32_t last, bool others) const {
     std::vector<SharedLayers> seeds;
-    for (const SharedLayers& s : FindShared(words_, replay_.order())) {
-      const uint32_t from = (s.first + s.last) / 2;
-      if (s.run == run && from >= first && from + s.period - 1 <= last && seeds.size() < 2)
-        seeds.push_back({run, from, from + s.period - 1, s.period});
+    for (SharedLayers shared : FindShared(words_, replay_.order())) {
+      shared.first = std::max(shared.first, first);
+      shared.last = std::min(shared.last, last);
+      const bool inside = shared.run == run && shared.first + shared.period <= shared.last;
+      if (inside && seeds.size() < 2) seeds.push_back(shared);
     }
+    if (!others) return seeds;
     const uint32_t count = last - first + 1;
-    for (uint32_t period : {1, 2}) {
-      for (uint32_t quarter : {2, 1, 3}) {
-        const uint32_t from = first + count * quarter / 4;
-        if (from + period - 1 <= last) seeds.push_back({run, from, from + period - 1, period});
-      }
+    for (auto [quarter, period] : {std::pair(2U, 1U), {3U, 1U}, {1U, 1U}, {3U, 2U}}) {
+      const uint32_t from = first + count * quarter / 4;
+      if (from + period - 1 <= last) seeds.push_back({run, from, from + period - 1, period});
     }
     return seeds;
   }
 
   // Nodes of layers from `low` to `high` stand where those of the seed do: so many places behind the same product of their layers.
-  bool MakeAlike(const SharedLayers& seed, uint32_t low, uint32_t high) {
+  void MakeAlike(const SharedLayers& seed, uint32_t least, uint32_t most) {
+    constexpr uint32_t kReach = 3;
+    const uint32_t low = seed.first - std::min(kReach, seed.first - least);
+    const uint32_t high = std::min(most, seed.last + kReach);
     const std::vector<NodeId>& order = replay_.order();
     // By position: that of the last product.
     std::vector<uint32_t> product(order.size());
@@ -107,7 +107,8 @@ class LayerSharing {
       if (word.run != seed.run || word.layer < low || word.layer > high) continue;
       const int64_t ahead = int64_t{word.layer} - seed.first;
       const int64_t period = seed.period;
-      const int64_t shift = (ahead >= 0 ? ahead / period : -((period - 1 - ahead) / period)) * period;
+      const int64_t shift =
+          (ahead >= 0 ? ahead / period : -((period - 1 - ahead) / period)) * period;
       const NodeId like = words_.Shifted(node, -shift);
       if (!like) continue;
       const uint32_t at = position_[like.index()];
@@ -118,8 +119,7 @@ class LayerSharing {
       first = std::min<size_t>(first, std::min(to, position_[node.index()]));
       last = std::max<size_t>(last, std::max(to, position_[node.index()]) + 1);
     }
-    if (first >= last) return false;
-    return Try(first, Legal(first, last, wish));
+    if (first < last) Try(first, Legal(first, last, wish));
   }
 
   // What stands from `first` up to `last`, by wishes: of those that may come next, always the one that wishes to stand first.
@@ -182,7 +182,7 @@ class LayerSharing {
     std::vector<NodeId> wanted;
     for (size_t i = block ? block->first : 0; block && i < block->last; ++i) {
       const NodeId node = words_.Shifted(replay_.order()[i], int64_t{to} - from);
-      if (!node || words_.of(node).run != run) {if (getenv("OVLDBG")) fmt::print(stderr, "{} to {}: no counterpart {} run {} layer {}\n", from, to, i - block->first, words_.of(replay_.order()[i]).run, words_.of(replay_.order()[i]).layer); return {};}
+      if (!node || words_.of(node).run != run) return {};
       wanted.push_back(node);
     }
     return wanted;
@@ -195,7 +195,7 @@ class LayerSharing {
     const size_t first = position_[wanted[0].index()];
     size_t last = first;
     for (NodeId node : wanted) {
-      if (position_[node.index()] < first) { if (getenv("OVLDBG")) fmt::print(stderr, "{} node earlier\n", layer); return false; }
+      if (position_[node.index()] < first) return false;
       last = std::max<size_t>(last, position_[node.index()] + 1);
     }
     std::vector<NodeId> nodes = wanted;
@@ -210,7 +210,7 @@ class LayerSharing {
     if (wanted.empty() || !block) return false;
     size_t first = block->first;
     for (NodeId node : wanted) {
-      if (position_[node.index()] >= block->last) {if (getenv("OVLDBG")) fmt::print(stderr, "{} node later\n", layer); return false;}
+      if (position_[node.index()] >= block->last) return false;
       first = std::min<size_t>(first, position_[node.index()]);
     }
     std::vector<NodeId> nodes;
@@ -238,10 +238,8 @@ class LayerSharing {
     if (IsOrder(first, nodes)) {
       const Outcome& outcome = replay_.Reorder(first, nodes);
       if (outcome.makespan <= options_.longest && outcome.peak <= options_.cap) return true;
-      if (getenv("OVLDBG")) fmt::print(stderr, "try {}+{}: {} longer, {} more\n", first, nodes.size(), outcome.makespan.value - options_.longest.value, outcome.peak.value - options_.cap.value);
       replay_.Reorder(first, given);
     }
-    else if (getenv("OVLDBG")) fmt::print(stderr, "try {}+{}: no order\n", first, nodes.size());
     Place(first, given);
     return false;
   }
