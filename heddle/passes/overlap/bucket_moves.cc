@@ -40,23 +40,21 @@ size_t NextOfKind(const Graph& graph, const Buckets& buckets, size_t bucket) {
   return next;
 }
 
-// The buckets that begin in some layers of a run, for all of its layers; the others as they are, without what is in these.
+// The buckets that begin in one layer of a run, for all of its layers; the others as they are, without what is in these.
 class BucketRepeater {
  public:
   BucketRepeater(const Graph& graph, const std::vector<LayerRun>& runs)
       : graph_(graph), runs_(runs), places_(PlacesIn(runs, graph.node_count())) {}
 
-  Buckets Repeat(const Buckets& buckets, uint32_t quarter, uint32_t period) {
+  Buckets Repeat(const Buckets& buckets) {
     taken_.assign(graph_.node_count(), false);
     Buckets repeated;
     for (const std::vector<NodeId>& bucket : buckets) {
       const LayerPlace& place = places_[bucket[0].index()];
       if (place.run == LayerPlace::kNone) continue;
       const int64_t count = runs_[place.run].count;
-      const int64_t from = count * quarter / 4;
-      if (place.layer < from || place.layer >= from + period) continue;
-      for (int64_t layers = -count / period * period; layers <= count; layers += period)
-        Add(Moved(bucket, layers), repeated);
+      if (place.layer != count * 3 / 4) continue;
+      for (int64_t layers = -count; layers <= count; ++layers) Add(Moved(bucket, layers), repeated);
     }
     for (const std::vector<NodeId>& bucket : buckets) Add(bucket, repeated);
     std::ranges::sort(repeated);
@@ -92,18 +90,14 @@ class BucketRepeater {
 
 }  // namespace
 
-std::vector<Buckets> WithRepeats(const Graph& graph, const Buckets& buckets) {
+std::optional<Buckets> Repeated(const Graph& graph, const Buckets& buckets) {
   const std::vector<LayerRun> runs = FindEqualLayers(graph);
-  std::vector<Buckets> ways;
-  if (runs.empty() || buckets.empty()) return ways;
-  BucketRepeater repeater(graph, runs);
+  if (runs.empty() || buckets.empty()) return std::nullopt;
   Buckets given = buckets;
   std::ranges::sort(given);
-  for (auto [quarter, period] : {std::pair(2U, 1U), {3U, 1U}, {1U, 1U}, {2U, 2U}}) {
-    Buckets way = repeater.Repeat(buckets, quarter, period);
-    if (way != given && std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
-  }
-  return ways;
+  Buckets repeated = BucketRepeater(graph, runs).Repeat(buckets);
+  if (repeated == given) return std::nullopt;
+  return repeated;
 }
 
 size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merged,

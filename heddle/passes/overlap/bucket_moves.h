@@ -1,6 +1,7 @@
 // Ways to merge that differ from one way in one bucket: neighbours for a local search.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "heddle/passes/overlap/bucket_choice.h"
@@ -17,7 +18,7 @@ size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merg
 // themselves.
 std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, size_t bucket);
 
-// Ways in which equal layers have the same buckets: those of some layer, or of two neighbours, for all.
-std::vector<Buckets> WithRepeats(const Graph& graph, const Buckets& buckets);
+// Equal layers get the same buckets: those of a late layer, where a step runs steadily. None if they have, or there are none.
+std::optional<Buckets> Repeated(const Graph& graph, const Buckets& buckets);
 
 }  // namespace heddle

@@ -43,8 +43,6 @@ class OverlapSearch {
   Status TryNext();
   // Compute that was moved once may be moved again.
   Status TryAgain();
-  // The best way with the buckets of some layers for all that are equal.
-  Status TryRepeated();
   // Equal layers of what was found get one schedule.
   Status Share();
 
@@ -112,7 +110,8 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   HEDDLE_RETURN_IF_ERROR(TryAgain());
   if (!any) return Done{};
   const Nanos best = best_.makespan;
-  HEDDLE_RETURN_IF_ERROR(TryRepeated());
+  if (std::optional<Buckets> way = Repeated(graph_, buckets_))
+    HEDDLE_RETURN_IF_ERROR(TryBuckets(*way, true));
   return best_.makespan < best ? TryAgain() : Done{};
 }
 
@@ -123,20 +122,6 @@ Status OverlapSearch::TryAgain() {
     HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
     if (best_.makespan == best) break;
   }
-  return Done{};
-}
-
-Status OverlapSearch::TryRepeated() {
-  std::vector<std::pair<Nanos, size_t>> tried;
-  const std::vector<Buckets> ways = WithRepeats(graph_, buckets_);
-  for (size_t i = 0; i < ways.size(); ++i) {
-    HEDDLE_TRY(Nanos makespan, TryBuckets(ways[i], false));
-    tried.emplace_back(makespan, i);
-  }
-  std::ranges::sort(tried);
-  const size_t again = options_.effort == Effort::kNormal ? 1 : 4;
-  tried.resize(std::min(tried.size(), again));
-  for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
   return Done{};
 }
 
@@ -190,7 +175,7 @@ Status OverlapSearch::Share() {
     }
   }
   layers_ = DescribeLayers(graph_, words, order);
-  if (!found_) return Done{};
+  if (std::ranges::is_sorted(order)) return Done{};
   Rewriter rewriter(*found_);
   rewriter.Reorder(order);
   rewriter.Commit();
