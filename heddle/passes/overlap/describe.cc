@@ -100,10 +100,10 @@ int64_t ExplainMoved(const Graph& before, const Graph& after, PassContext& conte
   for (const auto& [key, group] : groups) {
     const auto& [run, later] = key;
     const std::string where = run == LayerPlace::kNone
-                                  ? "of no equal layers"
+                                  ? "outside of equal layers"
                                   : fmt::format("of {} equal layers", runs[run].count);
     context.AddRemark(before, group.first, RemarkKind::kComputeMoved,
-                      "{} {} run {}, past up to {}, where that covers or feeds a collective",
+                      "{} {} moved {}, past up to {}, to cover or feed a collective",
                       Counted(group.count, "node"), where, later ? "later" : "earlier",
                       Counted(group.farthest, "matrix product"));
   }
