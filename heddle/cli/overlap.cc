@@ -254,6 +254,13 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
+  if (model.measured() != nullptr && model.measured()->study && model.measured()->curves.empty() &&
+      options.buckets.kind != BucketRule::Kind::kNone && !strict) {
+    Failure failure = Error(Diag::kCostsFile,
+                            "it has no `curves`, by which buckets are priced; give --buckets=none");
+    failure.diagnostics[0].file = model.measured()->file;
+    return failure;
+  }
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
   // By graph.
   std::vector<std::vector<EqualLayers>> layers;
