@@ -148,7 +148,10 @@ struct OverlapCommand {
     flags.Option("-o,--output", output, "write the graph to this file");
     flags.Option("--schedule", schedule,
                  "write the order of names, and the members of buckets, to this file as JSON");
-    flags.Switch("--remarks", remarks, "say for each exposed collective why nothing hides it");
+    flags.Switch("--remarks", remarks,
+                 "say for each exposed collective why nothing hides it, what compute moved, and "
+                 "which layers "
+                 "have one schedule");
     sim.Declare(flags);
     outputs.Declare(flags);
   }
@@ -167,6 +170,20 @@ struct OverlapCommand {
   Status WriteFiles(const Module& before, const Module& after, const CostModel& model,
                     const Streams& streams) const;
 };
+
+ordered_json ToJson(const std::vector<EqualLayers>& all) {
+  auto list = ordered_json::array();
+  for (const EqualLayers& layers : all) {
+    auto shared = ordered_json::array();
+    for (const EqualLayers::Stretch& stretch : layers.shared)
+      shared.push_back({{"from", stretch.from}, {"to", stretch.to}, {"period", stretch.period}});
+    list.push_back({{"first", layers.first},
+                    {"count", layers.count},
+                    {"nodes", layers.nodes},
+                    {"shared", std::move(shared)}});
+  }
+  return list;
+}
 
 Result<OverlapOptions> OverlapCommand::Options() const {
   OverlapOptions options;
@@ -237,12 +254,22 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
+  if (model.measured() != nullptr && model.measured()->study && model.measured()->curves.empty() &&
+      options.buckets.kind != BucketRule::Kind::kNone && !strict) {
+    Failure failure = Error(Diag::kCostsFile,
+                            "it has no `curves`, by which buckets are priced; give --buckets=none");
+    failure.diagnostics[0].file = model.measured()->file;
+    return failure;
+  }
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
+  // By graph.
+  std::vector<std::vector<EqualLayers>> layers;
   for (Graph& graph : module.graphs) {
     AnalysisCache analyses;
     PassContext context(module.mesh, analyses);
     HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, sim_options, options, context));
     sim_options.memory_cap = result.cap;
+    layers.push_back(std::move(result.layers));
     if (!remarks) continue;
     for (const Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
   }
@@ -259,7 +286,8 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
         json["launches"] = s.timeline.collectives.size();
         return json;
       };
-      list.push_back({{"before", one(before)}, {"after", one(after)}});
+      list.push_back(
+          {{"before", one(before)}, {"after", one(after)}, {"layers", ToJson(layers[i])}});
     }
     PrintJson(list.size() == 1 ? list[0] : list, streams);
     rest.json = false;
@@ -268,7 +296,14 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   std::vector<SimulatedModule> both;
   both.push_back(std::move(before));
   both.push_back(std::move(after));
-  if (!outputs.json) return rest.Write(both, model, streams);
+  if (!outputs.json) {
+    HEDDLE_RETURN_IF_ERROR(rest.Write(both, model, streams));
+    for (const std::vector<EqualLayers>& of_graph : layers) {
+      for (const EqualLayers& one : of_graph)
+        streams.out << "\nfrom %" << one.first << " " << Format(one) << "\n";
+    }
+    return Done{};
+  }
   return rest.WriteFiles(both, model, streams);
 }
 

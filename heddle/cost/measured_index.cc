@@ -39,7 +39,6 @@ MeasuredIndex::MeasuredIndex(const MeasuredCosts& costs)
     : costs_(costs), used_(costs.ops.size()), used_curves_(costs.curves.size()) {
   for (size_t i = 0; i < costs.ops.size(); ++i)
     by_call_[CallText(costs.ops[i].op, costs.ops[i].operands)].push_back(i);
-  for (const auto& [name, time] : costs.nodes) unused_nodes_.insert(name);
 }
 
 std::optional<Nanos> MeasuredIndex::Op(const Module& module, const Graph& graph, NodeId id) {
@@ -68,8 +67,7 @@ std::optional<Nanos> MeasuredIndex::Node(const Graph& graph, NodeId id) {
     auto at = costs_.nodes.find(graph.name(result));
     if (at == costs_.nodes.end()) continue;
     if (!time) time = at->second;
-    if (auto unused = unused_nodes_.find(at->first); unused != unused_nodes_.end())
-      unused_nodes_.erase(unused);
+    used_nodes_.insert(&at->second);
   }
   return time;
 }
@@ -81,9 +79,11 @@ void MeasuredIndex::UseCurve(const Curve* curve) {
 MeasuredUse MeasuredIndex::Use() const {
   MeasuredUse use;
   use.ops = CountUsed(used_);
-  use.nodes = {costs_.nodes.size() - unused_nodes_.size(), costs_.nodes.size()};
+  use.nodes = {used_nodes_.size(), costs_.nodes.size()};
   use.curves = CountUsed(used_curves_);
-  use.unknown_nodes.assign(unused_nodes_.begin(), unused_nodes_.end());
+  for (const auto& [name, time] : costs_.nodes) {
+    if (!used_nodes_.contains(&time)) use.unknown_nodes.push_back(name);
+  }
   return use;
 }
 

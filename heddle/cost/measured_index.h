@@ -3,8 +3,8 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "heddle/cost/cost_model.h"
@@ -31,7 +31,8 @@ class MeasuredIndex {
   std::map<std::string, std::vector<size_t>> by_call_;
   std::vector<bool> used_;
   std::vector<bool> used_curves_;
-  std::set<std::string, std::less<>> unused_nodes_;
+  // Times of the costs.
+  std::unordered_set<const Nanos*> used_nodes_;
 };
 
 }  // namespace heddle

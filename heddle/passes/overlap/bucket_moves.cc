@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "heddle/analysis/equal_layers.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/bucket.h"
 
@@ -39,7 +40,65 @@ size_t NextOfKind(const Graph& graph, const Buckets& buckets, size_t bucket) {
   return next;
 }
 
+// The buckets that begin in one layer of a run, for all of its layers; the others as they are, without what is in these.
+class BucketRepeater {
+ public:
+  BucketRepeater(const Graph& graph, const std::vector<LayerRun>& runs)
+      : graph_(graph), runs_(runs), places_(PlacesIn(runs, graph.node_count())) {}
+
+  Buckets Repeat(const Buckets& buckets) {
+    taken_.assign(graph_.node_count(), false);
+    Buckets repeated;
+    for (const std::vector<NodeId>& bucket : buckets) {
+      const LayerPlace& place = places_[bucket[0].index()];
+      if (place.run == LayerPlace::kNone) continue;
+      const int64_t count = runs_[place.run].count;
+      if (place.layer != count * 3 / 4) continue;
+      for (int64_t layers = -count; layers <= count; ++layers) Add(Moved(bucket, layers), repeated);
+    }
+    for (const std::vector<NodeId>& bucket : buckets) Add(bucket, repeated);
+    std::ranges::sort(repeated);
+    return repeated;
+  }
+
+ private:
+  std::vector<NodeId> Moved(const std::vector<NodeId>& bucket, int64_t layers) const {
+    std::vector<NodeId> moved;
+    for (NodeId member : bucket) {
+      const LayerPlace& place = places_[member.index()];
+      if (place.run != places_[bucket[0].index()].run) continue;
+      const LayerRun& run = runs_[place.run];
+      const int64_t layer = place.layer + layers;
+      if (layer < 0 || layer >= run.count) continue;
+      const NodeId to(run.first + run.nodes * static_cast<size_t>(layer) + place.slot);
+      if (KeyOf(graph_, to) == KeyOf(graph_, member)) moved.push_back(to);
+    }
+    return moved;
+  }
+
+  void Add(std::vector<NodeId> bucket, Buckets& to) {
+    std::erase_if(bucket, [&](NodeId member) { return taken_[member.index()]; });
+    for (NodeId member : bucket) taken_[member.index()] = true;
+    if (bucket.size() > 1) to.push_back(std::move(bucket));
+  }
+
+  const Graph& graph_;
+  const std::vector<LayerRun>& runs_;
+  const std::vector<LayerPlace> places_;
+  std::vector<bool> taken_;
+};
+
 }  // namespace
+
+std::optional<Buckets> Repeated(const Graph& graph, const Buckets& buckets) {
+  const std::vector<LayerRun> runs = FindEqualLayers(graph);
+  if (runs.empty() || buckets.empty()) return std::nullopt;
+  Buckets given = buckets;
+  std::ranges::sort(given);
+  Buckets repeated = BucketRepeater(graph, runs).Repeat(buckets);
+  if (repeated == given) return std::nullopt;
+  return repeated;
+}
 
 size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merged,
                    const Timeline& timeline) {

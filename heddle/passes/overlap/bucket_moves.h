@@ -1,6 +1,7 @@
 // Ways to merge that differ from one way in one bucket: neighbours for a local search.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "heddle/passes/overlap/bucket_choice.h"
@@ -16,5 +17,8 @@ size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merg
 // The bucket is launched with fewer of its members. Those that are needed last go with the next bucket of its kind, or by
 // themselves.
 std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, size_t bucket);
+
+// Equal layers get the same buckets: those of a late layer, where a step runs steadily. None if they have, or there are none.
+std::optional<Buckets> Repeated(const Graph& graph, const Buckets& buckets);
 
 }  // namespace heddle

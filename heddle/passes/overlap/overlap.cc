@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <unordered_map>
 
 #include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
-#include "heddle/cost/kernel_time.h"
 #include "heddle/passes/overlap/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
+#include "heddle/passes/overlap/describe.h"
 #include "heddle/passes/overlap/order_search.h"
-#include "heddle/sim/explain/movable.h"
-#include "heddle/sim/explain/reasons.h"
+#include "heddle/passes/overlap/share_layers.h"
 
 namespace heddle {
 namespace {
@@ -32,6 +30,7 @@ class OverlapSearch {
   Bytes cap() const { return cap_; }
   const Outcome& before() const { return before_; }
   const Outcome& best() const { return best_; }
+  const std::vector<EqualLayers>& layers() const { return layers_; }
 
  private:
   // How long the step is with the best order found; INT64_MAX if none keeps the cap.
@@ -42,6 +41,10 @@ class OverlapSearch {
   Status TryAll(const std::vector<Buckets>& ways);
   // Ways next to the best one, as long as one is better.
   Status TryNext();
+  // Compute that was moved once may be moved again.
+  Status TryAgain();
+  // Equal layers of what was found get one schedule.
+  Status Share();
 
   const Module& module_;
   const Graph& graph_;
@@ -56,6 +59,7 @@ class OverlapSearch {
   std::optional<Graph> found_;
   // What is merged in it.
   Buckets buckets_;
+  std::vector<EqualLayers> layers_;
 };
 
 Result<std::optional<Graph>> OverlapSearch::Run() {
@@ -84,6 +88,7 @@ Result<std::optional<Graph>> OverlapSearch::Run() {
     return Error(Diag::kInfeasible,
                  "{} of memory is too little; the smallest peak found is {}, {} bytes",
                  Format(cap_), Format(least_), least_.value);
+  HEDDLE_RETURN_IF_ERROR(Share());
   return std::move(found_);
 }
 
@@ -99,11 +104,20 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   size_t again = options_.effort == Effort::kNormal ? 3 : 10;
   tried.resize(std::min(tried.size(), again));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
-  if (options_.buckets.kind == BucketRule::Kind::kAuto && !options_.strict)
-    HEDDLE_RETURN_IF_ERROR(TryNext());
-  // Compute that was moved once may be moved again.
-  constexpr int kAgain = 3;
-  for (int i = 0; i < kAgain && !options_.strict && found_; ++i) {
+  if (options_.strict) return Done{};
+  const bool any = options_.buckets.kind == BucketRule::Kind::kAuto;
+  if (any) HEDDLE_RETURN_IF_ERROR(TryNext());
+  HEDDLE_RETURN_IF_ERROR(TryAgain());
+  if (!any) return Done{};
+  const Nanos best = best_.makespan;
+  if (std::optional<Buckets> way = Repeated(graph_, buckets_))
+    HEDDLE_RETURN_IF_ERROR(TryBuckets(*way, true));
+  return best_.makespan < best ? TryAgain() : Done{};
+}
+
+Status OverlapSearch::TryAgain() {
+  constexpr int kTries = 3;
+  for (int i = 0; i < kTries && found_; ++i) {
     const Nanos best = best_.makespan;
     HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
     if (best_.makespan == best) break;
@@ -143,6 +157,31 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
   return makespan;
 }
 
+Status OverlapSearch::Share() {
+  const Graph& graph = found_ ? *found_ : graph_;
+  const LayerWords words(graph_, graph);
+  if (words.runs().empty()) return Done{};
+  std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
+  if (found_ && options_.effort != Effort::kFast) {
+    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_));
+    SimGraph sim(*found_, costs, sim_.memory);
+    Replay replay(sim, TimelineOptions(model_, sim_));
+    StepShape shape(*found_, sim, options_.freedom());
+    ShareLayers(words, shape, {best_.makespan, cap_, options_.strict}, replay);
+    // A few nodes: shorter with some caps would make more memory not always better.
+    if (!OrderSearch::IsSmall(graph_) || replay.outcome().makespan == best_.makespan) {
+      order = replay.order();
+      best_ = replay.outcome();
+    }
+  }
+  layers_ = DescribeLayers(graph_, words, order);
+  if (std::ranges::is_sorted(order)) return Done{};
+  Rewriter rewriter(*found_);
+  rewriter.Reorder(order);
+  rewriter.Commit();
+  return Done{};
+}
+
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
   auto search = [&](Freedom freedom) {
@@ -179,53 +218,6 @@ Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough) {
   return makespan;
 }
 
-// By the name of a node's first result, for light compute: how many matrix products and attentions stand before it.
-std::unordered_map<std::string_view, size_t> PlacesOfLight(const Graph& graph) {
-  std::unordered_map<std::string_view, size_t> places;
-  size_t before = 0;
-  for (NodeId id : graph.nodes()) {
-    if (IsMatrixWork(graph.op(id))) {
-      ++before;
-    } else if (graph.op(id).effect() == Effect::kPure) {
-      places.emplace(graph.name(graph[id].first_result), before);
-    }
-  }
-  return places;
-}
-
-// What depends on parameters alone has no place of its own, and is not counted.
-int64_t CountMoved(const Graph& before, const Graph& after) {
-  std::unordered_map<std::string_view, size_t> was = PlacesOfLight(before);
-  std::unordered_map<std::string_view, size_t> is = PlacesOfLight(after);
-  std::vector<bool> movable = FindMovable(before);
-  int64_t moved = 0;
-  for (NodeId id : before.nodes()) {
-    if (movable[id.index()] || before[id].result_count == 0) continue;
-    auto place = was.find(before.name(before[id].first_result));
-    if (place == was.end()) continue;
-    auto now = is.find(place->first);
-    if (now != is.end() && place->second != now->second) ++moved;
-  }
-  return moved;
-}
-
-// A remark for each collective that compute stands still for.
-Status ExplainExposed(const Module& module, const Graph& graph, const CostModel& model,
-                      const SimulateOptions& options, Bytes cap, PassContext& context) {
-  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
-  SimGraph sim(graph, costs, options.memory);
-  Timeline timeline = MakeTimeline(sim, TimelineOptions(model, options));
-  std::vector<Exposure> why = ExplainExposure(graph, sim, timeline, cap);
-  for (size_t i = 0; i < why.size(); ++i) {
-    const CollectiveTimes& times = timeline.collectives[i];
-    if (times.exposed.value == 0) continue;
-    context.AddRemark(graph, graph[times.start].first_result, RemarkKind::kExposed,
-                      "compute stands still for {} of {}: {}", Format(times.exposed),
-                      Format(sim[times.start].alone()), Name(why[i].main()));
-  }
-  return Done{};
-}
-
 }  // namespace
 
 Result<Effort> ParseEffort(std::string_view name) {
@@ -257,14 +249,18 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
                               PassContext& context) {
   OverlapSearch search(module, graph, model, sim, options);
   HEDDLE_TRY(std::optional<Graph> found, search.Run());
-  OverlapResult result{.cap = search.cap(), .before = search.before(), .after = search.best()};
+  OverlapResult result{.cap = search.cap(),
+                       .before = search.before(),
+                       .after = search.best(),
+                       .layers = search.layers()};
   if (found) {
     HEDDLE_RETURN_IF_ERROR(
         CheckSchedule(graph, *found, search.cap(), sim.memory, options.freedom()));
-    result.moved = CountMoved(graph, *found);
+    result.moved = ExplainMoved(graph, *found, context);
     graph = std::move(*found);
     result.changed = Changed::kYes;
   }
+  ExplainLayers(graph, result.layers, context);
   HEDDLE_RETURN_IF_ERROR(ExplainExposed(module, graph, model, sim, search.cap(), context));
   return result;
 }

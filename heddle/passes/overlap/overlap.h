@@ -67,12 +67,31 @@ struct OverlapOptions {
   }
 };
 
+// A run of equal layers of a graph, and which of them have one schedule (share_layers.h).
+struct EqualLayers {
+  // The first matrix product or attention of the first, or what else comes first.
+  std::string first;
+  uint32_t count = 0;
+  // Of a layer.
+  uint32_t nodes = 0;
+  // Layers from one to another, that included: what is scheduled between a layer and the next is the same for all, or for every second.
+  struct Stretch {
+    uint32_t from = 0;
+    uint32_t to = 0;
+    uint32_t period = 1;
+  };
+  std::vector<Stretch> shared;
+};
+// `31 equal layers of 106 nodes: layers 0 to 29 have one schedule`
+std::string Format(const EqualLayers& layers);
+
 struct OverlapResult {
   Bytes cap;
   Outcome before;
   Outcome after;
   // Light compute that runs between other matrix products and attentions than it stood.
   int64_t moved = 0;
+  std::vector<EqualLayers> layers;
   Changed changed = Changed::kNo;
 };
 

@@ -30,6 +30,10 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
     context.Count("microseconds_before", result.before.makespan.value / 1000);
     context.Count("microseconds_after", result.after.makespan.value / 1000);
     context.Count("light_moved", result.moved);
+    for (const EqualLayers& layers : result.layers) {
+      for (const EqualLayers::Stretch& stretch : layers.shared)
+        context.Count("layers_shared", stretch.to - stretch.from + 1);
+    }
   }
   return changed;
 }
@@ -48,7 +52,8 @@ constexpr OptionDef kOptions[] = {
         "Otherwise only light compute, which is all else, moves"),
     Option<&OverlapPassOptions::strict>(
         "strict", "no collective passes another, nothing is merged, and compute keeps its order")};
-constexpr std::string_view kStats[] = {"microseconds_before", "microseconds_after", "light_moved"};
+constexpr std::string_view kStats[] = {"microseconds_before", "microseconds_after", "light_moved",
+                                       "layers_shared"};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/overlap.h"
 #include "heddle/passes/overlap/range_peaks.h"
+#include "heddle/passes/overlap/share_layers.h"
 #include "heddle/sim/test/random_graph.h"
 
 namespace heddle {
@@ -196,6 +197,69 @@ TEST(BucketMoves, LaterMembersAreHandedOn) {
   EXPECT_EQ(MostExposed(graph, buckets, merged, timeline), 0U);
   for (CollectiveTimes& times : timeline.collectives) times.exposed = {};
   EXPECT_EQ(MostExposed(graph, buckets, merged, timeline), buckets.size());
+}
+
+// Layers of a gathered weight, a product and a root. Every gather starts before the product of the layer before it, but for `late`, which starts
+// behind it.
+std::string LayersText(int count, int late) {
+  std::string inputs = "%y0: f32[64,64] batch \"x\"";
+  std::string body;
+  auto gather = [](int i) {
+    return fmt::format(
+        "  %a{0}! = comm.all_gather(%w{0}, over=[dp], why=unshard) : async f32[64,64]\n", i);
+  };
+  for (int i = 0; i < count; ++i) {
+    inputs += fmt::format(", %w{0}: f32[32,64] param {0} \"w{0}\"", i);
+    if (i == 0) body += gather(0);
+    body += fmt::format("  %a{0} = comm.wait(%a{0}!) : f32[64,64]\n", i);
+    if (i + 1 < count && i + 1 != late) body += gather(i + 1);
+    body += fmt::format("  %m{0} = aten.mm(%y{0}, %a{0}) : f32[64,64]\n", i);
+    if (i + 1 < count && i + 1 == late) body += gather(i + 1);
+    body += fmt::format("  %y{1} = aten.sqrt(%m{0}) : f32[64,64]\n", i, i + 1);
+  }
+  return fmt::format("heddle 1 local\nmesh [dp=2]\ngraph @g({}) -> (metric %y{}) {{\n{}}}\n",
+                     inputs, count, body);
+}
+
+TEST(ShareLayers, OneLayerThatDiffers) {
+  Module even = *ParseModule(LayersText(12, -1), "even", Ops());
+  Module odd = *ParseModule(LayersText(12, 5), "odd", Ops());
+  const Graph& graph = odd.graphs[0];
+  LayerWords words(even.graphs[0], graph);
+  ASSERT_EQ(words.runs().size(), 1U);
+  std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
+  EXPECT_GT(FindShared(words, order).size(), 1U);
+
+  GraphCosts costs = *SmallModel().Price(odd, graph);
+  SimGraph sim(graph, costs);
+  Replay replay(sim, TimelineOptions(SmallModel(), {}));
+  const Outcome before = replay.outcome();
+  StepShape shape(graph, sim, Freedom::kLight);
+  // Where no step is short enough, nothing changes.
+  ShareLayers(words, shape, {Nanos{0}, Bytes{INT64_MAX}}, replay);
+  EXPECT_EQ(replay.order(), order);
+  ShareLayers(words, shape, {before.makespan, Bytes{INT64_MAX}}, replay);
+  EXPECT_LE(replay.outcome().makespan, before.makespan);
+  std::vector<SharedLayers> shared = FindShared(words, replay.order());
+  ASSERT_EQ(shared.size(), 1U);
+  EXPECT_EQ(shared[0].period, 1U);
+  EXPECT_GE(shared[0].count() + 2, words.runs()[0].count);
+}
+
+TEST(Overlap, EqualLayersHaveOneSchedule) {
+  Module module = *ParseModule(LayersText(12, 5), "layers", Ops());
+  OverlapOptions options;
+  options.buckets.kind = BucketRule::Kind::kNone;
+  options.memory = {MiB(1), true};
+  Result<OverlapResult> result = Schedule(module, options);
+  ASSERT_TRUE(result.ok()) << Format(result.diagnostics());
+  EXPECT_LE(result->after.makespan, result->before.makespan);
+  size_t shared = 0;
+  for (const EqualLayers& layers : result->layers) {
+    for (const EqualLayers::Stretch& stretch : layers.shared)
+      shared += stretch.to - stretch.from + 1;
+  }
+  EXPECT_GE(shared, 3U);
 }
 
 TEST(RangePeaks, EqualToPlainSums) {
