@@ -127,10 +127,11 @@ class RoleSetter {
       outputs_saved_ = graph_.outputs().size() > 1;
     }
     bool gathers = false;
+    gathered_.resize(graph_.inputs().size());
     for (NodeId node : graph_.nodes()) {
       ValueId only = OnlyOperand(node);
       if (graph_[node].op != op::comm_all_gather || !only || !roots_[only.index()]) continue;
-      gathered_.insert(roots_[only.index()]);
+      gathered_[roots_[only.index()].index()] = true;
       gathers = true;
     }
     SetInputsByName(backward, gathers);
@@ -144,6 +145,7 @@ class RoleSetter {
   void PairGradients() {
     std::vector<bool> depends(graph_.value_count());
     std::map<int64_t, ValueId> primals;
+    with_gradient_.resize(graph_.inputs().size());
     for (const Input& input : graph_.inputs()) {
       std::string_view name = graph_.name(input.value);
       depends[input.value.index()] = NumberBehind("tangents_", name) > 0;
@@ -172,7 +174,7 @@ class RoleSetter {
       bool fits = primal == primals.end() || SameDims(primal->second, value);
       if (!fits || !depends[value.index()]) continue;
       gradient_of_[output] = number;
-      if (primal != primals.end()) with_gradient_.insert(primal->second);
+      if (primal != primals.end()) with_gradient_[primal->second.index()] = true;
     }
   }
 
@@ -187,9 +189,9 @@ class RoleSetter {
       input.label = name;
       DType dtype = DTypeOf(input.value);
       int64_t number = NumberBehind("primals_", name);
-      bool gathered = gathered_.contains(input.value);
-      bool trains = backward ? with_gradient_.contains(input.value)
-                             : (gathered || !gathers) && IsFloat(dtype);
+      bool gathered = gathered_[input.value.index()];
+      bool trains =
+          backward ? with_gradient_[input.value.index()] : (gathered || !gathers) && IsFloat(dtype);
       if (NumberBehind("tangents_", name) > 0) {
         input.role = InputRole::kTangent;
       } else if (number > 0 && trains) {
@@ -304,8 +306,9 @@ class RoleSetter {
   Graph& graph_;
   std::vector<ValueId> roots_;
   std::vector<bool> ends_;
-  std::set<ValueId> gathered_;
-  std::set<ValueId> with_gradient_;
+  // By input.
+  std::vector<bool> gathered_;
+  std::vector<bool> with_gradient_;
   // Output to the number of the primal.
   std::map<size_t, int64_t> gradient_of_;
   bool joint_ = false;

@@ -42,7 +42,6 @@ class FxReader {
 
   // The name behind `class` at this place.
   std::string_view ClassAt(size_t at) const {
-    if (at == std::string_view::npos) return {};
     size_t begin = at + kClass.size();
     size_t end = text().find_first_of("(:\n", begin);
     return end == std::string_view::npos ? std::string_view() : text().substr(begin, end - begin);
@@ -57,17 +56,17 @@ class FxReader {
                           "Inductor has it");
     size_t chosen = at;
     std::string_view chosen_class;
-    size_t last_class = std::string_view::npos;
-    size_t next_class = text().find(kClass);
+    std::string_view last_class;
+    size_t before = 0;
     for (bool first = true; at != std::string_view::npos; at = text().find(kForward, at + 1)) {
-      while (next_class < at) {
-        last_class = next_class;
-        next_class = text().find(kClass, next_class + 1);
-      }
-      bool repro = ClassAt(last_class) == "Repro";
+      // The last one since the `forward` before this.
+      size_t behind = text().substr(before, at - before).rfind(kClass);
+      if (behind != std::string_view::npos) last_class = ClassAt(before + behind);
+      before = at;
+      bool repro = last_class == "Repro";
       if (first || repro) {
         chosen = at;
-        chosen_class = ClassAt(last_class);
+        chosen_class = last_class;
       }
       if (repro) break;
       first = false;
@@ -133,6 +132,11 @@ class FxReader {
   }
 
   bool ReadStatements() {
+    // A statement takes about a hundred characters, and names itself.
+    size_t likely = text().size() / 100;
+    program_.calls.reserve(likely);
+    program_.args.reserve(2 * likely);
+    program_.words.Reserve(likely, 16 * likely);
     while (true) {
       cursor_.SkipSpace();
       if (cursor_.AtEnd())

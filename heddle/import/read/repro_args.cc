@@ -22,7 +22,9 @@ class ReproArgs {
 
   bool ReadLoadArgs() {
     constexpr std::string_view kLoad = "def load_args(reader):";
-    size_t at = text_.find(kLoad);
+    // It stands behind the graph, or somewhere else.
+    size_t at = text_.find(kLoad, cursor_.offset());
+    if (at == std::string_view::npos) at = text_.find(kLoad);
     if (at == std::string_view::npos) return true;
     cursor_.set_offset(at + kLoad.size());
     size_t next = 0;
@@ -141,7 +143,9 @@ class ReproArgs {
   // --- Process groups: `{'0': {'size': 8, 'rank': 0}}`
 
   bool ReadGroups() {
-    size_t at = text_.find("def get_pg_config(");
+    constexpr std::string_view kGroups = "def get_pg_config(";
+    size_t at = text_.find(kGroups, cursor_.offset());
+    if (at == std::string_view::npos) at = text_.find(kGroups);
     at = at != std::string_view::npos ? text_.find("return", at)
                                       : text_.find("setup_fake_process_groups({");
     if (at == std::string_view::npos) return true;
