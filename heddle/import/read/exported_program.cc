@@ -1,5 +1,7 @@
 #include "heddle/import/read/exported_program.h"
 
+#include <algorithm>
+
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 #include "heddle/import/read/export_values.h"
@@ -22,7 +24,14 @@ class ExportReader {
     simdjson::dom::parser parser;
     JsonElement root;
     simdjson::error_code error = parser.parse(json.data(), json.size()).get(root);
-    if (error != simdjson::SUCCESS) return Fail("not JSON: {}", simdjson::error_message(error));
+    if (error != simdjson::SUCCESS) {
+      Failure failure = Fail("not JSON: {}", simdjson::error_message(error));
+      std::optional<size_t> at = FindJsonMistake(json);
+      if (at)
+        failure = {{SourceText(file_, json)
+                        .At(std::move(failure.diagnostics[0]), std::min(*at, json.size()))}};
+      return failure;
+    }
     HEDDLE_RETURN_IF_ERROR(CheckVersion(root));
     std::optional<JsonElement> module = JsonField(root, "graph_module");
     std::optional<JsonElement> graph = module ? JsonField(*module, "graph") : std::nullopt;
@@ -200,8 +209,10 @@ class ExportReader {
       }
     }
     call.several = list || values.size() > 1;
-    if (Result<ForeignValue> name = values_.Name(JsonTextField(node, "name")); name.ok())
-      call.name = name->word;
+    if (std::string_view given = JsonTextField(node, "name"); !given.empty()) {
+      Result<ForeignValue> name = values_.Name(given);
+      if (name.ok()) call.name = name->word;
+    }
     if (!call.several && values.size() == 1 && values[0].kind == Kind::kName) {
       call.name = values[0].word;
       call.stated = values_.TypeOf(call.name);
