@@ -12,6 +12,9 @@ GOALS = {"parse": 60, "print": 30, "verify": 15, "hash": 5, "uses": 1, "dce_cse_
 # Milliseconds for a proved answer.
 SOLVE_GOALS = {"solve/32_layers_32x8": 50, "solve/16_layers_2x4x8": 200, "solve/32_layers_32x8_budget": 2000,
                "solve/cut_of_ops": 100}
+# Milliseconds for a printed graph of 10,000 statements, and megabytes a second of any file.
+IMPORT_GOALS = {"import_repro/10000": 80}
+IMPORT_RATE_GOAL = 200
 
 
 def main():
@@ -42,7 +45,17 @@ def main():
             mark, missed = "  over the goal", missed + 1
         sizes = "".join(f"{b[k]:{w}.0f}" if k in b else " " * w for k, w in (("variables", 11), ("choices", 9), ("entries", 10)))
         print(f"{b['name']:32}{b['cpu_time']:8.2f} ms{goal:8} ms{sizes}{mark}")
-    print(f"{missed} over their goals")
+    print(f"\n{'import':32}{'time':>11}{'goal':>11}{'MB/s':>11}{'goal':>9}")
+    for b in data:
+        if not b["name"].startswith(("import_", "read_own_text")):
+            continue
+        goal, rate = IMPORT_GOALS.get(b["name"]), b["bytes_per_second"] / 1e6
+        rate_goal = IMPORT_RATE_GOAL if b["name"].startswith("import_") else None
+        mark = ""
+        if (goal and b["cpu_time"] > goal) or (rate_goal and rate < rate_goal):
+            mark, missed = "  misses the goal", missed + 1
+        print(f"{b['name']:32}{b['cpu_time']:8.2f} ms{f'{goal} ms' if goal else '':>11}{rate:11.0f}{rate_goal or '':>9}{mark}")
+    print(f"{missed} miss their goals")
 
 
 if __name__ == "__main__":

@@ -63,13 +63,14 @@ bool WritesInPlace(std::string_view target) {
 
 OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
   const std::vector<Arg>& args = ops_[op].schema.args;
-  for (size_t k = 0; k < call.args.size(); ++k) {
-    const ForeignValue& value = call.args[k].value;
+  std::span<const ForeignArg> given = program_.args_of(call);
+  for (size_t k = 0; k < given.size(); ++k) {
+    const ForeignValue& value = given[k].value;
     const Binding* binding = Find(value);
     bool number =
         IsNumber(value) || (binding != nullptr && binding->kind == Binding::Kind::kNumber);
-    auto by_name = std::ranges::find(args, call.args[k].name, &Arg::name);
-    size_t i = call.args[k].name.empty() ? k : static_cast<size_t>(by_name - args.begin());
+    auto by_name = std::ranges::find(args, program_.text(given[k].name), &Arg::name);
+    size_t i = given[k].name ? static_cast<size_t>(by_name - args.begin()) : k;
     if (i >= args.size() || args[i].kind != ArgKind::kTensor || !number) continue;
     std::string name(ops_[op].name());
     auto replace = [&](std::string_view from, std::string_view to) {
@@ -86,48 +87,58 @@ OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
 }
 
 Status GraphBuilder::AddTableCall(const ForeignCall& call, OpId op) {
+  if (const KnownCall* known = FindKnown(call))
+    return Finish(call, known->op, known->attrs, known->types);
+  return AddNewTableCall(call, op);
+}
+
+Status GraphBuilder::AddNewTableCall(const ForeignCall& call, OpId op) {
   if (OpId other = WithNumber(call, op)) op = other;
   const Op& facts = ops_[op];
   builder_->Begin(facts);
+  tensors_.clear();
   size_t position = 0;
-  for (const ForeignArg& given : call.args) {
+  for (const ForeignArg& given : program_.args_of(call)) {
     const Arg* arg = nullptr;
-    if (!given.name.empty()) {
-      arg = facts.schema.Find(given.name);
+    if (given.name) {
+      arg = facts.schema.Find(program_.text(given.name));
     } else if (position < facts.schema.args.size()) {
       arg = &facts.schema.args[position++];
     }
     if (arg == nullptr)
-      return Fail(
-          call, Diag::kUnknownAttr, "{} has no argument {}", facts.name(),
-          given.name.empty() ? fmt::format("{}", position + 1) : fmt::format("`{}`", given.name));
+      return Fail(call, Diag::kUnknownAttr, "{} has no argument {}", facts.name(),
+                  given.name ? fmt::format("`{}`", program_.text(given.name))
+                             : fmt::format("{}", position + 1));
     HEDDLE_RETURN_IF_ERROR(AddArgument(call, *arg, given.value));
   }
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
     return Failure{{At(call, std::move(mistake->diagnostic))}};
-  const Attrs& attrs = builder_->attrs();
-  OpArgs args(facts, attrs, imported_.module.mesh, graph_->types().symbols(),
-              OperandTypes(*graph_, builder_->operands()));
+  TakeOperands();
+  OpArgs args(facts, builder_->attrs(), imported_.module.mesh, graph_->types().symbols(),
+              OperandTypes(*graph_, operands_));
   Result<Types> types = InferTypes(args);
   if (!types.ok()) {
     const Diagnostic& why = types.diagnostics()[0];
     if (std::optional<Type> known = TypeInSpite(call, why.kind)) {
-      ++refused_[call.target];
+      ++targets_[call.target].refused;
       return FinishOpaque(call, fmt::format("foreign.{}", facts.name()), {*known});
     }
     return Fail(call, why.kind, "{}: {}", facts.name(), why.message);
   }
-  return Finish(call, op, *types);
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  std::vector<TypeId> ids = InternTypes(*types);
+  Remember(op, attrs, ids);
+  return Finish(call, op, attrs, ids);
 }
 
 // Positions may be given as a mask, and sizes that are examples may contradict each other: what is written into a tensor
 // leaves its type alone.
 std::optional<Type> GraphBuilder::TypeInSpite(const ForeignCall& call, Diag refusal) const {
-  bool writes = call.target == "aten.index_put.default" ||
-                call.target == "aten._unsafe_index_put.default" ||
-                call.target == "aten.slice_scatter.default";
+  std::string_view target = program_.target(call);
+  bool writes = target == "aten.index_put.default" || target == "aten._unsafe_index_put.default" ||
+                target == "aten.slice_scatter.default";
   if (!writes || (refusal != Diag::kDTypeMismatch && !has_hints_)) return std::nullopt;
-  return graph_->types()[graph_->type(builder_->operands()[0])];
+  return graph_->types()[graph_->type(operands_[0])];
 }
 
 Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
@@ -136,8 +147,9 @@ Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
   if (!IsOperand(arg.kind)) {
     std::optional<AttrValue> attr = ToAttr(value);
     if (!attr)
-      return Fail(call, Diag::kAttrKind, "`{}` of {} is {}, expected {}", arg.name, call.target,
-                  value.text.empty() ? "something else" : value.text, Describe(arg.kind));
+      return Fail(call, Diag::kAttrKind, "`{}` of {} is {}, expected {}", arg.name,
+                  program_.target(call), value.word ? program_.text(value) : "something else",
+                  Describe(arg.kind));
     // What is left to the default is not said.
     if (std::holds_alternative<std::monostate>(*attr) && !arg.optional) return Done{};
     builder_->AddAttr(arg.name, *std::move(attr));
@@ -151,7 +163,7 @@ Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
   } else {
     HEDDLE_TRY(tensor, Tensor(call, value));
   }
-  builder_->AddTensor(tensor, arg.name);
+  builder_->AddTensor(Numbered(tensor), arg.name);
   return Done{};
 }
 
@@ -159,7 +171,7 @@ Status GraphBuilder::AddTensorList(const ForeignCall& call, const Arg& arg,
                                    const ForeignValue& value) {
   if (value.kind != Kind::kList)
     return Fail(call, Diag::kOperandKind, "`{}` of {} is not a list of tensors", arg.name,
-                call.target);
+                program_.target(call));
   std::vector<ValueId> tensors;
   for (const ForeignValue& item : program_.items(value)) {
     if (item.kind == Kind::kNone) {
@@ -167,7 +179,7 @@ Status GraphBuilder::AddTensorList(const ForeignCall& call, const Arg& arg,
       continue;
     }
     HEDDLE_TRY(ValueId tensor, Tensor(call, item));
-    tensors.push_back(tensor);
+    tensors.push_back(Numbered(tensor));
   }
   builder_->AddTensors(tensors, arg.name);
   return Done{};
@@ -180,11 +192,10 @@ ValueId GraphBuilder::ScalarNode(const ForeignCall& call, const ForeignValue& va
   attrs.Set("dtype", value.kind == Kind::kBool ? DType::kBool : number ? DType::kI64 : DType::kF32);
   attrs = CanonicalAttrs(ops_[op::scalar_tensor], attrs);
   DType dtype = value.kind == Kind::kBool ? DType::kBool : number ? DType::kI64 : DType::kF32;
-  Type type = Type::Tensor(dtype, {});
-  std::string name = fmt::format("{}.number", call.name.empty() ? "unnamed" : call.name);
-  std::string_view names[] = {name};
-  NodeId node = Append(call, op::scalar_tensor, {}, attrs, {&type, 1}, names);
-  return *graph_->results(node).begin();
+  TypeId type = graph_->types().Tensor(dtype, {});
+  names_.assign(1, MakeName("{}.number", NameOf(call)));
+  NodeId node = Append(call, op::scalar_tensor, {}, graph_->InternAttrs(attrs), {&type, 1});
+  return graph_->results(node)[0];
 }
 
 std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
@@ -193,8 +204,8 @@ std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
     case Kind::kBool: return value.boolean;
     case Kind::kInt: return value.integer;
     case Kind::kFloat: return value.number;
-    case Kind::kString: return std::string(value.text);
-    case Kind::kWord: return WordAttr(value.text);
+    case Kind::kString: return std::string(program_.text(value));
+    case Kind::kWord: return WordAttr(program_.text(value));
     case Kind::kDict: return std::nullopt;
     case Kind::kName: {
       std::optional<int64_t> number = Number(value);
@@ -214,7 +225,7 @@ std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
   }
   if (all(Kind::kString)) {
     std::vector<std::string> names;
-    for (const ForeignValue& item : items) names.emplace_back(item.text);
+    for (const ForeignValue& item : items) names.emplace_back(program_.text(item));
     return names;
   }
   std::vector<int64_t> sizes;
@@ -242,7 +253,8 @@ void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId
 
 // Tensors by position or name; of lists, the tensors anywhere in them. Attributes as far as a graph can hold them.
 void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
-  std::string_view tensor_name = IsAttrName(arg.name) ? arg.name : std::string_view();
+  std::string_view given = program_.text(arg.name);
+  std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
   const Binding* binding = Find(arg.value);
   if (binding != nullptr && binding->value) {
     builder_->AddTensor(binding->value, tensor_name);
@@ -264,22 +276,16 @@ void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
 Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
                                   const std::vector<Type>& types) {
   builder_->BeginOpaque(name);
-  for (size_t i = 0; i < call.args.size(); ++i) AddOpaqueArgument(call.args[i], i);
+  std::span<const ForeignArg> args = program_.args_of(call);
+  for (size_t i = 0; i < args.size(); ++i) AddOpaqueArgument(args[i], i);
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
     return Failure{{At(call, std::move(mistake->diagnostic))}};
-  return Finish(call, kOpaqueOp, types);
+  operands_.assign(builder_->operands().begin(), builder_->operands().end());
+  return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), InternTypes(types));
 }
 
-Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
-  if (WritesInPlace(call.target))
-    return Fail(call, Diag::kCaptureInPlace,
-                "`{}` writes over its operand; functionalize the graph first", call.target);
-  // What is on its way is waited for first: an opaque op cannot say that it waits.
-  for (const ForeignArg& arg : call.args) {
-    const Binding* binding = Find(arg.value);
-    if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
-    HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
-  }
+// What the file or ForeignShape states; none if nothing does.
+std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& call) {
   std::deque<Type> known;
   TypeOf type_of = [&](const ForeignValue& value) -> const Type* {
     const Binding* binding = Find(value);
@@ -287,32 +293,42 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
     return &known.emplace_back(graph_->types()[graph_->type(binding->value)]);
   };
   std::optional<std::vector<Type>> types = ForeignShape(program_, call, type_of);
-  if (!types && IsAssertion(call.target)) types.emplace();
-  if (!types && call.stated && !call.several) types = {*call.stated};
-  if (!types && call.several) {
-    // As far as the file states them; what nothing uses is not there.
-    types.emplace();
-    for (const ForeignResult& result : call.results) {
-      if (result.index < 0 || result.index >= kMostResults || !result.stated) {
-        types.reset();
-        break;
-      }
-      if (types->size() <= static_cast<size_t>(result.index))
-        types->resize(static_cast<size_t>(result.index) + 1);
-      (*types)[static_cast<size_t>(result.index)] = *result.stated;
-    }
+  if (types) return types;
+  if (IsAssertion(program_.target(call))) return std::vector<Type>();
+  if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
+  // As far as the file states them; what nothing uses is not there.
+  types.emplace();
+  for (const ForeignResult& result : program_.results_of(call)) {
+    if (result.index < 0 || result.index >= kMostResults || result.stated == nullptr)
+      return std::nullopt;
+    auto index = static_cast<size_t>(result.index);
+    if (types->size() <= index) types->resize(index + 1);
+    (*types)[index] = *result.stated;
   }
+  return types;
+}
+
+Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
+  std::string_view target = program_.target(call);
+  if (WritesInPlace(target))
+    return Fail(call, Diag::kCaptureInPlace,
+                "`{}` writes over its operand; functionalize the graph first", target);
+  // What is on its way is waited for first: an opaque op cannot say that it waits.
+  for (const ForeignArg& arg : program_.args_of(call)) {
+    const Binding* binding = Find(arg.value);
+    if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
+    HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
+  }
+  std::optional<std::vector<Type>> types = OpaqueTypes(call);
   if (!types)
     return Fail(call, Diag::kMissingType,
                 "`{}` is not in the table of ops, and the file does not state the types of its "
                 "results",
-                call.target);
-  ++opaque_[call.target];
-  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(call.target), *types));
-  if (call.target == "aten._local_scalar_dense.default") {
-    Binding& read = bindings_[call.name];
-    read.kind = Binding::Kind::kNumber;
-    read.number = options_.hint;
+                target);
+  ++targets_[call.target].opaque;
+  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(target), *types));
+  if (target == "aten._local_scalar_dense.default") {
+    BindNumber(call.name, options_.hint);
     ++hinted_;
     has_hints_ = true;
   }
@@ -323,7 +339,7 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
 Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   std::vector<int64_t> numbers;
   std::vector<ForeignValue> given;
-  for (const ForeignArg& arg : call.args) {
+  for (const ForeignArg& arg : program_.args_of(call)) {
     if (arg.value.kind == Kind::kList) {
       for (const ForeignValue& item : program_.items(arg.value)) given.push_back(item);
     } else {
@@ -335,41 +351,42 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
     std::optional<int64_t> number = Number(value);
     if (!number)
       return Fail(call, Diag::kOperandKind, "`{}` is not a whole number",
-                  value.text.empty() ? "an operand" : value.text);
+                  value.word ? program_.text(value) : "an operand");
     numbers.push_back(*number);
     const Binding* binding = Find(value);
     computed |= binding != nullptr && binding->value;
   }
-  std::optional<int64_t> result = Compute(call.target, numbers);
+  std::string_view target = program_.target(call);
+  std::optional<int64_t> result = Compute(target, numbers);
   if (!result)
     return Fail(call, Diag::kUnknownOp, "`{}` of these sizes has no value that is known here",
-                call.target);
+                target);
   if (!computed) {
     Bind(call.name, {.kind = Binding::Kind::kNumber, .number = *result});
     return Done{};
   }
-  DType dtype = IsComparison(call.target) ? DType::kBool : DType::kI64;
+  DType dtype = IsComparison(target) ? DType::kBool : DType::kI64;
   HEDDLE_RETURN_IF_ERROR(
-      FinishOpaque(call, OpaqueName(call.target), {Type::Tensor(dtype, {}, Space::kHost)}));
-  ++opaque_["arithmetic with sizes"];
-  Binding& binding = bindings_[call.name];
-  binding.kind = Binding::Kind::kNumber;
-  binding.number = *result;
+      FinishOpaque(call, OpaqueName(target), {Type::Tensor(dtype, {}, Space::kHost)}));
+  ++arithmetic_;
+  BindNumber(call.name, *result);
   return Done{};
 }
 
 // `aten.sym_size.int(t, dim)` and its like: known here.
 Status GraphBuilder::AddSize(const ForeignCall& call) {
-  if (IsAssertion(call.target)) return AddOpaqueCall(call);
-  if (call.args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", call.target);
-  HEDDLE_TRY(ValueId tensor, Tensor(call, call.args[0].value));
+  std::string_view target = program_.target(call);
+  if (IsAssertion(target)) return AddOpaqueCall(call);
+  std::span<const ForeignArg> args = program_.args_of(call);
+  if (args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", target);
+  HEDDLE_TRY(ValueId tensor, Tensor(call, args[0].value));
   const TypeTable& types = graph_->types();
   TypeId type = graph_->type(tensor);
   int64_t size = 0;
-  if (call.target.starts_with("aten.sym_numel")) {
+  if (target.starts_with("aten.sym_numel")) {
     size = types.elements_bound(type);
-  } else if (call.target == "aten.sym_size.int" && call.args.size() > 1) {
-    int64_t dim = Number(call.args[1].value).value_or(INT64_MIN);
+  } else if (target == "aten.sym_size.int" && args.size() > 1) {
+    int64_t dim = Number(args[1].value).value_or(INT64_MIN);
     auto rank = static_cast<int64_t>(types.rank(type));
     if (dim < -rank || dim >= rank)
       return Fail(call, Diag::kDimRange, "dimension {} of a tensor of {}", dim,
@@ -384,17 +401,18 @@ Status GraphBuilder::AddSize(const ForeignCall& call) {
 
 // `aten.copy_(input, value)`: the input takes the value at the end of the step.
 Status GraphBuilder::AddCopyInto(const ForeignCall& call) {
-  if (call.args.size() < 2) return Fail(call, Diag::kOperandCount, "aten.copy_ takes two tensors");
-  HEDDLE_TRY(ValueId target, Tensor(call, call.args[0].value));
+  if (call.arg_count < 2) return Fail(call, Diag::kOperandCount, "aten.copy_ takes two tensors");
+  const ForeignValue& input = program_.args_of(call)[0].value;
+  HEDDLE_TRY(ValueId target, Tensor(call, input));
   auto earlier = update_of_.find(target.index());
   bool again = earlier != update_of_.end();
   if (graph_->operator[](target).producer && !again)
     return Fail(call, Diag::kCaptureInPlace,
                 "`{}` is written in place and is not an input; functionalize the graph first",
-                call.args[0].value.text);
+                program_.text(input));
   HEDDLE_RETURN_IF_ERROR(AddTableCall(call, op::copy));
-  ValueId written = bindings_[call.name].value;
-  BindTensor(call.args[0].value.text, written);
+  ValueId written = graph_->results(NodeId(graph_->node_count() - 1))[0];
+  BindTensor(input.word, written);
   size_t entry = again ? earlier->second : updates_.size();
   if (!again) updates_.emplace_back(target, written);
   updates_[entry].second = written;

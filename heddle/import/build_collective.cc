@@ -12,11 +12,12 @@ using Kind = ForeignValue::Kind;
 
 const ForeignValue* GraphBuilder::Argument(const ForeignCall& call, size_t position,
                                            std::string_view name) const {
-  for (const ForeignArg& arg : call.args) {
-    if (arg.name == name) return &arg.value;
+  std::span<const ForeignArg> args = program_.args_of(call);
+  for (const ForeignArg& arg : args) {
+    if (program_.text(arg.name) == name) return &arg.value;
   }
-  bool there = position < call.args.size() && call.args[position].name.empty();
-  return there ? &call.args[position].value : nullptr;
+  bool there = position < args.size() && !args[position].name;
+  return there ? &args[position].value : nullptr;
 }
 
 Status GraphBuilder::CheckGroup(const ForeignCall& call, std::string_view group,
@@ -28,12 +29,19 @@ Status GraphBuilder::CheckGroup(const ForeignCall& call, std::string_view group,
   std::optional<int64_t> ranks = size == nullptr ? std::nullopt : Number(*size);
   int64_t along = imported_.module.mesh.Size(*axes);
   if (ranks && *ranks != along)
-    return Fail(call, Diag::kMeshSize, "{} over {} ranks, but group `{}` has {}", call.target,
-                *ranks, group, along);
+    return Fail(call, Diag::kMeshSize, "{} over {} ranks, but group `{}` has {}",
+                program_.target(call), *ranks, group, along);
   return Done{};
 }
 
-Status GraphBuilder::AddCollective(const ForeignCall& call, std::string_view name) {
+Status GraphBuilder::AddCollective(const ForeignCall& call) {
+  if (const KnownCall* known = FindKnown(call))
+    return FinishCollective(call, known->op, known->attrs, known->types[0]);
+  return AddNewCollective(call);
+}
+
+Status GraphBuilder::AddNewCollective(const ForeignCall& call) {
+  std::string_view name = CollectiveName(program_.target(call));
   bool coalesced = name.ends_with("_coalesced");
   bool gathers = name.starts_with("all_gather_into_tensor");
   bool scatters = name.starts_with("reduce_scatter_tensor");
@@ -44,60 +52,84 @@ Status GraphBuilder::AddCollective(const ForeignCall& call, std::string_view nam
   const ForeignValue* input = Argument(call, 0, coalesced ? "inputs" : "input");
   const ForeignValue* group = Argument(call, group_at, "group_name");
   if (input == nullptr || group == nullptr || group->kind != Kind::kString)
-    return Fail(call, Diag::kOperandCount, "{} names no tensor, or no group", call.target);
+    return Fail(call, Diag::kOperandCount, "{} names no tensor, or no group",
+                program_.target(call));
   const ForeignValue* size =
       gathers || scatters ? Argument(call, group_at - 1, "group_size") : nullptr;
-  HEDDLE_RETURN_IF_ERROR(CheckGroup(call, group->text, size));
+  std::string_view group_name = program_.text(*group);
+  HEDDLE_RETURN_IF_ERROR(CheckGroup(call, group_name, size));
 
   OpId op = gathers    ? op::comm_all_gather
             : scatters ? op::comm_reduce_scatter
             : reduces  ? op::comm_all_reduce
                        : op::comm_all_to_all;
-  std::vector<ValueId> tensors;
-  std::span<const ForeignValue> inputs =
-      coalesced ? program_.items(*input) : std::span<const ForeignValue>(input, 1);
-  for (const ForeignValue& one : inputs) {
-    HEDDLE_TRY(ValueId tensor, Tensor(call, one));
-    tensors.push_back(tensor);
-  }
-  builder_->Begin(ops_[op]);
-  for (ValueId tensor : tensors) builder_->AddTensor(tensor);
-  builder_->AddAttr("over", *groups_.Find(group->text));
-  builder_->AddAttr("why", Why::kTensor);
+  const Axes& over = *groups_.Find(group_name);
+  HEDDLE_RETURN_IF_ERROR(
+      BeginCollective(call, op, over, coalesced ? program_.items(*input) : std::span(input, 1)));
   if (scatters || reduces) {
     const ForeignValue* how = Argument(call, 1, "reduce_op");
-    AttrValue reduce = ParseEnumerator(how == nullptr ? "" : how->text);
+    std::string_view word = how == nullptr ? std::string_view() : program_.text(*how);
+    AttrValue reduce = ParseEnumerator(word);
     if (!std::holds_alternative<ReduceOp>(reduce))
-      return Fail(call, Diag::kAttrKind, "`{}` is not a reduction that Heddle has",
-                  how == nullptr ? "" : how->text);
+      return Fail(call, Diag::kAttrKind, "`{}` is not a reduction that Heddle has", word);
     builder_->AddAttr("op", reduce);
   }
-  if (exchanges) HEDDLE_RETURN_IF_ERROR(AddAllToAll(call, *groups_.Find(group->text), tensors[0]));
+  if (exchanges) HEDDLE_RETURN_IF_ERROR(AddAllToAll(call, over, tensors_[0]));
+  HEDDLE_TRY(TypeId async, CollectiveType(call, op));
+  for (TypeId element : graph_->types().elements(async)) {
+    if (std::ranges::any_of(graph_->types().dims(element), IsSymbol))
+      return Fail(call, Diag::kCommSize,
+                  "{}: dimension 0 is not divided by the ranks of group `{}`",
+                  program_.target(call), group_name);
+  }
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  Remember(op, attrs, {async});
+  return FinishCollective(call, op, attrs, async);
+}
+
+Status GraphBuilder::BeginCollective(const ForeignCall& call, OpId op, const Axes& over,
+                                     std::span<const ForeignValue> inputs) {
+  tensors_.clear();
+  for (const ForeignValue& one : inputs) {
+    HEDDLE_TRY(ValueId tensor, Tensor(call, one));
+    tensors_.push_back(tensor);
+  }
+  builder_->Begin(ops_[op]);
+  for (size_t i = 0; i < tensors_.size(); ++i) builder_->AddTensor(ValueId(i));
+  builder_->AddAttr("over", over);
+  builder_->AddAttr("why", Why::kTensor);
+  return Done{};
+}
+
+// Of the call that was built.
+Result<TypeId> GraphBuilder::CollectiveType(const ForeignCall& call, OpId op) {
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
     return Failure{{At(call, std::move(mistake->diagnostic))}};
+  TakeOperands();
   OpArgs args(ops_[op], builder_->attrs(), imported_.module.mesh, graph_->types().symbols(),
-              OperandTypes(*graph_, builder_->operands()));
+              OperandTypes(*graph_, operands_));
   Result<Types> types = InferTypes(args);
   if (!types.ok())
     return Fail(call, types.diagnostics()[0].kind, "{}: {}", ops_[op].name(),
                 types.diagnostics()[0].message);
-  for (const Type& element : (*types)[0].elements) {
-    if (std::ranges::any_of(element.dims, IsSymbol))
-      return Fail(call, Diag::kCommSize,
-                  "{}: dimension 0 is not divided by the ranks of group `{}`", call.target,
-                  group->text);
-  }
-  if (!coalesced)
-    HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, (*types)[0].elements[0], call.name));
-  std::string_view names[] = {call.name.empty() ? "unnamed" : call.name};
-  NodeId node = Append(call, op, builder_->operands(), builder_->attrs(), *types, names);
+  return graph_->types().Intern((*types)[0]);
+}
+
+Status GraphBuilder::FinishCollective(const ForeignCall& call, OpId op, AttrsId attrs,
+                                      TypeId async) {
+  std::span<const TypeId> elements = graph_->types().elements(async);
+  if (call.stated != nullptr && !CollectiveName(program_.target(call)).ends_with("_coalesced"))
+    HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, elements[0], call.name));
+  names_.assign(1, NameOf(call));
+  NodeId node = Append(call, op, operands_, attrs, {&async, 1});
   auto launch = static_cast<uint32_t>(launches_.size());
-  launches_.push_back({&call, *graph_->results(node).begin()});
+  launches_.push_back({&call, graph_->results(node)[0]});
   Bind(call.name, {.kind = Binding::Kind::kLaunched, .launch = launch});
-  for (const ForeignResult& result : call.results) {
-    if (result.index < 0 || result.index >= static_cast<int64_t>(tensors.size()))
-      return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}", result.name,
-                  result.index, call.name, Counted(tensors.size(), "tensor"));
+  for (const ForeignResult& result : program_.results_of(call)) {
+    if (result.index < 0 || result.index >= static_cast<int64_t>(elements.size()))
+      return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}",
+                  program_.text(result.name), result.index, program_.text(call.name),
+                  Counted(elements.size(), "tensor"));
     Bind(result.name, {.kind = Binding::Kind::kLaunched,
                        .launch = launch,
                        .item = static_cast<uint32_t>(result.index)});
@@ -119,17 +151,18 @@ Status GraphBuilder::AddAllToAll(const ForeignCall& call, const Axes& over, Valu
   std::optional<std::vector<int64_t>> taken = sizes(1, "output_split_sizes");
   std::optional<std::vector<int64_t>> given = sizes(2, "input_split_sizes");
   if (!taken || !given)
-    return Fail(call, Diag::kAttrKind, "{} has parts whose sizes are not numbers", call.target);
+    return Fail(call, Diag::kAttrKind, "{} has parts whose sizes are not numbers",
+                program_.target(call));
   // Without sizes, parts are equal.
   if (taken->empty() && given->empty()) return Done{};
   int64_t ranks = imported_.module.mesh.Size(over);
   if (std::ssize(*taken) != ranks || std::ssize(*given) != ranks)
-    return Fail(call, Diag::kCommSize, "{} takes {} parts and gives {}, for {} ranks", call.target,
-                taken->size(), given->size(), ranks);
+    return Fail(call, Diag::kCommSize, "{} takes {} parts and gives {}, for {} ranks",
+                program_.target(call), taken->size(), given->size(), ranks);
   int64_t rows = 0;
   for (int64_t part : *given) {
     if (part < 0 || __builtin_add_overflow(rows, part, &rows))
-      return Fail(call, Diag::kBadSize, "{} moves a part of {} rows", call.target, part);
+      return Fail(call, Diag::kBadSize, "{} moves a part of {} rows", program_.target(call), part);
   }
   std::span<const Dim> dims = graph_->types().dims(graph_->type(tensor));
   bool even = *given == *taken &&
@@ -142,33 +175,30 @@ Status GraphBuilder::AddAllToAll(const ForeignCall& call, const Axes& over, Valu
 Status GraphBuilder::WaitFor(uint32_t index) {
   Launch& launch = launches_[index];
   const ForeignCall& call = *launch.call;
-  Type async = graph_->types()[graph_->type(launch.async)];
-  std::vector<std::string> made(async.elements.size());
-  std::vector<std::string_view> names(async.elements.size());
-  auto name = [&](std::string_view of, size_t i) {
-    auto wait = wait_names_.find(of);
-    if (i < names.size() && names[i].empty() && wait != wait_names_.end()) names[i] = wait->second;
+  std::span<const TypeId> elements = graph_->types().elements(graph_->type(launch.async));
+  names_.assign(elements.size(), {});
+  auto name = [&](WordId of, size_t i) {
+    WordId wait = of ? wait_names_[of] : WordId();
+    if (i < names_.size() && names_[i].empty() && wait) names_[i] = program_.text(wait);
   };
   if (!call.several) name(call.name, 0);
-  for (const ForeignResult& result : call.results)
+  for (const ForeignResult& result : program_.results_of(call))
     name(result.name, static_cast<size_t>(result.index));
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (!names[i].empty()) continue;
-    made[i] = fmt::format("{}.{}", call.name, i);
-    names[i] = made[i];
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (names_[i].empty()) names_[i] = MakeName("{}.{}", program_.text(call.name), i);
   }
-  NodeId node = Append(call, op::comm_wait, {&launch.async, 1}, {}, async.elements, names);
+  NodeId node = Append(call, op::comm_wait, {&launch.async, 1}, AttrsTable::kEmpty, elements);
   for (ValueId value : graph_->results(node)) launch.results.push_back(value);
   return Done{};
 }
 
 Status GraphBuilder::AddWait(const ForeignCall& call) {
-  if (call.args.size() != 1) return Fail(call, Diag::kOperandCount, "a wait is for one tensor");
-  const Binding* binding = Find(call.args[0].value);
+  if (call.arg_count != 1) return Fail(call, Diag::kOperandCount, "a wait is for one tensor");
+  const ForeignValue& waited = program_.args_of(call)[0].value;
+  const Binding* binding = Find(waited);
   if (binding != nullptr && binding->kind == Binding::Kind::kLaunched) {
-    HEDDLE_TRY(ValueId value, Tensor(call, call.args[0].value));
-    HEDDLE_RETURN_IF_ERROR(
-        CheckStated(call, call.stated, graph_->types()[graph_->type(value)], call.name));
+    HEDDLE_TRY(ValueId value, Tensor(call, waited));
+    HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, graph_->type(value), call.name));
     BindTensor(call.name, value);
     return Done{};
   }

@@ -9,9 +9,9 @@ using Kind = ForeignValue::Kind;
 using Shape = std::optional<std::vector<Type>>;
 
 // The tensors that the call begins with.
-std::vector<const Type*> LeadingTypes(const ForeignCall& call, const TypeOf& type_of) {
+std::vector<const Type*> LeadingTypes(std::span<const ForeignArg> args, const TypeOf& type_of) {
   std::vector<const Type*> types;
-  for (const ForeignArg& arg : call.args) {
+  for (const ForeignArg& arg : args) {
     const Type* type = arg.value.kind == Kind::kName ? type_of(arg.value) : nullptr;
     if (type == nullptr) break;
     types.push_back(type);
@@ -20,40 +20,43 @@ std::vector<const Type*> LeadingTypes(const ForeignCall& call, const TypeOf& typ
 }
 
 // The number of results that the program makes use of, which names them by number.
-int64_t UsedResults(const ForeignCall& call) {
+int64_t UsedResults(std::span<const ForeignResult> results) {
   int64_t most = 0;
-  for (const ForeignResult& result : call.results) most = std::max(most, result.index + 1);
+  for (const ForeignResult& result : results) most = std::max(most, result.index + 1);
   return most;
 }
 
 // Of queries, keys and values: the result, and the sums of its rows; the largest of each row where they are used.
-Shape FlexAttention(const ForeignCall& call, const TypeOf& type_of) {
-  std::vector<const Type*> in = LeadingTypes(call, type_of);
+Shape FlexAttention(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
+  std::vector<const Type*> in = LeadingTypes(program.args_of(call), type_of);
   if (in.size() < 3 || in[0]->rank() < 2 || in[2]->rank() < 2) return std::nullopt;
   Type out = *in[0];
   out.dims.back() = in[2]->dims.back();
   Type rows = Type::Tensor(DType::kF32, {in[0]->dims.begin(), in[0]->dims.end() - 1});
   std::vector<Type> types = {out, rows};
-  if (UsedResults(call) > 2) types.push_back(rows);
+  if (UsedResults(program.results_of(call)) > 2) types.push_back(rows);
   return types;
 }
 
-Shape FlexAttentionBackward(const ForeignCall& call, const TypeOf& type_of) {
-  std::vector<const Type*> in = LeadingTypes(call, type_of);
+Shape FlexAttentionBackward(const ForeignProgram& program, const ForeignCall& call,
+                            const TypeOf& type_of) {
+  std::vector<const Type*> in = LeadingTypes(program.args_of(call), type_of);
   if (in.size() < 3) return std::nullopt;
   return std::vector<Type>{*in[0], *in[1], *in[2]};
 }
 
 // A kernel of the user's: it gives back what it writes to, by the names of its arguments.
 Shape TritonKernel(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
-  auto kwargs = std::ranges::find(call.args, "kwargs", &ForeignArg::name);
-  if (kwargs == call.args.end() || kwargs->value.kind != Kind::kDict) return std::nullopt;
+  std::span<const ForeignArg> args = program.args_of(call);
+  auto kwargs = std::ranges::find_if(
+      args, [&](const ForeignArg& arg) { return program.text(arg.name) == "kwargs"; });
+  if (kwargs == args.end() || kwargs->value.kind != Kind::kDict) return std::nullopt;
   std::span<const ForeignValue> items = program.items(kwargs->value);
   std::vector<Type> types;
-  for (const ForeignResult& result : call.results) {
+  for (const ForeignResult& result : program.results_of(call)) {
     const Type* type = nullptr;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i].text == result.key && items[i + 1].kind == Kind::kName)
+      if (program.text(items[i]) == program.text(result.key) && items[i + 1].kind == Kind::kName)
         type = type_of(items[i + 1]);
     }
     if (type == nullptr) return std::nullopt;
@@ -62,17 +65,18 @@ Shape TritonKernel(const ForeignProgram& program, const ForeignCall& call, const
   return types;
 }
 
-Shape DevicePut(const ForeignCall& call, const TypeOf& type_of) {
-  std::vector<const Type*> in = LeadingTypes(call, type_of);
-  if (in.empty() || call.args.size() < 2) return std::nullopt;
+Shape DevicePut(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
+  std::vector<const Type*> in = LeadingTypes(program.args_of(call), type_of);
+  if (in.empty() || call.arg_count < 2) return std::nullopt;
   Type type = *in[0];
-  bool host = call.args[1].value.text.find("cpu") != std::string_view::npos;
+  std::string_view device = program.text(program.args_of(call)[1].value);
+  bool host = device.find("cpu") != std::string_view::npos;
   type.space = host ? Space::kHost : Space::kDevice;
   return std::vector<Type>{type};
 }
 
-Shape SameAsFirst(const ForeignCall& call, const TypeOf& type_of) {
-  std::vector<const Type*> in = LeadingTypes(call, type_of);
+Shape SameAsFirst(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
+  std::vector<const Type*> in = LeadingTypes(program.args_of(call), type_of);
   if (in.empty()) return std::nullopt;
   return std::vector<Type>{*in[0]};
 }
@@ -80,15 +84,16 @@ Shape SameAsFirst(const ForeignCall& call, const TypeOf& type_of) {
 }  // namespace
 
 Shape ForeignShape(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
-  std::string_view target = call.target;
+  std::string_view target = program.target(call);
   if (target.ends_with(".default")) target.remove_suffix(8);
-  if (target == "higher_order.flex_attention") return FlexAttention(call, type_of);
-  if (target == "higher_order.flex_attention_backward") return FlexAttentionBackward(call, type_of);
+  if (target == "higher_order.flex_attention") return FlexAttention(program, call, type_of);
+  if (target == "higher_order.flex_attention_backward")
+    return FlexAttentionBackward(program, call, type_of);
   if (target == "higher_order.triton_kernel_wrapper_functional")
     return TritonKernel(program, call, type_of);
-  if (target == "prims.device_put") return DevicePut(call, type_of);
+  if (target == "prims.device_put") return DevicePut(program, call, type_of);
   if (target == "prims.fma" || target == "_c10d_functional.broadcast")
-    return SameAsFirst(call, type_of);
+    return SameAsFirst(program, call, type_of);
   if (target == "aten._local_scalar_dense")
     return std::vector<Type>{Type::Tensor(DType::kI64, {}, Space::kHost)};
   return std::nullopt;

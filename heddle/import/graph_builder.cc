@@ -22,17 +22,12 @@ Result<Imported> GraphBuilder::Build() {
   HEDDLE_TRY(groups_, GroupAxes::Make(program_, options_, imported_.remarks));
   imported_.module.view = View::kLocal;
   imported_.module.mesh = groups_.mesh();
-  imported_.module.graphs.emplace_back(std::string(program_.name), ops_);
+  imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
   builder_.emplace(imported_.module.mesh, graph_->types().symbols());
-  size_t chars = 0;
-  for (const ForeignCall& call : program_.calls) {
-    chars += call.name.size();
-    if (CollectiveName(call.target) == "wait_tensor" && !call.args.empty())
-      wait_names_.try_emplace(call.args[0].value.text, call.name);
-  }
-  graph_->Reserve(program_.calls.size(), chars + 64);
-  bindings_.reserve(program_.statements + program_.inputs.size());
+  FindTargets();
+  FindWaits();
+  bindings_.resize(program_.words.size());
   HEDDLE_RETURN_IF_ERROR(AddInputs());
   for (const ForeignCall& call : program_.calls) HEDDLE_RETURN_IF_ERROR(AddCall(call));
   HEDDLE_RETURN_IF_ERROR(AddOutputs());
@@ -41,26 +36,68 @@ Result<Imported> GraphBuilder::Build() {
   counts.statements = program_.statements;
   counts.items = program_.statements_folded;
   counts.outputs = graph_->outputs().size() - updates_.size();
+  AddRemarks();
+  return std::move(imported_);
+}
+
+GraphBuilder::Target GraphBuilder::TargetOf(std::string_view name) const {
+  std::string_view collective = CollectiveName(name);
+  if (collective == "wait_tensor") return {.kind = Target::Kind::kWait};
+  if (!collective.empty() && collective != "broadcast") return {.kind = Target::Kind::kCollective};
+  if (name.starts_with("operator.") || name.starts_with("torch.sym_"))
+    return {.kind = Target::Kind::kArithmetic};
+  if (name.starts_with("aten.sym_")) return {.kind = Target::Kind::kSize};
+  if (name == "aten.copy_.default") return {.kind = Target::Kind::kCopyInto};
+  if (name.ends_with(".default")) name.remove_suffix(8);
+  OpId op = ops_.Find(name);
+  bool ours = name.starts_with("comm.") || name.starts_with("shard.") || name.starts_with("mem.");
+  if (!op || op == kOpaqueOp || ours) return {.kind = Target::Kind::kOpaque};
+  return {.kind = Target::Kind::kTable, .op = op};
+}
+
+void GraphBuilder::FindTargets() {
+  for (TargetId target : program_.targets.ids()) targets_.Add(TargetOf(program_.targets[target]));
+}
+
+void GraphBuilder::FindWaits() {
+  size_t chars = 0;
+  wait_names_.resize(program_.words.size());
+  for (const ForeignCall& call : program_.calls) {
+    chars += program_.text(call.name).size();
+    if (targets_[call.target].kind != Target::Kind::kWait || call.arg_count == 0) continue;
+    WordId waited = program_.args_of(call)[0].value.word;
+    if (waited && !wait_names_[waited]) wait_names_[waited] = call.name;
+  }
+  graph_->Reserve(program_.calls.size(), chars + 64);
+}
+
+void GraphBuilder::AddRemarks() {
+  std::vector<std::string>& remarks = imported_.remarks;
+  size_t& count = imported_.counts.opaque;
   if (hinted_ > 0)
-    imported_.remarks.push_back(fmt::format("{} that {} read from tensors {} taken for {} (--hint)",
-                                            Counted(hinted_, "size"), hinted_ == 1 ? "is" : "are",
-                                            hinted_ == 1 ? "is" : "are", options_.hint));
-  for (const auto& [name, count] :
-       std::map<std::string_view, size_t>(refused_.begin(), refused_.end())) {
-    counts.opaque += count;
-    imported_.remarks.push_back(
+    remarks.push_back(fmt::format("{} that {} read from tensors {} taken for {} (--hint)",
+                                  Counted(hinted_, "size"), hinted_ == 1 ? "is" : "are",
+                                  hinted_ == 1 ? "is" : "are", options_.hint));
+  std::map<std::string_view, size_t> refused;
+  std::map<std::string_view, size_t> opaque;
+  for (TargetId target : program_.targets.ids()) {
+    const Target& facts = targets_[target];
+    if (facts.refused > 0) refused[program_.targets[target]] = facts.refused;
+    if (facts.opaque > 0) opaque[program_.targets[target]] = facts.opaque;
+  }
+  if (arithmetic_ > 0) opaque["arithmetic with sizes"] = arithmetic_;
+  for (const auto& [name, calls] : refused) {
+    count += calls;
+    remarks.push_back(
         fmt::format("{} has {} that its shape rule does not take, a mask or sizes that contradict "
                     "each other: opaque",
-                    name, Counted(count, "call")));
+                    name, Counted(calls, "call")));
   }
-  std::map<std::string_view, size_t> sorted(opaque_.begin(), opaque_.end());
-  for (const auto& [name, count] : sorted) {
-    counts.opaque += count;
-    imported_.remarks.push_back(
-        fmt::format("{} is not in the table of ops: {} opaque", name,
-                    count == 1 ? "1 node is" : fmt::format("{} nodes are", count)));
+  for (const auto& [name, nodes] : opaque) {
+    count += nodes;
+    remarks.push_back(fmt::format("{} is not in the table of ops: {} opaque", name,
+                                  nodes == 1 ? "1 node is" : fmt::format("{} nodes are", nodes)));
   }
-  return std::move(imported_);
 }
 
 Status GraphBuilder::AddInputs() {
@@ -68,16 +105,19 @@ Status GraphBuilder::AddInputs() {
     ForeignCall place;
     place.offset = input.offset;
     place.name = input.name;
-    if (bindings_.contains(input.name))
-      return Fail(place, Diag::kDuplicateName, "two inputs are called `{}`", input.name);
+    std::string_view name = program_.text(input.name);
+    if (bindings_[input.name].kind != Binding::Kind::kNothing)
+      return Fail(place, Diag::kDuplicateName, "two inputs are called `{}`", name);
     if (!input.type && !input.integer)
       return Fail(place, Diag::kMissingType,
                   "the file does not say what type input `{}` has; a repro says it in `load_args`, "
                   "`print_readable` behind the name",
-                  input.name);
-    Type type = input.type ? *input.type : Type::Tensor(DType::kI64, {}, Space::kHost);
-    ValueId value = graph_->AddInput({}, graph_->types().Intern(type), input.name);
-    Binding binding{.value = value};
+                  name);
+    TypeTable& types = graph_->types();
+    TypeId type =
+        input.type ? types.Intern(*input.type) : types.Tensor(DType::kI64, {}, Space::kHost);
+    ValueId value = graph_->AddInput({}, type, name);
+    Binding binding{.kind = Binding::Kind::kTensor, .value = value};
     if (input.integer) {
       binding.kind = Binding::Kind::kNumber;
       binding.number = *input.integer;
@@ -92,16 +132,14 @@ Status GraphBuilder::AddOutputs() {
   for (uint32_t i = 0; i < launches_.size(); ++i) {
     if (launches_[i].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(i));
   }
-  ForeignCall call;
-  call.offset = program_.outputs_offset;
-  call.name = "output";
+  const ForeignCall& call = program_.output_call;
   for (const ForeignOutput& output : program_.outputs) {
     if (output.value.kind == Kind::kNone) continue;
     const Binding* binding = Find(output.value);
     ValueId value;
     if (output.value.kind == Kind::kName && binding == nullptr)
       return Fail(call, Diag::kUndefinedValue, "`{}` is returned and made nowhere",
-                  output.value.text);
+                  program_.text(output.value));
     if (binding != nullptr && binding->kind == Binding::Kind::kNumber) {
       value = binding->value ? binding->value : ScalarNode(call, output.value);
     } else if (binding != nullptr) {
@@ -119,33 +157,30 @@ Status GraphBuilder::AddOutputs() {
 }
 
 Status GraphBuilder::AddCall(const ForeignCall& call) {
-  std::string_view target = call.target;
-  std::string_view collective = CollectiveName(target);
-  if (collective == "wait_tensor") return AddWait(call);
-  if (!collective.empty() && collective != "broadcast") return AddCollective(call, collective);
-  if (target.starts_with("operator.") || target.starts_with("torch.sym_"))
-    return AddArithmetic(call);
-  if (target.starts_with("aten.sym_")) return AddSize(call);
-  if (target == "aten.copy_.default") return AddCopyInto(call);
-  if (target.ends_with(".default")) target.remove_suffix(8);
-  OpId op = ops_.Find(target);
-  if (op && op != kOpaqueOp && !target.starts_with("comm.") && !target.starts_with("shard.") &&
-      !target.starts_with("mem."))
-    return AddTableCall(call, op);
-  return AddOpaqueCall(call);
+  const Target& target = targets_[call.target];
+  switch (target.kind) {
+    case Target::Kind::kTable: return AddTableCall(call, target.op);
+    case Target::Kind::kOpaque: return AddOpaqueCall(call);
+    case Target::Kind::kWait: return AddWait(call);
+    case Target::Kind::kCollective: return AddCollective(call);
+    case Target::Kind::kArithmetic: return AddArithmetic(call);
+    case Target::Kind::kSize: return AddSize(call);
+    case Target::Kind::kCopyInto: return AddCopyInto(call);
+  }
+  return Done{};
 }
 
-const GraphBuilder::Binding* GraphBuilder::Find(const ForeignValue& value) const {
-  if (value.kind != Kind::kName) return nullptr;
-  auto found = bindings_.find(value.text);
-  return found == bindings_.end() ? nullptr : &found->second;
+void GraphBuilder::BindNumber(WordId name, int64_t number) {
+  if (!name) return;
+  bindings_[name].kind = Binding::Kind::kNumber;
+  bindings_[name].number = number;
 }
 
 Result<ValueId> GraphBuilder::Tensor(const ForeignCall& call, const ForeignValue& value) {
   const Binding* binding = Find(value);
   if (binding == nullptr && value.kind == Kind::kName)
     return Fail(call, Diag::kUndefinedValue, "`{}` is used here and made nowhere before",
-                value.text);
+                program_.text(value));
   if (binding == nullptr) return Fail(call, Diag::kOperandKind, "expected a tensor");
   if (binding->kind == Binding::Kind::kTensor) return binding->value;
   if (binding->kind == Binding::Kind::kNumber)
@@ -153,7 +188,7 @@ Result<ValueId> GraphBuilder::Tensor(const ForeignCall& call, const ForeignValue
   Binding launched = *binding;
   if (launches_[launched.launch].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(launched.launch));
   ValueId waited = launches_[launched.launch].results[launched.item];
-  BindTensor(value.text, waited);
+  BindTensor(value.word, waited);
   return waited;
 }
 
@@ -168,75 +203,91 @@ std::optional<int64_t> GraphBuilder::Number(const ForeignValue& value) const {
 Diagnostic GraphBuilder::At(const ForeignCall& call, Diagnostic diagnostic) const {
   size_t at = call.offset;
   // A reader of JSON knows no places. The name in quotes stands where the call does, or near enough.
-  if (at == SIZE_MAX) at = source_.text().find(fmt::format("\"{}\"", call.name));
+  if (at == SIZE_MAX) at = source_.text().find(fmt::format("\"{}\"", program_.text(call.name)));
   if (at == std::string_view::npos) at = 0;
-  return source_.At(std::move(diagnostic), at, std::max<size_t>(1, call.name.size()));
+  return source_.At(std::move(diagnostic), at,
+                    std::max<size_t>(1, program_.text(call.name).size()));
 }
 
-Status GraphBuilder::CheckStated(const ForeignCall& call, const std::optional<Type>& stated,
-                                 const Type& found, std::string_view name) {
-  if (!stated || (stated->dtype == found.dtype && stated->dims == found.dims)) return Done{};
+Status GraphBuilder::CheckStated(const ForeignCall& call, const Type* stated, TypeId found,
+                                 WordId name) {
   TypeTable& types = graph_->types();
+  if (stated == nullptr ||
+      (stated->dtype == types.dtype(found) && std::ranges::equal(stated->dims, types.dims(found))))
+    return Done{};
   const Module& module = imported_.module;
-  return Fail(call, Diag::kResultType, "`{}` is stated as {}, {} gives {}", name,
-              PrintType(module, *graph_, types.Intern(*stated)), call.target,
-              PrintType(module, *graph_, types.Intern(found)));
+  return Fail(call, Diag::kResultType, "`{}` is stated as {}, {} gives {}", program_.text(name),
+              PrintType(module, *graph_, types.Intern(*stated)), program_.target(call),
+              PrintType(module, *graph_, found));
+}
+
+std::vector<TypeId> GraphBuilder::InternTypes(std::span<const Type> types) {
+  std::vector<TypeId> ids;
+  ids.reserve(types.size());
+  for (const Type& type : types) ids.push_back(graph_->types().Intern(type));
+  return ids;
 }
 
 NodeId GraphBuilder::Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands,
-                            const Attrs& attrs, std::span<const Type> types,
-                            std::span<const std::string_view> names) {
-  std::vector<ResultSpec> results;
+                            AttrsId attrs, std::span<const TypeId> types) {
+  results_.clear();
   for (size_t i = 0; i < types.size(); ++i)
-    results.push_back({.type = graph_->types().Intern(types[i]), .name = names[i]});
+    results_.push_back({.type = types[i], .name = names_[i]});
   NodeSpec spec;
   spec.op = op;
   spec.operands = operands;
-  spec.attrs = graph_->InternAttrs(attrs);
-  spec.results = results;
-  spec.scope = graph_->InternScope(call.scope);
+  spec.attrs = attrs;
+  spec.results = results_;
+  spec.scope = graph_->InternScope(program_.text(call.scope));
   spec.phase = call.phase.value_or(Phase::kForward);
-  return graph_->Append(spec);
+  NodeId node = graph_->Append(spec);
+  made_names_.clear();
+  return node;
 }
 
-Status GraphBuilder::Finish(const ForeignCall& call, OpId op, const std::vector<Type>& types) {
-  std::vector<std::string_view> names(types.size());
-  std::vector<std::string> fresh(types.size());
-  bool by_key = !call.results.empty() && !call.results[0].key.empty();
+int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result) const {
+  std::span<const ForeignResult> results = program_.results_of(call);
+  if (results[0].key) return static_cast<int64_t>(result);
+  int64_t index = results[result].index;
   // Results that are numbers, as sizes beside attention, are none of a node's.
   const std::vector<ReturnKind>& returns = ops_[op].schema.returns;
-  auto position = [&](size_t r) {
-    int64_t index = call.results[r].index;
-    if (by_key) return static_cast<int64_t>(r);
-    if (op == kOpaqueOp || index < 0 || index >= static_cast<int64_t>(returns.size())) return index;
-    if (returns[index] == ReturnKind::kOther) return int64_t{-1};
-    return static_cast<int64_t>(
-        std::count_if(returns.begin(), returns.begin() + index,
-                      [](ReturnKind kind) { return kind != ReturnKind::kOther; }));
-  };
-  for (size_t r = 0; r < call.results.size(); ++r) {
-    const ForeignResult& result = call.results[r];
-    int64_t i = position(r);
+  if (op == kOpaqueOp || index < 0 || index >= static_cast<int64_t>(returns.size())) return index;
+  if (returns[index] == ReturnKind::kOther) return -1;
+  return std::count_if(returns.begin(), returns.begin() + index,
+                       [](ReturnKind kind) { return kind != ReturnKind::kOther; });
+}
+
+Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<const TypeId> types) {
+  names_.assign(types.size(), {});
+  std::span<const ForeignResult> results = program_.results_of(call);
+  for (size_t r = 0; r < results.size(); ++r) {
+    const ForeignResult& result = results[r];
+    int64_t i = PositionOf(call, op, r);
     if (i < 0 || i >= static_cast<int64_t>(types.size()))
-      return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}", result.name,
-                  result.index, call.name, Counted(types.size(), "tensor"));
+      return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}",
+                  program_.text(result.name), result.index, program_.text(call.name),
+                  Counted(types.size(), "tensor"));
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, result.stated, types[i], result.name));
-    if (names[i].empty()) names[i] = result.name;
+    if (names_[i].empty()) names_[i] = program_.text(result.name);
   }
   if (!call.several && types.size() == 1) {
-    names[0] = call.name;
+    names_[0] = program_.text(call.name);
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    if (!names[i].empty()) continue;
-    fresh[i] = fmt::format("{}.{}", call.name.empty() ? "unnamed" : call.name, i);
-    names[i] = fresh[i];
+    if (names_[i].empty()) names_[i] = MakeName("{}.{}", NameOf(call), i);
   }
-  NodeId node = Append(call, op, builder_->operands(), builder_->attrs(), types, names);
-  std::vector<ValueId> values;
-  for (ValueId value : graph_->results(node)) values.push_back(value);
-  for (size_t r = 0; r < call.results.size(); ++r)
-    BindTensor(call.results[r].name, values[static_cast<size_t>(position(r))]);
+  return Done{};
+}
+
+Status GraphBuilder::Finish(const ForeignCall& call, OpId op, AttrsId attrs,
+                            std::span<const TypeId> types) {
+  HEDDLE_RETURN_IF_ERROR(NameResults(call, op, types));
+  NodeId node = Append(call, op, operands_, attrs, types);
+  IdRange<ValueId> values = graph_->results(node);
+  std::span<const ForeignResult> results = program_.results_of(call);
+  for (size_t r = 0; r < results.size(); ++r)
+    BindTensor(results[r].name, values[static_cast<size_t>(PositionOf(call, op, r))]);
   if (!call.several && types.size() == 1) BindTensor(call.name, values[0]);
   return Done{};
 }

@@ -1,13 +1,15 @@
-// The class behind BuildGraph; graph_builder.cc has what holds it together, build_call.cc calls of ops, build_collective.cc those of
-// c10d.
+// The class behind BuildGraph; graph_builder.cc has what holds it together, build_call.cc calls of ops, build_known.cc calls as there were
+// before, build_collective.cc those of c10d.
 #pragma once
 
+#include <deque>
 #include <unordered_map>
 
 #include "heddle/import/foreign_ops.h"
 #include "heddle/import/graph_builder.h"
 #include "heddle/import/groups.h"
 #include "heddle/ir/call_builder.h"
+#include "heddle/ir/call_table.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -23,8 +25,8 @@ class GraphBuilder {
  private:
   // What a name of the program stands for.
   struct Binding {
-    enum class Kind : uint8_t { kTensor, kNumber, kLaunched };
-    Kind kind = Kind::kTensor;
+    enum class Kind : uint8_t { kNothing, kTensor, kNumber, kLaunched };
+    Kind kind = Kind::kNothing;
     // The tensor; of a number, the node that computes it, or none if it is always the same.
     ValueId value = {};
     int64_t number = 0;
@@ -38,27 +40,77 @@ class GraphBuilder {
     // After its wait.
     std::vector<ValueId> results = {};
   };
+  // What becomes of calls of a target.
+  struct Target {
+    enum class Kind : uint8_t {
+      kTable,
+      kOpaque,
+      kWait,
+      kCollective,
+      kArithmetic,
+      kSize,
+      kCopyInto
+    };
+    Kind kind = Kind::kOpaque;
+    // Of the table.
+    OpId op = {};
+    // Opaque calls, and those that the shape rule refused.
+    size_t opaque = 0;
+    size_t refused = 0;
+  };
+  // What a call came to: all that follows from its target, its literals and the types of its tensors.
+  struct KnownCall {
+    OpId op;
+    AttrsId attrs;
+    // Numbers of the tensors that the call names, in the order of its text; none for an absent one.
+    std::vector<ValueId> operands;
+    std::vector<TypeId> types;
+  };
 
   // --- graph_builder.cc
+  Target TargetOf(std::string_view name) const;
+  void FindTargets();
+  void FindWaits();
   Status AddInputs();
   Status AddOutputs();
+  void AddRemarks();
   Status AddCall(const ForeignCall& call);
-  void Bind(std::string_view name, Binding binding) { bindings_[name] = binding; }
-  void BindTensor(std::string_view name, ValueId value) {
+  void Bind(WordId name, const Binding& binding) {
+    if (name) bindings_[name] = binding;
+  }
+  void BindTensor(WordId name, ValueId value) {
     Bind(name, {.kind = Binding::Kind::kTensor, .value = value});
   }
-  const Binding* Find(const ForeignValue& value) const;
+  // A name that a node was made for stands for a number, too.
+  void BindNumber(WordId name, int64_t number);
+  // Null for what is no name, or stands for nothing.
+  const Binding* Find(const ForeignValue& value) const {
+    if (value.kind != ForeignValue::Kind::kName) return nullptr;
+    const Binding& binding = bindings_[value.word];
+    return binding.kind == Binding::Kind::kNothing ? nullptr : &binding;
+  }
   // The tensor that an argument names; waits for it if it is still on its way.
   Result<ValueId> Tensor(const ForeignCall& call, const ForeignValue& value);
   // The number that an argument is, or none.
   std::optional<int64_t> Number(const ForeignValue& value) const;
-  // Names the results of a call and binds them. `call` may be of one result or of several.
-  Status Finish(const ForeignCall& call, OpId op, const std::vector<Type>& types);
-  Status CheckStated(const ForeignCall& call, const std::optional<Type>& stated, const Type& found,
-                     std::string_view name);
-  NodeId Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands,
-                const Attrs& attrs, std::span<const Type> types,
-                std::span<const std::string_view> names);
+  // Adds the node of a call whose operands are in operands_, names its results and binds them.
+  Status Finish(const ForeignCall& call, OpId op, AttrsId attrs, std::span<const TypeId> types);
+  Status NameResults(const ForeignCall& call, OpId op, std::span<const TypeId> types);
+  // The place of a result among those of the node, -1 for one that is none of them.
+  int64_t PositionOf(const ForeignCall& call, OpId op, size_t result) const;
+  Status CheckStated(const ForeignCall& call, const Type* stated, TypeId found, WordId name);
+  // With names_ for its results.
+  NodeId Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands, AttrsId attrs,
+                std::span<const TypeId> types);
+  // A name that lives until the next node.
+  template <typename... Args>
+  std::string_view MakeName(fmt::format_string<Args...> format, Args&&... args) {
+    return made_names_.emplace_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  std::string_view NameOf(const ForeignCall& call) const {
+    return call.name ? program_.text(call.name) : "unnamed";
+  }
+  std::vector<TypeId> InternTypes(std::span<const Type> types);
   template <typename... Args>
   Failure Fail(const ForeignCall& call, Diag kind, fmt::format_string<Args...> format,
                Args&&... args) const {
@@ -68,7 +120,9 @@ class GraphBuilder {
 
   // --- build_call.cc
   Status AddTableCall(const ForeignCall& call, OpId op);
+  Status AddNewTableCall(const ForeignCall& call, OpId op);
   Status AddOpaqueCall(const ForeignCall& call);
+  std::optional<std::vector<Type>> OpaqueTypes(const ForeignCall& call);
   Status FinishOpaque(const ForeignCall& call, std::string_view name,
                       const std::vector<Type>& types);
   // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
@@ -86,11 +140,28 @@ class GraphBuilder {
   void AddOpaqueArgument(const ForeignArg& arg, size_t position);
   void CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const;
 
+  // --- build_known.cc
+  // The call as there was one before, its operands in operands_; null if there was none.
+  const KnownCall* FindKnown(const ForeignCall& call);
+  bool MakeKey(const ForeignCall& call);
+  bool AddToKey(const ForeignValue& value);
+  // Hands a tensor to builder_, as its number among those of the call.
+  ValueId Numbered(ValueId tensor);
+  // What builder_ says, as operands_.
+  void TakeOperands();
+  // Keeps what the call came to, for others like it.
+  void Remember(OpId op, AttrsId attrs, const std::vector<TypeId>& types);
+
   // --- build_collective.cc
-  Status AddCollective(const ForeignCall& call, std::string_view name);
+  Status AddCollective(const ForeignCall& call);
+  Status AddNewCollective(const ForeignCall& call);
+  Status BeginCollective(const ForeignCall& call, OpId op, const Axes& over,
+                         std::span<const ForeignValue> inputs);
+  Result<TypeId> CollectiveType(const ForeignCall& call, OpId op);
+  Status FinishCollective(const ForeignCall& call, OpId op, AttrsId attrs, TypeId async);
   Status AddWait(const ForeignCall& call);
   Status AddAllToAll(const ForeignCall& call, const Axes& over, ValueId tensor);
-  // Waits for a collective. `named` is the call that asks for it, or null.
+  // Waits for a collective.
   Status WaitFor(uint32_t launch);
   Status CheckGroup(const ForeignCall& call, std::string_view group, const ForeignValue* size);
   const ForeignValue* Argument(const ForeignCall& call, size_t position,
@@ -106,18 +177,32 @@ class GraphBuilder {
   Graph* graph_ = nullptr;
   std::optional<CallBuilder> builder_;
 
-  std::unordered_map<std::string_view, Binding> bindings_;
+  Table<TargetId, Target> targets_;
+  Table<WordId, Binding> bindings_;
   std::vector<Launch> launches_;
-  // The first wait for a name.
-  std::unordered_map<std::string_view, std::string_view> wait_names_;
+  // By name, the first wait for it.
+  Table<WordId, WordId> wait_names_;
   // Inputs that the program writes to, and what it wrote; where to find the entry of what was written.
   std::vector<std::pair<ValueId, ValueId>> updates_;
   std::unordered_map<uint32_t, size_t> update_of_;
   size_t hinted_ = 0;
   // Sizes are those of an example, and need not fit each other.
   bool has_hints_ = false;
-  std::unordered_map<std::string_view, size_t> opaque_;
-  std::unordered_map<std::string_view, size_t> refused_;
+  // Nodes for arithmetic with sizes.
+  size_t arithmetic_ = 0;
+
+  CallTable<KnownCall> known_calls_;
+  CallKey key_;
+  // Whether the call at hand can be remembered, and the tensors that it names.
+  bool has_key_ = false;
+  std::vector<ValueId> key_tensors_;
+
+  // The node being made. Reused from node to node.
+  std::vector<ValueId> tensors_;
+  std::vector<ValueId> operands_;
+  std::vector<std::string_view> names_;
+  std::deque<std::string> made_names_;
+  std::vector<ResultSpec> results_;
 };
 
 }  // namespace heddle

@@ -23,32 +23,40 @@ constexpr GroupArgs kGroupArgs[] = {
 // More than a mesh has axes, and few enough to look through.
 constexpr size_t kMostGroups = 64;
 
+// Where the arguments of a call have its group; null for a call that has none.
+const GroupArgs* FindGroupArgs(std::string_view target) {
+  std::string_view name = CollectiveName(target);
+  auto at = std::ranges::find(kGroupArgs, name, &GroupArgs::name);
+  return name.empty() || at == std::end(kGroupArgs) ? nullptr : at;
+}
+
 // All groups, those of the file first.
 std::vector<ForeignGroup> AllGroups(const ForeignProgram& program) {
   std::vector<ForeignGroup> groups = program.groups;
+  Table<TargetId, const GroupArgs*> args_of(program.targets.size());
+  for (TargetId target : program.targets.ids())
+    args_of[target] = FindGroupArgs(program.targets[target]);
   for (const ForeignCall& call : program.calls) {
-    std::string_view name = CollectiveName(call.target);
-    if (name.empty()) continue;
-    for (const GroupArgs& args : kGroupArgs) {
-      if (args.name != name) continue;
-      auto argument = [&](int at, std::string_view by_name) -> const ForeignValue* {
-        for (const ForeignArg& arg : call.args) {
-          if (arg.name == by_name) return &arg.value;
-        }
-        bool there = at >= 0 && static_cast<size_t>(at) < call.args.size();
-        return there && call.args[at].name.empty() ? &call.args[at].value : nullptr;
-      };
-      const ForeignValue* group = argument(args.group, "group_name");
-      const ForeignValue* size = argument(args.size, "group_size");
-      if (group == nullptr || group->kind != ForeignValue::Kind::kString) continue;
-      if (groups.size() > kMostGroups) return groups;
-      auto known = std::ranges::find(groups, group->text, &ForeignGroup::name);
-      if (known == groups.end()) known = groups.insert(groups.end(), {group->text, 0});
-      if (known->size == 0 && size != nullptr) known->size = size->integer;
-      // What it hands out to each rank says how many there are.
-      if (known->size == 0 && name == "all_to_all_single" && call.args.size() > 1)
-        known->size = call.args[1].value.count;
-    }
+    const GroupArgs* places = args_of[call.target];
+    if (places == nullptr) continue;
+    std::span<const ForeignArg> args = program.args_of(call);
+    auto argument = [&](int at, std::string_view by_name) -> const ForeignValue* {
+      for (const ForeignArg& arg : args) {
+        if (program.text(arg.name) == by_name) return &arg.value;
+      }
+      bool there = at >= 0 && static_cast<size_t>(at) < args.size();
+      return there && !args[at].name ? &args[at].value : nullptr;
+    };
+    const ForeignValue* group = argument(places->group, "group_name");
+    const ForeignValue* size = argument(places->size, "group_size");
+    if (group == nullptr || group->kind != ForeignValue::Kind::kString) continue;
+    if (groups.size() > kMostGroups) return groups;
+    auto known = std::ranges::find(groups, group->word, &ForeignGroup::name);
+    if (known == groups.end()) known = groups.insert(groups.end(), {group->word, 0});
+    if (known->size == 0 && size != nullptr) known->size = size->integer;
+    // What it hands out to each rank says how many there are.
+    if (known->size == 0 && places->name == "all_to_all_single" && args.size() > 1)
+      known->size = args[1].value.count;
   }
   return groups;
 }
@@ -96,8 +104,8 @@ Status GroupAxes::FromOptions(const ImportOptions& options) {
 
 // An axis for each group, in their order, so that the first is the slowest. Where one group has as many ranks as several others
 // together, it is all of them.
-Status GroupAxes::FromSizes(const std::vector<ForeignGroup>& groups,
-                            std::vector<std::string>& remarks) {
+Status GroupAxes::FromSizes(const ForeignProgram& program, std::vector<std::string>& remarks) {
+  std::vector<ForeignGroup> groups = AllGroups(program);
   const ForeignGroup* whole = nullptr;
   if (groups.size() > 2) {
     auto largest = std::ranges::max_element(groups, {}, &ForeignGroup::size);
@@ -115,28 +123,30 @@ Status GroupAxes::FromSizes(const std::vector<ForeignGroup>& groups,
     if (group.size < 1 || group.size > Mesh::kMaxRanks)
       return Error(Diag::kMeshSize,
                    "the file does not say how many ranks group `{}` has; give --mesh and --group",
-                   group.name);
+                   program.text(group.name));
     ranks *= static_cast<double>(group.size);
     if (axes.size() == Mesh::kMaxAxes || ranks > static_cast<double>(Mesh::kMaxRanks))
       return Error(Diag::kMeshSize,
                    "{} are more than a mesh of their product can have; give --mesh and --group",
                    Counted(groups.size(), "process group"));
     auto axis = static_cast<AxisId>(axes.size());
-    std::string name = AxisName(group.name);
+    std::string name = AxisName(program.text(group.name));
     if (std::ranges::find(axes, name, &MeshAxis::name) != axes.end())
       name += fmt::format("_{}", axis);
     axes.push_back({std::move(name), group.size});
-    axes_[std::string(group.name)] = Axes(axis);
+    axes_[std::string(program.text(group.name))] = Axes(axis);
     all.Add(axis);
   }
-  if (whole != nullptr) axes_[std::string(whole->name)] = all;
+  if (whole != nullptr) axes_[std::string(program.text(whole->name))] = all;
   mesh_ = Mesh(std::move(axes));
   if (groups.size() > 1) {
     remarks.push_back(fmt::format(
         "process groups are taken for axes of the mesh [{}], the first the slowest{}; --mesh and "
         "--group say otherwise",
         Format(mesh_),
-        whole == nullptr ? "" : fmt::format(", and group `{}` for all of them", whole->name)));
+        whole == nullptr
+            ? ""
+            : fmt::format(", and group `{}` for all of them", program.text(whole->name))));
   }
   return Done{};
 }
@@ -149,7 +159,7 @@ Result<GroupAxes> GroupAxes::Make(const ForeignProgram& program, const ImportOpt
   } else if (!options.groups.empty()) {
     return Error(Diag::kUsage, "--group without --mesh");
   } else {
-    HEDDLE_RETURN_IF_ERROR(groups.FromSizes(AllGroups(program), remarks));
+    HEDDLE_RETURN_IF_ERROR(groups.FromSizes(program, remarks));
   }
   return groups;
 }

@@ -20,7 +20,7 @@ class GroupAxes {
 
  private:
   Status FromOptions(const ImportOptions& options);
-  Status FromSizes(const std::vector<ForeignGroup>& groups, std::vector<std::string>& remarks);
+  Status FromSizes(const ForeignProgram& program, std::vector<std::string>& remarks);
 
   Mesh mesh_;
   std::map<std::string, Axes, std::less<>> axes_;

@@ -33,7 +33,7 @@ class RoleSetter {
     FindRoots();
     if (program_.has_signature) {
       RolesOfSignature();
-    } else if (std::ranges::any_of(program_.inputs, IsNamedByAutograd)) {
+    } else if (HasNumbered("primals_") || HasNumbered("tangents_")) {
       RolesOfNames();
     }
     // Inputs and outputs all have a role, or none has.
@@ -50,8 +50,10 @@ class RoleSetter {
   }
 
  private:
-  static bool IsNamedByAutograd(const ForeignInput& input) {
-    return NumberBehind("primals_", input.name) > 0 || NumberBehind("tangents_", input.name) > 0;
+  bool HasNumbered(std::string_view prefix) const {
+    return std::ranges::any_of(program_.inputs, [&](const ForeignInput& input) {
+      return NumberBehind(prefix, program_.text(input.name)) > 0;
+    });
   }
 
   // The one tensor that a node reads, or none if it reads several.
@@ -84,34 +86,33 @@ class RoleSetter {
 
   void RolesOfSignature() {
     std::vector<Input>& inputs = graph_.mutable_inputs();
-    std::map<std::string_view, size_t> by_label;
+    Table<WordId, ValueId> by_label(program_.words.size());
     int64_t params = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const ForeignInput& given = program_.inputs[i];
       inputs[i].role = given.role == InputRole::kPlain ? InputRole::kBatch : given.role;
-      inputs[i].label = given.label;
+      inputs[i].label = program_.text(given.label);
       if (given.role == InputRole::kParam) inputs[i].index = params++;
-      by_label[given.label.empty() ? given.name : given.label] = i;
+      by_label[given.label ? given.label : given.name] = ValueId(i);
     }
     std::vector<Output>& outputs = graph_.mutable_outputs();
     size_t at = 0;
     for (const ForeignOutput& given : program_.outputs) {
       if (given.value.kind == ForeignValue::Kind::kNone) continue;
       Output& output = outputs[at++];
-      auto target = by_label.find(given.target);
-      bool found = target != by_label.end();
+      ValueId target = given.target ? by_label[given.target] : ValueId();
       output.role = given.role == OutputRole::kPlain ? OutputRole::kMetric : given.role;
       if (given.role == OutputRole::kGrad) {
-        if (found && inputs[target->second].role == InputRole::kParam) {
-          output.index = inputs[target->second].index;
+        if (target && inputs[target.index()].role == InputRole::kParam) {
+          output.index = inputs[target.index()].index;
           has_grads_ = true;
         } else {
           // The gradient of a batch, which no role says.
           output.role = OutputRole::kMetric;
         }
       } else if (given.role == OutputRole::kUpdate) {
-        if (found) output.target = inputs[target->second].value;
-        if (!found) output.role = OutputRole::kMetric;
+        output.target = target;
+        if (!target) output.role = OutputRole::kMetric;
       }
     }
   }
@@ -119,19 +120,18 @@ class RoleSetter {
   // AOTAutograd calls inputs `primals_N` and `tangents_N`, everything else was saved by a forward graph. A backward graph returns a
   // gradient for each primal, in their order; a joint graph returns them behind its other outputs.
   void RolesOfNames() {
-    bool backward = std::ranges::any_of(program_.inputs, [](const ForeignInput& input) {
-      return NumberBehind("tangents_", input.name) > 0;
-    });
+    bool backward = HasNumbered("tangents_");
     if (backward) {
       PairGradients();
     } else {
       outputs_saved_ = graph_.outputs().size() > 1;
     }
     bool gathers = false;
+    gathered_.resize(graph_.inputs().size());
     for (NodeId node : graph_.nodes()) {
       ValueId only = OnlyOperand(node);
       if (graph_[node].op != op::comm_all_gather || !only || !roots_[only.index()]) continue;
-      gathered_.insert(roots_[only.index()]);
+      gathered_[roots_[only.index()].index()] = true;
       gathers = true;
     }
     SetInputsByName(backward, gathers);
@@ -145,6 +145,7 @@ class RoleSetter {
   void PairGradients() {
     std::vector<bool> depends(graph_.value_count());
     std::map<int64_t, ValueId> primals;
+    with_gradient_.resize(graph_.inputs().size());
     for (const Input& input : graph_.inputs()) {
       std::string_view name = graph_.name(input.value);
       depends[input.value.index()] = NumberBehind("tangents_", name) > 0;
@@ -173,7 +174,7 @@ class RoleSetter {
       bool fits = primal == primals.end() || SameDims(primal->second, value);
       if (!fits || !depends[value.index()]) continue;
       gradient_of_[output] = number;
-      if (primal != primals.end()) with_gradient_.insert(primal->second);
+      if (primal != primals.end()) with_gradient_[primal->second.index()] = true;
     }
   }
 
@@ -188,9 +189,9 @@ class RoleSetter {
       input.label = name;
       DType dtype = DTypeOf(input.value);
       int64_t number = NumberBehind("primals_", name);
-      bool gathered = gathered_.contains(input.value);
-      bool trains = backward ? with_gradient_.contains(input.value)
-                             : (gathered || !gathers) && IsFloat(dtype);
+      bool gathered = gathered_[input.value.index()];
+      bool trains =
+          backward ? with_gradient_[input.value.index()] : (gathered || !gathers) && IsFloat(dtype);
       if (NumberBehind("tangents_", name) > 0) {
         input.role = InputRole::kTangent;
       } else if (number > 0 && trains) {
@@ -305,8 +306,9 @@ class RoleSetter {
   Graph& graph_;
   std::vector<ValueId> roots_;
   std::vector<bool> ends_;
-  std::set<ValueId> gathered_;
-  std::set<ValueId> with_gradient_;
+  // By input.
+  std::vector<bool> gathered_;
+  std::vector<bool> with_gradient_;
   // Output to the number of the primal.
   std::map<size_t, int64_t> gradient_of_;
   bool joint_ = false;

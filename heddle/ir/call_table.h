@@ -21,10 +21,12 @@ class CallKey {
  public:
   void Assign(const Graph& graph, NodeId id) {
     const Node& node = graph[id];
-    words_.clear();
+    Clear();
     Add(uint64_t{node.op.index()} << 32 | node.attrs.index());
     for (ValueId v : graph.operands(id)) Add(v ? graph.type(v).index() : UINT32_MAX);
   }
+  // For a key that is all the caller's.
+  void Clear() { words_.clear(); }
   void Add(uint64_t word) { words_.push_back(word); }
   std::span<const uint64_t> words() const { return words_; }
 

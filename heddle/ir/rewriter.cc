@@ -19,7 +19,7 @@ void Rewriter::CheckNodeId(NodeId node) const {
 }
 
 NodeId Rewriter::Insert(NodeId behind, const NodeSpec& spec) {
-  edited_ = true;
+  edited_ = renumbers_ = true;
   NodeId id = graph_.Append(spec);
   order_.AddAfter(behind.index());
   erased_.push_back(false);
@@ -43,7 +43,7 @@ NodeId Rewriter::InsertLast(const NodeSpec& spec) {
 }
 
 ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
-  edited_ = true;
+  edited_ = renumbers_ = true;
   ResultSpec spec;
   spec.type = type;
   spec.name = name;
@@ -56,18 +56,19 @@ ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, Plac
 void Rewriter::MoveBefore(NodeId node, NodeId anchor) {
   CheckNodeId(node);
   CheckNodeId(anchor);
-  if (node != anchor) edited_ |= order_.MoveAfter(node.index(), order_.Previous(anchor.index()));
+  if (node != anchor && order_.MoveAfter(node.index(), order_.Previous(anchor.index())))
+    edited_ = renumbers_ = true;
 }
 
 void Rewriter::MoveAfter(NodeId node, NodeId anchor) {
   CheckNodeId(node);
   CheckNodeId(anchor);
-  edited_ |= order_.MoveAfter(node.index(), anchor.index());
+  if (order_.MoveAfter(node.index(), anchor.index())) edited_ = renumbers_ = true;
 }
 
 void Rewriter::Reorder(std::span<const NodeId> order) {
   HEDDLE_CHECK(order.size() == graph_.node_count(), "a new order must list every node once");
-  edited_ = true;
+  edited_ = renumbers_ = true;
   std::vector<bool> seen(order.size());
   for (NodeId id : order) {
     CheckNodeId(id);
@@ -79,12 +80,12 @@ void Rewriter::Reorder(std::span<const NodeId> order) {
 
 void Rewriter::Erase(NodeId node) {
   CheckNodeId(node);
-  edited_ = true;
+  edited_ = renumbers_ = true;
   erased_[node.index()] = true;
 }
 
 void Rewriter::ReplaceValue(ValueId from, ValueId to) {
-  edited_ = true;
+  edited_ = renumbers_ = true;
   while (replacement_.size() < graph_.value_count())
     replacement_.push_back(ValueId(replacement_.size()));
   to = Resolve(to);
@@ -110,7 +111,7 @@ void Rewriter::SetOperand(NodeId node, size_t i, ValueId value) {
 }
 
 void Rewriter::SetOperands(NodeId node, std::span<const ValueId> operands, AttrsId attrs) {
-  edited_ = true;
+  edited_ = renumbers_ = true;
   Node& edited = graph_.nodes_[node];
   edited.first_operand = static_cast<uint32_t>(graph_.operand_pool_.size());
   edited.operand_count = static_cast<uint32_t>(operands.size());
@@ -168,13 +169,13 @@ void Rewriter::SetOutput(size_t output, ValueId value) {
 }
 
 void Rewriter::EraseInput(size_t input) {
-  edited_ = true;
+  edited_ = renumbers_ = true;
   input_erased_.resize(graph_.inputs_.size());
   input_erased_[input] = true;
 }
 
 void Rewriter::EraseOutput(size_t output) {
-  edited_ = true;
+  edited_ = renumbers_ = true;
   output_erased_.resize(graph_.outputs_.size());
   output_erased_[output] = true;
 }
@@ -187,7 +188,10 @@ Result<Changed> Rewriter::Finish(Status status) {
 
 Changed Rewriter::Commit() {
   if (!edited_) return Changed::kNo;
-  Rebuild(NewOrder());
+  if (renumbers_) Rebuild(NewOrder());
+  // Fresh names depend on the names alive now, not on what was tried before: a run resumed from text makes the same.
+  graph_.fresh_bases_ = {};
+  graph_.fresh_next_.clear();
   graph_.revision_.reset();
   edited_ = false;
   return Changed::kYes;
@@ -261,9 +265,6 @@ void Rewriter::Rebuild(const std::vector<NodeId>& order) {
   graph_.inputs_ = std::move(inputs);
   graph_.outputs_ = std::move(outputs);
   graph_.value_of_name_ = std::move(value_of_name);
-  // Fresh names depend on the names alive now, not on what was tried before: a run resumed from text makes the same.
-  graph_.fresh_bases_ = {};
-  graph_.fresh_next_.clear();
 }
 
 }  // namespace heddle

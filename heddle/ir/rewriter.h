@@ -128,6 +128,8 @@ class Rewriter {
   Graph& graph_;
   // Known to the graph, so that it gives no revision amid edits.
   bool& edited_;
+  // Whether nodes or values come, go or move. An edit in place leaves all numbers as they are.
+  bool renumbers_ = false;
   // The schedule. Erased nodes keep their places.
   OrderList order_;
   std::vector<bool> erased_;

@@ -175,7 +175,7 @@ std::optional<Rewriter::Blocked> Rewriter::TryMove(std::span<const NodeId> nodes
   NodeId behind = anchor;
   for (NodeId node : set) {
     uint32_t place = behind_anchor ? behind.index() : order_.Previous(anchor.index());
-    edited_ |= order_.MoveAfter(node.index(), place);
+    if (order_.MoveAfter(node.index(), place)) edited_ = renumbers_ = true;
     behind = node;
   }
   return std::nullopt;

@@ -63,22 +63,20 @@ double Number(JsonElement e) {
                                : std::numeric_limits<double>::quiet_NaN();
 }
 
-ForeignValue Word(std::string_view tag, JsonElement e) {
-  ForeignValue value{.kind = Kind::kWord};
+// A constant, as Python calls it.
+std::string_view Constant(std::string_view tag, JsonElement e) {
   int64_t code = JsonInt(e).value_or(-1);
   if (tag == "as_scalar_type") {
     const DTypeCode* dtype = FindDType(code);
-    value.text = dtype == nullptr ? "torch.unknown" : dtype->word;
-  } else if (tag == "as_memory_format") {
-    value.text = code == 1   ? "torch.contiguous_format"
-                 : code == 2 ? "torch.channels_last"
-                             : "torch.preserve_format";
-  } else if (tag == "as_device") {
-    value.text = JsonTextField(e, "type") == "cpu" ? "cpu" : "device";
-  } else {
-    value.text = "torch.strided";
+    return dtype == nullptr ? "torch.unknown" : dtype->word;
   }
-  return value;
+  if (tag == "as_memory_format") {
+    return code == 1   ? "torch.contiguous_format"
+           : code == 2 ? "torch.channels_last"
+                       : "torch.preserve_format";
+  }
+  if (tag == "as_device") return JsonTextField(e, "type") == "cpu" ? "cpu" : "device";
+  return "torch.strided";
 }
 
 }  // namespace
@@ -132,7 +130,10 @@ Status ExportValues::ReadTensor(std::string_view name, JsonElement meta) {
   }
   if (!CheckedBytes(SymbolTable(), dims, dtype->dtype))
     return Fail("tensor `{}` exceeds 2^63 bytes", name);
-  types_.emplace(Keep(name), Type::Tensor(dtype->dtype, std::move(dims)));
+  size_t word = program_.words.Intern(name).index();
+  if (word >= types_.size()) types_.resize(word + 1);
+  if (types_[word] == nullptr)
+    types_[word] = &program_.types.emplace_back(Type::Tensor(dtype->dtype, std::move(dims)));
   return Done{};
 }
 
@@ -146,27 +147,19 @@ Status ExportValues::Read(JsonElement graph) {
   std::optional<JsonElement> sizes = JsonField(graph, "sym_int_values");
   if (!sizes || sizes->get(numbers) != simdjson::SUCCESS) return Done{};
   for (auto [name, value] : numbers) {
-    if (std::optional<int64_t> number = Size(value)) sizes_.emplace(Keep(name), *number);
+    if (std::optional<int64_t> number = Size(value))
+      sizes_.emplace(program_.words.Intern(name).index(), *number);
   }
   return Done{};
 }
 
-std::optional<Type> ExportValues::TypeOf(std::string_view name) const {
-  auto at = types_.find(name);
-  return at == types_.end() ? std::nullopt : std::optional(at->second);
+const Type* ExportValues::TypeOf(WordId name) const {
+  return name.index() < types_.size() ? types_[name.index()] : nullptr;
 }
 
-std::optional<int64_t> ExportValues::SizeOf(std::string_view name) const {
-  auto at = sizes_.find(name);
+std::optional<int64_t> ExportValues::SizeOf(WordId name) const {
+  auto at = sizes_.find(name.index());
   return at == sizes_.end() ? std::nullopt : std::optional(at->second);
-}
-
-ForeignValue ExportValues::List(const std::vector<ForeignValue>& items) {
-  ForeignValue list{.kind = Kind::kList};
-  list.first = static_cast<uint32_t>(program_.values.size());
-  list.count = static_cast<uint32_t>(items.size());
-  program_.values.insert(program_.values.end(), items.begin(), items.end());
-  return list;
 }
 
 Result<ForeignValue> ExportValues::Name(std::string_view name) {
@@ -174,7 +167,7 @@ Result<ForeignValue> ExportValues::Name(std::string_view name) {
     return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
   });
   if (!good) return Fail("{} is not a name of a value", Quoted(name));
-  return ForeignValue{.kind = Kind::kName, .text = Keep(name)};
+  return ForeignValue{.kind = Kind::kName, .word = program_.Word(name)};
 }
 
 // A value without a tag: what lists hold.
@@ -185,7 +178,7 @@ Result<ForeignValue> ExportValues::Plain(JsonElement e, int depth) {
     case element_type::INT64: return ForeignValue{.kind = Kind::kInt, .integer = int64_t(e)};
     case element_type::DOUBLE: return ForeignValue{.kind = Kind::kFloat, .number = double(e)};
     case element_type::STRING:
-      return ForeignValue{.kind = Kind::kString, .text = Keep(JsonText(e))};
+      return ForeignValue{.kind = Kind::kString, .word = program_.Word(JsonText(e))};
     case element_type::OBJECT: {
       std::string_view name = JsonTextField(e, "name");
       if (!name.empty()) return Name(name);
@@ -200,12 +193,12 @@ Result<ForeignValue> ExportValues::Items(JsonElement e, int depth) {
   if (depth > kDeepest) return Fail("an argument is nested more than {} deep", kDeepest);
   array list;
   if (e.get(list) != simdjson::SUCCESS) return Fail("an argument is not a list");
-  std::vector<ForeignValue> items;
+  size_t begin = open_items_.size();
   for (JsonElement item : list) {
     HEDDLE_TRY(ForeignValue value, Plain(item, depth + 1));
-    items.push_back(value);
+    open_items_.push_back(value);
   }
-  return List(items);
+  return program_.TakeList(Kind::kList, open_items_, begin);
 }
 
 Result<ForeignValue> ExportValues::Argument(JsonElement e, int depth) {
@@ -218,14 +211,14 @@ Result<ForeignValue> ExportValues::Argument(JsonElement e, int depth) {
   if (tag == "as_float") return ForeignValue{.kind = Kind::kFloat, .number = Number(value)};
   if (tag == "as_scalar_type" || tag == "as_memory_format" || tag == "as_layout" ||
       tag == "as_device")
-    return Word(tag, value);
+    return ForeignValue{.kind = Kind::kWord, .word = program_.Word(Constant(tag, value))};
   if (tag == "as_sym_int" || tag == "as_sym_bool" || tag == "as_sym_float" ||
       tag == "as_optional_tensor")
     return Argument(value, depth + 1);
   if (tag == "as_int" || tag == "as_bool" || tag == "as_string") return Plain(value, depth);
   if (value.is_array()) return Items(value, depth);
   // A graph, an object, a number of two parts: nothing that a graph of Heddle holds.
-  return ForeignValue{.kind = Kind::kWord, .text = "torch.object"};
+  return ForeignValue{.kind = Kind::kWord, .word = program_.Word("torch.object")};
 }
 
 }  // namespace heddle

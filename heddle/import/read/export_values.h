@@ -22,6 +22,9 @@ std::string_view JsonTextField(JsonElement e, std::string_view name);
 // The tag of a union, and what it holds. A dataclass with all tags has one that is not null.
 std::optional<std::pair<std::string_view, JsonElement>> JsonTagged(JsonElement e);
 
+// Where a text stops being JSON; none where it is too deep, or the reader of the program wants something else of it.
+std::optional<size_t> FindJsonMistake(std::string_view text);
+
 template <typename... Args>
 Failure JsonFailure(const std::string& file, fmt::format_string<Args...> format, Args&&... args) {
   Failure failure = Error(Diag::kJson, format, std::forward<Args>(args)...);
@@ -31,13 +34,14 @@ Failure JsonFailure(const std::string& file, fmt::format_string<Args...> format,
 
 class ExportValues {
  public:
-  // Both outlive this. Items of lists, and texts, go to `program`.
+  // Both outlive this. Types, words and items of lists go to `program`.
   ExportValues(const std::string& file, ForeignProgram& program) : file_(file), program_(program) {}
 
   // `tensor_values` and `sym_int_values` of a graph.
   Status Read(JsonElement graph);
-  std::optional<Type> TypeOf(std::string_view name) const;
-  std::optional<int64_t> SizeOf(std::string_view name) const;
+  // Null where the graph states none.
+  const Type* TypeOf(WordId name) const;
+  std::optional<int64_t> SizeOf(WordId name) const;
 
   // A value with a tag.
   Result<ForeignValue> Argument(JsonElement e) { return Argument(e, 0); }
@@ -49,17 +53,18 @@ class ExportValues {
   Failure Fail(fmt::format_string<Args...> format, Args&&... args) const {
     return JsonFailure(file_, format, std::forward<Args>(args)...);
   }
-  std::string_view Keep(std::string_view text) { return program_.Keep(std::string(text)); }
   Status ReadTensor(std::string_view name, JsonElement meta);
-  ForeignValue List(const std::vector<ForeignValue>& items);
   Result<ForeignValue> Plain(JsonElement e, int depth);
   Result<ForeignValue> Items(JsonElement e, int depth);
   Result<ForeignValue> Argument(JsonElement e, int depth);
 
   const std::string& file_;
   ForeignProgram& program_;
-  std::unordered_map<std::string_view, Type> types_;
-  std::unordered_map<std::string_view, int64_t> sizes_;
+  // By word.
+  std::vector<const Type*> types_;
+  std::unordered_map<uint32_t, int64_t> sizes_;
+  // Items of lists that have not ended yet.
+  std::vector<ForeignValue> open_items_;
 };
 
 }  // namespace heddle

@@ -1,5 +1,7 @@
 #include "heddle/import/read/exported_program.h"
 
+#include <algorithm>
+
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 #include "heddle/import/read/export_values.h"
@@ -22,7 +24,14 @@ class ExportReader {
     simdjson::dom::parser parser;
     JsonElement root;
     simdjson::error_code error = parser.parse(json.data(), json.size()).get(root);
-    if (error != simdjson::SUCCESS) return Fail("not JSON: {}", simdjson::error_message(error));
+    if (error != simdjson::SUCCESS) {
+      Failure failure = Fail("not JSON: {}", simdjson::error_message(error));
+      std::optional<size_t> at = FindJsonMistake(json);
+      if (at)
+        failure = {{SourceText(file_, json)
+                        .At(std::move(failure.diagnostics[0]), std::min(*at, json.size()))}};
+      return failure;
+    }
     HEDDLE_RETURN_IF_ERROR(CheckVersion(root));
     std::optional<JsonElement> module = JsonField(root, "graph_module");
     std::optional<JsonElement> graph = module ? JsonField(*module, "graph") : std::nullopt;
@@ -41,7 +50,7 @@ class ExportReader {
   Failure Fail(fmt::format_string<Args...> format, Args&&... args) const {
     return JsonFailure(file_, format, std::forward<Args>(args)...);
   }
-  std::string_view Keep(std::string_view text) { return program_.Keep(std::string(text)); }
+  WordId Word(std::string_view text) { return program_.Word(text); }
 
   Status CheckVersion(JsonElement root) {
     std::string_view header = JsonTextField(root, "heddle");
@@ -63,7 +72,7 @@ class ExportReader {
       std::optional<int64_t> ranks = JsonInt(size);
       if (!ranks || *ranks < 1 || *ranks > Mesh::kMaxRanks)
         return Fail("group `{}` has no number of ranks", name);
-      program_.groups.push_back({Keep(name), *ranks});
+      program_.groups.push_back({Word(name), *ranks});
     }
     return Done{};
   }
@@ -89,11 +98,11 @@ class ExportReader {
       }
       ForeignInput input;
       input.offset = kNowhere;
-      input.name = value.text;
-      input.type = values_.TypeOf(value.text);
-      if (!input.type) input.integer = values_.SizeOf(value.text);
+      input.name = value.word;
+      if (const Type* type = values_.TypeOf(value.word)) input.type = *type;
+      if (!input.type) input.integer = values_.SizeOf(value.word);
       if (at < roles.size()) SetRole(roles[at], input);
-      program_.inputs.push_back(input);
+      program_.inputs.push_back(std::move(input));
     }
     program_.has_signature = roles.size() == i && i > 0;
     return Done{};
@@ -106,13 +115,13 @@ class ExportReader {
     input.role = InputRole::kBatch;
     if (tag == "parameter") {
       input.role = InputRole::kParam;
-      input.label = Keep(JsonTextField(value, "parameter_name"));
+      input.label = Word(JsonTextField(value, "parameter_name"));
     } else if (tag == "buffer") {
       input.role = InputRole::kBuffer;
-      input.label = Keep(JsonTextField(value, "buffer_name"));
+      input.label = Word(JsonTextField(value, "buffer_name"));
     } else if (tag == "tensor_constant") {
       input.role = InputRole::kBuffer;
-      input.label = Keep(JsonTextField(value, "tensor_constant_name"));
+      input.label = Word(JsonTextField(value, "tensor_constant_name"));
     }
   }
 
@@ -126,7 +135,8 @@ class ExportReader {
       for (JsonElement spec : array(*specs)) roles.push_back(spec);
     }
     size_t i = 0;
-    program_.outputs_offset = kNowhere;
+    program_.output_call.offset = kNowhere;
+    program_.output_call.name = Word("output");
     for (JsonElement one : array(*outputs)) {
       ForeignOutput output;
       HEDDLE_TRY(output.value, values_.Argument(one));
@@ -147,7 +157,7 @@ class ExportReader {
     if (tag.ends_with("_mutation")) output.role = OutputRole::kUpdate;
     for (std::string_view field : {"parameter_name", "buffer_name", "user_input_name"}) {
       std::string_view name = JsonTextField(value, field);
-      if (!name.empty()) output.target = Keep(name);
+      if (!name.empty()) output.target = Word(name);
     }
   }
 
@@ -161,20 +171,22 @@ class ExportReader {
       if (target.empty()) return Fail("node {} has no `target`", program_.statements + 1);
       if (target.starts_with("torch.ops.")) target.remove_prefix(10);
       if (target.starts_with("_operator.")) target.remove_prefix(1);
-      call.target = Keep(target);
+      call.target = program_.targets.Intern(target);
+      call.first_arg = static_cast<uint32_t>(program_.args.size());
       std::optional<JsonElement> inputs = JsonField(node, "inputs");
       if (inputs && inputs->is_array()) {
         for (JsonElement input : array(*inputs)) {
           std::optional<JsonElement> arg = JsonField(input, "arg");
           if (!arg) return Fail("node {} has an input without `arg`", program_.statements + 1);
           HEDDLE_TRY(ForeignValue value, values_.Argument(*arg));
-          call.args.push_back({Keep(JsonTextField(input, "name")), value});
+          program_.args.push_back({Word(JsonTextField(input, "name")), value});
         }
       }
+      call.arg_count = static_cast<uint32_t>(program_.args.size()) - call.first_arg;
       HEDDLE_RETURN_IF_ERROR(ReadResults(node, call));
       ReadPlace(node, call);
       ++program_.statements;
-      program_.calls.push_back(std::move(call));
+      program_.calls.push_back(call);
     }
     return Done{};
   }
@@ -183,6 +195,7 @@ class ExportReader {
   Status ReadResults(JsonElement node, ForeignCall& call) {
     std::optional<JsonElement> outputs = JsonField(node, "outputs");
     std::vector<ForeignValue> values;
+    call.first_result = static_cast<uint32_t>(program_.results.size());
     bool list = false;
     if (outputs && outputs->is_array()) {
       for (JsonElement output : array(*outputs)) {
@@ -196,19 +209,22 @@ class ExportReader {
       }
     }
     call.several = list || values.size() > 1;
-    if (Result<ForeignValue> name = values_.Name(JsonTextField(node, "name")); name.ok())
-      call.name = name->text;
+    if (std::string_view given = JsonTextField(node, "name"); !given.empty()) {
+      Result<ForeignValue> name = values_.Name(given);
+      if (name.ok()) call.name = name->word;
+    }
     if (!call.several && values.size() == 1 && values[0].kind == Kind::kName) {
-      call.name = values[0].text;
+      call.name = values[0].word;
       call.stated = values_.TypeOf(call.name);
       return Done{};
     }
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i].kind != Kind::kName) continue;
-      call.results.push_back(
-          {values[i].text, static_cast<int64_t>(i), {}, values_.TypeOf(values[i].text)});
-      if (call.name.empty()) call.name = program_.Keep(fmt::format("{}.all", values[i].text));
+      WordId name = values[i].word;
+      program_.results.push_back({name, static_cast<int64_t>(i), {}, values_.TypeOf(name)});
+      if (!call.name) call.name = Word(fmt::format("{}.all", program_.text(name)));
     }
+    call.result_count = static_cast<uint32_t>(program_.results.size()) - call.first_result;
     return Done{};
   }
 
@@ -231,7 +247,7 @@ class ExportReader {
     }
     while (clean.ends_with('.')) clean.pop_back();
     if (!clean.empty() && clean[0] != '.' && clean.find("..") == std::string::npos)
-      call.scope = program_.Keep(std::move(clean));
+      call.scope = Word(clean);
     call.phase = ParsePhase(JsonTextField(node, "phase"));
   }
 

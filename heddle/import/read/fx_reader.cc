@@ -1,7 +1,6 @@
 #include "heddle/import/read/fx_reader.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "heddle/base/text.h"
 #include "heddle/import/read/python_cursor.h"
@@ -32,15 +31,9 @@ class FxReader {
       : source_(file, text), cursor_(source_, program_) {}
 
   Result<ForeignProgram> Read() {
-    HEDDLE_RETURN_IF_ERROR(FindForward());
-    HEDDLE_RETURN_IF_ERROR(ReadSignature());
-    program_.arguments = program_.inputs.size();
-    while (true) {
-      HEDDLE_TRY(bool more, ReadStatement());
-      if (!more) break;
-    }
-    HEDDLE_RETURN_IF_ERROR(FoldItems());
-    HEDDLE_RETURN_IF_ERROR(ReadReproArgs(text(), cursor_, program_));
+    bool good = FindForward() && ReadSignature() && ReadStatements() && FoldItems() &&
+                ReadReproArgs(text(), cursor_, program_);
+    if (!good) return cursor_.TakeFailure();
     return std::move(program_);
   }
 
@@ -49,13 +42,12 @@ class FxReader {
 
   // The name behind `class` at this place.
   std::string_view ClassAt(size_t at) const {
-    if (at == std::string_view::npos) return {};
     size_t begin = at + kClass.size();
     size_t end = text().find_first_of("(:\n", begin);
     return end == std::string_view::npos ? std::string_view() : text().substr(begin, end - begin);
   }
 
-  Status FindForward() {
+  bool FindForward() {
     constexpr std::string_view kForward = "def forward(";
     size_t at = text().find(kForward);
     if (at == std::string_view::npos)
@@ -64,24 +56,24 @@ class FxReader {
                           "Inductor has it");
     size_t chosen = at;
     std::string_view chosen_class;
-    size_t last_class = std::string_view::npos;
-    size_t next_class = text().find(kClass);
+    std::string_view last_class;
+    size_t before = 0;
     for (bool first = true; at != std::string_view::npos; at = text().find(kForward, at + 1)) {
-      while (next_class < at) {
-        last_class = next_class;
-        next_class = text().find(kClass, next_class + 1);
-      }
-      bool repro = ClassAt(last_class) == "Repro";
+      // The last one since the `forward` before this.
+      size_t behind = text().substr(before, at - before).rfind(kClass);
+      if (behind != std::string_view::npos) last_class = ClassAt(before + behind);
+      before = at;
+      bool repro = last_class == "Repro";
       if (first || repro) {
         chosen = at;
-        chosen_class = ClassAt(last_class);
+        chosen_class = last_class;
       }
       if (repro) break;
       first = false;
     }
-    program_.name = IdentifierOr(chosen_class, "graph");
+    program_.name = std::string(IdentifierOr(chosen_class, "graph"));
     cursor_.set_offset(chosen + kForward.size());
-    return Done{};
+    return true;
   }
 
   static std::string_view IdentifierOr(std::string_view name, std::string_view otherwise) {
@@ -92,22 +84,25 @@ class FxReader {
   }
 
   // `self, arg0_1: "f32[4, 4]", arg1_1):`
-  Status ReadSignature() {
+  bool ReadSignature() {
     bool first = true;
     while (!cursor_.Take(')')) {
-      cursor_.SkipSpace();
       ForeignInput input;
       input.offset = cursor_.offset();
-      input.name = cursor_.TakeName();
-      if (input.name.empty())
+      std::string_view name = cursor_.TakeName();
+      if (name.empty())
         return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax, "expected the name of an input");
-      if (cursor_.Take(':')) input.type = Annotation();
-      if (!first || input.name != "self") program_.inputs.push_back(input);
+      input.name = program_.Word(name);
+      if (cursor_.Take(':')) {
+        if (const Type* type = Annotation()) input.type = *type;
+      }
+      if (!first || name != "self") program_.inputs.push_back(std::move(input));
       first = false;
       if (cursor_.Take(',')) continue;
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect(')', "or `,` after an input"));
+      if (!cursor_.Expect(')', "or `,` after an input")) return false;
       break;
     }
+    program_.arguments = program_.inputs.size();
     if (cursor_.Peek() == ' ' || cursor_.Peek() == '-') {
       // `-> "f32[4]"`
       size_t colon = text().find(":\n", cursor_.offset());
@@ -116,41 +111,61 @@ class FxReader {
     return cursor_.Expect(':', "after the inputs");
   }
 
-  // What stands behind `:`. Classes as annotations say nothing of shapes.
-  std::optional<Type> Annotation() {
+  // What stands behind `:`, or null. Classes as annotations say nothing of shapes.
+  const Type* Annotation() {
     cursor_.SkipSpace();
-    std::optional<std::string_view> quoted = cursor_.TakeString();
-    if (quoted) return ParseFxType(*quoted);
+    if (std::optional<std::string_view> quoted = cursor_.TakeString()) return TypeOf(*quoted);
     cursor_.TakeDotted();
     if (cursor_.Peek() == '[') {
       size_t end = text().find(']', cursor_.offset());
       if (end != std::string_view::npos) cursor_.set_offset(end + 1);
     }
-    return std::nullopt;
+    return nullptr;
   }
 
-  // False at the `return`.
-  Result<bool> ReadStatement() {
-    cursor_.SkipSpace();
+  // Most texts of types come again.
+  const Type* TypeOf(std::string_view annotation) {
+    size_t number = annotations_.Intern(annotation).index();
+    if (number < annotated_.size()) return annotated_[number];
+    std::optional<Type> type = ParseFxType(annotation);
+    return annotated_.emplace_back(type ? &program_.types.emplace_back(*std::move(type)) : nullptr);
+  }
+
+  bool ReadStatements() {
+    // A statement takes about a hundred characters, and names itself.
+    size_t likely = text().size() / 100;
+    program_.calls.reserve(likely);
+    program_.args.reserve(2 * likely);
+    program_.words.Reserve(likely, 16 * likely);
+    while (true) {
+      cursor_.SkipSpace();
+      if (cursor_.AtEnd())
+        return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax,
+                            "`forward` ends without a `return`");
+      if (cursor_.TakeWord("return")) return ReadReturn();
+      if (!ReadStatement()) return false;
+    }
+  }
+
+  bool ReadStatement() {
     ForeignCall call;
     call.offset = cursor_.offset();
-    if (cursor_.AtEnd())
-      return cursor_.Fail(call.offset, 1, Diag::kSyntax, "`forward` ends without a `return`");
-    if (cursor_.TakeWord("return")) return ReadReturn();
-    call.name = cursor_.TakeName();
+    std::string_view name = cursor_.TakeName();
     cursor_.SkipBlanks();
-    if (call.name.empty())
+    if (name.empty())
       return cursor_.Fail(call.offset, 1, Diag::kSyntax,
                           "expected a statement as in `mm = torch.ops.aten.mm.default(a, b)`");
     if (cursor_.Peek() == '.') {
       // A call for its effect, without a name.
       cursor_.set_offset(call.offset);
-      call.name = {};
     } else {
+      call.name = program_.Word(name);
       if (cursor_.Take(':')) call.stated = Annotation();
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect('=', "after the name of a result"));
+      if (!cursor_.Expect('=', "after the name of a result")) return false;
     }
-    HEDDLE_RETURN_IF_ERROR(ReadRightSide(call));
+    call.first_arg = static_cast<uint32_t>(program_.args.size());
+    if (!ReadRightSide(call)) return false;
+    call.arg_count = static_cast<uint32_t>(program_.args.size()) - call.first_arg;
     cursor_.SkipBlanks();
     char next = cursor_.Peek();
     if (next != '\0' && next != '\n' && next != ';' && next != '#')
@@ -158,41 +173,46 @@ class FxReader {
                           "a statement goes on where it should end");
     cursor_.SkipLine();
     ++program_.statements;
-    if (!call.target.empty()) program_.calls.push_back(std::move(call));
+    if (call.target) program_.calls.push_back(call);
     return true;
   }
 
-  Result<bool> ReadReturn() {
-    program_.outputs_offset = cursor_.offset() - 6;
-    HEDDLE_TRY(ForeignValue value, cursor_.Value());
+  bool ReadReturn() {
+    program_.output_call.offset = cursor_.offset() - 6;
+    program_.output_call.name = program_.Word("output");
+    ForeignValue value;
+    if (!cursor_.Value(value)) return false;
     if (value.kind == Kind::kList) {
       for (const ForeignValue& item : program_.items(value)) program_.outputs.push_back({item});
     } else if (value.kind != Kind::kNone) {
       program_.outputs.push_back({value});
     }
-    return false;
+    return true;
   }
 
-  Status ReadRightSide(ForeignCall& call) {
+  bool ReadRightSide(ForeignCall& call) {
     cursor_.SkipSpace();
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
-    if (word.starts_with("self.") && cursor_.Peek() != '(') {
+    char next = cursor_.Peek();
+    if (word.starts_with("self.") && next != '(') {
       AddConstant(call, word.substr(5));
-      return Done{};
+      return true;
     }
-    if (!word.empty() && cursor_.Peek() == '(') {
+    if (!word.empty() && next == '(') {
       cursor_.set_offset(cursor_.offset() + 1);
-      call.target = word.starts_with("torch.ops.") ? word.substr(10) : word;
-      if (call.target.starts_with("_operator.")) call.target.remove_prefix(1);
-      return cursor_.Arguments(call.args);
+      if (word.starts_with("torch.ops.")) word.remove_prefix(10);
+      if (word.starts_with("_operator.")) word.remove_prefix(1);
+      call.target = program_.targets.Intern(word);
+      return cursor_.Arguments();
     }
-    if (!word.empty() && cursor_.Peek() == '[') {
-      call.target = "getitem";
-      call.args.push_back({{}, {.kind = Kind::kName, .text = word}});
+    if (!word.empty() && next == '[') {
+      call.target = program_.targets.Intern(kItem);
+      program_.args.push_back({{}, {.kind = Kind::kName, .word = program_.Word(word)}});
       cursor_.set_offset(cursor_.offset() + 1);
-      HEDDLE_TRY(ForeignValue index, cursor_.Value());
-      call.args.push_back({{}, index});
+      ForeignArg index;
+      if (!cursor_.Value(index.value)) return false;
+      program_.args.push_back(index);
       return cursor_.Expect(']', "after an index");
     }
     cursor_.set_offset(begin);
@@ -201,74 +221,86 @@ class FxReader {
 
   // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which somebody has to hand in. A submodule has no type, and
   // nothing to run.
-  void AddConstant(ForeignCall& call, std::string_view label) {
-    call.target = {};
-    bool is_tensor = call.stated || label.starts_with("_tensor_constant");
-    if (!is_tensor || call.name.empty()) return;
-    program_.inputs.push_back({.offset = call.offset,
-                               .name = call.name,
-                               .type = call.stated,
-                               .integer = {},
-                               .role = InputRole::kPlain,
-                               .label = label});
+  void AddConstant(const ForeignCall& call, std::string_view label) {
+    bool is_tensor = call.stated != nullptr || label.starts_with("_tensor_constant");
+    if (!is_tensor || !call.name) return;
+    ForeignInput input;
+    input.offset = call.offset;
+    input.name = call.name;
+    if (call.stated != nullptr) input.type = *call.stated;
+    input.label = program_.Word(label);
+    program_.inputs.push_back(std::move(input));
   }
 
   // `a + 4`, `a >= 0`, or a value alone.
-  Status ReadOperator(ForeignCall& call) {
+  bool ReadOperator(ForeignCall& call) {
     size_t begin = cursor_.offset();
-    HEDDLE_TRY(ForeignValue left, cursor_.Value());
-    call.args.push_back({{}, left});
+    ForeignArg left;
+    if (!cursor_.Value(left.value)) return false;
+    program_.args.push_back(left);
     cursor_.SkipBlanks();
     for (const Operator& op : kOperators) {
       if (!text().substr(cursor_.offset()).starts_with(op.symbol)) continue;
       cursor_.set_offset(cursor_.offset() + op.symbol.size());
-      HEDDLE_TRY(ForeignValue right, cursor_.Value());
-      call.args.push_back({{}, right});
-      call.target = op.target;
-      return Done{};
+      ForeignArg right;
+      if (!cursor_.Value(right.value)) return false;
+      program_.args.push_back(right);
+      call.target = program_.targets.Intern(op.target);
+      return true;
     }
     return cursor_.Fail(begin, 1, Diag::kSyntax,
                         "expected a call, an item as in `split[0]`, or arithmetic with sizes");
   }
 
   // An item of a call becomes the name of one of its results.
-  Status FoldItems() {
-    std::unordered_map<std::string_view, size_t> by_name;
-    std::vector<ForeignCall> kept;
-    kept.reserve(program_.calls.size());
-    for (ForeignCall& call : program_.calls) {
-      if (call.target != "getitem" && call.target != "operator.getitem") {
-        if (!call.name.empty()) by_name[call.name] = kept.size();
-        kept.push_back(std::move(call));
+  bool FoldItems() {
+    constexpr uint32_t kNone = UINT32_MAX;
+    TargetId item = program_.targets.Find(kItem);
+    TargetId operator_item = program_.targets.Find("operator.getitem");
+    std::vector<ForeignCall>& calls = program_.calls;
+    // Calls that are kept.
+    Table<WordId, uint32_t> by_name(program_.words.size(), kNone);
+    std::vector<std::pair<uint32_t, ForeignResult>> items;
+    uint32_t kept = 0;
+    for (const ForeignCall& call : calls) {
+      if (call.target != item && call.target != operator_item) {
+        if (call.name) by_name[call.name] = kept;
+        calls[kept++] = call;
         continue;
       }
-      auto of = call.args.size() == 2 && call.args[0].value.kind == Kind::kName
-                    ? by_name.find(call.args[0].value.text)
-                    : by_name.end();
-      if (of == by_name.end())
-        return cursor_.Fail(call.offset, call.name.size(), Diag::kUndefinedValue,
-                            "`{}` is an item of something that no statement before it makes",
-                            call.name);
-      const ForeignValue& at = call.args[1].value;
+      std::span<const ForeignArg> args = program_.args_of(call);
+      uint32_t source = args.size() == 2 && args[0].value.kind == Kind::kName
+                            ? by_name[args[0].value.word]
+                            : kNone;
+      if (source == kNone)
+        return FailAt(call, Diag::kUndefinedValue,
+                      "`{}` is an item of something that no statement before it makes");
+      const ForeignValue& at = args[1].value;
       if (at.kind != Kind::kInt && at.kind != Kind::kString)
-        return cursor_.Fail(call.offset, call.name.size(), Diag::kBadLiteral,
-                            "`{}` is an item, but neither by number nor by name", call.name);
-      ForeignCall& source = kept[of->second];
-      source.several = true;
-      ForeignResult result{call.name, at.integer, {}, std::move(call.stated)};
-      if (at.kind == Kind::kString) result.key = at.text;
-      source.results.push_back(std::move(result));
-      ++program_.statements_folded;
+        return FailAt(call, Diag::kBadLiteral,
+                      "`{}` is an item, but neither by number nor by name");
+      calls[source].several = true;
+      items.push_back({source, {call.name, at.integer, at.word, call.stated}});
     }
-    program_.calls = std::move(kept);
-    return Done{};
+    calls.resize(kept);
+    program_.statements_folded = items.size();
+    program_.SetResults(items);
+    return true;
   }
 
+  bool FailAt(const ForeignCall& call, Diag kind, fmt::format_string<std::string_view&> format) {
+    std::string_view name = program_.text(call.name);
+    return cursor_.Fail(call.offset, name.size(), kind, format, name);
+  }
+
+  static constexpr std::string_view kItem = "getitem";
   static constexpr std::string_view kClass = "class ";
 
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
+  StringTable<Id<struct AnnotationTag>> annotations_;
+  std::vector<const Type*> annotated_;
 };
 
 }  // namespace

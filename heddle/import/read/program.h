@@ -1,6 +1,8 @@
 // ForeignProgram: a graph as a file of another program states it, before anything is known of its ops.
 //
-// All readers make one, and GraphBuilder makes a graph of it. Texts are parts of the file, or of the program's own store.
+// All readers make one, and GraphBuilder makes a graph of it. A text of the file that may come again is kept once, as a word: whoever
+// asks for the same name later compares numbers. Arguments and items of all calls lie one behind the other, so that a statement
+// allocates nothing.
 #pragma once
 
 #include <deque>
@@ -8,11 +10,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "heddle/base/strings.h"
 #include "heddle/ir/graph.h"
 
 namespace heddle {
+
+// A name, a string or a constant, in ForeignProgram::words.
+using WordId = Id<struct WordTag>;
+// What is called, in ForeignProgram::targets: `aten.add.Tensor`, `_c10d_functional.wait_tensor.default`, `operator.ge`, `torch.sym_sum`.
+using TargetId = Id<struct TargetTag>;
 
 // An argument: a literal, the name of a value, or a list of arguments.
 struct ForeignValue {
@@ -32,78 +41,82 @@ struct ForeignValue {
   };
   Kind kind = Kind::kNone;
   bool boolean = false;
-  int64_t integer = 0;
-  double number = 0;
-  std::string_view text = {};
+  // Of a string, a name or a constant.
+  WordId word = {};
   // Items of a list, in ForeignProgram::values.
   uint32_t first = 0;
   uint32_t count = 0;
+  int64_t integer = 0;
+  double number = 0;
 };
 
 struct ForeignArg {
-  // Empty for an argument by position.
-  std::string_view name;
+  // None for an argument by position.
+  WordId name;
   ForeignValue value;
 };
 
 struct ForeignResult {
-  std::string_view name;
+  WordId name;
   // Which of several results, by number or by key.
   int64_t index = 0;
-  std::string_view key = {};
-  std::optional<Type> stated = {};
+  WordId key = {};
+  const Type* stated = nullptr;
 };
 
 struct ForeignCall {
   // In the file.
   size_t offset = 0;
-  // `aten.add.Tensor`, `_c10d_functional.wait_tensor.default`, `operator.ge`, `torch.sym_sum`.
-  std::string_view target;
+  TargetId target;
   // What the call as a whole is called; a call of several results has a name for each that is used as well.
-  std::string_view name;
-  std::optional<Type> stated = {};
+  WordId name;
+  // In ForeignProgram::types; null where the file does not state it.
+  const Type* stated = nullptr;
+  // In ForeignProgram::args.
+  uint32_t first_arg = 0;
+  uint32_t arg_count = 0;
+  // In ForeignProgram::results.
+  uint32_t first_result = 0;
+  uint32_t result_count = 0;
   bool several = false;
-  std::vector<ForeignArg> args;
-  std::vector<ForeignResult> results;
-  std::string_view scope = {};
+  WordId scope = {};
   std::optional<Phase> phase = {};
 };
 
 struct ForeignInput {
   size_t offset = 0;
-  std::string_view name;
+  WordId name;
   // None until something states it.
   std::optional<Type> type;
   // A size, not a tensor: what it is taken for.
   std::optional<int64_t> integer;
   // From a signature.
   InputRole role = InputRole::kPlain;
-  std::string_view label = {};
+  WordId label = {};
 };
 
 struct ForeignOutput {
   ForeignValue value;
   OutputRole role = OutputRole::kPlain;
   // The parameter or input that it belongs to.
-  std::string_view target = {};
+  WordId target = {};
 };
 
 // A process group: its ranks are not in the file, only how many there are.
 struct ForeignGroup {
-  std::string_view name;
+  WordId name;
   int64_t size = 0;
 };
 
 struct ForeignProgram {
-  std::string_view name = "graph";
+  std::string name = "graph";
   std::vector<ForeignInput> inputs;
   // How many of them the caller passes; constants of the module come behind.
   size_t arguments = 0;
   std::vector<ForeignCall> calls;
   std::vector<ForeignOutput> outputs;
-  size_t outputs_offset = 0;
-  // Items of lists.
-  std::vector<ForeignValue> values;
+  // Where they stand, under the name `output`.
+  ForeignCall output_call;
   std::vector<ForeignGroup> groups;
   // Inputs and outputs have the roles of a signature.
   bool has_signature = false;
@@ -111,14 +124,35 @@ struct ForeignProgram {
   size_t statements = 0;
   size_t statements_folded = 0;
 
+  // What all of these hold numbers of.
+  StringTable<WordId> words;
+  StringTable<TargetId> targets;
+  std::vector<ForeignArg> args;
+  std::vector<ForeignResult> results;
+  std::vector<ForeignValue> values;
+  // Types that the file states, which stay where they are.
+  std::deque<Type> types;
+
+  // Empty for none.
+  std::string_view text(WordId word) const { return word ? words[word] : std::string_view(); }
+  std::string_view text(const ForeignValue& value) const { return text(value.word); }
+  std::string_view target(const ForeignCall& call) const { return targets[call.target]; }
+  std::span<const ForeignArg> args_of(const ForeignCall& call) const {
+    return {args.data() + call.first_arg, call.arg_count};
+  }
+  std::span<const ForeignResult> results_of(const ForeignCall& call) const {
+    return {results.data() + call.first_result, call.result_count};
+  }
   std::span<const ForeignValue> items(const ForeignValue& list) const {
     return {values.data() + list.first, list.count};
   }
-  // Keeps a text that is not a part of the file.
-  std::string_view Keep(std::string text) { return kept_.emplace_back(std::move(text)); }
-
- private:
-  std::deque<std::string> kept_;
+  // None for an empty text.
+  WordId Word(std::string_view text) { return text.empty() ? WordId() : words.Intern(text); }
+  // The items from `begin` on, taken from a stack of those whose lists have not ended, as a list: items of lists inside of it
+  // were before.
+  ForeignValue TakeList(ForeignValue::Kind kind, std::vector<ForeignValue>& open, size_t begin);
+  // Results of calls, each with the number of its call. Those of one call keep their order.
+  void SetResults(std::span<const std::pair<uint32_t, ForeignResult>> all);
 };
 
 }  // namespace heddle

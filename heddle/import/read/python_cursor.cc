@@ -2,51 +2,34 @@
 
 #include <algorithm>
 #include <charconv>
-
-#include "heddle/base/scanner.h"
+#include <limits>
 
 namespace heddle {
 namespace {
 
+using Kind = ForeignValue::Kind;
+
 // Deeper than any printed graph, and far from the end of the stack.
 constexpr int kDeepest = 64;
 
-bool IsWordChar(char c) {
-  return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kWord) != 0;
+// Words that are no names: what they stand for, or false if the word is a name.
+bool TakeLiteral(std::string_view word, ForeignValue& value) {
+  if (word == "None") return true;
+  if (word == "True" || word == "False") {
+    value.kind = Kind::kBool;
+    value.boolean = word == "True";
+    return true;
+  }
+  if (word == "inf" || word == "nan" || word == "math.inf" || word == "torch.inf") {
+    value.kind = Kind::kFloat;
+    value.number = word == "nan" ? std::numeric_limits<double>::quiet_NaN()
+                                 : std::numeric_limits<double>::infinity();
+    return true;
+  }
+  return false;
 }
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
-
-void PythonCursor::SkipBlanks() {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r'))
-    ++at_;
-}
-
-void PythonCursor::SkipSpace() {
-  while (at_ < text_.size()) {
-    char c = text_[at_];
-    if (c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\\') {
-      ++at_;
-    } else if (c == '#') {
-      SkipLine();
-    } else {
-      return;
-    }
-  }
-}
-
-void PythonCursor::SkipLine() {
-  size_t end = text_.find('\n', at_);
-  at_ = end == std::string_view::npos ? text_.size() : end + 1;
-}
-
-bool PythonCursor::Take(char c) {
-  SkipSpace();
-  if (Peek() != c || at_ == text_.size()) return false;
-  ++at_;
-  return true;
-}
 
 bool PythonCursor::TakeWord(std::string_view word) {
   SkipSpace();
@@ -55,13 +38,6 @@ bool PythonCursor::TakeWord(std::string_view word) {
   if (end < text_.size() && IsWordChar(text_[end])) return false;
   at_ = end;
   return true;
-}
-
-std::string_view PythonCursor::TakeName() {
-  size_t begin = at_;
-  if (at_ < text_.size() && IsDigit(text_[at_])) return {};
-  while (at_ < text_.size() && IsWordChar(text_[at_])) ++at_;
-  return text_.substr(begin, at_ - begin);
 }
 
 std::string_view PythonCursor::TakeDotted() {
@@ -89,12 +65,11 @@ std::optional<std::string_view> PythonCursor::TakeString() {
   return std::nullopt;
 }
 
-Status PythonCursor::Expect(char c, std::string_view where) {
-  if (Take(c)) return Done{};
-  return Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
+bool PythonCursor::Expect(char c, std::string_view where) {
+  return Take(c) || Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
 }
 
-Result<ForeignValue> PythonCursor::Number() {
+bool PythonCursor::Number(ForeignValue& value) {
   size_t begin = at_;
   size_t end = at_;
   if (end < text_.size() && (text_[end] == '-' || text_[end] == '+')) ++end;
@@ -104,76 +79,69 @@ Result<ForeignValue> PythonCursor::Number() {
     ++end;
   std::string_view word = text_.substr(begin, end - begin);
   at_ = end;
-  ForeignValue value;
   const char* last = word.data() + word.size();
   const char* first = word.data() + (word.starts_with('+') ? 1 : 0);
   auto whole = std::from_chars(first, last, value.integer);
   if (whole.ec == std::errc() && whole.ptr == last) {
-    value.kind = ForeignValue::Kind::kInt;
-    return value;
+    value.kind = Kind::kInt;
+    return true;
   }
   auto real = std::from_chars(first, last, value.number);
   if (real.ec != std::errc() || real.ptr != last)
     return Fail(begin, std::max<size_t>(1, word.size()), Diag::kBadLiteral, "`{}` is not a number",
                 word);
-  value.kind = ForeignValue::Kind::kFloat;
-  return value;
+  value.kind = Kind::kFloat;
+  return true;
 }
 
-// Items are collected first: those of lists inside of this one go before them.
-Result<ForeignValue> PythonCursor::List(char close, int depth) {
-  std::vector<ForeignValue> items;
+bool PythonCursor::List(char close, int depth, ForeignValue& list) {
+  size_t begin = open_items_.size();
   while (!Take(close)) {
-    HEDDLE_TRY(ForeignValue item, Value(depth + 1));
-    items.push_back(item);
+    ForeignValue item;
+    if (!Value(item, depth + 1)) return false;
+    open_items_.push_back(item);
     if (Take(',')) continue;
-    HEDDLE_RETURN_IF_ERROR(Expect(close, "or `,` in a list"));
+    if (!Expect(close, "or `,` in a list")) return false;
     break;
   }
-  ForeignValue list{.kind = ForeignValue::Kind::kList};
-  list.first = static_cast<uint32_t>(program_.values.size());
-  list.count = static_cast<uint32_t>(items.size());
-  program_.values.insert(program_.values.end(), items.begin(), items.end());
-  return list;
+  list = program_.TakeList(Kind::kList, open_items_, begin);
+  return true;
 }
 
-Result<ForeignValue> PythonCursor::Dict(int depth) {
-  std::vector<ForeignValue> items;
+bool PythonCursor::Dict(int depth, ForeignValue& dict) {
+  size_t begin = open_items_.size();
   while (!Take('}')) {
-    HEDDLE_TRY(ForeignValue key, Value(depth + 1));
-    HEDDLE_RETURN_IF_ERROR(Expect(':', "after a key"));
-    HEDDLE_TRY(ForeignValue value, Value(depth + 1));
-    items.push_back(key);
-    items.push_back(value);
+    ForeignValue key;
+    ForeignValue value;
+    if (!Value(key, depth + 1) || !Expect(':', "after a key") || !Value(value, depth + 1))
+      return false;
+    open_items_.push_back(key);
+    open_items_.push_back(value);
     if (Take(',')) continue;
-    HEDDLE_RETURN_IF_ERROR(Expect('}', "or `,` in a dictionary"));
+    if (!Expect('}', "or `,` in a dictionary")) return false;
     break;
   }
-  ForeignValue dict{.kind = ForeignValue::Kind::kDict};
-  dict.first = static_cast<uint32_t>(program_.values.size());
-  dict.count = static_cast<uint32_t>(items.size());
-  program_.values.insert(program_.values.end(), items.begin(), items.end());
-  return dict;
+  dict = program_.TakeList(Kind::kDict, open_items_, begin);
+  return true;
 }
 
-Result<ForeignValue> PythonCursor::Value(int depth) {
+bool PythonCursor::Value(ForeignValue& value, int depth) {
   SkipSpace();
   if (depth > kDeepest)
     return Fail(at_, 1, Diag::kSyntax, "lists are nested more than {} deep", kDeepest);
   char c = Peek();
   if (c == '[' || c == '(') {
     ++at_;
-    return List(c == '[' ? ']' : ')', depth);
+    return List(c == '[' ? ']' : ')', depth, value);
   }
   if (c == '{') {
     ++at_;
-    return Dict(depth);
+    return Dict(depth, value);
   }
-  ForeignValue value;
   if (std::optional<std::string_view> string = TakeString()) {
-    value.kind = ForeignValue::Kind::kString;
-    value.text = *string;
-    return value;
+    value.kind = Kind::kString;
+    value.word = program_.Word(*string);
+    return true;
   }
   size_t begin = at_;
   bool negative = c == '-' && text_.substr(at_).starts_with("-inf");
@@ -181,35 +149,29 @@ Result<ForeignValue> PythonCursor::Value(int depth) {
   std::string_view word = TakeDotted();
   if (word.empty()) {
     at_ = begin;
-    if (IsDigit(c) || c == '-' || c == '+' || c == '.') return Number();
+    if (IsDigit(c) || c == '-' || c == '+' || c == '.') return Number(value);
     return Fail(at_, 1, Diag::kSyntax, "expected a value");
   }
-  if (word == "None") return value;
-  if (word == "True" || word == "False") {
-    value.kind = ForeignValue::Kind::kBool;
-    value.boolean = word == "True";
-    return value;
-  }
-  if (word == "inf" || word == "nan" || word == "math.inf" || word == "torch.inf") {
-    value.kind = ForeignValue::Kind::kFloat;
-    value.number = word == "nan" ? std::numeric_limits<double>::quiet_NaN()
-                                 : std::numeric_limits<double>::infinity();
-    if (negative) value.number = -value.number;
-    return value;
-  }
+  if (!WordValue(begin, word, value)) return false;
+  if (negative) value.number = -value.number;
+  return true;
+}
+
+bool PythonCursor::WordValue(size_t begin, std::string_view word, ForeignValue& value) {
+  if (TakeLiteral(word, value)) return true;
   bool dotted = word.find('.') != std::string_view::npos;
-  value.kind = dotted ? ForeignValue::Kind::kWord : ForeignValue::Kind::kName;
-  value.text = word;
+  value.kind = dotted ? Kind::kWord : Kind::kName;
   if (Peek() == '(') {
-    HEDDLE_RETURN_IF_ERROR(SkipCall());
-    value.kind = ForeignValue::Kind::kWord;
-    value.text = text_.substr(begin, at_ - begin);
+    if (!SkipCall()) return false;
+    value.kind = Kind::kWord;
+    word = text_.substr(begin, at_ - begin);
   }
-  return value;
+  value.word = program_.Word(word);
+  return true;
 }
 
 // `device(type='cuda', index=0)`: the text up to the parenthesis that closes it.
-Status PythonCursor::SkipCall() {
+bool PythonCursor::SkipCall() {
   size_t begin = at_;
   int open = 0;
   do {
@@ -222,57 +184,62 @@ Status PythonCursor::SkipCall() {
     ++at_;
   } while (open > 0 && !AtEnd());
   if (open > 0) return Fail(begin, 1, Diag::kSyntax, "`(` has no `)`");
-  return Done{};
+  return true;
 }
 
-Status PythonCursor::Arguments(std::vector<ForeignArg>& args) {
+bool PythonCursor::Arguments() {
   while (!Take(')')) {
-    SkipSpace();
+    ForeignArg arg;
     size_t begin = at_;
     std::string_view name = TakeName();
     SkipBlanks();
-    bool named = !name.empty() && Peek() == '=' && !text_.substr(at_).starts_with("==");
-    if (named) {
+    if (!name.empty() && Peek() == '=' && !text_.substr(at_).starts_with("==")) {
       ++at_;
+      arg.name = program_.Word(name);
+      if (!Value(arg.value)) return false;
+    } else if (!name.empty() && (Peek() == ',' || Peek() == ')')) {
+      // A name alone, which most are.
+      if (!WordValue(begin, name, arg.value)) return false;
     } else {
       at_ = begin;
-      name = {};
+      if (!Value(arg.value)) return false;
     }
-    HEDDLE_TRY(ForeignValue value, Value());
-    args.push_back({name, value});
+    program_.args.push_back(arg);
     if (Take(',')) continue;
-    HEDDLE_RETURN_IF_ERROR(Expect(')', "or `,` after an argument"));
+    if (!Expect(')', "or `,` after an argument")) return false;
     break;
   }
-  return Done{};
+  return true;
 }
 
-Result<int64_t> PythonCursor::Sum(const Symbols& symbols, int depth) {
-  HEDDLE_TRY(int64_t sum, Product(symbols, depth));
+bool PythonCursor::Sum(const Symbols& symbols, int depth, int64_t& sum) {
+  if (!Product(symbols, depth, sum)) return false;
   while (true) {
     bool minus = false;
     size_t begin = at_;
     if (Take('-')) {
       minus = true;
     } else if (!Take('+')) {
-      return sum;
+      return true;
     }
-    HEDDLE_TRY(int64_t term, Product(symbols, depth));
+    int64_t term = 0;
+    if (!Product(symbols, depth, term)) return false;
     bool over =
         minus ? __builtin_sub_overflow(sum, term, &sum) : __builtin_add_overflow(sum, term, &sum);
     if (over) return Fail(begin, 1, Diag::kSizeOverflow, "a size exceeds 64 bits");
   }
 }
 
-Result<int64_t> PythonCursor::Product(const Symbols& symbols, int depth) {
-  HEDDLE_TRY(int64_t product, Factor(symbols, depth));
+bool PythonCursor::Product(const Symbols& symbols, int depth, int64_t& product) {
+  if (!Factor(symbols, depth, product)) return false;
   while (true) {
     SkipSpace();
     size_t begin = at_;
     bool divides = text_.substr(at_).starts_with("//");
-    if (!divides && Peek() != '*') return product;
+    if (!divides && Peek() != '*') return true;
     at_ += divides ? 2 : 1;
-    HEDDLE_TRY(int64_t factor, Factor(symbols, depth));
+    int64_t factor = 0;
+    if (!Factor(symbols, depth, factor)) return false;
     if (divides && factor <= 0)
       return Fail(begin, 2, Diag::kBadSize, "a size is divided by {}", factor);
     if (divides) {
@@ -283,25 +250,26 @@ Result<int64_t> PythonCursor::Product(const Symbols& symbols, int depth) {
   }
 }
 
-Result<int64_t> PythonCursor::Factor(const Symbols& symbols, int depth) {
+bool PythonCursor::Factor(const Symbols& symbols, int depth, int64_t& factor) {
   SkipSpace();
   size_t begin = at_;
   if (depth > kDeepest)
     return Fail(at_, 1, Diag::kSyntax, "parentheses are nested more than {} deep", kDeepest);
-  if (Take('(')) {
-    HEDDLE_TRY(int64_t inside, Sum(symbols, depth + 1));
-    HEDDLE_RETURN_IF_ERROR(Expect(')', "after a size"));
-    return inside;
-  }
+  if (Take('(')) return Sum(symbols, depth + 1, factor) && Expect(')', "after a size");
   std::string_view name = TakeName();
   if (!name.empty()) {
     auto symbol = symbols.find(name);
-    if (symbol != symbols.end()) return symbol->second;
-    return Fail(begin, name.size(), Diag::kUnknownSymbol, "the size `{}` is given nowhere", name);
+    if (symbol == symbols.end())
+      return Fail(begin, name.size(), Diag::kUnknownSymbol, "the size `{}` is given nowhere", name);
+    factor = symbol->second;
+    return true;
   }
-  HEDDLE_TRY(ForeignValue number, Number());
-  if (number.kind == ForeignValue::Kind::kInt) return number.integer;
-  return Fail(begin, 1, Diag::kBadSize, "a size is not a whole number");
+  ForeignValue number;
+  if (!Number(number)) return false;
+  if (number.kind != Kind::kInt)
+    return Fail(begin, 1, Diag::kBadSize, "a size is not a whole number");
+  factor = number.integer;
+  return true;
 }
 
 }  // namespace heddle

@@ -1,16 +1,19 @@
 // PythonCursor: reads the little of Python that printed graphs consist of: names, literals, calls, sizes.
+//
+// What reads something answers whether it could. The first thing that could not be read is kept as the failure.
 #pragma once
 
 #include <unordered_map>
 
 #include "heddle/base/result.h"
+#include "heddle/base/scanner.h"
 #include "heddle/import/read/program.h"
 
 namespace heddle {
 
 class PythonCursor {
  public:
-  // Both outlive this. Items of lists go to `program`.
+  // Both outlive this. Words, and items of lists, go to `program`.
   PythonCursor(const SourceText& source, ForeignProgram& program)
       : source_(source), text_(source.text()), program_(program) {}
 
@@ -20,48 +23,90 @@ class PythonCursor {
   std::string_view text() const { return text_; }
 
   // Blanks on this line; in brackets a line end is a blank, too, and so is a comment.
-  void SkipBlanks();
-  void SkipSpace();
+  void SkipBlanks() {
+    while (at_ < text_.size() && IsBlank(text_[at_])) ++at_;
+  }
+  void SkipSpace() {
+    while (at_ < text_.size()) {
+      char c = text_[at_];
+      if (IsBlank(c) || c == '\n' || c == '\\') {
+        ++at_;
+      } else if (c == '#') {
+        SkipLine();
+      } else {
+        return;
+      }
+    }
+  }
   // To the first character of the next line.
-  void SkipLine();
+  void SkipLine() {
+    size_t end = text_.find('\n', at_);
+    at_ = end == std::string_view::npos ? text_.size() : end + 1;
+  }
   char Peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-  bool Take(char c);
+  bool Take(char c) {
+    SkipSpace();
+    if (Peek() != c || at_ == text_.size()) return false;
+    ++at_;
+    return true;
+  }
   bool TakeWord(std::string_view word);
   // `a`, or `a.b.c`; empty if none stands here.
-  std::string_view TakeName();
+  std::string_view TakeName() {
+    size_t begin = at_;
+    if (IsDigit(Peek())) return {};
+    size_t end = begin;
+    while (end < text_.size() && IsWordChar(text_[end])) ++end;
+    at_ = end;
+    return text_.substr(begin, end - begin);
+  }
   std::string_view TakeDotted();
   // A string in single or double quotes, what stands between them.
   std::optional<std::string_view> TakeString();
 
-  Status Expect(char c, std::string_view where);
-  Result<ForeignValue> Value() { return Value(0); }
-  // `(a, b, name=c)`, the opening parenthesis already taken.
-  Status Arguments(std::vector<ForeignArg>& args);
+  bool Expect(char c, std::string_view where);
+  bool Value(ForeignValue& value) { return Value(value, 0); }
+  // `(a, b, name=c)`, the opening parenthesis already taken. The arguments go to the program, behind those that it has.
+  bool Arguments();
   // A size: whole numbers and names with + - * // and parentheses.
   using Symbols = std::unordered_map<std::string_view, int64_t>;
-  Result<int64_t> Size(const Symbols& symbols) { return Sum(symbols, 0); }
+  bool Size(const Symbols& symbols, int64_t& size) { return Sum(symbols, 0, size); }
 
+  // Always false.
   template <typename... Args>
-  Failure Fail(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
-               Args&&... args) const {
+  bool Fail(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
+            Args&&... args) {
     Diagnostic diagnostic = MakeDiagnostic(kind, format, std::forward<Args>(args)...);
-    return {{source_.At(std::move(diagnostic), std::min(offset, text_.size()), width)}};
+    failure_ = {{source_.At(std::move(diagnostic), std::min(offset, text_.size()), width)}};
+    return false;
   }
+  Failure TakeFailure() { return std::move(failure_); }
 
  private:
-  Result<ForeignValue> Value(int depth);
-  Result<ForeignValue> List(char close, int depth);
-  Result<ForeignValue> Dict(int depth);
-  Result<ForeignValue> Number();
-  Status SkipCall();
-  Result<int64_t> Sum(const Symbols& symbols, int depth);
-  Result<int64_t> Product(const Symbols& symbols, int depth);
-  Result<int64_t> Factor(const Symbols& symbols, int depth);
+  static bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+  static bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+  static bool IsWordChar(char c) {
+    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kWord) != 0;
+  }
+
+  bool Value(ForeignValue& value, int depth);
+  // What begins with a word that was taken: a name, a constant or a call.
+  bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
+  bool List(char close, int depth, ForeignValue& list);
+  bool Dict(int depth, ForeignValue& dict);
+  bool Number(ForeignValue& value);
+  bool SkipCall();
+  bool Sum(const Symbols& symbols, int depth, int64_t& sum);
+  bool Product(const Symbols& symbols, int depth, int64_t& product);
+  bool Factor(const Symbols& symbols, int depth, int64_t& factor);
 
   const SourceText& source_;
   std::string_view text_;
   ForeignProgram& program_;
   size_t at_ = 0;
+  // Items of lists that have not ended yet.
+  std::vector<ForeignValue> open_items_;
+  Failure failure_;
 };
 
 }  // namespace heddle

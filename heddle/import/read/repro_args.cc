@@ -15,18 +15,17 @@ class ReproArgs {
   ReproArgs(std::string_view text, PythonCursor& cursor, ForeignProgram& program)
       : text_(text), cursor_(cursor), program_(program) {}
 
-  Status Read() {
-    HEDDLE_RETURN_IF_ERROR(ReadLoadArgs());
-    return ReadGroups();
-  }
+  bool Read() { return ReadLoadArgs() && ReadGroups(); }
 
  private:
   // --- load_args: what the arguments are
 
-  Status ReadLoadArgs() {
+  bool ReadLoadArgs() {
     constexpr std::string_view kLoad = "def load_args(reader):";
-    size_t at = text_.find(kLoad);
-    if (at == std::string_view::npos) return Done{};
+    // It stands behind the graph, or somewhere else.
+    size_t at = text_.find(kLoad, cursor_.offset());
+    if (at == std::string_view::npos) at = text_.find(kLoad);
+    if (at == std::string_view::npos) return true;
     cursor_.set_offset(at + kLoad.size());
     size_t next = 0;
     while (true) {
@@ -38,9 +37,9 @@ class ReproArgs {
         if (next == program_.arguments)
           return cursor_.Fail(begin, word.size(), Diag::kOperandCount,
                               "`load_args` has more arguments than `forward`, which has {}", next);
-        HEDDLE_RETURN_IF_ERROR(ReadArgument(word == "reader.symint", program_.inputs[next++]));
+        if (!ReadArgument(word == "reader.symint", program_.inputs[next++])) return false;
       } else if (!word.starts_with("reader.") && word.find('.') == std::string_view::npos) {
-        HEDDLE_RETURN_IF_ERROR(ReadAssignment(word));
+        if (!ReadAssignment(word)) return false;
       } else {
         return cursor_.Fail(begin, word.size(), Diag::kSyntax,
                             "expected `reader.tensor`, `reader.symint`, a storage or a size");
@@ -50,20 +49,20 @@ class ReproArgs {
       return cursor_.Fail(at, kLoad.size(), Diag::kOperandCount,
                           "`load_args` has {}, `forward` has {}", Counted(next, "argument"),
                           program_.arguments);
-    return Done{};
+    return true;
   }
 
   // `buf0 = reader.storage(...)`, whose tensor says everything; `u8 = u9 = 512`.
-  Status ReadAssignment(std::string_view name) {
+  bool ReadAssignment(std::string_view name) {
     std::vector<std::string_view> names = {name};
     while (true) {
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect('=', "after a name"));
+      if (!cursor_.Expect('=', "after a name")) return false;
       cursor_.SkipBlanks();
       size_t begin = cursor_.offset();
       std::string_view word = cursor_.TakeDotted();
       if (word == "reader.storage") {
         cursor_.SkipLine();
-        return Done{};
+        return true;
       }
       cursor_.SkipBlanks();
       if (!word.empty() && cursor_.Peek() == '=') {
@@ -71,95 +70,103 @@ class ReproArgs {
         continue;
       }
       cursor_.set_offset(begin);
-      HEDDLE_TRY(int64_t size, cursor_.Size(sizes_));
+      int64_t size = 0;
+      if (!cursor_.Size(sizes_, size)) return false;
       for (std::string_view one : names) sizes_[one] = size;
-      return Done{};
+      return true;
     }
   }
 
   // `(buf0, (2, 8192), dtype=torch.int64, is_leaf=True)  # primals_1`
-  Status ReadArgument(bool is_size, ForeignInput& input) {
+  bool ReadArgument(bool is_size, ForeignInput& input) {
     size_t begin = cursor_.offset();
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect('(', "after the reader"));
+    if (!cursor_.Expect('(', "after the reader")) return false;
     if (is_size) {
-      HEDDLE_TRY(input.integer, cursor_.Size(sizes_));
-      return cursor_.Expect(')', "after a size");
+      return cursor_.Size(sizes_, input.integer.emplace()) && cursor_.Expect(')', "after a size");
     }
     cursor_.SkipSpace();
     cursor_.TakeName();
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect(',', "after the storage"));
-    HEDDLE_TRY(Dims dims, ReadSizes());
+    if (!cursor_.Expect(',', "after the storage")) return false;
+    Dims dims;
+    if (!ReadSizes(dims)) return false;
     DType dtype = DType::kF32;
     while (cursor_.Take(',')) {
       cursor_.SkipSpace();
       if (cursor_.Peek() == '(') {
-        HEDDLE_TRY(Dims strides, ReadSizes());
+        Dims strides;
+        if (!ReadSizes(strides)) return false;
         continue;
       }
       std::string_view name = cursor_.TakeName();
       if (name.empty()) break;
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect('=', "after the name of an argument"));
+      if (!cursor_.Expect('=', "after the name of an argument")) return false;
       size_t at = cursor_.offset();
-      HEDDLE_TRY(ForeignValue value, cursor_.Value());
+      ForeignValue value;
+      if (!cursor_.Value(value)) return false;
       if (name != "dtype") continue;
-      std::optional<DType> given = ParseTorchDType(value.text);
+      std::string_view word = program_.text(value);
+      std::optional<DType> given = ParseTorchDType(word);
       if (!given)
-        return cursor_.Fail(at, std::max<size_t>(1, value.text.size()), Diag::kBadType,
-                            "`{}` is not an element type that Heddle has", value.text);
+        return cursor_.Fail(at, std::max<size_t>(1, word.size()), Diag::kBadType,
+                            "`{}` is not an element type that Heddle has", word);
       dtype = *given;
     }
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect(')', "after an argument"));
+    if (!cursor_.Expect(')', "after an argument")) return false;
     if (!CheckedBytes(SymbolTable(), dims, dtype))
       return cursor_.Fail(begin, 1, Diag::kSizeOverflow, "input `{}` exceeds 2^63 bytes",
-                          input.name);
+                          program_.text(input.name));
     Type type = Type::Tensor(dtype, std::move(dims));
     if (input.type && *input.type != type)
       return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
-                          "input `{}` has another type here than in `forward`", input.name);
+                          "input `{}` has another type here than in `forward`",
+                          program_.text(input.name));
     input.type = std::move(type);
-    return Done{};
+    return true;
   }
 
-  Result<Dims> ReadSizes() {
-    Dims dims;
-    HEDDLE_RETURN_IF_ERROR(cursor_.Expect('(', "before sizes"));
+  bool ReadSizes(Dims& dims) {
+    if (!cursor_.Expect('(', "before sizes")) return false;
     while (!cursor_.Take(')')) {
       cursor_.SkipSpace();
       size_t begin = cursor_.offset();
-      HEDDLE_TRY(int64_t size, cursor_.Size(sizes_));
+      int64_t size = 0;
+      if (!cursor_.Size(sizes_, size)) return false;
       if (size < 0) return cursor_.Fail(begin, 1, Diag::kBadSize, "a size is {}", size);
       dims.push_back(size);
       if (cursor_.Take(',')) continue;
-      HEDDLE_RETURN_IF_ERROR(cursor_.Expect(')', "or `,` after a size"));
+      if (!cursor_.Expect(')', "or `,` after a size")) return false;
       break;
     }
-    return dims;
+    return true;
   }
 
   // --- Process groups: `{'0': {'size': 8, 'rank': 0}}`
 
-  Status ReadGroups() {
-    size_t at = text_.find("def get_pg_config(");
+  bool ReadGroups() {
+    constexpr std::string_view kGroups = "def get_pg_config(";
+    size_t at = text_.find(kGroups, cursor_.offset());
+    if (at == std::string_view::npos) at = text_.find(kGroups);
     at = at != std::string_view::npos ? text_.find("return", at)
                                       : text_.find("setup_fake_process_groups({");
-    if (at == std::string_view::npos) return Done{};
+    if (at == std::string_view::npos) return true;
     at = text_.find('{', at);
-    if (at == std::string_view::npos) return Done{};
+    if (at == std::string_view::npos) return true;
     cursor_.set_offset(at);
-    HEDDLE_TRY(ForeignValue groups, cursor_.Value());
+    ForeignValue groups;
+    if (!cursor_.Value(groups)) return false;
     std::span<const ForeignValue> items = program_.items(groups);
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      ForeignGroup group{items[i].text, 0};
+      ForeignGroup group{items[i].word, 0};
       std::span<const ForeignValue> facts = program_.items(items[i + 1]);
       for (size_t k = 0; k + 1 < facts.size(); k += 2) {
-        if (facts[k].text == "size") group.size = facts[k + 1].integer;
+        if (program_.text(facts[k]) == "size") group.size = facts[k + 1].integer;
       }
       if (items[i].kind != Kind::kString || group.size < 1 || group.size > Mesh::kMaxRanks)
-        return cursor_.Fail(at, 1, Diag::kMeshSize, "process group `{}` has {} ranks", group.name,
-                            group.size);
+        return cursor_.Fail(at, 1, Diag::kMeshSize, "process group `{}` has {} ranks",
+                            program_.text(group.name), group.size);
       program_.groups.push_back(group);
     }
-    return Done{};
+    return true;
   }
 
   std::string_view text_;
@@ -171,7 +178,7 @@ class ReproArgs {
 
 }  // namespace
 
-Status ReadReproArgs(std::string_view text, PythonCursor& cursor, ForeignProgram& program) {
+bool ReadReproArgs(std::string_view text, PythonCursor& cursor, ForeignProgram& program) {
   return ReproArgs(text, cursor, program).Read();
 }
 
