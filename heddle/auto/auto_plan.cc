@@ -273,9 +273,7 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
   // Something is left for what follows; and a moment for the easy part, even if time is up.
   Deadline deadline(std::max(state_->deadline.Left() / 3, kLeastSeconds));
-  SharedOptions options;
-  if (request.shares == MoveShares{}) options.learnt = &state_->learnt;
-  PairwiseAnswer answer = SolveShared(*problem, deadline, options);
+  PairwiseAnswer answer = SolveShared(*problem, deadline, {.learnt = &state_->learnt});
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)
