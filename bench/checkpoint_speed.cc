@@ -48,7 +48,7 @@ Status Measure(const std::string& folder, int64_t mib) {
   for (size_t i = 0; i < bytes; ++i) memory[i] = static_cast<char>(i * 2654435761u >> 13);
   HEDDLE_TRY(auto writer,
              CheckpointWriter::Open(
-                 {.folder = folder, .world = kRanks, .ranks = {0, 1, 2, 3}, .keep = 1, .run = ""}));
+                 {.folder = folder, .world = kRanks, .ranks = {0, 1, 2, 3}, .keep = 0, .run = ""}));
   Snapshot snapshot;
   char* at = memory.get();
   for (int64_t rank = 0; rank < kRanks; ++rank) {

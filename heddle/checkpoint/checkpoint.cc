@@ -1,10 +1,8 @@
 #include "heddle/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include <sys/stat.h>
@@ -200,26 +198,15 @@ class CheckpointReader {
     return Checkpoint(std::move(impl));
   }
 
-  // Files are hashed side by side; complaints stand in the order of ranks.
   static Status Verify(const Checkpoint& checkpoint, int64_t part, int64_t parts) {
     const Checkpoint::Impl& impl = *checkpoint.impl_;
-    std::vector<Diagnostics> problems(impl.manifest.files.size());
-    std::atomic<size_t> next{static_cast<size_t>(part)};
-    auto work = [&] {
-      for (size_t rank; (rank = next.fetch_add(static_cast<size_t>(parts))) < problems.size();)
-        problems[rank] = CheckHash(impl.FileOf(rank), impl.manifest.files[rank]).diagnostics();
-    };
-    size_t count = std::min<size_t>(
-        {std::max(1u, std::thread::hardware_concurrency()), 8,
-         (problems.size() + static_cast<size_t>(parts) - 1) / static_cast<size_t>(parts)});
-    std::vector<std::thread> helpers;
-    for (size_t i = 1; i < count; ++i) helpers.emplace_back(work);
-    work();
-    for (std::thread& helper : helpers) helper.join();
-    Diagnostics all;
-    for (Diagnostics& found : problems) all.insert(all.end(), found.begin(), found.end());
-    if (all.empty()) return Done{};
-    return Failure{std::move(all)};
+    auto first = static_cast<size_t>(part), step = static_cast<size_t>(parts);
+    size_t files = impl.manifest.files.size();
+    size_t count = first < files ? (files - first + step - 1) / step : 0;
+    return ForEachFile(count, [&](size_t i) {
+      size_t rank = first + i * step;
+      return CheckHash(impl.FileOf(rank), impl.manifest.files[rank]);
+    });
   }
 
   // With what was passed over. Nobody else has the checkpoint yet.

@@ -1,10 +1,14 @@
 #include "heddle/checkpoint/disk.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <thread>
+#include <utility>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,26 +19,92 @@
 namespace heddle {
 namespace {
 
-// Small enough to stay in the cache between hashing and writing.
-constexpr size_t kChunk = 1 << 20;
+constexpr size_t kChunk = 4 << 20;
+// What disks want addresses, positions and lengths to be multiples of.
+constexpr size_t kBlock = 4096;
 
-// Hashes and writes. Asks the disk to begin at once with what is written, so that little is left to wait for.
-Status WriteChunks(const std::string& path, int fd, std::string_view content, Hasher128& hasher,
-                   int64_t& offset) {
-  while (!content.empty()) {
-    std::string_view chunk = content.substr(0, kChunk);
-    hasher.Add(chunk.data(), chunk.size());
-    content.remove_prefix(chunk.size());
-    while (!chunk.empty()) {
-      ssize_t n = ::write(fd, chunk.data(), chunk.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return SystemError(Diag::kFileWrite, path, "write");
-      ::sync_file_range(fd, offset, n, SYNC_FILE_RANGE_WRITE);
-      chunk.remove_prefix(static_cast<size_t>(n));
-      offset += n;
+struct FreeAligned {
+  void operator()(char* data) const { ::operator delete[](data, std::align_val_t{kBlock}); }
+};
+using ChunkBuffer = std::unique_ptr<char[], FreeAligned>;
+
+ChunkBuffer MakeChunkBuffer() {
+  return ChunkBuffer(static_cast<char*>(::operator new[](kChunk, std::align_val_t{kBlock})));
+}
+
+// Opens a file that is written and read in whole chunks around the cache of the system, where the file system can do that: it is
+// quicker for files that nobody reads soon, and what is read back comes from the disk.
+int OpenAroundCache(const std::string& path, int flags) {
+  int fd = ::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0666);
+  return fd < 0 && errno == EINVAL ? ::open(path.c_str(), flags | O_CLOEXEC, 0666) : fd;
+}
+
+void UseCache(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_DIRECT); }
+
+// Gathers bytes into chunks, hashes and writes them.
+class ChunkWriter {
+ public:
+  ChunkWriter(const std::string& path, int fd) : path_(path), fd_(fd) {}
+
+  Status Add(std::string_view bytes) {
+    while (!bytes.empty()) {
+      size_t size = std::min(bytes.size(), kChunk - used_);
+      std::memcpy(buffer_.get() + used_, bytes.data(), size);
+      bytes.remove_prefix(size);
+      used_ += size;
+      if (used_ == kChunk) HEDDLE_RETURN_IF_ERROR(Flush());
     }
+    return Done{};
   }
-  return Done{};
+
+  Result<FileHash> Finish() {
+    HEDDLE_RETURN_IF_ERROR(Flush());
+    written_.hash = hasher_.Get();
+    return written_;
+  }
+
+ private:
+  Status Flush() {
+    hasher_.Add(buffer_.get(), used_);
+    std::string_view left(buffer_.get(), used_);
+    while (!left.empty()) {
+      // Only the end of a file is no multiple of blocks.
+      if (left.size() < kBlock) UseCache(fd_);
+      size_t size = left.size() < kBlock ? left.size() : left.size() / kBlock * kBlock;
+      ssize_t n = ::write(fd_, left.data(), size);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return SystemError(Diag::kFileWrite, path_, "write");
+      left.remove_prefix(static_cast<size_t>(n));
+    }
+    written_.bytes += static_cast<int64_t>(used_);
+    used_ = 0;
+    return Done{};
+  }
+
+  const std::string& path_;
+  int fd_;
+  ChunkBuffer buffer_ = MakeChunkBuffer();
+  size_t used_ = 0;
+  Hasher128 hasher_;
+  FileHash written_;
+};
+
+Result<FileHash> HashOpenFile(const std::string& path, int fd) {
+  ChunkBuffer buffer = MakeChunkBuffer();
+  Hasher128 hasher;
+  FileHash result;
+  for (;;) {
+    ssize_t got = ::read(fd, buffer.get(), kChunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError(Diag::kFileRead, path, "read");
+    hasher.Add(buffer.get(), static_cast<size_t>(got));
+    result.bytes += got;
+    // Around the cache, nothing can be read from behind the end.
+    if (static_cast<size_t>(got) % kBlock != 0) UseCache(fd);
+    if (got == 0) break;
+  }
+  result.hash = hasher.Get();
+  return result;
 }
 
 }  // namespace
@@ -60,8 +130,25 @@ Result<OpenFile> OpenFile::ForReading(const std::string& path) {
   return OpenFile(fd);
 }
 
+Result<OpenFile> OpenFile::ToReadBack(const std::string& path) {
+  int fd = OpenAroundCache(path, O_RDONLY);
+  if (fd < 0) return SystemError(Diag::kFileRead, path, "open");
+  return OpenFile(fd);
+}
+
+Result<OpenFile> OpenFile::ForWriting(const std::string& path) {
+  int fd = OpenAroundCache(path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (fd < 0) return SystemError(Diag::kFileWrite, path, "create");
+  return OpenFile(fd);
+}
+
 OpenFile::~OpenFile() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+Status OpenFile::Close(const std::string& path) && {
+  if (::close(std::exchange(fd_, -1)) != 0) return SystemError(Diag::kFileWrite, path, "write");
+  return Done{};
 }
 
 Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int64_t size) {
@@ -80,21 +167,6 @@ Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int
   return Done{};
 }
 
-Result<Hash128> WriteDurably(const std::string& path, std::span<const std::string_view> parts) {
-  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return SystemError(Diag::kFileWrite, path, "create");
-  Hasher128 hasher;
-  int64_t offset = 0;
-  Status written = Done{};
-  for (std::string_view part : parts) {
-    if (written.ok()) written = WriteChunks(path, fd, part, hasher, offset);
-  }
-  if (written.ok() && ::fsync(fd) != 0) written = SystemError(Diag::kFileWrite, path, "write");
-  if (::close(fd) != 0 && written.ok()) written = SystemError(Diag::kFileWrite, path, "write");
-  if (!written.ok()) return std::move(written).failure();
-  return hasher.Get();
-}
-
 Status SyncFolder(const std::string& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return SystemError(Diag::kFileWrite, path, "open");
@@ -108,19 +180,40 @@ Status SyncFolder(const std::string& path) {
 Result<FileHash> HashFile(const std::string& path) {
   HEDDLE_TRY(OpenFile file, OpenFile::ForReading(path));
   ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
-  auto buffer = std::make_unique_for_overwrite<char[]>(kChunk);
-  Hasher128 hasher;
-  FileHash result;
-  for (;;) {
-    ssize_t got = ::read(file.fd(), buffer.get(), kChunk);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return SystemError(Diag::kFileRead, path, "read");
-    if (got == 0) break;
-    hasher.Add(buffer.get(), static_cast<size_t>(got));
-    result.bytes += got;
-  }
-  result.hash = hasher.Get();
-  return result;
+  return HashOpenFile(path, file.fd());
+}
+
+Result<FileHash> WriteDurably(const std::string& path, std::span<const std::string_view> parts) {
+  HEDDLE_TRY(OpenFile file, OpenFile::ForWriting(path));
+  ChunkWriter writer(path, file.fd());
+  for (std::string_view part : parts) HEDDLE_RETURN_IF_ERROR(writer.Add(part));
+  HEDDLE_TRY(FileHash meant, writer.Finish());
+  if (::fsync(file.fd()) != 0) return SystemError(Diag::kFileWrite, path, "write");
+  HEDDLE_RETURN_IF_ERROR(std::move(file).Close(path));
+  HEDDLE_TRY(OpenFile again, OpenFile::ToReadBack(path));
+  HEDDLE_TRY(FileHash found, HashOpenFile(path, again.fd()));
+  if (found == meant) return meant;
+  return FileError(
+      Diag::kFileWrite, path,
+      fmt::format("was written with {} bytes and hash {}, and reads back with {} and {}",
+                  meant.bytes, Format(meant.hash), found.bytes, Format(found.hash)));
+}
+
+Status ForEachFile(size_t count, const std::function<Status(size_t)>& work) {
+  std::vector<Diagnostics> problems(count);
+  std::atomic<size_t> next{0};
+  auto work_on = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < count;) problems[i] = work(i).diagnostics();
+  };
+  size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < std::min<size_t>({cores, 8, count}); ++i) helpers.emplace_back(work_on);
+  work_on();
+  for (std::thread& helper : helpers) helper.join();
+  Diagnostics all;
+  for (Diagnostics& found : problems) all.insert(all.end(), found.begin(), found.end());
+  if (all.empty()) return Done{};
+  return Failure{std::move(all)};
 }
 
 Result<std::vector<std::string>> NamesIn(const std::string& folder) {

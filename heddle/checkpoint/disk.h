@@ -1,6 +1,7 @@
 // Files that survive a crash: written through to the disk, read with the file's name in every complaint.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,15 @@ Failure SystemError(Diag kind, const std::string& path, std::string_view what);
 class OpenFile {
  public:
   static Result<OpenFile> ForReading(const std::string& path);
+  // Around the cache of the system.
+  static Result<OpenFile> ToReadBack(const std::string& path);
+  // Empties a file that is there. Around the cache, too.
+  static Result<OpenFile> ForWriting(const std::string& path);
   OpenFile(OpenFile&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   ~OpenFile();
   int fd() const { return fd_; }
+  // Some file systems say only here that a write failed.
+  Status Close(const std::string& path) &&;
 
  private:
   explicit OpenFile(int fd) : fd_(fd) {}
@@ -32,8 +39,6 @@ class OpenFile {
 // All `size` bytes from `offset` on.
 Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int64_t size);
 
-// Writes the parts one behind the other into a new file and waits until the disk has them. The hash of it all.
-Result<Hash128> WriteDurably(const std::string& path, std::span<const std::string_view> parts);
 // Waits until the disk has the names in a folder.
 Status SyncFolder(const std::string& path);
 
@@ -44,6 +49,12 @@ struct FileHash {
 };
 // Reads all of a file.
 Result<FileHash> HashFile(const std::string& path);
+// Writes the parts one behind the other into a new file, waits until the disk has all of it, and reads it back from there.
+Result<FileHash> WriteDurably(const std::string& path, std::span<const std::string_view> parts);
+
+// Calls `work` with 0 to `count` - 1, for several files side by side: one is hashed while the disk is busy with another. Complaints stand
+// in this order.
+Status ForEachFile(size_t count, const std::function<Status(size_t)>& work);
 
 // The names in a folder, sorted; none if it is not there.
 Result<std::vector<std::string>> NamesIn(const std::string& folder);

@@ -22,29 +22,25 @@ std::string PartialOf(const SaveJob& job) {
   return job.folder + "/" + PartialFolderName(job.step, job.run);
 }
 
-// Writes the file of a rank and reads it back.
-Result<RankRecord> WriteRank(const std::string& partial, const RankContent& content) {
-  std::string path = partial + "/" + RankFileName(content.rank);
-  std::string_view parts[] = {content.header, content.bytes};
-  FileHash meant{static_cast<int64_t>(content.header.size() + content.bytes.size()), {}};
-  HEDDLE_TRY(meant.hash, WriteDurably(path, parts));
-  HEDDLE_TRY(FileHash found, HashFile(path));
-  if (found != meant)
-    return FileError(Diag::kFileWrite, path,
-                     fmt::format("was written with hash {} and reads back with {}",
-                                 Format(meant.hash), Format(found.hash)));
-  return RankRecord{meant, content.pieces};
-}
-
 // By rank, with empty ones for ranks of other processes.
 Result<std::vector<RankRecord>> WriteRanks(const SaveJob& job) {
   std::string partial = PartialOf(job);
   if (::mkdir(partial.c_str(), 0777) != 0 && errno != EEXIST)
     return SystemError(Diag::kFileWrite, partial, "make the folder");
   std::vector<RankRecord> records(static_cast<size_t>(job.world));
-  for (const RankContent& content : job.ranks) {
-    HEDDLE_TRY(records[static_cast<size_t>(content.rank)], WriteRank(partial, content));
-  }
+  // Where one cannot be written, the others need not be.
+  std::atomic<bool> failed{false};
+  HEDDLE_RETURN_IF_ERROR(ForEachFile(job.ranks.size(), [&](size_t i) -> Status {
+    if (failed) return Done{};
+    const RankContent& content = job.ranks[i];
+    RankRecord& record = records[static_cast<size_t>(content.rank)];
+    std::string_view parts[] = {content.header, content.bytes};
+    Result<FileHash> file = WriteDurably(partial + "/" + RankFileName(content.rank), parts);
+    if (!file.ok() && failed.exchange(true)) return Done{};
+    HEDDLE_TRY(record.file, std::move(file));
+    record.pieces = content.pieces;
+    return Done{};
+  }));
   return records;
 }
 
