@@ -11,7 +11,6 @@ namespace {
 
 // Rounds at most; and how large the exact problem may be once rounds leave no fewer choices.
 constexpr int kMostRounds = 24;
-constexpr int kLearntRounds = 2;
 constexpr size_t kManyEntries = size_t{1} << 21;
 constexpr double kNotably = 0.98;
 constexpr int kStaleRounds = 3;
@@ -56,7 +55,7 @@ class SharedSolver {
     if (options.learnt != nullptr && !options.learnt->weights.empty()) {
       weights_ = options.learnt->weights;
       rounds_ = options.learnt->rounds;
-      first_ = kLearntRounds;
+      first_ = options.learnt_rounds;
       Offer(options.learnt->x);
     } else {
       for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));

@@ -18,6 +18,8 @@ struct SharedLearnt {
 struct SharedOptions {
   // Gets what was learnt where it is empty; else rounds begin with it.
   SharedLearnt* learnt = nullptr;
+  // How many rounds that is worth: the more, the smaller the steps to begin with.
+  int learnt_rounds = 12;
   // An exact problem with as few entries of its copies is quicker than one more round.
   size_t few_entries = size_t{1} << 18;
 };
