@@ -8,31 +8,47 @@
 
 namespace heddle {
 
-bool ExactSearch::IsFew(size_t decisions, const Graph& graph) {
+namespace {
+
+// Whether collectives and compute take turns: each wait stands right behind its launch, and stays there.
+bool TakeTurns(const Trials& trials) {
+  const Graph& graph = trials.graph();
+  return trials.only_cleans() && std::ranges::all_of(graph.nodes(), [&](NodeId node) {
+           NodeId launch = LaunchOf(graph, node);
+           return !launch || launch.index() + 1 == node.index();
+         });
+}
+
+}  // namespace
+
+bool ExactSearch::IsFew(size_t decisions, const Trials& trials) {
   constexpr size_t kMost = 25;
   constexpr size_t kMostBesideCollectives = 14;
   constexpr size_t kMostBesideWeights = 10;
   constexpr size_t kMostNodes = 2000;
+  const Graph& graph = trials.graph();
+  if (decisions > kMost || graph.node_count() > kMostNodes) return false;
+  if (TakeTurns(trials)) return true;
   size_t most = kMost;
   for (NodeId node : graph.nodes()) {
     if (graph.op(node).effect() != Effect::kComm) continue;
     bool weight = IsUnshard(graph, node) || IsGradReduction(graph, node);
     most = std::min(most, weight ? kMostBesideWeights : kMostBesideCollectives);
   }
-  return decisions <= most && graph.node_count() <= kMostNodes;
+  return decisions <= most;
 }
 
 ExactSearch::ExactSearch(Trials& trials, const Weights& weights, const TimesAgain& times,
                          Bytes budget)
     : trials_(trials),
       graph_(trials.graph()),
-      times_(times),
+      times_again_(TakeTurns(trials) ? times.all : times.compute),
       path_(graph_, weights, times),
       budget_(budget),
       needed_(graph_.value_count()),
       runs_again_(graph_.node_count()),
       marks_(graph_.value_count(), heddle::Keep::kDefault),
-      time_(trials.compute()),
+      time_(TakeTurns(trials) ? trials.step() : trials.compute()),
       first_read_(graph_.value_count()) {
   FindSteps(weights);
   FindMemory();
@@ -132,7 +148,7 @@ Status ExactSearch::Recompute(size_t at) {
   bool is_first = runs_again_[node.index()]++ == 0;
   auto need = [&](int64_t sign) {
     if (!is_first) return;
-    time_ += times_.compute[node.index()] * sign;
+    time_ += times_again_[node.index()] * sign;
     for (ValueId needed : NeededAgain(graph_, node)) {
       if (needed) needed_[needed.index()] += sign;
     }

@@ -15,7 +15,7 @@ class ExactSearch {
  public:
   // Whether so many decisions are few enough, in a graph that every branch walks. Fewer are where compute hides behind collectives, and
   // fewer still where passes launch those of weights elsewhere: then it bounds little.
-  static bool IsFew(size_t decisions, const Graph& graph);
+  static bool IsFew(size_t decisions, const Trials& trials);
 
   // All outlive this.
   ExactSearch(Trials& trials, const Weights& weights, const TimesAgain& times, Bytes budget);
@@ -41,7 +41,8 @@ class ExactSearch {
 
   Trials& trials_;
   const Graph& graph_;
-  const TimesAgain& times_;
+  // By node.
+  const std::vector<Nanos>& times_again_;
   PathBound path_;
   Bytes budget_;
   const MemoryChoice* best_ = nullptr;

@@ -32,17 +32,20 @@ std::vector<bool> OnlyForBackward(const Graph& graph) {
 Result<TimesAgain> FindTimesAgain(const Module& module, const CostModel& model) {
   const Graph& graph = module.graphs[0];
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
-  std::vector<bool> only_for_backward = OnlyForBackward(graph);
   std::vector<Nanos> nothing(graph.node_count());
-  TimesAgain times{nothing, nothing, nothing};
+  TimesAgain times{nothing, nothing, OnlyForBackward(graph), nothing, nothing};
   for (NodeId node : graph.nodes()) {
-    if (only_for_backward[node.index()]) continue;
-    times.all[node.index()] = times.compute[node.index()] = costs.nodes[node].compute;
+    size_t n = node.index();
+    times.once[n] = costs.nodes[node].compute;
     NodeId launch = LaunchOf(graph, node);
-    if (!launch) continue;
-    Nanos takes = costs.nodes[launch].pack + costs.nodes[launch].collective.total();
-    times.collective[launch.index()] = takes;
-    times.all[node.index()] += takes;
+    Nanos collective;
+    if (launch) {
+      collective = costs.nodes[launch].pack + costs.nodes[launch].collective.total();
+      times.collective[launch.index()] = collective;
+    }
+    if (times.only_for_backward[n]) continue;
+    times.compute[n] = times.once[n];
+    times.all[n] = times.once[n] + collective;
   }
   return times;
 }

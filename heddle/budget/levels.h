@@ -15,14 +15,17 @@ struct Level {
   Marks marks;
 };
 
-// What running each node a second time takes, by node. Nothing for a node that only backward needs: what is computed there is not computed
-// in forward.
+// What running each node takes, by node.
 struct TimesAgain {
-  // With the whole time of collectives, though a schedule may hide it; and on the compute stream alone.
-  std::vector<Nanos> all;
-  std::vector<Nanos> compute;
+  // The first time, on the compute stream.
+  std::vector<Nanos> once;
   // By launch: from its operands to its results.
   std::vector<Nanos> collective;
+  // Forward runs it for nobody but backward: what is computed there is not computed in forward.
+  std::vector<bool> only_for_backward;
+  // The second time, which is nothing for those: on the compute stream, and with the whole time of collectives, though a schedule may hide it.
+  std::vector<Nanos> compute;
+  std::vector<Nanos> all;
 };
 Result<TimesAgain> FindTimesAgain(const Module& module, const CostModel& model);
 

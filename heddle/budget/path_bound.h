@@ -16,18 +16,22 @@ class PathBound {
   // All outlive this.
   PathBound(const Graph& graph, const Weights& weights, const TimesAgain& times);
 
-  // `marks` are those of a search: what is not marked to be recomputed is kept.
+  // `marks` are those of a search. What has none yet is kept, unless forward would make it for backward alone: then it counts nowhere.
   Nanos Of(const Marks& marks);
 
  private:
   // When a value that `node`, or its copy, reads is there.
   Nanos ReadyFor(std::span<const ValueId> operands, bool behind) const;
   void RunAgain(ValueId v, const Marks& marks);
+  void FindRuns(const Marks& marks);
   Nanos Run(NodeId node, std::span<const ValueId> operands, bool behind);
 
   const Graph& graph_;
   const Weights& weights_;
   const TimesAgain& times_;
+  // By node: forward, or what is behind it, runs it for certain. By value: what forward runs for certain reads it.
+  std::vector<bool> runs_;
+  std::vector<bool> needed_;
   // When the compute stream is free.
   Nanos clock_;
   // By value: when it is there, as forward made it; and when it was made again, -1 where it was not.

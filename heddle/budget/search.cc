@@ -69,7 +69,7 @@ Status MemorySearch::TryVariants() {
       HEDDLE_RETURN_IF_ERROR(TryLevel(one));
     for (double share : kShares)
       HEDDLE_RETURN_IF_ERROR(
-          TryLevel(variants_.Offloaded(level, trials_.model(), times_.compute, share)));
+          TryLevel(variants_.Offloaded(level, trials_.model(), times_.once, share)));
   }
   FindHull();
   HEDDLE_TRY(std::vector<Point> mixed, TryParts());
@@ -199,7 +199,7 @@ Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
     if (level.choice->peak > budget) continue;
     if (best == nullptr || IsFaster(*level.choice, *best)) best = level.choice;
   }
-  bool is_small = ExactSearch::IsFew(cut_.decisions().size(), trials_.graph());
+  bool is_small = ExactSearch::IsFew(cut_.decisions().size(), trials_);
   if (is_small) {
     ExactSearch exact(trials_, weights_, times_, budget);
     HEDDLE_TRY(best, exact.Run(best));

@@ -104,8 +104,13 @@ std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
     }
     by_width[width].push_back(name);
   }
-  body += " bwd:\n";
+  // Every other step has a loss, for which forward runs all that it is made of.
   std::string outputs;
+  if (seed % 2 == 0) {
+    body += fmt::format("  %loss = aten.sum(%{})\n", by_width[by_width[1].empty() ? 0 : 1].back());
+    outputs = "loss %loss";
+  }
+  body += " bwd:\n";
   for (size_t width = 0; width < 2; ++width) {
     std::string gradient;
     for (size_t i = by_width[width].size(); i-- > 0;) {
@@ -186,20 +191,20 @@ TEST(MemorySearch, IsTheBestOfAllOfFew) {
   EXPECT_GT(equal, 200);
 }
 
-// As many decisions as are searched beside collectives: no subset of hundreds is better, among them all that differ from the choice in one
+// As many decisions as are searched: no subset of hundreds is better, among them all that differ from the choice in one
 // decision.
 TEST(MemorySearch, IsNotBeatenByAnyOfMany) {
   CostModel model = Model();
   Pipeline after = *ParsePipeline("clean", Passes());
   size_t most_decisions = 0;
   int searched = 0;
-  for (uint32_t seed = 0; searched < 12; ++seed) {
-    Module module = Clean(SmallStep(2000 + seed, 14 + seed % 6, true));
+  for (uint32_t seed = 0; searched < 6; ++seed) {
+    Module module = Clean(SmallStep(2000 + seed, 14 + seed % 20, true));
     Weights weights(module.graphs[0]);
     TimesAgain times = *FindTimesAgain(module, model);
     PricedCut cut(module.graphs[0], weights, times.all);
     size_t count = cut.decisions().size();
-    if (count < 11 || count > 14) continue;
+    if (count < 12 || count > 25) continue;
     ++searched;
     most_decisions = std::max(most_decisions, count);
     auto search = *MemorySearch::Make(module, after, model);
@@ -229,11 +234,11 @@ TEST(MemorySearch, IsNotBeatenByAnyOfMany) {
       expect_no_better(marks);
     }
   }
-  EXPECT_EQ(most_decisions, 14U);
+  EXPECT_GT(most_decisions, 16U);
 }
 
-// What passes and simulator make of a choice on a graph without collectives, written a second time and fast: time is the sum of what runs,
-// memory follows from who reads what last.
+// What passes and simulator make of a choice where every wait stands behind its launch, written a second time and fast: time is the sum of
+// what runs, a launch and its wait being one; memory follows from who reads what last.
 class SmallOracle {
  public:
   SmallOracle(const Graph& graph, const GraphCosts& costs, const std::vector<ValueId>& decisions)
@@ -252,6 +257,7 @@ class SmallOracle {
     runs_.clear();
     copied_.assign(graph_.value_count(), false);
     for (NodeId node : graph_.nodes()) {
+      if (graph_.types()[graph_.type(graph_[node].first_result)].async) continue;
       if (graph_[node].phase != Phase::kForward) {
         for (ValueId v : graph_.operands(node)) Copy(v, again);
       }
@@ -276,7 +282,7 @@ class SmallOracle {
     copied_[v.index()] = true;
     std::vector<ValueId> missing{v};
     for (size_t i = 0; i < missing.size(); ++i) {
-      for (ValueId needed : graph_.operands(graph_[missing[i]].producer)) {
+      for (ValueId needed : NeededAgain(graph_, graph_[missing[i]].producer)) {
         if (!IsAgain(needed, again) || copied_[needed.index()]) continue;
         copied_[needed.index()] = true;
         missing.push_back(needed);
@@ -304,7 +310,7 @@ class SmallOracle {
         gone[i] = true;
         continue;
       }
-      for (ValueId v : graph_.operands(run.node)) {
+      for (ValueId v : NeededAgain(graph_, run.node)) {
         size_t read = PlaceOf(v, run, again);
         last[read] = std::max(last[read], static_cast<int64_t>(i));
       }
@@ -315,10 +321,12 @@ class SmallOracle {
       if (gone[i]) continue;
       const Run& run = runs_[i];
       cost.time += costs_.nodes[run.node].compute;
+      if (NodeId launch = LaunchOf(graph_, run.node))
+        cost.time += costs_.nodes[launch].pack + costs_.nodes[launch].collective.total();
       live += BytesOf(graph_[run.node].first_result);
       cost.peak = std::max(cost.peak, live);
       std::vector<size_t> read;
-      for (ValueId v : graph_.operands(run.node)) {
+      for (ValueId v : NeededAgain(graph_, run.node)) {
         size_t place = PlaceOf(v, run, again);
         bool ends = graph_[v].producer && last[place] == static_cast<int64_t>(i) &&
                     !is_output_[v.index()] && std::ranges::find(read, place) == read.end();
@@ -340,7 +348,7 @@ class SmallOracle {
   std::vector<bool> copied_;
 };
 
-// Up to 25 decisions, by the second simulator, which is first held against the real one.
+// Up to 18 decisions, by the second simulator, which is first held against the real one.
 TEST(MemorySearch, IsTheBestOfAllOfMore) {
   CostModel model = Model();
   Pipeline after = *ParsePipeline("clean", Passes());
@@ -348,13 +356,14 @@ TEST(MemorySearch, IsTheBestOfAllOfMore) {
   size_t most_decisions = 0;
   for (uint32_t seed = 0; searched < 50; ++seed) {
     // Most of them small: a decision more is twice the work.
-    size_t values = seed % 25 == 24 ? 34 : seed % 10 == 9 ? 24 : 14 + seed % 6;
-    Module module = Clean(SmallStep(1000 + seed, values, false));
+    bool is_large = seed % 16 == 15;
+    size_t values = is_large ? 26 + seed % 9 : 14 + seed % 10;
+    Module module = Clean(SmallStep(1000 + seed, values, seed % 3 != 0));
     Weights weights(module.graphs[0]);
     TimesAgain times = *FindTimesAgain(module, model);
     PricedCut cut(module.graphs[0], weights, times.all);
     size_t count = cut.decisions().size();
-    if (count < 8 || count > (seed % 25 == 24 ? 20 : 14)) continue;
+    if (count < 8 || count > (is_large ? 18 : 14)) continue;
     ++searched;
     most_decisions = std::max(most_decisions, count);
     GraphCosts costs = *model.Price(module, module.graphs[0]);
@@ -388,7 +397,7 @@ TEST(MemorySearch, IsTheBestOfAllOfMore) {
       }
     }
   }
-  EXPECT_GT(most_decisions, 14U);
+  EXPECT_GT(most_decisions, 16U);
 }
 
 }  // namespace
