@@ -18,6 +18,8 @@ namespace {
 
 constexpr double kConflictSeconds = 1;
 constexpr double kLeastSeconds = 0.1;
+// What was learnt with full prices is worth less for others.
+constexpr int kOtherPricesRounds = 2;
 
 class PlanWriter {
  public:
@@ -273,8 +275,8 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
   // Something is left for what follows; and a moment for the easy part, even if time is up.
   Deadline deadline(std::max(state_->deadline.Left() / 3, kLeastSeconds));
-  SharedOptions options;
-  if (request.shares == MoveShares{}) options.learnt = &state_->learnt;
+  SharedOptions options{.learnt = &state_->learnt};
+  if (!(request.shares == MoveShares{})) options.learnt_rounds = kOtherPricesRounds;
   PairwiseAnswer answer = SolveShared(*problem, deadline, options);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");

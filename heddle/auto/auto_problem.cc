@@ -193,11 +193,14 @@ class ProblemMaker {
     SharedMove shared{move.from.decision, {}, {}, {}};
     std::map<PlacementId, uint32_t> number;
     shared.readers = ReadersOf(move, number);
+    const MoveTable& table = tables_.at({move.type, move.order});
+    std::vector<Goal> goals;
+    for (const auto& [to, n] : number) goals.push_back({to, table.columns.at(to)});
     std::map<PlacementId, uint32_t> lies;
     for (PlacementId id : PlacementsAt(move.from)) {
       auto [at, added] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
       shared.lies.push_back(at->second);
-      if (added) shared.prices.push_back(PricesFrom(id, move, count, number));
+      if (added) shared.prices.push_back(PricesFrom(id, move, count, table.Row(id), goals));
     }
     bool is_shared = IsShared(shared);
     Discount(shared, count, ShareOf(move));
@@ -208,19 +211,22 @@ class ProblemMaker {
     }
   }
 
+  // A placement that a tensor is brought to, and its column in a table.
+  struct Goal {
+    PlacementId to;
+    uint32_t column;
+  };
+
   // What it takes to bring the tensor from there to each of these, in order.
   std::vector<double> PricesFrom(PlacementId from, const heddle::Move& move, int64_t count,
-                                 const std::map<PlacementId, uint32_t>& all) const {
-    const MoveTable& table = tables_.at({move.type, move.order});
-    const double* row = table.Row(from);
+                                 const double* row, const std::vector<Goal>& goals) const {
     std::vector<double> out;
-    for (const auto& [to, n] : all) {
+    out.reserve(goals.size());
+    for (const Goal& goal : goals) {
       bool adds =
-          move.keeps_sums && !std::ranges::includes(sheet_[to].partials, sheet_[from].partials, {},
-                                                    &Partial::axis, &Partial::axis);
-      double price = row[table.columns.at(to)];
-      if (adds) price = kForbidden;
-      out.push_back(price * static_cast<double>(count));
+          move.keeps_sums && !std::ranges::includes(sheet_[goal.to].partials, sheet_[from].partials,
+                                                    {}, &Partial::axis, &Partial::axis);
+      out.push_back((adds ? kForbidden : row[goal.column]) * static_cast<double>(count));
     }
     return out;
   }
@@ -352,6 +358,8 @@ Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& pl
 
 Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares) {
   HEDDLE_TRY(AutoProblem out, maker_->Add(shares));
+  // With less of each price nothing gets larger than it was in full.
+  if (!(shares == MoveShares{})) return out;
   Diagnostics mistakes = FindErrors(Apart(out));
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
   return out;

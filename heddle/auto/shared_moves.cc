@@ -7,7 +7,7 @@ namespace heddle {
 
 namespace {
 
-// weight(reader, placement) of each price.
+// weight(where it lies, reader, placement) of each price.
 template <typename WeightOf>
 void AddPairs(const SharedMove& move, const WeightOf& weight, PairCosts& costs) {
   for (size_t n = 0; n < move.readers.size(); ++n) {
@@ -16,7 +16,7 @@ void AddPairs(const SharedMove& move, const WeightOf& weight, PairCosts& costs) 
       double sum = 0;
       for (uint32_t to : reader.wants[r]) {
         double price = move.prices[move.lies[c]][to];
-        sum += price == kForbidden ? kForbidden : weight(n, to) * price;
+        sum += price == kForbidden ? kForbidden : weight(move.lies[c], n, to) * price;
       }
       return sum;
     });
@@ -27,19 +27,19 @@ void AddPairs(const SharedMove& move, const WeightOf& weight, PairCosts& costs) 
 
 void AddApart(const SharedMove& move, PairCosts& costs) {
   AddPairs(
-      move, [](size_t, uint32_t) { return 1.0; }, costs);
+      move, [](uint32_t, size_t, uint32_t) { return 1.0; }, costs);
 }
 
 ShareWeights EqualWeights(const SharedMove& move) {
   std::vector<size_t> wanted_by = WantedBy(move);
-  ShareWeights out;
+  std::vector<std::vector<double>> out;
   for (const SharedReader& reader : move.readers) {
     std::vector<double>& weights = out.emplace_back(wanted_by.size());
     for (const std::vector<uint32_t>& wants : reader.wants) {
       for (uint32_t to : wants) weights[to] = 1 / static_cast<double>(wanted_by[to]);
     }
   }
-  return out;
+  return ShareWeights(move.prices.size(), out);
 }
 
 std::vector<size_t> WantedBy(const SharedMove& move) {
@@ -132,7 +132,8 @@ PairwiseProblem Weighted(const AutoProblem& problem, const std::vector<ShareWeig
   PairCosts costs(out);
   for (size_t m = 0; m < problem.shared.size(); ++m)
     AddPairs(
-        problem.shared[m], [&](size_t reader, uint32_t to) { return weights[m][reader][to]; },
+        problem.shared[m],
+        [&](uint32_t lies, size_t reader, uint32_t to) { return weights[m][lies][reader][to]; },
         costs);
   return out;
 }

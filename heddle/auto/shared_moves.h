@@ -50,8 +50,8 @@ std::vector<size_t> WantedBy(const SharedMove& move);
 // Every reader pays each price for itself.
 void AddApart(const SharedMove& move, PairCosts& costs);
 
-// The parts that readers of one tensor pay: by reader and placement. Those of one placement add up to 1 at most.
-using ShareWeights = std::vector<std::vector<double>>;
+// The parts that readers of one tensor pay: by where it lies, by reader and by placement. Those of one placement add up to 1 at most.
+using ShareWeights = std::vector<std::vector<std::vector<double>>>;
 // Alike for all who may want a placement.
 ShareWeights EqualWeights(const SharedMove& move);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace heddle {
@@ -10,17 +11,12 @@ namespace {
 
 // Rounds at most; and how large the exact problem may be once rounds leave no fewer choices.
 constexpr int kMostRounds = 24;
-constexpr int kLearntRounds = 6;
 constexpr size_t kManyEntries = size_t{1} << 21;
-// With more, time may be up before rounds find anything good.
-constexpr size_t kManyChoices = 16'384;
 constexpr double kNotably = 0.98;
 constexpr int kStaleRounds = 3;
-// Guesses: how much more than the bound, at most and at least, as a part of it; how many; and how large problems are that are solved for one.
-constexpr double kGuess = 0.006;
-constexpr double kLeastGuess = kGuess / 10;
-constexpr int kMostProbes = 3;
-constexpr size_t kProbeEntries = size_t{1} << 18;
+constexpr uint32_t kNone = UINT32_MAX;
+// How large problems are that are solved for an answer to begin with.
+constexpr size_t kFuseEntries = size_t{1} << 18;
 // Of the time that there is.
 constexpr double kShareOfExact = 0.3;
 
@@ -50,11 +46,16 @@ class SharedSolver {
     for (size_t v = 0; v < kept_.size(); ++v) {
       kept_[v].resize(problem.own.variables[VariableId(v)].cost.size());
       std::iota(kept_[v].begin(), kept_[v].end(), 0U);
+      pool_.emplace_back(kept_[v].size());
+    }
+    for (const SharedMove& move : problem.shared) {
+      for (const SharedReader& reader : move.readers)
+        links_.emplace_back(move.from, reader.decision);
     }
     if (options.learnt != nullptr && !options.learnt->weights.empty()) {
       weights_ = options.learnt->weights;
       rounds_ = options.learnt->rounds;
-      first_ = kLearntRounds;
+      first_ = options.learnt_rounds;
       Offer(options.learnt->x);
     } else {
       for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));
@@ -76,38 +77,31 @@ class SharedSolver {
     for (int round = first_; round < first_ + kMostRounds; ++round) {
       PairwiseProblem weighted = Weighted(less_, weights_);
       std::vector<double> prices;
-      std::vector<uint32_t> x;
       if (!weighted.budgets.empty()) {
         PairwiseAnswer answer =
             Solve(weighted, {.time_limit = deadline_.Left() / 2, .starts = Starts(weighted)});
         if (answer.x.empty()) return answer;
         Count(answer.counts);
         Offer(answer.x);
+        Pool(answer.x);
         bound_ = std::max(bound_, answer.bound);
         prices = std::move(answer.prices);
-        x = std::move(answer.x);
       }
-      BoundRounds::Round bounded = rounds_.Run(weighted, best_cost_, std::move(prices));
+      BoundRounds::Round bounded = rounds_.Run(weighted, best_cost_, std::move(prices), links_);
       bound_ = std::max(bound_, bounded.bound);
       counts_.sweeps += bounded.sweeps;
-      Offer(bounded.x);
-      if (x.empty()) x = std::move(bounded.x);
-      if (best_.empty() || (round == first_ && ChoiceCount() > kManyChoices)) {
-        tried_apart_ = true;
-        PairwiseAnswer apart = TryApart();
+      for (const std::vector<uint32_t>& x : bounded.suggested) Pool(x);
+      Fuse();
+      if (best_.empty()) {
+        PairwiseAnswer apart = SolveApart();
         if (best_.empty()) return apart;
       }
-      if (stale > 0) Probe(bounded);
       KeptOf kept = bounded.KeptWithin(best_cost_);
       if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
-      if (!x.empty()) Charge(x, 1 / static_cast<double>(round + 1));
+      Charge(bounded, 1 / static_cast<double>(round + 1));
       bool closer = best_cost_ - bound_ < kNotably * gap;
       gap = best_cost_ - bound_;
       stale = Keep(kept) || closer ? 0 : stale + 1;
-      if (stale == kStaleRounds && !std::exchange(tried_apart_, true)) {
-        TryApart();
-        stale = 0;
-      }
       size_t most = stale >= kStaleRounds ? kManyEntries : options_.few_entries;
       if (WithCopies::Fits(less_, most)) break;
       if (deadline_.Left() < time_ * kShareOfExact) break;
@@ -137,22 +131,12 @@ class SharedSolver {
     return x;
   }
 
-  // Where nothing is shared that could be, this is the answer; else it is a good one to begin with.
-  PairwiseAnswer TryApart() {
-    SolveOptions options{.time_limit = deadline_.Left() / 4};
-    if (!best_.empty()) options.starts = {InKept(best_)};
-    PairwiseAnswer answer = Solve(Apart(less_), options);
+  // Whoever finds no answer otherwise: nothing is possible with shared tensors that is not without.
+  PairwiseAnswer SolveApart() {
+    PairwiseAnswer answer = Solve(Apart(less_), {.time_limit = deadline_.Left() / 4});
     Count(answer.counts);
     Offer(answer.x);
     return answer;
-  }
-
-  static std::vector<double> WantedIn(const SharedMove& move, const std::vector<uint32_t>& x) {
-    std::vector<double> wanted_by(move.prices[0].size());
-    for (const SharedReader& reader : move.readers) {
-      for (uint32_t to : reader.wants[x[reader.decision]]) wanted_by[to] += 1;
-    }
-    return wanted_by;
   }
 
   void Offer(const std::vector<uint32_t>& x) {
@@ -167,48 +151,74 @@ class SharedSolver {
     for (size_t v = 0; v < x.size(); ++v) best_[v] = kept_[v][x[v]];
   }
 
-  // --- Rounds
-
-  // Mostly the bound is close to the answer, and what is known is not. So what may cost a little more than the bound is solved: if that has an
-  // answer as cheap as guessed, no other is cheaper; and else its answer is still a good one.
-  void Probe(const BoundRounds::Round& bounded) {
-    if (probes_ == kMostProbes) return;
-    for (double more = kGuess; more >= kLeastGuess; more /= 2) {
-      double guess = bounded.bound + more * std::abs(bounded.bound);
-      if (guess >= best_cost_) continue;
-      KeptOf kept = bounded.KeptWithin(guess);
-      if (kept[0].empty()) return;
-      AutoProblem few = KeepChoices(less_, kept);
-      if (!WithCopies::Fits(few, kProbeEntries)) continue;
-      PairwiseAnswer answer =
-          Solve(WithCopies(few).problem(), {.time_limit = deadline_.Left() / 4});
-      Count(answer.counts);
-      if (!answer.x.empty()) {
-        answer.x.resize(kept_.size());
-        for (size_t v = 0; v < kept_.size(); ++v) answer.x[v] = kept[v][answer.x[v]];
-        Offer(answer.x);
-      }
-      if (answer.proved() || answer.outcome == SolveOutcome::kInfeasible)
-        bound_ = std::max(bound_, std::min(guess, best_cost_));
-      ++probes_;
-      return;
+  // Notes choices that messages, or solvers of easier problems, find good.
+  void Pool(const std::vector<uint32_t>& x) {
+    for (size_t v = 0; v < x.size(); ++v) {
+      uint32_t& mark = pool_[v][kept_[v][x[v]]];
+      grown_ |= mark == 0;
+      mark = 1;
     }
   }
 
-  // Whoever wants a placement pays for it with those who want it, too: so far as `step` says.
-  void Charge(const std::vector<uint32_t>& x, double step) {
+  // The best answer that takes such choices only.
+  void Fuse() {
+    if (!std::exchange(grown_, false)) return;
+    KeptOf pooled(kept_.size());
+    for (size_t v = 0; v < kept_.size(); ++v) {
+      for (uint32_t k = 0; k < kept_[v].size(); ++k) {
+        uint32_t name = kept_[v][k];
+        if (pool_[v][name] != 0 || (!best_.empty() && best_[v] == name)) pooled[v].push_back(k);
+      }
+    }
+    AutoProblem few = KeepChoices(less_, pooled);
+    if (!WithCopies::Fits(few, kFuseEntries)) return;
+    WithCopies exact(few);
+    PairwiseAnswer answer = Solve(exact.problem(), {.time_limit = deadline_.Left() / 4});
+    Count(answer.counts);
+    if (answer.x.empty()) return;
+    answer.x.resize(kept_.size());
+    for (size_t v = 0; v < kept_.size(); ++v) answer.x[v] = pooled[v][answer.x[v]];
+    Offer(answer.x);
+  }
+
+  // --- Rounds
+
+  // Whoever wants a placement pays for it with those who want it, too: so far as `step` says. That is so for every place where the tensor may
+  // lie, with what readers find best then.
+  void Charge(const BoundRounds::Round& bounded, double step) {
+    size_t link = 0;
     for (size_t m = 0; m < less_.shared.size(); ++m) {
       const SharedMove& move = less_.shared[m];
-      std::vector<double> wanted_by = WantedIn(move, x);
-      for (size_t r = 0; r < move.readers.size(); ++r) {
-        const std::vector<uint32_t>& wants = move.readers[r].wants[x[move.readers[r].decision]];
-        for (uint32_t to = 0; to < wanted_by.size(); ++to) {
-          if (wanted_by[to] == 0) continue;
-          bool pays = std::ranges::find(wants, to) != wants.end();
-          double& weight = weights_[m][r][to];
-          weight += step * ((pays ? 1 / wanted_by[to] : 0) - weight);
-        }
+      std::span<const std::vector<uint32_t>> best_with(&bounded.best_with[link],
+                                                       move.readers.size());
+      link += move.readers.size();
+      const std::vector<double>& at_least = bounded.at_least[move.from];
+      std::vector<uint32_t> cheapest(move.prices.size(), kNone);
+      for (uint32_t c = 0; c < move.lies.size(); ++c) {
+        uint32_t& best = cheapest[move.lies[c]];
+        if (at_least[c] != kForbidden && (best == kNone || at_least[c] < at_least[best])) best = c;
       }
+      for (uint32_t lies = 0; lies < cheapest.size(); ++lies) {
+        if (cheapest[lies] != kNone)
+          ChargeReaders(move, best_with, cheapest[lies], step, weights_[m][lies]);
+      }
+    }
+  }
+  static void ChargeReaders(const SharedMove& move,
+                            std::span<const std::vector<uint32_t>> best_with, uint32_t from,
+                            double step, std::vector<std::vector<double>>& weights) {
+    auto wants = [&](size_t r) -> const std::vector<uint32_t>& {
+      return move.readers[r].wants[best_with[r][from]];
+    };
+    std::vector<double> wanted_by(move.prices[0].size());
+    for (size_t r = 0; r < move.readers.size(); ++r) {
+      for (uint32_t to : wants(r)) wanted_by[to] += 1;
+    }
+    for (size_t r = 0; r < move.readers.size(); ++r) {
+      for (uint32_t to = 0; to < wanted_by.size(); ++to) {
+        if (wanted_by[to] > 0) weights[r][to] *= 1 - step;
+      }
+      for (uint32_t to : wants(r)) weights[r][to] += step / wanted_by[to];
     }
   }
 
@@ -278,8 +288,11 @@ class SharedSolver {
   // By variable: what the choices that are left were called.
   KeptOf kept_;
   BoundRounds rounds_;
-  int probes_ = 0;
-  bool tried_apart_ = false;
+  // From where each shared tensor lies to all who read it.
+  std::vector<BoundRounds::Link> links_;
+  // By variable and choice, as it was called at first: not 0 for what is worth a try; and whether there is more of that since the last.
+  std::vector<std::vector<uint32_t>> pool_;
+  bool grown_ = false;
   std::vector<ShareWeights> weights_;
   std::vector<uint32_t> best_;
   double best_cost_ = kForbidden;

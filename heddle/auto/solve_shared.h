@@ -18,6 +18,8 @@ struct SharedLearnt {
 struct SharedOptions {
   // Gets what was learnt where it is empty; else rounds begin with it.
   SharedLearnt* learnt = nullptr;
+  // How many rounds that is worth: the more, the smaller the steps to begin with.
+  int learnt_rounds = 12;
   // An exact problem with as few entries of its copies is quicker than one more round.
   size_t few_entries = size_t{1} << 18;
 };
@@ -25,9 +27,11 @@ struct SharedOptions {
 // Starts from the first choices of all, which are everything whole, if that is possible.
 //
 // 1. Each reader of a shared tensor pays a part of what it wants. That is a problem of pairs, and no plan costs less than its answer.
-// 2. What the answer costs in truth tells which choices are worth a look; the others go.
-// 3. Who wanted alone what others might have wanted, too, pays more of it from now on. The bound rises; again from 1.
-// 4. What is left is small enough for the exact problem.
+// 2. The choices that messages suggest for it, from round to round, make a small exact problem. Its answer is mostly the best there is.
+// 3. What it costs tells which other choices are worth a look; the rest go.
+// 4. For each place where the tensor may lie: who wanted alone what others might have wanted, too, pays more of it from now on. The bound
+//    rises; again from 1.
+// 5. What is left is small enough for the exact problem.
 PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
                            const SharedOptions& options = {});
 

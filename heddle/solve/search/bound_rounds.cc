@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "heddle/solve/reduce/reduce.h"
 
@@ -39,6 +40,55 @@ KeptOf Compose(const KeptOf& inner, KeptOf outer) {
   return outer;
 }
 
+// For each choice of one end of an edge, what messages find best at the other: there choices cost `own`, this edge aside.
+std::vector<uint32_t> BestOther(EdgeView cost, size_t size, const std::vector<double>& own) {
+  std::vector<uint32_t> best(size);
+  for (size_t k = 0; k < size; ++k) {
+    double least = kForbidden;
+    for (uint32_t other = 0; other < own.size(); ++other) {
+      double sum = own[other] + cost(k, other);
+      if (!(sum < least)) continue;
+      least = sum;
+      best[k] = other;
+    }
+  }
+  return best;
+}
+
+// Choices that the core has lost get any.
+std::vector<std::vector<uint32_t>> BestWith(const Core& core, const KeptOf& names,
+                                            const Sweeps& sweeps,
+                                            std::span<const BoundRounds::Link> links) {
+  std::map<BoundRounds::Link, std::pair<uint32_t, size_t>> edges;
+  size_t message = 0;
+  for (uint32_t e = 0; e < core.edges.size(); ++e) {
+    const CoreEdge& edge = core.edges[e];
+    edges[{edge.u, edge.v}] = {e, message + names[edge.u].size()};
+    edges[{edge.v, edge.u}] = {e, message};
+    message += names[edge.u].size() + names[edge.v].size();
+  }
+  std::vector<size_t> first;
+  for (size_t next = 0; const std::vector<uint32_t>& own : names) {
+    first.push_back(next);
+    next += own.size();
+  }
+  std::vector<std::vector<uint32_t>> out;
+  for (auto [from, to] : links) {
+    std::vector<uint32_t>& best = out.emplace_back(size_t{names[from].back()} + 1);
+    if (from == to) {
+      std::iota(best.begin(), best.end(), 0U);
+      continue;
+    }
+    auto [e, told] = edges.at({from, to});
+    std::vector<double> own(names[to].size());
+    for (size_t k = 0; k < own.size(); ++k)
+      own[k] = sweeps.excess()[first[to] + k] - sweeps.messages()[told + k];
+    std::vector<uint32_t> others = BestOther(core.View(e, from), names[from].size(), own);
+    for (size_t k = 0; k < others.size(); ++k) best[names[from][k]] = names[to][others[k]];
+  }
+  return out;
+}
+
 }  // namespace
 
 // Messages are vectors for the ends of the edges in turn (sweeps.h). What the first end of each is told is all that a run begins with.
@@ -63,7 +113,7 @@ void BoundRounds::Store(const Core& core, const KeptOf& names, const Sweeps& swe
 }
 
 BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
-                                    std::vector<double> prices) {
+                                    std::vector<double> prices, std::span<const Link> links) {
   HEDDLE_CHECK(problem.relations.empty(), "relations");
   Round out;
   for (const PairwiseVariable& variable : problem.variables)
@@ -83,19 +133,20 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
     double before = out.bound;
     out.bound = std::max(out.bound, sweeps.Run());
     ++out.sweeps;
+    if (sweeps.rounded().possible) {
+      out.suggested.push_back(sweeps.rounded().x);
+      core.Unwind(out.suggested.back());
+    }
     // As long as the best assignment is far away, or there is none, it says little about the bound.
     double missing = std::min(best - out.bound, 0.1 * std::abs(out.bound));
     if (i >= kFewestRuns && out.bound - before <= kLittle * missing) break;
   }
   Store(core, first_names, sweeps);
-  if (sweeps.rounded().possible) {
-    out.x = sweeps.rounded().x;
-    core.Unwind(out.x);
-  }
   size_t next = 0;
   for (size_t v = 0; v < names.size(); ++v) {
     for (uint32_t k : names[v]) out.at_least[v][k] = sweeps.base() + sweeps.excess()[next++];
   }
+  out.best_with = BestWith(core, names, sweeps, links);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,19 +22,25 @@ class BoundRounds {
   struct Round {
     // Every assignment costs at least this.
     double bound = -std::numeric_limits<double>::infinity();
-    // What the messages suggest, budgets aside: a choice for every variable. Empty if that takes a pair that is forbidden.
-    std::vector<uint32_t> x;
+    // What the messages suggest from run to run, budgets aside: a choice for every variable. None that takes a pair that is forbidden.
+    std::vector<std::vector<uint32_t>> suggested;
     // By variable and choice: what an assignment with it costs at least.
     std::vector<std::vector<double>> at_least;
+    // For each link that was asked for, by choice of its first variable: the choice of the other that messages find best with it.
+    std::vector<std::vector<uint32_t>> best_with;
     size_t sweeps = 0;
 
     // Choices with which an assignment may cost `cutoff` or less. All empty if none does.
     KeptOf KeptWithin(double cutoff) const;
   };
 
+  // Two variables with an edge, in any order; or twice the same.
+  using Link = std::pair<uint32_t, uint32_t>;
+
   // Of a problem without relations, which has the variables and edges of the last round. With any prices for the budgets: the nearer they
   // are to the best ones, the better. Stops when the bound rises by little of what it is short of `best`.
-  Round Run(const PairwiseProblem& problem, double best, std::vector<double> prices = {});
+  Round Run(const PairwiseProblem& problem, double best, std::vector<double> prices = {},
+            std::span<const Link> links = {});
 
   // From now on, problems have these choices of those that they had, and no others; or all that there were at first.
   void Keep(const KeptOf& kept);
