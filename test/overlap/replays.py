@@ -80,6 +80,14 @@ def main(heddle):
             answer = replay(folder, f"--figures={folder / 'figures.json'}")
             assert answer.returncode == 0, (flags, answer.stdout, answer.stderr)
             print(*flags, answer.stdout.strip())
+        # A curve that is missing is not made up, and nobody needs it who merges nothing.
+        costs = json.loads((folder / "costs.json").read_text())
+        costs["curves"].pop()
+        (folder / "fewer.json").write_text(json.dumps(costs))
+        for flags, code in (([], 1), (["--buckets=none"], 0), (["--strict"], 0)):
+            run = subprocess.run([heddle, "overlap", folder / "step.hd", f"--costs={folder / 'fewer.json'}", *flags], capture_output=True, text=True)
+            assert run.returncode == code, (flags, run.stderr)
+            assert code == 0 or "`curves` has none for reduce_scatter over g0" in run.stderr, run.stderr
         # What is not a schedule is told from one.
         schedule = json.loads((folder / "schedule.json").read_text())
         order = schedule["order"]
