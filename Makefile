@@ -79,6 +79,9 @@ fuzz: sanitized
 soak: build sanitized
 	@build/fuzz/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack $(CORPUS) & sanitized=$$!; \
 	  build/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack-run $(CORPUS) && wait $$sanitized
+	@cmake --build --preset fuzz --target heddle-fuzz-import
+	@build/fuzz/heddle-fuzz-import -max_total_time=$(SECONDS) -max_len=4000 -rss_limit_mb=2000 -seed=$(SEED) -artifact_prefix=build/fuzz/ \
+	  build/fuzz/found heddle/import/test >build/fuzz/log 2>&1 || { tail -40 build/fuzz/log; exit 1; }
 	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all

@@ -295,6 +295,10 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   }
   HEDDLE_TRY(SimulatedModule after, SimulateModule(InputName(file) + ", overlapped",
                                                    std::move(module), model, sim_options));
+  // What is merged into a bucket has no name of its own any more, and no file of costs is wrong for it.
+  for (size_t i = 0; i < after.simulations.size(); ++i)
+    after.simulations[i].costs.measured.unknown_nodes =
+        before.simulations[i].costs.measured.unknown_nodes;
   HEDDLE_RETURN_IF_ERROR(WriteFiles(before.module, after.module, model, streams));
   SimOutputs rest = outputs;
   if (outputs.json) {

@@ -19,8 +19,10 @@ std::string_view Name(TimelineRules rules) { return kRulesNames[static_cast<size
 
 Result<CostModel> CostModel::Make(Cluster cluster, const CostOptions& options,
                                   std::optional<MeasuredCosts> measured) {
-  if (options.nodes && *options.nodes < 1)
-    return Error(Diag::kClusterSize, "{} nodes, expected at least 1", *options.nodes);
+  // So that ranks and bytes of all of them can be counted.
+  constexpr int64_t kMostNodes = 1 << 20;
+  if (options.nodes && (*options.nodes < 1 || *options.nodes > kMostNodes))
+    return Error(Diag::kClusterSize, "{} nodes, expected 1 to {}", *options.nodes, kMostNodes);
   if (options.nodes && cluster.nodes && *options.nodes > *cluster.nodes)
     return Error(Diag::kClusterSize, "{} nodes, but {} has {}", *options.nodes, cluster.name,
                  *cluster.nodes);
