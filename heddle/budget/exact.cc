@@ -123,6 +123,7 @@ Result<const MemoryChoice*> ExactSearch::Run(const MemoryChoice* best) {
 }
 
 Status ExactSearch::Branch(size_t at) {
+  if (++work_ >= kMostWork) return Done{};
   while (at < steps_.size() && needed_[steps_[at].value.index()] == 0) ++at;
   if (best_ != nullptr && time_ >= best_->step) return Done{};
   if (std::ranges::any_of(live_, [&](Bytes live) { return live > budget_; })) return Done{};
@@ -163,6 +164,7 @@ Status ExactSearch::Recompute(size_t at) {
 }
 
 Status ExactSearch::Leaf() {
+  work_ += kTrialWork;
   HEDDLE_TRY(const MemoryChoice* choice, trials_.Try("searched", marks_));
   bool is_better = best_ == nullptr || choice->step < best_->step;
   if (choice->peak <= budget_ && is_better) best_ = choice;

@@ -22,6 +22,8 @@ class ExactSearch {
 
   // The best that fits, if it is faster than `best`, which may be null; `best` otherwise.
   Result<const MemoryChoice*> Run(const MemoryChoice* best);
+  // Whether it is known to be the best. A search that would take minutes is given up.
+  bool complete() const { return work_ < kMostWork; }
 
  private:
   // A value that a branch may decide about, from the last to the first.
@@ -39,7 +41,12 @@ class ExactSearch {
   // Adds what a value takes where it is kept, and would not take otherwise; or takes it off again.
   void AddKept(ValueId v, int64_t sign);
 
+  // In branches, a trial being worth many: half a minute.
+  static constexpr int64_t kMostWork = 20'000'000;
+  static constexpr int64_t kTrialWork = 50;
+
   Trials& trials_;
+  int64_t work_ = 0;
   const Graph& graph_;
   // By node.
   const std::vector<Nanos>& times_again_;

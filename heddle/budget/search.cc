@@ -199,14 +199,15 @@ Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
     if (level.choice->peak > budget) continue;
     if (best == nullptr || IsFaster(*level.choice, *best)) best = level.choice;
   }
-  bool is_small = ExactSearch::IsFew(cut_.decisions().size(), trials_);
-  if (is_small) {
+  bool proved = false;
+  if (ExactSearch::IsFew(cut_.decisions().size(), trials_)) {
     ExactSearch exact(trials_, weights_, times_, budget);
     HEDDLE_TRY(best, exact.Run(best));
+    proved = exact.complete();
   }
   if (best == nullptr) return Infeasible(budget);
   MemoryChoice chosen = *best;
-  if (is_small) {
+  if (proved) {
     chosen.bound = chosen.step;
     return chosen;
   }
