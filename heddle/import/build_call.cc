@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 #include "heddle/import/graph_builder_parts.h"
 #include "heddle/import/read/torch_types.h"
@@ -9,14 +8,6 @@ namespace heddle {
 namespace {
 
 using Kind = ForeignValue::Kind;
-
-// The names of arguments by position of opaque calls, beyond any schema.
-constexpr std::string_view kPositions[] = {"a0",  "a1",  "a2",  "a3",  "a4",  "a5",  "a6",  "a7",
-                                           "a8",  "a9",  "a10", "a11", "a12", "a13", "a14", "a15",
-                                           "a16", "a17", "a18", "a19", "a20", "a21", "a22", "a23"};
-
-// More results than any op of several has.
-constexpr int64_t kMostResults = 1 << 16;
 
 bool IsNumber(const ForeignValue& value) {
   return value.kind == Kind::kInt || value.kind == Kind::kFloat || value.kind == Kind::kBool;
@@ -30,36 +21,7 @@ std::optional<AttrValue> WordAttr(std::string_view word) {
   return std::nullopt;
 }
 
-// Whether a text can name an attribute: a word that does not read as something else.
-bool IsAttrName(std::string_view name) {
-  return !name.empty() && name != "none" && std::ranges::all_of(name, [](char c) {
-    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kWord) != 0;
-  });
-}
-
-// An op outside the table as graphs name it: ATen's own name, or one marked as from elsewhere.
-std::string OpaqueName(std::string_view target) {
-  if (target.ends_with(".default")) target.remove_suffix(8);
-  bool aten = target.starts_with("aten.") || target.starts_with("prims.");
-  std::string name = aten ? "" : "foreign.";
-  for (char c : target) {
-    bool good = (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
-    name += good ? c : '_';
-  }
-  return name;
-}
-
-// `aten.add_.Tensor`, but not `aten.__and__.Tensor`.
-bool WritesInPlace(std::string_view target) {
-  if (!target.starts_with("aten.")) return false;
-  target.remove_prefix(5);
-  std::string_view name = target.substr(0, target.find('.'));
-  return name.ends_with('_') && !name.ends_with("__");
-}
-
 }  // namespace
-
-// --- Ops of the table
 
 OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
   const std::vector<Arg>& args = ops_[op].schema.args;
@@ -238,165 +200,6 @@ std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
   }
   if (sizes.size() == numbers.size()) return sizes;
   return numbers;
-}
-
-// --- Everything else
-
-void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const {
-  if (const Binding* binding = Find(value)) {
-    if (binding->value) tensors.push_back(binding->value);
-    return;
-  }
-  if (value.kind != Kind::kList && value.kind != Kind::kDict) return;
-  for (const ForeignValue& item : program_.items(value)) CollectTensors(item, tensors);
-}
-
-// Tensors by position or name; of lists, the tensors anywhere in them. Attributes as far as a graph can hold them.
-void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
-  std::string_view given = program_.text(arg.name);
-  std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
-  const Binding* binding = Find(arg.value);
-  if (binding != nullptr && binding->value) {
-    builder_->AddTensor(binding->value, tensor_name);
-    return;
-  }
-  std::vector<ValueId> tensors;
-  CollectTensors(arg.value, tensors);
-  if (!tensors.empty()) {
-    builder_->AddTensors(tensors, tensor_name);
-    return;
-  }
-  std::optional<AttrValue> attr = ToAttr(arg.value);
-  bool said = attr && !std::holds_alternative<std::monostate>(*attr);
-  std::string_view name = tensor_name;
-  if (name.empty() && position < std::size(kPositions)) name = kPositions[position];
-  if (said && !name.empty()) builder_->AddAttr(name, *std::move(attr));
-}
-
-Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
-                                  const std::vector<Type>& types) {
-  builder_->BeginOpaque(name);
-  std::span<const ForeignArg> args = program_.args_of(call);
-  for (size_t i = 0; i < args.size(); ++i) AddOpaqueArgument(args[i], i);
-  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
-    return Failure{{At(call, std::move(mistake->diagnostic))}};
-  operands_.assign(builder_->operands().begin(), builder_->operands().end());
-  return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), InternTypes(types));
-}
-
-// What the file or ForeignShape states; none if nothing does.
-std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& call) {
-  std::deque<Type> known;
-  TypeOf type_of = [&](const ForeignValue& value) -> const Type* {
-    const Binding* binding = Find(value);
-    if (binding == nullptr || binding->kind != Binding::Kind::kTensor) return nullptr;
-    return &known.emplace_back(graph_->types()[graph_->type(binding->value)]);
-  };
-  std::optional<std::vector<Type>> types = ForeignShape(program_, call, type_of);
-  if (types) return types;
-  if (IsAssertion(program_.target(call))) return std::vector<Type>();
-  if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
-  // As far as the file states them; what nothing uses is not there.
-  types.emplace();
-  for (const ForeignResult& result : program_.results_of(call)) {
-    if (result.index < 0 || result.index >= kMostResults || result.stated == nullptr)
-      return std::nullopt;
-    auto index = static_cast<size_t>(result.index);
-    if (types->size() <= index) types->resize(index + 1);
-    (*types)[index] = *result.stated;
-  }
-  return types;
-}
-
-Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
-  std::string_view target = program_.target(call);
-  if (WritesInPlace(target))
-    return Fail(call, Diag::kCaptureInPlace,
-                "`{}` writes over its operand; functionalize the graph first", target);
-  // What is on its way is waited for first: an opaque op cannot say that it waits.
-  for (const ForeignArg& arg : program_.args_of(call)) {
-    const Binding* binding = Find(arg.value);
-    if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
-    HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
-  }
-  std::optional<std::vector<Type>> types = OpaqueTypes(call);
-  if (!types)
-    return Fail(call, Diag::kMissingType,
-                "`{}` is not in the table of ops, and the file does not state the types of its "
-                "results",
-                target);
-  ++targets_[call.target].opaque;
-  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(target), *types));
-  if (target == "aten._local_scalar_dense.default") {
-    BindNumber(call.name, options_.hint);
-    ++hinted_;
-    has_hints_ = true;
-  }
-  return Done{};
-}
-
-// Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.
-Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
-  std::vector<int64_t> numbers;
-  std::vector<ForeignValue> given;
-  for (const ForeignArg& arg : program_.args_of(call)) {
-    if (arg.value.kind == Kind::kList) {
-      for (const ForeignValue& item : program_.items(arg.value)) given.push_back(item);
-    } else {
-      given.push_back(arg.value);
-    }
-  }
-  bool computed = false;
-  for (const ForeignValue& value : given) {
-    std::optional<int64_t> number = Number(value);
-    if (!number)
-      return Fail(call, Diag::kOperandKind, "`{}` is not a whole number",
-                  value.word ? program_.text(value) : "an operand");
-    numbers.push_back(*number);
-    const Binding* binding = Find(value);
-    computed |= binding != nullptr && binding->value;
-  }
-  std::string_view target = program_.target(call);
-  std::optional<int64_t> result = Compute(target, numbers);
-  if (!result)
-    return Fail(call, Diag::kUnknownOp, "`{}` of these sizes has no value that is known here",
-                target);
-  if (!computed) {
-    Bind(call.name, {.kind = Binding::Kind::kNumber, .number = *result});
-    return Done{};
-  }
-  DType dtype = IsComparison(target) ? DType::kBool : DType::kI64;
-  HEDDLE_RETURN_IF_ERROR(
-      FinishOpaque(call, OpaqueName(target), {Type::Tensor(dtype, {}, Space::kHost)}));
-  ++arithmetic_;
-  BindNumber(call.name, *result);
-  return Done{};
-}
-
-// `aten.sym_size.int(t, dim)` and its like: known here.
-Status GraphBuilder::AddSize(const ForeignCall& call) {
-  std::string_view target = program_.target(call);
-  if (IsAssertion(target)) return AddOpaqueCall(call);
-  std::span<const ForeignArg> args = program_.args_of(call);
-  if (args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", target);
-  HEDDLE_TRY(ValueId tensor, Tensor(call, args[0].value));
-  const TypeTable& types = graph_->types();
-  TypeId type = graph_->type(tensor);
-  int64_t size = 0;
-  if (target.starts_with("aten.sym_numel")) {
-    size = types.elements_bound(type);
-  } else if (target == "aten.sym_size.int" && args.size() > 1) {
-    int64_t dim = Number(args[1].value).value_or(INT64_MIN);
-    auto rank = static_cast<int64_t>(types.rank(type));
-    if (dim < -rank || dim >= rank)
-      return Fail(call, Diag::kDimRange, "dimension {} of a tensor of {}", dim,
-                  Counted(rank, "dimension"));
-    size = types.symbols().Bound(types.dims(type)[static_cast<size_t>(dim < 0 ? dim + rank : dim)]);
-  } else {
-    return AddOpaqueCall(call);
-  }
-  Bind(call.name, {.kind = Binding::Kind::kNumber, .number = size});
-  return Done{};
 }
 
 // `aten.copy_(input, value)`: the input takes the value at the end of the step.

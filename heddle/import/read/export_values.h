@@ -22,9 +22,6 @@ std::string_view JsonTextField(JsonElement e, std::string_view name);
 // The tag of a union, and what it holds. A dataclass with all tags has one that is not null.
 std::optional<std::pair<std::string_view, JsonElement>> JsonTagged(JsonElement e);
 
-// Where a text stops being JSON; none where it is too deep, or the reader of the program wants something else of it.
-std::optional<size_t> FindJsonMistake(std::string_view text);
-
 template <typename... Args>
 Failure JsonFailure(const std::string& file, fmt::format_string<Args...> format, Args&&... args) {
   Failure failure = Error(Diag::kJson, format, std::forward<Args>(args)...);

@@ -5,6 +5,7 @@
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
 #include "heddle/import/read/export_values.h"
+#include "heddle/import/read/json_mistake.h"
 #include "heddle/import/read/zip.h"
 
 namespace heddle {

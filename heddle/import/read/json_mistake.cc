@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
+#include "heddle/import/read/json_mistake.h"
 
-#include "heddle/import/read/export_values.h"
+#include <nlohmann/json.hpp>
 
 namespace heddle {
 namespace {
@@ -39,7 +39,6 @@ class MistakeFinder : public json::json_sax_t {
 
 }  // namespace
 
-// simdjson is fast and says what is wrong, but not where. A second reader that is slow and keeps nothing says it.
 std::optional<size_t> FindJsonMistake(std::string_view text) {
   MistakeFinder finder;
   json::sax_parse(text, &finder);
