@@ -39,7 +39,14 @@ int OpenAroundCache(const std::string& path, int flags) {
   return fd < 0 && errno == EINVAL ? ::open(path.c_str(), flags | O_CLOEXEC, 0666) : fd;
 }
 
-void UseCache(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_DIRECT); }
+// False if it is used already.
+bool UseCache(int fd) {
+  int flags = ::fcntl(fd, F_GETFL);
+  return (flags & O_DIRECT) != 0 && ::fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
+// Whether what failed is worth another try. Some file systems say only now that they want larger blocks, or the cache.
+bool TryAgain(int fd) { return errno == EINTR || (errno == EINVAL && UseCache(fd)); }
 
 // Gathers bytes into chunks, hashes and writes them.
 class ChunkWriter {
@@ -72,7 +79,7 @@ class ChunkWriter {
       if (left.size() < kBlock) UseCache(fd_);
       size_t size = left.size() < kBlock ? left.size() : left.size() / kBlock * kBlock;
       ssize_t n = ::write(fd_, left.data(), size);
-      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && TryAgain(fd_)) continue;
       if (n < 0) return SystemError(Diag::kFileWrite, path_, "write");
       left.remove_prefix(static_cast<size_t>(n));
     }
@@ -95,7 +102,7 @@ Result<FileHash> HashOpenFile(const std::string& path, int fd) {
   FileHash result;
   for (;;) {
     ssize_t got = ::read(fd, buffer.get(), kChunk);
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && TryAgain(fd)) continue;
     if (got < 0) return SystemError(Diag::kFileRead, path, "read");
     hasher.Add(buffer.get(), static_cast<size_t>(got));
     result.bytes += got;
