@@ -48,7 +48,7 @@ Result<int> CompareBudgets(const char* path) {
     HEDDLE_TRY(const MemoryChoice* choice, trials.Try(policy, marks));
     fixed.push_back(choice);
   }
-  HEDDLE_TRY(TimesAgain times, FindTimesAgain(module, model));
+  HEDDLE_TRY(RunTimes times, FindRunTimes(module, model));
   Weights weights(module.graphs[0]);
   KnapsackPolicy knapsack(module.graphs[0], weights, times.all);
   std::vector<const MemoryChoice*> packed;

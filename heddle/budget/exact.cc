@@ -38,7 +38,7 @@ bool ExactSearch::IsFew(size_t decisions, const Trials& trials) {
   return decisions <= most;
 }
 
-ExactSearch::ExactSearch(Trials& trials, const Weights& weights, const TimesAgain& times,
+ExactSearch::ExactSearch(Trials& trials, const Weights& weights, const RunTimes& times,
                          Bytes budget)
     : trials_(trials),
       graph_(trials.graph()),

@@ -18,7 +18,7 @@ class ExactSearch {
   static bool IsFew(size_t decisions, const Trials& trials);
 
   // All outlive this.
-  ExactSearch(Trials& trials, const Weights& weights, const TimesAgain& times, Bytes budget);
+  ExactSearch(Trials& trials, const Weights& weights, const RunTimes& times, Bytes budget);
 
   // The best that fits, if it is faster than `best`, which may be null; `best` otherwise.
   Result<const MemoryChoice*> Run(const MemoryChoice* best);

@@ -29,11 +29,11 @@ std::vector<bool> OnlyForBackward(const Graph& graph) {
 
 }  // namespace
 
-Result<TimesAgain> FindTimesAgain(const Module& module, const CostModel& model) {
+Result<RunTimes> FindRunTimes(const Module& module, const CostModel& model) {
   const Graph& graph = module.graphs[0];
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
   std::vector<Nanos> nothing(graph.node_count());
-  TimesAgain times{nothing, nothing, OnlyForBackward(graph), nothing, nothing};
+  RunTimes times{nothing, nothing, OnlyForBackward(graph), nothing, nothing};
   for (NodeId node : graph.nodes()) {
     size_t n = node.index();
     times.once[n] = costs.nodes[node].compute;

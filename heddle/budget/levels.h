@@ -16,7 +16,7 @@ struct Level {
 };
 
 // What running each node takes, by node.
-struct TimesAgain {
+struct RunTimes {
   // The first time, on the compute stream.
   std::vector<Nanos> once;
   // By launch: from its operands to its results.
@@ -27,7 +27,7 @@ struct TimesAgain {
   std::vector<Nanos> compute;
   std::vector<Nanos> all;
 };
-Result<TimesAgain> FindTimesAgain(const Module& module, const CostModel& model);
+Result<RunTimes> FindRunTimes(const Module& module, const CostModel& model);
 
 // What can be done to a level besides recomputing.
 class LevelVariants {

@@ -11,7 +11,7 @@ constexpr Nanos kNever{-1};
 
 }  // namespace
 
-PathBound::PathBound(const Graph& graph, const Weights& weights, const TimesAgain& times)
+PathBound::PathBound(const Graph& graph, const Weights& weights, const RunTimes& times)
     : graph_(graph), weights_(weights), times_(times), runs_(graph.node_count()) {}
 
 Nanos PathBound::ReadyFor(std::span<const ValueId> operands, bool behind) const {

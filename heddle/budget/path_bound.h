@@ -14,7 +14,7 @@ namespace heddle {
 class PathBound {
  public:
   // All outlive this.
-  PathBound(const Graph& graph, const Weights& weights, const TimesAgain& times);
+  PathBound(const Graph& graph, const Weights& weights, const RunTimes& times);
 
   // `marks` are those of a search. What has none yet is kept, unless forward would make it for backward alone: then it counts nowhere.
   Nanos Of(const Marks& marks);
@@ -28,7 +28,7 @@ class PathBound {
 
   const Graph& graph_;
   const Weights& weights_;
-  const TimesAgain& times_;
+  const RunTimes& times_;
   // By node: forward, or what is behind it, runs it for certain. By value: what forward runs for certain reads it.
   std::vector<bool> runs_;
   std::vector<bool> needed_;

@@ -25,12 +25,12 @@ bool IsFaster(const MemoryChoice& a, const MemoryChoice& b) {
 Result<std::unique_ptr<MemorySearch>> MemorySearch::Make(const Module& module,
                                                          const Pipeline& after,
                                                          const CostModel& model) {
-  HEDDLE_TRY(TimesAgain times, FindTimesAgain(module, model));
+  HEDDLE_TRY(RunTimes times, FindRunTimes(module, model));
   return std::make_unique<MemorySearch>(module, after, model, std::move(times));
 }
 
 MemorySearch::MemorySearch(const Module& module, const Pipeline& after, const CostModel& model,
-                           TimesAgain times)
+                           RunTimes times)
     : trials_(module, after, model),
       weights_(module.graphs[0]),
       blocks_(module.graphs[0]),

@@ -22,8 +22,7 @@ class MemorySearch {
   // `clean` has run on `module`, which has one local graph; `after` is what runs behind the decisions. All outlive this.
   static Result<std::unique_ptr<MemorySearch>> Make(const Module& module, const Pipeline& after,
                                                     const CostModel& model);
-  MemorySearch(const Module& module, const Pipeline& after, const CostModel& model,
-               TimesAgain times);
+  MemorySearch(const Module& module, const Pipeline& after, const CostModel& model, RunTimes times);
   MemorySearch(const MemorySearch&) = delete;
   MemorySearch& operator=(const MemorySearch&) = delete;
 
@@ -66,7 +65,7 @@ class MemorySearch {
   Trials trials_;
   Weights weights_;
   Blocks blocks_;
-  TimesAgain times_;
+  RunTimes times_;
   PricedCut cut_;
   // The same where nothing but compute takes time: a bound.
   PricedCut computing_;

@@ -160,7 +160,7 @@ TEST(MemorySearch, IsTheBestOfAllOfFew) {
     size_t values = seed % 30 == 29 ? 12 : 3 + seed % 7;
     Module module = Clean(SmallStep(seed, values, seed % 2 == 1));
     Weights weights(module.graphs[0]);
-    TimesAgain times = *FindTimesAgain(module, model);
+    RunTimes times = *FindRunTimes(module, model);
     PricedCut cut(module.graphs[0], weights, times.all);
     if (cut.decisions().empty()) continue;
     ++decided;
@@ -201,7 +201,7 @@ TEST(MemorySearch, IsNotBeatenByAnyOfMany) {
   for (uint32_t seed = 0; searched < 6; ++seed) {
     Module module = Clean(SmallStep(2000 + seed, 14 + seed % 20, true));
     Weights weights(module.graphs[0]);
-    TimesAgain times = *FindTimesAgain(module, model);
+    RunTimes times = *FindRunTimes(module, model);
     PricedCut cut(module.graphs[0], weights, times.all);
     size_t count = cut.decisions().size();
     if (count < 12 || count > 25) continue;
@@ -360,7 +360,7 @@ TEST(MemorySearch, IsTheBestOfAllOfMore) {
     size_t values = is_large ? 26 + seed % 9 : 14 + seed % 10;
     Module module = Clean(SmallStep(1000 + seed, values, seed % 3 != 0));
     Weights weights(module.graphs[0]);
-    TimesAgain times = *FindTimesAgain(module, model);
+    RunTimes times = *FindRunTimes(module, model);
     PricedCut cut(module.graphs[0], weights, times.all);
     size_t count = cut.decisions().size();
     if (count < 8 || count > (is_large ? 18 : 14)) continue;
