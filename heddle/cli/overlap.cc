@@ -8,12 +8,9 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/cost/comm/collective.h"
-#include "heddle/cost/comm/group.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/chunks/async_tensor_parallel.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/overlap/overlap.h"
 #include "heddle/report/sim_report.h"
 
@@ -178,8 +175,8 @@ ordered_json ToJson(const std::vector<EqualLayers>& all) {
   auto list = ordered_json::array();
   for (const EqualLayers& layers : all) {
     auto shared = ordered_json::array();
-    for (const EqualLayers::Stretch& stretch : layers.shared)
-      shared.push_back({{"from", stretch.from}, {"to", stretch.to}, {"period", stretch.period}});
+    for (const SharedLayers& one : layers.shared)
+      shared.push_back({{"from", one.first}, {"to", one.last}, {"period", one.period}});
     list.push_back({{"first", layers.first},
                     {"count", layers.count},
                     {"nodes", layers.nodes},
@@ -224,28 +221,6 @@ Status CheckStudy(const CostModel& model, const SimulatedModule& before) {
   return Done{};
 }
 
-// A study prices buckets by its curves. The cluster's own would be those of another machine.
-Status CheckCurves(const CostModel& model, const Module& module) {
-  if (model.measured() == nullptr || !model.measured()->study) return Done{};
-  for (const Graph& graph : module.graphs) {
-    for (NodeId id : graph.nodes()) {
-      std::optional<CollectiveKind> kind = CollectiveKindOf(graph[id].op);
-      if (!kind || !(IsUnshard(graph, id) || IsGradReduction(graph, id))) continue;
-      Axes over = std::get<Axes>(*graph.attrs(id).Find("over"));
-      GroupShape group = ShapeOfGroups(module.mesh, over, model.cluster().devices_per_node);
-      HEDDLE_TRY(const Curve* curve, model.measured()->FindCurve(*kind, module.mesh, over, group));
-      if (curve != nullptr) continue;
-      Failure failure = Error(Diag::kCostsFile,
-                              "`curves` has none for {} over {}, by which buckets are priced; "
-                              "--buckets=none needs none",
-                              Name(*kind), Format(module.mesh, over));
-      failure.diagnostics[0].file = model.measured()->file;
-      return failure;
-    }
-  }
-  return Done{};
-}
-
 Status OverlapCommand::CutInChunks(Module& module, const SimulateOptions& sim_options,
                                    OverlapOptions& options, CostModel& model) const {
   if (!async_tensor_parallel) return Done{};
@@ -279,8 +254,6 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
-  bool merges = options.buckets.kind != BucketRule::Kind::kNone && !strict;
-  if (merges) HEDDLE_RETURN_IF_ERROR(CheckCurves(model, module));
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
   // By graph.
   std::vector<std::vector<EqualLayers>> layers;

@@ -7,7 +7,7 @@
 #include "heddle/passes/chunks/chunk_order.h"
 #include "heddle/passes/chunks/chunk_times.h"
 #include "heddle/passes/chunks/chunk_writer.h"
-#include "heddle/passes/overlap/order_search.h"
+#include "heddle/passes/overlap/order/order_search.h"
 #include "heddle/sim/explain/movable.h"
 
 namespace heddle {

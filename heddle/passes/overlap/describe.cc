@@ -7,7 +7,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cost/kernel_time.h"
-#include "heddle/passes/overlap/share_layers.h"
+#include "heddle/passes/overlap/layers/share_layers.h"
 #include "heddle/sim/explain/movable.h"
 #include "heddle/sim/explain/reasons.h"
 
@@ -52,8 +52,8 @@ std::vector<EqualLayers> DescribeLayers(const Graph& graph, const LayerWords& wo
     layers.nodes = run.nodes;
   }
   for (const SharedLayers& shared : FindShared(words, order))
-    all[shared.run].shared.push_back({shared.first, shared.last, shared.period});
-  for (EqualLayers& layers : all) std::ranges::sort(layers.shared, {}, &EqualLayers::Stretch::from);
+    all[shared.run].shared.push_back(shared);
+  for (EqualLayers& layers : all) std::ranges::sort(layers.shared, {}, &SharedLayers::first);
   return all;
 }
 
@@ -61,10 +61,10 @@ std::string Format(const EqualLayers& layers) {
   std::string text = fmt::format("{} equal layers of {} nodes: ", layers.count, layers.nodes);
   if (layers.shared.empty()) return text + "no two have one schedule";
   for (size_t i = 0; i < layers.shared.size(); ++i) {
-    const EqualLayers::Stretch& stretch = layers.shared[i];
-    text += fmt::format("{}layers {} to {} have one schedule", i == 0 ? "" : ", ", stretch.from,
-                        stretch.to);
-    if (stretch.period > 1) text += fmt::format(" for every {}", stretch.period);
+    const SharedLayers& shared = layers.shared[i];
+    text += fmt::format("{}layers {} to {} have one schedule", i == 0 ? "" : ", ", shared.first,
+                        shared.last);
+    if (shared.period > 1) text += fmt::format(" for every {}", shared.period);
   }
   return text;
 }
@@ -76,12 +76,12 @@ void ExplainLayers(const Graph& graph, const std::vector<EqualLayers>& layers,
                       Format(one));
 }
 
-int64_t ExplainMoved(const Graph& before, const Graph& after, PassContext& context) {
+int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, const Graph& after,
+                     PassContext& context) {
   const std::unordered_map<std::string_view, int64_t> was = PlacesOfLight(before);
   const std::unordered_map<std::string_view, int64_t> is = PlacesOfLight(after);
   // What depends on parameters alone has no place of its own.
   const std::vector<bool> movable = FindMovable(before);
-  const std::vector<LayerRun> runs = FindEqualLayers(before);
   const std::vector<LayerPlace> places = PlacesIn(runs, before.node_count());
   std::map<std::pair<uint32_t, bool>, Moved> groups;
   int64_t moved = 0;

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "heddle/passes/overlap/layer_words.h"
+#include "heddle/passes/overlap/layers/layer_words.h"
 #include "heddle/passes/overlap/overlap.h"
 
 namespace heddle {
@@ -17,9 +17,10 @@ std::vector<EqualLayers> DescribeLayers(const Graph& graph, const LayerWords& wo
 void ExplainLayers(const Graph& graph, const std::vector<EqualLayers>& layers,
                    PassContext& context);
 
-// How many nodes of light compute run between other matrix products and attentions than they stood. A remark for those of each run of equal
+// `runs` are the equal layers of `before`. How many nodes of light compute run between other matrix products and attentions than they stood. A remark for those of each run of equal
 // layers that run earlier, for those that run later, and likewise for all that are in no run.
-int64_t ExplainMoved(const Graph& before, const Graph& after, PassContext& context);
+int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, const Graph& after,
+                     PassContext& context);
 
 // A remark for each collective that compute stands still for.
 Status ExplainExposed(const Module& module, const Graph& graph, const CostModel& model,

@@ -1,28 +1,49 @@
 #include "heddle/passes/overlap/overlap.h"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
-
-#include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
-#include "heddle/passes/overlap/bucket_moves.h"
+#include "heddle/cost/comm/collective.h"
+#include "heddle/cost/comm/group.h"
+#include "heddle/passes/fsdp/weights.h"
+#include "heddle/passes/overlap/buckets/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/describe.h"
-#include "heddle/passes/overlap/order_search.h"
-#include "heddle/passes/overlap/share_layers.h"
+#include "heddle/passes/overlap/order/order_search.h"
 
 namespace heddle {
 namespace {
 
-constexpr std::array<std::string_view, 3> kEfforts = {"fast", "normal", "best"};
+// A study prices buckets by its curves. The cluster's own would be those of another machine.
+Status CheckCurves(const Mesh& mesh, const Graph& graph, const CostModel& model) {
+  if (model.measured() == nullptr || !model.measured()->study) return Done{};
+  for (NodeId id : graph.nodes()) {
+    std::optional<CollectiveKind> kind = CollectiveKindOf(graph[id].op);
+    if (!kind || !(IsUnshard(graph, id) || IsGradReduction(graph, id))) continue;
+    Axes over = std::get<Axes>(*graph.attrs(id).Find("over"));
+    GroupShape group = ShapeOfGroups(mesh, over, model.cluster().devices_per_node);
+    HEDDLE_TRY(const Curve* curve, model.measured()->FindCurve(*kind, mesh, over, group));
+    if (curve != nullptr) continue;
+    Failure failure = Error(Diag::kCostsFile,
+                            "`curves` has none for {} over {}, by which buckets are priced; "
+                            "without buckets none is needed",
+                            Name(*kind), Format(mesh, over));
+    failure.diagnostics[0].file = model.measured()->file;
+    return failure;
+  }
+  return Done{};
+}
 
 class OverlapSearch {
  public:
   OverlapSearch(const Module& module, const Graph& graph, const CostModel& model,
                 const SimulateOptions& sim, const OverlapOptions& options)
-      : module_(module), graph_(graph), model_(model), sim_(sim), options_(options) {}
+      : module_(module),
+        graph_(graph),
+        model_(model),
+        sim_(sim),
+        options_(options),
+        runs_(FindEqualLayers(graph)) {}
 
   // The best graph there is, or none if the given one is.
   Result<std::optional<Graph>> Run();
@@ -30,6 +51,7 @@ class OverlapSearch {
   Bytes cap() const { return cap_; }
   const Outcome& before() const { return before_; }
   const Outcome& best() const { return best_; }
+  const std::vector<LayerRun>& runs() const { return runs_; }
   const std::vector<EqualLayers>& layers() const { return layers_; }
 
  private:
@@ -51,6 +73,8 @@ class OverlapSearch {
   const CostModel& model_;
   const SimulateOptions& sim_;
   const OverlapOptions& options_;
+  // Of the graph that is given.
+  const std::vector<LayerRun> runs_;
   Bytes cap_;
   Outcome before_;
   Outcome best_;
@@ -110,7 +134,7 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
   HEDDLE_RETURN_IF_ERROR(TryAgain());
   if (!any) return Done{};
   const Nanos best = best_.makespan;
-  if (std::optional<Buckets> way = Repeated(graph_, buckets_))
+  if (std::optional<Buckets> way = Repeated(graph_, runs_, buckets_))
     HEDDLE_RETURN_IF_ERROR(TryBuckets(*way, true));
   return best_.makespan < best ? TryAgain() : Done{};
 }
@@ -159,8 +183,8 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
 
 Status OverlapSearch::Share() {
   const Graph& graph = found_ ? *found_ : graph_;
-  const LayerWords words(graph_, graph);
-  if (words.runs().empty()) return Done{};
+  const LayerWords words(graph_, runs_, graph);
+  if (runs_.empty()) return Done{};
   std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
   if (found_ && options_.effort != Effort::kFast) {
     HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_));
@@ -220,33 +244,11 @@ Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough) {
 
 }  // namespace
 
-Result<Effort> ParseEffort(std::string_view name) {
-  auto at = std::ranges::find(kEfforts, name);
-  if (at != kEfforts.end()) return static_cast<Effort>(at - kEfforts.begin());
-  return Error(Diag::kPassOption, "`{}` is no effort{}; there are {}", name,
-               NearestHint(name, kEfforts), fmt::join(kEfforts, ", "));
-}
-
-Result<MemoryLimit> ParseMemoryLimit(std::string_view text) {
-  MemoryLimit limit;
-  if (text.empty()) return limit;
-  limit.above_peak = text.starts_with('+');
-  HEDDLE_TRY(limit.bytes, ParseBytes(limit.above_peak ? text.substr(1) : text));
-  return limit;
-}
-
-Result<BucketRule> ParseBucketRule(std::string_view text) {
-  if (text == "auto") return BucketRule{};
-  if (text == "none") return BucketRule{BucketRule::Kind::kNone, {}};
-  HEDDLE_TRY(Bytes size, ParseBytes(text));
-  if (size.value <= 0)
-    return Error(Diag::kPassOption, "buckets of {} bytes; a bucket holds something", size.value);
-  return BucketRule{BucketRule::Kind::kSize, size};
-}
-
 Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostModel& model,
                               const SimulateOptions& sim, const OverlapOptions& options,
                               PassContext& context) {
+  bool merges = options.buckets.kind != BucketRule::Kind::kNone && !options.strict;
+  if (merges) HEDDLE_RETURN_IF_ERROR(CheckCurves(module.mesh, graph, model));
   OverlapSearch search(module, graph, model, sim, options);
   HEDDLE_TRY(std::optional<Graph> found, search.Run());
   OverlapResult result{.cap = search.cap(),
@@ -256,7 +258,7 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
   if (found) {
     HEDDLE_RETURN_IF_ERROR(
         CheckSchedule(graph, *found, search.cap(), sim.memory, options.freedom()));
-    result.moved = ExplainMoved(graph, *found, context);
+    result.moved = ExplainMoved(graph, search.runs(), *found, context);
     graph = std::move(*found);
     result.changed = Changed::kYes;
   }

@@ -31,8 +31,8 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
     context.Count("microseconds_after", result.after.makespan.value / 1000);
     context.Count("light_moved", result.moved);
     for (const EqualLayers& layers : result.layers) {
-      for (const EqualLayers::Stretch& stretch : layers.shared)
-        context.Count("layers_shared", stretch.to - stretch.from + 1);
+      for (const SharedLayers& shared : layers.shared)
+        context.Count("layers_shared", shared.count());
     }
   }
   return changed;

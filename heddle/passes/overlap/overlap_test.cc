@@ -6,12 +6,12 @@
 #include "heddle/ir/parse.h"
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/overlap/bucket_dp.h"
-#include "heddle/passes/overlap/bucket_moves.h"
+#include "heddle/passes/overlap/buckets/bucket_dp.h"
+#include "heddle/passes/overlap/buckets/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
+#include "heddle/passes/overlap/layers/share_layers.h"
+#include "heddle/passes/overlap/order/range_peaks.h"
 #include "heddle/passes/overlap/overlap.h"
-#include "heddle/passes/overlap/range_peaks.h"
-#include "heddle/passes/overlap/share_layers.h"
 #include "heddle/sim/test/random_graph.h"
 
 namespace heddle {
@@ -225,7 +225,8 @@ TEST(ShareLayers, OneLayerThatDiffers) {
   Module even = *ParseModule(LayersText(12, -1), "even", Ops());
   Module odd = *ParseModule(LayersText(12, 5), "odd", Ops());
   const Graph& graph = odd.graphs[0];
-  LayerWords words(even.graphs[0], graph);
+  std::vector<LayerRun> runs = FindEqualLayers(even.graphs[0]);
+  LayerWords words(even.graphs[0], runs, graph);
   ASSERT_EQ(words.runs().size(), 1U);
   std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
   EXPECT_GT(FindShared(words, order).size(), 1U);
@@ -256,8 +257,7 @@ TEST(Overlap, EqualLayersHaveOneSchedule) {
   EXPECT_LE(result->after.makespan, result->before.makespan);
   size_t shared = 0;
   for (const EqualLayers& layers : result->layers) {
-    for (const EqualLayers::Stretch& stretch : layers.shared)
-      shared += stretch.to - stretch.from + 1;
+    for (const SharedLayers& one : layers.shared) shared += one.count();
   }
   EXPECT_GE(shared, 3U);
 }

@@ -1,4 +1,4 @@
-#include "heddle/passes/overlap/bucket_choice.h"
+#include "heddle/passes/overlap/buckets/bucket_choice.h"
 
 #include <algorithm>
 #include <map>
@@ -7,8 +7,8 @@
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/bucket.h"
-#include "heddle/passes/overlap/bucket_dp.h"
-#include "heddle/passes/overlap/list_scheduler.h"
+#include "heddle/passes/overlap/buckets/bucket_dp.h"
+#include "heddle/passes/overlap/order/list_scheduler.h"
 
 namespace heddle {
 namespace {

@@ -3,8 +3,9 @@
 
 #include <vector>
 
-#include "heddle/passes/overlap/overlap.h"
-#include "heddle/passes/overlap/step_shape.h"
+#include "heddle/pass/pass.h"
+#include "heddle/passes/overlap/order/overlap_options.h"
+#include "heddle/passes/overlap/order/step_shape.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "heddle/passes/overlap/bucket_dp.h"
+#include "heddle/passes/overlap/buckets/bucket_dp.h"
 
 #include <algorithm>
 

@@ -1,10 +1,9 @@
-#include "heddle/passes/overlap/bucket_moves.h"
+#include "heddle/passes/overlap/buckets/bucket_moves.h"
 
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
-#include "heddle/analysis/equal_layers.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/bucket.h"
 
@@ -90,8 +89,8 @@ class BucketRepeater {
 
 }  // namespace
 
-std::optional<Buckets> Repeated(const Graph& graph, const Buckets& buckets) {
-  const std::vector<LayerRun> runs = FindEqualLayers(graph);
+std::optional<Buckets> Repeated(const Graph& graph, const std::vector<LayerRun>& runs,
+                                const Buckets& buckets) {
   if (runs.empty() || buckets.empty()) return std::nullopt;
   Buckets given = buckets;
   std::ranges::sort(given);

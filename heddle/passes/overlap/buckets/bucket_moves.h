@@ -4,7 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "heddle/passes/overlap/bucket_choice.h"
+#include "heddle/analysis/equal_layers.h"
+#include "heddle/passes/overlap/buckets/bucket_choice.h"
 #include "heddle/sim/timeline/timeline.h"
 
 namespace heddle {
@@ -18,7 +19,9 @@ size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merg
 // themselves.
 std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, size_t bucket);
 
-// Equal layers get the same buckets: those of a late layer, where a step runs steadily. None if they have, or there are none.
-std::optional<Buckets> Repeated(const Graph& graph, const Buckets& buckets);
+// Equal layers, which `runs` has, get the same buckets: those of a late layer, where a step runs steadily. None if they have, or there
+// are none.
+std::optional<Buckets> Repeated(const Graph& graph, const std::vector<LayerRun>& runs,
+                                const Buckets& buckets);
 
 }  // namespace heddle

@@ -1,9 +1,7 @@
-#include "heddle/passes/overlap/layer_words.h"
+#include "heddle/passes/overlap/layers/layer_words.h"
 
 #include <algorithm>
-#include <string_view>
 
-#include "heddle/base/hash.h"
 #include "heddle/cost/kernel_time.h"
 #include "heddle/ops/ops.h"
 
@@ -36,8 +34,8 @@ void AddMakers(const Graph& before, const Graph& after, NodeId id, std::vector<N
 
 }  // namespace
 
-LayerWords::LayerWords(const Graph& before, const Graph& after)
-    : runs_(FindEqualLayers(before)), words_(after.node_count()) {
+LayerWords::LayerWords(const Graph& before, const std::vector<LayerRun>& runs, const Graph& after)
+    : runs_(runs), words_(after.node_count()) {
   AddWords(before, after);
   for (NodeId id : after.nodes()) is_product_.push_back(IsMatrixWork(after.op(id)));
   for (uint32_t run = 0; run < runs_.size(); ++run) {

@@ -14,8 +14,8 @@ namespace heddle {
 
 class LayerWords {
  public:
-  // `after` is `before` scheduled; several collectives may have become one.
-  LayerWords(const Graph& before, const Graph& after);
+  // `runs` are the equal layers of `before`, and outlive this. `after` is `before` scheduled; several collectives may have become one.
+  LayerWords(const Graph& before, const std::vector<LayerRun>& runs, const Graph& after);
 
   const std::vector<LayerRun>& runs() const { return runs_; }
 
@@ -40,7 +40,7 @@ class LayerWords {
   }
   void AddWords(const Graph& before, const Graph& after);
 
-  std::vector<LayerRun> runs_;
+  const std::vector<LayerRun>& runs_;
   std::vector<Word> words_;
   std::unordered_map<uint64_t, NodeId> nodes_;
   std::vector<bool> is_product_;

@@ -1,4 +1,4 @@
-#include "heddle/passes/overlap/share_layers.h"
+#include "heddle/passes/overlap/layers/share_layers.h"
 
 #include <algorithm>
 #include <functional>

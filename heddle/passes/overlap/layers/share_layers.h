@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "heddle/passes/overlap/layer_words.h"
-#include "heddle/passes/overlap/step_shape.h"
+#include "heddle/passes/overlap/layers/layer_words.h"
+#include "heddle/passes/overlap/order/step_shape.h"
 #include "heddle/sim/timeline/replay.h"
 
 namespace heddle {

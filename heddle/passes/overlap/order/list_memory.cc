@@ -1,7 +1,7 @@
 // What of the list scheduler counts memory, and makes room.
 #include <algorithm>
 
-#include "heddle/passes/overlap/list_scheduler.h"
+#include "heddle/passes/overlap/order/list_scheduler.h"
 
 namespace heddle {
 

@@ -1,7 +1,7 @@
 // What of the list scheduler runs compute elsewhere than it stands.
 #include <algorithm>
 
-#include "heddle/passes/overlap/list_scheduler.h"
+#include "heddle/passes/overlap/order/list_scheduler.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "heddle/passes/overlap/list_scheduler.h"
+#include "heddle/passes/overlap/order/list_scheduler.h"
 
 #include <algorithm>
 

@@ -14,8 +14,8 @@
 #include <set>
 #include <vector>
 
-#include "heddle/passes/overlap/range_peaks.h"
-#include "heddle/passes/overlap/step_shape.h"
+#include "heddle/passes/overlap/order/range_peaks.h"
+#include "heddle/passes/overlap/order/step_shape.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "heddle/passes/overlap/order_search.h"
+#include "heddle/passes/overlap/order/order_search.h"
 
 #include <algorithm>
 

@@ -3,8 +3,9 @@
 
 #include <vector>
 
-#include "heddle/passes/overlap/list_scheduler.h"
-#include "heddle/passes/overlap/overlap.h"
+#include "heddle/passes/overlap/order/list_scheduler.h"
+#include "heddle/passes/overlap/order/overlap_options.h"
+#include "heddle/sim/timeline/replay.h"
 
 namespace heddle {
 

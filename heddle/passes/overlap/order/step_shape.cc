@@ -1,4 +1,4 @@
-#include "heddle/passes/overlap/step_shape.h"
+#include "heddle/passes/overlap/order/step_shape.h"
 
 #include <algorithm>
 #include <numeric>

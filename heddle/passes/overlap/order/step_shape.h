@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heddle/ir/graph.h"
-#include "heddle/passes/overlap/overlap.h"
+#include "heddle/passes/overlap/order/overlap_options.h"
 #include "heddle/sim/timeline/sim_graph.h"
 
 namespace heddle {
