@@ -98,6 +98,7 @@ class SharedSolver {
       }
       KeptOf kept = bounded.KeptWithin(best_cost_);
       if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
+      if (bound_ >= best_cost_ * (1 - options_.gap)) return Found();
       Charge(bounded, 1 / static_cast<double>(round + 1));
       bool closer = best_cost_ - bound_ < kNotably * gap;
       gap = best_cost_ - bound_;
@@ -261,6 +262,13 @@ class SharedSolver {
     answer.x = best_;
     answer.objective = answer.bound = best_cost_;
     answer.counts = counts_;
+    return answer;
+  }
+
+  PairwiseAnswer Found() const {
+    PairwiseAnswer answer = Proved();
+    answer.outcome = SolveOutcome::kStopped;
+    answer.bound = bound_;
     return answer;
   }
 
