@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,6 +52,39 @@ constexpr uint64_t MixHash(uint64_t a, uint64_t b) {
   x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
   return x ^ (x >> 29);
 }
+
+// A text of up to 16 bytes as two words: texts of one size are equal if their words are. Most names are that short, and two loads are
+// cheaper than a call that looks at the bytes.
+struct ShortText {
+  static constexpr size_t kLongest = 16;
+  uint64_t front = 0;
+  uint64_t back = 0;
+
+  explicit ShortText(std::string_view text) {
+    const char* data = text.data();
+    size_t size = text.size();
+    if (size >= 8) {
+      front = Load<uint64_t>(data);
+      back = Load<uint64_t>(data + size - 8);
+    } else if (size >= 4) {
+      front = Load<uint32_t>(data);
+      back = Load<uint32_t>(data + size - 4);
+    } else if (size > 0) {
+      front = static_cast<unsigned char>(data[0]);
+      back = static_cast<uint64_t>(static_cast<unsigned char>(data[size / 2])) << 8 |
+             static_cast<unsigned char>(data[size - 1]);
+    }
+  }
+  bool operator==(const ShortText&) const = default;
+
+ private:
+  template <typename Word>
+  static Word Load(const char* data) {
+    Word word;
+    std::memcpy(&word, data, sizeof(word));
+    return word;
+  }
+};
 
 // A bijective scramble of 64 bits (splitmix64).
 constexpr uint64_t Scramble(uint64_t x) {

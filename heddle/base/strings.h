@@ -15,7 +15,7 @@ class StringTable {
  public:
   // The id of `text`, which is added if it is new. `text` may be a part of a string of this table.
   IdT Intern(std::string_view text) {
-    uint64_t hash = Hash64(text);
+    uint64_t hash = HashOf(text);
     uint32_t found = Lookup(text, hash);
     if (found != HashIndex::kNone) return IdT(found);
     auto number = static_cast<uint32_t>(ends_.size());
@@ -27,7 +27,7 @@ class StringTable {
 
   // The id of `text`, or none.
   IdT Find(std::string_view text) const {
-    uint32_t found = Lookup(text, Hash64(text));
+    uint32_t found = Lookup(text, HashOf(text));
     return found == HashIndex::kNone ? IdT() : IdT(found);
   }
 
@@ -49,8 +49,19 @@ class StringTable {
   }
 
  private:
+  static uint64_t HashOf(std::string_view text) {
+    if (text.size() > ShortText::kLongest) return Hash64(text);
+    ShortText words(text);
+    return MixHash(words.front + text.size(), words.back);
+  }
   uint32_t Lookup(std::string_view text, uint64_t hash) const {
-    return index_.Find(hash, [&](uint32_t n) { return (*this)[IdT(n)] == text; });
+    if (text.size() > ShortText::kLongest)
+      return index_.Find(hash, [&](uint32_t n) { return (*this)[IdT(n)] == text; });
+    ShortText words(text);
+    return index_.Find(hash, [&](uint32_t n) {
+      std::string_view other = (*this)[IdT(n)];
+      return other.size() == text.size() && ShortText(other) == words;
+    });
   }
 
   std::vector<char> chars_;

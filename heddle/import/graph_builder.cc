@@ -132,8 +132,9 @@ Status GraphBuilder::AddOutputs() {
   for (uint32_t i = 0; i < launches_.size(); ++i) {
     if (launches_[i].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(i));
   }
-  const ForeignCall& call = program_.output_call;
+  ForeignCall call = program_.output_call;
   for (const ForeignOutput& output : program_.outputs) {
+    call.offset = output.offset;
     if (output.value.kind == Kind::kNone) continue;
     const Binding* binding = Find(output.value);
     ValueId value;
@@ -201,11 +202,7 @@ std::optional<int64_t> GraphBuilder::Number(const ForeignValue& value) const {
 }
 
 Diagnostic GraphBuilder::At(const ForeignCall& call, Diagnostic diagnostic) const {
-  size_t at = call.offset;
-  // A reader of JSON knows no places. The name in quotes stands where the call does, or near enough.
-  if (at == SIZE_MAX) at = source_.text().find(fmt::format("\"{}\"", program_.text(call.name)));
-  if (at == std::string_view::npos) at = 0;
-  return source_.At(std::move(diagnostic), at,
+  return source_.At(std::move(diagnostic), call.offset,
                     std::max<size_t>(1, program_.text(call.name).size()));
 }
 

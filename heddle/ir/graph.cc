@@ -73,15 +73,21 @@ const Graph::Revision& Graph::revision() {
 
 ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
   revision_.reset();
-  NameId name = names_.Intern(spec.name);
+  NameId name = spec.given ? spec.given : names_.Intern(spec.name);
   if (value_of_name_.size() < names_.size()) value_of_name_.resize(names_.size());
   if (value_of_name_[name]) {
-    name = names_.Intern(FreshName(spec.name));
+    name = names_.Intern(FreshName(std::string(names_[name])));
     value_of_name_.resize(names_.size());
   }
   ValueId id = values_.Add({spec.type, spec.placement, producer, name, spec.keep});
   value_of_name_[name] = id;
   return id;
+}
+
+void Graph::GiveNames(const StringTable<NameId>& names) {
+  HEDDLE_CHECK(values_.size() == 0, "names were given to @" + name_ + ", which has values");
+  names_ = names;
+  value_of_name_.resize(names_.size());
 }
 
 ValueId Graph::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
@@ -128,6 +134,8 @@ void Graph::Reserve(size_t nodes, size_t name_chars) {
   size_t values = values_.size() + nodes + nodes / 4;
   values_.reserve(values);
   operand_pool_.reserve(2 * nodes);
+  // Names that were given are there already.
+  if (names_.size() > 0) return;
   names_.Reserve(values, name_chars);
   value_of_name_.reserve(values);
 }

@@ -125,6 +125,8 @@ struct ResultSpec {
   std::string_view name;
   PlacementId placement = PlacementTable::kReplicated;
   Keep keep = Keep::kDefault;
+  // In place of `name`: one of the names that the graph was given.
+  NameId given = {};
 };
 
 struct NodeSpec {
@@ -203,6 +205,8 @@ class Graph {
   AttrsId InternAttrs(const Attrs& attrs) { return attrs_.Intern(attrs, types_.symbols()); }
   const AttrsTable& attrs_table() const { return attrs_; }
 
+  // Names that results may go by without being looked up again. A name that no value takes does no harm. For an empty graph.
+  void GiveNames(const StringTable<NameId>& names);
   // Building in execution order. All inputs come first. A name that is taken gets a number: see FreshName.
   ValueId AddInput(Input input, TypeId type, std::string_view name,
                    PlacementId placement = PlacementTable::kReplicated);

@@ -183,11 +183,15 @@ class FxReader {
     ForeignValue value;
     if (!cursor_.Value(value)) return false;
     if (value.kind == Kind::kList) {
-      for (const ForeignValue& item : program_.items(value)) program_.outputs.push_back({item});
+      for (const ForeignValue& item : program_.items(value)) AddOutput(item);
     } else if (value.kind != Kind::kNone) {
-      program_.outputs.push_back({value});
+      AddOutput(value);
     }
     return true;
+  }
+
+  void AddOutput(const ForeignValue& value) {
+    program_.outputs.push_back({.value = value, .offset = program_.output_call.offset});
   }
 
   bool ReadRightSide(ForeignCall& call) {

@@ -100,6 +100,8 @@ struct ForeignOutput {
   OutputRole role = OutputRole::kPlain;
   // The parameter or input that it belongs to.
   WordId target = {};
+  // In the file.
+  size_t offset = 0;
 };
 
 // A process group: its ranks are not in the file, only how many there are.
