@@ -49,10 +49,19 @@ class StringTable {
   }
 
  private:
+  // The last character is added, not mixed in: `mm_0` to `mm_9` lie side by side in the index, as they come and go together. A large
+  // table waits for memory else.
   static uint64_t HashOf(std::string_view text) {
-    if (text.size() > ShortText::kLongest) return Hash64(text);
-    ShortText words(text);
-    return MixHash(words.front + text.size(), words.back);
+    if (text.empty()) return 0;
+    std::string_view front = text.substr(0, text.size() - 1);
+    uint64_t hash = 0;
+    if (front.size() > ShortText::kLongest) {
+      hash = Hash64(front);
+    } else {
+      ShortText words(front);
+      hash = MixHash(words.front + front.size(), words.back);
+    }
+    return (hash >> 32) + static_cast<unsigned char>(text.back());
   }
   uint32_t Lookup(std::string_view text, uint64_t hash) const {
     if (text.size() > ShortText::kLongest)

@@ -25,6 +25,8 @@ Result<Imported> GraphBuilder::Build() {
   imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
   builder_.emplace(imported_.module.mesh, graph_->types().symbols());
+  graph_->GiveNames(program_.words);
+  graph_->ReserveNodes(program_.calls.size());
   FindTargets();
   FindWaits();
   bindings_.resize(program_.words.size());
@@ -60,15 +62,12 @@ void GraphBuilder::FindTargets() {
 }
 
 void GraphBuilder::FindWaits() {
-  size_t chars = 0;
   wait_names_.resize(program_.words.size());
   for (const ForeignCall& call : program_.calls) {
-    chars += program_.text(call.name).size();
     if (targets_[call.target].kind != Target::Kind::kWait || call.arg_count == 0) continue;
     WordId waited = program_.args_of(call)[0].value.word;
     if (waited && !wait_names_[waited]) wait_names_[waited] = call.name;
   }
-  graph_->Reserve(program_.calls.size(), chars + 64);
 }
 
 void GraphBuilder::AddRemarks() {
@@ -130,7 +129,7 @@ Status GraphBuilder::AddInputs() {
 
 Status GraphBuilder::AddOutputs() {
   for (uint32_t i = 0; i < launches_.size(); ++i) {
-    if (launches_[i].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(i));
+    if (!launches_[i].wait) HEDDLE_RETURN_IF_ERROR(WaitFor(i));
   }
   ForeignCall call = program_.output_call;
   for (const ForeignOutput& output : program_.outputs) {
@@ -187,8 +186,8 @@ Result<ValueId> GraphBuilder::Tensor(const ForeignCall& call, const ForeignValue
   if (binding->kind == Binding::Kind::kNumber)
     return binding->value ? binding->value : ScalarNode(call, value);
   Binding launched = *binding;
-  if (launches_[launched.launch].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(launched.launch));
-  ValueId waited = launches_[launched.launch].results[launched.item];
+  if (!launches_[launched.launch].wait) HEDDLE_RETURN_IF_ERROR(WaitFor(launched.launch));
+  ValueId waited = graph_->results(launches_[launched.launch].wait)[launched.item];
   BindTensor(value.word, waited);
   return waited;
 }
@@ -229,16 +228,20 @@ NodeId GraphBuilder::Append(const ForeignCall& call, OpId op, std::span<const Va
                             AttrsId attrs, std::span<const TypeId> types) {
   results_.clear();
   for (size_t i = 0; i < types.size(); ++i)
-    results_.push_back({.type = types[i], .name = names_[i]});
+    results_.push_back({.type = types[i], .name = names_[i].made, .given = names_[i].word});
   NodeSpec spec;
   spec.op = op;
   spec.operands = operands;
   spec.attrs = attrs;
   spec.results = results_;
-  spec.scope = graph_->InternScope(program_.text(call.scope));
+  if (call.scope != last_scope_) {
+    last_scope_ = call.scope;
+    last_scope_id_ = graph_->InternScope(program_.text(call.scope));
+  }
+  spec.scope = last_scope_id_;
   spec.phase = call.phase.value_or(Phase::kForward);
   NodeId node = graph_->Append(spec);
-  made_names_.clear();
+  if (!made_names_.empty()) made_names_.clear();
   return node;
 }
 
@@ -265,14 +268,14 @@ Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<con
                   program_.text(result.name), result.index, program_.text(call.name),
                   Counted(types.size(), "tensor"));
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, result.stated, types[i], result.name));
-    if (names_[i].empty()) names_[i] = program_.text(result.name);
+    if (!names_[i].word) names_[i].word = result.name;
   }
   if (!call.several && types.size() == 1) {
-    names_[0] = program_.text(call.name);
+    names_[0].word = call.name;
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    if (names_[i].empty()) names_[i] = MakeName("{}.{}", NameOf(call), i);
+    if (!names_[i].word) names_[i].made = MakeName("{}.{}", NameOf(call), i);
   }
   return Done{};
 }

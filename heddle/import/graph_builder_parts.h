@@ -37,8 +37,8 @@ class GraphBuilder {
   struct Launch {
     const ForeignCall* call;
     ValueId async;
-    // After its wait.
-    std::vector<ValueId> results = {};
+    // Of its wait; none before that.
+    NodeId wait = {};
   };
   // What becomes of calls of a target.
   struct Target {
@@ -200,9 +200,17 @@ class GraphBuilder {
   // The node being made. Reused from node to node.
   std::vector<ValueId> tensors_;
   std::vector<ValueId> operands_;
-  std::vector<std::string_view> names_;
+  // What a result is called: a word of the program, or else a name made for it.
+  struct ResultName {
+    WordId word = {};
+    std::string_view made = {};
+  };
+  std::vector<ResultName> names_;
   std::deque<std::string> made_names_;
   std::vector<ResultSpec> results_;
+  // The last scope that a node had.
+  WordId last_scope_;
+  ScopeId last_scope_id_;
 };
 
 }  // namespace heddle

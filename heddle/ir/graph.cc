@@ -129,15 +129,15 @@ NodeId Graph::Append(const NodeSpec& spec) {
   return nodes_.Add(node);
 }
 
-void Graph::Reserve(size_t nodes, size_t name_chars) {
+void Graph::ReserveNodes(size_t nodes) {
   nodes_.reserve(nodes);
-  size_t values = values_.size() + nodes + nodes / 4;
-  values_.reserve(values);
+  values_.reserve(values_.size() + nodes + nodes / 4);
   operand_pool_.reserve(2 * nodes);
-  // Names that were given are there already.
-  if (names_.size() > 0) return;
-  names_.Reserve(values, name_chars);
-  value_of_name_.reserve(values);
+}
+
+void Graph::ReserveNames(size_t names) {
+  names_.Reserve(names, 0);
+  value_of_name_.reserve(names);
 }
 
 std::string Graph::FreshName(std::string_view base) {

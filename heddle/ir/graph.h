@@ -212,7 +212,9 @@ class Graph {
                    PlacementId placement = PlacementTable::kReplicated);
   NodeId Append(const NodeSpec& spec);
   void AddOutput(Output output) { mutable_outputs().push_back(std::move(output)); }
-  void Reserve(size_t nodes, size_t name_chars);
+  // Tables that grow in steps would copy a large graph several times.
+  void ReserveNodes(size_t nodes);
+  void ReserveNames(size_t names);
 
   // Stands for nodes, values, inputs and outputs as they are. Copies of a graph share it until they are edited; an edited graph
   // gets a new one. While anybody holds one, no other state of any graph gets the same. Not to be asked for while a rewriter has

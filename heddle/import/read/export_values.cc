@@ -177,7 +177,7 @@ bool ExportValues::Name(JsonValue e, ForeignValue& value) {
   if (!walk_.Text(e, name)) return false;
   if (!IsName(name)) return walk_.Fail(at, "{} is not a name of a value", Quoted(name));
   name_place_ = at + 1;
-  value = {.kind = Kind::kName, .word = program_.Word(name)};
+  value = ForeignValue::Of(Kind::kName, program_.Word(name));
   return true;
 }
 
@@ -205,7 +205,7 @@ bool ExportValues::Plain(JsonValue e, int depth, ForeignValue& value) {
   if (!JsonWalk::IsText(e)) return Number(e, value);
   std::string_view text;
   if (!walk_.Text(e, text)) return false;
-  value = {.kind = Kind::kString, .word = program_.Word(text)};
+  value = ForeignValue::Of(Kind::kString, program_.Word(text));
   return true;
 }
 
@@ -267,7 +267,7 @@ bool ExportValues::Constant(std::string_view tag, JsonValue e, ForeignValue& val
       word = "device";
     }
   }
-  value = {.kind = Kind::kWord, .word = program_.Word(word)};
+  value = ForeignValue::Of(Kind::kWord, program_.Word(word));
   return true;
 }
 
@@ -322,7 +322,7 @@ bool ExportValues::Untag(std::string_view tag, JsonValue e, int depth, ForeignVa
     return Argument(e, depth + 1, value);
   if (JsonWalk::IsArray(e)) return Items(e, depth, value);
   // A graph, an object, a number of two parts: nothing that a graph of Heddle holds.
-  value = {.kind = Kind::kWord, .word = program_.Word("torch.object")};
+  value = ForeignValue::Of(Kind::kWord, program_.Word("torch.object"));
   return walk_.Skip(e);
 }
 

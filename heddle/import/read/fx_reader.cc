@@ -138,11 +138,11 @@ class FxReader {
     program_.args.reserve(2 * likely);
     program_.words.Reserve(likely, 16 * likely);
     while (true) {
-      cursor_.SkipSpace();
+      cursor_.SkipIndent();
       if (cursor_.AtEnd())
         return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax,
                             "`forward` ends without a `return`");
-      if (cursor_.TakeWord("return")) return ReadReturn();
+      if (cursor_.Peek() == 'r' && cursor_.TakeWord("return")) return ReadReturn();
       if (!ReadStatement()) return false;
     }
   }
@@ -196,6 +196,10 @@ class FxReader {
 
   bool ReadRightSide(ForeignCall& call) {
     cursor_.SkipSpace();
+    if (TakeLikelyCallee()) {
+      call.target = callee_targets_[callee_.index()];
+      return cursor_.Arguments();
+    }
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
     char next = cursor_.Peek();
@@ -205,14 +209,13 @@ class FxReader {
     }
     if (!word.empty() && next == '(') {
       cursor_.set_offset(cursor_.offset() + 1);
-      if (word.starts_with("torch.ops.")) word.remove_prefix(10);
-      if (word.starts_with("_operator.")) word.remove_prefix(1);
-      call.target = program_.targets.Intern(word);
+      SetCallee(word);
+      call.target = callee_targets_[callee_.index()];
       return cursor_.Arguments();
     }
     if (!word.empty() && next == '[') {
-      call.target = program_.targets.Intern(kItem);
-      program_.args.push_back({{}, {.kind = Kind::kName, .word = program_.Word(word)}});
+      call.target = item_;
+      program_.args.push_back({{}, ForeignValue::Of(Kind::kName, program_.Word(word))});
       cursor_.set_offset(cursor_.offset() + 1);
       ForeignArg index;
       if (!cursor_.Value(index.value)) return false;
@@ -221,6 +224,31 @@ class FxReader {
     }
     cursor_.set_offset(begin);
     return ReadOperator(call);
+  }
+
+  // Layers repeat: what is called here is likely what was called after the last callee before.
+  bool TakeLikelyCallee() {
+    CalleeId likely = callee_ ? followers_[callee_.index()] : CalleeId();
+    if (!likely) return false;
+    std::string_view name = callees_[likely];
+    std::string_view rest = text().substr(cursor_.offset());
+    if (rest.size() <= name.size() || !rest.starts_with(name) || rest[name.size()] != '(')
+      return false;
+    cursor_.set_offset(cursor_.offset() + name.size() + 1);
+    callee_ = likely;
+    return true;
+  }
+
+  void SetCallee(std::string_view word) {
+    CalleeId callee = callees_.Intern(word);
+    if (callee.index() == followers_.size()) {
+      followers_.emplace_back();
+      if (word.starts_with("torch.ops.")) word.remove_prefix(10);
+      if (word.starts_with("_operator.")) word.remove_prefix(1);
+      callee_targets_.push_back(program_.targets.Intern(word));
+    }
+    if (callee_) followers_[callee_.index()] = callee;
+    callee_ = callee;
   }
 
   // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which somebody has to hand in. A submodule has no type, and
@@ -259,7 +287,6 @@ class FxReader {
   // An item of a call becomes the name of one of its results.
   bool FoldItems() {
     constexpr uint32_t kNone = UINT32_MAX;
-    TargetId item = program_.targets.Find(kItem);
     TargetId operator_item = program_.targets.Find("operator.getitem");
     std::vector<ForeignCall>& calls = program_.calls;
     // Calls that are kept.
@@ -267,7 +294,7 @@ class FxReader {
     std::vector<std::pair<uint32_t, ForeignResult>> items;
     uint32_t kept = 0;
     for (const ForeignCall& call : calls) {
-      if (call.target != item && call.target != operator_item) {
+      if (call.target != item_ && call.target != operator_item) {
         if (call.name) by_name[call.name] = kept;
         calls[kept++] = call;
         continue;
@@ -300,9 +327,20 @@ class FxReader {
   static constexpr std::string_view kItem = "getitem";
   static constexpr std::string_view kClass = "class ";
 
+  // What is called, in the words of the file.
+  using CalleeId = Id<struct CalleeTag>;
+
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
+  // The target of statements that name an item.
+  TargetId item_ = program_.targets.Intern(kItem);
+  StringTable<CalleeId> callees_;
+  // By callee.
+  std::vector<TargetId> callee_targets_;
+  std::vector<CalleeId> followers_;
+  // The last one.
+  CalleeId callee_;
   StringTable<Id<struct AnnotationTag>> annotations_;
   std::vector<const Type*> annotated_;
 };

@@ -29,6 +29,8 @@ class PythonCursor {
   void SkipSpace() {
     while (at_ < text_.size()) {
       char c = text_[at_];
+      // All that is skipped comes before the letters, but for the end of a line that goes on.
+      if (c > '#' && c != '\\') return;
       if (IsBlank(c) || c == '\n' || c == '\\') {
         ++at_;
       } else if (c == '#') {
@@ -37,6 +39,12 @@ class PythonCursor {
         return;
       }
     }
+  }
+  // As SkipSpace, where a line begins.
+  void SkipIndent() {
+    constexpr std::string_view kBlanks = "        ";
+    while (text_.substr(at_, kBlanks.size()) == kBlanks) at_ += kBlanks.size();
+    SkipSpace();
   }
   // To the first character of the next line.
   void SkipLine() {
@@ -92,9 +100,11 @@ class PythonCursor {
   bool Value(ForeignValue& value, int depth);
   // What begins with a word that was taken: a name, a constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
+  bool Argument(ForeignArg& arg);
   bool List(char close, int depth, ForeignValue& list);
   bool Dict(int depth, ForeignValue& dict);
   bool Number(ForeignValue& value);
+  bool SmallInt(ForeignValue& value);
   bool SkipCall();
   bool Sum(const Symbols& symbols, int depth, int64_t& sum);
   bool Product(const Symbols& symbols, int depth, int64_t& product);
