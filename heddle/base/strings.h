@@ -54,13 +54,8 @@ class StringTable {
   static uint64_t HashOf(std::string_view text) {
     if (text.empty()) return 0;
     std::string_view front = text.substr(0, text.size() - 1);
-    uint64_t hash = 0;
-    if (front.size() > ShortText::kLongest) {
-      hash = Hash64(front);
-    } else {
-      ShortText words(front);
-      hash = MixHash(words.front + front.size(), words.back);
-    }
+    bool is_short = front.size() <= ShortText::kLongest;
+    uint64_t hash = is_short ? ShortText(front).Hash() : Hash64(front);
     return (hash >> 32) + static_cast<unsigned char>(text.back());
   }
   uint32_t Lookup(std::string_view text, uint64_t hash) const {

@@ -185,7 +185,7 @@ Status GraphBuilder::WaitFor(uint32_t index) {
   for (const ForeignResult& result : program_.results_of(call))
     name(result.name, static_cast<size_t>(result.index));
   for (size_t i = 0; i < names_.size(); ++i) {
-    if (!names_[i].word) names_[i].made = MakeName("{}.{}", program_.text(call.name), i);
+    if (!names_[i].word) names_[i].made = MakeName(program_.text(call.name), i);
   }
   launch.wait = Append(call, op::comm_wait, {&launch.async, 1}, AttrsTable::kEmpty, elements);
   return Done{};

@@ -245,6 +245,13 @@ NodeId GraphBuilder::Append(const ForeignCall& call, OpId op, std::span<const Va
   return node;
 }
 
+std::string_view GraphBuilder::MakeName(std::string_view call, size_t result) {
+  std::string& name = made_names_.emplace_back(call);
+  name += '.';
+  AppendInt(name, static_cast<int64_t>(result));
+  return name;
+}
+
 int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result) const {
   std::span<const ForeignResult> results = program_.results_of(call);
   if (results[0].key) return static_cast<int64_t>(result);
@@ -258,7 +265,8 @@ int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result
 }
 
 Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<const TypeId> types) {
-  names_.assign(types.size(), {});
+  names_.clear();
+  names_.resize(types.size());
   std::span<const ForeignResult> results = program_.results_of(call);
   for (size_t r = 0; r < results.size(); ++r) {
     const ForeignResult& result = results[r];
@@ -275,16 +283,25 @@ Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<con
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    if (!names_[i].word) names_[i].made = MakeName("{}.{}", NameOf(call), i);
+    if (!names_[i].word) names_[i].made = MakeName(NameOf(call), i);
   }
   return Done{};
 }
 
 Status GraphBuilder::Finish(const ForeignCall& call, OpId op, AttrsId attrs,
                             std::span<const TypeId> types) {
+  if (types.size() == 1 && !call.several && call.result_count == 0 && call.name) {
+    // As most are.
+    HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
+    names_.assign(1, {call.name, {}});
+    BindTensor(call.name, ValueId(graph_->value_count()));
+    Append(call, op, operands_, attrs, types);
+    return Done{};
+  }
   HEDDLE_RETURN_IF_ERROR(NameResults(call, op, types));
-  NodeId node = Append(call, op, operands_, attrs, types);
-  IdRange<ValueId> values = graph_->results(node);
+  size_t first = graph_->value_count();
+  Append(call, op, operands_, attrs, types);
+  IdRange<ValueId> values(first, graph_->value_count());
   std::span<const ForeignResult> results = program_.results_of(call);
   for (size_t r = 0; r < results.size(); ++r)
     BindTensor(results[r].name, values[static_cast<size_t>(PositionOf(call, op, r))]);

@@ -102,11 +102,8 @@ class GraphBuilder {
   // With names_ for its results.
   NodeId Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands, AttrsId attrs,
                 std::span<const TypeId> types);
-  // A name that lives until the next node.
-  template <typename... Args>
-  std::string_view MakeName(fmt::format_string<Args...> format, Args&&... args) {
-    return made_names_.emplace_back(fmt::format(format, std::forward<Args>(args)...));
-  }
+  // The name of a result that has none, as `split.3`. It lives until the next node.
+  std::string_view MakeName(std::string_view call, size_t result);
   std::string_view NameOf(const ForeignCall& call) const {
     return call.name ? program_.text(call.name) : "unnamed";
   }

@@ -209,7 +209,7 @@ class RoleSetter {
   }
 
   void SetOutputsByName(bool backward) {
-    std::set<std::string_view> labels;
+    std::vector<bool> labelled(graph_.value_count());
     std::vector<Output>& outputs = graph_.mutable_outputs();
     for (size_t i = 0; i < outputs.size(); ++i) {
       Output& output = outputs[i];
@@ -221,8 +221,8 @@ class RoleSetter {
       } else if (outputs_saved_ && !backward && i > 0) {
         output.role = OutputRole::kSaved;
         // A value that is saved twice goes by its name once.
-        if (labels.insert(graph_.name(output.value)).second)
-          output.label = graph_.name(output.value);
+        if (!labelled[output.value.index()]) output.label = graph_.name(output.value);
+        labelled[output.value.index()] = true;
       } else {
         output.role = OutputRole::kMetric;
       }

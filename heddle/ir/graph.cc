@@ -117,14 +117,16 @@ NodeId Graph::Append(const NodeSpec& spec) {
   AppendToPool(operand_pool_, spec.operands);
   // A name that lies in the graph moves when the name of another result is added.
   auto borrowed = [&](const ResultSpec& result) { return names_.Holds(result.name); };
-  std::vector<std::string> names;
   if (spec.results.size() > 1 && std::ranges::any_of(spec.results, borrowed)) {
+    std::vector<std::string> names;
     for (const ResultSpec& result : spec.results) names.emplace_back(result.name);
-  }
-  for (size_t i = 0; i < spec.results.size(); ++i) {
-    ResultSpec result = spec.results[i];
-    if (!names.empty()) result.name = names[i];
-    AddValue(result, id);
+    for (size_t i = 0; i < names.size(); ++i) {
+      ResultSpec result = spec.results[i];
+      result.name = names[i];
+      AddValue(result, id);
+    }
+  } else {
+    for (const ResultSpec& result : spec.results) AddValue(result, id);
   }
   return nodes_.Add(node);
 }

@@ -19,7 +19,13 @@ constexpr int64_t kMajor = 8;
 class ExportReader {
  public:
   explicit ExportReader(std::string_view json)
-      : walk_(json), values_(walk_, program_), signature_(walk_, program_) {}
+      : walk_(json), values_(walk_, program_), signature_(walk_, program_) {
+    // A node takes some hundreds of characters, and has one name.
+    size_t likely = json.size() / 300;
+    program_.words.Reserve(likely, 16 * likely);
+    program_.calls.reserve(likely);
+    program_.args.reserve(2 * likely);
+  }
 
   // What could not be read is in walk().
   bool Read() {

@@ -38,6 +38,11 @@ class FxReader {
   }
 
  private:
+  // What is called, in the words of the file.
+  using CalleeId = Id<struct CalleeTag>;
+  // A name without its number.
+  using StemId = Id<struct StemTag>;
+
   std::string_view text() const { return source_.text(); }
 
   // The name behind `class` at this place.
@@ -151,6 +156,11 @@ class FxReader {
     ForeignCall call;
     call.offset = cursor_.offset();
     std::string_view name = cursor_.TakeName();
+    if (cursor_.TakeText(" = ")) {
+      // As repros have it.
+      call.name = cursor_.NameWord(name);
+      return ReadCall(call);
+    }
     cursor_.SkipBlanks();
     if (name.empty())
       return cursor_.Fail(call.offset, 1, Diag::kSyntax,
@@ -159,10 +169,15 @@ class FxReader {
       // A call for its effect, without a name.
       cursor_.set_offset(call.offset);
     } else {
-      call.name = program_.Word(name);
+      call.name = cursor_.NameWord(name);
       if (cursor_.Take(':')) call.stated = Annotation();
       if (!cursor_.Expect('=', "after the name of a result")) return false;
     }
+    return ReadCall(call);
+  }
+
+  // What stands behind `=`, to the end of the line.
+  bool ReadCall(ForeignCall& call) {
     call.first_arg = static_cast<uint32_t>(program_.args.size());
     if (!ReadRightSide(call)) return false;
     call.arg_count = static_cast<uint32_t>(program_.args.size()) - call.first_arg;
@@ -196,7 +211,7 @@ class FxReader {
 
   bool ReadRightSide(ForeignCall& call) {
     cursor_.SkipSpace();
-    if (TakeLikelyCallee()) {
+    if (TakeLikelyCallee(program_.text(call.name))) {
       call.target = callee_targets_[callee_.index()];
       return cursor_.Arguments();
     }
@@ -226,16 +241,26 @@ class FxReader {
     return ReadOperator(call);
   }
 
-  // Layers repeat: what is called here is likely what was called after the last callee before.
-  bool TakeLikelyCallee() {
-    CalleeId likely = callee_ ? followers_[callee_.index()] : CalleeId();
+  // What is called here is likely what was called after the last callee before, because layers repeat; or else what made the last of this
+  // stem: `convert_element_type_12` is called after its maker, as are `convert_element_type` and most others.
+  bool TakeLikelyCallee(std::string_view name) {
+    stem_ = StemId();
+    if (callee_ && TakeCallee(followers_[callee_.index()])) return true;
+    size_t digits = name.size();
+    while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
+    stem_ = stems_.Intern(name.substr(0, digits));
+    if (stem_.index() == stem_callees_.size()) stem_callees_.emplace_back();
+    return TakeCallee(stem_callees_[stem_.index()]);
+  }
+
+  bool TakeCallee(CalleeId likely) {
     if (!likely) return false;
     std::string_view name = callees_[likely];
     std::string_view rest = text().substr(cursor_.offset());
-    if (rest.size() <= name.size() || !rest.starts_with(name) || rest[name.size()] != '(')
+    if (rest.size() <= name.size() || rest[name.size()] != '(' || !rest.starts_with(name))
       return false;
     cursor_.set_offset(cursor_.offset() + name.size() + 1);
-    callee_ = likely;
+    FollowCallee(likely);
     return true;
   }
 
@@ -247,7 +272,12 @@ class FxReader {
       if (word.starts_with("_operator.")) word.remove_prefix(1);
       callee_targets_.push_back(program_.targets.Intern(word));
     }
+    FollowCallee(callee);
+  }
+
+  void FollowCallee(CalleeId callee) {
     if (callee_) followers_[callee_.index()] = callee;
+    if (stem_) stem_callees_[stem_.index()] = callee;
     callee_ = callee;
   }
 
@@ -327,9 +357,6 @@ class FxReader {
   static constexpr std::string_view kItem = "getitem";
   static constexpr std::string_view kClass = "class ";
 
-  // What is called, in the words of the file.
-  using CalleeId = Id<struct CalleeTag>;
-
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
@@ -341,6 +368,11 @@ class FxReader {
   std::vector<CalleeId> followers_;
   // The last one.
   CalleeId callee_;
+  StringTable<StemId> stems_;
+  // By stem, what made the last one of it.
+  std::vector<CalleeId> stem_callees_;
+  // Of the statement being read, if it was asked for.
+  StemId stem_;
   StringTable<Id<struct AnnotationTag>> annotations_;
   std::vector<const Type*> annotated_;
 };

@@ -68,10 +68,6 @@ std::optional<std::string_view> PythonCursor::TakeString() {
   return std::nullopt;
 }
 
-bool PythonCursor::Expect(char c, std::string_view where) {
-  return Take(c) || Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
-}
-
 // A small whole number, as most are; false for any other.
 bool PythonCursor::SmallInt(ForeignValue& value) {
   constexpr size_t kMost = 18;
@@ -206,7 +202,22 @@ bool PythonCursor::SkipCall() {
   return true;
 }
 
+WordId PythonCursor::NameWord(std::string_view name) {
+  WordId word = program_.Word(name);
+  older_ = newest_;
+  newest_ = {name, word};
+  // An argument of that text would be something else.
+  if (ForeignValue literal; TakeLiteral(name, literal)) newest_.name = {};
+  return word;
+}
+
 bool PythonCursor::Argument(ForeignArg& arg) {
+  for (const Recent* recent : {&newest_, &older_}) {
+    if (!IsHere(*recent)) continue;
+    at_ += recent->name.size();
+    arg.value = ForeignValue::Of(Kind::kName, recent->word);
+    return true;
+  }
   size_t begin = at_;
   std::string_view name = TakeName();
   if (name.empty()) return Value(arg.value);
