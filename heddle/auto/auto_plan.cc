@@ -20,6 +20,8 @@ constexpr double kConflictSeconds = 1;
 constexpr double kLeastSeconds = 0.1;
 // What was learnt with full prices is worth less for others.
 constexpr int kOtherPricesRounds = 2;
+// Shares of prices are estimates: proofs to the last nanosecond are for full ones.
+constexpr double kOtherPricesGap = 0.005;
 
 class PlanWriter {
  public:
@@ -276,7 +278,10 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   // Something is left for what follows; and a moment for the easy part, even if time is up.
   Deadline deadline(std::max(state_->deadline.Left() / 3, kLeastSeconds));
   SharedOptions options{.learnt = &state_->learnt};
-  if (!(request.shares == MoveShares{})) options.learnt_rounds = kOtherPricesRounds;
+  if (!(request.shares == MoveShares{})) {
+    options.learnt_rounds = kOtherPricesRounds;
+    options.gap = kOtherPricesGap;
+  }
   PairwiseAnswer answer = SolveShared(*problem, deadline, options);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");

@@ -32,11 +32,11 @@ class ProblemMaker {
     HEDDLE_RETURN_IF_ERROR(AskMoves());
     HEDDLE_RETURN_IF_ERROR(sheet_.Run(model));
     for (auto& [key, table] : tables_) {
-      for (size_t i = 0; i < table.entries.size(); ++i) {
-        if (table.entries[i] != MoveTable::kNoWay)
-          table.prices[i] = static_cast<double>(sheet_.Price(table.entries[i]).value);
-      }
-      table.entries = {};
+      table.prices.resize(table.rows.size() * table.columns.size());
+      std::vector<PlacementId> columns = InOrder(table.columns);
+      for (const auto& [from, row] : table.rows)
+        sheet_.MovePrices(key.first, key.second, from, columns,
+                          &table.prices[row * columns.size()]);
     }
     return Done{};
   }
@@ -62,15 +62,18 @@ class ProblemMaker {
 
   // Of all moves of one type in one order: a row for each placement that one begins in, a column for each that one ends in.
   struct MoveTable {
-    static constexpr uint32_t kNoWay = UINT32_MAX;
     std::map<PlacementId, uint32_t> rows = {};
     std::map<PlacementId, uint32_t> columns = {};
-    // Until there are prices.
-    std::vector<PriceSheet::Entry> entries = {};
     std::vector<double> prices = {};
 
     const double* Row(PlacementId from) const { return &prices[rows.at(from) * columns.size()]; }
   };
+
+  static std::vector<PlacementId> InOrder(const std::map<PlacementId, uint32_t>& numbers) {
+    std::vector<PlacementId> out(numbers.size());
+    for (const auto& [id, number] : numbers) out[number] = id;
+    return out;
+  }
 
   Status CheckSize() {
     size_t pairs = 0;
@@ -100,14 +103,9 @@ class ProblemMaker {
       }
     }
     for (auto& [key, table] : tables_) {
-      size_t columns = table.columns.size();
-      table.entries.assign(table.rows.size() * columns, MoveTable::kNoWay);
-      table.prices.assign(table.entries.size(), kForbidden);
+      std::vector<PlacementId> columns = InOrder(table.columns);
       for (const auto& [from, row] : table.rows) {
-        for (const auto& [to, column] : table.columns) {
-          std::optional<PriceSheet::Entry> entry = sheet_.AskMove(key.first, from, to, key.second);
-          if (entry) table.entries[row * columns + column] = *entry;
-        }
+        sheet_.AskMoves(key.first, key.second, from, columns);
         if (deadline_.Passed()) return OutOfTime(mesh_);
       }
     }

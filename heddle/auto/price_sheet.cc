@@ -1,11 +1,16 @@
 #include "heddle/auto/price_sheet.h"
 
+#include <limits>
+#include <utility>
+
 #include "heddle/ops/ops.h"
 #include "heddle/passes/passes.h"
 
 namespace heddle {
 
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 uint64_t PairOf(PlacementId from, PlacementId to) {
   return uint64_t{from.index()} << 32 | to.index();
@@ -34,27 +39,40 @@ PriceSheet::Ways& PriceSheet::WaysOf(TypeId type, ReduceOrder order) {
   return *ways;
 }
 
+PriceSheet::Way& PriceSheet::WayIn(Ways& ways, PlacementId from, PlacementId to) {
+  if (ways.size() <= from.index()) ways.resize(from.index() + 1);
+  std::vector<Way>& row = ways[from.index()];
+  if (row.size() <= to.index()) row.resize(placements_.size());
+  return row[to.index()];
+}
+
+const std::optional<PlacementWord>& PriceSheet::WordAt(PlacementId id) {
+  if (words_.size() <= id.index()) words_.resize(placements_.size());
+  std::optional<std::optional<PlacementWord>>& word = words_[id.index()];
+  if (!word) word = WordOf(placements_[id]);
+  return *word;
+}
+
 PriceSheet::Way PriceSheet::FindWay(TypeId type, PlacementId from, PlacementId to,
                                     ReduceOrder order) {
-  auto [at, added] = WaysOf(type, order).try_emplace(PairOf(from, to));
-  if (!added) return at->second;
   std::span<const Dim> dims = graph_.types().dims(type);
-  std::optional<PlacementWord> start = WordOf(placements_[from]);
-  std::optional<PlacementWord> goal = WordOf(placements_[to]);
-  std::vector<PlacementId> stops;
+  std::optional<PlacementWord> start = WordAt(from);
+  std::optional<PlacementWord> goal = WordAt(to);
+  auto first = static_cast<uint32_t>(way_steps_.size());
+  auto add = [&](PlacementId stop) {
+    way_steps_.push_back(StepOf(std::exchange(from, stop), stop));
+  };
   if (start && goal) {
-    std::vector<PlacementWord> words;
-    if (!search_.Find(*start, *goal, dims, order, words)) return at->second;
-    for (PlacementWord word : words) stops.push_back(InternWord(word, dims.size()));
+    stops_.clear();
+    if (!search_.Find(*start, *goal, dims, order, stops_)) return {Way::kNone};
+    for (PlacementWord word : stops_) add(InternWord(word, dims.size()));
   } else {
     Result<std::vector<RedistributionStep>> steps = PlanRedistribution(
         placements_[from], placements_[to], Dims(dims.begin(), dims.end()), mesh_, order);
-    if (!steps.ok()) return at->second;
-    for (RedistributionStep& step : *steps) stops.push_back(Intern(std::move(step.to)));
+    if (!steps.ok()) return {Way::kNone};
+    for (const RedistributionStep& step : *steps) add(Intern(step.to));
   }
-  at->second = {static_cast<uint32_t>(stops_.size()), static_cast<uint32_t>(stops.size())};
-  stops_.insert(stops_.end(), stops.begin(), stops.end());
-  return at->second;
+  return {first, static_cast<uint32_t>(way_steps_.size()) - first};
 }
 
 PlacementId PriceSheet::InternWord(PlacementWord word, size_t rank) {
@@ -65,23 +83,28 @@ PlacementId PriceSheet::InternWord(PlacementWord word, size_t rank) {
   return at->second;
 }
 
-uint32_t PriceSheet::AskStep(TypeId type, PlacementId from, PlacementId to) {
-  auto [at, added] =
-      steps_[type].try_emplace(PairOf(from, to), static_cast<uint32_t>(lines_.size()));
-  if (added) lines_.push_back({NodeId(), type, {from}, {to}});
+uint32_t PriceSheet::StepOf(PlacementId from, PlacementId to) {
+  auto [at, added] = step_of_.try_emplace(PairOf(from, to), static_cast<uint32_t>(steps_.size()));
+  if (added) steps_.emplace_back(from, to);
   return at->second;
 }
 
-std::optional<PriceSheet::Entry> PriceSheet::AskMove(TypeId type, PlacementId from, PlacementId to,
-                                                     ReduceOrder order) {
-  Way way = FindWay(type, from, to, order);
-  if (way.first == Way::kNone) return std::nullopt;
-  for (uint32_t i = way.first; i < way.first + way.count; ++i) {
-    entry_lines_.push_back(AskStep(type, from, stops_[i]));
-    from = stops_[i];
+void PriceSheet::AskMoves(TypeId type, ReduceOrder order, PlacementId from,
+                          std::span<const PlacementId> to) {
+  Ways& ways = WaysOf(type, order);
+  std::vector<uint32_t>& lines = line_of_[type];
+  for (PlacementId goal : to) {
+    if (WayIn(ways, from, goal).first == Way::kUnknown)
+      WayIn(ways, from, goal) = FindWay(type, from, goal, order);
+    Way way = WayIn(ways, from, goal);
+    if (lines.size() < steps_.size()) lines.resize(steps_.size(), kNoLine);
+    for (uint32_t i = 0; i < way.count; ++i) {
+      uint32_t step = way_steps_[way.first + i];
+      if (lines[step] != kNoLine) continue;
+      lines[step] = static_cast<uint32_t>(lines_.size());
+      lines_.push_back({NodeId(), type, {steps_[step].first}, {steps_[step].second}});
+    }
   }
-  entry_ends_.push_back(static_cast<uint32_t>(entry_lines_.size()));
-  return static_cast<Entry>(entry_ends_.size() - 1);
 }
 
 PriceSheet::Entry PriceSheet::AskCall(NodeId node, const OpSplit& split) {
@@ -90,10 +113,8 @@ PriceSheet::Entry PriceSheet::AskCall(NodeId node, const OpSplit& split) {
     line.operands.push_back(placements_.Intern(placement));
   for (const Placement& placement : split.results)
     line.results.push_back(placements_.Intern(placement));
-  entry_lines_.push_back(static_cast<uint32_t>(lines_.size()));
-  entry_ends_.push_back(static_cast<uint32_t>(entry_lines_.size()));
   lines_.push_back(std::move(line));
-  return static_cast<Entry>(entry_ends_.size() - 1);
+  return static_cast<Entry>(lines_.size() - 1);
 }
 
 // Lines are told apart by their scopes, which passes keep.
@@ -168,11 +189,16 @@ Status PriceSheet::Run(const CostModel& model) {
   return Done{};
 }
 
-Nanos PriceSheet::Price(Entry entry) const {
-  Nanos sum;
-  uint32_t begin = entry == 0 ? 0 : entry_ends_[entry - 1];
-  for (uint32_t i = begin; i < entry_ends_[entry]; ++i) sum += prices_[entry_lines_[i]];
-  return sum;
+void PriceSheet::MovePrices(TypeId type, ReduceOrder order, PlacementId from,
+                            std::span<const PlacementId> to, double* prices) {
+  Ways& ways = WaysOf(type, order);
+  const std::vector<uint32_t>& lines = line_of_.at(type);
+  for (PlacementId goal : to) {
+    Way way = WayIn(ways, from, goal);
+    Nanos sum;
+    for (uint32_t i = 0; i < way.count; ++i) sum += prices_[lines[way_steps_[way.first + i]]];
+    *prices++ = way.first == Way::kNone ? kInfinity : static_cast<double>(sum.value);
+  }
 }
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,7 +20,7 @@ namespace heddle {
 
 class PriceSheet {
  public:
-  // A question, by number.
+  // A call, by number.
   using Entry = uint32_t;
 
   // About nodes and types of `graph`, which is global, without placements, and outlives this.
@@ -28,14 +29,17 @@ class PriceSheet {
   PlacementId Intern(const Placement& placement) { return placements_.Intern(placement); }
   const Placement& operator[](PlacementId id) const { return placements_[id]; }
 
-  // A tensor of this type moves; nothing if no steps lead there. Asked once.
-  std::optional<Entry> AskMove(TypeId type, PlacementId from, PlacementId to, ReduceOrder order);
+  // Tensors of a type move from there to any of these.
+  void AskMoves(TypeId type, ReduceOrder order, PlacementId from, std::span<const PlacementId> to);
   // A node works on parts.
   Entry AskCall(NodeId node, const OpSplit& split);
 
   Status Run(const CostModel& model);
   // After Run.
-  Nanos Price(Entry entry) const;
+  Nanos Price(Entry entry) const { return prices_[entry]; }
+  // The same of moves that were asked for: infinite where no steps lead there.
+  void MovePrices(TypeId type, ReduceOrder order, PlacementId from, std::span<const PlacementId> to,
+                  double* prices);
 
  private:
   // What becomes one node of the sheet's graph: a call, or a single step of a redistribution.
@@ -48,19 +52,22 @@ class PriceSheet {
     std::vector<PlacementId> results;
   };
 
-  // The placements on the way, the first left out. Where there is none, `first` is kNone.
+  // Numbers of steps, one after the other.
   struct Way {
-    static constexpr uint32_t kNone = UINT32_MAX;
-    uint32_t first = kNone;
+    static constexpr uint32_t kUnknown = UINT32_MAX;
+    static constexpr uint32_t kNone = UINT32_MAX - 1;
+    uint32_t first = kUnknown;
     uint32_t count = 0;
   };
-  // By where it begins and ends.
-  using Ways = std::unordered_map<uint64_t, Way>;
+  // By where they begin, and where they end.
+  using Ways = std::vector<std::vector<Way>>;
 
   Ways& WaysOf(TypeId type, ReduceOrder order);
+  Way& WayIn(Ways& ways, PlacementId from, PlacementId to);
   Way FindWay(TypeId type, PlacementId from, PlacementId to, ReduceOrder order);
+  const std::optional<PlacementWord>& WordAt(PlacementId id);
   PlacementId InternWord(PlacementWord word, size_t rank);
-  uint32_t AskStep(TypeId type, PlacementId from, PlacementId to);
+  uint32_t StepOf(PlacementId from, PlacementId to);
   Graph MakeGraph();
   void Append(Graph& sheet, uint32_t line,
               const std::map<std::pair<TypeId, PlacementId>, ValueId>& inputs) const;
@@ -71,16 +78,21 @@ class PriceSheet {
   RedistributionCache search_;
   // By word and number of dimensions.
   std::unordered_map<uint64_t, PlacementId> by_word_;
-  // Tensors of many types go the same ways; and the stops of all ways.
+  // By placement, where it was asked for.
+  std::vector<std::optional<std::optional<PlacementWord>>> words_;
+  // Tensors of many types go the same ways.
   std::map<std::pair<ReduceOrder, Dims>, Ways> ways_;
   std::map<std::pair<TypeId, ReduceOrder>, Ways*> ways_of_;
-  std::vector<PlacementId> stops_;
+  // Single steps, by number, and numbers by where they begin and end; and those of all ways.
+  std::vector<std::pair<PlacementId, PlacementId>> steps_;
+  std::unordered_map<uint64_t, uint32_t> step_of_;
+  std::vector<uint32_t> way_steps_;
+  // Of the way that was found last.
+  std::vector<PlacementWord> stops_;
   std::vector<Line> lines_;
-  // By type; then by where a step begins and ends.
-  std::map<TypeId, std::unordered_map<uint64_t, uint32_t>> steps_;
-  // The lines of all entries, and where those of each end.
-  std::vector<uint32_t> entry_lines_;
-  std::vector<uint32_t> entry_ends_;
+  // By type and step: its line, if there is one.
+  static constexpr uint32_t kNoLine = UINT32_MAX;
+  std::map<TypeId, std::vector<uint32_t>> line_of_;
   std::vector<Nanos> prices_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -38,7 +39,7 @@ std::vector<uint32_t> Thriftiest(PairwiseProblem problem, double time_limit) {
 class SharedSolver {
  public:
   SharedSolver(const AutoProblem& problem, const Deadline& deadline, const SharedOptions& options)
-      : less_(problem),
+      : problem_(problem),
         deadline_(deadline),
         options_(options),
         time_(deadline.Left()),
@@ -62,6 +63,8 @@ class SharedSolver {
     }
   }
 
+  const AutoProblem& now() const { return less_ ? *less_ : problem_; }
+
   SharedLearnt Learnt() const {
     SharedLearnt out{weights_, rounds_, best_};
     out.rounds.KeepAll();
@@ -69,13 +72,13 @@ class SharedSolver {
   }
 
   PairwiseAnswer Run() {
-    if (less_.shared.empty())
-      return Solve(less_.own, {.time_limit = deadline_.Left(), .starts = Starts(less_.own)});
+    if (now().shared.empty())
+      return Solve(now().own, {.time_limit = deadline_.Left(), .starts = Starts(now().own)});
     Offer(std::vector<uint32_t>(kept_.size()));
     int stale = 0;
     double gap = kForbidden;
     for (int round = first_; round < first_ + kMostRounds; ++round) {
-      PairwiseProblem weighted = Weighted(less_, weights_);
+      PairwiseProblem weighted = Weighted(now(), weights_);
       std::vector<double> prices;
       if (!weighted.budgets.empty()) {
         PairwiseAnswer answer =
@@ -98,15 +101,16 @@ class SharedSolver {
       }
       KeptOf kept = bounded.KeptWithin(best_cost_);
       if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
+      if (bound_ >= best_cost_ * (1 - options_.gap)) return Found();
       Charge(bounded, 1 / static_cast<double>(round + 1));
       bool closer = best_cost_ - bound_ < kNotably * gap;
       gap = best_cost_ - bound_;
       stale = Keep(kept) || closer ? 0 : stale + 1;
       size_t most = stale >= kStaleRounds ? kManyEntries : options_.few_entries;
-      if (WithCopies::Fits(less_, most)) break;
+      if (WithCopies::Fits(now(), most)) break;
       if (deadline_.Left() < time_ * kShareOfExact) break;
     }
-    return Finish(WithCopies(less_));
+    return Finish(WithCopies(now()));
   }
 
  private:
@@ -133,7 +137,7 @@ class SharedSolver {
 
   // Whoever finds no answer otherwise: nothing is possible with shared tensors that is not without.
   PairwiseAnswer SolveApart() {
-    PairwiseAnswer answer = Solve(Apart(less_), {.time_limit = deadline_.Left() / 4});
+    PairwiseAnswer answer = Solve(Apart(now()), {.time_limit = deadline_.Left() / 4});
     Count(answer.counts);
     Offer(answer.x);
     return answer;
@@ -141,9 +145,9 @@ class SharedSolver {
 
   void Offer(const std::vector<uint32_t>& x) {
     if (x.empty()) return;
-    double cost = Cost(less_, x);
+    double cost = Cost(now(), x);
     if (cost >= best_cost_) return;
-    for (const PairwiseBudget& budget : less_.own.budgets) {
+    for (const PairwiseBudget& budget : now().own.budgets) {
       if (!Keeps(budget, Amount(budget, x))) return;
     }
     best_cost_ = cost;
@@ -170,7 +174,7 @@ class SharedSolver {
         if (pool_[v][name] != 0 || (!best_.empty() && best_[v] == name)) pooled[v].push_back(k);
       }
     }
-    AutoProblem few = KeepChoices(less_, pooled);
+    AutoProblem few = KeepChoices(now(), pooled);
     if (!WithCopies::Fits(few, kFuseEntries)) return;
     WithCopies exact(few);
     PairwiseAnswer answer = Solve(exact.problem(), {.time_limit = deadline_.Left() / 4});
@@ -187,8 +191,8 @@ class SharedSolver {
   // lie, with what readers find best then.
   void Charge(const BoundRounds::Round& bounded, double step) {
     size_t link = 0;
-    for (size_t m = 0; m < less_.shared.size(); ++m) {
-      const SharedMove& move = less_.shared[m];
+    for (size_t m = 0; m < now().shared.size(); ++m) {
+      const SharedMove& move = now().shared[m];
       std::span<const std::vector<uint32_t>> best_with(&bounded.best_with[link],
                                                        move.readers.size());
       link += move.readers.size();
@@ -230,7 +234,7 @@ class SharedSolver {
 
   // Whether that leaves notably fewer.
   bool Keep(const KeptOf& kept) {
-    less_ = KeepChoices(less_, kept);
+    less_ = KeepChoices(now(), kept);
     rounds_.Keep(kept);
     size_t before = 0;
     size_t after = 0;
@@ -264,6 +268,13 @@ class SharedSolver {
     return answer;
   }
 
+  PairwiseAnswer Found() const {
+    PairwiseAnswer answer = Proved();
+    answer.outcome = SolveOutcome::kStopped;
+    answer.bound = bound_;
+    return answer;
+  }
+
   PairwiseAnswer Finish(const WithCopies& exact) {
     std::vector<uint32_t> start = exact.Extended(InKept(best_));
     PairwiseAnswer answer =
@@ -279,7 +290,9 @@ class SharedSolver {
     return answer;
   }
 
-  AutoProblem less_;
+  const AutoProblem& problem_;
+  // What is left of it, once choices have gone.
+  std::optional<AutoProblem> less_;
   const Deadline& deadline_;
   const SharedOptions& options_;
   double time_;

@@ -20,6 +20,8 @@ struct SharedOptions {
   SharedLearnt* learnt = nullptr;
   // How many rounds that is worth: the more, the smaller the steps to begin with.
   int learnt_rounds = 12;
+  // An answer within this part of the bound is good enough.
+  double gap = 0;
   // An exact problem with as few entries of its copies is quicker than one more round.
   size_t few_entries = size_t{1} << 18;
 };

@@ -15,7 +15,7 @@ class StringTable {
  public:
   // The id of `text`, which is added if it is new. `text` may be a part of a string of this table.
   IdT Intern(std::string_view text) {
-    uint64_t hash = Hash64(text);
+    uint64_t hash = HashOf(text);
     uint32_t found = Lookup(text, hash);
     if (found != HashIndex::kNone) return IdT(found);
     auto number = static_cast<uint32_t>(ends_.size());
@@ -27,7 +27,7 @@ class StringTable {
 
   // The id of `text`, or none.
   IdT Find(std::string_view text) const {
-    uint32_t found = Lookup(text, Hash64(text));
+    uint32_t found = Lookup(text, HashOf(text));
     return found == HashIndex::kNone ? IdT() : IdT(found);
   }
 
@@ -49,8 +49,23 @@ class StringTable {
   }
 
  private:
+  // The last character is added, not mixed in: `mm_0` to `mm_9` lie side by side in the index, as they come and go together. A large
+  // table waits for memory else.
+  static uint64_t HashOf(std::string_view text) {
+    if (text.empty()) return 0;
+    std::string_view front = text.substr(0, text.size() - 1);
+    bool is_short = front.size() <= ShortText::kLongest;
+    uint64_t hash = is_short ? ShortText(front).Hash() : Hash64(front);
+    return (hash >> 32) + static_cast<unsigned char>(text.back());
+  }
   uint32_t Lookup(std::string_view text, uint64_t hash) const {
-    return index_.Find(hash, [&](uint32_t n) { return (*this)[IdT(n)] == text; });
+    if (text.size() > ShortText::kLongest)
+      return index_.Find(hash, [&](uint32_t n) { return (*this)[IdT(n)] == text; });
+    ShortText words(text);
+    return index_.Find(hash, [&](uint32_t n) {
+      std::string_view other = (*this)[IdT(n)];
+      return other.size() == text.size() && ShortText(other) == words;
+    });
   }
 
   std::vector<char> chars_;

@@ -62,7 +62,7 @@ void PricedCut::FindNetwork() {
 
 // Two vertices for each value, one for each node. The edge between those of a value is cut if it is kept, that from the source to a
 // node if it runs again: it then stands with the sink, and so does all that it needs.
-Cut PricedCut::At(Price price) {
+Corner PricedCut::At(Price price) {
   double all = 1;
   for (ValueId v : values_) all += InDouble(BytesOf(v)) * InDouble(price.time);
   for (NodeId node : nodes_) all += InDouble(again_[node.index()]) * InDouble(price.bytes);
@@ -101,7 +101,7 @@ Cut PricedCut::At(Price price) {
     }
   }
   flow.Solve(source, sink);
-  Cut cut{.marks = Marks(graph_.value_count(), Keep::kDefault), .kept = {}, .again = {}};
+  Corner cut{.marks = Marks(graph_.value_count(), Keep::kDefault), .kept = {}, .again = {}};
   for (size_t i = 0; i < values_.size(); ++i) {
     ValueId v = values_[i];
     if (flow.OnSinkSide(in[i])) {
@@ -118,8 +118,8 @@ Cut PricedCut::At(Price price) {
   return cut;
 }
 
-std::vector<Cut> PricedCut::Corners(size_t most) {
-  std::vector<Cut> corners;
+std::vector<Corner> PricedCut::Corners(size_t most) {
+  std::vector<Corner> corners;
   // Bytes for next to nothing, and time for next to nothing.
   corners.push_back(At({Nanos{1}, Bytes{int64_t{1} << 40}}));
   corners.push_back(At({Nanos{int64_t{1} << 40}, Bytes{1}}));
@@ -136,14 +136,14 @@ std::vector<Cut> PricedCut::Corners(size_t most) {
       widest = i;
     }
     if (widest == corners.size()) break;
-    Cut& a = corners[widest];
-    Cut& b = corners[widest + 1];
+    Corner& a = corners[widest];
+    Corner& b = corners[widest + 1];
     Nanos time = b.again - a.again;
     if (time <= Nanos{}) {
       straight[widest] = true;
       continue;
     }
-    Cut between = At({time, width});
+    Corner between = At({time, width});
     bool is_new = between.kept < a.kept && between.kept > b.kept;
     straight[widest] = !is_new;
     if (!is_new) continue;

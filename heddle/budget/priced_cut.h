@@ -14,7 +14,7 @@ namespace heddle {
 
 class Weights;
 
-struct Cut {
+struct Corner {
   Marks marks;
   // Of what is kept; and what computing the rest again takes.
   Bytes kept;
@@ -27,7 +27,7 @@ class PricedCut {
   PricedCut(const Graph& graph, const Weights& weights, std::span<const Nanos> again);
 
   // Corners of the curve, from the one that keeps all to the one that keeps least; at most `most` of them, and two at least.
-  std::vector<Cut> Corners(size_t most);
+  std::vector<Corner> Corners(size_t most);
   // No decision that keeps at most so many bytes takes less. After Corners.
   Nanos Bound(Bytes kept) const;
 
@@ -45,7 +45,7 @@ class PricedCut {
   Bytes BytesOf(ValueId v) const { return graph_.types().bytes(graph_.type(v)); }
   void FindNetwork();
   void Reach(ValueId v);
-  Cut At(Price price);
+  Corner At(Price price);
 
   const Graph& graph_;
   const Weights& weights_;

@@ -53,7 +53,7 @@ Status MemorySearch::TryLevels() {
     HEDDLE_RETURN_IF_ERROR(TryLevel({std::string(policy), std::move(marks)}));
   }
   computing_.Corners(kCorners);
-  std::vector<Cut> corners = cut_.Corners(kCorners);
+  std::vector<Corner> corners = cut_.Corners(kCorners);
   for (size_t i = 0; i < corners.size(); ++i)
     HEDDLE_RETURN_IF_ERROR(TryLevel({fmt::format("cut {}", i), std::move(corners[i].marks)}));
   return TryVariants();

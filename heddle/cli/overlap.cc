@@ -187,7 +187,7 @@ ordered_json ToJson(const std::vector<EqualLayers>& all) {
 
 Result<OverlapOptions> OverlapCommand::Options() const {
   OverlapOptions options;
-  HEDDLE_TRY(options.memory, ParseMemoryLimit(memory));
+  HEDDLE_TRY(options.memory, ParsePeakLimit(memory));
   HEDDLE_TRY(options.buckets, ParseBucketRule(buckets));
   HEDDLE_TRY(options.effort, ParseEffort(effort));
   options.reorder_compute = reorder_compute;

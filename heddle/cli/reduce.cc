@@ -49,7 +49,7 @@ ExitCode ReduceCommand::Run(const Streams& streams) const {
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   Result<Module> module = LoadModule(file, streams);
   if (!module.ok()) return Report(module.diagnostics(), streams);
-  ReduceOptions options;
+  ReduceModuleOptions options;
   options.error = error;
   options.crash = crash;
   options.trial_limit = {seconds * 1'000'000'000};

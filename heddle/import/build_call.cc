@@ -155,7 +155,7 @@ ValueId GraphBuilder::ScalarNode(const ForeignCall& call, const ForeignValue& va
   attrs = CanonicalAttrs(ops_[op::scalar_tensor], attrs);
   DType dtype = value.kind == Kind::kBool ? DType::kBool : number ? DType::kI64 : DType::kF32;
   TypeId type = graph_->types().Tensor(dtype, {});
-  names_.assign(1, MakeName("{}.number", NameOf(call)));
+  names_.assign(1, {{}, made_names_.emplace_back(fmt::format("{}.number", NameOf(call)))});
   NodeId node = Append(call, op::scalar_tensor, {}, graph_->InternAttrs(attrs), {&type, 1});
   return graph_->results(node)[0];
 }

@@ -120,7 +120,7 @@ Status GraphBuilder::FinishCollective(const ForeignCall& call, OpId op, AttrsId 
   std::span<const TypeId> elements = graph_->types().elements(async);
   if (call.stated != nullptr && !CollectiveName(program_.target(call)).ends_with("_coalesced"))
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, elements[0], call.name));
-  names_.assign(1, NameOf(call));
+  names_.assign(1, {call.name, NameOf(call)});
   NodeId node = Append(call, op, operands_, attrs, {&async, 1});
   auto launch = static_cast<uint32_t>(launches_.size());
   launches_.push_back({&call, graph_->results(node)[0]});
@@ -179,16 +179,15 @@ Status GraphBuilder::WaitFor(uint32_t index) {
   names_.assign(elements.size(), {});
   auto name = [&](WordId of, size_t i) {
     WordId wait = of ? wait_names_[of] : WordId();
-    if (i < names_.size() && names_[i].empty() && wait) names_[i] = program_.text(wait);
+    if (i < names_.size() && !names_[i].word) names_[i].word = wait;
   };
   if (!call.several) name(call.name, 0);
   for (const ForeignResult& result : program_.results_of(call))
     name(result.name, static_cast<size_t>(result.index));
   for (size_t i = 0; i < names_.size(); ++i) {
-    if (names_[i].empty()) names_[i] = MakeName("{}.{}", program_.text(call.name), i);
+    if (!names_[i].word) names_[i].made = MakeName(program_.text(call.name), i);
   }
-  NodeId node = Append(call, op::comm_wait, {&launch.async, 1}, AttrsTable::kEmpty, elements);
-  for (ValueId value : graph_->results(node)) launch.results.push_back(value);
+  launch.wait = Append(call, op::comm_wait, {&launch.async, 1}, AttrsTable::kEmpty, elements);
   return Done{};
 }
 

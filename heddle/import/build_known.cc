@@ -50,7 +50,7 @@ bool GraphBuilder::AddToKey(const ForeignValue& value) {
       return true;
     case Kind::kList:
     case Kind::kDict:
-      key_.Add(Words(value.kind, value.count));
+      key_.Add(Words(value.kind, value.range.count));
       for (const ForeignValue& item : program_.items(value)) {
         if (!AddToKey(item)) return false;
       }

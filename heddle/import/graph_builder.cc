@@ -25,6 +25,8 @@ Result<Imported> GraphBuilder::Build() {
   imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
   builder_.emplace(imported_.module.mesh, graph_->types().symbols());
+  graph_->GiveNames(program_.words);
+  graph_->ReserveNodes(program_.calls.size());
   FindTargets();
   FindWaits();
   bindings_.resize(program_.words.size());
@@ -60,15 +62,12 @@ void GraphBuilder::FindTargets() {
 }
 
 void GraphBuilder::FindWaits() {
-  size_t chars = 0;
   wait_names_.resize(program_.words.size());
   for (const ForeignCall& call : program_.calls) {
-    chars += program_.text(call.name).size();
     if (targets_[call.target].kind != Target::Kind::kWait || call.arg_count == 0) continue;
     WordId waited = program_.args_of(call)[0].value.word;
     if (waited && !wait_names_[waited]) wait_names_[waited] = call.name;
   }
-  graph_->Reserve(program_.calls.size(), chars + 64);
 }
 
 void GraphBuilder::AddRemarks() {
@@ -130,10 +129,11 @@ Status GraphBuilder::AddInputs() {
 
 Status GraphBuilder::AddOutputs() {
   for (uint32_t i = 0; i < launches_.size(); ++i) {
-    if (launches_[i].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(i));
+    if (!launches_[i].wait) HEDDLE_RETURN_IF_ERROR(WaitFor(i));
   }
-  const ForeignCall& call = program_.output_call;
+  ForeignCall call = program_.output_call;
   for (const ForeignOutput& output : program_.outputs) {
+    call.offset = output.offset;
     if (output.value.kind == Kind::kNone) continue;
     const Binding* binding = Find(output.value);
     ValueId value;
@@ -186,8 +186,8 @@ Result<ValueId> GraphBuilder::Tensor(const ForeignCall& call, const ForeignValue
   if (binding->kind == Binding::Kind::kNumber)
     return binding->value ? binding->value : ScalarNode(call, value);
   Binding launched = *binding;
-  if (launches_[launched.launch].results.empty()) HEDDLE_RETURN_IF_ERROR(WaitFor(launched.launch));
-  ValueId waited = launches_[launched.launch].results[launched.item];
+  if (!launches_[launched.launch].wait) HEDDLE_RETURN_IF_ERROR(WaitFor(launched.launch));
+  ValueId waited = graph_->results(launches_[launched.launch].wait)[launched.item];
   BindTensor(value.word, waited);
   return waited;
 }
@@ -201,11 +201,7 @@ std::optional<int64_t> GraphBuilder::Number(const ForeignValue& value) const {
 }
 
 Diagnostic GraphBuilder::At(const ForeignCall& call, Diagnostic diagnostic) const {
-  size_t at = call.offset;
-  // A reader of JSON knows no places. The name in quotes stands where the call does, or near enough.
-  if (at == SIZE_MAX) at = source_.text().find(fmt::format("\"{}\"", program_.text(call.name)));
-  if (at == std::string_view::npos) at = 0;
-  return source_.At(std::move(diagnostic), at,
+  return source_.At(std::move(diagnostic), call.offset,
                     std::max<size_t>(1, program_.text(call.name).size()));
 }
 
@@ -232,17 +228,28 @@ NodeId GraphBuilder::Append(const ForeignCall& call, OpId op, std::span<const Va
                             AttrsId attrs, std::span<const TypeId> types) {
   results_.clear();
   for (size_t i = 0; i < types.size(); ++i)
-    results_.push_back({.type = types[i], .name = names_[i]});
+    results_.push_back({.type = types[i], .name = names_[i].made, .given = names_[i].word});
   NodeSpec spec;
   spec.op = op;
   spec.operands = operands;
   spec.attrs = attrs;
   spec.results = results_;
-  spec.scope = graph_->InternScope(program_.text(call.scope));
+  if (call.scope != last_scope_) {
+    last_scope_ = call.scope;
+    last_scope_id_ = graph_->InternScope(program_.text(call.scope));
+  }
+  spec.scope = last_scope_id_;
   spec.phase = call.phase.value_or(Phase::kForward);
   NodeId node = graph_->Append(spec);
-  made_names_.clear();
+  if (!made_names_.empty()) made_names_.clear();
   return node;
+}
+
+std::string_view GraphBuilder::MakeName(std::string_view call, size_t result) {
+  std::string& name = made_names_.emplace_back(call);
+  name += '.';
+  AppendInt(name, static_cast<int64_t>(result));
+  return name;
 }
 
 int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result) const {
@@ -258,7 +265,8 @@ int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result
 }
 
 Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<const TypeId> types) {
-  names_.assign(types.size(), {});
+  names_.clear();
+  names_.resize(types.size());
   std::span<const ForeignResult> results = program_.results_of(call);
   for (size_t r = 0; r < results.size(); ++r) {
     const ForeignResult& result = results[r];
@@ -268,23 +276,32 @@ Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<con
                   program_.text(result.name), result.index, program_.text(call.name),
                   Counted(types.size(), "tensor"));
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, result.stated, types[i], result.name));
-    if (names_[i].empty()) names_[i] = program_.text(result.name);
+    if (!names_[i].word) names_[i].word = result.name;
   }
   if (!call.several && types.size() == 1) {
-    names_[0] = program_.text(call.name);
+    names_[0].word = call.name;
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    if (names_[i].empty()) names_[i] = MakeName("{}.{}", NameOf(call), i);
+    if (!names_[i].word) names_[i].made = MakeName(NameOf(call), i);
   }
   return Done{};
 }
 
 Status GraphBuilder::Finish(const ForeignCall& call, OpId op, AttrsId attrs,
                             std::span<const TypeId> types) {
+  if (types.size() == 1 && !call.several && call.result_count == 0 && call.name) {
+    // As most are.
+    HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
+    names_.assign(1, {call.name, {}});
+    BindTensor(call.name, ValueId(graph_->value_count()));
+    Append(call, op, operands_, attrs, types);
+    return Done{};
+  }
   HEDDLE_RETURN_IF_ERROR(NameResults(call, op, types));
-  NodeId node = Append(call, op, operands_, attrs, types);
-  IdRange<ValueId> values = graph_->results(node);
+  size_t first = graph_->value_count();
+  Append(call, op, operands_, attrs, types);
+  IdRange<ValueId> values(first, graph_->value_count());
   std::span<const ForeignResult> results = program_.results_of(call);
   for (size_t r = 0; r < results.size(); ++r)
     BindTensor(results[r].name, values[static_cast<size_t>(PositionOf(call, op, r))]);

@@ -37,8 +37,8 @@ class GraphBuilder {
   struct Launch {
     const ForeignCall* call;
     ValueId async;
-    // After its wait.
-    std::vector<ValueId> results = {};
+    // Of its wait; none before that.
+    NodeId wait = {};
   };
   // What becomes of calls of a target.
   struct Target {
@@ -102,11 +102,8 @@ class GraphBuilder {
   // With names_ for its results.
   NodeId Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands, AttrsId attrs,
                 std::span<const TypeId> types);
-  // A name that lives until the next node.
-  template <typename... Args>
-  std::string_view MakeName(fmt::format_string<Args...> format, Args&&... args) {
-    return made_names_.emplace_back(fmt::format(format, std::forward<Args>(args)...));
-  }
+  // The name of a result that has none, as `split.3`. It lives until the next node.
+  std::string_view MakeName(std::string_view call, size_t result);
   std::string_view NameOf(const ForeignCall& call) const {
     return call.name ? program_.text(call.name) : "unnamed";
   }
@@ -200,9 +197,17 @@ class GraphBuilder {
   // The node being made. Reused from node to node.
   std::vector<ValueId> tensors_;
   std::vector<ValueId> operands_;
-  std::vector<std::string_view> names_;
+  // What a result is called: a word of the program, or else a name made for it.
+  struct ResultName {
+    WordId word = {};
+    std::string_view made = {};
+  };
+  std::vector<ResultName> names_;
   std::deque<std::string> made_names_;
   std::vector<ResultSpec> results_;
+  // The last scope that a node had.
+  WordId last_scope_;
+  ScopeId last_scope_id_;
 };
 
 }  // namespace heddle

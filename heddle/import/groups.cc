@@ -53,10 +53,11 @@ std::vector<ForeignGroup> AllGroups(const ForeignProgram& program) {
     if (groups.size() > kMostGroups) return groups;
     auto known = std::ranges::find(groups, group->word, &ForeignGroup::name);
     if (known == groups.end()) known = groups.insert(groups.end(), {group->word, 0});
-    if (known->size == 0 && size != nullptr) known->size = size->integer;
+    if (known->size == 0 && size != nullptr && size->kind == ForeignValue::Kind::kInt)
+      known->size = size->integer;
     // What it hands out to each rank says how many there are.
     if (known->size == 0 && places->name == "all_to_all_single" && args.size() > 1)
-      known->size = args[1].value.count;
+      known->size = static_cast<int64_t>(program.items(args[1].value).size());
   }
   return groups;
 }

@@ -209,7 +209,7 @@ class RoleSetter {
   }
 
   void SetOutputsByName(bool backward) {
-    std::set<std::string_view> labels;
+    std::vector<bool> labelled(graph_.value_count());
     std::vector<Output>& outputs = graph_.mutable_outputs();
     for (size_t i = 0; i < outputs.size(); ++i) {
       Output& output = outputs[i];
@@ -221,8 +221,8 @@ class RoleSetter {
       } else if (outputs_saved_ && !backward && i > 0) {
         output.role = OutputRole::kSaved;
         // A value that is saved twice goes by its name once.
-        if (labels.insert(graph_.name(output.value)).second)
-          output.label = graph_.name(output.value);
+        if (!labelled[output.value.index()]) output.label = graph_.name(output.value);
+        labelled[output.value.index()] = true;
       } else {
         output.role = OutputRole::kMetric;
       }
@@ -286,7 +286,7 @@ class RoleSetter {
     for (NodeId node : graph_.nodes()) {
       OpId op = graph_[node].op;
       if (op != op::comm_all_gather && op != op::comm_all_to_all && !IsReduction(op)) continue;
-      Attrs attrs = graph_.attrs(node);
+      const Attrs& attrs = graph_.attrs(node);
       bool unshard = op == op::comm_all_gather &&
                      std::ranges::all_of(graph_.operands(node),
                                          [&](ValueId v) { return IsParameter(roots_[v.index()]); });
@@ -295,10 +295,19 @@ class RoleSetter {
                 : grad                                                    ? Why::kGrad
                 : exchanged.contains(std::get<Axes>(*attrs.Find("over"))) ? Why::kExpert
                                                                           : Why::kTensor;
-      if (why == Why::kTensor) continue;
-      attrs.Set("why", why);
-      rewriter.SetAttrs(node, graph_.InternAttrs(attrs));
+      if (why != Why::kTensor) rewriter.SetAttrs(node, WithPurpose(graph_[node].attrs, why));
     }
+  }
+
+  // Equal collectives get equal attributes, which are made once.
+  AttrsId WithPurpose(AttrsId given, Why why) {
+    AttrsId& changed = with_purpose_[{given, why}];
+    if (!changed) {
+      Attrs attrs = graph_.attrs_table()[given];
+      attrs.Set("why", why);
+      changed = graph_.InternAttrs(attrs);
+    }
+    return changed;
   }
 
   const ForeignProgram& program_;
@@ -311,6 +320,7 @@ class RoleSetter {
   std::vector<bool> with_gradient_;
   // Output to the number of the primal.
   std::map<size_t, int64_t> gradient_of_;
+  std::map<std::pair<AttrsId, Why>, AttrsId> with_purpose_;
   bool joint_ = false;
   bool outputs_saved_ = false;
   bool has_grads_ = false;

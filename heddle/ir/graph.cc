@@ -73,15 +73,21 @@ const Graph::Revision& Graph::revision() {
 
 ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
   revision_.reset();
-  NameId name = names_.Intern(spec.name);
+  NameId name = spec.given ? spec.given : names_.Intern(spec.name);
   if (value_of_name_.size() < names_.size()) value_of_name_.resize(names_.size());
   if (value_of_name_[name]) {
-    name = names_.Intern(FreshName(spec.name));
+    name = names_.Intern(FreshName(std::string(names_[name])));
     value_of_name_.resize(names_.size());
   }
   ValueId id = values_.Add({spec.type, spec.placement, producer, name, spec.keep});
   value_of_name_[name] = id;
   return id;
+}
+
+void Graph::GiveNames(const StringTable<NameId>& names) {
+  HEDDLE_CHECK(values_.size() == 0, "names were given to @" + name_ + ", which has values");
+  names_ = names;
+  value_of_name_.resize(names_.size());
 }
 
 ValueId Graph::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
@@ -111,25 +117,29 @@ NodeId Graph::Append(const NodeSpec& spec) {
   AppendToPool(operand_pool_, spec.operands);
   // A name that lies in the graph moves when the name of another result is added.
   auto borrowed = [&](const ResultSpec& result) { return names_.Holds(result.name); };
-  std::vector<std::string> names;
   if (spec.results.size() > 1 && std::ranges::any_of(spec.results, borrowed)) {
+    std::vector<std::string> names;
     for (const ResultSpec& result : spec.results) names.emplace_back(result.name);
-  }
-  for (size_t i = 0; i < spec.results.size(); ++i) {
-    ResultSpec result = spec.results[i];
-    if (!names.empty()) result.name = names[i];
-    AddValue(result, id);
+    for (size_t i = 0; i < names.size(); ++i) {
+      ResultSpec result = spec.results[i];
+      result.name = names[i];
+      AddValue(result, id);
+    }
+  } else {
+    for (const ResultSpec& result : spec.results) AddValue(result, id);
   }
   return nodes_.Add(node);
 }
 
-void Graph::Reserve(size_t nodes, size_t name_chars) {
+void Graph::ReserveNodes(size_t nodes) {
   nodes_.reserve(nodes);
-  size_t values = values_.size() + nodes + nodes / 4;
-  values_.reserve(values);
+  values_.reserve(values_.size() + nodes + nodes / 4);
   operand_pool_.reserve(2 * nodes);
-  names_.Reserve(values, name_chars);
-  value_of_name_.reserve(values);
+}
+
+void Graph::ReserveNames(size_t names) {
+  names_.Reserve(names, 0);
+  value_of_name_.reserve(names);
 }
 
 std::string Graph::FreshName(std::string_view base) {

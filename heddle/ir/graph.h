@@ -125,6 +125,8 @@ struct ResultSpec {
   std::string_view name;
   PlacementId placement = PlacementTable::kReplicated;
   Keep keep = Keep::kDefault;
+  // In place of `name`: one of the names that the graph was given.
+  NameId given = {};
 };
 
 struct NodeSpec {
@@ -203,12 +205,16 @@ class Graph {
   AttrsId InternAttrs(const Attrs& attrs) { return attrs_.Intern(attrs, types_.symbols()); }
   const AttrsTable& attrs_table() const { return attrs_; }
 
+  // Names that results may go by without being looked up again. A name that no value takes does no harm. For an empty graph.
+  void GiveNames(const StringTable<NameId>& names);
   // Building in execution order. All inputs come first. A name that is taken gets a number: see FreshName.
   ValueId AddInput(Input input, TypeId type, std::string_view name,
                    PlacementId placement = PlacementTable::kReplicated);
   NodeId Append(const NodeSpec& spec);
   void AddOutput(Output output) { mutable_outputs().push_back(std::move(output)); }
-  void Reserve(size_t nodes, size_t name_chars);
+  // Tables that grow in steps would copy a large graph several times.
+  void ReserveNodes(size_t nodes);
+  void ReserveNames(size_t names);
 
   // Stands for nodes, values, inputs and outputs as they are. Copies of a graph share it until they are edited; an edited graph
   // gets a new one. While anybody holds one, no other state of any graph gets the same. Not to be asked for while a rewriter has

@@ -30,8 +30,8 @@ bool GraphParser::Parse(size_t expected_nodes) {
     scan_.set_offset(brace + 2);
     return true;
   }
-  // Tables that grow in steps would copy a large graph several times.
-  graph_.Reserve(expected_nodes, 0);
+  graph_.ReserveNodes(expected_nodes);
+  graph_.ReserveNames(graph_.value_count() + expected_nodes + expected_nodes / 4);
   bool closed = ParseBody();
   graph_.SetRegions(std::move(regions_));
   ResolvePending();

@@ -55,7 +55,7 @@ class NodeVerifier {
     if (!node.op || !CheckOperands(id)) return;
     if (node.op == kOpaqueOp) {
       CheckOpaque(id);
-    } else if (CheckOperandKinds(id)) {
+    } else if (!IsKnown(id) && CheckOperandKinds(id)) {
       CheckTypes(id);
     }
   }
@@ -145,17 +145,22 @@ class NodeVerifier {
                        graph_.name(value), report_.TypeText(graph_.type(value)));
   }
 
-  // Result types of the first call that matched, by op, attributes and operand types.
-  void CheckTypes(NodeId id) {
+  // Whether the node is like one before that was good: in its op, its attributes, and the types of operands and results.
+  bool IsKnown(NodeId id) {
     key_.Assign(graph_, id);
+    known_ = calls_.Find(key_);
     IdRange<ValueId> results = graph_.results(id);
-    const std::vector<TypeId>* known = calls_.Find(key_);
-    bool equal = known != nullptr && known->size() == results.size();
+    bool equal = known_ != nullptr && known_->size() == results.size();
     for (size_t i = 0; equal && i < results.size(); ++i)
-      equal = (*known)[i] == graph_.type(results[i]);
-    if (equal || !CheckInferred(id) || known != nullptr) return;
+      equal = (*known_)[i] == graph_.type(results[i]);
+    return equal;
+  }
+
+  // Of a node that IsKnown was just asked about.
+  void CheckTypes(NodeId id) {
+    if (!CheckInferred(id) || known_ != nullptr) return;
     std::vector<TypeId> types;
-    for (ValueId v : results) types.push_back(graph_.type(v));
+    for (ValueId v : graph_.results(id)) types.push_back(graph_.type(v));
     calls_.Add(key_, std::move(types));
   }
 
@@ -238,7 +243,10 @@ class NodeVerifier {
   SymbolTable symbols_;
   std::vector<std::pair<NodeId, uint32_t>> early_uses_;
   CallKey key_;
+  // Result types of good calls.
   CallTable<std::vector<TypeId>> calls_;
+  // Of the call in key_; null if there was none like it.
+  const std::vector<TypeId>* known_ = nullptr;
 };
 
 std::string Describe(const Module& module, const Subject& subject) {

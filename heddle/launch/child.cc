@@ -70,12 +70,12 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-void Output::Close() {
+void ChildOutput::Close() {
   if (from_ >= 0) ::close(from_);
   from_ = -1;
 }
 
-void Output::WriteLines(std::string_view bytes) {
+void ChildOutput::WriteLines(std::string_view bytes) {
   if (prefix_.empty()) {
     WriteAll(to_, bytes);
     return;
@@ -92,7 +92,7 @@ void Output::WriteLines(std::string_view bytes) {
   }
 }
 
-void Output::Forward() {
+void ChildOutput::Forward() {
   std::array<char, 1 << 14> buffer{};
   while (from_ >= 0) {
     ssize_t count = ::read(from_, buffer.data(), buffer.size());
@@ -106,7 +106,7 @@ void Output::Forward() {
   }
 }
 
-void Output::Finish() {
+void ChildOutput::Finish() {
   Forward();
   if (!open_line_.empty()) WriteLines("\n");
   Close();

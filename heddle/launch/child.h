@@ -11,10 +11,11 @@
 namespace heddle {
 
 // What a process writes to one of its standard streams, passed on line by line.
-class Output {
+class ChildOutput {
  public:
   // Lines go to the descriptor `to`, each behind `prefix`; without a prefix, bytes go there as they come.
-  Output(int from, int to, std::string prefix) : from_(from), to_(to), prefix_(std::move(prefix)) {}
+  ChildOutput(int from, int to, std::string prefix)
+      : from_(from), to_(to), prefix_(std::move(prefix)) {}
 
   // -1 when there is no more to come.
   int fd() const { return from_; }
@@ -38,7 +39,7 @@ struct Child {
   int64_t rank = 0;
   pid_t pid = -1;
   bool running = true;
-  std::vector<Output> outputs;
+  std::vector<ChildOutput> outputs;
 };
 
 // Starts a program with exactly this environment (`NAME=value`), in a process group of its own, so that a terminal's signals reach it

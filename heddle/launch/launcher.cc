@@ -82,7 +82,7 @@ class Running {
       EndTheRest();
     }
     for (Child& child : children_) {
-      for (Output& output : child.outputs) output.Finish();
+      for (ChildOutput& output : child.outputs) output.Finish();
     }
     return end_;
   }
@@ -101,9 +101,9 @@ class Running {
   // Until something happens, or it is time to go on with ending the job. Passes on what was written.
   void Wait() {
     std::vector<pollfd> polled{{signals_, POLLIN, 0}};
-    std::vector<Output*> outputs;
+    std::vector<ChildOutput*> outputs;
     for (Child& child : children_) {
-      for (Output& output : child.outputs) {
+      for (ChildOutput& output : child.outputs) {
         if (output.fd() < 0) continue;
         polled.push_back({output.fd(), POLLIN, 0});
         outputs.push_back(&output);

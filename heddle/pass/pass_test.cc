@@ -302,7 +302,7 @@ TEST(Pipeline, TextRoundTrips) {
 class ReduceTest : public ManagerTest {
  protected:
   Result<Module> Reduce(std::string_view pipeline, std::string error) {
-    ReduceOptions options;
+    ReduceModuleOptions options;
     options.error = std::move(error);
     return ReduceModule(module_, *ParsePipeline(pipeline, kTable), options);
   }
@@ -335,7 +335,7 @@ TEST_F(ReduceTest, SurvivesCrashes) {
 
 // `hate` says something about a cosine, and dies of a sine.
 TEST_F(ReduceTest, LooksForACrashAlone) {
-  ReduceOptions options;
+  ReduceModuleOptions options;
   options.crash = true;
   ReadLarge("sin");
   Result<Module> reduced = ReduceModule(module_, *ParsePipeline("hate", kTable), options);

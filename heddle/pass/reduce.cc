@@ -34,7 +34,7 @@ std::optional<std::string> ReadUntil(int fd, pid_t child, Nanos limit) {
 
 class Reducer {
  public:
-  Reducer(const Module& module, const Trial& trial, const ReduceOptions& options)
+  Reducer(const Module& module, const Trial& trial, const ReduceModuleOptions& options)
       : best_(module), trial_(trial), options_(options) {}
 
   Result<Module> Run() {
@@ -232,19 +232,19 @@ class Reducer {
 
   Module best_;
   const Trial& trial_;
-  const ReduceOptions& options_;
+  const ReduceModuleOptions& options_;
   size_t trials_ = 0;
 };
 
 }  // namespace
 
 Result<Module> ReduceModule(const Module& module, const Trial& trial,
-                            const ReduceOptions& options) {
+                            const ReduceModuleOptions& options) {
   return Reducer(module, trial, options).Run();
 }
 
 Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
-                            const ReduceOptions& options) {
+                            const ReduceModuleOptions& options) {
   TempDir scratch;
   if (scratch.path().empty()) return Error(Diag::kFileWrite, "cannot make a temporary directory");
   ManagerOptions manager;

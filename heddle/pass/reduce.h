@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-struct ReduceOptions {
+struct ReduceModuleOptions {
   // What a failing trial prints; empty for anything.
   std::string error;
   // A failing trial dies: by a signal, or because a sanitizer ends it.
@@ -25,9 +25,10 @@ struct ReduceOptions {
 using Trial = std::function<std::string(const Module&)>;
 
 // Fails if the trial does not find that error in `module` itself.
-Result<Module> ReduceModule(const Module& module, const Trial& trial, const ReduceOptions& options);
+Result<Module> ReduceModule(const Module& module, const Trial& trial,
+                            const ReduceModuleOptions& options);
 // The same where the trial is to run a pipeline.
 Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
-                            const ReduceOptions& options);
+                            const ReduceModuleOptions& options);
 
 }  // namespace heddle

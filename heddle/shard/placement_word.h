@@ -34,6 +34,14 @@ constexpr AxisByte ByteOf(PlacementWord word, AxisId axis) {
 }
 constexpr PlacementWord AtAxis(AxisId axis, uint64_t byte) { return byte << 8 * axis; }
 
+// The axes that do something, as bits.
+constexpr uint8_t UsedAxes(PlacementWord word) {
+  uint8_t axes = 0;
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis)
+    axes |= static_cast<uint8_t>(ByteOf(word, axis).replicated() ? 0U : 1U << axis);
+  return axes;
+}
+
 // Nothing where there are too many dimensions.
 std::optional<PlacementWord> WordOf(const Placement& placement);
 Placement PlacementOf(PlacementWord word, size_t rank);

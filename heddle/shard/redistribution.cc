@@ -55,6 +55,97 @@ struct Common {
   }
 };
 
+// The dimensions that are split at either end: no other is worth splitting on the way. Searches number them from 0.
+class Ends {
+ public:
+  Ends(const Placement& from, const Placement& to, size_t rank) : rank_(rank) {
+    for (size_t d = 0; d < rank; ++d) {
+      if (!from.split(d).empty() || !to.split(d).empty()) dims_.push_back(d);
+    }
+  }
+
+  // Nothing if there are several, or none.
+  std::optional<size_t> only() const {
+    return dims_.size() == 1 ? std::optional(dims_[0]) : std::nullopt;
+  }
+
+  StepGraph Graph(const Dims& dims, PlacementWord start, PlacementWord goal,
+                  const Mesh& mesh) const {
+    std::vector<int64_t> sizes;
+    int64_t rest = 1;
+    for (size_t d = 0; d < rank_; ++d) {
+      // Prices only: an unknown size counts once for all ways.
+      int64_t size = IsSymbol(dims[d]) ? 1 : dims[d];
+      if (sizes.size() < dims_.size() && dims_[sizes.size()] == d) {
+        sizes.push_back(size);
+      } else if (__builtin_mul_overflow(rest, size, &rest)) {
+        rest = INT64_MAX / 8;
+      }
+    }
+    return StepGraph(sizes, rest, UsedAxes(start | goal), mesh);
+  }
+
+  PlacementWord WordOf(const Placement& placement) const {
+    Placement out;
+    for (size_t d : dims_) out.splits.push_back(placement.split(d));
+    out.partials = placement.partials;
+    return *heddle::WordOf(out);
+  }
+
+  RedistributionStep StepOf(const StepGraph& graph, const StepGraph::Step& step) const {
+    RedistributionStep out{.kind = step.kind, .over = step.over, .op = step.op};
+    if (step.kind != StepKind::kAllReduce) out.dim = dims_[step.end];
+    if (step.kind == StepKind::kAllToAll) out.concat_dim = dims_[step.concat_end];
+    Placement to = PlacementOf(graph.word(step.to), dims_.size());
+    out.to.splits.resize(rank_);
+    for (size_t e = 0; e < dims_.size(); ++e) out.to.splits[dims_[e]] = to.split(e);
+    out.to.partials = std::move(to.partials);
+    out.to.Normalize();
+    return out;
+  }
+
+ private:
+  size_t rank_;
+  std::vector<size_t> dims_;
+};
+
+// Nothing where too many placements would have to be looked at.
+std::optional<std::vector<RedistributionStep>> CheapestSteps(const Placement& start,
+                                                             const Placement& goal,
+                                                             const Dims& dims, const Mesh& mesh,
+                                                             ReduceOrder order) {
+  Ends ends(start, goal, dims.size());
+  PlacementWord from = ends.WordOf(start);
+  PlacementWord to = ends.WordOf(goal);
+  StepGraph graph = ends.Graph(dims, from, to, mesh);
+  std::optional<std::vector<StepGraph::Step>> steps =
+      RedistributionSearch(graph, from, UsedAxes(to), order).Run(to);
+  if (!steps) return std::nullopt;
+  std::vector<RedistributionStep> out;
+  for (const StepGraph::Step& step : *steps) out.push_back(ends.StepOf(graph, step));
+  return out;
+}
+
+// Slices may be over several axes, and leave a whole tensor.
+std::optional<RedistributionStep> CheapestStep(const Placement& start, const Placement& goal,
+                                               const Dims& dims, const Mesh& mesh) {
+  Ends ends(start, goal, dims.size());
+  PlacementWord from = ends.WordOf(start);
+  PlacementWord to = ends.WordOf(goal);
+  StepGraph graph = ends.Graph(dims, from, to, mesh);
+  const StepGraph::Step* best = nullptr;
+  uint32_t end = graph.NumberOf(to);
+  for (const StepGraph::Step& step : graph.StepsFrom(graph.NumberOf(from))) {
+    if (step.to != end || step.kind == StepKind::kSlice) continue;
+    if (best == nullptr || step.moved < best->moved) best = &step;
+  }
+  if (best != nullptr) return ends.StepOf(graph, *best);
+  std::optional<size_t> dim = ends.only();
+  if (from != 0 || !dim || !goal.partials.empty()) return std::nullopt;
+  return RedistributionStep{
+      .kind = StepKind::kSlice, .over = goal.split(*dim), .dim = *dim, .to = goal};
+}
+
 // Reduce everything, gather everything, cut: never wrong, rarely short.
 std::vector<RedistributionStep> DirectPath(const Placement& from, const Placement& to,
                                            size_t rank) {
@@ -101,7 +192,14 @@ std::optional<Axes> Forgotten(const Placement& start, const Placement& goal, con
 }  // namespace
 
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh) {
-  return ElementsOfPart(dims, mesh, [&](size_t d) { return placement.split(d); });
+  int64_t elements = 1;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    // Prices only: an unknown size counts once for all ways.
+    int64_t size = IsSymbol(dims[d]) ? 1 : dims[d];
+    for (AxisId axis : placement.split(d)) size = CeilDiv(size, mesh[axis].size);
+    if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX / 8;
+  }
+  return std::min(elements, INT64_MAX / 8);
 }
 
 RedistributionPrice PriceOf(const Placement& from, std::span<const RedistributionStep> steps,
@@ -139,7 +237,7 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from
   }
   goal.partials.clear();
   std::optional<std::vector<RedistributionStep>> steps =
-      RedistributionSearch(start, goal, common.Parts(dims, mesh), mesh, order).Run(goal);
+      CheapestSteps(start, goal, common.Parts(dims, mesh), mesh, order);
   if (!steps) steps = DirectPath(start, goal, dims.size());
   for (RedistributionStep& step : *steps) step.to = common.Restored(step.to);
   if (!forgotten->empty())
@@ -158,9 +256,8 @@ std::optional<RedistributionStep> OneStep(const Placement& from, const Placement
     if (start != goal) return std::nullopt;
     return RedistributionStep{.kind = StepKind::kForget, .over = *forgotten, .to = to};
   }
-  Dims parts = common.Parts(dims, mesh);
   std::optional<RedistributionStep> step =
-      RedistributionSearch(start, goal, parts, mesh, ReduceOrder::kFewest).RunOnce(goal);
+      CheapestStep(start, goal, common.Parts(dims, mesh), mesh);
   if (step) step->to = to;
   return step;
 }

@@ -7,17 +7,19 @@
 
 namespace heddle {
 
-bool RedistributionCache::Key::operator==(const Key& other) const {
-  return start == other.start && ends == other.ends && goal_axes == other.goal_axes &&
-         order == other.order &&
+bool RedistributionCache::SizeKey::operator==(const SizeKey& other) const {
+  return ends == other.ends && axes == other.axes &&
          std::equal(sizes.begin(), sizes.begin() + ends + 1, other.sizes.begin());
 }
 
-size_t RedistributionCache::KeyHash::operator()(const Key& key) const {
-  uint64_t hash =
-      MixHash(key.start, uint64_t{key.goal_axes} << 8 | static_cast<uint8_t>(key.order));
+size_t RedistributionCache::SizeHash::operator()(const SizeKey& key) const {
+  uint64_t hash = uint64_t{key.axes} << 8 | key.ends;
   for (size_t i = 0; i <= key.ends; ++i) hash = MixHash(hash, static_cast<uint64_t>(key.sizes[i]));
   return hash;
+}
+
+size_t RedistributionCache::SearchHash::operator()(const SearchKey& key) const {
+  return MixHash(key.start, uint64_t{key.goal_axes} << 8 | static_cast<uint8_t>(key.order));
 }
 
 // Two placements without what no step has to touch: common outermost axes of each dimension, equal pending reductions. Dimensions that
@@ -33,7 +35,6 @@ struct RedistributionCache::Way {
   uint8_t ends = 0;
   // What is left to move: of the ends, and of all other dimensions together.
   std::array<int64_t, kMostEnds + 1> sizes;
-  Axes goal_axes;
   int64_t ranks = 1;
 
   Way(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh) {
@@ -43,7 +44,6 @@ struct RedistributionCache::Way {
     for (AxisId axis = 0; axis < axes; ++axis) {
       start |= Removed(ByteOf(from, axis), axis);
       goal |= Removed(ByteOf(to, axis), axis);
-      if (ByteOf(goal, axis).splits()) goal_axes.Add(axis);
       if (!ByteOf(start | goal, axis).replicated()) ranks *= mesh[axis].size;
     }
   }
@@ -115,10 +115,9 @@ struct RedistributionCache::Way {
 
 // A dimension that divides by all axes that a step may be over counts alike in everything that steps move; so does what is not split. As
 // long as all of that divides by these axes twice, nothing is rounded, and the best way does not depend on these sizes.
-RedistributionSearch& RedistributionCache::SearchFor(const Way& way, ReduceOrder order) {
+RedistributionCache::Group& RedistributionCache::GroupOf(const Way& way) {
   constexpr int64_t kAny = INT64_MAX;
-  Key key{way.start, way.ends, way.sizes, 0, order};
-  for (AxisId axis : way.goal_axes) key.goal_axes |= 1U << axis;
+  SizeKey key{way.ends, UsedAxes(way.start | way.goal), way.sizes};
   auto divides = [&](Dim dim) { return !IsSymbol(dim) && dim > 0 && dim % way.ranks == 0; };
   int64_t even = way.sizes[way.ends];
   bool exact = even < INT64_MAX / 8;
@@ -131,11 +130,21 @@ RedistributionSearch& RedistributionCache::SearchFor(const Way& way, ReduceOrder
       key.sizes[e] = divides(way.sizes[e]) ? kAny : key.sizes[e];
     key.sizes[way.ends] = kAny;
   }
-  auto at = searches_.find(key);
-  if (at != searches_.end()) return at->second;
-  Dims sizes(way.sizes.begin(), way.sizes.begin() + way.ends + 1);
-  RedistributionSearch search(way.start, way.ends, way.goal_axes, std::move(sizes), mesh_, order);
-  return searches_.emplace(key, std::move(search)).first->second;
+  auto at = groups_.find(key);
+  if (at != groups_.end()) return at->second;
+  std::vector<int64_t> sizes;
+  // Prices only: an unknown size counts once for all ways.
+  for (size_t e = 0; e < way.ends; ++e) sizes.push_back(IsSymbol(way.sizes[e]) ? 1 : way.sizes[e]);
+  Group group{StepGraph(sizes, way.sizes[way.ends], key.axes, mesh_)};
+  return groups_.emplace(key, std::move(group)).first->second;
+}
+
+RedistributionSearch& RedistributionCache::SearchFor(const Way& way, ReduceOrder order) {
+  Group& group = GroupOf(way);
+  uint8_t goal_axes = UsedAxes(way.goal);
+  auto [at, added] = group.searches.try_emplace({way.start, goal_axes, order}, group.graph,
+                                                way.start, goal_axes, order);
+  return at->second;
 }
 
 bool RedistributionCache::Find(PlacementWord from, PlacementWord to, std::span<const Dim> dims,

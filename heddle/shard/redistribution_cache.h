@@ -1,5 +1,5 @@
-// The ways that PlanRedistribution finds, remembered. Sizes matter only where something does not divide: tensors of many shapes share one
-// search, and all goals that split the same axes do.
+// The ways that PlanRedistribution finds, remembered. Sizes matter only where something does not divide: tensors of many shapes share
+// their steps and searches, and all goals that split the same axes share a search.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 #include "heddle/shard/placement_word.h"
 #include "heddle/shard/redistribution.h"
 #include "heddle/shard/redistribution_search.h"
+#include "heddle/shard/step_graph.h"
 
 namespace heddle {
 
@@ -23,27 +24,39 @@ class RedistributionCache {
             std::vector<PlacementWord>& stops);
 
  private:
-  // Each axis splits at most one dimension at either end.
-  static constexpr size_t kMostEnds = RedistributionSearch::kMostEnds;
+  static constexpr size_t kMostEnds = StepGraph::kMostEnds;
 
-  struct Key {
-    PlacementWord start = 0;
-    // What matters of sizes: of the dimensions that are split at either end, and of all others together.
+  // What matters of sizes: of the dimensions that are split at either end, and of all others together; and the axes that are used.
+  struct SizeKey {
     uint8_t ends = 0;
+    uint8_t axes = 0;
     std::array<int64_t, kMostEnds + 1> sizes;
+    bool operator==(const SizeKey& other) const;
+  };
+  struct SizeHash {
+    size_t operator()(const SizeKey& key) const;
+  };
+  struct SearchKey {
+    PlacementWord start = 0;
     uint8_t goal_axes = 0;
     ReduceOrder order = ReduceOrder::kFewest;
-    bool operator==(const Key& other) const;
+    bool operator==(const SearchKey&) const = default;
   };
-  struct KeyHash {
-    size_t operator()(const Key& key) const;
+  struct SearchHash {
+    size_t operator()(const SearchKey& key) const;
+  };
+  // Tensors that go the same ways.
+  struct Group {
+    StepGraph graph;
+    std::unordered_map<SearchKey, RedistributionSearch, SearchHash> searches = {};
   };
   struct Way;
 
+  Group& GroupOf(const Way& way);
   RedistributionSearch& SearchFor(const Way& way, ReduceOrder order);
 
   const Mesh& mesh_;
-  std::unordered_map<Key, RedistributionSearch, KeyHash> searches_;
+  std::unordered_map<SizeKey, Group, SizeHash> groups_;
 };
 
 }  // namespace heddle

@@ -15,7 +15,7 @@ void Put(const char* file, std::string_view text) {
 
 class Attacker {
  public:
-  Attacker(const Corpus& corpus, Dice& dice, const TryCommand& attempt)
+  Attacker(const Corpus& corpus, AttackDice& dice, const TryCommand& attempt)
       : corpus_(corpus), dice_(dice), try_(attempt) {}
 
   bool Run() {
@@ -104,14 +104,14 @@ class Attacker {
   }
 
   const Corpus& corpus_;
-  Dice& dice_;
+  AttackDice& dice_;
   const TryCommand& try_;
 };
 
 }  // namespace
 
 bool AttackWith(const Corpus& corpus, uint64_t seed, uint64_t number, const TryCommand& attempt) {
-  Dice dice(MixHash(seed, number));
+  AttackDice dice(MixHash(seed, number));
   return Attacker(corpus, dice, attempt).Run();
 }
 

@@ -19,7 +19,7 @@ std::string ShellQuoted(const std::string& word) {
 
 class Minimizer {
  public:
-  Minimizer(Finding& finding, const Limits& limits, double seconds)
+  Minimizer(Found& finding, const Limits& limits, double seconds)
       : finding_(finding),
         signature_(Signature(finding.fault)),
         limits_(limits),
@@ -81,7 +81,7 @@ class Minimizer {
     return true;
   }
 
-  Finding& finding_;
+  Found& finding_;
   std::string signature_;
   const Limits& limits_;
   double seconds_;
@@ -133,12 +133,12 @@ std::string RunAlone(const Args& args, const std::map<std::string, std::string>&
   return death.empty() ? fault : death;
 }
 
-Finding Minimize(Finding finding, const Limits& limits, double seconds) {
+Found Minimize(Found finding, const Limits& limits, double seconds) {
   Minimizer(finding, limits, seconds).Run();
   return finding;
 }
 
-Status WriteFinding(const Finding& finding, const std::string& directory) {
+Status WriteFinding(const Found& finding, const std::string& directory) {
   HEDDLE_RETURN_IF_ERROR(MakeDirectories(directory));
   for (const auto& [name, text] : finding.files)
     HEDDLE_RETURN_IF_ERROR(WriteFile(directory + "/" + name, text));

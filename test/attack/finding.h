@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-struct Finding {
+struct Found {
   Args args;
   // The files that the command reads, by name.
   std::map<std::string, std::string> files;
@@ -25,9 +25,9 @@ std::string RunAlone(const Args& args, const std::map<std::string, std::string>&
                      const Limits& limits);
 
 // Drops lines and tokens of the files as long as the fault stays and time is left.
-Finding Minimize(Finding finding, const Limits& limits, double seconds);
+Found Minimize(Found finding, const Limits& limits, double seconds);
 
 // Writes the files of a finding and, as `README`, the command that repeats it.
-Status WriteFinding(const Finding& finding, const std::string& directory);
+Status WriteFinding(const Found& finding, const std::string& directory);
 
 }  // namespace heddle

@@ -96,7 +96,7 @@ class Attack {
 
   void Note(const std::string& fault) {
     if (found_.size() >= options_.most_findings || !found_.insert(Signature(fault)).second) return;
-    Finding finding;
+    Found finding;
     finding.args = command_;
     finding.fault = fault;
     for (const char* name : {kGraphFile, kOriginalFile, kPlanFile, kProblemFile, kPlannedFile}) {

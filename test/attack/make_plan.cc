@@ -11,7 +11,7 @@ namespace {
 
 class PlanMaker {
  public:
-  explicit PlanMaker(Dice& dice) : dice_(dice) {}
+  explicit PlanMaker(AttackDice& dice) : dice_(dice) {}
 
   std::string Run(const std::string& text) {
     Result<Module> module = ParseModule(text, "graph", Ops());
@@ -90,7 +90,7 @@ class PlanMaker {
     return out.empty() ? "[]" : out + "]";
   }
 
-  Dice& dice_;
+  AttackDice& dice_;
   std::vector<std::string> axes_;
   std::string plan_;
   // Once each: a plan says nothing twice.
@@ -99,6 +99,8 @@ class PlanMaker {
 
 }  // namespace
 
-std::string MakePlan(const std::string& graph, Dice& dice) { return PlanMaker(dice).Run(graph); }
+std::string MakePlan(const std::string& graph, AttackDice& dice) {
+  return PlanMaker(dice).Run(graph);
+}
 
 }  // namespace heddle

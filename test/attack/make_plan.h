@@ -9,6 +9,6 @@ namespace heddle {
 
 // A plan that talks about what the graph has: its parameters, inputs and scopes, placed by chance. For a text that is not a graph, one that
 // talks about nothing.
-std::string MakePlan(const std::string& graph, Dice& dice);
+std::string MakePlan(const std::string& graph, AttackDice& dice);
 
 }  // namespace heddle

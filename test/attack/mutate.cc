@@ -11,7 +11,7 @@ namespace {
 
 class Mutator {
  public:
-  Mutator(const Corpus& corpus, Dice& dice) : corpus_(corpus), dice_(dice) {}
+  Mutator(const Corpus& corpus, AttackDice& dice) : corpus_(corpus), dice_(dice) {}
 
   // Most texts are damaged little: what is damaged much is refused at once.
   std::string Run(const std::string& text) {
@@ -244,24 +244,24 @@ class Mutator {
   }
 
   const Corpus& corpus_;
-  Dice& dice_;
+  AttackDice& dice_;
   Tokens tokens_;
   int fresh_ = 0;
 };
 
 }  // namespace
 
-AttackGraph MakeAttackGraph(const Corpus& corpus, Dice& dice) {
+AttackGraph MakeAttackGraph(const Corpus& corpus, AttackDice& dice) {
   const Seed& from = dice.Pick(corpus.seeds);
   // Good graphs are for bad plans.
   return {dice.OneIn(4) ? from.graph : Mutator(corpus, dice).Run(from.graph), &from};
 }
 
-std::string MakeAttackProblem(const Corpus& corpus, Dice& dice) {
+std::string MakeAttackProblem(const Corpus& corpus, AttackDice& dice) {
   return Mutator(corpus, dice).Run(dice.Pick(corpus.problems));
 }
 
-std::string MakeAttackPlan(const Corpus& corpus, const AttackGraph& graph, Dice& dice) {
+std::string MakeAttackPlan(const Corpus& corpus, const AttackGraph& graph, AttackDice& dice) {
   Mutator mutator(corpus, dice);
   const std::string& given = graph.from->plan;
   switch (dice.Below(given.empty() ? 4 : 6)) {

@@ -10,9 +10,9 @@ struct AttackGraph {
   std::string graph;
   const Seed* from;
 };
-AttackGraph MakeAttackGraph(const Corpus& corpus, Dice& dice);
+AttackGraph MakeAttackGraph(const Corpus& corpus, AttackDice& dice);
 // A plan for a graph that is accepted.
-std::string MakeAttackPlan(const Corpus& corpus, const AttackGraph& graph, Dice& dice);
-std::string MakeAttackProblem(const Corpus& corpus, Dice& dice);
+std::string MakeAttackPlan(const Corpus& corpus, const AttackGraph& graph, AttackDice& dice);
+std::string MakeAttackProblem(const Corpus& corpus, AttackDice& dice);
 
 }  // namespace heddle

@@ -11,9 +11,9 @@
 namespace heddle {
 
 // The same numbers for the same seed, on every machine.
-class Dice {
+class AttackDice {
  public:
-  explicit Dice(uint64_t seed) : random_(seed) {}
+  explicit AttackDice(uint64_t seed) : random_(seed) {}
   // Below `n`, which is not 0.
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
   bool OneIn(size_t n) { return Below(n) == 0; }

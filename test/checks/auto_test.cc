@@ -46,7 +46,7 @@ Result<Nanos> CostOf(const Module& captured, const Plan& plan) {
 class AutoCase {
  public:
   AutoCase(uint32_t seed, std::string_view mesh) : random_(seed) {
-    module_ = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
+    module_ = *ParseModule(MakeRandomStep(seed, NumberKind::kWhole).graph, "graph", Ops());
     plan_ = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
     decisions_ = *FindDecisions(module_.graphs[0], plan_);
     Result<PricedDecisions> prices =
@@ -117,7 +117,7 @@ TEST(Auto, SmallerBudgetsCostMore) {
   int refused = 0;
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    Module module = *ParseModule(MakeRandomStep(seed, StepNumbers::kWhole).graph, "graph", Ops());
+    Module module = *ParseModule(MakeRandomStep(seed, NumberKind::kWhole).graph, "graph", Ops());
     Plan plan = *ParsePlan("heddle plan 1\nmesh [a=4]\nauto\n", "plan");
     Bytes budget = GiB(1);
     Nanos before;

@@ -125,7 +125,7 @@ class PassCheck {
   }
 
   // Executes a step whole and on ranks. A plan that propagate refuses is passed over.
-  std::string CheckStep(const RandomStep& step, uint32_t seed, StepNumbers numbers) {
+  std::string CheckStep(const RandomStep& step, uint32_t seed, NumberKind numbers) {
     const Way* way = FindWay();
     if (way == nullptr) return "no random graph is made for it; see kWays";
     Module before = Read(step.graph);
@@ -136,7 +136,7 @@ class PassCheck {
       return before.mesh.empty() ? "" : "refuses a plan: " + Format(changed.diagnostics());
     ++steps_;
     changes_ += *changed == Changed::kYes;
-    Run run{step, seed, numbers == StepNumbers::kWhole};
+    Run run{step, seed, numbers == NumberKind::kWhole};
     std::string why = CompareWhole(run, before, after);
     return why.empty() ? CompareOnRanks(run, *way, before, after) : why;
   }
@@ -214,7 +214,7 @@ class PassCheck {
 // The text of a smaller local graph on which the pass still fails.
 std::string Reduced(const PassDef& pass, const PassTable& passes, const std::string& text,
                     const Module& module, uint32_t seed) {
-  ReduceOptions options;
+  ReduceModuleOptions options;
   options.error = "differs";
   Trial trial = [&](const Module& smaller) {
     return PassCheck(pass, passes, text).CheckLocal(smaller, seed);
@@ -238,7 +238,7 @@ void CheckPass(const PassDef& pass, const std::string& text) {
                        << Reduced(pass, Passes(), text, module, seed);
   }
   for (uint32_t seed = 0; check.takes(View::kGlobal) && seed < kSteps; ++seed) {
-    StepNumbers numbers = seed % 3 == 0 ? StepNumbers::kReal : StepNumbers::kWhole;
+    NumberKind numbers = seed % 3 == 0 ? NumberKind::kReal : NumberKind::kWhole;
     RandomStep step = MakeRandomStep(seed, numbers);
     ASSERT_EQ(check.CheckStep(step, seed, numbers), "") << text << ", step " << seed << "\n"
                                                         << step.graph << step.plan;
@@ -328,7 +328,7 @@ TEST(Liars, AnExactPassThatTurnsGroupsIsCaughtAndItsGraphReduced) { ExpectCaught
 
 TEST(Liars, APassThatNoGraphIsMadeForIsCaught) {
   PassCheck check(kNew, kLiarTable);
-  EXPECT_EQ(check.CheckStep(MakeRandomStep(0, StepNumbers::kWhole), 0, StepNumbers::kWhole),
+  EXPECT_EQ(check.CheckStep(MakeRandomStep(0, NumberKind::kWhole), 0, NumberKind::kWhole),
             "no random graph is made for it; see kWays");
   PassCheck idle(kIdle, kLiarTable);
   EXPECT_EQ(idle.CheckLocal(Read(RandomLocalGraph(0)), 0), "");

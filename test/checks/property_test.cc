@@ -57,8 +57,7 @@ TEST(RandomGraphs, PrintAndParseAreInverse) {
 TEST(RandomGraphs, StepsAreReadAsPrintedAtEveryStage) {
   size_t placed = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    RandomStep step =
-        MakeRandomStep(seed, seed % 2 == 0 ? StepNumbers::kWhole : StepNumbers::kReal);
+    RandomStep step = MakeRandomStep(seed, seed % 2 == 0 ? NumberKind::kWhole : NumberKind::kReal);
     std::vector<Module> stages = Stages(step);
     placed += !stages.empty();
     for (const Module& module : stages) ExpectToReadAsPrinted(module);
@@ -109,7 +108,7 @@ void RunAndAsk(Module module, const PassDef& pass, const std::shared_ptr<void>& 
 
 TEST(RandomGraphs, NoPassLeavesStaleAnalyses) {
   for (uint32_t seed = 0; seed < 100; ++seed) {
-    RandomStep step = MakeRandomStep(seed, StepNumbers::kWhole);
+    RandomStep step = MakeRandomStep(seed, NumberKind::kWhole);
     std::vector<Module> modules = Stages(step);
     modules.push_back(Read(RandomLocalGraph(seed)));
     for (const PassDef* pass : Passes().passes) {

@@ -19,9 +19,9 @@ struct Shape {
 
 class StepWriter {
  public:
-  StepWriter(uint32_t seed, StepNumbers numbers)
+  StepWriter(uint32_t seed, NumberKind numbers)
       : dice_(seed),
-        whole_(numbers == StepNumbers::kWhole),
+        whole_(numbers == NumberKind::kWhole),
         has_optimizer_(!whole_ && dice_.OneIn(2)) {}
 
   RandomStep Write() {
@@ -356,7 +356,7 @@ class StepWriter {
 
 }  // namespace
 
-RandomStep MakeRandomStep(uint32_t seed, StepNumbers numbers) {
+RandomStep MakeRandomStep(uint32_t seed, NumberKind numbers) {
   return StepWriter(seed, numbers).Write();
 }
 

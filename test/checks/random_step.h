@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-enum class StepNumbers {
+enum class NumberKind {
   // Whole numbers, so small that sums are exact in any order. Spread over ranks, a step computes equal values.
   kWhole,
   // Real numbers. Spread over ranks, sums round differently.
@@ -26,6 +26,6 @@ struct RandomStep {
 
 // Forward and backward, and with real numbers sometimes an optimizer: products, sums, views, lookups, constants, and with
 // whole numbers parameters in a wider type than the step computes in. The plan may be one that propagate refuses.
-RandomStep MakeRandomStep(uint32_t seed, StepNumbers numbers);
+RandomStep MakeRandomStep(uint32_t seed, NumberKind numbers);
 
 }  // namespace heddle

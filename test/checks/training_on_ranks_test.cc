@@ -87,7 +87,7 @@ class Check {
 
 // A smaller step that goes wrong in the same way.
 std::string Reduced(const Module& module, const std::string& why, Check check) {
-  ReduceOptions options;
+  ReduceModuleOptions options;
   options.error = why.substr(0, why.find(' ', why.find(' ') + 1));
   Result<Module> reduced = ReduceModule(
       module, [&](const Module& smaller) { return check.Run(smaller); }, options);

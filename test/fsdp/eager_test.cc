@@ -33,7 +33,7 @@ constexpr Case kCases[] = {
 class FsdpAgainstEager : public testing::TestWithParam<Case> {};
 
 TEST_P(FsdpAgainstEager, HasTheSameBits) {
-  Job job(GetParam().job);
+  FsdpJob job(GetParam().job);
   for (std::string_view reducer : {"gloo", "ring:4", "rank"}) {
     for (std::string_view policy : {"always", "never", "default"}) {
       EXPECT_EQ(Describe(job.AgainstEager(job.Compiled(Fsdp(policy)), *Reducer::Parse(reducer), 3)),
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(All, FsdpAgainstEager, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Fsdp, OnTensorParallelRanksTooItHasTheBitsOfEager) {
-  Job job({"llama3", "debugmodel", DType::kF32, 1, 4, 2});
+  FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 4, 2});
   for (std::string_view reducer : {"gloo", "ring:4", "rank"}) {
     EXPECT_EQ(Describe(job.AgainstEager(job.Compiled(Fsdp()), *Reducer::Parse(reducer), 3)),
               "equal")
@@ -56,12 +56,12 @@ TEST(Fsdp, OnTensorParallelRanksTooItHasTheBitsOfEager) {
 }
 
 TEST(Fsdp, IsTheNamedPipeline) {
-  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), *Reducer::Parse("gloo"), 3)), "equal");
 }
 
 TEST(Fsdp, AnyDepthHasTheSameBits) {
-  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   for (int depth = 0; depth <= 3; ++depth) {
     Module graph = job.Compiled(Fsdp("always", "parameter", depth));
     EXPECT_EQ(Describe(job.AgainstEager(graph, *Reducer::Parse("ring:4"), 3)), "equal") << depth;
@@ -70,14 +70,14 @@ TEST(Fsdp, AnyDepthHasTheSameBits) {
 
 // One reduction for each parameter: every tensor begins a payload.
 TEST(None, EqualsEagerInRankOrderOnly) {
-  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   Module graph = job.Compiled("none");
   EXPECT_EQ(Describe(job.AgainstEager(graph, *Reducer::Parse("rank"), 3)), "equal");
   EXPECT_NE(Describe(job.AgainstEager(graph, *Reducer::Parse("gloo"), 3)), "equal");
 }
 
 TEST(PayloadOrder, OfTheGraphDiffersWhereOffsetsDecideTheOrderOfAdditions) {
-  Job job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
+  FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   Module by_graph = job.Compiled(Fsdp("default", "graph"));
   EXPECT_EQ(Describe(job.AgainstEager(by_graph, *Reducer::Parse("rank"), 3)), "equal");
   EXPECT_NE(Describe(job.AgainstEager(by_graph, *Reducer::Parse("gloo"), 3)), "equal");
@@ -85,7 +85,7 @@ TEST(PayloadOrder, OfTheGraphDiffersWhereOffsetsDecideTheOrderOfAdditions) {
 }
 
 TEST(PayloadOrder, ShowsOnManyRanks) {
-  Job job({"llama3", "debugmodel", DType::kF32, 1, 64});
+  FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 64});
   Reducer ring = *Reducer::Parse("ring:4");
   EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), ring, 2)), "equal");
   EXPECT_NE(Describe(job.AgainstEager(job.Compiled(Fsdp("default", "graph")), ring, 2)), "equal");
@@ -96,7 +96,7 @@ TEST(Fsdp, EqualsNoneOnTensorParallelRanksOfOtherModels) {
   for (const JobOptions& options :
        {JobOptions{"qwen3", "debugmodel", DType::kF32, 1, 4, 2},
         JobOptions{"deepseek_v3", "debugmodel", DType::kF32, 1, 4, 2}}) {
-    Job job(options);
+    FsdpJob job(options);
     EXPECT_EQ(Describe(job.Against(job.Compiled("fsdp"), job.Compiled("none"),
                                    *Reducer::Parse("rank"), 3)),
               "equal")

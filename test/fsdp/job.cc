@@ -4,8 +4,8 @@
 
 #include "heddle/compile/compile.h"
 #include "heddle/plan/presets/presets.h"
-#include "heddle/verify/eager_run.h"
 #include "heddle/train/exact.h"
+#include "heddle/verify/eager_run.h"
 
 namespace heddle {
 namespace {
@@ -33,14 +33,14 @@ Model MakeSmall(const JobOptions& options) {
 
 }  // namespace
 
-Job::Job(const JobOptions& options)
+FsdpJob::FsdpJob(const JobOptions& options)
     : options_(options),
       model_(MakeSmall(options)),
       whole_(*CaptureModel(model_, OptimizerOptions())) {
   MakeExact();
 }
 
-Module Job::Compiled(const std::string& pipeline) const {
+Module FsdpJob::Compiled(const std::string& pipeline) const {
   std::vector<MeshAxis> axes;
   PresetOptions presets;
   for (auto [preset, axis, ranks] :
@@ -57,7 +57,7 @@ Module Job::Compiled(const std::string& pipeline) const {
   return module;
 }
 
-SessionMaker Job::Sessions(const Module& graph, const Reducer& reducer) const {
+SessionMaker FsdpJob::Sessions(const Module& graph, const Reducer& reducer) const {
   return [this, &graph, reducer]() -> Result<std::unique_ptr<Session>> {
     SessionOptions options;
     options.world.reducer = reducer;
@@ -68,16 +68,16 @@ SessionMaker Job::Sessions(const Module& graph, const Reducer& reducer) const {
   };
 }
 
-Result<VerifyReport> Job::Train(const Module& graph, const Reducer& reducer,
-                                VerifyOptions options) const {
+Result<VerifyReport> FsdpJob::Train(const Module& graph, const Reducer& reducer,
+                                    VerifyOptions options) const {
   options.lr = 1e-3;
   options.params = model_.params.size();
   options.graph = Sessions(graph, reducer);
   return Verify(options);
 }
 
-Result<VerifyReport> Job::AgainstEager(const Module& graph, const Reducer& reducer,
-                                       int64_t steps) const {
+Result<VerifyReport> FsdpJob::AgainstEager(const Module& graph, const Reducer& reducer,
+                                           int64_t steps) const {
   VerifyOptions options;
   options.steps = steps;
   options.eager = [&] {
@@ -92,8 +92,8 @@ Result<VerifyReport> Job::AgainstEager(const Module& graph, const Reducer& reduc
   return Train(graph, reducer, std::move(options));
 }
 
-Result<VerifyReport> Job::Against(const Module& graph, const Module& other, const Reducer& reducer,
-                                  int64_t steps) const {
+Result<VerifyReport> FsdpJob::Against(const Module& graph, const Module& other,
+                                      const Reducer& reducer, int64_t steps) const {
   VerifyOptions options;
   options.steps = steps;
   options.other_graph = Sessions(other, reducer);

@@ -20,9 +20,9 @@ struct JobOptions {
   bool odd = false;
 };
 
-class Job {
+class FsdpJob {
  public:
-  explicit Job(const JobOptions& options);
+  explicit FsdpJob(const JobOptions& options);
 
   const Model& model() const { return model_; }
   const Module& whole() const { return whole_; }

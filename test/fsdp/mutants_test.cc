@@ -13,8 +13,8 @@ extern const PassDef kPassDef_reshard_after_forward;
 namespace {
 
 // HSDP of odd sizes in f32, where every rounding shows. A bucket has padding, and the reducer cuts it anywhere.
-const Job& SmallJob() {
-  static const Job job({"llama3", "debugmodel", DType::kF32, 2, 4, 1, true});
+const FsdpJob& SmallJob() {
+  static const FsdpJob job({"llama3", "debugmodel", DType::kF32, 2, 4, 1, true});
   return job;
 }
 

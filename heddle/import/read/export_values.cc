@@ -9,11 +9,6 @@
 namespace heddle {
 namespace {
 
-using simdjson::dom::array;
-using simdjson::dom::element_type;
-using simdjson::dom::object;
-using Kind = ForeignValue::Kind;
-
 constexpr int kDeepest = 16;
 
 struct DTypeCode {
@@ -44,113 +39,119 @@ const DTypeCode* FindDType(int64_t code) {
   return at == std::end(kDTypeCodes) ? nullptr : at;
 }
 
-// A size: a number, or an expression with the number that it had when the program was made.
-std::optional<int64_t> Size(JsonElement e) {
-  if (std::optional<JsonElement> number = JsonField(e, "as_int")) return JsonInt(*number);
-  std::optional<JsonElement> expression = JsonField(e, "as_expr");
-  std::optional<JsonElement> hint = expression ? JsonField(*expression, "hint") : std::nullopt;
-  std::optional<JsonElement> number = hint ? JsonField(*hint, "as_int") : std::nullopt;
-  return number ? JsonInt(*number) : std::nullopt;
-}
-
-double Number(JsonElement e) {
-  double number = 0;
-  if (e.get(number) == simdjson::SUCCESS) return number;
-  std::string_view text = JsonText(e);
-  double infinity = std::numeric_limits<double>::infinity();
-  return text == "Infinity"    ? infinity
-         : text == "-Infinity" ? -infinity
-                               : std::numeric_limits<double>::quiet_NaN();
-}
-
-// A constant, as Python calls it.
-std::string_view Constant(std::string_view tag, JsonElement e) {
-  int64_t code = JsonInt(e).value_or(-1);
-  if (tag == "as_scalar_type") {
-    const DTypeCode* dtype = FindDType(code);
-    return dtype == nullptr ? "torch.unknown" : dtype->word;
-  }
-  if (tag == "as_memory_format") {
-    return code == 1   ? "torch.contiguous_format"
-           : code == 2 ? "torch.channels_last"
-                       : "torch.preserve_format";
-  }
-  if (tag == "as_device") return JsonTextField(e, "type") == "cpu" ? "cpu" : "device";
-  return "torch.strided";
-}
-
 }  // namespace
 
-std::optional<JsonElement> JsonField(JsonElement e, std::string_view name) {
-  JsonElement value;
-  if (e[name].get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
-  return value;
+// --- Types
+
+bool ExportValues::ReadTensors(JsonValue tensors) {
+  return walk_.Fields(
+      tensors, [&](std::string_view name, JsonValue meta) { return ReadTensor(name, meta); });
 }
 
-std::optional<int64_t> JsonInt(JsonElement e) {
-  int64_t number = 0;
-  return e.get(number) == simdjson::SUCCESS ? std::optional(number) : std::nullopt;
-}
-
-std::string_view JsonText(JsonElement e) {
+bool ExportValues::ReadTensor(std::string_view name, JsonValue meta) {
+  size_t place = walk_.Place(meta);
+  if (!JsonWalk::IsObject(meta)) return walk_.Fail(place, "tensor `{}` is not an object", name);
+  simdjson::ondemand::object object;
   std::string_view text;
-  return e.get(text) == simdjson::SUCCESS ? text : std::string_view();
-}
-
-std::string_view JsonTextField(JsonElement e, std::string_view name) {
-  std::optional<JsonElement> field = JsonField(e, name);
-  return field ? JsonText(*field) : std::string_view();
-}
-
-std::optional<std::pair<std::string_view, JsonElement>> JsonTagged(JsonElement e) {
-  object fields;
-  if (e.get(fields) != simdjson::SUCCESS) return std::nullopt;
-  std::optional<std::pair<std::string_view, JsonElement>> found;
-  for (auto [key, value] : fields) {
-    if (!found || (found->second.is_null() && !value.is_null())) found = {key, value};
+  if (meta.get_object().get(object) != simdjson::SUCCESS ||
+      object.raw_json().get(text) != simdjson::SUCCESS)
+    return false;
+  const Type* type = nullptr;
+  // A text that came before was good.
+  if (Id<MetaTag> known = metas_.Find(text)) {
+    type = meta_types_[known.index()];
+  } else {
+    bool some = false;
+    if (object.reset().get(some) != simdjson::SUCCESS || !ReadType(name, place, object, type))
+      return false;
+    metas_.Intern(text);
+    meta_types_.push_back(type);
   }
-  return found;
-}
-
-Status ExportValues::ReadTensor(std::string_view name, JsonElement meta) {
-  std::optional<JsonElement> code = JsonField(meta, "dtype");
-  const DTypeCode* dtype = code ? FindDType(JsonInt(*code).value_or(-1)) : nullptr;
-  if (dtype == nullptr)
-    return Fail("tensor `{}` has an element type that Heddle does not have", name);
-  std::optional<JsonElement> sizes = JsonField(meta, "sizes");
-  array list;
-  if (!sizes || sizes->get(list) != simdjson::SUCCESS)
-    return Fail("tensor `{}` has no `sizes`", name);
-  Dims dims;
-  for (JsonElement size : list) {
-    std::optional<int64_t> number = Size(size);
-    if (!number || *number < 0)
-      return Fail("tensor `{}` has a size without a number or a hint", name);
-    dims.push_back(*number);
-  }
-  if (!CheckedBytes(SymbolTable(), dims, dtype->dtype))
-    return Fail("tensor `{}` exceeds 2^63 bytes", name);
   size_t word = program_.words.Intern(name).index();
-  if (word >= types_.size()) types_.resize(word + 1);
-  if (types_[word] == nullptr)
-    types_[word] = &program_.types.emplace_back(Type::Tensor(dtype->dtype, std::move(dims)));
-  return Done{};
+  if (word >= types_.size()) types_.resize(std::max(word + 1, 2 * types_.size()));
+  if (types_[word] == nullptr) types_[word] = type;
+  return true;
 }
 
-Status ExportValues::Read(JsonElement graph) {
-  object tensors;
-  std::optional<JsonElement> given = JsonField(graph, "tensor_values");
-  if (!given || given->get(tensors) != simdjson::SUCCESS)
-    return Fail("the graph has no `tensor_values`");
-  for (auto [name, meta] : tensors) HEDDLE_RETURN_IF_ERROR(ReadTensor(name, meta));
-  object numbers;
-  std::optional<JsonElement> sizes = JsonField(graph, "sym_int_values");
-  if (!sizes || sizes->get(numbers) != simdjson::SUCCESS) return Done{};
-  for (auto [name, value] : numbers) {
-    if (std::optional<int64_t> number = Size(value))
-      sizes_.emplace(program_.words.Intern(name).index(), *number);
-  }
-  return Done{};
+bool ExportValues::ReadType(std::string_view name, size_t place, simdjson::ondemand::object& meta,
+                            const Type*& type) {
+  const DTypeCode* dtype = nullptr;
+  bool has_dtype = false;
+  bool has_sizes = false;
+  Dims dims;
+  bool good = walk_.EachField(meta, [&](std::string_view key, JsonValue field) {
+    if (IsKey(key, "dtype") && !has_dtype) {
+      has_dtype = true;
+      size_t at = walk_.Place(field);
+      std::optional<int64_t> code;
+      if (!walk_.Int(field, code)) return false;
+      dtype = FindDType(code.value_or(-1));
+      return dtype != nullptr ||
+             walk_.Fail(at, "tensor `{}` has an element type that Heddle does not have", name);
+    }
+    if (IsKey(key, "sizes") && !has_sizes) {
+      has_sizes = true;
+      return ReadDims(name, field, dims);
+    }
+    return walk_.Skip(field);
+  });
+  if (!good) return false;
+  if (!has_dtype)
+    return walk_.Fail(place, "tensor `{}` has an element type that Heddle does not have", name);
+  if (!has_sizes) return walk_.Fail(place, "tensor `{}` has no `sizes`", name);
+  if (!CheckedBytes(SymbolTable(), dims, dtype->dtype))
+    return walk_.Fail(place, "tensor `{}` exceeds 2^63 bytes", name);
+  type = &program_.types.emplace_back(Type::Tensor(dtype->dtype, std::move(dims)));
+  return true;
+}
+
+bool ExportValues::ReadDims(std::string_view name, JsonValue sizes, Dims& dims) {
+  if (!JsonWalk::IsArray(sizes))
+    return walk_.Fail(walk_.Place(sizes), "tensor `{}` has no `sizes`", name);
+  return walk_.Items(sizes, [&](JsonValue item) {
+    size_t at = walk_.Place(item);
+    std::optional<int64_t> size;
+    if (!Size(item, size)) return false;
+    if (!size || *size < 0)
+      return walk_.Fail(at, "tensor `{}` has a size without a number or a hint", name);
+    dims.push_back(*size);
+    return true;
+  });
+}
+
+// A number, or an expression with the number that it had when the program was made.
+bool ExportValues::Size(JsonValue e, std::optional<int64_t>& size) {
+  if (!JsonWalk::IsObject(e)) return walk_.Skip(e);
+  std::optional<int64_t> hint;
+  bool direct = false;
+  bool good = walk_.Fields(e, [&](std::string_view key, JsonValue field) {
+    if (IsKey(key, "as_int") && !direct && !JsonWalk::IsNull(field)) {
+      direct = true;
+      return walk_.Int(field, size);
+    }
+    if (IsKey(key, "as_expr") && !hint && JsonWalk::IsObject(field)) return SizeHint(field, hint);
+    return walk_.Skip(field);
+  });
+  if (!direct) size = hint;
+  return good;
+}
+
+bool ExportValues::SizeHint(JsonValue expression, std::optional<int64_t>& size) {
+  return walk_.Fields(expression, [&](std::string_view key, JsonValue hint) {
+    if (!IsKey(key, "hint") || size || !JsonWalk::IsObject(hint)) return walk_.Skip(hint);
+    return walk_.Fields(hint, [&](std::string_view tag, JsonValue number) {
+      return IsKey(tag, "as_int") && !size ? walk_.Int(number, size) : walk_.Skip(number);
+    });
+  });
+}
+
+bool ExportValues::ReadSizes(JsonValue sizes) {
+  return walk_.Fields(sizes, [&](std::string_view name, JsonValue value) {
+    std::optional<int64_t> number;
+    if (!Size(value, number)) return false;
+    if (number) sizes_.emplace(program_.words.Intern(name).index(), *number);
+    return true;
+  });
 }
 
 const Type* ExportValues::TypeOf(WordId name) const {
@@ -162,63 +163,167 @@ std::optional<int64_t> ExportValues::SizeOf(WordId name) const {
   return at == sizes_.end() ? std::nullopt : std::optional(at->second);
 }
 
-Result<ForeignValue> ExportValues::Name(std::string_view name) {
-  bool good = !name.empty() && std::ranges::all_of(name, [](char c) {
+// --- Arguments
+
+bool ExportValues::IsName(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
     return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
   });
-  if (!good) return Fail("{} is not a name of a value", Quoted(name));
-  return ForeignValue{.kind = Kind::kName, .word = program_.Word(name)};
+}
+
+bool ExportValues::Name(JsonValue e, ForeignValue& value) {
+  size_t at = walk_.Place(e);
+  std::string_view name;
+  if (!walk_.Text(e, name)) return false;
+  if (!IsName(name)) return walk_.Fail(at, "{} is not a name of a value", Quoted(name));
+  name_place_ = at + 1;
+  value = ForeignValue::Of(Kind::kName, program_.Word(name));
+  return true;
+}
+
+// `{"name": "x"}`
+bool ExportValues::NameField(JsonValue e, ForeignValue& value) {
+  size_t at = walk_.Place(e);
+  bool found = false;
+  bool good = !JsonWalk::IsObject(e) || walk_.Fields(e, [&](std::string_view key, JsonValue field) {
+    if (!IsKey(key, "name") || found) return walk_.Skip(field);
+    found = true;
+    return Name(field, value);
+  });
+  return good && (found || walk_.Fail(at, "a tensor has no `name`"));
 }
 
 // A value without a tag: what lists hold.
-Result<ForeignValue> ExportValues::Plain(JsonElement e, int depth) {
-  switch (e.type()) {
-    case element_type::NULL_VALUE: return ForeignValue();
-    case element_type::BOOL: return ForeignValue{.kind = Kind::kBool, .boolean = bool(e)};
-    case element_type::INT64: return ForeignValue{.kind = Kind::kInt, .integer = int64_t(e)};
-    case element_type::DOUBLE: return ForeignValue{.kind = Kind::kFloat, .number = double(e)};
-    case element_type::STRING:
-      return ForeignValue{.kind = Kind::kString, .word = program_.Word(JsonText(e))};
-    case element_type::OBJECT: {
-      std::string_view name = JsonTextField(e, "name");
-      if (!name.empty()) return Name(name);
-      return Argument(e, depth);
+bool ExportValues::Plain(JsonValue e, int depth, ForeignValue& value) {
+  if (JsonWalk::IsObject(e)) return Tagged(e, depth, true, value);
+  if (JsonWalk::IsArray(e)) return Items(e, depth, value);
+  if (JsonWalk::IsNull(e)) return walk_.Skip(e);
+  if (JsonWalk::IsBool(e)) {
+    value.kind = Kind::kBool;
+    return walk_.Bool(e, value.boolean);
+  }
+  if (!JsonWalk::IsText(e)) return Number(e, value);
+  std::string_view text;
+  if (!walk_.Text(e, text)) return false;
+  value = ForeignValue::Of(Kind::kString, program_.Word(text));
+  return true;
+}
+
+bool ExportValues::Number(JsonValue e, ForeignValue& value) {
+  size_t at = walk_.Place(e);
+  simdjson::ondemand::number number;
+  if (!walk_.Number(e, number)) return false;
+  if (number.is_uint64()) return walk_.Fail(at, "a number exceeds 64 bits");
+  if (number.is_int64()) {
+    value = {.kind = Kind::kInt, .integer = number.get_int64()};
+  } else {
+    value = {.kind = Kind::kFloat, .number = number.get_double()};
+  }
+  return true;
+}
+
+// Those that JSON has no digits for are texts.
+bool ExportValues::Float(JsonValue e, ForeignValue& value) {
+  value.kind = Kind::kFloat;
+  value.number = std::numeric_limits<double>::quiet_NaN();
+  if (JsonWalk::IsText(e)) {
+    std::string_view text;
+    if (!walk_.Text(e, text)) return false;
+    if (text == "Infinity") value.number = std::numeric_limits<double>::infinity();
+    if (text == "-Infinity") value.number = -std::numeric_limits<double>::infinity();
+    return true;
+  }
+  if (JsonWalk::IsObject(e) || JsonWalk::IsArray(e) || JsonWalk::IsBool(e))
+    return walk_.Fail(walk_.Place(e), "`as_float` is not a number");
+  simdjson::ondemand::number number;
+  if (!walk_.Number(e, number)) return false;
+  value.number = number.as_double();
+  return true;
+}
+
+// A constant, as Python calls it.
+bool ExportValues::Constant(std::string_view tag, JsonValue e, ForeignValue& value) {
+  std::string_view word = "torch.strided";
+  if (IsKey(tag, "as_device") && JsonWalk::IsObject(e)) {
+    word = "device";
+    bool good = walk_.Fields(e, [&](std::string_view key, JsonValue field) {
+      std::string_view type;
+      if (!walk_.Text(field, type)) return false;
+      if (IsKey(key, "type") && type == "cpu") word = "cpu";
+      return true;
+    });
+    if (!good) return false;
+  } else {
+    std::optional<int64_t> code;
+    if (!walk_.Int(e, code)) return false;
+    if (IsKey(tag, "as_scalar_type")) {
+      const DTypeCode* dtype = FindDType(code.value_or(-1));
+      word = dtype == nullptr ? "torch.unknown" : dtype->word;
+    } else if (IsKey(tag, "as_memory_format")) {
+      word = code == 1   ? "torch.contiguous_format"
+             : code == 2 ? "torch.channels_last"
+                         : "torch.preserve_format";
+    } else if (IsKey(tag, "as_device")) {
+      word = "device";
     }
-    case element_type::ARRAY: return Items(e, depth);
-    default: return Fail("a number exceeds 64 bits");
   }
+  value = ForeignValue::Of(Kind::kWord, program_.Word(word));
+  return true;
 }
 
-Result<ForeignValue> ExportValues::Items(JsonElement e, int depth) {
-  if (depth > kDeepest) return Fail("an argument is nested more than {} deep", kDeepest);
-  array list;
-  if (e.get(list) != simdjson::SUCCESS) return Fail("an argument is not a list");
+bool ExportValues::Items(JsonValue e, int depth, ForeignValue& value) {
+  if (depth > kDeepest)
+    return walk_.Fail(walk_.Place(e), "an argument is nested more than {} deep", kDeepest);
   size_t begin = open_items_.size();
-  for (JsonElement item : list) {
-    HEDDLE_TRY(ForeignValue value, Plain(item, depth + 1));
-    open_items_.push_back(value);
-  }
-  return program_.TakeList(Kind::kList, open_items_, begin);
+  bool good = walk_.Items(e, [&](JsonValue item) {
+    ForeignValue one;
+    if (!Plain(item, depth + 1, one)) return false;
+    open_items_.push_back(one);
+    return true;
+  });
+  if (!good) return false;
+  value = program_.TakeList(Kind::kList, open_items_, begin);
+  return true;
 }
 
-Result<ForeignValue> ExportValues::Argument(JsonElement e, int depth) {
-  auto tagged = JsonTagged(e);
-  if (depth > kDeepest || !tagged) return Fail("an argument is not one of the kinds that exist");
-  auto [tag, value] = *tagged;
-  if (tag == "as_none" || value.is_null()) return ForeignValue();
-  if (tag == "as_name") return Name(JsonText(value));
-  if (tag == "as_tensor") return Name(JsonTextField(value, "name"));
-  if (tag == "as_float") return ForeignValue{.kind = Kind::kFloat, .number = Number(value)};
-  if (tag == "as_scalar_type" || tag == "as_memory_format" || tag == "as_layout" ||
-      tag == "as_device")
-    return ForeignValue{.kind = Kind::kWord, .word = program_.Word(Constant(tag, value))};
-  if (tag == "as_sym_int" || tag == "as_sym_bool" || tag == "as_sym_float" ||
-      tag == "as_optional_tensor")
-    return Argument(value, depth + 1);
-  if (tag == "as_int" || tag == "as_bool" || tag == "as_string") return Plain(value, depth);
-  if (value.is_array()) return Items(value, depth);
+bool ExportValues::Tagged(JsonValue e, int depth, bool may_be_name, ForeignValue& value) {
+  size_t at = walk_.Place(e);
+  if (depth > kDeepest || !JsonWalk::IsObject(e))
+    return walk_.Fail(at, "an argument is not one of the kinds that exist");
+  bool any = false;
+  bool found = false;
+  bool good = walk_.Fields(e, [&](std::string_view tag, JsonValue field) {
+    any = true;
+    if (may_be_name && IsKey(tag, "name") && JsonWalk::IsText(field)) {
+      may_be_name = false;
+      found = true;
+      return Name(field, value);
+    }
+    if (found || JsonWalk::IsNull(field)) return walk_.Skip(field);
+    found = true;
+    return Untag(tag, field, depth, value);
+  });
+  if (!good) return false;
+  return any || walk_.Fail(at, "an argument is not one of the kinds that exist");
+}
+
+bool ExportValues::Untag(std::string_view tag, JsonValue e, int depth, ForeignValue& value) {
+  if (IsKey(tag, "as_tensor")) return NameField(e, value);
+  if (IsKey(tag, "as_name")) return Name(e, value);
+  if (IsKey(tag, "as_int") || IsKey(tag, "as_bool") || IsKey(tag, "as_string"))
+    return Plain(e, depth, value);
+  if (IsKey(tag, "as_none")) return walk_.Skip(e);
+  if (IsKey(tag, "as_float")) return Float(e, value);
+  if (IsKey(tag, "as_scalar_type") || IsKey(tag, "as_memory_format") || IsKey(tag, "as_layout") ||
+      IsKey(tag, "as_device"))
+    return Constant(tag, e, value);
+  if (IsKey(tag, "as_sym_int") || IsKey(tag, "as_sym_bool") || IsKey(tag, "as_sym_float") ||
+      IsKey(tag, "as_optional_tensor"))
+    return Argument(e, depth + 1, value);
+  if (JsonWalk::IsArray(e)) return Items(e, depth, value);
   // A graph, an object, a number of two parts: nothing that a graph of Heddle holds.
-  return ForeignValue{.kind = Kind::kWord, .word = program_.Word("torch.object")};
+  value = ForeignValue::Of(Kind::kWord, program_.Word("torch.object"));
+  return walk_.Skip(e);
 }
 
 }  // namespace heddle

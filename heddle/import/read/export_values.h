@@ -4,64 +4,66 @@
 #include <optional>
 #include <unordered_map>
 
-#include <simdjson.h>
-
-#include "heddle/base/result.h"
+#include "heddle/import/read/json_walk.h"
 #include "heddle/import/read/program.h"
 
 namespace heddle {
 
-using JsonElement = simdjson::dom::element;
-
-// A field of an object; none where there is none, or null.
-std::optional<JsonElement> JsonField(JsonElement e, std::string_view name);
-std::optional<int64_t> JsonInt(JsonElement e);
-// Empty where it is no text.
-std::string_view JsonText(JsonElement e);
-std::string_view JsonTextField(JsonElement e, std::string_view name);
-// The tag of a union, and what it holds. A dataclass with all tags has one that is not null.
-std::optional<std::pair<std::string_view, JsonElement>> JsonTagged(JsonElement e);
-
-template <typename... Args>
-Failure JsonFailure(const std::string& file, fmt::format_string<Args...> format, Args&&... args) {
-  Failure failure = Error(Diag::kJson, format, std::forward<Args>(args)...);
-  failure.diagnostics[0].file = file;
-  return failure;
-}
-
+// As JsonWalk does, all of it answers whether it could be read, and leaves what could not to the walk.
 class ExportValues {
  public:
   // Both outlive this. Types, words and items of lists go to `program`.
-  ExportValues(const std::string& file, ForeignProgram& program) : file_(file), program_(program) {}
+  ExportValues(JsonWalk& walk, ForeignProgram& program) : walk_(walk), program_(program) {}
 
   // `tensor_values` and `sym_int_values` of a graph.
-  Status Read(JsonElement graph);
+  bool ReadTensors(JsonValue tensors);
+  bool ReadSizes(JsonValue sizes);
   // Null where the graph states none.
   const Type* TypeOf(WordId name) const;
   std::optional<int64_t> SizeOf(WordId name) const;
 
   // A value with a tag.
-  Result<ForeignValue> Argument(JsonElement e) { return Argument(e, 0); }
+  bool Argument(JsonValue e, ForeignValue& value) { return Argument(e, 0, value); }
   // What a value of a graph may be called.
-  Result<ForeignValue> Name(std::string_view name);
+  bool Name(JsonValue e, ForeignValue& value);
+  static bool IsName(std::string_view text);
+  // Where the last name stands that was read, behind its quote.
+  size_t name_place() const { return name_place_; }
 
  private:
-  template <typename... Args>
-  Failure Fail(fmt::format_string<Args...> format, Args&&... args) const {
-    return JsonFailure(file_, format, std::forward<Args>(args)...);
-  }
-  Status ReadTensor(std::string_view name, JsonElement meta);
-  Result<ForeignValue> Plain(JsonElement e, int depth);
-  Result<ForeignValue> Items(JsonElement e, int depth);
-  Result<ForeignValue> Argument(JsonElement e, int depth);
+  using Kind = ForeignValue::Kind;
 
-  const std::string& file_;
+  bool ReadTensor(std::string_view name, JsonValue meta);
+  bool ReadType(std::string_view name, size_t place, simdjson::ondemand::object& meta,
+                const Type*& type);
+  bool ReadDims(std::string_view name, JsonValue sizes, Dims& dims);
+  bool Size(JsonValue e, std::optional<int64_t>& size);
+  bool SizeHint(JsonValue expression, std::optional<int64_t>& size);
+
+  bool Argument(JsonValue e, int depth, ForeignValue& value) {
+    return Tagged(e, depth, false, value);
+  }
+  // An object with one field that is not null, its tag. Where it may be a name, a field `name` says more than any tag.
+  bool Tagged(JsonValue e, int depth, bool may_be_name, ForeignValue& value);
+  bool Untag(std::string_view tag, JsonValue e, int depth, ForeignValue& value);
+  bool NameField(JsonValue e, ForeignValue& value);
+  bool Plain(JsonValue e, int depth, ForeignValue& value);
+  bool Number(JsonValue e, ForeignValue& value);
+  bool Float(JsonValue e, ForeignValue& value);
+  bool Constant(std::string_view tag, JsonValue e, ForeignValue& value);
+  bool Items(JsonValue e, int depth, ForeignValue& value);
+
+  JsonWalk& walk_;
   ForeignProgram& program_;
   // By word.
   std::vector<const Type*> types_;
   std::unordered_map<uint32_t, int64_t> sizes_;
+  // Most texts of types come again.
+  StringTable<Id<struct MetaTag>> metas_;
+  std::vector<const Type*> meta_types_;
   // Items of lists that have not ended yet.
   std::vector<ForeignValue> open_items_;
+  size_t name_place_ = 0;
 };
 
 }  // namespace heddle

@@ -3,266 +3,379 @@
 #include <algorithm>
 
 #include "heddle/base/scanner.h"
-#include "heddle/base/text.h"
+#include "heddle/import/read/export_signature.h"
 #include "heddle/import/read/export_values.h"
 #include "heddle/import/read/json_mistake.h"
+#include "heddle/import/read/json_walk.h"
 #include "heddle/import/read/zip.h"
 
 namespace heddle {
 namespace {
 
-using simdjson::dom::array;
-using simdjson::dom::object;
 using Kind = ForeignValue::Kind;
 
 constexpr int64_t kMajor = 8;
 
 class ExportReader {
  public:
-  explicit ExportReader(const std::string& file) : file_(file), values_(file, program_) {}
-
-  Result<ForeignProgram> Read(std::string_view json) {
-    simdjson::dom::parser parser;
-    JsonElement root;
-    simdjson::error_code error = parser.parse(json.data(), json.size()).get(root);
-    if (error != simdjson::SUCCESS) {
-      Failure failure = Fail("not JSON: {}", simdjson::error_message(error));
-      std::optional<size_t> at = FindJsonMistake(json);
-      if (at)
-        failure = {{SourceText(file_, json)
-                        .At(std::move(failure.diagnostics[0]), std::min(*at, json.size()))}};
-      return failure;
-    }
-    HEDDLE_RETURN_IF_ERROR(CheckVersion(root));
-    std::optional<JsonElement> module = JsonField(root, "graph_module");
-    std::optional<JsonElement> graph = module ? JsonField(*module, "graph") : std::nullopt;
-    if (!graph) return Fail("no `graph_module` with a `graph`; expected a program of torch.export");
-    HEDDLE_RETURN_IF_ERROR(ReadGroups(root));
-    HEDDLE_RETURN_IF_ERROR(values_.Read(*graph));
-    std::optional<JsonElement> signature = JsonField(*module, "signature");
-    HEDDLE_RETURN_IF_ERROR(ReadInputs(*graph, signature));
-    HEDDLE_RETURN_IF_ERROR(ReadNodes(*graph));
-    HEDDLE_RETURN_IF_ERROR(ReadOutputs(*graph, signature));
-    return std::move(program_);
+  explicit ExportReader(std::string_view json)
+      : walk_(json), values_(walk_, program_), signature_(walk_, program_) {
+    // A node takes some hundreds of characters, and has one name.
+    size_t likely = json.size() / 300;
+    program_.words.Reserve(likely, 16 * likely);
+    program_.calls.reserve(likely);
+    program_.args.reserve(2 * likely);
   }
+
+  // What could not be read is in walk().
+  bool Read() {
+    bool good = walk_.Root([&](std::string_view key, JsonValue value) {
+      if (IsKey(key, "graph_module") && !has_module_ && JsonWalk::IsObject(value)) {
+        has_module_ = true;
+        return ReadModule(value);
+      }
+      if (IsKey(key, "groups") && !JsonWalk::IsNull(value)) return ReadGroups(value);
+      return ReadVersion(key, value);
+    });
+    if (!good) return false;
+    if (!has_graph_)
+      return walk_.Fail(0, "no `graph_module` with a `graph`; expected a program of torch.export");
+    Join();
+    return true;
+  }
+  // Reads nothing but what says which kind of program it is.
+  bool CheckVersion() {
+    return walk_.Root(
+        [&](std::string_view key, JsonValue value) { return ReadVersion(key, value); });
+  }
+
+  const JsonWalk& walk() const { return walk_; }
+  ForeignProgram TakeProgram() { return std::move(program_); }
 
  private:
-  template <typename... Args>
-  Failure Fail(fmt::format_string<Args...> format, Args&&... args) const {
-    return JsonFailure(file_, format, std::forward<Args>(args)...);
-  }
+  struct Named {
+    ForeignValue value;
+    size_t place;
+  };
+
   WordId Word(std::string_view text) { return program_.Word(text); }
 
-  Status CheckVersion(JsonElement root) {
-    std::string_view header = JsonTextField(root, "heddle");
-    if (!header.empty() && header != "graph 1")
-      return Fail("`heddle` is `{}`, expected `graph 1`", header);
-    std::optional<JsonElement> version = JsonField(root, "schema_version");
-    std::optional<JsonElement> major = version ? JsonField(*version, "major") : std::nullopt;
-    if (!major || JsonInt(*major) == kMajor) return Done{};
-    return Fail("schema version {}, expected {}", simdjson::minify(*major), kMajor);
+  bool ReadVersion(std::string_view key, JsonValue value) {
+    size_t at = walk_.Place(value);
+    if (IsKey(key, "heddle")) {
+      std::string_view header;
+      if (!walk_.Text(value, header)) return false;
+      return header.empty() || header == "graph 1" ||
+             walk_.Fail(at, "`heddle` is `{}`, expected `graph 1`", header);
+    }
+    if (!IsKey(key, "schema_version") || !JsonWalk::IsObject(value)) return walk_.Skip(value);
+    return walk_.Fields(value, [&](std::string_view name, JsonValue number) {
+      if (!IsKey(name, "major") || JsonWalk::IsNull(number)) return walk_.Skip(number);
+      size_t place = walk_.Place(number);
+      std::optional<int64_t> major;
+      if (!walk_.Int(number, major)) return false;
+      if (!major)
+        return walk_.Fail(place, "`major` of the schema version is no number, expected {}", kMajor);
+      return major == kMajor || walk_.Fail(place, "schema version {}, expected {}", *major, kMajor);
+    });
   }
 
   // `"groups": {"0": 8}`
-  Status ReadGroups(JsonElement root) {
-    std::optional<JsonElement> groups = JsonField(root, "groups");
-    object fields;
-    if (!groups) return Done{};
-    if (groups->get(fields) != simdjson::SUCCESS) return Fail("`groups` is not an object");
-    for (auto [name, size] : fields) {
-      std::optional<int64_t> ranks = JsonInt(size);
+  bool ReadGroups(JsonValue groups) {
+    if (!JsonWalk::IsObject(groups))
+      return walk_.Fail(walk_.Place(groups), "`groups` is not an object");
+    return walk_.Fields(groups, [&](std::string_view name, JsonValue size) {
+      size_t at = walk_.Place(size);
+      std::optional<int64_t> ranks;
+      if (!walk_.Int(size, ranks)) return false;
       if (!ranks || *ranks < 1 || *ranks > Mesh::kMaxRanks)
-        return Fail("group `{}` has no number of ranks", name);
+        return walk_.Fail(at, "group `{}` has no number of ranks", name);
       program_.groups.push_back({Word(name), *ranks});
-    }
-    return Done{};
+      return true;
+    });
+  }
+
+  bool ReadModule(JsonValue module) {
+    return walk_.Fields(module, [&](std::string_view key, JsonValue value) {
+      if (!JsonWalk::IsObject(value)) return walk_.Skip(value);
+      if (IsKey(key, "graph") && !has_graph_) {
+        has_graph_ = true;
+        return ReadGraph(value);
+      }
+      if (IsKey(key, "signature") && !std::exchange(has_specs_, true))
+        return signature_.Read(value);
+      return walk_.Skip(value);
+    });
   }
 
   // --- The graph
 
-  Status ReadInputs(JsonElement graph, const std::optional<JsonElement>& signature) {
-    std::optional<JsonElement> inputs = JsonField(graph, "inputs");
-    if (!inputs || !inputs->is_array()) return Fail("the graph has no `inputs`");
-    std::optional<JsonElement> specs =
-        signature ? JsonField(*signature, "input_specs") : std::nullopt;
-    std::vector<JsonElement> roles;
-    if (specs && specs->is_array()) {
-      for (JsonElement spec : array(*specs)) roles.push_back(spec);
-    }
-    size_t i = 0;
-    for (JsonElement one : array(*inputs)) {
-      HEDDLE_TRY(ForeignValue value, values_.Argument(one));
-      size_t at = i++;
-      if (value.kind != Kind::kName) {
-        // A constant that the caller passes: nothing reads it.
-        continue;
+  bool ReadGraph(JsonValue graph) {
+    size_t at = walk_.Place(graph);
+    bool inputs = false;
+    bool outputs = false;
+    bool nodes = false;
+    bool tensors = false;
+    bool sizes = false;
+    bool good = walk_.Fields(graph, [&](std::string_view key, JsonValue value) {
+      auto is = [&](const auto& name, bool array, bool& had) {
+        bool kind = array ? JsonWalk::IsArray(value) : JsonWalk::IsObject(value);
+        return IsKey(key, name) && kind && !std::exchange(had, true);
+      };
+      if (is("inputs", true, inputs)) return ReadNamed(value, inputs_);
+      if (is("outputs", true, outputs)) return ReadNamed(value, outputs_);
+      if (is("nodes", true, nodes))
+        return walk_.Items(value, [&](JsonValue node) { return ReadNode(node); });
+      if (is("tensor_values", false, tensors)) return values_.ReadTensors(value);
+      if (is("sym_int_values", false, sizes)) return values_.ReadSizes(value);
+      return walk_.Skip(value);
+    });
+    if (!good) return false;
+    std::string_view missing = !tensors   ? "tensor_values"
+                               : !inputs  ? "inputs"
+                               : !nodes   ? "nodes"
+                               : !outputs ? "outputs"
+                                          : "";
+    return missing.empty() || walk_.Fail(at, "the graph has no `{}`", missing);
+  }
+
+  bool ReadNamed(JsonValue list, std::vector<Named>& named) {
+    return walk_.Items(list, [&](JsonValue item) {
+      Named one{{}, walk_.Place(item)};
+      if (!values_.Argument(item, one.value)) return false;
+      if (one.value.kind == Kind::kName) one.place = values_.name_place();
+      named.push_back(one);
+      return true;
+    });
+  }
+
+  bool ReadNode(JsonValue node) {
+    ForeignCall call;
+    call.offset = walk_.Place(node);
+    if (!JsonWalk::IsObject(node))
+      return walk_.Fail(call.offset, "node {} is not an object", program_.statements + 1);
+    call.first_arg = static_cast<uint32_t>(program_.args.size());
+    call.first_result = static_cast<uint32_t>(program_.results.size());
+    results_.clear();
+    results_are_list_ = false;
+    results_place_ = call.offset;
+    NodeTexts texts;
+    bool good = walk_.Fields(node, [&](std::string_view key, JsonValue value) {
+      if (IsKey(key, "target")) return TextOnce(value, texts.target);
+      if (IsKey(key, "inputs")) return ReadArgs(value, call);
+      if (IsKey(key, "outputs")) return ReadResults(value);
+      if (IsKey(key, "name")) return TextOnce(value, texts.name);
+      if (IsKey(key, "scope")) return TextOnce(value, texts.scope);
+      if (IsKey(key, "phase")) return TextOnce(value, texts.phase);
+      if (IsKey(key, "metadata") && JsonWalk::IsObject(value))
+        return walk_.Fields(value, [&](std::string_view name, JsonValue fact) {
+          return IsKey(name, "nn_module_stack") ? TextOnce(fact, texts.stack) : walk_.Skip(fact);
+        });
+      return walk_.Skip(value);
+    });
+    if (!good) return false;
+    std::string_view target = texts.target;
+    if (target.empty())
+      return walk_.Fail(call.offset, "node {} has no `target`", program_.statements + 1);
+    if (target.starts_with("torch.ops.")) target.remove_prefix(10);
+    if (target.starts_with("_operator.")) target.remove_prefix(1);
+    call.target = program_.targets.Intern(target);
+    call.offset = results_place_;
+    NameResults(texts.name, call);
+    SetPlace(texts, call);
+    ++program_.statements;
+    program_.calls.push_back(call);
+    return true;
+  }
+
+  struct NodeTexts {
+    std::string_view target;
+    std::string_view name;
+    std::string_view scope;
+    std::string_view phase;
+    std::string_view stack;
+  };
+  // Of two fields of one name the first counts.
+  bool TextOnce(JsonValue value, std::string_view& text) {
+    return text.empty() ? walk_.Text(value, text) : walk_.Skip(value);
+  }
+
+  bool ReadArgs(JsonValue inputs, ForeignCall& call) {
+    if (JsonWalk::IsNull(inputs) || call.arg_count > 0) return walk_.Skip(inputs);
+    if (!JsonWalk::IsArray(inputs))
+      return walk_.Fail(walk_.Place(inputs), "`inputs` of node {} is not a list",
+                        program_.statements + 1);
+    return walk_.Items(inputs, [&](JsonValue input) {
+      ++call.arg_count;
+      return ReadArg(input);
+    });
+  }
+
+  bool ReadArg(JsonValue input) {
+    size_t at = walk_.Place(input);
+    ForeignArg arg;
+    bool has_value = false;
+    std::string_view name;
+    bool good = !JsonWalk::IsObject(input) ||
+                walk_.Fields(input, [&](std::string_view key, JsonValue value) {
+                  if (IsKey(key, "name")) return TextOnce(value, name);
+                  if (!IsKey(key, "arg") || has_value || JsonWalk::IsNull(value))
+                    return walk_.Skip(value);
+                  has_value = true;
+                  return values_.Argument(value, arg.value);
+                });
+    if (!good) return false;
+    if (!has_value)
+      return walk_.Fail(at, "node {} has an input without `arg`", program_.statements + 1);
+    arg.name = Word(name);
+    program_.args.push_back(arg);
+    return true;
+  }
+
+  bool ReadResults(JsonValue outputs) {
+    if (JsonWalk::IsNull(outputs) || !results_.empty()) return walk_.Skip(outputs);
+    if (!JsonWalk::IsArray(outputs))
+      return walk_.Fail(walk_.Place(outputs), "`outputs` of node {} is not a list",
+                        program_.statements + 1);
+    return walk_.Items(outputs, [&](JsonValue output) {
+      ForeignValue value;
+      if (!values_.Argument(output, value)) return false;
+      if (results_.empty() && value.kind == Kind::kName) results_place_ = values_.name_place();
+      if (value.kind != Kind::kList) {
+        results_.push_back(value);
+        return true;
       }
-      ForeignInput input;
-      input.offset = kNowhere;
-      input.name = value.word;
-      if (const Type* type = values_.TypeOf(value.word)) input.type = *type;
-      if (!input.type) input.integer = values_.SizeOf(value.word);
-      if (at < roles.size()) SetRole(roles[at], input);
-      program_.inputs.push_back(std::move(input));
-    }
-    program_.has_signature = roles.size() == i && i > 0;
-    return Done{};
-  }
-
-  void SetRole(JsonElement spec, ForeignInput& input) {
-    auto tagged = JsonTagged(spec);
-    if (!tagged) return;
-    auto [tag, value] = *tagged;
-    input.role = InputRole::kBatch;
-    if (tag == "parameter") {
-      input.role = InputRole::kParam;
-      input.label = Word(JsonTextField(value, "parameter_name"));
-    } else if (tag == "buffer") {
-      input.role = InputRole::kBuffer;
-      input.label = Word(JsonTextField(value, "buffer_name"));
-    } else if (tag == "tensor_constant") {
-      input.role = InputRole::kBuffer;
-      input.label = Word(JsonTextField(value, "tensor_constant_name"));
-    }
-  }
-
-  Status ReadOutputs(JsonElement graph, const std::optional<JsonElement>& signature) {
-    std::optional<JsonElement> outputs = JsonField(graph, "outputs");
-    if (!outputs || !outputs->is_array()) return Fail("the graph has no `outputs`");
-    std::optional<JsonElement> specs =
-        signature ? JsonField(*signature, "output_specs") : std::nullopt;
-    std::vector<JsonElement> roles;
-    if (specs && specs->is_array()) {
-      for (JsonElement spec : array(*specs)) roles.push_back(spec);
-    }
-    size_t i = 0;
-    program_.output_call.offset = kNowhere;
-    program_.output_call.name = Word("output");
-    for (JsonElement one : array(*outputs)) {
-      ForeignOutput output;
-      HEDDLE_TRY(output.value, values_.Argument(one));
-      if (i < roles.size()) SetRole(roles[i], output);
-      ++i;
-      program_.outputs.push_back(output);
-    }
-    return Done{};
-  }
-
-  void SetRole(JsonElement spec, ForeignOutput& output) {
-    auto tagged = JsonTagged(spec);
-    if (!tagged) return;
-    auto [tag, value] = *tagged;
-    output.role = OutputRole::kMetric;
-    if (tag == "loss_output") output.role = OutputRole::kLoss;
-    if (tag == "gradient_to_parameter") output.role = OutputRole::kGrad;
-    if (tag.ends_with("_mutation")) output.role = OutputRole::kUpdate;
-    for (std::string_view field : {"parameter_name", "buffer_name", "user_input_name"}) {
-      std::string_view name = JsonTextField(value, field);
-      if (!name.empty()) output.target = Word(name);
-    }
-  }
-
-  Status ReadNodes(JsonElement graph) {
-    std::optional<JsonElement> nodes = JsonField(graph, "nodes");
-    if (!nodes || !nodes->is_array()) return Fail("the graph has no `nodes`");
-    for (JsonElement node : array(*nodes)) {
-      ForeignCall call;
-      call.offset = kNowhere;
-      std::string_view target = JsonTextField(node, "target");
-      if (target.empty()) return Fail("node {} has no `target`", program_.statements + 1);
-      if (target.starts_with("torch.ops.")) target.remove_prefix(10);
-      if (target.starts_with("_operator.")) target.remove_prefix(1);
-      call.target = program_.targets.Intern(target);
-      call.first_arg = static_cast<uint32_t>(program_.args.size());
-      std::optional<JsonElement> inputs = JsonField(node, "inputs");
-      if (inputs && inputs->is_array()) {
-        for (JsonElement input : array(*inputs)) {
-          std::optional<JsonElement> arg = JsonField(input, "arg");
-          if (!arg) return Fail("node {} has an input without `arg`", program_.statements + 1);
-          HEDDLE_TRY(ForeignValue value, values_.Argument(*arg));
-          program_.args.push_back({Word(JsonTextField(input, "name")), value});
-        }
-      }
-      call.arg_count = static_cast<uint32_t>(program_.args.size()) - call.first_arg;
-      HEDDLE_RETURN_IF_ERROR(ReadResults(node, call));
-      ReadPlace(node, call);
-      ++program_.statements;
-      program_.calls.push_back(call);
-    }
-    return Done{};
+      results_are_list_ = true;
+      for (const ForeignValue& item : program_.items(value)) results_.push_back(item);
+      return true;
+    });
   }
 
   // One tensor; several, or a list of them, each by its name.
-  Status ReadResults(JsonElement node, ForeignCall& call) {
-    std::optional<JsonElement> outputs = JsonField(node, "outputs");
-    std::vector<ForeignValue> values;
-    call.first_result = static_cast<uint32_t>(program_.results.size());
-    bool list = false;
-    if (outputs && outputs->is_array()) {
-      for (JsonElement output : array(*outputs)) {
-        HEDDLE_TRY(ForeignValue value, values_.Argument(output));
-        list |= value.kind == Kind::kList;
-        if (value.kind == Kind::kList) {
-          for (const ForeignValue& item : program_.items(value)) values.push_back(item);
-        } else {
-          values.push_back(value);
-        }
-      }
+  void NameResults(std::string_view given, ForeignCall& call) {
+    call.several = results_are_list_ || results_.size() > 1;
+    if (!call.several && results_.size() == 1 && results_[0].kind == Kind::kName) {
+      call.name = results_[0].word;
+      return;
     }
-    call.several = list || values.size() > 1;
-    if (std::string_view given = JsonTextField(node, "name"); !given.empty()) {
-      Result<ForeignValue> name = values_.Name(given);
-      if (name.ok()) call.name = name->word;
-    }
-    if (!call.several && values.size() == 1 && values[0].kind == Kind::kName) {
-      call.name = values[0].word;
-      call.stated = values_.TypeOf(call.name);
-      return Done{};
-    }
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (values[i].kind != Kind::kName) continue;
-      WordId name = values[i].word;
-      program_.results.push_back({name, static_cast<int64_t>(i), {}, values_.TypeOf(name)});
+    if (ExportValues::IsName(given)) call.name = Word(given);
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (results_[i].kind != Kind::kName) continue;
+      WordId name = results_[i].word;
+      program_.results.push_back({name, static_cast<int64_t>(i), {}, nullptr});
       if (!call.name) call.name = Word(fmt::format("{}.all", program_.text(name)));
     }
     call.result_count = static_cast<uint32_t>(program_.results.size()) - call.first_result;
-    return Done{};
   }
 
   // The module that the node belongs to, and its phase.
-  void ReadPlace(JsonElement node, ForeignCall& call) {
-    std::string_view scope = JsonTextField(node, "scope");
-    std::optional<JsonElement> metadata = JsonField(node, "metadata");
-    if (scope.empty() && metadata) {
+  void SetPlace(const NodeTexts& texts, ForeignCall& call) {
+    std::string_view scope = texts.scope;
+    if (scope.empty()) {
       // `key,path,type;key,path,type`, the innermost last.
-      std::string_view stack = JsonTextField(*metadata, "nn_module_stack");
-      std::string_view last = stack.substr(stack.rfind(';') + 1);
-      std::vector<std::string_view> parts = Split(last, ',');
-      if (parts.size() > 1) scope = parts[1];
+      std::string_view last = texts.stack.substr(texts.stack.rfind(';') + 1);
+      size_t comma = last.find(',');
+      if (comma != std::string_view::npos)
+        scope = last.substr(comma + 1, last.find(',', comma + 1) - comma - 1);
     }
     if (scope.starts_with("L['self'].")) scope.remove_prefix(10);
-    std::string clean;
-    for (char c : scope) {
-      bool good = (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
-      clean += good ? c : '_';
-    }
-    while (clean.ends_with('.')) clean.pop_back();
-    if (!clean.empty() && clean[0] != '.' && clean.find("..") == std::string::npos)
-      call.scope = Word(clean);
-    call.phase = ParsePhase(JsonTextField(node, "phase"));
+    while (scope.ends_with('.')) scope.remove_suffix(1);
+    if (!scope.empty() && scope[0] != '.' && scope.find("..") == std::string_view::npos)
+      call.scope = ScopeWord(scope);
+    if (!texts.phase.empty()) call.phase = ParsePhase(texts.phase);
   }
 
-  static constexpr size_t kNowhere = SIZE_MAX;
+  // What no scope may have becomes `_`.
+  WordId ScopeWord(std::string_view scope) {
+    auto good = [](char c) {
+      return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
+    };
+    if (std::ranges::all_of(scope, good)) return Word(scope);
+    std::string clean(scope);
+    std::ranges::replace_if(clean, std::not_fn(good), '_');
+    return Word(clean);
+  }
 
-  const std::string& file_;
+  // --- What stands in several places of the file
+
+  void Join() {
+    for (ForeignCall& call : program_.calls) {
+      if (!call.several && call.result_count == 0) call.stated = values_.TypeOf(call.name);
+    }
+    for (ForeignResult& result : program_.results) result.stated = values_.TypeOf(result.name);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      // A constant that the caller passes: nothing reads it.
+      if (inputs_[i].value.kind != Kind::kName) continue;
+      ForeignInput input;
+      input.offset = inputs_[i].place;
+      input.name = inputs_[i].value.word;
+      if (const Type* type = values_.TypeOf(input.name)) input.type = *type;
+      if (!input.type) input.integer = values_.SizeOf(input.name);
+      if (i < signature_.inputs().size()) {
+        input.role = signature_.inputs()[i].role;
+        input.label = signature_.inputs()[i].label;
+      }
+      program_.inputs.push_back(std::move(input));
+    }
+    program_.has_signature = signature_.inputs().size() == inputs_.size() && !inputs_.empty();
+    program_.output_call.name = Word("output");
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      ForeignOutput output{.value = outputs_[i].value, .offset = outputs_[i].place};
+      if (i < signature_.outputs().size()) {
+        output.role = signature_.outputs()[i].role;
+        output.target = signature_.outputs()[i].target;
+      }
+      program_.outputs.push_back(output);
+    }
+  }
+
+  JsonWalk walk_;
   ForeignProgram program_;
   ExportValues values_;
+  ExportSignature signature_;
+  bool has_module_ = false;
+  bool has_graph_ = false;
+  bool has_specs_ = false;
+  std::vector<Named> inputs_;
+  std::vector<Named> outputs_;
+  // Of the node being read.
+  std::vector<ForeignValue> results_;
+  bool results_are_list_ = false;
+  size_t results_place_ = 0;
 };
+
+// Why a text could not be read: it is no JSON, it is of another version, or what `reader` says.
+Failure WhyUnread(const ExportReader& reader, std::string_view json, const std::string& file) {
+  auto at = [&](std::optional<size_t> place, std::string_view what, std::string_view message) {
+    Diagnostic diagnostic = MakeDiagnostic(Diag::kJson, "{}{}", what, message);
+    diagnostic.file = file;
+    if (!place) return Failure{{std::move(diagnostic)}};
+    return Failure{
+        {SourceText(file, json).At(std::move(diagnostic), std::min(*place, json.size()))}};
+  };
+  simdjson::dom::parser parser;
+  simdjson::error_code error = parser.parse(json.data(), json.size()).error();
+  if (error != simdjson::SUCCESS)
+    return at(FindJsonMistake(json), "not JSON: ", simdjson::error_message(error));
+  ExportReader version(json);
+  bool other = !version.CheckVersion() && version.walk().mistake();
+  const std::optional<JsonWalk::Mistake>& mistake = (other ? version : reader).walk().mistake();
+  if (!mistake) return at(std::nullopt, "not JSON", "");
+  return at(mistake->place, "", mistake->message);
+}
+
+Failure ArchiveFailure(const std::string& file, std::string message) {
+  Failure failure = Error(Diag::kJson, "{}", message);
+  failure.diagnostics[0].file = file;
+  return failure;
+}
 
 }  // namespace
 
 Result<ForeignProgram> ReadExportedProgram(std::string_view json, const std::string& file) {
-  return ExportReader(file).Read(json);
+  ExportReader reader(json);
+  if (!reader.Read()) return WhyUnread(reader, json, file);
+  return reader.TakeProgram();
 }
 
 Result<std::string> ReadModelJson(std::string_view bytes, const std::string& file) {
@@ -275,13 +388,13 @@ Result<std::string> ReadModelJson(std::string_view bytes, const std::string& fil
     is_model |= entry.name.ends_with("serialized_exported_program.json");
     if (!is_model) continue;
     if (model != nullptr) {
-      return JsonFailure(file, "the archive has two models, `{}` and `{}`", model->name,
-                         entry.name);
+      return ArchiveFailure(
+          file, fmt::format("the archive has two models, `{}` and `{}`", model->name, entry.name));
     }
     model = &entry;
   }
   if (model == nullptr)
-    return JsonFailure(file, "the archive has no models/*.json; torch.export.save writes one");
+    return ArchiveFailure(file, "the archive has no models/*.json; torch.export.save writes one");
   return archive.Read(*model);
 }
 

@@ -38,6 +38,11 @@ class FxReader {
   }
 
  private:
+  // What is called, in the words of the file.
+  using CalleeId = Id<struct CalleeTag>;
+  // A name without its number.
+  using StemId = Id<struct StemTag>;
+
   std::string_view text() const { return source_.text(); }
 
   // The name behind `class` at this place.
@@ -138,11 +143,11 @@ class FxReader {
     program_.args.reserve(2 * likely);
     program_.words.Reserve(likely, 16 * likely);
     while (true) {
-      cursor_.SkipSpace();
+      cursor_.SkipIndent();
       if (cursor_.AtEnd())
         return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax,
                             "`forward` ends without a `return`");
-      if (cursor_.TakeWord("return")) return ReadReturn();
+      if (cursor_.Peek() == 'r' && cursor_.TakeWord("return")) return ReadReturn();
       if (!ReadStatement()) return false;
     }
   }
@@ -151,6 +156,11 @@ class FxReader {
     ForeignCall call;
     call.offset = cursor_.offset();
     std::string_view name = cursor_.TakeName();
+    if (cursor_.TakeText(" = ")) {
+      // As repros have it.
+      call.name = cursor_.NameWord(name);
+      return ReadCall(call);
+    }
     cursor_.SkipBlanks();
     if (name.empty())
       return cursor_.Fail(call.offset, 1, Diag::kSyntax,
@@ -159,10 +169,15 @@ class FxReader {
       // A call for its effect, without a name.
       cursor_.set_offset(call.offset);
     } else {
-      call.name = program_.Word(name);
+      call.name = cursor_.NameWord(name);
       if (cursor_.Take(':')) call.stated = Annotation();
       if (!cursor_.Expect('=', "after the name of a result")) return false;
     }
+    return ReadCall(call);
+  }
+
+  // What stands behind `=`, to the end of the line.
+  bool ReadCall(ForeignCall& call) {
     call.first_arg = static_cast<uint32_t>(program_.args.size());
     if (!ReadRightSide(call)) return false;
     call.arg_count = static_cast<uint32_t>(program_.args.size()) - call.first_arg;
@@ -183,15 +198,23 @@ class FxReader {
     ForeignValue value;
     if (!cursor_.Value(value)) return false;
     if (value.kind == Kind::kList) {
-      for (const ForeignValue& item : program_.items(value)) program_.outputs.push_back({item});
+      for (const ForeignValue& item : program_.items(value)) AddOutput(item);
     } else if (value.kind != Kind::kNone) {
-      program_.outputs.push_back({value});
+      AddOutput(value);
     }
     return true;
   }
 
+  void AddOutput(const ForeignValue& value) {
+    program_.outputs.push_back({.value = value, .offset = program_.output_call.offset});
+  }
+
   bool ReadRightSide(ForeignCall& call) {
     cursor_.SkipSpace();
+    if (TakeLikelyCallee(program_.text(call.name))) {
+      call.target = callee_targets_[callee_.index()];
+      return cursor_.Arguments();
+    }
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
     char next = cursor_.Peek();
@@ -201,14 +224,13 @@ class FxReader {
     }
     if (!word.empty() && next == '(') {
       cursor_.set_offset(cursor_.offset() + 1);
-      if (word.starts_with("torch.ops.")) word.remove_prefix(10);
-      if (word.starts_with("_operator.")) word.remove_prefix(1);
-      call.target = program_.targets.Intern(word);
+      SetCallee(word);
+      call.target = callee_targets_[callee_.index()];
       return cursor_.Arguments();
     }
     if (!word.empty() && next == '[') {
-      call.target = program_.targets.Intern(kItem);
-      program_.args.push_back({{}, {.kind = Kind::kName, .word = program_.Word(word)}});
+      call.target = item_;
+      program_.args.push_back({{}, ForeignValue::Of(Kind::kName, program_.Word(word))});
       cursor_.set_offset(cursor_.offset() + 1);
       ForeignArg index;
       if (!cursor_.Value(index.value)) return false;
@@ -217,6 +239,46 @@ class FxReader {
     }
     cursor_.set_offset(begin);
     return ReadOperator(call);
+  }
+
+  // What is called here is likely what was called after the last callee before, because layers repeat; or else what made the last of this
+  // stem: `convert_element_type_12` is called after its maker, as are `convert_element_type` and most others.
+  bool TakeLikelyCallee(std::string_view name) {
+    stem_ = StemId();
+    if (callee_ && TakeCallee(followers_[callee_.index()])) return true;
+    size_t digits = name.size();
+    while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
+    stem_ = stems_.Intern(name.substr(0, digits));
+    if (stem_.index() == stem_callees_.size()) stem_callees_.emplace_back();
+    return TakeCallee(stem_callees_[stem_.index()]);
+  }
+
+  bool TakeCallee(CalleeId likely) {
+    if (!likely) return false;
+    std::string_view name = callees_[likely];
+    std::string_view rest = text().substr(cursor_.offset());
+    if (rest.size() <= name.size() || rest[name.size()] != '(' || !rest.starts_with(name))
+      return false;
+    cursor_.set_offset(cursor_.offset() + name.size() + 1);
+    FollowCallee(likely);
+    return true;
+  }
+
+  void SetCallee(std::string_view word) {
+    CalleeId callee = callees_.Intern(word);
+    if (callee.index() == followers_.size()) {
+      followers_.emplace_back();
+      if (word.starts_with("torch.ops.")) word.remove_prefix(10);
+      if (word.starts_with("_operator.")) word.remove_prefix(1);
+      callee_targets_.push_back(program_.targets.Intern(word));
+    }
+    FollowCallee(callee);
+  }
+
+  void FollowCallee(CalleeId callee) {
+    if (callee_) followers_[callee_.index()] = callee;
+    if (stem_) stem_callees_[stem_.index()] = callee;
+    callee_ = callee;
   }
 
   // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which somebody has to hand in. A submodule has no type, and
@@ -255,7 +317,6 @@ class FxReader {
   // An item of a call becomes the name of one of its results.
   bool FoldItems() {
     constexpr uint32_t kNone = UINT32_MAX;
-    TargetId item = program_.targets.Find(kItem);
     TargetId operator_item = program_.targets.Find("operator.getitem");
     std::vector<ForeignCall>& calls = program_.calls;
     // Calls that are kept.
@@ -263,7 +324,7 @@ class FxReader {
     std::vector<std::pair<uint32_t, ForeignResult>> items;
     uint32_t kept = 0;
     for (const ForeignCall& call : calls) {
-      if (call.target != item && call.target != operator_item) {
+      if (call.target != item_ && call.target != operator_item) {
         if (call.name) by_name[call.name] = kept;
         calls[kept++] = call;
         continue;
@@ -299,6 +360,19 @@ class FxReader {
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
+  // The target of statements that name an item.
+  TargetId item_ = program_.targets.Intern(kItem);
+  StringTable<CalleeId> callees_;
+  // By callee.
+  std::vector<TargetId> callee_targets_;
+  std::vector<CalleeId> followers_;
+  // The last one.
+  CalleeId callee_;
+  StringTable<StemId> stems_;
+  // By stem, what made the last one of it.
+  std::vector<CalleeId> stem_callees_;
+  // Of the statement being read, if it was asked for.
+  StemId stem_;
   StringTable<Id<struct AnnotationTag>> annotations_;
   std::vector<const Type*> annotated_;
 };

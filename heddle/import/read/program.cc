@@ -4,9 +4,9 @@ namespace heddle {
 
 ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<ForeignValue>& open,
                                       size_t begin) {
-  ForeignValue list{.kind = kind};
-  list.first = static_cast<uint32_t>(values.size());
-  list.count = static_cast<uint32_t>(open.size() - begin);
+  ForeignValue list;
+  list.kind = kind;
+  list.range = {static_cast<uint32_t>(values.size()), static_cast<uint32_t>(open.size() - begin)};
   values.insert(values.end(), open.begin() + static_cast<std::ptrdiff_t>(begin), open.end());
   open.resize(begin);
   return list;

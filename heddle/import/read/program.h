@@ -18,8 +18,8 @@
 
 namespace heddle {
 
-// A name, a string or a constant, in ForeignProgram::words.
-using WordId = Id<struct WordTag>;
+// A name, a string or a constant, in ForeignProgram::words. Names of a graph's values, to which most of them go.
+using WordId = NameId;
 // What is called, in ForeignProgram::targets: `aten.add.Tensor`, `_c10d_functional.wait_tensor.default`, `operator.ge`, `torch.sym_sum`.
 using TargetId = Id<struct TargetTag>;
 
@@ -39,15 +39,28 @@ struct ForeignValue {
     // Keys and values in turn.
     kDict,
   };
+  // Items of a list, in ForeignProgram::values.
+  struct Range {
+    uint32_t first;
+    uint32_t count;
+  };
   Kind kind = Kind::kNone;
   bool boolean = false;
   // Of a string, a name or a constant.
   WordId word = {};
-  // Items of a list, in ForeignProgram::values.
-  uint32_t first = 0;
-  uint32_t count = 0;
-  int64_t integer = 0;
-  double number = 0;
+  // By kind. A program has many of these.
+  union {
+    int64_t integer = 0;
+    double number;
+    Range range;
+  };
+
+  static ForeignValue Of(Kind kind, WordId word) {
+    ForeignValue value;
+    value.kind = kind;
+    value.word = word;
+    return value;
+  }
 };
 
 struct ForeignArg {
@@ -100,6 +113,8 @@ struct ForeignOutput {
   OutputRole role = OutputRole::kPlain;
   // The parameter or input that it belongs to.
   WordId target = {};
+  // In the file.
+  size_t offset = 0;
 };
 
 // A process group: its ranks are not in the file, only how many there are.
@@ -143,8 +158,11 @@ struct ForeignProgram {
   std::span<const ForeignResult> results_of(const ForeignCall& call) const {
     return {results.data() + call.first_result, call.result_count};
   }
+  // None for what is no list.
   std::span<const ForeignValue> items(const ForeignValue& list) const {
-    return {values.data() + list.first, list.count};
+    bool has = list.kind == ForeignValue::Kind::kList || list.kind == ForeignValue::Kind::kDict;
+    if (!has) return {};
+    return {values.data() + list.range.first, list.range.count};
   }
   // None for an empty text.
   WordId Word(std::string_view text) { return text.empty() ? WordId() : words.Intern(text); }

@@ -14,6 +14,9 @@ constexpr int kDeepest = 64;
 
 // Words that are no names: what they stand for, or false if the word is a name.
 bool TakeLiteral(std::string_view word, ForeignValue& value) {
+  // Few names begin as these do.
+  constexpr std::string_view kBegins = "NTFinmt";
+  if (kBegins.find(word[0]) == std::string_view::npos || word.size() > 9) return false;
   if (word == "None") return true;
   if (word == "True" || word == "False") {
     value.kind = Kind::kBool;
@@ -65,11 +68,23 @@ std::optional<std::string_view> PythonCursor::TakeString() {
   return std::nullopt;
 }
 
-bool PythonCursor::Expect(char c, std::string_view where) {
-  return Take(c) || Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
+// A small whole number, as most are; false for any other.
+bool PythonCursor::SmallInt(ForeignValue& value) {
+  constexpr size_t kMost = 18;
+  size_t end = at_;
+  int64_t number = 0;
+  while (end < text_.size() && end - at_ < kMost && IsDigit(text_[end]))
+    number = 10 * number + (text_[end++] - '0');
+  bool ends = end < text_.size() && (text_[end] == ',' || text_[end] == ')' || text_[end] == ']');
+  if (end == at_ || !ends) return false;
+  at_ = end;
+  value.kind = Kind::kInt;
+  value.integer = number;
+  return true;
 }
 
 bool PythonCursor::Number(ForeignValue& value) {
+  if (SmallInt(value)) return true;
   size_t begin = at_;
   size_t end = at_;
   if (end < text_.size() && (text_[end] == '-' || text_[end] == '+')) ++end;
@@ -153,7 +168,7 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
     return Fail(at_, 1, Diag::kSyntax, "expected a value");
   }
   if (!WordValue(begin, word, value)) return false;
-  if (negative) value.number = -value.number;
+  if (negative && value.kind == Kind::kFloat) value.number = -value.number;
   return true;
 }
 
@@ -187,24 +202,42 @@ bool PythonCursor::SkipCall() {
   return true;
 }
 
+WordId PythonCursor::NameWord(std::string_view name) {
+  WordId word = program_.Word(name);
+  older_ = newest_;
+  newest_ = {name, word};
+  // An argument of that text would be something else.
+  if (ForeignValue literal; TakeLiteral(name, literal)) newest_.name = {};
+  return word;
+}
+
+bool PythonCursor::Argument(ForeignArg& arg) {
+  for (const Recent* recent : {&newest_, &older_}) {
+    if (!IsHere(*recent)) continue;
+    at_ += recent->name.size();
+    arg.value = ForeignValue::Of(Kind::kName, recent->word);
+    return true;
+  }
+  size_t begin = at_;
+  std::string_view name = TakeName();
+  if (name.empty()) return Value(arg.value);
+  SkipBlanks();
+  char next = Peek();
+  // A name alone, which most are.
+  if (next == ',' || next == ')') return WordValue(begin, name, arg.value);
+  if (next == '=' && !text_.substr(at_).starts_with("==")) {
+    ++at_;
+    arg.name = program_.Word(name);
+  } else {
+    at_ = begin;
+  }
+  return Value(arg.value);
+}
+
 bool PythonCursor::Arguments() {
   while (!Take(')')) {
-    ForeignArg arg;
-    size_t begin = at_;
-    std::string_view name = TakeName();
-    SkipBlanks();
-    if (!name.empty() && Peek() == '=' && !text_.substr(at_).starts_with("==")) {
-      ++at_;
-      arg.name = program_.Word(name);
-      if (!Value(arg.value)) return false;
-    } else if (!name.empty() && (Peek() == ',' || Peek() == ')')) {
-      // A name alone, which most are.
-      if (!WordValue(begin, name, arg.value)) return false;
-    } else {
-      at_ = begin;
-      if (!Value(arg.value)) return false;
-    }
-    program_.args.push_back(arg);
+    ForeignArg& arg = program_.args.emplace_back();
+    if (!Argument(arg)) return false;
     if (Take(',')) continue;
     if (!Expect(')', "or `,` after an argument")) return false;
     break;

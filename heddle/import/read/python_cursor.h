@@ -29,6 +29,8 @@ class PythonCursor {
   void SkipSpace() {
     while (at_ < text_.size()) {
       char c = text_[at_];
+      // All that is skipped comes before the letters, but for the end of a line that goes on.
+      if (c > '#' && c != '\\') return;
       if (IsBlank(c) || c == '\n' || c == '\\') {
         ++at_;
       } else if (c == '#') {
@@ -37,6 +39,12 @@ class PythonCursor {
         return;
       }
     }
+  }
+  // As SkipSpace, where a line begins.
+  void SkipIndent() {
+    constexpr std::string_view kBlanks = "        ";
+    while (text_.substr(at_, kBlanks.size()) == kBlanks) at_ += kBlanks.size();
+    SkipSpace();
   }
   // To the first character of the next line.
   void SkipLine() {
@@ -51,6 +59,12 @@ class PythonCursor {
     return true;
   }
   bool TakeWord(std::string_view word);
+  // Takes just this if it stands here.
+  bool TakeText(std::string_view text) {
+    if (!text_.substr(at_).starts_with(text)) return false;
+    at_ += text.size();
+    return true;
+  }
   // `a`, or `a.b.c`; empty if none stands here.
   std::string_view TakeName() {
     size_t begin = at_;
@@ -64,7 +78,11 @@ class PythonCursor {
   // A string in single or double quotes, what stands between them.
   std::optional<std::string_view> TakeString();
 
-  bool Expect(char c, std::string_view where);
+  bool Expect(char c, std::string_view where) {
+    return Take(c) || Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
+  }
+  // The name of a statement, which the next ones are likely to ask for.
+  WordId NameWord(std::string_view name);
   bool Value(ForeignValue& value) { return Value(value, 0); }
   // `(a, b, name=c)`, the opening parenthesis already taken. The arguments go to the program, behind those that it has.
   bool Arguments();
@@ -92,9 +110,22 @@ class PythonCursor {
   bool Value(ForeignValue& value, int depth);
   // What begins with a word that was taken: a name, a constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
+  bool Argument(ForeignArg& arg);
+  struct Recent {
+    std::string_view name;
+    WordId word;
+  };
+  // Whether this name, and nothing else, stands here as an argument.
+  bool IsHere(const Recent& recent) const {
+    std::string_view rest = text_.substr(at_);
+    size_t size = recent.name.size();
+    if (size == 0 || rest.size() <= size || (rest[size] != ',' && rest[size] != ')')) return false;
+    return rest.starts_with(recent.name);
+  }
   bool List(char close, int depth, ForeignValue& list);
   bool Dict(int depth, ForeignValue& dict);
   bool Number(ForeignValue& value);
+  bool SmallInt(ForeignValue& value);
   bool SkipCall();
   bool Sum(const Symbols& symbols, int depth, int64_t& sum);
   bool Product(const Symbols& symbols, int depth, int64_t& product);
@@ -104,6 +135,9 @@ class PythonCursor {
   std::string_view text_;
   ForeignProgram& program_;
   size_t at_ = 0;
+  // The last two names of statements.
+  Recent newest_;
+  Recent older_;
   // Items of lists that have not ended yet.
   std::vector<ForeignValue> open_items_;
   Failure failure_;

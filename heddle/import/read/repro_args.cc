@@ -159,7 +159,8 @@ class ReproArgs {
       ForeignGroup group{items[i].word, 0};
       std::span<const ForeignValue> facts = program_.items(items[i + 1]);
       for (size_t k = 0; k + 1 < facts.size(); k += 2) {
-        if (program_.text(facts[k]) == "size") group.size = facts[k + 1].integer;
+        if (program_.text(facts[k]) == "size" && facts[k + 1].kind == Kind::kInt)
+          group.size = facts[k + 1].integer;
       }
       if (items[i].kind != Kind::kString || group.size < 1 || group.size > Mesh::kMaxRanks)
         return cursor_.Fail(at, 1, Diag::kMeshSize, "process group `{}` has {} ranks",

@@ -14,7 +14,7 @@ struct AsyncPassOptions {
 Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassContext& context) {
   AsyncOptions async;
   async.chunks = options.chunks;
-  HEDDLE_TRY(async.overlap.memory, ParseMemoryLimit(options.memory));
+  HEDDLE_TRY(async.overlap.memory, ParsePeakLimit(options.memory));
   async.overlap.reorder_compute = options.reorder_compute;
   HEDDLE_TRY(Cluster cluster, LoadCluster(options.cluster));
   HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));

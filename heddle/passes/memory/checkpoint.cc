@@ -65,10 +65,10 @@ class Marker {
     Keep asked = graph_[v].keep;
     if (AsksToKeep(asked)) return;
     bool by_cut = blocks_.kind(v) == CheckpointPolicy::Kind::kMinCut;
-    Decision decision = by_cut ? cut_[v.index()] : blocks_.of(v);
-    if (AsksToRecompute(asked)) decision = Decision::kRecompute;
-    if (decision == Decision::kLeave) return;
-    bool recompute = decision == Decision::kRecompute && CanRecompute(graph_, node);
+    BlockDecision decision = by_cut ? cut_[v.index()] : blocks_.of(v);
+    if (AsksToRecompute(asked)) decision = BlockDecision::kRecompute;
+    if (decision == BlockDecision::kLeave) return;
+    bool recompute = decision == BlockDecision::kRecompute && CanRecompute(graph_, node);
     if (asked == Keep::kDefault) rewriter_.SetKeep(v, recompute ? Keep::kPreferRecompute : kept_);
     context_.Count(recompute ? "recomputed" : "kept");
     if (!recompute) return;
@@ -82,7 +82,7 @@ class Marker {
   Weights weights_;
   BlockDecisions blocks_;
   // By value; empty unless min-cut is asked for.
-  std::vector<Decision> cut_;
+  std::vector<BlockDecision> cut_;
   std::vector<bool> seen_;
   std::vector<ValueId> open_;
   Rewriter rewriter_;

@@ -22,7 +22,7 @@ class Cutter {
         source_(flow_.AddNode()),
         sink_(flow_.AddNode()) {}
 
-  std::vector<Decision> Run() {
+  std::vector<BlockDecision> Run() {
     for (NodeId node : graph_.nodes()) {
       for (ValueId v : graph_.operands(node)) {
         if (!Crosses(graph_, node, v)) continue;
@@ -34,14 +34,14 @@ class Cutter {
     // The cut nearest to the sink: of two that keep as much, the one that recomputes less. Where marks leave none, all that may
     // be recomputed is.
     flow_.Solve(source_, sink_);
-    std::vector<Decision> decisions(graph_.value_count(), Decision::kLeave);
+    std::vector<BlockDecision> decisions(graph_.value_count(), BlockDecision::kLeave);
     for (ValueId v : graph_.values()) {
       FlowNodeId in = in_[v.index()];
       if (!in) continue;
       if (flow_.OnSinkSide(in)) {
-        decisions[v.index()] = Decision::kRecompute;
+        decisions[v.index()] = BlockDecision::kRecompute;
       } else if (flow_.OnSinkSide(out_[v.index()])) {
-        decisions[v.index()] = Decision::kKeep;
+        decisions[v.index()] = BlockDecision::kKeep;
       }
     }
     return decisions;
@@ -127,7 +127,7 @@ class Cutter {
 
 }  // namespace
 
-std::vector<Decision> CutDecisions(const Graph& graph, const Weights& weights) {
+std::vector<BlockDecision> CutDecisions(const Graph& graph, const Weights& weights) {
   return Cutter(graph, weights).Run();
 }
 

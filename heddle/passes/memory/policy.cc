@@ -117,16 +117,16 @@ bool BlockDecisions::EntersSmaller(NodeId node) const {
   return outside && received < BytesOf(graph_, given);
 }
 
-Decision BlockDecisions::of(ValueId v) const {
+BlockDecision BlockDecisions::of(ValueId v) const {
   NodeId node = graph_[v].producer;
   int64_t block = blocks_.of(node);
   CheckpointPolicy::Kind kind = policy_.of(block);
-  if (block == Blocks::kNone || kind == CheckpointPolicy::Kind::kNone) return Decision::kLeave;
+  if (block == Blocks::kNone || kind == CheckpointPolicy::Kind::kNone) return BlockDecision::kLeave;
   if (kind == CheckpointPolicy::Kind::kLayers && (block + 1) % policy_.layers != 0)
-    return Decision::kLeave;
+    return BlockDecision::kLeave;
   bool selected = kind == CheckpointPolicy::Kind::kSelective && selected_[node.index()];
   bool keep = leaves_block_[v.index()] || selected || EntersSmaller(node);
-  return keep || !CanRecompute(graph_, node) ? Decision::kKeep : Decision::kRecompute;
+  return keep || !CanRecompute(graph_, node) ? BlockDecision::kKeep : BlockDecision::kRecompute;
 }
 
 }  // namespace heddle

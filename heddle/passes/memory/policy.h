@@ -30,7 +30,7 @@ struct CheckpointPolicy {
   static Result<CheckpointPolicy> Parse(std::string_view text);
 };
 
-enum class Decision : uint8_t { kLeave, kKeep, kRecompute };
+enum class BlockDecision : uint8_t { kLeave, kKeep, kRecompute };
 
 // What `full`, `layers` and `selective` decide: each block by itself, and only blocks.
 class BlockDecisions {
@@ -39,7 +39,7 @@ class BlockDecisions {
   BlockDecisions(const Graph& graph, const CheckpointPolicy& policy);
 
   // Of a value that a node of forward makes. What min-cut decides is not for this to say.
-  Decision of(ValueId v) const;
+  BlockDecision of(ValueId v) const;
   CheckpointPolicy::Kind kind(ValueId v) const {
     return policy_.of(blocks_.of(graph_[v].producer));
   }
@@ -61,6 +61,6 @@ class BlockDecisions {
 // By value: what the cheapest cut between what forward has for certain and what backward reads decides. Fewest bytes are kept, and
 // nothing is recomputed but ops of one pass over memory: pointwise ops, casts, copies, layouts, small reductions. `weights` are
 // always there.
-std::vector<Decision> CutDecisions(const Graph& graph, const Weights& weights);
+std::vector<BlockDecision> CutDecisions(const Graph& graph, const Weights& weights);
 
 }  // namespace heddle

@@ -16,7 +16,7 @@ struct OverlapPassOptions {
 Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
                             PassContext& context) {
   OverlapOptions overlap;
-  HEDDLE_TRY(overlap.memory, ParseMemoryLimit(options.memory));
+  HEDDLE_TRY(overlap.memory, ParsePeakLimit(options.memory));
   HEDDLE_TRY(overlap.buckets, ParseBucketRule(options.cap));
   HEDDLE_TRY(overlap.effort, ParseEffort(options.effort));
   overlap.reorder_compute = options.reorder_compute;

@@ -148,6 +148,9 @@ class CoreMaker {
         core_.variables[a].cost[k] += matrix[rows[k] * width + columns[k]];
       return;
     }
+    // Whoever keeps all choices of both has them in order.
+    bool whole = u == a && v == b && rows.size() == size(u) && columns.size() == width;
+    if (whole) return core_.AddEdge(a, b, matrix);
     std::vector<double> cost;
     cost.reserve(rows.size() * columns.size());
     for (uint32_t r : rows) {

@@ -15,6 +15,9 @@ constexpr int kMostRuns = 40;
 constexpr int kFewestRuns = 3;
 constexpr double kLittle = 0.02;
 
+// Sums are rounded.
+double Dearer(double cutoff) { return cutoff + 1e-9 * std::abs(cutoff); }
+
 // By variable and choice of the core: the choice as the problem numbers it. Nothing but filters stands between.
 KeptOf NamesOf(const Core& core) {
   KeptOf names(core.variables.size());
@@ -53,6 +56,19 @@ std::vector<uint32_t> BestOther(EdgeView cost, size_t size, const std::vector<do
     }
   }
   return best;
+}
+
+// Whether it pays to go on with fewer choices: assignments within `cutoff` take so few of them that what is left is half as large.
+bool LeavesFew(const Core& core, const Sweeps& sweeps, double cutoff) {
+  double most = Dearer(cutoff) - sweeps.base();
+  std::vector<size_t> kept(core.variables.size());
+  for (size_t v = 0, next = 0; v < kept.size(); ++v) {
+    for (size_t k = core.variables[v].size(); k-- > 0;)
+      kept[v] += sweeps.excess()[next++] < most ? 1 : 0;
+  }
+  size_t left = 0;
+  for (const CoreEdge& edge : core.edges) left += kept[edge.u] * kept[edge.v];
+  return 2 * left < core.EntryCount();
 }
 
 // Choices that the core has lost get any.
@@ -139,7 +155,8 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
     }
     // As long as the best assignment is far away, or there is none, it says little about the bound.
     double missing = std::min(best - out.bound, 0.1 * std::abs(out.bound));
-    if (i >= kFewestRuns && out.bound - before <= kLittle * missing) break;
+    if (i < kFewestRuns) continue;
+    if (out.bound - before <= kLittle * missing || LeavesFew(core, sweeps, best)) break;
   }
   Store(core, first_names, sweeps);
   size_t next = 0;
@@ -151,8 +168,7 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
 }
 
 KeptOf BoundRounds::Round::KeptWithin(double cutoff) const {
-  // Sums are rounded.
-  double dearer = cutoff + 1e-9 * std::abs(cutoff);
+  double dearer = Dearer(cutoff);
   KeptOf kept(at_least.size());
   for (size_t v = 0; v < kept.size(); ++v) {
     for (uint32_t k = 0; k < at_least[v].size(); ++k) {

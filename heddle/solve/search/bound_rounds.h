@@ -38,7 +38,8 @@ class BoundRounds {
   using Link = std::pair<uint32_t, uint32_t>;
 
   // Of a problem without relations, which has the variables and edges of the last round. With any prices for the budgets: the nearer they
-  // are to the best ones, the better. Stops when the bound rises by little of what it is short of `best`.
+  // are to the best ones, the better. Stops when the bound rises by little of what it is short of `best`,
+  // or when much fewer choices are left that may be as good as that.
   Round Run(const PairwiseProblem& problem, double best, std::vector<double> prices = {},
             std::span<const Link> links = {});
 

@@ -21,8 +21,8 @@ Result<Effort> ParseEffort(std::string_view name) {
                NearestHint(name, kEfforts), fmt::join(kEfforts, ", "));
 }
 
-Result<MemoryLimit> ParseMemoryLimit(std::string_view text) {
-  MemoryLimit limit;
+Result<PeakLimit> ParsePeakLimit(std::string_view text) {
+  PeakLimit limit;
   if (text.empty()) return limit;
   limit.above_peak = text.starts_with('+');
   HEDDLE_TRY(limit.bytes, ParseBytes(limit.above_peak ? text.substr(1) : text));

@@ -14,7 +14,7 @@ enum class Effort : uint8_t { kFast, kNormal, kBest };
 Result<Effort> ParseEffort(std::string_view name);
 
 // What may be alive, as text: nothing for the peak of the given order, `5GiB`, or `+1GiB` above that peak.
-struct MemoryLimit {
+struct PeakLimit {
   std::optional<Bytes> bytes;
   bool above_peak = false;
 
@@ -23,7 +23,7 @@ struct MemoryLimit {
     return above_peak ? peak + *bytes : *bytes;
   }
 };
-Result<MemoryLimit> ParseMemoryLimit(std::string_view text);
+Result<PeakLimit> ParsePeakLimit(std::string_view text);
 
 // Which collectives are launched together.
 struct BucketRule {
@@ -51,7 +51,7 @@ enum class Freedom : uint8_t {
 };
 
 struct OverlapOptions {
-  MemoryLimit memory;
+  PeakLimit memory;
   BucketRule buckets;
   Effort effort = Effort::kNormal;
   // Matrix products and attention may leave their order, too.
