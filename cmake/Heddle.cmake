@@ -30,9 +30,9 @@ if(HEDDLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
 endif()
 
-# Headers of libtorch and GoogleTest take longer to read than what includes them, so files that see them are compiled several at a time.
-# Without, every file stands alone: a change compiles less, and what a file forgets to include is found.
-option(HEDDLE_UNITY "Compile files that see libtorch or GoogleTest several at a time" ON)
+# Headers of libtorch take longer to read than what includes them, so files that see them are compiled several at a time. Without, every
+# file stands alone: a change compiles less, and what a file forgets to include is found.
+option(HEDDLE_UNITY "Compile files that see libtorch several at a time" ON)
 
 function(heddle_target name)
   cmake_parse_arguments(ARG "TORCH" "" "DEPENDS" ${ARGN})
@@ -66,7 +66,7 @@ function(heddle_target name)
     find_package(GTest REQUIRED)
     add_executable(${target}_test ${tests})
     target_link_libraries(${target}_test PRIVATE heddle_${target} GTest::gtest_main)
-    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test UNITY_BUILD ${HEDDLE_UNITY})
+    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
     add_test(NAME unit.${target} COMMAND ${target}_test)
   endif()
 endfunction()

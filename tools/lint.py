@@ -66,7 +66,7 @@ def find_tidy():
 def commands(clang):
     """Configures a build that is never built: how each file is compiled, without precompiled headers."""
     done = subprocess.run(
-        ["cmake", "--preset", "notorch", "-B", BUILD, "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DCMAKE_CXX_COMPILER=" + clang],
+        ["cmake", "--preset", "notorch", "-B", BUILD, "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DHEDDLE_UNITY=OFF", "-DCMAKE_CXX_COMPILER=" + clang],
         cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(done.stdout + done.stderr)

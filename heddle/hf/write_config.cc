@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 Failure Refuse(std::string_view class_name, std::string_view what) {
   return Error(Diag::kModelSize, "transformers has no class for this model: {} has {}", class_name,
@@ -16,7 +16,7 @@ Failure Refuse(std::string_view class_name, std::string_view what) {
 }
 
 // As transformers had it before version 5, which reads it, too.
-Json Scaling(const ModelConfig& c) {
+OrderedJson Scaling(const ModelConfig& c) {
   const RopeConfig& rope = c.rope;
   if (rope.scaling == RopeScaling::kNone) return nullptr;
   if (rope.scaling == RopeScaling::kLlama)
@@ -25,12 +25,12 @@ Json Scaling(const ModelConfig& c) {
             {"low_freq_factor", rope.low_freq},
             {"high_freq_factor", rope.high_freq},
             {"original_max_position_embeddings", rope.original_length}};
-  Json scaling = {{"rope_type", "yarn"},
-                  {"factor", rope.factor},
-                  {"beta_fast", rope.fast},
-                  {"beta_slow", rope.slow},
-                  {"attention_factor", rope.attention_factor},
-                  {"original_max_position_embeddings", rope.original_length}};
+  OrderedJson scaling = {{"rope_type", "yarn"},
+                         {"factor", rope.factor},
+                         {"beta_fast", rope.fast},
+                         {"beta_slow", rope.slow},
+                         {"attention_factor", rope.attention_factor},
+                         {"original_max_position_embeddings", rope.original_length}};
   if (c.mla.kv_rank > 0) {
     scaling["mscale"] = c.mla.mscale;
     scaling["mscale_all_dim"] = c.mla.mscale;
@@ -38,8 +38,8 @@ Json Scaling(const ModelConfig& c) {
   return scaling;
 }
 
-Json Shared(const ModelConfig& c, std::string_view class_name, std::string_view type,
-            std::string_view dtype) {
+OrderedJson Shared(const ModelConfig& c, std::string_view class_name, std::string_view type,
+                   std::string_view dtype) {
   return {{"architectures", {class_name}},
           {"model_type", type},
           {"vocab_size", c.vocab_size},
@@ -61,19 +61,19 @@ Json Shared(const ModelConfig& c, std::string_view class_name, std::string_view 
           {"torch_dtype", dtype}};
 }
 
-Result<Json> Llama(const ModelConfig& c, std::string_view dtype) {
+Result<OrderedJson> Llama(const ModelConfig& c, std::string_view dtype) {
   if (c.moe.experts > 0) return Refuse("LlamaForCausalLM", "no experts");
-  Json json = Shared(c, "LlamaForCausalLM", "llama", dtype);
+  OrderedJson json = Shared(c, "LlamaForCausalLM", "llama", dtype);
   json["head_dim"] = c.head_size();
   json["mlp_bias"] = false;
   return json;
 }
 
-Result<Json> Qwen(const ModelConfig& c, std::string_view dtype) {
+Result<OrderedJson> Qwen(const ModelConfig& c, std::string_view dtype) {
   const MoeConfig& moe = c.moe;
   bool mixture = moe.experts > 0;
-  Json json = mixture ? Shared(c, "Qwen3MoeForCausalLM", "qwen3_moe", dtype)
-                      : Shared(c, "Qwen3ForCausalLM", "qwen3", dtype);
+  OrderedJson json = mixture ? Shared(c, "Qwen3MoeForCausalLM", "qwen3_moe", dtype)
+                             : Shared(c, "Qwen3ForCausalLM", "qwen3", dtype);
   json["head_dim"] = c.head_size();
   json["use_sliding_window"] = false;
   if (!mixture) return json;
@@ -88,13 +88,13 @@ Result<Json> Qwen(const ModelConfig& c, std::string_view dtype) {
   json["moe_intermediate_size"] = moe.ffn_dim;
   json["norm_topk_prob"] = moe.normalize;
   json["decoder_sparse_step"] = 1;
-  json["mlp_only_layers"] = Json::array();
+  json["mlp_only_layers"] = OrderedJson::array();
   for (int64_t layer = 0; layer < moe.dense_layers; ++layer)
     json["mlp_only_layers"].push_back(layer);
   return json;
 }
 
-Result<Json> DeepSeek(const ModelConfig& c, std::string_view dtype) {
+Result<OrderedJson> DeepSeek(const ModelConfig& c, std::string_view dtype) {
   constexpr std::string_view kName = "DeepseekV3ForCausalLM";
   const MoeConfig& moe = c.moe;
   if (moe.experts == 0) return Refuse(kName, "experts");
@@ -106,9 +106,9 @@ Result<Json> DeepSeek(const ModelConfig& c, std::string_view dtype) {
   if (moe.shared_experts < 1) return Refuse(kName, "a shared expert");
   if (c.mla.norm_eps != 1e-6) return Refuse(kName, "a mla.norm_eps of 1e-6");
   if (c.rope.scaling == RopeScaling::kLlama) return Refuse(kName, "rotary scaling by yarn only");
-  Json json = Shared(c, kName, "deepseek_v3", dtype);
+  OrderedJson json = Shared(c, kName, "deepseek_v3", dtype);
   json["num_key_value_heads"] = c.n_heads;
-  json["q_lora_rank"] = c.mla.q_rank > 0 ? Json(c.mla.q_rank) : Json(nullptr);
+  json["q_lora_rank"] = c.mla.q_rank > 0 ? OrderedJson(c.mla.q_rank) : OrderedJson(nullptr);
   json["kv_lora_rank"] = c.mla.kv_rank;
   json["qk_nope_head_dim"] = c.mla.nope_dim;
   json["qk_rope_head_dim"] = c.mla.rope_dim;
@@ -131,8 +131,8 @@ Result<Json> DeepSeek(const ModelConfig& c, std::string_view dtype) {
 }  // namespace
 
 Result<std::string> FormatHfConfig(const ModelConfig& c, std::string_view dtype) {
-  Result<Json> json = Error(Diag::kBadChoice, "transformers has no class for models of family `{}`",
-                            c.family->name);
+  Result<OrderedJson> json = Error(
+      Diag::kBadChoice, "transformers has no class for models of family `{}`", c.family->name);
   if (c.family->name == "llama3") json = Llama(c, dtype);
   if (c.family->name == "qwen3") json = Qwen(c, dtype);
   if (c.family->name == "deepseek_v3") json = DeepSeek(c, dtype);

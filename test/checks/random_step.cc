@@ -11,10 +11,10 @@
 namespace heddle {
 namespace {
 
-struct Shape {
+struct MatrixShape {
   int64_t rows = 0;
   int64_t columns = 0;
-  auto operator<=>(const Shape&) const = default;
+  auto operator<=>(const MatrixShape&) const = default;
 };
 
 class StepWriter {
@@ -57,7 +57,7 @@ class StepWriter {
     double most = 2;
   };
   struct Param {
-    Shape shape;
+    MatrixShape shape;
     const char* type;
     std::string grad;
   };
@@ -72,7 +72,7 @@ class StepWriter {
     return name;
   }
   // Numbers that may have grown large are made small again, so that whole ones stay exact.
-  void Add(Shape shape, const std::string& call, double most) {
+  void Add(MatrixShape shape, const std::string& call, double most) {
     std::string name = Line(call);
     if (whole_ && most > 1000) {
       name = Line(fmt::format("aten.clamp(%{}, min=-2, max=2)", name));
@@ -83,12 +83,12 @@ class StepWriter {
     }
     values_[shape].push_back({name, most});
   }
-  Shape AnyShape() {
+  MatrixShape AnyShape() {
     auto at = values_.begin();
     std::advance(at, dice_.Pick(values_.size()));
     return at->first;
   }
-  const Value& Any(Shape shape) { return dice_.Of(values_[shape]); }
+  const Value& Any(MatrixShape shape) { return dice_.Of(values_[shape]); }
   int64_t AnySize() { return std::array<int64_t, 3>{4, 6, 8}[dice_.Pick(3)]; }
 
   void AddInput(const std::string& text) { inputs_ += (inputs_.empty() ? "" : ", ") + text; }
@@ -99,7 +99,7 @@ class StepWriter {
   void AddInputs() {
     rows_ = dice_.OneIn(3) ? 6 : 8;
     for (int i = 0; i < 2; ++i) {
-      Shape shape{rows_, AnySize()};
+      MatrixShape shape{rows_, AnySize()};
       AddInput(
           fmt::format("%x{0}: {1}[{2},{3}] batch \"x{0}\"", i, type(), shape.rows, shape.columns));
       values_[shape].push_back({fmt::format("x{}", i)});
@@ -107,7 +107,7 @@ class StepWriter {
     AddInput(fmt::format("%ids: i64[{}] batch \"ids\"", rows_));
     size_t count = 1 + dice_.Pick(3);
     for (size_t i = 0; i < count; ++i) {
-      Shape shape{AnySize(), AnySize()};
+      MatrixShape shape{AnySize(), AnySize()};
       params_.push_back({shape, whole_ && dice_.OneIn(2) ? "f32" : "f64", ""});
       AddInput(fmt::format("%w{0}: {1}[{2},{3}] param {0} \"layers.{4}.w{0}\" unit \"layers.{4}\"",
                            i, params_[i].type, shape.rows, shape.columns, i % 2));
@@ -126,7 +126,7 @@ class StepWriter {
   }
 
   void AddLoss() {
-    Shape shape = AnyShape();
+    MatrixShape shape = AnyShape();
     body_ += fmt::format("  %loss = aten.sum(%{}) @loss\n", Any(shape).name);
     AddOutput("loss %loss");
   }
@@ -154,7 +154,7 @@ class StepWriter {
 
   // A value with the rows of the batch and so many columns.
   std::string WithColumns(int64_t columns) {
-    Shape wanted{rows_, columns};
+    MatrixShape wanted{rows_, columns};
     if (values_.contains(wanted)) return Any(wanted).name;
     const Value& batch = Any({rows_, FirstColumns()});
     std::string row =
@@ -214,13 +214,13 @@ class StepWriter {
   }
 
   void AddProduct() {
-    Shape left = AnyShape();
-    std::vector<Shape> fitting;
+    MatrixShape left = AnyShape();
+    std::vector<MatrixShape> fitting;
     for (const auto& [shape, values] : values_) {
       if (shape.rows == left.columns) fitting.push_back(shape);
     }
     if (fitting.empty()) return AddSingle();
-    Shape right = dice_.Of(fitting);
+    MatrixShape right = dice_.Of(fitting);
     Value a = Any(left);
     Value b = Any(right);
     Add({left.rows, right.columns}, fmt::format("aten.mm(%{}, %{})", a.name, b.name),
@@ -228,7 +228,7 @@ class StepWriter {
   }
 
   void AddPair() {
-    Shape shape = AnyShape();
+    MatrixShape shape = AnyShape();
     Value a = Any(shape);
     Value b = Any(shape);
     // A choice between real numbers depends on how they round.
@@ -254,7 +254,7 @@ class StepWriter {
   }
 
   void AddSingle() {
-    Shape shape = AnyShape();
+    MatrixShape shape = AnyShape();
     Value a = Any(shape);
     if (!whole_ && dice_.OneIn(2)) {
       switch (dice_.Pick(4)) {
@@ -278,7 +278,7 @@ class StepWriter {
   }
 
   void AddView() {
-    Shape shape = AnyShape();
+    MatrixShape shape = AnyShape();
     auto [rows, columns] = shape;
     Value a = Any(shape);
     switch (dice_.Pick(5)) {
@@ -308,7 +308,7 @@ class StepWriter {
   }
 
   void AddReduction() {
-    Shape shape = AnyShape();
+    MatrixShape shape = AnyShape();
     Value a = Any(shape);
     size_t dim = dice_.Pick(2);
     auto along = static_cast<double>(dim == 0 ? shape.rows : shape.columns);
@@ -332,7 +332,7 @@ class StepWriter {
   }
 
   void AddConstant() {
-    Shape shape = AnyShape();
+    MatrixShape shape = AnyShape();
     Value a = Any(shape);
     std::string constant =
         dice_.OneIn(2) ? Line(fmt::format("aten.ones_like(%{})", a.name))
@@ -351,7 +351,7 @@ class StepWriter {
   std::string outputs_;
   std::string body_;
   std::vector<Param> params_;
-  std::map<Shape, std::vector<Value>> values_;
+  std::map<MatrixShape, std::vector<Value>> values_;
 };
 
 }  // namespace

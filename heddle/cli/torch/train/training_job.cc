@@ -18,7 +18,7 @@
 
 namespace heddle {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 void TrainingFlags::Declare(Flags& flags) {
   model.Declare(flags, "--runtime.device");
@@ -140,18 +140,18 @@ Status TrainingJob::Join(Peers& peers) {
 
 std::string TrainingJob::State() const {
   const Model& model = planned_->model;
-  Json state = {{"model", model.config.family->name},
-                {"flavor", model.config.flavor},
-                {"seed", flags_.train.seed},
-                {"data", dataset_->Fingerprint()},
-                {"text", dataset_->IsText()}};
-  return state.dump(-1, ' ', false, Json::error_handler_t::replace);
+  OrderedJson state = {{"model", model.config.family->name},
+                       {"flavor", model.config.flavor},
+                       {"seed", flags_.train.seed},
+                       {"data", dataset_->Fingerprint()},
+                       {"text", dataset_->IsText()}};
+  return state.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) const {
   HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(TensorsToResume(planned_->model, step_)));
-  Json then = Json::parse(checkpoint.state(), nullptr, /*allow_exceptions=*/false);
-  Json now = Json::parse(State());
+  OrderedJson then = OrderedJson::parse(checkpoint.state(), nullptr, /*allow_exceptions=*/false);
+  OrderedJson now = OrderedJson::parse(State());
   for (const auto& [key, value] : now.items()) {
     if (then.is_object() && then.contains(key) && then[key] == value) continue;
     return Error(Diag::kCheckpoint,
