@@ -88,7 +88,9 @@ class ShortText {
     }
   }
   bool operator==(const ShortText&) const = default;
-  uint64_t Hash() const { return MixHash(front_ ^ Scramble(front_middle_), back_ + back_middle_); }
+  uint64_t Hash() const {
+    return MixHash(MixHash(front_, back_), MixHash(back_middle_, front_middle_));
+  }
 
  private:
   template <typename Word>
