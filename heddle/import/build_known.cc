@@ -11,8 +11,9 @@ uint64_t Words(Kind kind, uint32_t low) { return static_cast<uint64_t>(kind) << 
 
 }  // namespace
 
-const GraphBuilder::KnownCall* GraphBuilder::FindKnown(const ForeignCall& call) {
-  has_key_ = MakeKey(call);
+const GraphBuilder::KnownCall* GraphBuilder::FindKnown(const ForeignCall& call,
+                                                       const Type* stated) {
+  has_key_ = MakeKey(call, stated);
   const KnownCall* known = has_key_ ? known_calls_.Find(key_) : nullptr;
   if (known == nullptr) return nullptr;
   operands_.clear();
@@ -22,7 +23,7 @@ const GraphBuilder::KnownCall* GraphBuilder::FindKnown(const ForeignCall& call) 
 }
 
 // False for a call that is never like another: it asks for a number that is computed, or for a tensor on its way.
-bool GraphBuilder::MakeKey(const ForeignCall& call) {
+bool GraphBuilder::MakeKey(const ForeignCall& call, const Type* stated) {
   key_.Clear();
   key_tensors_.clear();
   key_.Add(call.target.index());
@@ -30,6 +31,8 @@ bool GraphBuilder::MakeKey(const ForeignCall& call) {
     key_.Add(arg.name.index());
     if (!AddToKey(arg.value)) return false;
   }
+  // Arguments take more words than one, so this is none.
+  if (stated != nullptr) key_.Add(reinterpret_cast<uintptr_t>(stated));
   return true;
 }
 

@@ -63,11 +63,12 @@ void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
   std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
   const Binding* binding = Find(arg.value);
   if (binding != nullptr && binding->value) {
-    builder_->AddTensor(binding->value, tensor_name);
+    builder_->AddTensor(Numbered(binding->value), tensor_name);
     return;
   }
   std::vector<ValueId> tensors;
   CollectTensors(arg.value, tensors);
+  for (ValueId& tensor : tensors) tensor = Numbered(tensor);
   if (!tensors.empty()) {
     builder_->AddTensors(tensors, tensor_name);
     return;
@@ -79,14 +80,20 @@ void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
   if (said && !name.empty()) builder_->AddAttr(name, *std::move(attr));
 }
 
-Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
-                                  const std::vector<Type>& types) {
+Status GraphBuilder::BuildOpaque(const ForeignCall& call, std::string_view name) {
   builder_->BeginOpaque(name);
+  tensors_.clear();
   std::span<const ForeignArg> args = program_.args_of(call);
   for (size_t i = 0; i < args.size(); ++i) AddOpaqueArgument(args[i], i);
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
     return Failure{{At(call, std::move(mistake->diagnostic))}};
-  operands_.assign(builder_->operands().begin(), builder_->operands().end());
+  TakeOperands();
+  return Done{};
+}
+
+Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
+                                  const std::vector<Type>& types) {
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, name));
   return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), InternTypes(types));
 }
 
@@ -125,20 +132,34 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
     if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
     HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
   }
-  std::optional<std::vector<Type>> types = OpaqueTypes(call);
-  if (!types)
-    return Fail(call, Diag::kMissingType,
-                "`{}` is not in the table of ops, and the file does not state the types of its "
-                "results",
-                target);
+  HEDDLE_RETURN_IF_ERROR(AddOpaqueNode(call));
   ++targets_[call.target].opaque;
-  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, OpaqueName(target), *types));
   if (target == "aten._local_scalar_dense.default") {
     BindNumber(call.name, options_.hint);
     ++hinted_;
     has_hints_ = true;
   }
   return Done{};
+}
+
+Status GraphBuilder::AddOpaqueNode(const ForeignCall& call) {
+  // Items may state types of their own.
+  has_key_ = false;
+  const KnownCall* known =
+      call.several || call.result_count > 0 ? nullptr : FindKnown(call, call.stated);
+  if (known != nullptr) return Finish(call, kOpaqueOp, known->attrs, known->types);
+  std::string_view target = program_.target(call);
+  std::optional<std::vector<Type>> types = OpaqueTypes(call);
+  if (!types)
+    return Fail(call, Diag::kMissingType,
+                "`{}` is not in the table of ops, and the file does not state the types of its "
+                "results",
+                target);
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, OpaqueName(target)));
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  std::vector<TypeId> ids = InternTypes(*types);
+  Remember(kOpaqueOp, attrs, ids);
+  return Finish(call, kOpaqueOp, attrs, ids);
 }
 
 // Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.

@@ -120,6 +120,9 @@ class GraphBuilder {
   Status AddNewTableCall(const ForeignCall& call, OpId op);
   Status AddOpaqueCall(const ForeignCall& call);
   std::optional<std::vector<Type>> OpaqueTypes(const ForeignCall& call);
+  Status AddOpaqueNode(const ForeignCall& call);
+  // An opaque call in builder_, its operands in operands_.
+  Status BuildOpaque(const ForeignCall& call, std::string_view name);
   Status FinishOpaque(const ForeignCall& call, std::string_view name,
                       const std::vector<Type>& types);
   // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
@@ -138,9 +141,10 @@ class GraphBuilder {
   void CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const;
 
   // --- build_known.cc
-  // The call as there was one before, its operands in operands_; null if there was none.
-  const KnownCall* FindKnown(const ForeignCall& call);
-  bool MakeKey(const ForeignCall& call);
+  // The call as there was one before, its operands in operands_; null if there was none. `stated` is the type that an opaque call takes
+  // from the file, where it has one.
+  const KnownCall* FindKnown(const ForeignCall& call, const Type* stated = nullptr);
+  bool MakeKey(const ForeignCall& call, const Type* stated);
   bool AddToKey(const ForeignValue& value);
   // Hands a tensor to builder_, as its number among those of the call.
   ValueId Numbered(ValueId tensor);

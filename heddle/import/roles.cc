@@ -67,15 +67,17 @@ class RoleSetter {
     return only;
   }
 
-  // For each value the input that it is made of, through ops of one operand.
+  // For each value the input that it is made of, through ops of one operand. Collectives, for those who ask for them later.
   void FindRoots() {
     roots_.assign(graph_.value_count(), ValueId());
     for (const Input& input : graph_.inputs()) roots_[input.value.index()] = input.value;
     for (NodeId node : graph_.nodes()) {
       OpId op = graph_[node].op;
+      bool mixes = IsReduction(op) || op == op::comm_all_to_all;
+      if (mixes || op == op::comm_all_gather) collectives_.push_back(node);
+      if (mixes || op == kOpaqueOp) continue;
       ValueId only = OnlyOperand(node);
-      bool passes = only && !IsReduction(op) && op != op::comm_all_to_all && op != kOpaqueOp;
-      if (!passes) continue;
+      if (!only) continue;
       for (ValueId result : graph_.results(node)) roots_[result.index()] = roots_[only.index()];
     }
   }
@@ -128,7 +130,7 @@ class RoleSetter {
     }
     bool gathers = false;
     gathered_.resize(graph_.inputs().size());
-    for (NodeId node : graph_.nodes()) {
+    for (NodeId node : collectives_) {
       ValueId only = OnlyOperand(node);
       if (graph_[node].op != op::comm_all_gather || !only || !roots_[only.index()]) continue;
       gathered_[roots_[only.index()].index()] = true;
@@ -234,9 +236,13 @@ class RoleSetter {
   // For each value whether it ends in a gradient, through ops of one operand.
   void FindGradientEnds() {
     ends_.assign(graph_.value_count(), false);
+    bool any = false;
     for (const Output& output : graph_.outputs()) {
-      if (output.role == OutputRole::kGrad) ends_[output.value.index()] = true;
+      if (output.role != OutputRole::kGrad) continue;
+      ends_[output.value.index()] = true;
+      any = true;
     }
+    if (!any) return;
     for (size_t n = graph_.node_count(); n-- > 0;) {
       NodeId node(n);
       ValueId only = OnlyOperand(node);
@@ -279,13 +285,12 @@ class RoleSetter {
 
   void SetPurposes(Rewriter& rewriter) {
     std::set<Axes> exchanged;
-    for (NodeId node : graph_.nodes()) {
+    for (NodeId node : collectives_) {
       if (graph_[node].op == op::comm_all_to_all)
         exchanged.insert(std::get<Axes>(*graph_.attrs(node).Find("over")));
     }
-    for (NodeId node : graph_.nodes()) {
+    for (NodeId node : collectives_) {
       OpId op = graph_[node].op;
-      if (op != op::comm_all_gather && op != op::comm_all_to_all && !IsReduction(op)) continue;
       const Attrs& attrs = graph_.attrs(node);
       bool unshard = op == op::comm_all_gather &&
                      std::ranges::all_of(graph_.operands(node),
@@ -314,6 +319,8 @@ class RoleSetter {
   Imported& imported_;
   Graph& graph_;
   std::vector<ValueId> roots_;
+  // In their order.
+  std::vector<NodeId> collectives_;
   std::vector<bool> ends_;
   // By input.
   std::vector<bool> gathered_;

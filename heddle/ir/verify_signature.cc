@@ -128,7 +128,7 @@ class SignatureVerifier {
   void CheckInputs() {
     const std::vector<Input>& inputs = graph_.inputs();
     FindParams();
-    param_labels_.reserve(inputs.size());
+    param_labels_.Reserve(params_.size(), 0);
     bool roles =
         std::ranges::any_of(inputs, [](const Input& i) { return i.role != InputRole::kPlain; });
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -157,6 +157,8 @@ class SignatureVerifier {
       if (inputs[i].role == InputRole::kParam) params_.emplace_back(inputs[i].index, i);
     }
     std::ranges::sort(params_);
+    auto number = &std::pair<int64_t, size_t>::first;
+    params_repeat_ = std::ranges::adjacent_find(params_, {}, number) != params_.end();
   }
 
   // The first input that is this parameter.
@@ -172,14 +174,17 @@ class SignatureVerifier {
     if (input.index < 0)
       report_.AddInput(i, Diag::kLostRole, "parameter `%{}` has no number",
                        graph_.name(input.value));
-    if (size_t first = *ParamOf(input.index); first != i) {
+    if (size_t first = params_repeat_ ? *ParamOf(input.index) : i; first != i) {
       report_.AddInput(i, Diag::kDuplicateRole, "parameter {} is input `%{}` and input `%{}`",
                        input.index, graph_.name(inputs[first].value), graph_.name(input.value));
     }
     if (input.label.empty()) return;
-    if (auto [first, added] = param_labels_.emplace(input.label, i); !added) {
+    size_t label = param_labels_.Intern(input.label).index();
+    if (label == labelled_.size()) {
+      labelled_.push_back(i);
+    } else {
       report_.AddInput(i, Diag::kDuplicateRole, "parameters {} and {} are both called \"{}\"",
-                       inputs[first->second].index, input.index, input.label);
+                       inputs[labelled_[label]].index, input.index, input.label);
     }
   }
 
@@ -264,8 +269,11 @@ class SignatureVerifier {
   bool is_part_ = false;
   // Parameter number and input, sorted.
   std::vector<std::pair<int64_t, size_t>> params_;
-  // Parameter label to input.
-  std::unordered_map<std::string_view, size_t> param_labels_;
+  // Two inputs are the same parameter.
+  bool params_repeat_ = false;
+  // Labels of parameters, and the first input with each.
+  StringTable<Id<struct LabelTag>> param_labels_;
+  std::vector<size_t> labelled_;
 };
 
 // A value that one graph saves for those behind it.

@@ -156,11 +156,8 @@ class FxReader {
     ForeignCall call;
     call.offset = cursor_.offset();
     std::string_view name = cursor_.TakeName();
-    if (cursor_.TakeText(" = ")) {
-      // As repros have it.
-      call.name = cursor_.NameWord(name);
-      return ReadCall(call);
-    }
+    // As repros have it.
+    if (cursor_.TakeText(" = ")) return ReadCall(call, name);
     cursor_.SkipBlanks();
     if (name.empty())
       return cursor_.Fail(call.offset, 1, Diag::kSyntax,
@@ -168,18 +165,16 @@ class FxReader {
     if (cursor_.Peek() == '.') {
       // A call for its effect, without a name.
       cursor_.set_offset(call.offset);
-    } else {
-      call.name = cursor_.NameWord(name);
-      if (cursor_.Take(':')) call.stated = Annotation();
-      if (!cursor_.Expect('=', "after the name of a result")) return false;
+      return ReadCall(call, {});
     }
-    return ReadCall(call);
+    if (cursor_.Take(':')) call.stated = Annotation();
+    return cursor_.Expect('=', "after the name of a result") && ReadCall(call, name);
   }
 
   // What stands behind `=`, to the end of the line.
-  bool ReadCall(ForeignCall& call) {
+  bool ReadCall(ForeignCall& call, std::string_view name) {
     call.first_arg = static_cast<uint32_t>(program_.args.size());
-    if (!ReadRightSide(call)) return false;
+    if (!ReadRightSide(call, name)) return false;
     call.arg_count = static_cast<uint32_t>(program_.args.size()) - call.first_arg;
     cursor_.SkipBlanks();
     char next = cursor_.Peek();
@@ -209,9 +204,10 @@ class FxReader {
     program_.outputs.push_back({.value = value, .offset = program_.output_call.offset});
   }
 
-  bool ReadRightSide(ForeignCall& call) {
+  bool ReadRightSide(ForeignCall& call, std::string_view name) {
     cursor_.SkipSpace();
-    if (TakeLikelyCallee(program_.text(call.name))) {
+    if (!name.empty()) call.name = cursor_.NameWord(name);
+    if (TakeLikelyCallee(name)) {
       call.target = callee_targets_[callee_.index()];
       return cursor_.Arguments();
     }

@@ -12,11 +12,18 @@ using Kind = ForeignValue::Kind;
 // Deeper than any printed graph, and far from the end of the stack.
 constexpr int kDeepest = 64;
 
+// A set of letters, by the six low bits of each.
+constexpr uint64_t Letters(std::string_view letters) {
+  uint64_t set = 0;
+  for (char c : letters) set |= uint64_t{1} << (c & 63);
+  return set;
+}
+
 // Words that are no names: what they stand for, or false if the word is a name.
 bool TakeLiteral(std::string_view word, ForeignValue& value) {
   // Few names begin as these do.
-  constexpr std::string_view kBegins = "NTFinmt";
-  if (kBegins.find(word[0]) == std::string_view::npos || word.size() > 9) return false;
+  constexpr uint64_t kBegins = Letters("NTFinmt");
+  if ((kBegins >> (word[0] & 63) & 1) == 0 || word.size() > 9) return false;
   if (word == "None") return true;
   if (word == "True" || word == "False") {
     value.kind = Kind::kBool;
@@ -145,6 +152,7 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
   if (depth > kDeepest)
     return Fail(at_, 1, Diag::kSyntax, "lists are nested more than {} deep", kDeepest);
   char c = Peek();
+  if (IsDigit(c)) return Number(value);
   if (c == '[' || c == '(') {
     ++at_;
     return List(c == '[' ? ']' : ')', depth, value);
@@ -164,7 +172,7 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
   std::string_view word = TakeDotted();
   if (word.empty()) {
     at_ = begin;
-    if (IsDigit(c) || c == '-' || c == '+' || c == '.') return Number(value);
+    if (c == '-' || c == '+' || c == '.') return Number(value);
     return Fail(at_, 1, Diag::kSyntax, "expected a value");
   }
   if (!WordValue(begin, word, value)) return false;
@@ -224,7 +232,11 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   SkipBlanks();
   char next = Peek();
   // A name alone, which most are.
-  if (next == ',' || next == ')') return WordValue(begin, name, arg.value);
+  if (next == ',' || next == ')') {
+    if (!TakeLiteral(name, arg.value))
+      arg.value = ForeignValue::Of(Kind::kName, program_.Word(name));
+    return true;
+  }
   if (next == '=' && !text_.substr(at_).starts_with("==")) {
     ++at_;
     arg.name = program_.Word(name);

@@ -73,6 +73,7 @@ class ReproArgs {
       int64_t size = 0;
       if (!cursor_.Size(sizes_, size)) return false;
       for (std::string_view one : names) sizes_[one] = size;
+      last_text_ = {};
       return true;
     }
   }
@@ -86,6 +87,22 @@ class ReproArgs {
     }
     cursor_.SkipSpace();
     cursor_.TakeName();
+    // What stands behind the storage is likely what stood there in the line before.
+    size_t behind = cursor_.offset();
+    if (last_text_.empty() || !cursor_.TakeText(last_text_)) {
+      if (!ReadType(begin, input, last_type_)) return false;
+      last_text_ = text_.substr(behind, cursor_.offset() - behind);
+    }
+    if (input.type && *input.type != last_type_)
+      return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
+                          "input `{}` has another type here than in `forward`",
+                          program_.text(input.name));
+    input.type = last_type_;
+    return true;
+  }
+
+  // `, (2, 8192), dtype=torch.int64, is_leaf=True)`, of an argument that begins there.
+  bool ReadType(size_t begin, const ForeignInput& input, Type& type) {
     if (!cursor_.Expect(',', "after the storage")) return false;
     Dims dims;
     if (!ReadSizes(dims)) return false;
@@ -115,12 +132,7 @@ class ReproArgs {
     if (!CheckedBytes(SymbolTable(), dims, dtype))
       return cursor_.Fail(begin, 1, Diag::kSizeOverflow, "input `{}` exceeds 2^63 bytes",
                           program_.text(input.name));
-    Type type = Type::Tensor(dtype, std::move(dims));
-    if (input.type && *input.type != type)
-      return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
-                          "input `{}` has another type here than in `forward`",
-                          program_.text(input.name));
-    input.type = std::move(type);
+    type = Type::Tensor(dtype, std::move(dims));
     return true;
   }
 
@@ -175,6 +187,9 @@ class ReproArgs {
   ForeignProgram& program_;
   // Sizes that `load_args` gives by name.
   PythonCursor::Symbols sizes_;
+  // The last type that was read, and its text; empty where the same text may mean something else.
+  std::string_view last_text_;
+  Type last_type_;
 };
 
 }  // namespace
