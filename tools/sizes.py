@@ -22,8 +22,9 @@ def functions(text):
         if not opens or keyword:
             i += 1
             continue
-        close = opens.group(1) + "}"
-        end = next((j for j in range(i + 1, len(lines)) if lines[j].rstrip(";") == close), i)
+        # A lambda that is an argument ends with the call.
+        close = re.compile(opens.group(1) + r"\}(;|\).*)?$")
+        end = next((j for j in range(i + 1, len(lines)) if close.match(lines[j])), i)
         name = re.search(r"([\w:~]+)\(", line)
         yield (name.group(1) if name else "?"), i + 1, end - i + 1
         i += 1
