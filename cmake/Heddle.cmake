@@ -30,9 +30,21 @@ if(HEDDLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
 endif()
 
-# Headers of libtorch take longer to read than what includes them, so files that see them are compiled several at a time. Without, every
-# file stands alone: a change compiles less, and what a file forgets to include is found.
-option(HEDDLE_UNITY "Compile files that see libtorch several at a time" ON)
+# Headers take longer to read than what includes them, so files of a folder are compiled several at a time. Without, every file stands
+# alone: a change compiles less, and what a file forgets to include is found.
+option(HEDDLE_UNITY "Compile the files of a folder several at a time" ON)
+set(CMAKE_UNITY_BUILD ${HEDDLE_UNITY})
+if(HEDDLE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ takes a file that another includes for a header, where types of unnamed namespaces would be a mistake.
+  target_compile_options(heddle_options INTERFACE -Wno-subobject-linkage)
+endif()
+
+# One precompiled header for all: what nearly every file includes. Those that see libtorch have another, of heddle_aten.
+set(standard_headers <algorithm> <map> <optional> <span> <string> <variant> <vector> <fmt/core.h>)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/standard.cc CONTENT "")
+add_library(heddle_standard OBJECT ${PROJECT_BINARY_DIR}/generated/standard.cc)
+target_link_libraries(heddle_standard PRIVATE heddle_options fmt::fmt)
+target_precompile_headers(heddle_standard PRIVATE ${standard_headers})
 
 function(heddle_target name)
   cmake_parse_arguments(ARG "TORCH" "" "DEPENDS" ${ARGN})
@@ -44,21 +56,18 @@ function(heddle_target name)
   set_target_properties(heddle_${target} PROPERTIES EXPORT_NAME ${target})
   target_link_libraries(heddle_${target} PUBLIC heddle_options ${ARG_DEPENDS})
   set_property(GLOBAL APPEND PROPERTY HEDDLE_LIBRARIES heddle_${target})
-  # One precompiled header for all: the standard and fmt headers that nearly every file includes; and one for those that see
-  # libtorch.
-  set(standard <algorithm> <map> <optional> <span> <string> <variant> <vector> <fmt/core.h>)
   if(ARG_TORCH)
     target_link_libraries(heddle_${target} PUBLIC heddle_torch)
-    set_target_properties(heddle_${target} PROPERTIES UNITY_BUILD ${HEDDLE_UNITY})
   endif()
-  if(name STREQUAL "base")
-    target_precompile_headers(heddle_base PRIVATE ${standard})
+  # What every text passes through is optimized even under sanitizers: damaged texts are many.
+  if(name MATCHES "^(base|ir|ops)$" AND HEDDLE_SANITIZE)
+    target_compile_options(heddle_${target} PRIVATE -O1)
   elseif(name STREQUAL "aten")
-    target_precompile_headers(heddle_aten PRIVATE ${standard} <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h>)
+    target_precompile_headers(heddle_aten PRIVATE ${standard_headers} <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h>)
   elseif(ARG_TORCH)
     target_precompile_headers(heddle_${target} REUSE_FROM heddle_aten)
   else()
-    target_precompile_headers(heddle_${target} REUSE_FROM heddle_base)
+    target_precompile_headers(heddle_${target} REUSE_FROM heddle_standard)
   endif()
 
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)

@@ -42,6 +42,8 @@ using Bytes = Quantity<struct BytesTag>;
 using Nanos = Quantity<struct NanosTag>;
 using Flops = Quantity<struct FlopsTag>;
 
+inline constexpr double kNanosPerMilli = 1e6;
+
 constexpr Bytes KiB(int64_t n) { return {n << 10}; }
 constexpr Bytes MiB(int64_t n) { return {n << 20}; }
 constexpr Bytes GiB(int64_t n) { return {n << 30}; }

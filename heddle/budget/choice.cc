@@ -15,7 +15,6 @@ Result<Bytes> ParseBudget(std::string_view text) {
 }
 
 nlohmann::ordered_json ToJson(const MemoryChoice& choice) {
-  constexpr double kNanosPerMilli = 1e6;
   auto ms = [](Nanos time) { return static_cast<double>(time.value) / kNanosPerMilli; };
   return {{"policy", choice.policy},
           {"peak_bytes", choice.peak.value},

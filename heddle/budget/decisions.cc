@@ -159,7 +159,6 @@ std::string FormatDecisions(const std::vector<DecisionLine>& lines) {
 }
 
 nlohmann::ordered_json ToJson(const std::vector<DecisionLine>& lines) {
-  constexpr double kNanosPerMilli = 1e6;
   auto list = nlohmann::ordered_json::array();
   for (const DecisionLine& line : lines) {
     list.push_back({{"decision", Name(line.what)},

@@ -15,7 +15,6 @@
 namespace heddle {
 namespace {
 
-constexpr double kNanosPerMilli = 1e6;
 constexpr size_t kMostUnpacked = size_t{1} << 28;
 
 std::string WithoutSpaces(std::string_view text) {

@@ -9,7 +9,6 @@
 namespace heddle {
 namespace {
 
-constexpr double kNanosPerMilli = 1e6;
 constexpr double kLaunchMs = 1e-3;
 
 struct Entry {

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 // JSON has no NaN and no infinity: `null` stands for them.
 Json Number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
-std::string Line(const StepMetrics& m) {
+std::string JsonLine(const StepMetrics& m) {
   Json json{{"step", m.step},
             {"loss", Number(m.loss)},
             {"grad_norm", Number(m.grad_norm)},
@@ -37,7 +37,7 @@ std::string Line(const StepMetrics& m) {
 class JsonlFile final : public MetricsFile {
  public:
   explicit JsonlFile(std::unique_ptr<AppendFile> file) : file_(std::move(file)) {}
-  Status Write(const StepMetrics& metrics) override { return file_->Append(Line(metrics)); }
+  Status Write(const StepMetrics& metrics) override { return file_->Append(JsonLine(metrics)); }
 
  private:
   std::unique_ptr<AppendFile> file_;

@@ -39,7 +39,7 @@ Status CheckQueryKeyValue(const OpArgs& args, size_t q) {
   return Done{};
 }
 
-Type Output(const OpArgs& args) {
+Type Attended(const OpArgs& args) {
   const Dims& query = args.dims(0);
   return Type::Tensor(args.dtype(0), {query[0], query[1], query[2], args.dims(2)[3]});
 }
@@ -50,7 +50,7 @@ Type LogSumExp(const OpArgs& args, DType dtype = DType::kF32) {
 
 Result<Types> CpuFlashShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
-  return Types{Output(args),
+  return Types{Attended(args),
                LogSumExp(args, args.dtype(0) == DType::kF64 ? DType::kF64 : DType::kF32)};
 }
 
@@ -59,7 +59,7 @@ Result<Types> FlashShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
   if (args.Bool("return_debug_mask"))
     return Error(Diag::kShapeMismatch, "`return_debug_mask` is for debugging, and is not modelled");
-  return Types{Output(args),
+  return Types{Attended(args),
                LogSumExp(args),
                Type(),
                Type(),
@@ -78,7 +78,7 @@ Result<Types> EfficientShape(const OpArgs& args) {
                  DimText(args, lse.dims[2]));
   lse.dims[2] = args.Bool("compute_log_sumexp") ? (lse.dims[2] + 31) / 32 * 32 : 0;
   Type state = Type::Tensor(DType::kI64, {});
-  return Types{Output(args), lse, state, state};
+  return Types{Attended(args), lse, state, state};
 }
 
 Result<Types> CudnnShape(const OpArgs& args) {
@@ -86,7 +86,7 @@ Result<Types> CudnnShape(const OpArgs& args) {
   Type lse = LogSumExp(args);
   lse.dims.push_back(1);
   Type state = Type::Tensor(DType::kI64, {});
-  return Types{Output(args), lse, Type(), Type(), state, state, Type()};
+  return Types{Attended(args), lse, Type(), Type(), state, state, Type()};
 }
 
 Result<Types> BackwardShape(const OpArgs& args) {

@@ -151,7 +151,6 @@ Bytes Sum(const OpArgs& args, const std::vector<Type>& types) {
 Work CommWork(const OpArgs& args, const Types& results) {
   return {{0}, Sum(args, args.operands()), Sum(args, results)};
 }
-Work NoWork(const OpArgs&, const Types&) { return {}; }
 Work SliceWork(const OpArgs& args, const Types& results) {
   Bytes part = BytesOf(args, results[0]);
   return {{0}, part, part};

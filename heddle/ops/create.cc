@@ -15,12 +15,6 @@ Result<Dims> SizeAttr(const OpArgs& args, std::string_view name = "size") {
   return dims;
 }
 
-DType NumberDType(const AttrValue& value) {
-  if (std::holds_alternative<bool>(value)) return DType::kBool;
-  if (std::holds_alternative<int64_t>(value)) return DType::kI64;
-  return std::holds_alternative<double>(value) ? DType::kF32 : DType::kC64;
-}
-
 Result<Types> SizedShape(const OpArgs& args) {
   HEDDLE_TRY(Dims dims, SizeAttr(args));
   return Types{Type::Tensor(args.DTypeOr("dtype", DType::kF32), std::move(dims))};
@@ -96,8 +90,6 @@ Work WriteWork(const OpArgs& args, const Types& results) {
 }
 
 // What is in an empty tensor does not matter, so nothing is written.
-Work NoWork(const OpArgs&, const Types&) { return {}; }
-
 constexpr OpDef Create(std::string_view schema, ShapeFn shape, FactorsFn factors,
                        std::string_view example) {
   bool empty = schema.find("empty") != std::string_view::npos;

@@ -110,6 +110,8 @@ Result<Dim> SlicedSize(const OpArgs& args, Dim size) {
   return (end - begin) / step + ((end - begin) % step != 0);
 }
 
+Result<Types> SameType(const OpArgs& args) { return Types{args[0]}; }
+
 Type WithDims(const OpArgs& args, Dims dims) {
   return Type::Tensor(args.dtype(0), std::move(dims), args[0].space);
 }
@@ -129,8 +131,6 @@ std::string DimsText(const OpArgs& args, const Dims& dims) {
   return text + "]";
 }
 
-namespace {
-
 DType NumberDType(const AttrValue& value) {
   if (std::holds_alternative<bool>(value)) return DType::kBool;
   if (std::holds_alternative<int64_t>(value)) return DType::kI64;
@@ -138,6 +138,8 @@ DType NumberDType(const AttrValue& value) {
   if (std::holds_alternative<std::complex<double>>(value)) return DType::kC64;
   return DType::kNone;
 }
+
+namespace {
 
 // ATen's rule: a lower-ranking participant changes the category of the result, but not the width within it.
 DType CombineCategories(DType higher, DType lower) {
@@ -367,6 +369,8 @@ Result<Factors> ReshapeFactors(const OpArgs& args, const Types& results) {
 Bytes BytesOf(const OpArgs& args, const Type& type) {
   return {CheckedBytes(args.symbols(), type.dims, type.dtype).value_or(0)};
 }
+
+Work NoWork(const OpArgs&, const Types&) { return {}; }
 
 Work WorkOf(const OpArgs& args, const Types& results, int64_t flops) {
   Work work;

@@ -37,9 +37,13 @@ Result<int64_t> NumElements(const OpArgs& args, const Dims& dims);
 Result<Dim> SlicedSize(const OpArgs& args, Dim size);
 // The type of operand 0 with another shape.
 Type WithDims(const OpArgs& args, Dims dims);
+// The type of operand 0.
+Result<Types> SameType(const OpArgs& args);
 // A dimension for messages.
 std::string DimText(const OpArgs& args, Dim dim);
 std::string DimsText(const OpArgs& args, const Dims& dims);
+// The element type that a number among the attributes stands for; none for what is no number.
+DType NumberDType(const AttrValue& value);
 // The element type of an arithmetic result: tensors, then scalars that are tensors, then numbers among the attributes.
 DType PromotedDType(const OpArgs& args, size_t first = 0, size_t last = SIZE_MAX);
 
@@ -65,6 +69,8 @@ TensorFactors AddDims(Factors& factors, const Type& type, std::string_view prefi
 
 // Bytes of a tensor, symbols at their bounds.
 Bytes BytesOf(const OpArgs& args, const Type& type);
+// For what only names or waits.
+Work NoWork(const OpArgs& args, const Types& results);
 // Reads all operands and writes all results; the given amount of arithmetic.
 Work WorkOf(const OpArgs& args, const Types& results, int64_t flops);
 // The product of sizes, symbols at their bounds; the largest number if it overflows.

@@ -163,8 +163,6 @@ Work ExchangeWork(const OpArgs& args, const Types& results) {
   Bytes rows = std::min(BytesOf(args, args[0]), BytesOf(args, result));
   return {{0}, rows, rows};
 }
-Work NoWork(const OpArgs&, const Types&) { return {}; }
-
 constexpr OpDef Exchange(std::string_view schema, ShapeFn shape, FactorRule factors, View view,
                          std::string_view example) {
   return {.schema = schema,

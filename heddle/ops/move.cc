@@ -224,8 +224,6 @@ Result<Factors> ListedDimsWhole(const OpArgs& args, const Types& results) {
   return SameDimsFactors(args, results, flags);
 }
 
-Result<Types> SameType(const OpArgs& args) { return Types{args[0]}; }
-
 Result<Types> ToCopyShape(const OpArgs& args) {
   Type type = args[0];
   type.dtype = args.DTypeOr("dtype", type.dtype);

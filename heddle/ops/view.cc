@@ -327,8 +327,6 @@ Result<Factors> PairFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-Result<Types> SameType(const OpArgs& args) { return Types{args[0]}; }
-
 constexpr OpDef ViewOp(std::string_view schema, ShapeFn shape, FactorsFn factors,
                        std::string_view example, std::string_view shape_attr = "") {
   return {.schema = schema,

@@ -14,10 +14,6 @@
 namespace heddle {
 namespace {
 
-constexpr const char* kGreen = "\x1b[32m";
-constexpr const char* kRed = "\x1b[31m";
-constexpr const char* kPlain = "\x1b[0m";
-
 Nanos Size(Nanos time) { return {time.value < 0 ? -time.value : time.value}; }
 
 // `3.20 ms less`, `3.20 ms more`

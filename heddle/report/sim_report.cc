@@ -13,9 +13,6 @@ namespace {
 
 constexpr size_t kBarWidth = 40;
 constexpr size_t kUnknownShown = 5;
-constexpr const char* kGreen = "\x1b[32m";
-constexpr const char* kRed = "\x1b[31m";
-constexpr const char* kPlain = "\x1b[0m";
 
 double ShareOf(Nanos part, Nanos whole) {
   return whole.value == 0 ? 0 : static_cast<double>(part.value) / static_cast<double>(whole.value);

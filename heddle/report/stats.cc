@@ -17,7 +17,7 @@ namespace heddle {
 namespace {
 
 // How many values the text lists; JSON has them all.
-constexpr size_t kAliveShown = 10;
+constexpr size_t kAliveInStats = 10;
 
 int64_t Elements(const Graph& graph, const Input& input) {
   return graph.types().elements_bound(input.global.type ? input.global.type
@@ -189,11 +189,12 @@ std::string FormatStats(const GraphStats& stats) {
 
   std::string comm = FormatCollectives(stats.collectives, 2);
   if (!comm.empty()) out += "\n" + comm;
-  std::string alive = FormatAlive(stats.alive_at_peak, kAliveShown, 2);
+  std::string alive = FormatAlive(stats.alive_at_peak, kAliveInStats, 2);
   if (!alive.empty()) out += "\n" + alive;
-  if (stats.alive_at_peak.size() > kAliveShown)
-    out += fmt::format("  and {} more\n",
-                       WithCommas(static_cast<int64_t>(stats.alive_at_peak.size() - kAliveShown)));
+  if (stats.alive_at_peak.size() > kAliveInStats)
+    out +=
+        fmt::format("  and {} more\n",
+                    WithCommas(static_cast<int64_t>(stats.alive_at_peak.size() - kAliveInStats)));
   return out;
 }
 

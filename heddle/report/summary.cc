@@ -14,7 +14,7 @@ namespace heddle {
 namespace {
 
 // How many values the text lists.
-constexpr size_t kAliveShown = 5;
+constexpr size_t kAliveInSummary = 5;
 
 // Ranks that do the same as others do more than their share. Sums over vocabularies and the like cost a little; a batch that does
 // not divide costs a lot.
@@ -126,7 +126,7 @@ std::string FormatSummary(const StepSummary& s) {
 
   std::string comm = FormatCollectives(s.collectives, 0);
   if (!comm.empty()) out += "\n" + comm;
-  std::string alive = FormatAlive(s.alive_at_peak, kAliveShown, 0);
+  std::string alive = FormatAlive(s.alive_at_peak, kAliveInSummary, 0);
   if (!alive.empty()) out += "\n" + alive;
   return out;
 }

@@ -1,10 +1,14 @@
-// Plain tables for terminals.
+// Tables and colors for terminals.
 #pragma once
 
 #include <string>
 #include <vector>
 
 namespace heddle {
+
+inline constexpr const char* kGreen = "\x1b[32m";
+inline constexpr const char* kRed = "\x1b[31m";
+inline constexpr const char* kPlain = "\x1b[0m";
 
 class TextTable {
  public:

@@ -23,7 +23,7 @@ Module Step(const char* family, const char* flavor, int64_t ranks, const std::st
   return module;
 }
 
-std::string Fsdp(std::string_view policy) {
+std::string Pipeline(std::string_view policy) {
   return fmt::format(
       "clean, reshard-after-forward{{policy={}}}, dce, bucket-by-unit, separate-communicators, "
       "prefetch",
@@ -50,7 +50,7 @@ TEST(Launches, OfLlama3) {
   forward.emplace_back("norm+output");
   std::vector<std::string> reversed(forward.rbegin(), forward.rend());
   for (std::string_view policy : {"always", "default", "never"}) {
-    Module module = Step("llama3", "debugmodel", 4, Fsdp(policy));
+    Module module = Step("llama3", "debugmodel", 4, Pipeline(policy));
     const Graph& graph = module.graphs[0];
     // The embedding is not read in backward; what is kept is not gathered again.
     std::vector<std::string> backward(reversed.begin(), reversed.end() - 1);
@@ -64,14 +64,14 @@ TEST(Launches, OfLlama3) {
 }
 
 TEST(Launches, OfDeepSeek) {
-  Module module = Step("deepseek_v3", "debugmodel", 4, Fsdp("always"));
+  Module module = Step("deepseek_v3", "debugmodel", 4, Pipeline("always"));
   EXPECT_EQ(Gathers(module.graphs[0], Phase::kForward).size(), 8);
   EXPECT_EQ(Gathers(module.graphs[0], Phase::kBackward).size(), 7);
 }
 
 // One unit holds the tied weight, the first and the last thing that forward reads.
 TEST(Launches, OfQwen3WithItsTiedWeight) {
-  Module module = Step("qwen3", "debugmodel", 4, Fsdp("always"));
+  Module module = Step("qwen3", "debugmodel", 4, Pipeline("always"));
   std::vector<std::string> forward = Gathers(module.graphs[0], Phase::kForward);
   std::vector<std::string> backward = Gathers(module.graphs[0], Phase::kBackward);
   ASSERT_EQ(forward.size(), 9);
@@ -87,9 +87,9 @@ int64_t PeakOf(const Module& module) {
 }
 
 TEST(Memory, OfLlama3At8BOn64Ranks) {
-  Module always = Step("llama3", "8B", 64, Fsdp("always"), 8192);
-  Module never = Step("llama3", "8B", 64, Fsdp("never"), 8192);
-  int64_t by_default = PeakOf(Step("llama3", "8B", 64, Fsdp("default"), 8192));
+  Module always = Step("llama3", "8B", 64, Pipeline("always"), 8192);
+  Module never = Step("llama3", "8B", 64, Pipeline("never"), 8192);
+  int64_t by_default = PeakOf(Step("llama3", "8B", 64, Pipeline("default"), 8192));
   EXPECT_LT(PeakOf(always), by_default);
   EXPECT_LE(by_default, PeakOf(never));
   // What no longer crosses is what backward gathers again.

@@ -14,13 +14,13 @@
 namespace heddle {
 namespace {
 
-struct Case {
+struct CudaCase {
   const char* family;
   const char* flavor;
   AttentionKind attention;
 };
 
-class CudaTest : public testing::TestWithParam<Case> {
+class CudaTest : public testing::TestWithParam<CudaCase> {
  protected:
   void SetUp() override {
     if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
@@ -28,7 +28,7 @@ class CudaTest : public testing::TestWithParam<Case> {
   }
 };
 
-std::string NameOf(const testing::TestParamInfo<Case>& info) {
+std::string CudaName(const testing::TestParamInfo<CudaCase>& info) {
   constexpr std::string_view kNames[] = {"fastest", "cudnn", "flash", "math"};
   return fmt::format("{}_{}_{}", info.param.family, info.param.flavor,
                      kNames[static_cast<size_t>(info.param.attention)]);
@@ -86,15 +86,15 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
   }
 }
 
-constexpr Case kCases[] = {{"llama3", "debugmodel", AttentionKind::kCudnn},
-                           {"llama3", "debugmodel", AttentionKind::kFlash},
-                           {"llama3", "debugmodel", AttentionKind::kMath},
-                           {"qwen3", "debugmodel", AttentionKind::kFlash},
-                           {"qwen3", "debugmodel_moe", AttentionKind::kFlash},
-                           {"deepseek_v3", "debugmodel", AttentionKind::kCudnn},
-                           {"deepseek_v3", "debugmodel", AttentionKind::kFlash},
-                           {"deepseek_v3", "debugmodel", AttentionKind::kMath}};
-INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCases), NameOf);
+constexpr CudaCase kCudaCases[] = {{"llama3", "debugmodel", AttentionKind::kCudnn},
+                                   {"llama3", "debugmodel", AttentionKind::kFlash},
+                                   {"llama3", "debugmodel", AttentionKind::kMath},
+                                   {"qwen3", "debugmodel", AttentionKind::kFlash},
+                                   {"qwen3", "debugmodel_moe", AttentionKind::kFlash},
+                                   {"deepseek_v3", "debugmodel", AttentionKind::kCudnn},
+                                   {"deepseek_v3", "debugmodel", AttentionKind::kFlash},
+                                   {"deepseek_v3", "debugmodel", AttentionKind::kMath}};
+INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCudaCases), CudaName);
 
 // The output of forward and its gradient come to backward as forward left them, or copied to another layout: `%o` becomes
 // `%out`, `%g` becomes `%grad`.

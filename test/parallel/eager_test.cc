@@ -52,18 +52,18 @@ constexpr Layout kTensorLayouts[] = {{"tp2", 1, 1, 2},
                                      {"fsdp2_tp2_whole_sequences", 1, 2, 2, false},
                                      {"fsdp2_tp2_whole_logits", 1, 2, 2, true, false}};
 
-std::string NameOf(const testing::TestParamInfo<std::tuple<Debug, Layout>>& info) {
+std::string LayoutName(const testing::TestParamInfo<std::tuple<Debug, Layout>>& info) {
   const Debug& debug = std::get<0>(info.param);
   return fmt::format("{}_{}_{}_{}", debug.family, debug.flavor, Name(debug.compute),
                      std::get<1>(info.param).name);
 }
 INSTANTIATE_TEST_SUITE_P(All, EagerTest,
                          testing::Combine(testing::ValuesIn(kDebugs), testing::ValuesIn(kLayouts)),
-                         NameOf);
+                         LayoutName);
 INSTANTIATE_TEST_SUITE_P(Tensor, EagerTest,
                          testing::Combine(testing::ValuesIn({kDebugs[0], kDebugs[1]}),
                                           testing::ValuesIn(kTensorLayouts)),
-                         NameOf);
+                         LayoutName);
 constexpr Layout kExpertLayouts[] = {{"fsdp8_ep4", 1, 8, 1, true, true, 4},
                                      {"fsdp8_ep8", 1, 8, 1, true, true, 8},
                                      {"fsdp4_tp2_ep4", 1, 4, 2, true, true, 4},
@@ -78,7 +78,7 @@ constexpr Layout kExpertLayouts[] = {{"fsdp8_ep4", 1, 8, 1, true, true, 4},
 INSTANTIATE_TEST_SUITE_P(Experts, EagerTest,
                          testing::Combine(testing::ValuesIn({kDebugs[3], kDebugs[4]}),
                                           testing::ValuesIn(kExpertLayouts)),
-                         NameOf);
+                         LayoutName);
 
 // Decoders of other families, and mixtures whose experts nobody shares.
 INSTANTIATE_TEST_SUITE_P(
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Debug{"qwen3", "debugmodel", DType::kF32}, kDebugs[3],
                                      Debug{"deepseek_v3", "debugmodel", DType::kF32}),
                      testing::ValuesIn({kTensorLayouts[1], kTensorLayouts[3]})),
-    NameOf);
+    LayoutName);
 
 // One sequence on each rank: tensor-parallel ranks route parts of it.
 TEST(EagerExperts, ShareOneSequence) {

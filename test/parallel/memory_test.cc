@@ -118,7 +118,7 @@ struct Debug {
   DType compute;
 };
 
-std::string NameOf(const testing::TestParamInfo<Debug>& info) {
+std::string DebugName(const testing::TestParamInfo<Debug>& info) {
   return fmt::format("{}_{}_{}", info.param.family, info.param.flavor, Name(info.param.compute));
 }
 
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(All, ModelMemory,
                                          Debug{"qwen3", "debugmodel_moe", DType::kBF16},
                                          Debug{"deepseek_v3", "debugmodel", DType::kBF16},
                                          Debug{"mlp", "small", DType::kF32}),
-                         NameOf);
+                         DebugName);
 
 // Ranks that share experts: rows stand in buffers of the most that may come, whose memory is known; or in as much as they need, which is
 // never more than that.
@@ -264,7 +264,7 @@ INSTANTIATE_TEST_SUITE_P(All, PolicyMemory,
                                          Debug{"qwen3", "debugmodel", DType::kF32},
                                          Debug{"qwen3", "debugmodel_moe", DType::kF32},
                                          Debug{"deepseek_v3", "debugmodel", DType::kF32}),
-                         NameOf);
+                         DebugName);
 
 // Sums of sums round differently, and by nothing more.
 class LossInChunks : public testing::TestWithParam<Debug> {};
@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(All, LossInChunks,
                                          Debug{"qwen3", "debugmodel", DType::kF32},
                                          Debug{"qwen3", "debugmodel_moe", DType::kF32},
                                          Debug{"deepseek_v3", "debugmodel", DType::kF32}),
-                         NameOf);
+                         DebugName);
 
 // Views, arithmetic, launches of several tensors, host memory and updates over square matrices, so that any value fits anywhere.
 std::string RandomText(uint32_t seed) {

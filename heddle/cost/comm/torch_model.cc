@@ -21,7 +21,7 @@ constexpr double kDevicesPerNode = 8;
 constexpr double kLarge = 50e6;
 constexpr double kGrowth = 0.17;
 
-struct Protocol {
+struct RingProtocol {
   enum class Kind : uint8_t { kLowLatency, kLowLatency128, kSimple };
   Kind kind;
   // Microseconds.
@@ -30,18 +30,19 @@ struct Protocol {
   double far_step;
   double least_near_step;
 };
-constexpr Protocol kProtocols[] = {{Protocol::Kind::kLowLatency, 6.6, 0.6, 2.7, 1.0},
-                                   {Protocol::Kind::kLowLatency128, 14.0, 1.9, 4.0, 1.0},
-                                   {Protocol::Kind::kSimple, 8.4, 3.4, 14.0, 3.0}};
+constexpr RingProtocol kProtocols[] = {{RingProtocol::Kind::kLowLatency, 6.6, 0.6, 2.7, 1.0},
+                                       {RingProtocol::Kind::kLowLatency128, 14.0, 1.9, 4.0, 1.0},
+                                       {RingProtocol::Kind::kSimple, 8.4, 3.4, 14.0, 3.0}};
 
-double RateOf(Protocol::Kind kind, const Network& network, double rate, int64_t nodes) {
+double RateOf(RingProtocol::Kind kind, const Network& network, double rate, int64_t nodes) {
   switch (kind) {
-    case Protocol::Kind::kLowLatency: {
+    case RingProtocol::Kind::kLowLatency: {
       double most = nodes == 1 ? network.low_latency : nodes == 2 ? 39.0 : 20.4;
       return std::min(most, rate * 0.5);
     }
-    case Protocol::Kind::kLowLatency128: return std::min(rate * 120 / 128, network.low_latency_128);
-    case Protocol::Kind::kSimple: break;
+    case RingProtocol::Kind::kLowLatency128:
+      return std::min(rate * 120 / 128, network.low_latency_128);
+    case RingProtocol::Kind::kSimple: break;
   }
   return rate;
 }
@@ -64,8 +65,8 @@ Nanos TorchTime(CollectiveKind kind, Bytes given, int64_t ranks, TorchNetwork ne
   if (nodes > 1) rate = net.network * (0.77 + 0.23 * std::min(1.0, hops / 7));
   if (nodes > 2) rate *= Pow(std::max(bytes, kLarge) / kLarge, kGrowth);
   double best = 0;
-  for (const Protocol& protocol : kProtocols) {
-    if (protocol.kind == Protocol::Kind::kLowLatency128 && nodes > 1) continue;
+  for (const RingProtocol& protocol : kProtocols) {
+    if (protocol.kind == RingProtocol::Kind::kLowLatency128 && nodes > 1) continue;
     double near = std::max(protocol.near_step, nodes == 1 ? 0.0 : protocol.least_near_step);
     double micros = protocol.base + (steps - hops) * near + hops * protocol.far_step +
                     bytes / (1000.0 * RateOf(protocol.kind, net, rate, nodes) * count / steps);

@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-constexpr int kDeepest = 16;
+constexpr int kDeepestArgument = 16;
 
 struct DTypeCode {
   int64_t code;
@@ -272,8 +272,8 @@ bool ExportValues::Constant(std::string_view tag, JsonValue e, ForeignValue& val
 }
 
 bool ExportValues::Items(JsonValue e, int depth, ForeignValue& value) {
-  if (depth > kDeepest)
-    return walk_.Fail(walk_.Place(e), "an argument is nested more than {} deep", kDeepest);
+  if (depth > kDeepestArgument)
+    return walk_.Fail(walk_.Place(e), "an argument is nested more than {} deep", kDeepestArgument);
   size_t begin = open_items_.size();
   bool good = walk_.Items(e, [&](JsonValue item) {
     ForeignValue one;
@@ -288,7 +288,7 @@ bool ExportValues::Items(JsonValue e, int depth, ForeignValue& value) {
 
 bool ExportValues::Tagged(JsonValue e, int depth, bool may_be_name, ForeignValue& value) {
   size_t at = walk_.Place(e);
-  if (depth > kDeepest || !JsonWalk::IsObject(e))
+  if (depth > kDeepestArgument || !JsonWalk::IsObject(e))
     return walk_.Fail(at, "an argument is not one of the kinds that exist");
   bool any = false;
   bool found = false;

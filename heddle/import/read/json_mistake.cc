@@ -8,7 +8,7 @@ namespace {
 using nlohmann::json;
 
 // What simdjson takes.
-constexpr size_t kDeepest = 1024;
+constexpr size_t kDeepestJson = 1024;
 
 // Keeps nothing but the depth and the place where reading ends.
 class MistakeFinder : public json::json_sax_t {
@@ -21,8 +21,8 @@ class MistakeFinder : public json::json_sax_t {
   bool string(string_t&) override { return true; }
   bool binary(binary_t&) override { return true; }
   bool key(string_t&) override { return true; }
-  bool start_object(size_t) override { return ++depth_ <= kDeepest; }
-  bool start_array(size_t) override { return ++depth_ <= kDeepest; }
+  bool start_object(size_t) override { return ++depth_ <= kDeepestJson; }
+  bool start_array(size_t) override { return ++depth_ <= kDeepestJson; }
   bool end_object() override { return --depth_, true; }
   bool end_array() override { return --depth_, true; }
   bool parse_error(size_t position, const std::string&, const json::exception&) override {

@@ -4,7 +4,7 @@ namespace heddle {
 namespace {
 
 // A little less than simdjson reads.
-constexpr int kDeepest = 1000;
+constexpr int kDeepestValue = 1000;
 
 }  // namespace
 
@@ -32,7 +32,8 @@ bool JsonWalk::Int(JsonValue value, std::optional<int64_t>& number) {
 }
 
 bool JsonWalk::Skip(JsonValue value, int depth) {
-  if (depth > kDeepest) return Fail(Place(value), "values are nested more than {} deep", kDeepest);
+  if (depth > kDeepestValue)
+    return Fail(Place(value), "values are nested more than {} deep", kDeepestValue);
   switch (First(value)) {
     case '{':
       return Fields(value,

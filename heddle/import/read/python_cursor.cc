@@ -10,7 +10,7 @@ namespace {
 using Kind = ForeignValue::Kind;
 
 // Deeper than any printed graph, and far from the end of the stack.
-constexpr int kDeepest = 64;
+constexpr int kDeepestList = 64;
 
 // A set of letters, by the six low bits of each.
 constexpr uint64_t Letters(std::string_view letters) {
@@ -149,8 +149,8 @@ bool PythonCursor::Dict(int depth, ForeignValue& dict) {
 
 bool PythonCursor::Value(ForeignValue& value, int depth) {
   SkipSpace();
-  if (depth > kDeepest)
-    return Fail(at_, 1, Diag::kSyntax, "lists are nested more than {} deep", kDeepest);
+  if (depth > kDeepestList)
+    return Fail(at_, 1, Diag::kSyntax, "lists are nested more than {} deep", kDeepestList);
   char c = Peek();
   if (IsDigit(c)) return Number(value);
   if (c == '[' || c == '(') {
@@ -298,8 +298,8 @@ bool PythonCursor::Product(const Symbols& symbols, int depth, int64_t& product) 
 bool PythonCursor::Factor(const Symbols& symbols, int depth, int64_t& factor) {
   SkipSpace();
   size_t begin = at_;
-  if (depth > kDeepest)
-    return Fail(at_, 1, Diag::kSyntax, "parentheses are nested more than {} deep", kDeepest);
+  if (depth > kDeepestList)
+    return Fail(at_, 1, Diag::kSyntax, "parentheses are nested more than {} deep", kDeepestList);
   if (Take('(')) return Sum(symbols, depth + 1, factor) && Expect(')', "after a size");
   std::string_view name = TakeName();
   if (!name.empty()) {

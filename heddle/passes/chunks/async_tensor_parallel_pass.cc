@@ -34,7 +34,7 @@ Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassC
   return changed;
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kAsyncTensorParallelOptions[] = {
     Option<&AsyncPassOptions::cluster>("cluster", "what the step runs on, a name or a file"),
     Option<&AsyncPassOptions::memory>(
         "memory",
@@ -44,8 +44,8 @@ constexpr OptionDef kOptions[] = {
         "chunks", "so many, whether that is faster or not; 0: what simulations find fastest"),
     Option<&AsyncPassOptions::reorder_compute>(
         "reorder_compute", "schedules are judged with gradients of weights computed later")};
-constexpr std::string_view kStats[] = {"collectives", "chunks", "microseconds_before",
-                                       "microseconds_after"};
+constexpr std::string_view kAsyncTensorParallelStats[] = {
+    "collectives", "chunks", "microseconds_before", "microseconds_after"};
 
 }  // namespace
 
@@ -56,12 +56,12 @@ HEDDLE_DEFINE_PASS(async_tensor_parallel){
         "that overlap",
     .run = Run<AsyncPass>,
     .make_options = Make<AsyncPassOptions>,
-    .options = kOptions,
+    .options = kAsyncTensorParallelOptions,
     .any_view = false,
     .needs = View::kLocal,
     .numerics = Numerics::kRounding,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kAsyncTensorParallelStats,
 };
 
 }  // namespace heddle

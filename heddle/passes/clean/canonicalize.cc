@@ -108,7 +108,7 @@ Result<Changed> Canonicalize(Graph& graph, PassContext& context) {
   return Canonicalizer(graph).Run(context);
 }
 
-constexpr std::string_view kStats[] = {"views"};
+constexpr std::string_view kCanonicalizeStats[] = {"views"};
 
 }  // namespace
 
@@ -116,7 +116,7 @@ HEDDLE_DEFINE_PASS(canonicalize){
     .name = "canonicalize",
     .summary = "Removes views that do nothing, and pairs of permutations that undo each other",
     .run = Run<Canonicalize>,
-    .stats = kStats,
+    .stats = kCanonicalizeStats,
 };
 
 }  // namespace heddle

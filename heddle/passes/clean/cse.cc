@@ -85,7 +85,7 @@ Result<Changed> CommonSubexpressions(Graph& graph, PassContext& context) {
   return Merger(graph).Run(context);
 }
 
-constexpr std::string_view kStats[] = {"merged"};
+constexpr std::string_view kCseStats[] = {"merged"};
 
 }  // namespace
 
@@ -93,7 +93,7 @@ HEDDLE_DEFINE_PASS(cse){
     .name = "cse",
     .summary = "Computes equal things of one phase once",
     .run = Run<CommonSubexpressions>,
-    .stats = kStats,
+    .stats = kCseStats,
 };
 
 }  // namespace heddle

@@ -32,7 +32,7 @@ Result<Changed> DeadCode(Graph& graph, PassContext& context) {
   return rewriter.Commit();
 }
 
-constexpr std::string_view kStats[] = {"removed"};
+constexpr std::string_view kDceStats[] = {"removed"};
 
 }  // namespace
 
@@ -40,7 +40,7 @@ HEDDLE_DEFINE_PASS(dce){
     .name = "dce",
     .summary = "Removes nodes that no output needs",
     .run = Run<DeadCode>,
-    .stats = kStats,
+    .stats = kDceStats,
 };
 
 }  // namespace heddle

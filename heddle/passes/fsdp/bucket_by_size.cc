@@ -28,7 +28,7 @@ Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
   return bucketer.Finish();
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kBucketBySizeOptions[] = {
     Option<&BucketBySizeOptions::max_bytes>("max_bytes", "close a bucket at this size"),
     Option<&BucketBySizeOptions::order>("order", kOrderHelp)};
 
@@ -39,7 +39,7 @@ HEDDLE_DEFINE_PASS(bucket_by_size){
     .summary = "launches gathers of weights and reductions of gradients together, up to a size",
     .run = Run<BucketBySize>,
     .make_options = Make<BucketBySizeOptions>,
-    .options = kOptions,
+    .options = kBucketBySizeOptions,
     .any_view = false,
     .needs = View::kLocal,
     .numerics = Numerics::kRegrouping,

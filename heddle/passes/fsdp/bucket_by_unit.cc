@@ -59,7 +59,7 @@ Result<Changed> BucketByUnit(Graph& graph, const BucketByUnitOptions& options,
   return bucketer.Finish();
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kBucketByUnitOptions[] = {
     Option<&BucketByUnitOptions::plan>(
         "plan",
         "modules that share buckets instead of units, as in \"layers.0 layers.1; norm output\""),
@@ -72,7 +72,7 @@ HEDDLE_DEFINE_PASS(bucket_by_unit){
     .summary = "launches gathers and reductions of a unit's parameters together",
     .run = Run<BucketByUnit>,
     .make_options = Make<BucketByUnitOptions>,
-    .options = kOptions,
+    .options = kBucketByUnitOptions,
     .any_view = false,
     .needs = View::kLocal,
     .numerics = Numerics::kRegrouping,

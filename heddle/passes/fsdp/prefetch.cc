@@ -258,14 +258,14 @@ Result<Changed> Prefetch(Graph& graph, const PrefetchOptions& options, PassConte
   return Prefetcher(graph, options, context).Run();
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kPrefetchOptions[] = {
     Option<&PrefetchOptions::forward>("forward", "how many units ahead forward gathers"),
     Option<&PrefetchOptions::backward>("backward", "how many units ahead backward gathers"),
     Option<&PrefetchOptions::reductions>(
         "reductions", "how many reductions of gradients may be in flight on a communicator"),
     Option<&PrefetchOptions::max_bytes>(
         "max_bytes", "the most that gathers in flight may bring, of one phase; 0: anything")};
-constexpr std::string_view kStats[] = {"launches", "waits"};
+constexpr std::string_view kPrefetchStats[] = {"launches", "waits"};
 
 }  // namespace
 
@@ -274,11 +274,11 @@ HEDDLE_DEFINE_PASS(prefetch){
     .summary = "gathers weights of later units ahead, and waits for reductions of gradients later",
     .run = Run<Prefetch>,
     .make_options = Make<PrefetchOptions>,
-    .options = kOptions,
+    .options = kPrefetchOptions,
     .any_view = false,
     .needs = View::kLocal,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kPrefetchStats,
 };
 
 }  // namespace heddle

@@ -307,12 +307,12 @@ Status NothingCrosses(const Module& module) {
   return Done{};
 }
 
-constexpr OptionDef kOptions[] = {Option<&ReshardOptions::policy>(
+constexpr OptionDef kReshardAfterForwardOptions[] = {Option<&ReshardOptions::policy>(
     "policy",
     "always, never, a number: each rank keeps a part, and gathers among so many; or default: "
     "always, but the unit that backward needs first is kept; then units with other policies, as in "
     "\"default,layers.*=never\"")};
-constexpr std::string_view kStats[] = {"gathers", "copies", "kept", "parts"};
+constexpr std::string_view kReshardAfterForwardStats[] = {"gathers", "copies", "kept", "parts"};
 
 }  // namespace
 
@@ -321,10 +321,10 @@ HEDDLE_DEFINE_PASS(reshard_after_forward){
     .summary = "frees gathered weights after forward and gathers them again in backward",
     .run = Run<ReshardAfterForward>,
     .make_options = Make<ReshardOptions>,
-    .options = kOptions,
+    .options = kReshardAfterForwardOptions,
     .any_view = false,
     .needs = View::kLocal,
-    .stats = kStats,
+    .stats = kReshardAfterForwardStats,
     .ensures = NothingCrosses,
 };
 

@@ -68,7 +68,7 @@ Result<Changed> SeparateCommunicators(Graph& graph, PassContext& context) {
   return rewriter.Commit();
 }
 
-constexpr std::string_view kStats[] = {"launches", "communicators"};
+constexpr std::string_view kSeparateCommunicatorsStats[] = {"launches", "communicators"};
 
 }  // namespace
 
@@ -78,7 +78,7 @@ HEDDLE_DEFINE_PASS(separate_communicators){
     .run = Run<SeparateCommunicators>,
     .any_view = false,
     .needs = View::kLocal,
-    .stats = kStats,
+    .stats = kSeparateCommunicatorsStats,
 };
 
 }  // namespace heddle

@@ -99,7 +99,7 @@ Result<Changed> Checkpoint(Graph& graph, const CheckpointOptions& options, PassC
   return Marker(graph, policy, *kept, context).Run();
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kCheckpointOptions[] = {
     Option<&CheckpointOptions::policy>(
         "policy",
         "none; full: blocks keep what they are given; layers:n: that for every n-th block; "
@@ -107,7 +107,7 @@ constexpr OptionDef kOptions[] = {
         "TorchTitan's list of ops is kept; min-cut: fewest bytes, for recomputation that is nearly "
         "free; full:12,selective: one for so many blocks at the start, another for the rest"),
     Option<&CheckpointOptions::kept>("kept", "the mark of what is kept: must_save or offload")};
-constexpr std::string_view kStats[] = {"kept", "recomputed"};
+constexpr std::string_view kCheckpointStats[] = {"kept", "recomputed"};
 
 }  // namespace
 
@@ -116,8 +116,8 @@ HEDDLE_DEFINE_PASS(checkpoint){
     .summary = "Marks which values are kept for backward and which are computed again",
     .run = Run<Checkpoint>,
     .make_options = Make<CheckpointOptions>,
-    .options = kOptions,
-    .stats = kStats,
+    .options = kCheckpointOptions,
+    .stats = kCheckpointStats,
 };
 
 }  // namespace heddle

@@ -291,9 +291,9 @@ Result<Changed> ChunkLoss(Graph& graph, const ChunkLossOptions& options, PassCon
   return rewriter.Commit();
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kChunkLossOptions[] = {
     Option<&ChunkLossOptions::rows>("rows", "rows of a rank that are made at a time")};
-constexpr std::string_view kStats[] = {"losses", "chunks"};
+constexpr std::string_view kChunkLossStats[] = {"losses", "chunks"};
 
 }  // namespace
 
@@ -302,11 +302,11 @@ HEDDLE_DEFINE_PASS(chunk_loss){
     .summary = "Makes scores, loss and gradients so many rows at a time",
     .run = Run<ChunkLoss>,
     .make_options = Make<ChunkLossOptions>,
-    .options = kOptions,
+    .options = kChunkLossOptions,
     .any_view = false,
     .needs = View::kLocal,
     .numerics = Numerics::kRounding,
-    .stats = kStats,
+    .stats = kChunkLossStats,
 };
 
 }  // namespace heddle

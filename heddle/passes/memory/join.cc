@@ -146,7 +146,7 @@ Result<Changed> JoinGraphs(Module& module, PassContext& context) {
   return Changed::kYes;
 }
 
-constexpr std::string_view kStats[] = {"joined"};
+constexpr std::string_view kJoinStats[] = {"joined"};
 
 }  // namespace
 
@@ -155,7 +155,7 @@ HEDDLE_DEFINE_PASS(join){
     .summary = "Puts @fwd, @bwd and @opt together again, as one joint graph",
     .run = Run<JoinGraphs>,
     .changes_signature = true,
-    .stats = kStats,
+    .stats = kJoinStats,
 };
 
 }  // namespace heddle

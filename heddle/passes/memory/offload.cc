@@ -159,11 +159,11 @@ Result<Changed> Offload(Graph& graph, const OffloadOptions& options, PassContext
   return Offloader(graph, options, context).Run();
 }
 
-constexpr OptionDef kOptions[] = {Option<&OffloadOptions::prefetch>(
+constexpr OptionDef kOffloadOptions[] = {Option<&OffloadOptions::prefetch>(
     "prefetch",
     "how many nodes ahead of its use a value starts on its way back, and how many a "
     "copy out may take")};
-constexpr std::string_view kStats[] = {"values", "bytes"};
+constexpr std::string_view kOffloadStats[] = {"values", "bytes"};
 
 }  // namespace
 
@@ -172,10 +172,10 @@ HEDDLE_DEFINE_PASS(offload){
     .summary = "Moves what is marked `offload` to the host and brings it back for backward",
     .run = Run<Offload>,
     .make_options = Make<OffloadOptions>,
-    .options = kOptions,
+    .options = kOffloadOptions,
     .any_view = false,
     .needs = View::kLocal,
-    .stats = kStats,
+    .stats = kOffloadStats,
 };
 
 }  // namespace heddle

@@ -177,7 +177,7 @@ Result<Changed> Partition(Module& module, PassContext& context) {
   return Changed::kYes;
 }
 
-constexpr std::string_view kStats[] = {"saved", "saved_bytes"};
+constexpr std::string_view kPartitionStats[] = {"saved", "saved_bytes"};
 
 }  // namespace
 
@@ -186,7 +186,7 @@ HEDDLE_DEFINE_PASS(partition){
     .summary = "Splits a joint graph into @fwd, @bwd and @opt; what is saved crosses by name",
     .run = Run<Partition>,
     .changes_signature = true,
-    .stats = kStats,
+    .stats = kPartitionStats,
 };
 
 }  // namespace heddle

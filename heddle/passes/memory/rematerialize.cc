@@ -158,7 +158,7 @@ Result<Changed> Rematerialize(Graph& graph, PassContext& context) {
   return Rematerializer(graph, context).Run();
 }
 
-constexpr std::string_view kStats[] = {"copies", "launches", "kept"};
+constexpr std::string_view kRematerializeStats[] = {"copies", "launches", "kept"};
 
 }  // namespace
 
@@ -166,7 +166,7 @@ HEDDLE_DEFINE_PASS(rematerialize){
     .name = "rematerialize",
     .summary = "Computes again in backward what is marked for it",
     .run = Run<Rematerialize>,
-    .stats = kStats,
+    .stats = kRematerializeStats,
 };
 
 }  // namespace heddle

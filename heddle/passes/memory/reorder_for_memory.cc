@@ -96,7 +96,7 @@ Result<Changed> ReorderForMemory(Graph& graph, PassContext& context) {
   return Reorderer(graph, context).Run();
 }
 
-constexpr std::string_view kStats[] = {"moved", "freed_bytes"};
+constexpr std::string_view kReorderForMemoryStats[] = {"moved", "freed_bytes"};
 
 }  // namespace
 
@@ -104,7 +104,7 @@ HEDDLE_DEFINE_PASS(reorder_for_memory){
     .name = "reorder-for-memory",
     .summary = "Runs what frees memory as soon as it can run, if that lowers the peak",
     .run = Run<ReorderForMemory>,
-    .stats = kStats,
+    .stats = kReorderForMemoryStats,
 };
 
 }  // namespace heddle

@@ -188,7 +188,7 @@ Result<Changed> FuseScatters(Graph& graph, PassContext& context) {
   return ChainFuser(graph, context, op::comm_reduce_scatter).Run();
 }
 
-constexpr std::string_view kStats[] = {"chains"};
+constexpr std::string_view kFuseChainsStats[] = {"chains"};
 
 }  // namespace
 
@@ -199,7 +199,7 @@ HEDDLE_DEFINE_PASS(fuse_gathers){
     .any_view = false,
     .needs = View::kLocal,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kFuseChainsStats,
 };
 
 HEDDLE_DEFINE_PASS(fuse_scatters){
@@ -210,7 +210,7 @@ HEDDLE_DEFINE_PASS(fuse_scatters){
     .needs = View::kLocal,
     .numerics = Numerics::kRounding,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kFuseChainsStats,
 };
 
 }  // namespace heddle

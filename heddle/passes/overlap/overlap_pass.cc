@@ -38,7 +38,7 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
   return changed;
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kOverlapOptions[] = {
     Option<&OverlapPassOptions::cluster>("cluster", "what the step runs on, a name or a file"),
     Option<&OverlapPassOptions::memory>(
         "memory",
@@ -52,8 +52,8 @@ constexpr OptionDef kOptions[] = {
         "Otherwise only light compute, which is all else, moves"),
     Option<&OverlapPassOptions::strict>(
         "strict", "no collective passes another, nothing is merged, and compute keeps its order")};
-constexpr std::string_view kStats[] = {"microseconds_before", "microseconds_after", "light_moved",
-                                       "layers_shared"};
+constexpr std::string_view kOverlapStats[] = {"microseconds_before", "microseconds_after",
+                                              "light_moved", "layers_shared"};
 
 }  // namespace
 
@@ -62,12 +62,12 @@ HEDDLE_DEFINE_PASS(overlap){
     .summary = "schedules collectives behind compute, in buckets, under a cap on memory",
     .run = Run<OverlapPass>,
     .make_options = Make<OverlapPassOptions>,
-    .options = kOptions,
+    .options = kOverlapOptions,
     .any_view = false,
     .needs = View::kLocal,
     .numerics = Numerics::kRegrouping,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kOverlapStats,
 };
 
 }  // namespace heddle

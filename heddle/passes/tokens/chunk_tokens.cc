@@ -78,11 +78,11 @@ Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
   return changed;
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kChunkTokensOptions[] = {
     Option<&ChunkTokensOptions::parts>("parts", "in how many parts tokens are"),
     Option<&ChunkTokensOptions::cluster>(
         "cluster", "whose times decide how parts take turns, a name or a file")};
-constexpr std::string_view kStats[] = {"mixtures"};
+constexpr std::string_view kChunkTokensStats[] = {"mixtures"};
 
 }  // namespace
 
@@ -91,12 +91,12 @@ HEDDLE_DEFINE_PASS(chunk_tokens){
     .summary = "Runs blocks with experts on other ranks for parts of the tokens that overlap",
     .run = Run<ChunkTokens>,
     .make_options = Make<ChunkTokensOptions>,
-    .options = kOptions,
+    .options = kChunkTokensOptions,
     .any_view = false,
     .needs = View::kLocal,
     .numerics = Numerics::kRounding,
     .reorders_launches = true,
-    .stats = kStats,
+    .stats = kChunkTokensStats,
 };
 
 }  // namespace heddle

@@ -42,7 +42,7 @@ Scale ScaleOf(const std::vector<CurvePoint>& points, double from, double to, Mea
   return scale;
 }
 
-std::string Axes(const Scale& x, const Scale& y) {
+std::string DrawAxes(const Scale& x, const Scale& y) {
   std::string out;
   for (int i = 0; i <= kTicks; ++i) {
     double px = x.at(x.tick(i));
@@ -87,10 +87,10 @@ std::string Plot(const std::vector<CurvePoint>& points) {
   return fmt::format(
       "<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"Step time against peak "
       "memory\">\n{}<path d=\"{}\" class=\"curve\"/>\n{}</svg>\n",
-      kWidth, kHeight, Axes(x, y), line, dots);
+      kWidth, kHeight, DrawAxes(x, y), line, dots);
 }
 
-std::string Table(const MemoryCurve& curve) {
+std::string PointTable(const MemoryCurve& curve) {
   std::string out = "<table><thead><tr><th>policy</th><th>peak</th><th>step</th>";
   for (const std::string& column : curve.columns)
     out += fmt::format("<th>{}</th>", HtmlText(column));
@@ -110,7 +110,7 @@ std::string Table(const MemoryCurve& curve) {
 std::string FormatCurvePage(const MemoryCurve& curve) {
   std::string page(PageFile("curve"));
   ReplaceMark(page, "/*style*/", PageFile("style"));
-  std::string body = Plot(curve.points) + Table(curve);
+  std::string body = Plot(curve.points) + PointTable(curve);
   ReplaceMark(page, "<!--title-->", HtmlText(curve.title));
   // Last: nobody looks for marks in what users named.
   ReplaceMark(page, "<!--curve-->", body);

@@ -241,11 +241,11 @@ Result<Changed> Localize(Module& module, const LocalizeOptions& options, PassCon
   return Changed::kYes;
 }
 
-constexpr OptionDef kOptions[] = {Option<&LocalizeOptions::exact_experts>(
+constexpr OptionDef kLocalizeOptions[] = {Option<&LocalizeOptions::exact_experts>(
     "exact_experts",
     "rows of experts have the number that there is, known at run time, instead of standing in "
     "buffers of the most that there may be")};
-constexpr std::string_view kStats[] = {"collectives", "shifted_lookups"};
+constexpr std::string_view kLocalizeStats[] = {"collectives", "shifted_lookups"};
 
 }  // namespace
 
@@ -254,10 +254,10 @@ HEDDLE_DEFINE_PASS(localize){
     .summary = "turns a graph of the whole mesh into the graph of one rank",
     .run = Run<Localize>,
     .make_options = Make<LocalizeOptions>,
-    .options = kOptions,
+    .options = kLocalizeOptions,
     .any_view = false,
     .needs = View::kGlobal,
-    .stats = kStats,
+    .stats = kLocalizeStats,
 };
 
 }  // namespace heddle

@@ -118,11 +118,11 @@ Result<Changed> Lower(Module& module, const LowerOptions& options, PassContext& 
   return changed;
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kLowerOptions[] = {
     Option<&LowerOptions::reduce_first>("reduce_first",
                                         "reduce gradients over replicating axes before they are "
                                         "scattered, as DTensor does; FSDP2 scatters first")};
-constexpr std::string_view kStats[] = {"steps"};
+constexpr std::string_view kLowerStats[] = {"steps"};
 
 }  // namespace
 
@@ -131,10 +131,10 @@ HEDDLE_DEFINE_PASS(lower){
     .summary = "cuts redistributions into steps of one collective each",
     .run = Run<Lower>,
     .make_options = Make<LowerOptions>,
-    .options = kOptions,
+    .options = kLowerOptions,
     .any_view = false,
     .needs = View::kGlobal,
-    .stats = kStats,
+    .stats = kLowerStats,
 };
 
 }  // namespace heddle

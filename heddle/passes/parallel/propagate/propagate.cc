@@ -265,9 +265,9 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
   return changed;
 }
 
-constexpr OptionDef kOptions[] = {
+constexpr OptionDef kPropagateOptions[] = {
     Option<&PropagateOptions::plan>("plan", "the plan, as text in quotes")};
-constexpr std::string_view kStats[] = {"redistributions"};
+constexpr std::string_view kPropagateStats[] = {"redistributions"};
 
 }  // namespace
 
@@ -276,12 +276,12 @@ HEDDLE_DEFINE_PASS(propagate){
     .summary = "gives every value a placement, from a plan and the factors of the ops",
     .run = Run<Propagate>,
     .make_options = Make<PropagateOptions>,
-    .options = kOptions,
+    .options = kPropagateOptions,
     .any_view = false,
     .needs = View::kGlobal,
     .numerics = Numerics::kRounding,
     .sets_units = true,
-    .stats = kStats,
+    .stats = kPropagateStats,
 };
 
 }  // namespace heddle

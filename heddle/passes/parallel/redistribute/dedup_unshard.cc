@@ -87,7 +87,7 @@ Result<Changed> DedupUnshard(Graph& graph, PassContext& context) {
   return Dedup(graph).Run(context);
 }
 
-constexpr std::string_view kStats[] = {"gathers"};
+constexpr std::string_view kDedupUnshardStats[] = {"gathers"};
 
 }  // namespace
 
@@ -95,7 +95,7 @@ HEDDLE_DEFINE_PASS(dedup_unshard){
     .name = "dedup-unshard",
     .summary = "gathers a parameter that is read several times once",
     .run = Run<DedupUnshard>,
-    .stats = kStats,
+    .stats = kDedupUnshardStats,
 };
 
 }  // namespace heddle

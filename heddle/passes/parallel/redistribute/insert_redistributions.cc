@@ -94,7 +94,7 @@ Result<Changed> InsertRedistributions(Module& module, PassContext& context) {
   return changed;
 }
 
-constexpr std::string_view kStats[] = {"redistributions"};
+constexpr std::string_view kInsertRedistributionsStats[] = {"redistributions"};
 
 }  // namespace
 
@@ -104,7 +104,7 @@ HEDDLE_DEFINE_PASS(insert_redistributions){
     .run = Run<InsertRedistributions>,
     .any_view = false,
     .needs = View::kGlobal,
-    .stats = kStats,
+    .stats = kInsertRedistributionsStats,
 };
 
 }  // namespace heddle

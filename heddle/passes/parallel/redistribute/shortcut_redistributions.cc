@@ -94,7 +94,7 @@ Result<Changed> ShortcutRedistributions(Module& module, PassContext& context) {
   return changed;
 }
 
-constexpr std::string_view kStats[] = {"round_trips", "detours"};
+constexpr std::string_view kShortcutRedistributionsStats[] = {"round_trips", "detours"};
 
 }  // namespace
 
@@ -104,7 +104,7 @@ HEDDLE_DEFINE_PASS(shortcut_redistributions){
     .run = Run<ShortcutRedistributions>,
     .any_view = false,
     .needs = View::kGlobal,
-    .stats = kStats,
+    .stats = kShortcutRedistributionsStats,
 };
 
 }  // namespace heddle
