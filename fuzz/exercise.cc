@@ -124,12 +124,12 @@ bool ExerciseProblem(const std::string& text) {
     return false;
   }
   const PairwiseProblem& problem = file->problem;
-  PairwiseAnswer answer = Solve(problem, {.time_limit = 1});
+  PairwiseAnswer answer = Solve(problem, {.limit = Limit(Allowance::Work(1))});
   if (answer.objective != kForbidden) {
     HEDDLE_CHECK(Cost(problem, answer.x) == answer.objective, text);
     HEDDLE_CHECK(answer.bound <= answer.objective, text);
   } else if (answer.outcome == SolveOutcome::kInfeasible) {
-    (void)Format(problem, FindConflict(problem, 1));
+    (void)Format(problem, FindConflict(problem, Limit(Allowance::Work(1))));
   }
   return true;
 }

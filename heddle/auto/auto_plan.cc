@@ -16,6 +16,7 @@
 namespace heddle {
 namespace {
 
+// The work of so many.
 constexpr double kConflictSeconds = 1;
 constexpr double kLeastSeconds = 0.1;
 // What was learnt with full prices is worth less for others.
@@ -148,7 +149,7 @@ Status CheckRequest(const Module& module, const Plan& plan) {
 }
 
 Failure Infeasible(const PairwiseProblem& problem) {
-  Conflict conflict = FindConflict(problem, kConflictSeconds);
+  Conflict conflict = FindConflict(problem, Limit(Allowance::Work(kConflictSeconds)));
   if (conflict.budgets.empty())
     return Error(Diag::kInfeasible, "no plan carries out what is asked for; these conflict: {}",
                  Format(problem, conflict));
@@ -166,11 +167,7 @@ class StatementConflict {
  public:
   StatementConflict(const Module& module, const Plan& plan, const CostModel& model,
                     const AutoOptions& options)
-      : module_(module),
-        plan_(plan),
-        model_(model),
-        options_(options),
-        deadline_(options.time_limit) {}
+      : module_(module), plan_(plan), model_(model), options_(options), limit_(options.allowance) {}
 
   // Nothing if no statement is to blame.
   std::string Explain() {
@@ -197,13 +194,13 @@ class StatementConflict {
 
  private:
   bool IsPossible(const Plan& plan, const std::optional<MemoryLimit>& memory) const {
-    Result<AutoPlanner> planner = AutoPlanner::Make(module_, plan, model_, deadline_.Left());
+    Result<AutoPlanner> planner = AutoPlanner::Make(module_, plan, model_, limit_);
     return planner.ok() && planner->Solve({.memory = memory}).ok();
   }
 
   template <typename Rule>
   void Drop(Plan& plan, std::vector<Rule>& rules) const {
-    for (size_t i = 0; i < rules.size() && !deadline_.Passed();) {
+    for (size_t i = 0; i < rules.size() && !limit_.Spent();) {
       Rule rule = rules[i];
       rules.erase(rules.begin() + static_cast<ptrdiff_t>(i));
       if (!IsPossible(plan, options_.memory)) continue;
@@ -215,7 +212,7 @@ class StatementConflict {
   const Plan& plan_;
   const CostModel& model_;
   const AutoOptions& options_;
-  Deadline deadline_;
+  Limit limit_;
 };
 
 }  // namespace
@@ -228,8 +225,7 @@ Result<Plan> PlanOf(const Module& module, const Plan& given, const Decisions& de
 struct AutoPlanner::State {
   const Module& module;
   const Plan& plan;
-  double time_limit;
-  Deadline deadline;
+  Limit limit;
   Decisions decisions = {};
   std::optional<PricedDecisions> prices = {};
   // With all moves in full, and as they were last asked for.
@@ -248,13 +244,13 @@ const AutoProblem& AutoPlanner::problem() const { return state_->full; }
 const AutoProblem& AutoPlanner::last_problem() const { return *state_->last; }
 
 Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
-                                      const CostModel& model, double time_limit) {
+                                      const CostModel& model, const Limit& limit) {
   HEDDLE_RETURN_IF_ERROR(CheckRequest(module, plan));
-  std::unique_ptr<State> state(new State{module, plan, time_limit, Deadline(time_limit)});
+  std::unique_ptr<State> state(new State{module, plan, limit});
   const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(state->decisions, FindDecisions(graph, plan, state->deadline));
+  HEDDLE_TRY(state->decisions, FindDecisions(graph, plan, state->limit));
   HEDDLE_TRY(PricedDecisions prices,
-             PricedDecisions::Make(graph, plan, state->decisions, model, state->deadline));
+             PricedDecisions::Make(graph, plan, state->decisions, model, state->limit));
   state->prices.emplace(std::move(prices));
   HEDDLE_TRY(state->full, state->prices->Problem({}));
   return AutoPlanner(std::move(state));
@@ -275,18 +271,22 @@ Result<const AutoProblem*> AutoPlanner::ProblemFor(const Request& request) {
 
 Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
-  // Something is left for what follows; and a moment for the easy part, even if time is up.
-  Deadline deadline(std::max(state_->deadline.Left() / 3, kLeastSeconds));
+  // Something is left for what follows; and a moment for the easy part, even if the limit is spent.
+  Allowance least = Allowance::Work(kLeastSeconds);
+  Limit limit = state_->limit.Part(1.0 / 3, least.work);
+  // By the clock.
+  if (limit.Spent()) limit = Limit(least);
   SharedOptions options{.learnt = &state_->learnt};
   if (!(request.shares == MoveShares{})) {
     options.learnt_rounds = kOtherPricesRounds;
     options.gap = kOtherPricesGap;
   }
-  PairwiseAnswer answer = SolveShared(*problem, deadline, options);
+  PairwiseAnswer answer = SolveShared(*problem, limit, options);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)
-    return Error(Diag::kNoAnswer, "no plan was found in {} s", state_->time_limit);
+    return Error(Diag::kNoAnswer,
+                 "no plan was found within the limit; give it more with --time-limit");
   Tidy(*problem, state_->decisions, answer.x);
   AutoPlan out;
   out.cost = {static_cast<int64_t>(Cost(state_->full, answer.x))};
@@ -315,7 +315,7 @@ Failure AutoPlanner::WhyNot(const Request& request) {
 
 Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,
                               const AutoOptions& options) {
-  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, options.time_limit));
+  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, Limit(options.allowance)));
   AutoPlanner::Request request{.memory = options.memory};
   Result<AutoPlan> found = planner.Find(request);
   if (found.ok() || found.diagnostics()[0].kind != Diag::kInfeasible) return found;

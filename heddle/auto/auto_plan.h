@@ -24,8 +24,8 @@ namespace heddle {
 struct AutoOptions {
   // None: all there is.
   std::optional<MemoryLimit> memory;
-  // In seconds, for all of it.
-  double time_limit = 10;
+  // For all of it.
+  Allowance allowance = Allowance::Work(10);
 };
 
 struct AutoPlan {
@@ -48,9 +48,9 @@ struct AutoPlan {
 // Decisions and their prices, found once; plans for other shares of moves, other limits and other demands follow in a moment.
 class AutoPlanner {
  public:
-  // `module` is captured: global, one graph, without placements. All outlive this. `time_limit` is for all that follows, too.
+  // `module` is captured: global, one graph, without placements. All outlive this. `limit` is for all that follows, too.
   static Result<AutoPlanner> Make(const Module& module, const Plan& plan, const CostModel& model,
-                                  double time_limit);
+                                  const Limit& limit);
   AutoPlanner(AutoPlanner&&) noexcept;
   ~AutoPlanner();
 
@@ -60,7 +60,7 @@ class AutoPlanner {
     // Of decisions.
     std::vector<PairwiseRestriction> demands = {};
   };
-  // Fails with Diag::kInfeasible if no plan does all that is asked for, and with Diag::kNoAnswer if none was found in time.
+  // Fails with Diag::kInfeasible if no plan does all that is asked for, and with Diag::kNoAnswer if none was found before the limit was spent.
   Result<AutoPlan> Find(const Request& request);
   // The same without the plan as text, which takes longer than the rest.
   Result<AutoPlan> Solve(const Request& request);

@@ -11,17 +11,20 @@ namespace {
 
 // Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has as many more at most.
 constexpr size_t kMostPairs = size_t{3} << 23;
+// To find the steps of a move, to price a step or a call, to read a price (limit.h).
+constexpr uint64_t kWorkOfMove = 1000;
+constexpr uint64_t kWorkOfLine = 1000;
+constexpr uint64_t kWorkOfPrice = 4;
 
 }  // namespace
 
 class ProblemMaker {
  public:
-  ProblemMaker(const Graph& graph, const Plan& plan, const Decisions& decisions,
-               const Deadline& deadline)
+  ProblemMaker(const Graph& graph, const Plan& plan, const Decisions& decisions, const Limit& limit)
       : graph_(graph),
         mesh_(plan.mesh),
         decisions_(decisions),
-        deadline_(deadline),
+        limit_(limit),
         sheet_(graph, plan.mesh) {
     for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
   }
@@ -31,6 +34,7 @@ class ProblemMaker {
     AskCalls();
     HEDDLE_RETURN_IF_ERROR(AskMoves());
     HEDDLE_RETURN_IF_ERROR(sheet_.Run(model));
+    limit_.Spend(kWorkOfLine * sheet_.line_count());
     for (auto& [key, table] : tables_) {
       table.prices.resize(table.rows.size() * table.columns.size());
       std::vector<PlacementId> columns = InOrder(table.columns);
@@ -49,7 +53,7 @@ class ProblemMaker {
     PairCosts pairs(out_.own);
     for (const auto& [move, count] : decisions_.moves) {
       AddMove(move, count, pairs);
-      if (deadline_.Passed()) return OutOfTime(mesh_);
+      if (limit_.Spent()) return TooManyChoices(mesh_);
     }
     // What a bound learns travels along the variables.
     std::ranges::sort(out_.own.edges, {},
@@ -106,7 +110,8 @@ class ProblemMaker {
       std::vector<PlacementId> columns = InOrder(table.columns);
       for (const auto& [from, row] : table.rows) {
         sheet_.AskMoves(key.first, key.second, from, columns);
-        if (deadline_.Passed()) return OutOfTime(mesh_);
+        limit_.Spend(kWorkOfMove * columns.size());
+        if (limit_.Spent()) return TooManyChoices(mesh_);
       }
     }
     return Done{};
@@ -200,6 +205,7 @@ class ProblemMaker {
       shared.lies.push_back(at->second);
       if (added) shared.prices.push_back(PricesFrom(id, move, count, table.Row(id), goals));
     }
+    limit_.Spend(kWorkOfPrice * shared.prices.size() * goals.size());
     bool is_shared = IsShared(shared);
     Discount(shared, count, ShareOf(move));
     if (is_shared) {
@@ -251,7 +257,7 @@ class ProblemMaker {
   const Graph& graph_;
   const Mesh& mesh_;
   const Decisions& decisions_;
-  const Deadline& deadline_;
+  Limit limit_;
   PriceSheet sheet_;
   MoveShares counted_;
   std::vector<size_t> size_;
@@ -348,8 +354,8 @@ PricedDecisions::~PricedDecisions() = default;
 
 Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& plan,
                                               const Decisions& decisions, const CostModel& model,
-                                              const Deadline& deadline) {
-  auto maker = std::make_unique<ProblemMaker>(graph, plan, decisions, deadline);
+                                              const Limit& limit) {
+  auto maker = std::make_unique<ProblemMaker>(graph, plan, decisions, limit);
   HEDDLE_RETURN_IF_ERROR(maker->Price(model));
   return PricedDecisions(graph, plan, decisions, std::move(maker));
 }

@@ -31,10 +31,10 @@ struct MemoryLimit {
 class ProblemMaker;
 class PricedDecisions {
  public:
-  // Everything outlives this. Fails where the problem would be too large, or takes too long to price.
+  // Everything outlives this. Fails where the problem would be too large, or takes more than the limit to price.
   static Result<PricedDecisions> Make(const Graph& graph, const Plan& plan,
                                       const Decisions& decisions, const CostModel& model,
-                                      const Deadline& deadline = {});
+                                      const Limit& limit = {});
   PricedDecisions(PricedDecisions&&) noexcept;
   ~PricedDecisions();
 

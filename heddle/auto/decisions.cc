@@ -14,13 +14,15 @@ namespace heddle {
 namespace {
 
 constexpr uint32_t kWholeDecision = 0;
+// To list one (limit.h).
+constexpr uint64_t kWorkOfChoice = 1000;
 
 OpSplit Lying(Placement placement) { return {{}, {std::move(placement)}}; }
 
 class DecisionFinder {
  public:
-  DecisionFinder(const Graph& graph, const Plan& plan, const Deadline& deadline)
-      : graph_(graph), plan_(plan), deadline_(deadline), facts_(graph, plan.mesh) {
+  DecisionFinder(const Graph& graph, const Plan& plan, const Limit& limit)
+      : graph_(graph), plan_(plan), limit_(limit), facts_(graph, plan.mesh) {
     out_.all.push_back({.choices = {Lying({})}});
     out_.of_node.assign(graph.node_count(), Decisions::kNone);
     source_.assign(graph.value_count(), {kWholeDecision, true, 0});
@@ -36,7 +38,7 @@ class DecisionFinder {
     for (Alike& alike : AlikeNodes(graph_)) {
       std::erase_if(alike.members, [&](uint32_t n) { return !IsFree(NodeId(n)); });
       if (!alike.members.empty()) HEDDLE_RETURN_IF_ERROR(AddNodes(alike));
-      if (deadline_.Passed()) return OutOfTime(plan_.mesh);
+      if (limit_.Spent()) return TooManyChoices(plan_.mesh);
     }
     for (const Output& output : graph_.outputs()) {
       if (output.role == OutputRole::kGrad) NoteGradient(output);
@@ -161,6 +163,7 @@ class DecisionFinder {
       uint32_t r = 0;
       for (ValueId v : graph_.results(NodeId(member))) source_[v.index()] = {number, true, r++};
     }
+    limit_.Spend(kWorkOfChoice * choices.size());
     out_.all.push_back(
         {Decision::Kind::kNode, alike.pattern, alike.members, std::move(choices), false});
     return Done{};
@@ -293,7 +296,7 @@ class DecisionFinder {
 
   const Graph& graph_;
   const Plan& plan_;
-  const Deadline& deadline_;
+  Limit limit_;
   NodeFacts facts_;
   mutable std::optional<Regions> regions_;
   std::optional<Uses> uses_;
@@ -342,16 +345,16 @@ std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh) {
   return all;
 }
 
-Failure OutOfTime(const Mesh& mesh) {
+Failure TooManyChoices(const Mesh& mesh) {
   return Error(
       Diag::kNoAnswer,
       "no plan was found: to list and price all choices on the mesh [{}] takes longer; fix "
-      "some placements, use fewer axes, or give it more time",
+      "some placements, use fewer axes, or give it more with --time-limit",
       Format(mesh));
 }
 
-Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan, const Deadline& deadline) {
-  return DecisionFinder(graph, plan, deadline).Run();
+Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan, const Limit& limit) {
+  return DecisionFinder(graph, plan, limit).Run();
 }
 
 }  // namespace heddle

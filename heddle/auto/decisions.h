@@ -14,7 +14,7 @@
 #include "heddle/plan/plan.h"
 #include "heddle/shard/op_splits.h"
 #include "heddle/shard/redistribution.h"
-#include "heddle/solve/reduce/deadline.h"
+#include "heddle/solve/reduce/limit.h"
 
 namespace heddle {
 
@@ -82,12 +82,11 @@ struct Decisions {
   std::map<int64_t, uint32_t> of_param;
 };
 
-// Fails where there are too many choices, or too many to list in time.
-Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan,
-                                const Deadline& deadline = {});
+// Fails where there are too many choices, or more than the limit lets it list.
+Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan, const Limit& limit = {});
 
-// What a user is told whose mesh has too many choices for the time that there is.
-Failure OutOfTime(const Mesh& mesh);
+// What a user is told whose mesh has too many choices for the limit.
+Failure TooManyChoices(const Mesh& mesh);
 
 // Every way in which a tensor can be split; the first is whole.
 std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh);

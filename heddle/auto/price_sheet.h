@@ -35,6 +35,8 @@ class PriceSheet {
   Entry AskCall(NodeId node, const OpSplit& split);
 
   Status Run(const CostModel& model);
+  // Calls, and steps of moves, each once.
+  size_t line_count() const { return lines_.size(); }
   // After Run.
   Nanos Price(Entry entry) const { return prices_[entry]; }
   // The same of moves that were asked for: infinite where no steps lead there.

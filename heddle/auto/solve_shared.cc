@@ -18,11 +18,11 @@ constexpr int kStaleRounds = 3;
 constexpr uint32_t kNone = UINT32_MAX;
 // How large problems are that are solved for an answer to begin with.
 constexpr size_t kFuseEntries = size_t{1} << 18;
-// Of the time that there is.
+// Of the limit.
 constexpr double kShareOfExact = 0.3;
 
 // The assignment that takes the least of the only budget; nothing if none is possible.
-std::vector<uint32_t> Thriftiest(PairwiseProblem problem, double time_limit) {
+std::vector<uint32_t> Thriftiest(PairwiseProblem problem, const Limit& limit) {
   auto clear = [](std::vector<double>& costs) {
     for (double& cost : costs) cost = cost == kForbidden ? kForbidden : 0;
   };
@@ -33,17 +33,13 @@ std::vector<uint32_t> Thriftiest(PairwiseProblem problem, double time_limit) {
     for (size_t k = 0; k < cost.size(); ++k) cost[k] += term.amount[k];
   }
   problem.budgets.clear();
-  return Solve(problem, {.time_limit = time_limit}).x;
+  return Solve(problem, {.limit = limit}).x;
 }
 
 class SharedSolver {
  public:
-  SharedSolver(const AutoProblem& problem, const Deadline& deadline, const SharedOptions& options)
-      : problem_(problem),
-        deadline_(deadline),
-        options_(options),
-        time_(deadline.Left()),
-        kept_(problem.own.variables.size()) {
+  SharedSolver(const AutoProblem& problem, const Limit& limit, const SharedOptions& options)
+      : problem_(problem), limit_(limit), options_(options), kept_(problem.own.variables.size()) {
     for (size_t v = 0; v < kept_.size(); ++v) {
       kept_[v].resize(problem.own.variables[VariableId(v)].cost.size());
       std::iota(kept_[v].begin(), kept_[v].end(), 0U);
@@ -73,7 +69,7 @@ class SharedSolver {
 
   PairwiseAnswer Run() {
     if (now().shared.empty())
-      return Solve(now().own, {.time_limit = deadline_.Left(), .starts = Starts(now().own)});
+      return Solve(now().own, {.limit = limit_, .starts = Starts(now().own)});
     Offer(std::vector<uint32_t>(kept_.size()));
     int stale = 0;
     double gap = kForbidden;
@@ -82,7 +78,7 @@ class SharedSolver {
       std::vector<double> prices;
       if (!weighted.budgets.empty()) {
         PairwiseAnswer answer =
-            Solve(weighted, {.time_limit = deadline_.Left() / 2, .starts = Starts(weighted)});
+            Solve(weighted, {.limit = limit_.Part(0.5), .starts = Starts(weighted)});
         if (answer.x.empty()) return answer;
         Count(answer.counts);
         Offer(answer.x);
@@ -90,7 +86,8 @@ class SharedSolver {
         bound_ = std::max(bound_, answer.bound);
         prices = std::move(answer.prices);
       }
-      BoundRounds::Round bounded = rounds_.Run(weighted, best_cost_, std::move(prices), links_);
+      BoundRounds::Round bounded =
+          rounds_.Run(weighted, best_cost_, limit_, std::move(prices), links_);
       bound_ = std::max(bound_, bounded.bound);
       counts_.sweeps += bounded.sweeps;
       for (const std::vector<uint32_t>& x : bounded.suggested) Pool(x);
@@ -108,7 +105,7 @@ class SharedSolver {
       stale = Keep(kept) || closer ? 0 : stale + 1;
       size_t most = stale >= kStaleRounds ? kManyEntries : options_.few_entries;
       if (WithCopies::Fits(now(), most)) break;
-      if (deadline_.Left() < time_ * kShareOfExact) break;
+      if (limit_.ShareLeft() < kShareOfExact) break;
     }
     return Finish(WithCopies(now()));
   }
@@ -121,7 +118,7 @@ class SharedSolver {
     if (!best_.empty()) return {InKept(best_)};
     std::vector<std::vector<uint32_t>> starts{std::vector<uint32_t>(kept_.size())};
     if (problem.budgets.size() == 1) {
-      std::vector<uint32_t> thrifty = Thriftiest(problem, deadline_.Left());
+      std::vector<uint32_t> thrifty = Thriftiest(problem, limit_);
       if (!thrifty.empty()) starts.push_back(std::move(thrifty));
     }
     return starts;
@@ -137,7 +134,7 @@ class SharedSolver {
 
   // Whoever finds no answer otherwise: nothing is possible with shared tensors that is not without.
   PairwiseAnswer SolveApart() {
-    PairwiseAnswer answer = Solve(Apart(now()), {.time_limit = deadline_.Left() / 4});
+    PairwiseAnswer answer = Solve(Apart(now()), {.limit = limit_.Part(0.25)});
     Count(answer.counts);
     Offer(answer.x);
     return answer;
@@ -177,7 +174,7 @@ class SharedSolver {
     AutoProblem few = KeepChoices(now(), pooled);
     if (!WithCopies::Fits(few, kFuseEntries)) return;
     WithCopies exact(few);
-    PairwiseAnswer answer = Solve(exact.problem(), {.time_limit = deadline_.Left() / 4});
+    PairwiseAnswer answer = Solve(exact.problem(), {.limit = limit_.Part(0.25)});
     Count(answer.counts);
     if (answer.x.empty()) return;
     answer.x.resize(kept_.size());
@@ -277,8 +274,7 @@ class SharedSolver {
 
   PairwiseAnswer Finish(const WithCopies& exact) {
     std::vector<uint32_t> start = exact.Extended(InKept(best_));
-    PairwiseAnswer answer =
-        Solve(exact.problem(), {.time_limit = deadline_.Left(), .starts = {std::move(start)}});
+    PairwiseAnswer answer = Solve(exact.problem(), {.limit = limit_, .starts = {std::move(start)}});
     Count(answer.counts);
     answer.x.resize(kept_.size());
     Offer(answer.x);
@@ -293,9 +289,8 @@ class SharedSolver {
   const AutoProblem& problem_;
   // What is left of it, once choices have gone.
   std::optional<AutoProblem> less_;
-  const Deadline& deadline_;
+  Limit limit_;
   const SharedOptions& options_;
-  double time_;
   // The round to begin with: the first ones learn in large steps.
   int first_ = 0;
   // By variable: what the choices that are left were called.
@@ -316,9 +311,9 @@ class SharedSolver {
 
 }  // namespace
 
-PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
+PairwiseAnswer SolveShared(const AutoProblem& problem, const Limit& limit,
                            const SharedOptions& options) {
-  SharedSolver solver(problem, deadline, options);
+  SharedSolver solver(problem, limit, options);
   PairwiseAnswer answer = solver.Run();
   if (options.learnt != nullptr && options.learnt->weights.empty())
     *options.learnt = solver.Learnt();

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heddle/auto/shared_moves.h"
-#include "heddle/solve/reduce/deadline.h"
+#include "heddle/solve/reduce/limit.h"
 #include "heddle/solve/solve.h"
 
 namespace heddle {
@@ -34,7 +34,7 @@ struct SharedOptions {
 // 4. For each place where the tensor may lie: who wanted alone what others might have wanted, too, pays more of it from now on. The bound
 //    rises; again from 1.
 // 5. What is left is small enough for the exact problem.
-PairwiseAnswer SolveShared(const AutoProblem& problem, const Deadline& deadline,
+PairwiseAnswer SolveShared(const AutoProblem& problem, const Limit& limit,
                            const SharedOptions& options = {});
 
 }  // namespace heddle

@@ -11,6 +11,21 @@
 
 namespace heddle {
 
+void TimeLimitFlag::Declare(Flags& flags, std::string_view who) {
+  flags.Option(
+      "--time-limit", text,
+      fmt::format("when {} stops with the best plan by then, as in 500ms, 60s (default: "
+                  "by no clock, but when the work of 10 s of one core is done, so that the "
+                  "same command gives the same plan on every machine)",
+                  who));
+}
+
+Result<Allowance> TimeLimitFlag::Parse() const {
+  if (text.empty()) return AutoOptions().allowance;
+  HEDDLE_TRY(Nanos limit, ParseDuration(text));
+  return Allowance{Allowance::Work(Seconds(limit)).work, Seconds(limit)};
+}
+
 void CompileFlags::Declare(Flags& flags, bool with_stage) {
   if (with_stage)
     flags.Option("--stage", stage,

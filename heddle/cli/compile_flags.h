@@ -7,6 +7,16 @@
 
 namespace heddle {
 
+// --time-limit of the commands that find plans.
+struct TimeLimitFlag {
+  std::string text = {};
+
+  // `who` stops then.
+  void Declare(Flags& flags, std::string_view who);
+  // So much time, and the work of it; unless it is given, the work alone that is usual.
+  Result<Allowance> Parse() const;
+};
+
 struct CompileFlags {
   explicit CompileFlags(std::string_view usual = "none") : usual_pipeline(usual) {}
 

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/clock.h"
 #include "heddle/budget/choice.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/compile_flags.h"
@@ -26,7 +25,7 @@ struct ParallelizeCommand {
   std::string plan_output;
   std::string cluster = "h100-8x";
   std::string memory_budget;
-  std::string time_limit = "10s";
+  TimeLimitFlag time_limit;
   CompileFlags compile;
   bool json = false;
 
@@ -41,8 +40,7 @@ struct ParallelizeCommand {
     flags.Option("--memory.budget", memory_budget,
                  "what `auto` may use of a rank for parameters, gradients, optimizer state and "
                  "saved activations, as in 60GiB");
-    flags.Option("--time-limit", time_limit,
-                 "when `auto` stops with the best plan by then, as in 500ms, 10s");
+    time_limit.Declare(flags, "`auto`");
     compile.Declare(flags);
     flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
   }
@@ -81,8 +79,7 @@ struct ParallelizeCommand {
   Result<CompileOptions> Options(std::string text, bool want_graph) const {
     HEDDLE_TRY(CompileOptions options, compile.Options(std::move(text), want_graph));
     options.cluster = cluster;
-    HEDDLE_TRY(Nanos limit, ParseDuration(time_limit));
-    options.automatic.time_limit = Seconds(limit);
+    HEDDLE_TRY(options.automatic.allowance, time_limit.Parse());
     if (!memory_budget.empty()) {
       HEDDLE_TRY(Bytes bytes, ParseBudget(memory_budget));
       options.automatic.memory = {bytes, true};

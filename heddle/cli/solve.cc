@@ -18,7 +18,7 @@
 namespace heddle {
 namespace {
 
-// As long as it may take to say why there is no answer, beyond the time limit.
+// The work that it may take to say why there is no answer, beyond the time limit: of so many seconds.
 constexpr double kConflictSeconds = 2;
 
 struct SolveCommand {
@@ -222,10 +222,11 @@ ExitCode SolveCommand::Run(const Streams& streams) const {
   }
   Nanos read = reading.Elapsed();
   Clock solving;
-  PairwiseAnswer answer = Solve(parsed->problem, {.time_limit = Seconds(*limit)});
+  PairwiseAnswer answer =
+      Solve(parsed->problem, {.limit = Limit(Allowance::Clock(Seconds(*limit)))});
   Solved solved{*parsed, answer, read, solving.Elapsed(), std::nullopt};
   if (answer.outcome == SolveOutcome::kInfeasible)
-    solved.conflict = FindConflict(parsed->problem, kConflictSeconds);
+    solved.conflict = FindConflict(parsed->problem, Limit(Allowance::Work(kConflictSeconds)));
   bool has_answer = std::isfinite(answer.objective);
   if (json) {
     PrintJson(ToJson(solved), streams);

@@ -24,7 +24,7 @@ class PlanFinder {
   Result<FoundPlan> Run() {
     Clock clock;
     HEDDLE_TRY(AutoPlanner planner,
-               AutoPlanner::Make(module_, plan_, model_, options_.automatic.time_limit));
+               AutoPlanner::Make(module_, plan_, model_, Limit(options_.automatic.allowance)));
     found_.pricing = clock.Elapsed();
     for (const std::optional<MemoryLimit>& limit : Limits())
       HEDDLE_RETURN_IF_ERROR(Solve(planner, limit));
@@ -56,7 +56,7 @@ class PlanFinder {
       Result<AutoPlan> solved = planner.Find({.shares = shares, .memory = limit});
       found_.solving += clock.Elapsed();
       if (!solved.ok()) {
-        // Time may run out on the way; what was found until then counts.
+        // The limit may be spent on the way; what was found until then counts.
         if (round == 0) nothing_ = std::move(solved).failure();
         return Done{};
       }

@@ -158,7 +158,7 @@ Result<StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
   return Summarize(module, module.graphs[0]);
 }
 
-Status PointEvaluator::Place(const SearchPoint& point, double seconds) {
+Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowance) {
   HEDDLE_TRY(const Module* module, Captured(RequestFor(point, model_.layers)));
   Plan plan;
   plan.mesh = MeshOf(point.arrangement);
@@ -166,7 +166,7 @@ Status PointEvaluator::Place(const SearchPoint& point, double seconds) {
   CompileOptions how;
   how.pipeline = PipelineOf(point, true);
   how.changes.settings = {ReshardOf(point)};
-  how.automatic.time_limit = seconds;
+  how.automatic.allowance = allowance;
   how.tries_plans = true;
   HEDDLE_TRY(FoundPlan found, FindPlan(*module, plan, how, costs_));
   found_[point.arrangement] = std::move(found.plan);

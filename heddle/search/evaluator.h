@@ -99,7 +99,7 @@ class PointEvaluator {
   Result<StepSummary> Summary(const SearchPoint& point);
   // Lets the solver place the model on the mesh of a point, for its schedule. Other points of that mesh have its placements, too, if they
   // ask for them.
-  Status Place(const SearchPoint& point, double seconds);
+  Status Place(const SearchPoint& point, const Allowance& allowance);
 
  private:
   using LoweredKey = std::tuple<Arrangement, PlacedBy, StepRequest>;

@@ -181,11 +181,11 @@ void PlanSearch::AddAutomatic() {
     point.arrangement = arrangement;
     point.placed = PlacedBy::kAuto;
     auto place = [&]() -> Result<TriedPoint> {
-      HEDDLE_RETURN_IF_ERROR(evaluator_.Place(point, options_.solver_seconds));
+      HEDDLE_RETURN_IF_ERROR(evaluator_.Place(point, options_.solver));
       return evaluator_.Try(point);
     };
     Result<TriedPoint> tried = place();
-    // Too many choices, or not enough time: that mesh is left to presets.
+    // Too many choices: that mesh is left to presets.
     if (!tried.ok()) {
       Note(point, tried.diagnostics());
       continue;

@@ -35,7 +35,8 @@ struct PlanSearchOptions {
   bool automatic = true;
   // The fastest is also scheduled by `overlap`.
   bool overlap = true;
-  double solver_seconds = 10;
+  // For each mesh.
+  Allowance solver = AutoOptions().allowance;
   std::function<void(const SearchProgress&)> progress = {};
 };
 

@@ -9,14 +9,17 @@
 namespace heddle {
 namespace {
 
+// The work of so many, for each end of a budget.
+constexpr double kNearestSeconds = 1;
+
 bool HasForbidden(const std::vector<double>& costs) {
   return std::ranges::find(costs, kForbidden) != costs.end();
 }
 
 class ConflictFinder {
  public:
-  ConflictFinder(const PairwiseProblem& problem, double seconds)
-      : problem_(problem), deadline_(seconds), trial_(problem) {
+  ConflictFinder(const PairwiseProblem& problem, const Limit& limit)
+      : problem_(problem), limit_(limit), trial_(problem) {
     // Whether there is an answer does not depend on what it costs.
     for (std::vector<double>& matrix : trial_.matrices) {
       for (double& cost : matrix) cost = cost == kForbidden ? kForbidden : 0;
@@ -32,7 +35,7 @@ class ConflictFinder {
     for (const Item& item : found) ListOf(conflict, item.kind).push_back(item.index);
     for (Kind kind : {kBudget, kRestriction, kRelation, kEdge, kVariable})
       std::ranges::sort(ListOf(conflict, kind));
-    conflict.smallest = !deadline_.Passed();
+    conflict.smallest = !limit_.Spent();
     conflict.nearest_amount = NearestAmount(conflict, found);
     return conflict;
   }
@@ -97,9 +100,9 @@ class ConflictFinder {
 
   // Whether these are known to conflict. In doubt they are not: the set that is found is larger then, and still conflicts.
   bool Conflicting(std::span<const Item> items) {
-    if (deadline_.Passed()) return false;
+    if (limit_.Spent()) return false;
     Ask(items);
-    Search search(trial_, {.deadline = deadline_});
+    Search search(trial_, {.limit = limit_});
     search.Run();
     return search.finished() && search.best_cost() == kForbidden;
   }
@@ -132,7 +135,7 @@ class ConflictFinder {
         std::vector<double>& cost = trial_.variables[term.variable].cost;
         for (size_t k = 0; k < cost.size(); ++k) cost[k] += sign * term.amount[k];
       }
-      Search search(trial_, {.deadline = Deadline(1)});
+      Search search(trial_, {.limit = Limit(Allowance::Work(kNearestSeconds))});
       search.Run();
       if (!search.finished() || search.best_cost() == kForbidden) return NAN;
       double amount = sign * search.best_cost();
@@ -142,7 +145,7 @@ class ConflictFinder {
   }
 
   const PairwiseProblem& problem_;
-  Deadline deadline_;
+  Limit limit_;
   PairwiseProblem trial_;
 };
 
@@ -165,8 +168,8 @@ std::string FormatBudget(const PairwiseBudget& budget, double nearest) {
 
 }  // namespace
 
-Conflict FindConflict(const PairwiseProblem& problem, double seconds) {
-  return ConflictFinder(problem, seconds).Run();
+Conflict FindConflict(const PairwiseProblem& problem, const Limit& limit) {
+  return ConflictFinder(problem, limit).Run();
 }
 
 std::string Format(const PairwiseProblem& problem, const Conflict& conflict, size_t most) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "heddle/solve/problem/problem.h"
+#include "heddle/solve/reduce/limit.h"
 
 namespace heddle {
 
@@ -16,14 +17,14 @@ struct Conflict {
   // Edges with forbidden pairs, and variables with forbidden choices.
   std::vector<size_t> edges;
   std::vector<size_t> variables;
-  // Not if time ran out first: then some of it may be needless.
+  // Not if the limit was spent first: then some of it may be needless.
   bool smallest = true;
   // If there is just one budget: the amount nearest to its bounds that the rest leaves possible, or NaN if that is not known.
   double nearest_amount = 0;
 };
 
-// Of a problem without errors that has no answer. It stops making the set smaller after so many seconds.
-Conflict FindConflict(const PairwiseProblem& problem, double seconds);
+// Of a problem without errors that has no answer. It stops making the set smaller when the limit is spent.
+Conflict FindConflict(const PairwiseProblem& problem, const Limit& limit);
 
 // `budget `memory` (at most 3; the least is 4), restriction 2 of `x` (input)`: at most `most` items.
 std::string Format(const PairwiseProblem& problem, const Conflict& conflict, size_t most = 8);

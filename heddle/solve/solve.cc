@@ -14,7 +14,7 @@ double PairwiseAnswer::gap() const {
 PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options) {
   Diagnostics mistakes = FindErrors(problem);
   HEDDLE_CHECK(mistakes.empty(), Format(mistakes));
-  Search search(problem, {.deadline = Deadline(options.time_limit)});
+  Search search(problem, {.limit = options.limit});
   for (const std::vector<uint32_t>& start : options.starts) search.Start(start);
   search.Run();
   PairwiseAnswer answer;

@@ -1,10 +1,10 @@
 // Exact answers to pairwise problems, with a proof of how good they are: a lower bound on every answer. docs/solve.md says how.
 //
 //   PairwiseProblem problem = ...;
-//   PairwiseAnswer answer = Solve(problem, {.time_limit = 2});
+//   PairwiseAnswer answer = Solve(problem, {.limit = Limit(Allowance::Work(2))});
 //   if (answer.proved()) Use(answer.x);
 //
-// The same problem gives the same answer, on every machine that rounds as IEEE 754 says, unless the time limit stops it.
+// The same problem gives the same answer, on every machine that rounds as IEEE 754 says, unless a limit by the clock stops it.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,16 @@ namespace heddle {
 enum class SolveOutcome : uint8_t {
   // No assignment costs less, but for the tolerance.
   kProved,
-  // The best assignment so far, stopped by the time limit or for want of memory; how much less another may cost is the gap.
+  // The best assignment so far, stopped by the limit or for want of memory; how much less another may cost is the gap.
   kStopped,
   // No assignment is possible. `FindConflict` (conflict.h) says why.
   kInfeasible,
-  // None was found by the time limit.
+  // None was found before the limit was spent.
   kNoAnswer,
 };
 
 struct SolveOptions {
-  // In seconds.
-  double time_limit = std::numeric_limits<double>::infinity();
+  Limit limit = {};
   // Assignments to begin with, as good as the caller knows them. The answer is never worse; those that are not possible are passed over.
   std::vector<std::vector<uint32_t>> starts = {};
 };

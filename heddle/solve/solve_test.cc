@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -203,7 +204,7 @@ SearchCounts CompareWithExhaustive(uint32_t first_seed, uint32_t count,
       effort.branches += search.counts().branches;
     }
     // Stopped at once, the bound holds all the same.
-    Search stopped(problem, {.deadline = Deadline(0)});
+    Search stopped(problem, {.limit = Limit({.work = 0})});
     stopped.Run();
     EXPECT_LE(stopped.bound(), optimum.exact + stopped.Tolerance(optimum.exact));
     EXPECT_GE(stopped.best_cost(),
@@ -288,6 +289,38 @@ TEST(Solve, TheSameProblemGivesTheSameAnswer) {
   }
 }
 
+// However little it is: what is not proved then has a gap, and both ends of it hold.
+TEST(Solve, TheSameAllowanceGivesTheSameAnswer) {
+  RandomOptions options{.least_variables = 30,
+                        .most_variables = 30,
+                        .edges = 15,
+                        .forbidden = 3,
+                        .relations = 0,
+                        .restrictions = 0,
+                        .most_budgets = 1};
+  PairwiseProblem problem = RandomProblem(3, options).Make();
+  double optimum = Solve(problem).objective;
+  std::set<double> bounds;
+  size_t stopped = 0;
+  bool proved = false;
+  for (uint64_t work = 1; !proved && work < 1'000'000'000; work *= 2) {
+    PairwiseAnswer first = Solve(problem, {.limit = Limit({.work = work})});
+    PairwiseAnswer second = Solve(problem, {.limit = Limit({.work = work})});
+    EXPECT_EQ(first.x, second.x);
+    EXPECT_EQ(first.bound, second.bound);
+    EXPECT_EQ(first.counts.sweeps, second.counts.sweeps);
+    EXPECT_LE(first.bound, optimum);
+    EXPECT_GE(first.objective, optimum);
+    proved = first.proved();
+    EXPECT_EQ(first.gap() == 0, proved);
+    stopped += proved ? 0 : 1;
+    bounds.insert(first.bound);
+  }
+  EXPECT_TRUE(proved);
+  EXPECT_GT(stopped, 5u);
+  EXPECT_GT(bounds.size(), 2u);
+}
+
 TEST(Solve, NoVariablesCostNothing) {
   PairwiseAnswer answer = Solve({});
   EXPECT_TRUE(answer.proved());
@@ -334,7 +367,7 @@ TEST(Conflict, IsSmallest) {
     PairwiseProblem problem = RandomProblem(seed, options).Make();
     if (ExhaustiveOptimum(problem).with_tolerance != kForbidden) continue;
     ++infeasible;
-    Conflict conflict = FindConflict(problem, 10);
+    Conflict conflict = FindConflict(problem, Limit(Allowance::Work(10)));
     EXPECT_TRUE(conflict.smallest);
     // Alone it conflicts; without any one of it, it does not.
     size_t size = conflict.budgets.size() + conflict.restrictions.size() +

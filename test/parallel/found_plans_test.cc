@@ -30,7 +30,7 @@ void ExpectFoundPlansRun(const Model& model, std::string_view mesh) {
   Module whole = *CaptureModel(model);
   Plan plan = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
   CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
-  Result<AutoPlanner> planner = AutoPlanner::Make(whole, plan, costs, 15);
+  Result<AutoPlanner> planner = AutoPlanner::Make(whole, plan, costs, Limit(Allowance::Work(15)));
   ASSERT_TRUE(planner.ok()) << Format(planner.diagnostics());
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
   Result<AutoPlan> free = planner->Solve({.memory = MemoryLimit{GiB(64), true}});

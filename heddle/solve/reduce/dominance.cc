@@ -34,6 +34,8 @@ class Dominance {
     }
   }
 
+  size_t work() const { return work_ + 2 * profile_.size(); }
+
   // Marks what is dominated; how many that are.
   size_t Mark(uint8_t* keep) {
     size_t count = 0;
@@ -143,11 +145,15 @@ bool RemoveDominated(Core& core, const ReduceOptions& options, ReduceCounts& cou
   std::vector<uint8_t> keep(core.ChoiceCount(), 1);
   size_t removed = 0;
   size_t first = 0;
-  for (uint32_t v = 0; v < core.variables.size() && !options.deadline.Passed(); ++v) {
+  for (uint32_t v = 0; v < core.variables.size() && !options.limit.Spent(); ++v) {
     CoreVariable& variable = core.variables[v];
     if (variable.size() > 1 && variable.unchecked &&
-        !MarkInOrder(core, variable, &keep[first], removed))
-      removed += Dominance(core, v).Mark(&keep[first]);
+        !MarkInOrder(core, variable, &keep[first], removed)) {
+      Dominance dominance(core, v);
+      removed += dominance.Mark(&keep[first]);
+      options.limit.Spend(dominance.work());
+    }
+    options.limit.Spend(variable.size());
     variable.unchecked = false;
     first += variable.size();
   }

@@ -38,7 +38,7 @@ class Eliminator {
 
   bool Run() {
     bool any = false;
-    while (!offers_.empty() && !options_.deadline.Passed()) {
+    while (!offers_.empty() && !options_.limit.Spent()) {
       auto [work, v] = offers_.top();
       offers_.pop();
       // The variable may have changed since.
@@ -46,6 +46,7 @@ class Eliminator {
       bool bridge = core_.variables[v].size() > 1 && core_.variables[v].edges.size() == 2;
       if (bridge && entries_ + work / core_.variables[v].size() > most_entries_) continue;
       Eliminate(v);
+      options_.limit.Spend(kStep + work);
       any = true;
     }
     return any;
@@ -54,6 +55,8 @@ class Eliminator {
  private:
   using WorkAndVariable = std::pair<size_t, uint32_t>;
   static constexpr size_t kNever = SIZE_MAX;
+  // What every elimination takes, however small it is.
+  static constexpr size_t kStep = 256;
 
   // The steps that it takes to eliminate a variable, or kNever.
   size_t Work(uint32_t v) const {

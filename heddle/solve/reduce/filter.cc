@@ -9,12 +9,13 @@ namespace {
 
 class Filter {
  public:
-  Filter(Core& core, const Deadline& deadline)
+  Filter(Core& core, const Limit& limit)
       : core_(core),
-        deadline_(deadline),
+        limit_(limit),
         queued_(core.edges.size()),
         supports_(core.edges.size()),
         row_terms_(core.rows.size()) {
+    limit_.Spend(core.edges.size());
     for (const CoreVariable& variable : core_.variables) {
       first_.push_back(keep_.size());
       left_.push_back(variable.size());
@@ -38,7 +39,7 @@ class Filter {
       size_t before = removed_;
       for (uint32_t r = 0; r < core_.rows.size() && !empty_; ++r) CheckRow(r);
       if (empty_) return false;
-      if (removed_ == before || deadline_.Passed()) return true;
+      if (removed_ == before || limit_.Spent()) return true;
     }
   }
 
@@ -94,12 +95,16 @@ class Filter {
     const uint8_t* kept = keep(v);
     const uint8_t* partners = keep(other);
     uint32_t most = core_.variables[other].size();
+    size_t steps = supports.size();
     for (uint32_t k = 0; k < supports.size(); ++k) {
       if (kept[k] == 0) continue;
       uint32_t& at = supports[k];
+      uint32_t before = at;
       while (at < most && (partners[at] == 0 || cost(k, at) == kForbidden)) ++at;
+      steps += at - before;
       if (at == most) Remove(v, k);
     }
+    limit_.Spend(2 * steps);
   }
 
   // The least and the most that a variable can take of a row.
@@ -122,6 +127,7 @@ class Filter {
       auto [a, b] = Range(t);
       least += a;
       most += b;
+      limit_.Spend(2 * t.term->amount.size());
     }
     const CoreRow& row = core_.rows[r];
     if (least > row.hi || most < row.lo) empty_ = true;
@@ -138,7 +144,7 @@ class Filter {
   }
 
   Core& core_;
-  const Deadline& deadline_;
+  const Limit& limit_;
   // A byte for each choice of each variable; where each variable's begin; how many are left.
   std::vector<uint8_t> keep_;
   std::vector<size_t> first_;
@@ -154,7 +160,7 @@ class Filter {
 }  // namespace
 
 bool FilterChoices(Core& core, const ReduceOptions& options, ReduceCounts& counts) {
-  Filter filter(core, options.deadline);
+  Filter filter(core, options.limit);
   if (!filter.Run()) return false;
   counts.impossible += filter.Commit();
   return true;

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "heddle/solve/reduce/core.h"
-#include "heddle/solve/reduce/deadline.h"
+#include "heddle/solve/reduce/limit.h"
 
 namespace heddle {
 
@@ -19,8 +19,8 @@ struct ReduceCounts {
 };
 
 struct ReduceOptions {
-  // Reductions stop early, and have done less, when it has passed.
-  Deadline deadline;
+  // Reductions stop early, and have done less, when it is spent.
+  Limit limit;
   // An elimination that takes more steps is left undone.
   size_t most_work = 4'000'000;
 };

@@ -128,7 +128,7 @@ void BoundRounds::Store(const Core& core, const KeptOf& names, const Sweeps& swe
   }
 }
 
-BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
+BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best, const Limit& limit,
                                     std::vector<double> prices, std::span<const Link> links) {
   HEDDLE_CHECK(problem.relations.empty(), "relations");
   Round out;
@@ -136,6 +136,7 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
     out.at_least.emplace_back(variable.cost.size(), kForbidden);
   auto [core, possible] = MakeCore(problem);
   ReduceCounts counts;
+  limit.Spend(core.EntryCount());
   if (!possible || !FilterChoices(core, {}, counts)) {
     out.bound = kForbidden;
     return out;
@@ -149,6 +150,7 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
     double before = out.bound;
     out.bound = std::max(out.bound, sweeps.Run());
     ++out.sweeps;
+    limit.Spend(sweeps.work());
     if (sweeps.rounded().possible) {
       out.suggested.push_back(sweeps.rounded().x);
       core.Unwind(out.suggested.back());
@@ -157,6 +159,7 @@ BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best,
     double missing = std::min(best - out.bound, 0.1 * std::abs(out.bound));
     if (i < kFewestRuns) continue;
     if (out.bound - before <= kLittle * missing || LeavesFew(core, sweeps, best)) break;
+    if (limit.Spent()) break;
   }
   Store(core, first_names, sweeps);
   size_t next = 0;

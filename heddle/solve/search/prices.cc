@@ -16,7 +16,7 @@ struct PriceLine {
 };
 
 // The bound of a row that its price is for.
-double Limit(const CoreRow& row, double price) { return price > 0 ? row.hi : row.lo; }
+double BoundOf(const CoreRow& row, double price) { return price > 0 ? row.hi : row.lo; }
 
 PriceLine LineOf(const Core& core, uint32_t row, const std::vector<double>& prices,
                  const std::vector<uint32_t>& x) {
@@ -24,7 +24,7 @@ PriceLine LineOf(const Core& core, uint32_t row, const std::vector<double>& pric
   PriceLine line{core.Cost(x), amounts[row], x};
   for (uint32_t r = 0; r < prices.size(); ++r) {
     if (r != row && prices[r] != 0)
-      line.cost += prices[r] * (amounts[r] - Limit(core.rows[r], prices[r]));
+      line.cost += prices[r] * (amounts[r] - BoundOf(core.rows[r], prices[r]));
   }
   return line;
 }
@@ -124,7 +124,7 @@ class PriceSteps {
       if (scale_[r] == 0) continue;
       double next = prices[r] + missing / norm * direction_[r] / scale_[r];
       // From one bound to the other only by way of no price; and a bound that is none has none.
-      if (next * prices[r] < 0 || std::isinf(Limit(core_.rows[r], next))) next = 0;
+      if (next * prices[r] < 0 || std::isinf(BoundOf(core_.rows[r], next))) next = 0;
       prices[r] = std::clamp(next, -highest_[r], highest_[r]);
     }
     return true;
@@ -233,7 +233,7 @@ void Search::OfferMix(const Core& core, const std::vector<uint32_t>& kept,
 
 void Search::OfferRepaired(const Core& core, const Sweeps& sweeps) {
   std::vector<uint32_t> x = sweeps.rounded().x;
-  if (Repair(core, x)) {
+  if (Repair(core, options_.limit, x)) {
     Polish(core, x);
     Offer(x);
   }

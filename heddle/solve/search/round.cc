@@ -7,6 +7,8 @@ namespace heddle {
 namespace {
 
 constexpr size_t kRepairWork = 1'000'000;
+// Work for each of them: its edges, and what it takes of rows.
+constexpr size_t kRepairOfChoice = 8;
 
 // What an assignment takes of all rows, as it changes.
 class RowUse {
@@ -167,14 +169,16 @@ std::vector<uint32_t> Mix(const Core& core, const std::vector<uint32_t>& kept,
   return Mixer(core, kept, other).Run();
 }
 
-bool Repair(const Core& core, std::vector<uint32_t>& x) {
+bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x) {
   std::vector<double> steps = LargestSteps(core);
   RowUse use(core, x);
   std::vector<double> cost;
   // Each change looks at all choices: so many in all are worth it.
-  size_t most_changes = 1 + kRepairWork / (1 + core.ChoiceCount());
+  size_t choices = core.ChoiceCount();
+  size_t most_changes = 1 + kRepairWork / (1 + choices);
   for (size_t change = 0; change < most_changes; ++change) {
     if (use.Keeps()) return true;
+    limit.Spend(kRepairOfChoice * choices);
     double best_rate = 0;
     uint32_t best = 0;
     uint32_t to = 0;

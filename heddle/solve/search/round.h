@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "heddle/solve/reduce/core.h"
+#include "heddle/solve/reduce/limit.h"
 
 namespace heddle {
 
@@ -22,7 +23,7 @@ std::vector<uint32_t> Mix(const Core& core, const std::vector<uint32_t>& kept,
                           const std::vector<uint32_t>& other);
 
 // Changes one variable at a time until all rows are kept, each time what brings them nearest for its cost. False if nothing does.
-bool Repair(const Core& core, std::vector<uint32_t>& x);
+bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x);
 
 // Changes one variable at a time as long as that saves something and keeps the rows, which `x` keeps.
 void Polish(const Core& core, std::vector<uint32_t>& x);

@@ -71,9 +71,9 @@ double Search::Tolerance(double cost) const {
 
 void Search::Run() {
   auto [core, possible] = MakeCore(problem_);
+  options_.limit.Spend(core.EntryCount());
   if (possible) counts_.reduced.contracted = problem_.variables.size() - core.VariableCount();
-  if (possible && RemoveDear(core) &&
-      Reduce(core, {options_.deadline, kUsualWork}, counts_.reduced)) {
+  if (possible && RemoveDear(core) && Reduce(core, {options_.limit, kUsualWork}, counts_.reduced)) {
     counts_.left = SizeOf(core);
     Frame& root = frames_.emplace_back();
     root.prices.resize(core.rows.size());
@@ -97,12 +97,13 @@ void Search::Run() {
 // are equal. Rows have no prices yet.
 bool Search::RemoveDear(Core& core) {
   if (best_cost_ == kForbidden || core.HasTerms()) return true;
-  if (!FilterChoices(core, {options_.deadline}, counts_.reduced)) return false;
+  if (!FilterChoices(core, {options_.limit}, counts_.reduced)) return false;
   Sweeps sweeps(core, std::vector<double>(core.rows.size()));
   double bound = -kForbidden;
   for (int i = 1; i <= kFirstSweeps && !Stopped(); ++i) {
     double before = std::exchange(bound, std::max(bound, sweeps.Run()));
     ++counts_.sweeps;
+    options_.limit.Spend(sweeps.work());
     if (i > 2 && bound - before <= 0.02 * (best_cost_ - bound)) break;
   }
   if (Stopped()) return true;
@@ -126,6 +127,7 @@ void Search::OpenBranch() {
   }
   Frame half;
   half.core = top.core.Copy(half.from);
+  options_.limit.Spend(half.core.EntryCount());
   half.prices = top.prices;
   half.bound = top.bound;
   auto at = std::ranges::lower_bound(half.from, branch.variable) - half.from.begin();
@@ -144,7 +146,7 @@ bool Search::Close(Frame& frame) {
   // Prices are worth looking for when many variables have been joined since, and not when only dear choices went.
   size_t priced_variables = SIZE_MAX;
   for (size_t most_work = kUsualWork;;) {
-    if (!Reduce(frame.core, {options_.deadline, most_work}, counts)) return true;
+    if (!Reduce(frame.core, {options_.limit, most_work}, counts)) return true;
     if (frame.core.VariableCount() == 0) {
       Offer(std::vector<uint32_t>(frame.core.variables.size()));
       return true;
@@ -183,7 +185,9 @@ bool Search::JoinSome(Core& core) {
   for (size_t choices : kJoinChoices) {
     size_t joins = JoinVariables(core, {choices, kLonelyChoices, kJoinEntries});
     counts_.joins += joins;
-    if (joins != 0) return true;
+    if (joins == 0) continue;
+    options_.limit.Spend(core.EntryCount());
+    return true;
   }
   return false;
 }
@@ -192,6 +196,7 @@ bool Search::JoinSome(Core& core) {
 bool Search::Step(Frame& frame, Sweeps& sweeps) {
   frame.bound = std::max(frame.bound, sweeps.Run());
   ++counts_.sweeps;
+  options_.limit.Spend(sweeps.work());
   for (const Rounding* rounding : {&sweeps.rounded(), &sweeps.kept()}) {
     if (rounding->possible) Offer(rounding->x);
   }
@@ -215,10 +220,10 @@ bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
   return false;
 }
 
-// Something to begin with, even if time is up already.
+// Something to begin with, even if the limit is spent already.
 void Search::OfferGreedy(const Core& core) {
   std::vector<uint32_t> x = Greedy(core);
-  if (core.Cost(x) != kForbidden && Repair(core, x)) Offer(std::move(x));
+  if (core.Cost(x) != kForbidden && Repair(core, options_.limit, x)) Offer(std::move(x));
 }
 
 void Search::OfferPolished(const Core& core, const Sweeps& sweeps) {

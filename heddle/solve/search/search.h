@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "heddle/solve/reduce/core.h"
-#include "heddle/solve/reduce/deadline.h"
+#include "heddle/solve/reduce/limit.h"
 #include "heddle/solve/reduce/reduce.h"
 #include "heddle/solve/search/branch.h"
 #include "heddle/solve/search/sweeps.h"
@@ -27,7 +27,7 @@ struct SearchCounts {
 };
 
 struct SearchOptions {
-  Deadline deadline = {};
+  Limit limit = {};
   // Without joins, branches do all that bounds leave open.
   bool join = true;
 };
@@ -39,7 +39,7 @@ class Search {
   // Before Run: an assignment to begin with, if it is possible.
   void Start(std::vector<uint32_t> x) { Take(std::move(x)); }
 
-  // To the end, or until the deadline has passed or memory for frames is used up.
+  // To the end, or until the limit is spent or memory for frames is used up.
   void Run();
 
   // Whether nothing is left open.
@@ -66,7 +66,7 @@ class Search {
   };
 
   double Cutoff() const { return best_cost_ - Tolerance(best_cost_); }
-  bool Stopped() const { return out_of_memory_ || options_.deadline.Passed(); }
+  bool Stopped() const { return out_of_memory_ || options_.limit.Spent(); }
 
   // Takes away choices that are too dear for any answer better than the one to begin with. False if there is none.
   bool RemoveDear(Core& core);

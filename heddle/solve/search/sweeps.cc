@@ -51,6 +51,8 @@ void Sweeps::AddHalves() {
     size_t to_u = next;
     size_t to_v = to_u + u.size;
     next = to_v + v.size;
+    // Both ways, with what is added to each message; and what each takes however small it is.
+    work_ += 2 * edge.cost.size() + 8 * (size_t{u.size} + v.size) + 128;
     bool u_first = edge.u < edge.v;
     (u_first ? u.later : u.earlier).push_back({e, edge.v, to_u, to_v, true});
     (u_first ? v.earlier : v.later).push_back({e, edge.u, to_v, to_u, false});

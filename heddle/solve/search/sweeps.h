@@ -29,6 +29,8 @@ class Sweeps {
   // Forward and back. The bound afterwards, less what prices may make it wrong by.
   double Run();
   double bound() const { return bound_; }
+  // Of one run (limit.h).
+  size_t work() const { return work_; }
 
   const std::vector<double>& prices() const { return prices_; }
   // Messages stay. The bound is that of the next run.
@@ -94,6 +96,7 @@ class Sweeps {
   std::vector<double> messages_;
   std::vector<double> excess_;
   double bound_ = 0;
+  size_t work_ = 0;
   double base_ = 0;
   // How much the rounding of priced amounts may add to a bound.
   double price_error_ = 0;

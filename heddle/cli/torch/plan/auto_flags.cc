@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "heddle/auto/alike.h"
-#include "heddle/base/clock.h"
 #include "heddle/models/family.h"
 
 namespace heddle {
@@ -15,9 +14,7 @@ void AutoFlags::Declare(Flags& flags) {
   flags.Option("--mesh", mesh,
                "with --parallelism.auto: the axes, the slowest first, as in dp=32,tp=8 (default: "
                "those of the degrees)");
-  flags.Option("--time-limit", time_limit,
-               "with --parallelism.auto: when the solver stops with the best plan by then, as in "
-               "500ms, 10s");
+  time_limit.Declare(flags, "--parallelism.auto");
 }
 
 Status AutoFlags::Check(const ParallelFlags& parallel) const {
@@ -76,8 +73,7 @@ int64_t BatchRanks(const Mesh& mesh) {
 }
 
 Status AutoFlags::SetOptions(CompileOptions& options) const {
-  HEDDLE_TRY(Nanos limit, ParseDuration(time_limit));
-  options.automatic.time_limit = Seconds(limit);
+  HEDDLE_TRY(options.automatic.allowance, time_limit.Parse());
   options.tries_plans = true;
   return Done{};
 }

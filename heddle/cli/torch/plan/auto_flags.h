@@ -1,6 +1,7 @@
 // The flags with which placements are found, not written.
 #pragma once
 
+#include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
 #include "heddle/compile/compile.h"
 
@@ -9,7 +10,7 @@ namespace heddle {
 struct AutoFlags {
   bool automatic = false;
   std::string mesh;
-  std::string time_limit = "10s";
+  TimeLimitFlag time_limit;
 
   void Declare(Flags& flags);
   // Fails for flags that say what is to be found.

@@ -179,8 +179,9 @@ Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
   HEDDLE_TRY(PlannedStep step, MakeStep(streams));
   HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
   HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
-  HEDDLE_TRY(Nanos limit, ParseDuration(automatic.time_limit));
-  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(step.module, step.plan, costs, Seconds(limit)));
+  HEDDLE_TRY(Allowance allowance, automatic.time_limit.Parse());
+  HEDDLE_TRY(AutoPlanner planner,
+             AutoPlanner::Make(step.module, step.plan, costs, Limit(allowance)));
   AutoPlanner::Request request;
   if (!memory_budget.empty()) {
     HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));
