@@ -18,7 +18,7 @@ constexpr int64_t kMajor = 8;
 
 class ExportReader {
  public:
-  explicit ExportReader(std::string_view json)
+  explicit ExportReader(const std::string& json)
       : walk_(json), values_(walk_, program_), signature_(walk_, program_) {
     // A node takes some hundreds of characters, and has one name.
     size_t likely = json.size() / 300;
@@ -309,13 +309,13 @@ class ExportReader {
       ForeignInput input;
       input.offset = inputs_[i].place;
       input.name = inputs_[i].value.word;
-      if (const Type* type = values_.TypeOf(input.name)) input.type = *type;
-      if (!input.type) input.integer = values_.SizeOf(input.name);
+      input.type = values_.TypeOf(input.name);
+      if (input.type == nullptr) input.integer = values_.SizeOf(input.name);
       if (i < signature_.inputs().size()) {
         input.role = signature_.inputs()[i].role;
         input.label = signature_.inputs()[i].label;
       }
-      program_.inputs.push_back(std::move(input));
+      program_.inputs.push_back(input);
     }
     program_.has_signature = signature_.inputs().size() == inputs_.size() && !inputs_.empty();
     program_.output_call.name = Word("output");
@@ -345,7 +345,7 @@ class ExportReader {
 };
 
 // Why a text could not be read: it is no JSON, it is of another version, or what `reader` says.
-Failure WhyUnread(const ExportReader& reader, std::string_view json, const std::string& file) {
+Failure WhyUnread(const ExportReader& reader, const std::string& json, const std::string& file) {
   auto at = [&](std::optional<size_t> place, std::string_view what, std::string_view message) {
     Diagnostic diagnostic = MakeDiagnostic(Diag::kJson, "{}{}", what, message);
     diagnostic.file = file;
@@ -372,7 +372,7 @@ Failure ArchiveFailure(const std::string& file, std::string message) {
 
 }  // namespace
 
-Result<ForeignProgram> ReadExportedProgram(std::string_view json, const std::string& file) {
+Result<ForeignProgram> ReadExportedProgram(const std::string& json, const std::string& file) {
   ExportReader reader(json);
   if (!reader.Read()) return WhyUnread(reader, json, file);
   return reader.TakeProgram();

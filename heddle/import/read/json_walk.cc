@@ -1,12 +1,22 @@
 #include "heddle/import/read/json_walk.h"
 
+#include "heddle/base/file.h"
+
 namespace heddle {
 namespace {
 
 // A little less than simdjson reads.
 constexpr int kDeepest = 1000;
 
+static_assert(kSpareBytes >= simdjson::SIMDJSON_PADDING);
+
 }  // namespace
+
+JsonWalk::JsonWalk(const std::string& text) : text_(text) {
+  if (text_.padding() >= simdjson::SIMDJSON_PADDING) return;
+  copy_ = simdjson::padded_string(text);
+  text_ = copy_;
+}
 
 bool JsonWalk::Text(JsonValue value, std::string_view& text) {
   text = {};

@@ -18,7 +18,8 @@ using JsonValue = simdjson::ondemand::value;
 
 class JsonWalk {
  public:
-  explicit JsonWalk(std::string_view text) : text_(text) {}
+  // `text` outlives this. It is read where it lies if it has room behind it, as ReadFile leaves it, and copied if not.
+  explicit JsonWalk(const std::string& text);
 
   // Calls `on_field(key, value)` for each field of the object that the text is.
   template <typename OnField>
@@ -107,7 +108,9 @@ class JsonWalk {
   }
   bool Skip(JsonValue value, int depth);
 
-  simdjson::padded_string text_;
+  // simdjson looks a little further than it reads.
+  simdjson::padded_string copy_;
+  simdjson::padded_string_view text_;
   simdjson::ondemand::parser parser_;
   std::optional<Mistake> mistake_;
 };

@@ -5,6 +5,8 @@
 
 #include <zlib.h>
 
+#include "heddle/base/file.h"
+
 namespace heddle {
 namespace {
 
@@ -139,10 +141,12 @@ Result<std::string> ZipArchive::Read(const Entry& entry) const {
     if (entry.size != entry.packed)
       return Fail("`{}` has {} bytes in {}, and is not packed", entry.name, entry.size,
                   entry.packed);
+    content.reserve(packed.size() + kSpareBytes);
     content = packed;
   } else if (entry.method == 8) {
     if (entry.size > kMostGrowth * (entry.packed + 1))
       return Fail("`{}` claims {} bytes in {}", entry.name, entry.size, entry.packed);
+    content.reserve(entry.size + kSpareBytes);
     content.resize(entry.size);
     z_stream stream = {};
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
