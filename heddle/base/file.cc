@@ -16,6 +16,7 @@ namespace heddle {
 namespace {
 
 constexpr int kMaxLinks = 40;
+constexpr size_t kSpareBytes = 64;
 
 Failure SystemError(Diag kind, std::string_view what, const std::string& path) {
   return Error(kind, "{} `{}`: {}", what, path, std::strerror(errno));

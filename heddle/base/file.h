@@ -12,12 +12,10 @@
 
 namespace heddle {
 
-// At most kMaxFileBytes: some files have no end.
+// At most kMaxFileBytes: some files have no end. A regular file has 64 bytes of room behind its content, for readers that look ahead.
 Result<std::string> ReadFile(const std::string& path);
 Result<std::string> ReadStandardInput();
 constexpr Bytes kMaxFileBytes = GiB(1);
-// What the content of a regular file has room for behind its end: some readers look further than they read.
-constexpr size_t kSpareBytes = 64;
 
 // Writes to a temporary file in the same directory and renames it: if this process dies, `path` holds the old content or the new,
 // never a part. Links stay, and the file behind them keeps its mode. What is not a regular file (a pipe, /dev/stdout) is written

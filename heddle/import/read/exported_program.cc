@@ -205,31 +205,44 @@ class ExportReader {
     if (!JsonWalk::IsArray(inputs))
       return walk_.Fail(walk_.Place(inputs), "`inputs` of node {} is not a list",
                         program_.statements + 1);
-    return walk_.Items(inputs, [&](JsonValue input) {
-      ++call.arg_count;
-      return ReadArg(input);
-    });
+    return walk_.Items(inputs, [&](JsonValue input) { return ReadArg(input, call.arg_count++); });
   }
 
-  bool ReadArg(JsonValue input) {
-    size_t at = walk_.Place(input);
+  // The argument at a position of a call.
+  bool ReadArg(JsonValue input, size_t position) {
     ForeignArg arg;
-    bool has_value = false;
     std::string_view name;
+    bool good = values_.IsTensorInput(input, name, arg.value) ? JsonWalk::PassObject(input)
+                                                              : WalkArg(input, name, arg.value);
+    if (!good) return false;
+    arg.name = ArgWord(position, name);
+    program_.args.push_back(arg);
+    return true;
+  }
+
+  bool WalkArg(JsonValue input, std::string_view& name, ForeignValue& arg) {
+    size_t at = walk_.Place(input);
+    bool has_value = false;
+    name = {};
     bool good = !JsonWalk::IsObject(input) ||
                 walk_.Fields(input, [&](std::string_view key, JsonValue value) {
                   if (IsKey(key, "name")) return TextOnce(value, name);
                   if (!IsKey(key, "arg") || has_value || JsonWalk::IsNull(value))
                     return walk_.Skip(value);
                   has_value = true;
-                  return values_.Argument(value, arg.value);
+                  return values_.Argument(value, arg);
                 });
     if (!good) return false;
-    if (!has_value)
-      return walk_.Fail(at, "node {} has an input without `arg`", program_.statements + 1);
-    arg.name = Word(name);
-    program_.args.push_back(arg);
-    return true;
+    return has_value ||
+           walk_.Fail(at, "node {} has an input without `arg`", program_.statements + 1);
+  }
+
+  // It is likely called as that of the call before.
+  WordId ArgWord(size_t position, std::string_view name) {
+    if (position >= arg_words_.size()) arg_words_.resize(position + 1);
+    WordId& word = arg_words_[position];
+    if (program_.text(word) != name) word = Word(name);
+    return word;
   }
 
   bool ReadResults(JsonValue outputs) {
@@ -338,6 +351,8 @@ class ExportReader {
   bool has_specs_ = false;
   std::vector<Named> inputs_;
   std::vector<Named> outputs_;
+  // By position, what arguments were called last.
+  std::vector<WordId> arg_words_;
   // Of the node being read.
   std::vector<ForeignValue> results_;
   bool results_are_list_ = false;
@@ -395,7 +410,7 @@ Result<std::string> ReadModelJson(std::string_view bytes, const std::string& fil
   }
   if (model == nullptr)
     return ArchiveFailure(file, "the archive has no models/*.json; torch.export.save writes one");
-  return archive.Read(*model);
+  return archive.Read(*model, simdjson::SIMDJSON_PADDING);
 }
 
 }  // namespace heddle

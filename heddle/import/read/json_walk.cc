@@ -1,14 +1,10 @@
 #include "heddle/import/read/json_walk.h"
 
-#include "heddle/base/file.h"
-
 namespace heddle {
 namespace {
 
 // A little less than simdjson reads.
 constexpr int kDeepest = 1000;
-
-static_assert(kSpareBytes >= simdjson::SIMDJSON_PADDING);
 
 }  // namespace
 
