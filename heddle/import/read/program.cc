@@ -15,7 +15,9 @@ ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<Forei
 }
 
 void ForeignProgram::SetResults(std::vector<NumberedResult> all) {
-  std::ranges::stable_sort(all, {}, &NumberedResult::first);
+  // Most files name results right behind their call.
+  constexpr auto kCall = &NumberedResult::first;
+  if (!std::ranges::is_sorted(all, {}, kCall)) std::ranges::stable_sort(all, {}, kCall);
   results.reserve(all.size());
   for (const auto& [number, result] : all) {
     ForeignCall& call = calls[number];

@@ -247,12 +247,6 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   return Value(arg.value);
 }
 
-bool PythonCursor::TakeTail(const Tail& tail) {
-  if (tail.text.empty() || !TakeText(tail.text)) return false;
-  for (size_t i = 0; i < tail.count; ++i) program_.args.push_back(program_.args[tail.first + i]);
-  return true;
-}
-
 bool PythonCursor::Arguments(Tail& tail) {
   std::vector<ForeignArg>& args = program_.args;
   if (TakeTail(tail)) return true;

@@ -120,7 +120,11 @@ class PythonCursor {
   // What begins with a word that was taken: a name, a constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
   bool Argument(ForeignArg& arg);
-  bool TakeTail(const Tail& tail);
+  bool TakeTail(const Tail& tail) {
+    if (tail.text.empty() || Peek() != tail.text[0] || !TakeText(tail.text)) return false;
+    for (size_t i = 0; i < tail.count; ++i) program_.args.push_back(program_.args[tail.first + i]);
+    return true;
+  }
   // Of a value that was just taken.
   ForeignValue NameValue(WordId word) {
     name_end_ = at_;
