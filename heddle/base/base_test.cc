@@ -120,6 +120,7 @@ TEST(File, WritesAllOrNothing) {
   ASSERT_TRUE(WriteFile(path, "one").ok());
   ASSERT_TRUE(WriteFile(path, "two").ok());
   EXPECT_EQ(*ReadFile(path), "two");
+  EXPECT_GE(ReadFile(path)->capacity(), 3U + 64);
   // Nothing is left beside it.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 1);
   EXPECT_EQ(WriteFile(dir / "no" / "x", "y").diagnostics()[0].kind, Diag::kFileWrite);

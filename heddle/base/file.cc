@@ -16,6 +16,7 @@ namespace heddle {
 namespace {
 
 constexpr int kMaxLinks = 40;
+constexpr size_t kSpareBytes = 64;
 
 Failure SystemError(Diag kind, std::string_view what, const std::string& path) {
   return Error(kind, "{} `{}`: {}", what, path, std::strerror(errno));
@@ -26,7 +27,8 @@ Result<std::string> ReadAll(int fd, const std::string& name) {
   std::string content;
   struct stat info {};
   if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
-    content.reserve(static_cast<size_t>(std::min<int64_t>(info.st_size, kMaxFileBytes.value)) + 1);
+    content.reserve(static_cast<size_t>(std::min<int64_t>(info.st_size, kMaxFileBytes.value)) +
+                    kSpareBytes);
   char buffer[1 << 16];
   for (;;) {
     ssize_t n = ::read(fd, buffer, sizeof buffer);

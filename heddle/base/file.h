@@ -12,7 +12,7 @@
 
 namespace heddle {
 
-// At most kMaxFileBytes: some files have no end.
+// At most kMaxFileBytes: some files have no end. A regular file has 64 bytes of room behind its content, for readers that look ahead.
 Result<std::string> ReadFile(const std::string& path);
 Result<std::string> ReadStandardInput();
 constexpr Bytes kMaxFileBytes = GiB(1);

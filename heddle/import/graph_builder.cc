@@ -100,6 +100,9 @@ void GraphBuilder::AddRemarks() {
 }
 
 Status GraphBuilder::AddInputs() {
+  // Types repeat, as layers do.
+  const Type* last_type = nullptr;
+  TypeId last_id;
   for (const ForeignInput& input : program_.inputs) {
     ForeignCall place;
     place.offset = input.offset;
@@ -107,15 +110,19 @@ Status GraphBuilder::AddInputs() {
     std::string_view name = program_.text(input.name);
     if (bindings_[input.name].kind != Binding::Kind::kNothing)
       return Fail(place, Diag::kDuplicateName, "two inputs are called `{}`", name);
-    if (!input.type && !input.integer)
+    if (input.type == nullptr && !input.integer)
       return Fail(place, Diag::kMissingType,
                   "the file does not say what type input `{}` has; a repro says it in `load_args`, "
                   "`print_readable` behind the name",
                   name);
     TypeTable& types = graph_->types();
-    TypeId type =
-        input.type ? types.Intern(*input.type) : types.Tensor(DType::kI64, {}, Space::kHost);
-    ValueId value = graph_->AddInput({}, type, name);
+    if (input.type == nullptr) {
+      last_id = types.Tensor(DType::kI64, {}, Space::kHost);
+    } else if (input.type != last_type) {
+      last_id = types.Intern(*input.type);
+    }
+    last_type = input.type;
+    ValueId value = graph_->AddInput({}, last_id, name);
     Binding binding{.kind = Binding::Kind::kTensor, .value = value};
     if (input.integer) {
       binding.kind = Binding::Kind::kNumber;

@@ -11,9 +11,9 @@
 namespace heddle {
 namespace {
 
-Result<Imported> ImportText(std::string_view text, const std::string& file,
+Result<Imported> ImportText(const std::string& text, const std::string& file,
                             const ImportOptions& options) {
-  bool json = Trim(text.substr(0, 64)).starts_with('{');
+  bool json = Trim(std::string_view(text).substr(0, 64)).starts_with('{');
   HEDDLE_TRY(ForeignProgram program, json ? ReadExportedProgram(text, file) : ReadFx(text, file));
   SourceText source(file, text);
   Result<Imported> imported = BuildGraph(program, source, options);
@@ -32,7 +32,7 @@ Result<Imported> ImportText(std::string_view text, const std::string& file,
 
 }  // namespace
 
-Result<Imported> Import(std::string_view bytes, const std::string& file,
+Result<Imported> Import(const std::string& bytes, const std::string& file,
                         const ImportOptions& options) {
   if (!IsZip(bytes)) return ImportText(bytes, file, options);
   HEDDLE_TRY(std::string json, ReadModelJson(bytes, file));

@@ -40,7 +40,7 @@ struct Imported {
 };
 
 // `bytes` are the content of `file`, of any kind that is read.
-Result<Imported> Import(std::string_view bytes, const std::string& file,
+Result<Imported> Import(const std::string& bytes, const std::string& file,
                         const ImportOptions& options);
 
 }  // namespace heddle

@@ -104,6 +104,18 @@ TEST(Import, RefusesArchivesThatLie) {
   EXPECT_NE(zip("m/other.json", text.size(), 0, good).find("no models/"), std::string::npos);
 }
 
+// What lies behind the end of a text is no part of it: here, what was cut off.
+TEST(Import, ReadsJsonWithRoomBehindItAndWithout) {
+  std::string all = kProgram;
+  for (size_t size = 0; size <= all.size(); ++size) {
+    std::string tight = all.substr(0, size);
+    std::string roomy = all;
+    roomy.reserve(all.size() + 64);
+    roomy.resize(size);
+    ASSERT_EQ(MessageOf(roomy), MessageOf(tight)) << tight;
+  }
+}
+
 TEST(Import, RefusesDeepJson) {
   std::string deep = "{\"graph_module\": ";
   deep.append(100'000, '[');

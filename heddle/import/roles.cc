@@ -42,6 +42,7 @@ class RoleSetter {
     for (Output& output : graph_.mutable_outputs()) {
       if (roles && output.role == OutputRole::kPlain) output.role = OutputRole::kMetric;
     }
+    if (!has_grads_ && collectives_.empty()) return;
     FindGradientEnds();
     Rewriter rewriter(graph_);
     SetPhases(rewriter);
@@ -255,9 +256,10 @@ class RoleSetter {
 
   // What other outputs than gradients are made of is forward; the rest backward.
   void SetPhases(Rewriter& rewriter) {
+    if (!has_grads_) return;
     bool given = std::ranges::any_of(
         program_.calls, [](const ForeignCall& call) { return call.phase.has_value(); });
-    if (given || !has_grads_) return;
+    if (given) return;
     std::vector<bool> forward(graph_.value_count());
     for (const Output& output : graph_.outputs())
       forward[output.value.index()] = output.role != OutputRole::kGrad;

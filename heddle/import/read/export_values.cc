@@ -39,6 +39,34 @@ const DTypeCode* FindDType(int64_t code) {
   return at == std::end(kDTypeCodes) ? nullptr : at;
 }
 
+bool IsNameChar(char c) {
+  return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
+}
+
+// --- Texts that are to the letter as torch.export writes them. Most are, and need no walk through their fields.
+
+constexpr char kTensorBegin[] = R"({"as_tensor": {"name": ")";
+constexpr char kTensorEnd[] = R"("}})";
+
+// Whether `text` begins with these words. Quicker than `starts_with`, as IsKey is.
+template <size_t kSize>
+bool Begins(std::string_view text, const char (&words)[kSize]) {
+  return text.size() >= kSize - 1 && std::memcmp(text.data(), words, kSize - 1) == 0;
+}
+
+// The name between two words at the front of `text`, all of which is taken; empty where it does not stand there.
+template <size_t kBegin, size_t kEnd>
+std::string_view TakeName(std::string_view& text, const char (&begin)[kBegin],
+                          const char (&end)[kEnd]) {
+  if (!Begins(text, begin)) return {};
+  std::string_view rest = text.substr(kBegin - 1);
+  size_t size = 0;
+  while (size < rest.size() && IsNameChar(rest[size])) ++size;
+  if (!Begins(rest.substr(size), end)) return {};
+  text = rest.substr(size + kEnd - 1);
+  return rest.substr(0, size);
+}
+
 }  // namespace
 
 // --- Types
@@ -67,7 +95,7 @@ bool ExportValues::ReadTensor(std::string_view name, JsonValue meta) {
     metas_.Intern(text);
     meta_types_.push_back(type);
   }
-  size_t word = program_.words.Intern(name).index();
+  size_t word = NameWord(name).index();
   if (word >= types_.size()) types_.resize(std::max(word + 1, 2 * types_.size()));
   if (types_[word] == nullptr) types_[word] = type;
   return true;
@@ -166,9 +194,43 @@ std::optional<int64_t> ExportValues::SizeOf(WordId name) const {
 // --- Arguments
 
 bool ExportValues::IsName(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
-  });
+  return !text.empty() && std::ranges::all_of(text, IsNameChar);
+}
+
+bool ExportValues::Argument(JsonValue e, ForeignValue& value) {
+  std::string_view text = walk_.TextFrom(e);
+  std::string_view tensor = TakeName(text, kTensorBegin, kTensorEnd);
+  if (tensor.empty()) return Argument(e, 0, value);
+  name_place_ = walk_.Place(e) + sizeof(kTensorBegin) - 1;
+  value = ForeignValue::Of(Kind::kName, NameWord(tensor));
+  return JsonWalk::PassObject(e);
+}
+
+bool ExportValues::IsTensorInput(JsonValue e, std::string_view& name, ForeignValue& value) {
+  std::string_view text = walk_.TextFrom(e);
+  name = TakeName(text, R"({"name": ")", R"(", "arg": )");
+  if (name.empty()) return false;
+  std::string_view tensor = TakeName(text, kTensorBegin, kTensorEnd);
+  if (tensor.empty() || (!Begins(text, R"(, "kind": 1})") && !Begins(text, "}"))) return false;
+  value = ForeignValue::Of(Kind::kName, NameWord(tensor));
+  return true;
+}
+
+WordId ExportValues::NameWord(std::string_view name) {
+  StringTable<WordId>& words = program_.words;
+  for (size_t i = 0; i < std::size(likely_); ++i) {
+    if (likely_[i] >= words.size() || words[WordId(likely_[i])] != name) continue;
+    oldest_likely_ = 1 - i;
+    return WordId(likely_[i]++);
+  }
+  size_t before = words.size();
+  WordId word = words.Intern(name);
+  // A new name is followed by none.
+  if (words.size() == before) {
+    likely_[oldest_likely_] = word.index() + 1;
+    oldest_likely_ = 1 - oldest_likely_;
+  }
+  return word;
 }
 
 bool ExportValues::Name(JsonValue e, ForeignValue& value) {
@@ -177,7 +239,7 @@ bool ExportValues::Name(JsonValue e, ForeignValue& value) {
   if (!walk_.Text(e, name)) return false;
   if (!IsName(name)) return walk_.Fail(at, "{} is not a name of a value", Quoted(name));
   name_place_ = at + 1;
-  value = ForeignValue::Of(Kind::kName, program_.Word(name));
+  value = ForeignValue::Of(Kind::kName, NameWord(name));
   return true;
 }
 

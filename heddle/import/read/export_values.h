@@ -23,7 +23,10 @@ class ExportValues {
   std::optional<int64_t> SizeOf(WordId name) const;
 
   // A value with a tag.
-  bool Argument(JsonValue e, ForeignValue& value) { return Argument(e, 0, value); }
+  bool Argument(JsonValue e, ForeignValue& value);
+  // Whether this is a tensor for an argument of a call, to the letter as torch.export writes it: `{"name": "self", "arg": ..., "kind": 1}`,
+  // or without a kind. If so it remains to be passed over.
+  bool IsTensorInput(JsonValue e, std::string_view& name, ForeignValue& value);
   // What a value of a graph may be called.
   bool Name(JsonValue e, ForeignValue& value);
   static bool IsName(std::string_view text);
@@ -53,6 +56,8 @@ class ExportValues {
   bool Constant(std::string_view tag, JsonValue e, ForeignValue& value);
   bool Items(JsonValue e, int depth, ForeignValue& value);
 
+  WordId NameWord(std::string_view name);
+
   JsonWalk& walk_;
   ForeignProgram& program_;
   // By word.
@@ -64,6 +69,9 @@ class ExportValues {
   // Items of lists that have not ended yet.
   std::vector<ForeignValue> open_items_;
   size_t name_place_ = 0;
+  // Names mostly come in the order in which they came before, in one or two places of it: the numbers of those that may be next.
+  size_t likely_[2] = {0, 0};
+  size_t oldest_likely_ = 0;
 };
 
 }  // namespace heddle

@@ -18,7 +18,7 @@ constexpr int64_t kMajor = 8;
 
 class ExportReader {
  public:
-  explicit ExportReader(std::string_view json)
+  explicit ExportReader(const std::string& json)
       : walk_(json), values_(walk_, program_), signature_(walk_, program_) {
     // A node takes some hundreds of characters, and has one name.
     size_t likely = json.size() / 300;
@@ -205,31 +205,44 @@ class ExportReader {
     if (!JsonWalk::IsArray(inputs))
       return walk_.Fail(walk_.Place(inputs), "`inputs` of node {} is not a list",
                         program_.statements + 1);
-    return walk_.Items(inputs, [&](JsonValue input) {
-      ++call.arg_count;
-      return ReadArg(input);
-    });
+    return walk_.Items(inputs, [&](JsonValue input) { return ReadArg(input, call.arg_count++); });
   }
 
-  bool ReadArg(JsonValue input) {
-    size_t at = walk_.Place(input);
+  // The argument at a position of a call.
+  bool ReadArg(JsonValue input, size_t position) {
     ForeignArg arg;
-    bool has_value = false;
     std::string_view name;
+    bool good = values_.IsTensorInput(input, name, arg.value) ? JsonWalk::PassObject(input)
+                                                              : WalkArg(input, name, arg.value);
+    if (!good) return false;
+    arg.name = ArgWord(position, name);
+    program_.args.push_back(arg);
+    return true;
+  }
+
+  bool WalkArg(JsonValue input, std::string_view& name, ForeignValue& arg) {
+    size_t at = walk_.Place(input);
+    bool has_value = false;
+    name = {};
     bool good = !JsonWalk::IsObject(input) ||
                 walk_.Fields(input, [&](std::string_view key, JsonValue value) {
                   if (IsKey(key, "name")) return TextOnce(value, name);
                   if (!IsKey(key, "arg") || has_value || JsonWalk::IsNull(value))
                     return walk_.Skip(value);
                   has_value = true;
-                  return values_.Argument(value, arg.value);
+                  return values_.Argument(value, arg);
                 });
     if (!good) return false;
-    if (!has_value)
-      return walk_.Fail(at, "node {} has an input without `arg`", program_.statements + 1);
-    arg.name = Word(name);
-    program_.args.push_back(arg);
-    return true;
+    return has_value ||
+           walk_.Fail(at, "node {} has an input without `arg`", program_.statements + 1);
+  }
+
+  // It is likely called as that of the call before.
+  WordId ArgWord(size_t position, std::string_view name) {
+    if (position >= arg_words_.size()) arg_words_.resize(position + 1);
+    WordId& word = arg_words_[position];
+    if (program_.text(word) != name) word = Word(name);
+    return word;
   }
 
   bool ReadResults(JsonValue outputs) {
@@ -309,13 +322,13 @@ class ExportReader {
       ForeignInput input;
       input.offset = inputs_[i].place;
       input.name = inputs_[i].value.word;
-      if (const Type* type = values_.TypeOf(input.name)) input.type = *type;
-      if (!input.type) input.integer = values_.SizeOf(input.name);
+      input.type = values_.TypeOf(input.name);
+      if (input.type == nullptr) input.integer = values_.SizeOf(input.name);
       if (i < signature_.inputs().size()) {
         input.role = signature_.inputs()[i].role;
         input.label = signature_.inputs()[i].label;
       }
-      program_.inputs.push_back(std::move(input));
+      program_.inputs.push_back(input);
     }
     program_.has_signature = signature_.inputs().size() == inputs_.size() && !inputs_.empty();
     program_.output_call.name = Word("output");
@@ -338,6 +351,8 @@ class ExportReader {
   bool has_specs_ = false;
   std::vector<Named> inputs_;
   std::vector<Named> outputs_;
+  // By position, what arguments were called last.
+  std::vector<WordId> arg_words_;
   // Of the node being read.
   std::vector<ForeignValue> results_;
   bool results_are_list_ = false;
@@ -345,7 +360,7 @@ class ExportReader {
 };
 
 // Why a text could not be read: it is no JSON, it is of another version, or what `reader` says.
-Failure WhyUnread(const ExportReader& reader, std::string_view json, const std::string& file) {
+Failure WhyUnread(const ExportReader& reader, const std::string& json, const std::string& file) {
   auto at = [&](std::optional<size_t> place, std::string_view what, std::string_view message) {
     Diagnostic diagnostic = MakeDiagnostic(Diag::kJson, "{}{}", what, message);
     diagnostic.file = file;
@@ -372,7 +387,7 @@ Failure ArchiveFailure(const std::string& file, std::string message) {
 
 }  // namespace
 
-Result<ForeignProgram> ReadExportedProgram(std::string_view json, const std::string& file) {
+Result<ForeignProgram> ReadExportedProgram(const std::string& json, const std::string& file) {
   ExportReader reader(json);
   if (!reader.Read()) return WhyUnread(reader, json, file);
   return reader.TakeProgram();
@@ -395,7 +410,7 @@ Result<std::string> ReadModelJson(std::string_view bytes, const std::string& fil
   }
   if (model == nullptr)
     return ArchiveFailure(file, "the archive has no models/*.json; torch.export.save writes one");
-  return archive.Read(*model);
+  return archive.Read(*model, simdjson::SIMDJSON_PADDING);
 }
 
 }  // namespace heddle

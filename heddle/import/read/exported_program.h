@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-Result<ForeignProgram> ReadExportedProgram(std::string_view json, const std::string& file);
+Result<ForeignProgram> ReadExportedProgram(const std::string& json, const std::string& file);
 // The JSON in an archive.
 Result<std::string> ReadModelJson(std::string_view archive, const std::string& file);
 

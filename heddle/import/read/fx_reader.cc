@@ -98,10 +98,8 @@ class FxReader {
       if (name.empty())
         return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax, "expected the name of an input");
       input.name = program_.Word(name);
-      if (cursor_.Take(':')) {
-        if (const Type* type = Annotation()) input.type = *type;
-      }
-      if (!first || name != "self") program_.inputs.push_back(std::move(input));
+      if (cursor_.Take(':')) input.type = Annotation();
+      if (!first || name != "self") program_.inputs.push_back(input);
       first = false;
       if (cursor_.Take(',')) continue;
       if (!cursor_.Expect(')', "or `,` after an input")) return false;
@@ -209,7 +207,7 @@ class FxReader {
     if (!name.empty()) call.name = cursor_.NameWord(name);
     if (TakeLikelyCallee(name)) {
       call.target = callee_targets_[callee_.index()];
-      return cursor_.Arguments();
+      return cursor_.Arguments(tails_[callee_.index()]);
     }
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
@@ -222,7 +220,7 @@ class FxReader {
       cursor_.set_offset(cursor_.offset() + 1);
       SetCallee(word);
       call.target = callee_targets_[callee_.index()];
-      return cursor_.Arguments();
+      return cursor_.Arguments(tails_[callee_.index()]);
     }
     if (!word.empty() && next == '[') {
       call.target = item_;
@@ -264,6 +262,7 @@ class FxReader {
     CalleeId callee = callees_.Intern(word);
     if (callee.index() == followers_.size()) {
       followers_.emplace_back();
+      tails_.emplace_back();
       if (word.starts_with("torch.ops.")) word.remove_prefix(10);
       if (word.starts_with("_operator.")) word.remove_prefix(1);
       callee_targets_.push_back(program_.targets.Intern(word));
@@ -285,9 +284,9 @@ class FxReader {
     ForeignInput input;
     input.offset = call.offset;
     input.name = call.name;
-    if (call.stated != nullptr) input.type = *call.stated;
+    input.type = call.stated;
     input.label = program_.Word(label);
-    program_.inputs.push_back(std::move(input));
+    program_.inputs.push_back(input);
   }
 
   // `a + 4`, `a >= 0`, or a value alone.
@@ -317,7 +316,7 @@ class FxReader {
     std::vector<ForeignCall>& calls = program_.calls;
     // Calls that are kept.
     Table<WordId, uint32_t> by_name(program_.words.size(), kNone);
-    std::vector<std::pair<uint32_t, ForeignResult>> items;
+    std::vector<ForeignProgram::NumberedResult> items;
     uint32_t kept = 0;
     for (const ForeignCall& call : calls) {
       if (call.target != item_ && call.target != operator_item) {
@@ -341,7 +340,7 @@ class FxReader {
     }
     calls.resize(kept);
     program_.statements_folded = items.size();
-    program_.SetResults(items);
+    program_.SetResults(std::move(items));
     return true;
   }
 
@@ -362,6 +361,7 @@ class FxReader {
   // By callee.
   std::vector<TargetId> callee_targets_;
   std::vector<CalleeId> followers_;
+  std::vector<PythonCursor::Tail> tails_;
   // The last one.
   CalleeId callee_;
   StringTable<StemId> stems_;

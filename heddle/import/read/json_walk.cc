@@ -8,6 +8,12 @@ constexpr int kDeepestValue = 1000;
 
 }  // namespace
 
+JsonWalk::JsonWalk(const std::string& text) : text_(text) {
+  if (text_.padding() >= simdjson::SIMDJSON_PADDING) return;
+  copy_ = simdjson::padded_string(text);
+  text_ = copy_;
+}
+
 bool JsonWalk::Text(JsonValue value, std::string_view& text) {
   text = {};
   if (!IsText(value)) return Skip(value);

@@ -18,7 +18,8 @@ using JsonValue = simdjson::ondemand::value;
 
 class JsonWalk {
  public:
-  explicit JsonWalk(std::string_view text) : text_(text) {}
+  // `text` outlives this. It is read where it lies if it has room behind it, as ReadFile leaves it, and copied if not.
+  explicit JsonWalk(const std::string& text);
 
   // Calls `on_field(key, value)` for each field of the object that the text is.
   template <typename OnField>
@@ -56,7 +57,8 @@ class JsonWalk {
     if (value.get_array().get(array) != simdjson::SUCCESS) return false;
     for (auto found : array) {
       JsonValue item;
-      if (std::move(found).get(item) != simdjson::SUCCESS || !on_item(item)) return false;
+      // Only a temporary gives its value away.
+      if (decltype(found)(found).get(item) != simdjson::SUCCESS || !on_item(item)) return false;
     }
     return true;
   }
@@ -68,6 +70,12 @@ class JsonWalk {
   static bool IsBool(JsonValue& value) { return First(value) == 't' || First(value) == 'f'; }
 
   bool Skip(JsonValue value) { return Skip(value, 0); }
+  // Passes over an object whose text is known to be good.
+  static bool PassObject(JsonValue value) {
+    simdjson::ondemand::object object;
+    return value.get_object().get(object) == simdjson::SUCCESS &&
+           object.raw_json().error() == simdjson::SUCCESS;
+  }
   // Empty where it is no text. Texts live as long as this does.
   bool Text(JsonValue value, std::string_view& text);
   // None where it is no whole number of 64 bits.
@@ -83,6 +91,8 @@ class JsonWalk {
   size_t Place(JsonValue& value) const {
     return static_cast<size_t>(value.raw_json_token().data() - text_.data());
   }
+  // From where a value begins to the end of the text.
+  std::string_view TextFrom(JsonValue& value) const { return text_.substr(Place(value)); }
   // Always false.
   template <typename... Args>
   bool Fail(size_t place, fmt::format_string<Args...> format, Args&&... args) {
@@ -107,7 +117,9 @@ class JsonWalk {
   }
   bool Skip(JsonValue value, int depth);
 
-  simdjson::padded_string text_;
+  // simdjson looks a little further than it reads.
+  simdjson::padded_string copy_;
+  simdjson::padded_string_view text_;
   simdjson::ondemand::parser parser_;
   std::optional<Mistake> mistake_;
 };

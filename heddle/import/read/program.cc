@@ -1,5 +1,7 @@
 #include "heddle/import/read/program.h"
 
+#include <algorithm>
+
 namespace heddle {
 
 ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<ForeignValue>& open,
@@ -12,17 +14,15 @@ ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<Forei
   return list;
 }
 
-void ForeignProgram::SetResults(std::span<const std::pair<uint32_t, ForeignResult>> all) {
-  for (const auto& [call, result] : all) ++calls[call].result_count;
-  uint32_t first = 0;
-  for (ForeignCall& call : calls) {
-    call.first_result = first;
-    first += std::exchange(call.result_count, 0);
-  }
-  results.resize(first);
+void ForeignProgram::SetResults(std::vector<NumberedResult> all) {
+  // Most files name results right behind their call.
+  constexpr auto kCall = &NumberedResult::first;
+  if (!std::ranges::is_sorted(all, {}, kCall)) std::ranges::stable_sort(all, {}, kCall);
+  results.reserve(all.size());
   for (const auto& [number, result] : all) {
     ForeignCall& call = calls[number];
-    results[call.first_result + call.result_count++] = result;
+    if (call.result_count++ == 0) call.first_result = static_cast<uint32_t>(results.size());
+    results.push_back(result);
   }
 }
 

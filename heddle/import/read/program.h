@@ -99,8 +99,8 @@ struct ForeignCall {
 struct ForeignInput {
   size_t offset = 0;
   WordId name;
-  // None until something states it.
-  std::optional<Type> type;
+  // In ForeignProgram::types; null until something states it.
+  const Type* type = nullptr;
   // A size, not a tensor: what it is taken for.
   std::optional<int64_t> integer;
   // From a signature.
@@ -170,7 +170,8 @@ struct ForeignProgram {
   // were before.
   ForeignValue TakeList(ForeignValue::Kind kind, std::vector<ForeignValue>& open, size_t begin);
   // Results of calls, each with the number of its call. Those of one call keep their order.
-  void SetResults(std::span<const std::pair<uint32_t, ForeignResult>> all);
+  using NumberedResult = std::pair<uint32_t, ForeignResult>;
+  void SetResults(std::vector<NumberedResult> all);
 };
 
 }  // namespace heddle

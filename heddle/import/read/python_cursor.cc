@@ -183,13 +183,15 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
 bool PythonCursor::WordValue(size_t begin, std::string_view word, ForeignValue& value) {
   if (TakeLiteral(word, value)) return true;
   bool dotted = word.find('.') != std::string_view::npos;
-  value.kind = dotted ? Kind::kWord : Kind::kName;
+  if (!dotted && Peek() != '(') {
+    value = NameValue(program_.Word(word));
+    return true;
+  }
   if (Peek() == '(') {
     if (!SkipCall()) return false;
-    value.kind = Kind::kWord;
     word = text_.substr(begin, at_ - begin);
   }
-  value.word = program_.Word(word);
+  value = ForeignValue::Of(Kind::kWord, program_.Word(word));
   return true;
 }
 
@@ -223,7 +225,7 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   for (const Recent* recent : {&newest_, &older_}) {
     if (!IsHere(*recent)) continue;
     at_ += recent->name.size();
-    arg.value = ForeignValue::Of(Kind::kName, recent->word);
+    arg.value = NameValue(recent->word);
     return true;
   }
   size_t begin = at_;
@@ -233,8 +235,7 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   char next = Peek();
   // A name alone, which most are.
   if (next == ',' || next == ')') {
-    if (!TakeLiteral(name, arg.value))
-      arg.value = ForeignValue::Of(Kind::kName, program_.Word(name));
+    if (!TakeLiteral(name, arg.value)) arg.value = NameValue(program_.Word(name));
     return true;
   }
   if (next == '=' && !text_.substr(at_).starts_with("==")) {
@@ -246,14 +247,24 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   return Value(arg.value);
 }
 
-bool PythonCursor::Arguments() {
+bool PythonCursor::Arguments(Tail& tail) {
+  std::vector<ForeignArg>& args = program_.args;
+  if (TakeTail(tail)) return true;
+  size_t tail_begin = at_;
+  size_t tail_first = args.size();
   while (!Take(')')) {
-    ForeignArg& arg = program_.args.emplace_back();
-    if (!Argument(arg)) return false;
+    size_t begin = at_;
+    if (!Argument(args.emplace_back())) return false;
+    if (name_end_ > begin) {
+      if (TakeTail(tail)) return true;
+      tail_begin = at_;
+      tail_first = args.size();
+    }
     if (Take(',')) continue;
     if (!Expect(')', "or `,` after an argument")) return false;
     break;
   }
+  tail = {text_.substr(tail_begin, at_ - tail_begin), tail_first, args.size() - tail_first};
   return true;
 }
 

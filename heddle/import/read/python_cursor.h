@@ -84,8 +84,17 @@ class PythonCursor {
   // The name of a statement, which the next ones are likely to ask for.
   WordId NameWord(std::string_view name);
   bool Value(ForeignValue& value) { return Value(value, 0); }
-  // `(a, b, name=c)`, the opening parenthesis already taken. The arguments go to the program, behind those that it has.
-  bool Arguments();
+  // What stands behind the last argument of a call that has a name in it, to the end of the call: literals, which say the same wherever
+  // they stand.
+  struct Tail {
+    std::string_view text;
+    // In ForeignProgram::args.
+    size_t first = 0;
+    size_t count = 0;
+  };
+  // `(a, b, name=c)`, the opening parenthesis already taken. The arguments go to the program, behind those that it has. `tail` is that of
+  // a call before that may have the same, and then the one of this call.
+  bool Arguments(Tail& tail);
   // A size: whole numbers and names with + - * // and parentheses.
   using Symbols = std::unordered_map<std::string_view, int64_t>;
   bool Size(const Symbols& symbols, int64_t& size) { return Sum(symbols, 0, size); }
@@ -111,6 +120,16 @@ class PythonCursor {
   // What begins with a word that was taken: a name, a constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
   bool Argument(ForeignArg& arg);
+  bool TakeTail(const Tail& tail) {
+    if (tail.text.empty() || Peek() != tail.text[0] || !TakeText(tail.text)) return false;
+    for (size_t i = 0; i < tail.count; ++i) program_.args.push_back(program_.args[tail.first + i]);
+    return true;
+  }
+  // Of a value that was just taken.
+  ForeignValue NameValue(WordId word) {
+    name_end_ = at_;
+    return ForeignValue::Of(ForeignValue::Kind::kName, word);
+  }
   struct Recent {
     std::string_view name;
     WordId word;
@@ -135,6 +154,8 @@ class PythonCursor {
   std::string_view text_;
   ForeignProgram& program_;
   size_t at_ = 0;
+  // Behind the last name of a value.
+  size_t name_end_ = 0;
   // The last two names of statements.
   Recent newest_;
   Recent older_;

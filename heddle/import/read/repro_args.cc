@@ -90,10 +90,12 @@ class ReproArgs {
     // What stands behind the storage is likely what stood there in the line before.
     size_t behind = cursor_.offset();
     if (last_text_.empty() || !cursor_.TakeText(last_text_)) {
-      if (!ReadType(begin, input, last_type_)) return false;
+      Type type;
+      if (!ReadType(begin, input, type)) return false;
+      last_type_ = &program_.types.emplace_back(std::move(type));
       last_text_ = text_.substr(behind, cursor_.offset() - behind);
     }
-    if (input.type && *input.type != last_type_)
+    if (input.type != nullptr && *input.type != *last_type_)
       return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
                           "input `{}` has another type here than in `forward`",
                           program_.text(input.name));
@@ -189,7 +191,7 @@ class ReproArgs {
   PythonCursor::Symbols sizes_;
   // The last type that was read, and its text; empty where the same text may mean something else.
   std::string_view last_text_;
-  Type last_type_;
+  const Type* last_type_ = nullptr;
 };
 
 }  // namespace

@@ -27,7 +27,8 @@ class ZipArchive {
   static Result<ZipArchive> Open(std::string_view bytes, const std::string& file);
 
   const std::vector<Entry>& entries() const { return entries_; }
-  Result<std::string> Read(const Entry& entry) const;
+  // With `room` bytes of capacity behind the content.
+  Result<std::string> Read(const Entry& entry, size_t room = 0) const;
 
  private:
   template <typename... Args>
