@@ -149,6 +149,7 @@ AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept) {
     const std::vector<double>& matrix = own.matrices[edge.matrix];
     size_t columns = own.variables[edge.v].cost.size();
     std::vector<double> less;
+    less.reserve(kept[edge.u.index()].size() * kept[edge.v.index()].size());
     for (uint32_t r : kept[edge.u.index()]) {
       for (uint32_t c : kept[edge.v.index()]) less.push_back(matrix[r * columns + c]);
     }

@@ -112,26 +112,6 @@ TEST(Auto, FindsTheCheapest) {
   });
 }
 
-// Wherever it stops: the answer is the same each time, and its bound holds.
-TEST(Auto, TheSameAllowanceGivesTheSameAnswer) {
-  int stopped = 0;
-  for (uint32_t seed = 1; seed <= 20; ++seed) {
-    AutoCase one(seed, "a=2, b=3");
-    double cheapest = SolveShared(one.problem(), {}).objective;
-    for (uint64_t work = 1000; work <= 1'000'000; work *= 10) {
-      SCOPED_TRACE(fmt::format("seed {}, work {}", seed, work));
-      PairwiseAnswer first = SolveShared(one.problem(), Limit({.work = work}));
-      PairwiseAnswer second = SolveShared(one.problem(), Limit({.work = work}));
-      EXPECT_EQ(first.x, second.x);
-      EXPECT_EQ(first.bound, second.bound);
-      EXPECT_LE(first.bound, cheapest);
-      EXPECT_GE(first.objective, cheapest);
-      stopped += first.proved() ? 0 : 1;
-    }
-  }
-  EXPECT_GT(stopped, 10);
-}
-
 // Less memory never makes a step faster, and a plan keeps to what it was given.
 TEST(Auto, SmallerBudgetsCostMore) {
   int refused = 0;

@@ -1,6 +1,7 @@
 // Problems with shared moves against all their assignments.
 #include "heddle/auto/shared_moves.h"
 
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -98,6 +99,7 @@ void ForEachAssignment(const AutoProblem& problem, Visit visit) {
 
 TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
   int possible = 0;
+  int stopped = 0;
   for (uint32_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE(seed);
     RandomProblem random(seed);
@@ -111,12 +113,18 @@ TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
     ASSERT_EQ(SolveShared(problem, {}, {.few_entries = 0}).objective, best);
     for (size_t most_entries : {WithCopies::kMostEntries, size_t{50}, size_t{0}})
       ASSERT_EQ(Solve(WithCopies(problem, most_entries).problem()).objective, best);
+    // Stopped at once, it is as honest, but for rounding.
+    PairwiseAnswer little = SolveShared(problem, Limit({.work = 1}));
+    ASSERT_LE(little.bound, best + 1e-9 * std::abs(best));
+    ASSERT_GE(little.objective, best);
+    stopped += little.outcome == SolveOutcome::kStopped ? 1 : 0;
     if (best == kForbidden) continue;
     ++possible;
     ASSERT_TRUE(answer.proved());
     ASSERT_EQ(Cost(problem, answer.x), best);
   }
   EXPECT_GT(possible, 300);
+  EXPECT_GT(stopped, 10);
 }
 
 // What one problem has taught helps with another demand, and changes no answer.

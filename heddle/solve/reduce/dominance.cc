@@ -27,9 +27,14 @@ class Dominance {
     columns_.resize(width_ * size_);
     for (size_t i = 0; i < variable_.edges.size(); ++i) {
       EdgeView cost = core_.View(variable_.edges[i], v);
+      size_t others = starts_[i + 1] - starts_[i];
       for (size_t k = 0; k < size_; ++k) {
-        for (size_t j = starts_[i]; j < starts_[i + 1]; ++j)
-          profile_[k * width_ + j] = columns_[j * size_ + k] = cost(k, j - starts_[i]);
+        double* row = &profile_[k * width_ + starts_[i]];
+        for (size_t j = 0; j < others; ++j) row[j] = cost(k, j);
+      }
+      for (size_t j = 0; j < others; ++j) {
+        double* column = &columns_[(starts_[i] + j) * size_];
+        for (size_t k = 0; k < size_; ++k) column[k] = cost(k, j);
       }
     }
   }
@@ -62,8 +67,7 @@ class Dominance {
     const double* row = profile_.data() + k * width_;
     cheapest_.clear();
     for (size_t i = 0; i + 1 < starts_.size(); ++i)
-      cheapest_.push_back(
-          static_cast<size_t>(std::min_element(row + starts_[i], row + starts_[i + 1]) - row));
+      cheapest_.push_back(starts_[i] + FirstLeast(row + starts_[i], starts_[i + 1] - starts_[i]));
   }
 
   // How much more each other choice costs there.

@@ -14,6 +14,8 @@ void MinOverColumns(const double* matrix, size_t rows, size_t columns, const dou
 void MinOverInner(const double* a, const double* b, size_t inner, size_t rows, size_t columns,
                   const double* add, double* out);
 
+// Where the least stands, the first of equals. There is one.
+size_t FirstLeast(const double* row, size_t size);
 // out[i] += row[i] - base
 void AddDifference(const double* row, double base, size_t size, double* out);
 // The largest b[i] - a[i]. Where both are infinite, that is no number, and passed over.
