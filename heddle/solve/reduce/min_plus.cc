@@ -6,8 +6,9 @@
 namespace heddle {
 namespace {
 
-// Machines that have them take wider vectors. Nothing is multiplied, so that all round alike.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__)
+// Machines that have them take wider vectors. Nothing is multiplied, so that all round alike. Which to take is decided before sanitizers are
+// ready.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define HEDDLE_WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define HEDDLE_WIDE
