@@ -18,18 +18,18 @@
 namespace heddle {
 namespace {
 
-Module Read(const std::string& text) {
+Module Parsed(const std::string& text) {
   Result<Module> module = ParseModule(text, "test", Ops());
   EXPECT_TRUE(module.ok()) << text << Format(module.diagnostics());
   return module.ok() ? *module : Module();
 }
 
 World Compile(const std::string& text) {
-  Module module = Read(text);
+  Module module = Parsed(text);
   return *World::Compile(module, module.graphs[0]);
 }
 
-std::vector<Tensors> RunText(const std::string& text, const std::vector<Tensors>& inputs) {
+std::vector<Tensors> RunWorld(const std::string& text, const std::vector<Tensors>& inputs) {
   Result<std::vector<Tensors>> outputs = Compile(text).Run(inputs);
   EXPECT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
   return *outputs;
@@ -49,7 +49,7 @@ TEST(World, SumsGoFromRankToRankInTheElementType) {
     std::vector<Tensors> inputs;
     for (double value : {big, 1.0, -big, 1.0}) inputs.push_back({at::full({2}, value, dtype)});
     auto sum = [&, name = dtype == at::kFloat ? "f32" : "bf16"](std::string_view over) {
-      std::vector<Tensors> outputs = RunText(
+      std::vector<Tensors> outputs = RunWorld(
           fmt::format("heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: {0}[2]) -> (%a, %b) {{\n"
                       "  %g! = comm.all_reduce(%x, over=[{1}], why=norm)\n"
                       "  %a = comm.wait(%g!)\n"
@@ -80,7 +80,7 @@ TEST(World, AChunkIsCutFurtherAndPutTogetherAgain) {
       "  %b = comm.wait(%i!)\n}\n";
   at::Tensor x = at::arange(5, at::kFloat);
   at::Tensor parts[] = {x.narrow(0, 0, 3), x.narrow(0, 3, 2)};
-  std::vector<Tensors> outputs = RunText(text, {{parts[0]}, {parts[0]}, {parts[1]}, {parts[1]}});
+  std::vector<Tensors> outputs = RunWorld(text, {{parts[0]}, {parts[0]}, {parts[1]}, {parts[1]}});
   std::vector<std::vector<float>> slices{{0, 1}, {2}, {3}, {4}};
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_TRUE(outputs[rank][0].equal(at::tensor(slices[rank])));
@@ -90,7 +90,7 @@ TEST(World, AChunkIsCutFurtherAndPutTogetherAgain) {
 }
 
 TEST(World, OneRankNeedsNoMesh) {
-  Module module = Read(
+  Module module = Parsed(
       "heddle 1 local\ngraph @g(%x: f32[4,4]) -> (%y, %b) {\n"
       "  %o! = mem.offload(%x)\n  %h = comm.wait(%o!)\n"
       "  %r! = mem.reload(%h)\n  %b = comm.wait(%r!)\n"
@@ -102,7 +102,7 @@ TEST(World, OneRankNeedsNoMesh) {
 }
 
 TEST(SlotPlan, LetsGoOfAValueWhenItsStorageDies) {
-  Module module = Read(
+  Module module = Parsed(
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[4]) -> (%b, %w) {\n"
       "  %a = aten.neg(%x)\n"
       "  %g! = comm.all_reduce(%a, %x, over=[dp], why=norm)\n"
@@ -177,7 +177,7 @@ TEST(World, InputsHaveTheSizesOfTheirRank) {
 
 // Between collectives, ranks do not wait for each other; random numbers are drawn in their order.
 TEST(World, AnyNumberOfThreadsGivesTheSameBits) {
-  Module module = Read(
+  Module module = Parsed(
       "heddle 1 local\nmesh [dp=5]\ngraph @g(%x: f32[64]) -> (%c, %d) {\n"
       "  %a = aten.rand_like(%x)\n"
       "  %b = aten.mul.Tensor(%a, %x)\n"
@@ -209,7 +209,7 @@ TEST(World, OnThreadsTheSameFaultCountsAsInTurn) {
   Tensors good{at::ones({4, 2}), at::arange(3)};
   Tensors bad{at::ones({4, 2}), at::arange(3) + 2};
   std::vector<Tensors> inputs = {good, good, bad, bad};
-  Module module = Read(text);
+  Module module = Parsed(text);
   Result<std::vector<Tensors>> outputs =
       World::Compile(module, module.graphs[0], {.threads = 4})->Run(inputs);
   ASSERT_FALSE(outputs.ok());
@@ -217,7 +217,7 @@ TEST(World, OnThreadsTheSameFaultCountsAsInTurn) {
 }
 
 TEST(World, RunsLocalGraphsOnly) {
-  Module module = Read("heddle 1 global\nmesh [dp=2]\ngraph @g(%x: f32[4{dp}]) -> (%x) {\n}\n");
+  Module module = Parsed("heddle 1 global\nmesh [dp=2]\ngraph @g(%x: f32[4{dp}]) -> (%x) {\n}\n");
   Result<World> world = World::Compile(module, module.graphs[0]);
   ASSERT_FALSE(world.ok());
   EXPECT_EQ(world.diagnostics()[0].message,

@@ -29,12 +29,13 @@ class AccumulationTest : public testing::Test {
         *CaptureModel(model, {.optimizer = OptimizerOptions(), .accumulate = batches > 1});
     Module first = *CaptureModel(model, CaptureOptions());
     Module more = *CaptureModel(model, {.accumulate = true});
-    return {model, std::make_unique<Session>(
-                       *Session::Make(model, {.step = &step, .first = &first, .more = &more},
-                                      {.world = {},
-                                       .params = InitialParams(model, 1),
-                                       .batches = Batches(),
-                                       .accumulated = batches}))};
+    SessionOptions options;
+    options.params = InitialParams(model, 1);
+    options.batches = Batches();
+    options.accumulated = batches;
+    Result<Session> session =
+        Session::Make(model, {.step = &step, .first = &first, .more = &more}, options);
+    return {model, std::make_unique<Session>(*std::move(session))};
   }
   // The second sequence has one label that counts.
   static BatchSource Batches() {

@@ -112,13 +112,13 @@ std::vector<Tensors> Split(const Module& local, const std::vector<at::Tensor>& i
   return by_rank;
 }
 
-struct Debug {
+struct DebugModel {
   const char* family;
   const char* flavor;
   DType compute;
 };
 
-std::string DebugName(const testing::TestParamInfo<Debug>& info) {
+std::string DebugName(const testing::TestParamInfo<DebugModel>& info) {
   return fmt::format("{}_{}_{}", info.param.family, info.param.flavor, Name(info.param.compute));
 }
 
@@ -135,7 +135,7 @@ struct CapturedStep {
   }
 };
 
-CapturedStep CaptureDebug(const Debug& debug, int64_t most_layers,
+CapturedStep CaptureDebug(const DebugModel& debug, int64_t most_layers,
                           const std::optional<OptimizerOptions>& optimizer = OptimizerOptions()) {
   ModelConfig config = *FindModel(debug.family, debug.flavor);
   config.n_layers = std::min(config.n_layers, most_layers);
@@ -158,7 +158,7 @@ Module After(Module module, const std::string& pipeline) {
   return module;
 }
 
-class ModelMemory : public testing::TestWithParam<Debug> {};
+class ModelMemory : public testing::TestWithParam<DebugModel> {};
 
 TEST_P(ModelMemory, IsWhatWasPredicted) {
   at::set_num_threads(1);
@@ -174,12 +174,12 @@ TEST_P(ModelMemory, IsWhatWasPredicted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ModelMemory,
-                         testing::Values(Debug{"llama3", "debugmodel", DType::kF32},
-                                         Debug{"llama3", "debugmodel", DType::kBF16},
-                                         Debug{"qwen3", "debugmodel", DType::kF32},
-                                         Debug{"qwen3", "debugmodel_moe", DType::kBF16},
-                                         Debug{"deepseek_v3", "debugmodel", DType::kBF16},
-                                         Debug{"mlp", "small", DType::kF32}),
+                         testing::Values(DebugModel{"llama3", "debugmodel", DType::kF32},
+                                         DebugModel{"llama3", "debugmodel", DType::kBF16},
+                                         DebugModel{"qwen3", "debugmodel", DType::kF32},
+                                         DebugModel{"qwen3", "debugmodel_moe", DType::kBF16},
+                                         DebugModel{"deepseek_v3", "debugmodel", DType::kBF16},
+                                         DebugModel{"mlp", "small", DType::kF32}),
                          DebugName);
 
 // Ranks that share experts: rows stand in buffers of the most that may come, whose memory is known; or in as much as they need, which is
@@ -187,8 +187,8 @@ INSTANTIATE_TEST_SUITE_P(All, ModelMemory,
 TEST(ExpertMemory, IsWhatWasPredictedOrLess) {
   at::set_num_threads(1);
   CountingAllocator allocator;
-  for (const Debug& debug : {Debug{"deepseek_v3", "debugmodel", DType::kF32},
-                             Debug{"qwen3", "debugmodel_moe", DType::kF32}}) {
+  for (const DebugModel& debug : {DebugModel{"deepseek_v3", "debugmodel", DType::kF32},
+                                  DebugModel{"qwen3", "debugmodel_moe", DType::kF32}}) {
     CapturedStep step = CaptureDebug(debug, 2);
     Plan plan = *MakePlan(step.whole.graphs[0], Mesh({{"mod", 2}, {"in", 2}, {"tp", 2}}),
                           step.model.config.family->rules(),
@@ -233,7 +233,7 @@ std::vector<std::pair<std::string, Module>> Decided(const Module& local) {
   return decided;
 }
 
-class PolicyMemory : public testing::TestWithParam<Debug> {};
+class PolicyMemory : public testing::TestWithParam<DebugModel> {};
 
 TEST_P(PolicyMemory, IsWhatWasPredictedAndNoBitIsAnother) {
   at::set_num_threads(1);
@@ -260,14 +260,14 @@ TEST_P(PolicyMemory, IsWhatWasPredictedAndNoBitIsAnother) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PolicyMemory,
-                         testing::Values(Debug{"llama3", "debugmodel", DType::kF32},
-                                         Debug{"qwen3", "debugmodel", DType::kF32},
-                                         Debug{"qwen3", "debugmodel_moe", DType::kF32},
-                                         Debug{"deepseek_v3", "debugmodel", DType::kF32}),
+                         testing::Values(DebugModel{"llama3", "debugmodel", DType::kF32},
+                                         DebugModel{"qwen3", "debugmodel", DType::kF32},
+                                         DebugModel{"qwen3", "debugmodel_moe", DType::kF32},
+                                         DebugModel{"deepseek_v3", "debugmodel", DType::kF32}),
                          DebugName);
 
 // Sums of sums round differently, and by nothing more.
-class LossInChunks : public testing::TestWithParam<Debug> {};
+class LossInChunks : public testing::TestWithParam<DebugModel> {};
 
 TEST_P(LossInChunks, IsTheWholeLossUpToRounding) {
   at::set_num_threads(1);
@@ -297,11 +297,11 @@ TEST_P(LossInChunks, IsTheWholeLossUpToRounding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LossInChunks,
-                         testing::Values(Debug{"llama3", "debugmodel", DType::kF32},
-                                         Debug{"llama3", "debugmodel", DType::kF64},
-                                         Debug{"qwen3", "debugmodel", DType::kF32},
-                                         Debug{"qwen3", "debugmodel_moe", DType::kF32},
-                                         Debug{"deepseek_v3", "debugmodel", DType::kF32}),
+                         testing::Values(DebugModel{"llama3", "debugmodel", DType::kF32},
+                                         DebugModel{"llama3", "debugmodel", DType::kF64},
+                                         DebugModel{"qwen3", "debugmodel", DType::kF32},
+                                         DebugModel{"qwen3", "debugmodel_moe", DType::kF32},
+                                         DebugModel{"deepseek_v3", "debugmodel", DType::kF32}),
                          DebugName);
 
 // Views, arithmetic, launches of several tensors, host memory and updates over square matrices, so that any value fits anywhere.

@@ -10,14 +10,14 @@
 namespace heddle {
 namespace {
 
-struct Layout {
+struct ModelLayout {
   const char* name;
   std::vector<MeshAxis> mesh;
   PresetOptions preset;
 };
 
-const std::vector<Layout>& Layouts() {
-  static const std::vector<Layout> layouts = {
+const std::vector<ModelLayout>& Layouts() {
+  static const std::vector<ModelLayout> layouts = {
       {"fsdp4", {{"dp", 4}}, {.axes = {{"shard", "dp"}}}},
       {"ddp4", {{"dp", 4}}, {.axes = {{"replicate", "dp"}}}},
       {"hsdp2x2", {{"rep", 2}, {"dp", 2}}, {.axes = {{"replicate", "rep"}, {"shard", "dp"}}}},
@@ -80,7 +80,7 @@ class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> 
  protected:
   // Whole on one mesh, which has an axis of each kind; two layers on the others, of which one has experts where there are any. The one with
   // 300 million parameters is never whole.
-  static Model MakeDebug(const Named& family, const Layout& layout) {
+  static Model MakeDebug(const Named& family, const ModelLayout& layout) {
     at::set_num_threads(1);
     ModelConfig config = *FindModel(family.name, family.flavor);
     bool whole = layout.name == std::string_view("hsdp2x2_tp2") && config.moe.experts <= 16;
@@ -96,7 +96,7 @@ class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> 
 
 TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   auto [family, at] = GetParam();
-  const Layout& layout = Layouts()[at];
+  const ModelLayout& layout = Layouts()[at];
   Model model = MakeDebug(family, layout);
   Module whole = *CaptureModel(model);
   Result<Plan> plan =
@@ -110,7 +110,7 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
 // Three experts get everything: their rank most rows of all, others none.
 TEST_P(ParallelModels, GiveTheSameWhereFewExpertsGetEverything) {
   auto [family, at] = GetParam();
-  const Layout& layout = Layouts()[at];
+  const ModelLayout& layout = Layouts()[at];
   Model model = MakeDebug(family, layout);
   if (model.config.moe.experts == 0 || layout.preset.experts.empty()) GTEST_SKIP();
   Module whole = *CaptureModel(model);
@@ -147,7 +147,8 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
       Model model = *MakeModel(config, {.batch = batch, .seq_len = 12},
                                {DType::kF64, AttentionKind::kFlash, Target::kCpu});
       Module whole = *CaptureModel(model);
-      const Layout& on = *std::ranges::find(Layouts(), std::string_view(layout), &Layout::name);
+      const ModelLayout& on =
+          *std::ranges::find(Layouts(), std::string_view(layout), &ModelLayout::name);
       Plan plan =
           *MakePlan(whole.graphs[0], Mesh(on.mesh), model.config.family->rules(), on.preset);
       Module local = Parallelized(whole, plan);
