@@ -140,6 +140,7 @@ HEDDLE_BENCH(ComputeDependence, "dependence");
 HEDDLE_BENCH(RunClean, "dce_cse_canonicalize");
 HEDDLE_BENCH(RunFsdp, "pipeline_fsdp");
 HEDDLE_BENCH(RunMinCut, "min_cut_rematerialize_partition");
+#undef HEDDLE_BENCH
 
 }  // namespace
 }  // namespace heddle

@@ -124,6 +124,7 @@ HEDDLE_BENCH(ImportRepro, "import_repro");
 HEDDLE_BENCH(ImportExported, "import_exported");
 HEDDLE_BENCH(ImportOwnJson, "import_own_json");
 HEDDLE_BENCH(ReadOwnText, "read_own_text");
+#undef HEDDLE_BENCH
 
 }  // namespace
 }  // namespace heddle

@@ -102,6 +102,7 @@ HEDDLE_BENCH(ReplaySlowed, "replay_slowed");
 HEDDLE_BENCH(ReplayChange, "replay_two_changes");
 HEDDLE_BENCH(SimulateAll, "simulate");
 HEDDLE_BENCH(WritePage, "page");
+#undef HEDDLE_BENCH
 
 }  // namespace
 }  // namespace heddle
