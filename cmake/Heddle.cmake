@@ -60,7 +60,7 @@ function(heddle_target name)
     target_link_libraries(heddle_${target} PUBLIC heddle_torch)
   endif()
   # What every text passes through is optimized even under sanitizers: damaged texts are many.
-  if(name MATCHES "^(base|ir|ops)$" AND HEDDLE_SANITIZE)
+  if(name MATCHES "^(base|ir|ops|cost/cluster)$" AND HEDDLE_SANITIZE)
     target_compile_options(heddle_${target} PRIVATE -O1)
   elseif(name STREQUAL "aten")
     target_precompile_headers(heddle_aten PRIVATE ${standard_headers} <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h>)
