@@ -64,7 +64,7 @@ lint: setup
 
 sanitized: setup
 	@CXX=$(CLANG) cmake --preset fuzz >/dev/null
-	@cmake --build --preset fuzz --target heddle-fuzz-parse heddle-attack damage_test
+	@cmake --build --preset fuzz --target heddle-fuzz-parse heddle-fuzz-import heddle-attack damage_test
 
 # Under AddressSanitizer and UndefinedBehaviorSanitizer: damaged texts, and beside them random ones and every command.
 fuzz: sanitized
@@ -85,9 +85,10 @@ attack:
 soak: build sanitized
 	@build/fuzz/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack $(CORPUS) & sanitized=$$!; \
 	  build/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack-run $(CORPUS) && wait $$sanitized
-	@cmake --build --preset fuzz --target heddle-fuzz-import
 	@build/fuzz/heddle-fuzz-import $(FUZZER) -max_total_time=$(SECONDS) -max_len=4000 -seed=$(SEED) \
 	  build/fuzz/found heddle/import/test >build/fuzz/log 2>&1 || { tail -40 build/fuzz/log; exit 1; }
+	@HEDDLE_SOAK=1 build/fuzz/test/damage_test --gtest_brief=1
+	@for test in passes_overlap auto passes_on_ranks; do HEDDLE_SOAK=1 build/test/$${test}_test --gtest_brief=1 || exit 1; done
 	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all

@@ -57,15 +57,15 @@ done
 
 [ "${1:-}" = --no-torch ] && exit 0
 # A stamp holds what was installed, so that a change of the pins is noticed.
-pins() { # FILE STAMP CHECK
+pins() { # FILE STAMP CHECK [OPTION]
   cmp -s "$1" "$2" && return
   say "installing $(grep -E '^[a-z]' "$1" | tr '\n' ' ')into .venv"
-  .venv/bin/python3 -m pip install --quiet --disable-pip-version-check -r "$1" 2>&1 | grep -v WARNING || true
+  .venv/bin/python3 -m pip install --quiet --disable-pip-version-check ${4:-} -r "$1" 2>&1 | grep -v WARNING || true
   .venv/bin/python3 -c "$3"
   cp "$1" "$2"
 }
 [ -x .venv/bin/python3 ] || python3 -m venv .venv
 pins requirements.txt .venv/installed 'import torch, numpy, safetensors'
-# A test that lacks its packages says so and is skipped.
-[ "${1:-}" = --tests ] && { pins requirements-tests.txt .venv/installed-tests 'import transformers' || say "no transformers"; }
+# A test that lacks its packages says so and is skipped. It reads few of their files: to compile all of them would take longer.
+[ "${1:-}" = --tests ] && { pins requirements-tests.txt .venv/installed-tests 'import transformers' --no-compile || say "no transformers"; }
 exit 0

@@ -8,7 +8,7 @@
 #include "heddle/models/decoder.h"
 
 namespace heddle {
-namespace {
+namespace deepseek_v3 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t ffn,
                    int64_t vocab, MlaConfig mla, MoeConfig moe) {
@@ -177,16 +177,16 @@ Status Check(const ModelConfig& c) {
   return CheckDecoder(c);
 }
 
-}  // namespace
+}  // namespace deepseek_v3
 
 HEDDLE_DEFINE_FAMILY(deepseek_v3){
     .name = "deepseek_v3",
-    .flavors = Flavors,
-    .check = Check,
-    .make = Make,
-    .spread = InitialSpread,
-    .rules = Rules,
-    .attention = Attention,
+    .flavors = deepseek_v3::Flavors,
+    .check = deepseek_v3::Check,
+    .make = deepseek_v3::Make,
+    .spread = deepseek_v3::InitialSpread,
+    .rules = deepseek_v3::Rules,
+    .attention = deepseek_v3::Attention,
 };
 
 }  // namespace heddle

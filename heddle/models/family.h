@@ -1,7 +1,7 @@
 // Families of models.
 //
 // A family is a file of its own: its flavors, its step, what presets may split. `HEDDLE_DEFINE_FAMILY(ident){...}` and one line in
-// family_list.def add it; everything else follows.
+// family_list.def add it; everything else follows. Families name their parts alike, each in a namespace of its own.
 #pragma once
 
 #include <functional>

@@ -5,7 +5,7 @@
 #include "heddle/models/decoder.h"
 
 namespace heddle {
-namespace {
+namespace llama3 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                    int64_t ffn, int64_t vocab = 128256) {
@@ -90,16 +90,16 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   return parts;
 }
 
-}  // namespace
+}  // namespace llama3
 
 HEDDLE_DEFINE_FAMILY(llama3){
     .name = "llama3",
-    .flavors = Flavors,
+    .flavors = llama3::Flavors,
     .check = CheckDecoder,
-    .make = Make,
+    .make = llama3::Make,
     .spread = DecoderSpread,
     .rules = DecoderRules,
-    .attention = Attention,
+    .attention = llama3::Attention,
 };
 
 }  // namespace heddle

@@ -5,7 +5,7 @@
 #include "heddle/models/decoder.h"
 
 namespace heddle {
-namespace {
+namespace qwen3 {
 
 ModelConfig Dense(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                   int64_t ffn, bool tied, int64_t vocab = 151936) {
@@ -112,16 +112,16 @@ ParallelRules Rules() {
   return rules;
 }
 
-}  // namespace
+}  // namespace qwen3
 
 HEDDLE_DEFINE_FAMILY(qwen3){
     .name = "qwen3",
-    .flavors = Flavors,
+    .flavors = qwen3::Flavors,
     .check = CheckDecoder,
-    .make = Make,
-    .spread = InitialSpread,
-    .rules = Rules,
-    .attention = Attention,
+    .make = qwen3::Make,
+    .spread = qwen3::InitialSpread,
+    .rules = qwen3::Rules,
+    .attention = qwen3::Attention,
 };
 
 }  // namespace heddle

@@ -6,7 +6,7 @@
 #include "heddle/models/decoder.h"
 
 namespace heddle {
-namespace {
+namespace toys {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t ffn) {
   ModelConfig c;
@@ -63,23 +63,23 @@ Status CheckMlp(const ModelConfig& c) {
   return Error(Diag::kModelSize, "ffn_dim is {}, expected at least 1", c.ffn_dim);
 }
 
-}  // namespace
+}  // namespace toys
 
 HEDDLE_DEFINE_FAMILY(mlp){
     .name = "mlp",
-    .flavors = [] { return std::vector{Flavor("small", 32, 2, 64)}; },
-    .check = CheckMlp,
-    .make = [](const ModelConfig& config, const BatchConfig&) { return Make(config, true); },
+    .flavors = [] { return std::vector{toys::Flavor("small", 32, 2, 64)}; },
+    .check = toys::CheckMlp,
+    .make = [](const ModelConfig& config, const BatchConfig&) { return toys::Make(config, true); },
     .spread = DecoderSpread,
-    .rules = Rules,
+    .rules = toys::Rules,
 };
 
 HEDDLE_DEFINE_FAMILY(linear){
     .name = "linear",
-    .flavors = [] { return std::vector{Flavor("small", 32, 1, 16)}; },
-    .make = [](const ModelConfig& config, const BatchConfig&) { return Make(config, false); },
+    .flavors = [] { return std::vector{toys::Flavor("small", 32, 1, 16)}; },
+    .make = [](const ModelConfig& config, const BatchConfig&) { return toys::Make(config, false); },
     .spread = DecoderSpread,
-    .rules = Rules,
+    .rules = toys::Rules,
 };
 
 }  // namespace heddle

@@ -135,7 +135,7 @@ Result<Factors> InsertFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-Result<Types> ScatterShape(const OpArgs& args) {
+Result<Types> InsertShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
   Dims part = args.dims(0);
   HEDDLE_TRY(size_t dim, DimAttr(args, part.size()));
@@ -285,9 +285,9 @@ HEDDLE_DEFINE_OP(slice_scatter)
 Move(
     "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, "
     "SymInt step=1) -> Tensor",
-    ScatterShape, InsertFactors, "", "(f32[4,6], f32[4,2], dim=1, start=1, end=3)");
+    InsertShape, InsertFactors, "", "(f32[4,6], f32[4,2], dim=1, start=1, end=3)");
 HEDDLE_DEFINE_OP(select_scatter)
-Move("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", ScatterShape,
+Move("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", InsertShape,
      InsertFactors, "", "(f32[4,6], f32[4], dim=1, index=2)");
 HEDDLE_DEFINE_OP(constant_pad_nd)
 Move("aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", PadShape,

@@ -7,6 +7,7 @@
 #include "heddle/auto/auto_plan.h"
 #include "heddle/auto/auto_problem.h"
 #include "heddle/auto/solve_shared.h"
+#include "heddle/base/test/extent.h"
 #include "heddle/compile/compile.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ops/ops.h"
@@ -23,7 +24,6 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {
     {"a=2", 1}, {"a=4", 1}, {"a=2, b=2", 1}, {"a=2, b=3", 1}, {"a=2, b=2, c=2", 10}};
-constexpr uint32_t kGraphs = 125;
 
 const CostModel& Model() {
   static const CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
@@ -84,7 +84,8 @@ class AutoCase {
 };
 
 void ForAllCases(const std::function<void(AutoCase&)>& check) {
-  for (uint32_t seed = 1; seed <= kGraphs; ++seed) {
+  const uint32_t graphs = Extent(40, 125);
+  for (uint32_t seed = 1; seed <= graphs; ++seed) {
     for (const Shape& shape : kShapes) {
       if (seed % shape.every != 0) continue;
       SCOPED_TRACE(fmt::format("seed {}, mesh [{}]", seed, shape.mesh));

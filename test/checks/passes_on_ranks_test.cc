@@ -7,6 +7,7 @@
 #include <ATen/ops/div.h>
 
 #include "heddle/base/file.h"
+#include "heddle/base/test/extent.h"
 #include "heddle/base/text.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
@@ -21,8 +22,8 @@
 namespace heddle {
 namespace {
 
-constexpr uint32_t kLocalGraphs = 250;
-constexpr uint32_t kSteps = 400;
+const uint32_t kLocalGraphs = Extent(80, 250);
+const uint32_t kSteps = Extent(100, 400);
 
 Module Read(const std::string& text) {
   Result<Module> module = ParseModule(text, "random", Ops());

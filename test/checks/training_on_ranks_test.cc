@@ -1,7 +1,7 @@
 // Passes that schedule FSDP on random training steps: each step runs on ranks before and after, and computes the same bits. A step
 // that does not is made smaller and printed.
 //
-//   training_on_ranks_test [--steps=2000] [--seed=0]
+//   training_on_ranks_test [--steps=400] [--seed=0]
 #include <gtest/gtest.h>
 
 #include <charconv>
@@ -23,10 +23,10 @@ namespace heddle {
 namespace {
 
 // Given on the command line.
-struct Extent {
-  uint32_t steps = 2000;
+struct Range {
+  uint32_t steps = 400;
   uint32_t seed = 0;
-} extent;
+} range;
 
 constexpr const char* kPipelines[] = {
     "reshard-after-forward",
@@ -101,7 +101,7 @@ TEST(TrainingOnRanks, ComputesTheSameBits) {
   ManagerOptions options;
   options.reproducer_dir = scratch.path();
   std::vector<int> changed(std::size(kPipelines));
-  for (uint32_t seed = extent.seed; seed < extent.seed + extent.steps; ++seed) {
+  for (uint32_t seed = range.seed; seed < range.seed + range.steps; ++seed) {
     std::string text = RandomTraining(seed);
     Result<Module> before = ParseModule(text, "random", Ops());
     ASSERT_TRUE(before.ok()) << text << Format(before.diagnostics());
@@ -117,7 +117,7 @@ TEST(TrainingOnRanks, ComputesTheSameBits) {
     }
   }
   for (size_t p = 0; p < std::size(kPipelines); ++p)
-    EXPECT_GT(changed[p], static_cast<int>(extent.steps / 2)) << kPipelines[p];
+    EXPECT_GT(changed[p], static_cast<int>(range.steps / 2)) << kPipelines[p];
 }
 
 // A pass that takes another function for one.
@@ -157,8 +157,8 @@ void Read(std::string_view argument, std::string_view name, uint32_t& out) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
-    heddle::Read(argv[i], "--steps=", heddle::extent.steps);
-    heddle::Read(argv[i], "--seed=", heddle::extent.seed);
+    heddle::Read(argv[i], "--steps=", heddle::range.steps);
+    heddle::Read(argv[i], "--seed=", heddle::range.seed);
   }
   return RUN_ALL_TESTS();
 }

@@ -19,7 +19,7 @@ namespace heddle {
 namespace {
 
 constexpr size_t kPhases = 3;
-constexpr std::array<std::string_view, kPhases> kNames = {"fwd", "bwd", "opt"};
+constexpr std::array<std::string_view, kPhases> kPhaseNames = {"fwd", "bwd", "opt"};
 
 class Partitioner {
  public:
@@ -35,7 +35,7 @@ class Partitioner {
           std::ranges::any_of(joint_.nodes(), [&](NodeId id) { return PhaseOf(id) == phase; });
       // What has no node of its own may still be an output.
       if (!any && phase > 0) continue;
-      Graph& part = parts.emplace_back(std::string(kNames[phase]), joint_.ops());
+      Graph& part = parts.emplace_back(std::string(kPhaseNames[phase]), joint_.ops());
       HEDDLE_RETURN_IF_ERROR(Fill(phase, part));
     }
     for (ValueId v : joint_.values()) {

@@ -12,8 +12,8 @@
 namespace heddle {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames = {"none", "full", "layers:n", "selective",
-                                                    "min-cut"};
+constexpr std::array<std::string_view, 5> kPolicyNames = {"none", "full", "layers:n", "selective",
+                                                          "min-cut"};
 
 Result<int64_t> ParseCount(std::string_view digits) {
   int64_t n = 0;
@@ -53,11 +53,11 @@ Result<CheckpointPolicy> CheckpointPolicy::Parse(std::string_view text) {
     HEDDLE_TRY(int64_t n, ParseCount(text.substr(kEvery.size())));
     return CheckpointPolicy{.kind = Kind::kLayers, .layers = n};
   }
-  auto at = std::ranges::find(kNames, text);
-  if (at == kNames.end() || *at == "layers:n")
-    return Error(Diag::kPassOption, "`{}` is no policy; there are {}{}", text, Join(kNames, ", "),
-                 NearestHint(text, kNames));
-  return CheckpointPolicy{.kind = static_cast<Kind>(at - kNames.begin())};
+  auto at = std::ranges::find(kPolicyNames, text);
+  if (at == kPolicyNames.end() || *at == "layers:n")
+    return Error(Diag::kPassOption, "`{}` is no policy; there are {}{}", text,
+                 Join(kPolicyNames, ", "), NearestHint(text, kPolicyNames));
+  return CheckpointPolicy{.kind = static_cast<Kind>(at - kPolicyNames.begin())};
 }
 
 BlockDecisions::BlockDecisions(const Graph& graph, const CheckpointPolicy& policy)

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/base/test/extent.h"
 #include "heddle/ir/parse.h"
 #include "heddle/ir/verify.h"
 #include "heddle/ops/ops.h"
@@ -29,9 +30,10 @@ Result<OverlapResult> Schedule(Module& module, const OverlapOptions& options) {
   return Overlap(module, module.graphs[0], SmallModel(), {}, options, context);
 }
 
-TEST(Overlap, TwoThousandGraphs) {
+TEST(Overlap, RandomGraphs) {
   size_t faster = 0;
-  for (uint32_t seed = 0; seed < 2000; ++seed) {
+  const uint32_t graphs = Extent(400, 2000);
+  for (uint32_t seed = 0; seed < graphs; ++seed) {
     Module module = *ParseModule(RandomGraphText(seed, 10 + seed % 90), "random", Ops());
     Module scheduled = module;
     OverlapOptions options;
@@ -48,7 +50,7 @@ TEST(Overlap, TwoThousandGraphs) {
     EXPECT_EQ(Replay(sim, TimelineOptions(SmallModel(), {})).outcome(), result->after) << seed;
     faster += result->after.makespan < result->before.makespan;
   }
-  EXPECT_GT(faster, 500U);
+  EXPECT_GT(faster, graphs / 4);
 }
 
 // The last number of a message.
