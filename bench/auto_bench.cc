@@ -11,7 +11,7 @@
 
 #include "heddle/auto/auto_plan.h"
 #include "heddle/base/clock.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -6,8 +6,8 @@
 
 #include "heddle/base/check.h"
 #include "heddle/import/import.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

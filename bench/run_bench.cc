@@ -17,7 +17,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "heddle/compile/compile.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/launch/launcher.h"
 #include "heddle/models/model.h"
 #include "heddle/ops/ops.h"

@@ -90,7 +90,7 @@ function(heddle_target name)
   if(ARG_TORCH)
     target_precompile_headers(heddle_${target} REUSE_FROM heddle_torch_headers)
   # Fuzzers learn from what reads their texts. Elsewhere, counting every branch would cost more than it tells.
-  elseif(HEDDLE_FUZZ AND name MATCHES "^(base|ir|ops|plan|import|import/read)$")
+  elseif(HEDDLE_FUZZ AND name MATCHES "^(base|ir|ir/.*|ops|plan|import|import/read)$")
     target_compile_options(heddle_${target} PRIVATE -fsanitize=fuzzer-no-link)
   else()
     target_precompile_headers(heddle_${target} REUSE_FROM heddle_plain_headers)

@@ -8,8 +8,8 @@
 #include "heddle/analysis/dependence.h"
 #include "heddle/analysis/memory.h"
 #include "heddle/analysis/uses.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -9,7 +9,7 @@
 #include "heddle/aten/attr.h"
 #include "heddle/aten/call.h"
 #include "heddle/aten/grouped_mm.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -12,7 +12,7 @@
 #include "heddle/capture/optimizer.h"
 #include "heddle/capture/recorder.h"
 #include "heddle/capture/scope.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

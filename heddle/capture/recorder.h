@@ -7,7 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "heddle/capture/traced.h"
-#include "heddle/ir/call_builder.h"
+#include "heddle/ir/edit/call_builder.h"
 
 namespace heddle {
 

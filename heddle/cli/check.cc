@@ -5,7 +5,6 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/parse.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -12,7 +12,7 @@
 
 #include "heddle/base/file.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -6,7 +6,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/ops/example.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/passes.h"

@@ -7,7 +7,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include "heddle/budget/decisions.h"
 #include "heddle/budget/search.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/html/curve_page.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/table.h"

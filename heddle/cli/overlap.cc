@@ -8,7 +8,7 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/chunks/async_tensor_parallel.h"
 #include "heddle/passes/overlap/overlap.h"

@@ -3,7 +3,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/pass/reduce.h"
 #include "heddle/passes/passes.h"
 

@@ -5,7 +5,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/search.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/summary.h"
 

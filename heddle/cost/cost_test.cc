@@ -6,7 +6,7 @@
 
 #include "heddle/cost/cost_model.h"
 #include "heddle/cost/kernel_time.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -11,7 +11,7 @@
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/cost/cluster/json_fields.h"
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

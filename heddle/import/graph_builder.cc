@@ -5,7 +5,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/import/graph_builder_parts.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 

@@ -6,7 +6,7 @@
 #include "heddle/import/read/fx_reader.h"
 #include "heddle/import/read/zip.h"
 #include "heddle/import/roles.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 
 namespace heddle {
 namespace {

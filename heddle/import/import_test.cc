@@ -5,8 +5,8 @@
 #include <zlib.h>
 
 #include "heddle/import/read/zip.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 

@@ -70,7 +70,7 @@ struct Attrs {
 
   bool operator==(const Attrs&) const = default;
   const AttrValue* Find(std::string_view name) const;
-  // Replaces or appends. Where several are set, CanonicalAttrs (ir/call_builder.h) puts them in the order of the schema.
+  // Replaces or appends. Where several are set, CanonicalAttrs (ir/edit/call_builder.h) puts them in the order of the schema.
   void Set(std::string_view name, AttrValue value);
 };
 

@@ -1,7 +1,7 @@
 #include "heddle/ops/example.h"
 
 #include "heddle/base/scanner.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/text/parse.h"
 
 namespace heddle {
 namespace {

@@ -5,10 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
 #include "heddle/ir/structural_hash.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/text/parse.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/example.h"
 
 namespace heddle {

@@ -5,9 +5,9 @@
 #include "heddle/analysis/launch.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
-#include "heddle/ir/print.h"
 #include "heddle/ir/structural_hash.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/pass/preserved.h"
 
 namespace heddle {

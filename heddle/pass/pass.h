@@ -20,8 +20,8 @@
 #include "heddle/analysis/cache.h"
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/ir/graph.h"
-#include "heddle/ir/rewriter.h"
 
 #define HEDDLE_DEFINE_PASS(ident)        \
   extern const PassDef kPassDef_##ident; \

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/file.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/pass/reduce.h"

@@ -11,7 +11,7 @@
 
 #include "heddle/analysis/uses.h"
 #include "heddle/base/file.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/pass/manager.h"
 
 namespace heddle {

@@ -9,7 +9,7 @@
 #include "heddle/analysis/launch.h"
 #include "heddle/analysis/memory.h"
 #include "heddle/base/text.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/report/table.h"
 

@@ -7,7 +7,7 @@
 #include "heddle/analysis/liveness.h"
 #include "heddle/base/text.h"
 #include "heddle/cost/expert_skew.h"
-#include "heddle/ir/call_table.h"
+#include "heddle/ir/edit/call_table.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -1,6 +1,6 @@
 #include "heddle/runtime/fault.h"
 
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 

@@ -9,7 +9,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/world.h"
 

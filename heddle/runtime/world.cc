@@ -11,7 +11,7 @@
 
 #include "heddle/aten/dtype.h"
 #include "heddle/aten/said.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/runtime/fault.h"
 
 namespace heddle {

@@ -12,7 +12,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
-#include "heddle/ir/parse.h"
+#include "heddle/ir/text/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

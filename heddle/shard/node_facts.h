@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "heddle/ir/call_table.h"
+#include "heddle/ir/edit/call_table.h"
 #include "heddle/ir/graph.h"
 #include "heddle/shard/placing.h"
 

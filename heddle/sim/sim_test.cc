@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/analysis/memory.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/text/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/sim/explain/bounds.h"
 #include "heddle/sim/explain/critical_path.h"

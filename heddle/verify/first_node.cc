@@ -10,7 +10,7 @@
 #include <ATen/record_function.h>
 
 #include "heddle/base/hash.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "heddle/base/file.h"
 #include "heddle/cli/cli.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/plan/plan.h"
 #if HEDDLE_TORCH

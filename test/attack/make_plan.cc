@@ -3,7 +3,7 @@
 #include <set>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

@@ -5,8 +5,8 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/view_as_real.h>
 
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/whole.h"

@@ -9,7 +9,7 @@
 #include "heddle/auto/solve_shared.h"
 #include "heddle/base/test/extent.h"
 #include "heddle/compile/compile.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/solve/solve.h"
 #include "test/checks/random_step.h"

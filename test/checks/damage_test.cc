@@ -9,7 +9,7 @@
 #include "fuzz/exercise.h"
 #include "heddle/base/file.h"
 #include "heddle/base/test/extent.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/ops/example.h"
 #include "heddle/ops/ops.h"
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/ir/parse.h"
+#include "heddle/ir/text/parse.h"
 #include "heddle/ops/ops.h"
 
 namespace {

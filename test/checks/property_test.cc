@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/diff.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
 #include "heddle/ir/structural_hash.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/text/diff.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"

@@ -3,8 +3,8 @@
 
 #include <span>
 
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/ir/graph.h"
-#include "heddle/ir/rewriter.h"
 
 namespace heddle {
 

@@ -1,7 +1,7 @@
 // Every mutant is caught: by the verifier, by what a pass promised, or because it trains to other bits than eager.
 #include <gtest/gtest.h>
 
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/pass/pass.h"
 #include "test/fsdp/job.h"
 #include "test/fsdp/mutants.h"

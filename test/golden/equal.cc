@@ -1,7 +1,7 @@
 #include "test/golden/equal.h"
 
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/whole.h"

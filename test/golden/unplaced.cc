@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

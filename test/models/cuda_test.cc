@@ -5,8 +5,8 @@
 #include <ATen/ops/rand.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/models/init.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/world.h"

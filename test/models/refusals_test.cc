@@ -12,7 +12,7 @@
 
 #include "heddle/capture/capture.h"
 #include "heddle/capture/scope.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 namespace {

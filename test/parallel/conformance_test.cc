@@ -9,7 +9,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/shard/placing.h"
 #include "test/parallel/op_run.h"
 #include "test/parallel/op_split.h"

@@ -14,8 +14,8 @@
 
 #include "heddle/analysis/memory.h"
 #include "heddle/budget/search.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 namespace {

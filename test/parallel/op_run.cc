@@ -11,7 +11,7 @@
 #include <ATen/ops/view_as_real.h>
 
 #include "heddle/aten/dtype.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/runtime/fault.h"

@@ -3,7 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/mul.h>
 
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/plan/presets/presets.h"

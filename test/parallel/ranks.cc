@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "heddle/aten/dtype.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/models/init.h"
 #include "heddle/runtime/whole.h"
 

@@ -7,7 +7,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"

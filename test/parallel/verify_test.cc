@@ -1,7 +1,7 @@
 // Verification finds what is wrong with a graph: where it differs, and the node and the pass that it came from.
 #include <gtest/gtest.h>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 #include "heddle/train/exact.h"

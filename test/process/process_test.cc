@@ -16,7 +16,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/ops/randn.h>
 
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/launch/launcher.h"
 #include "heddle/ops/ops.h"
 #include "heddle/runtime/process/process_transport.h"

@@ -6,7 +6,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 namespace {

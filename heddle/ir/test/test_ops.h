@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/ir/parse.h"
-#include "heddle/ir/print.h"
-#include "heddle/ir/rewriter.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/edit/rewriter.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/parse_module.h"
+#include "heddle/ir/verify/verify.h"
 
 namespace heddle {
 

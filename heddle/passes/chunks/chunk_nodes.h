@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 
 namespace heddle {
 

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/call_builder.h"
+#include "heddle/ir/edit/call_builder.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/hoist.h"

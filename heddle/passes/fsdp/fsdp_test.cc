@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/file.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/manager.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "heddle/ir/graph_copier.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/edit/graph_copier.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/pass/pass.h"
 
 namespace heddle {

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <array>
 
-#include "heddle/ir/graph_copier.h"
+#include "heddle/ir/edit/graph_copier.h"
 #include "heddle/pass/pass.h"
 
 namespace heddle {

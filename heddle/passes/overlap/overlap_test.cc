@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/test/extent.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/parse_module.h"
+#include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/overlap/buckets/bucket_dp.h"
 #include "heddle/passes/overlap/buckets/bucket_moves.h"

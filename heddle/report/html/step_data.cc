@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {

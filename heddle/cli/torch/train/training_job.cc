@@ -11,7 +11,7 @@
 #include "heddle/base/hash.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/train/device.h"
 #include "heddle/train/resume.h"
 #include "heddle/verify/first_node.h"

@@ -11,7 +11,7 @@
 #include "heddle/cli/torch/train/processes.h"
 #include "heddle/cli/torch/train/train_flags.h"
 #include "heddle/cli/torch/verify/verify_report.h"
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 #include "heddle/metrics/progress.h"
 #include "heddle/passes/passes.h"
 #include "heddle/train/exact.h"

@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 
 namespace heddle {
 

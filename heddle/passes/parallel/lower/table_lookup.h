@@ -11,7 +11,7 @@
 // A loss needs less: the rows of other ranks' classes get the class that is ignored. Ops say which of it they are: TableLookup.
 #pragma once
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 
 namespace heddle {
 

@@ -11,7 +11,7 @@
 // What works on rows one by one in between stays with the experts. In backward gradients take the same ways.
 #pragma once
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/passes/parallel/propagate/region.h"
 
 namespace heddle {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 
 namespace heddle {
 

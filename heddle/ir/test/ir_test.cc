@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/ir/diff.h"
 #include "heddle/ir/factors.h"
 #include "heddle/ir/schema.h"
 #include "heddle/ir/structural_hash.h"
 #include "heddle/ir/test/test_ops.h"
+#include "heddle/ir/text/diff.h"
 
 namespace heddle {
 namespace {

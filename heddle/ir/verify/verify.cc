@@ -1,14 +1,14 @@
-#include "heddle/ir/verify.h"
+#include "heddle/ir/verify/verify.h"
 
 #include <algorithm>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/call_builder.h"
-#include "heddle/ir/call_table.h"
 #include "heddle/ir/cycle.h"
-#include "heddle/ir/locate.h"
-#include "heddle/ir/print.h"
-#include "heddle/ir/verify_parts.h"
+#include "heddle/ir/edit/call_builder.h"
+#include "heddle/ir/edit/call_table.h"
+#include "heddle/ir/text/locate.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/verify_parts.h"
 
 namespace heddle {
 namespace {

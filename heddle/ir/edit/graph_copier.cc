@@ -1,4 +1,4 @@
-#include "heddle/ir/graph_copier.h"
+#include "heddle/ir/edit/graph_copier.h"
 
 #include <unordered_map>
 

@@ -1,4 +1,4 @@
-#include "heddle/ir/call_builder.h"
+#include "heddle/ir/edit/call_builder.h"
 
 #include <algorithm>
 

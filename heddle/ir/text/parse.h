@@ -36,7 +36,4 @@ struct Parsed {
 
 Parsed ParseText(std::string text, std::string file, const OpTable& ops);
 
-// Parses and verifies: a module that passes may rely on, or every diagnostic, in the order of the text.
-Result<Module> ParseModule(std::string text, std::string file, const OpTable& ops);
-
 }  // namespace heddle

@@ -1,4 +1,4 @@
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 
 #include <algorithm>
 #include <ranges>

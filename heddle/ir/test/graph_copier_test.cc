@@ -1,5 +1,5 @@
 // Splitting a graph and joining it again.
-#include "heddle/ir/graph_copier.h"
+#include "heddle/ir/edit/graph_copier.h"
 
 #include "heddle/ir/structural_hash.h"
 #include "heddle/ir/test/test_ops.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ir/print.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/text/print.h"
+#include "heddle/ir/verify/verify.h"
 
 namespace heddle {
 

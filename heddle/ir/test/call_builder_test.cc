@@ -1,5 +1,5 @@
 // Calls as they are given, and what nodes hold of them.
-#include "heddle/ir/call_builder.h"
+#include "heddle/ir/edit/call_builder.h"
 
 #include "heddle/ir/structural_hash.h"
 #include "heddle/ir/test/test_ops.h"

@@ -1,4 +1,4 @@
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 #include <algorithm>
 

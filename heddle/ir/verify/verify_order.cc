@@ -1,5 +1,5 @@
 #include "heddle/ir/storage.h"
-#include "heddle/ir/verify_parts.h"
+#include "heddle/ir/verify/verify_parts.h"
 
 namespace heddle {
 namespace {

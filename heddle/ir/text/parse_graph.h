@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/ir/call_builder.h"
-#include "heddle/ir/parse.h"
-#include "heddle/ir/parse_type.h"
+#include "heddle/ir/edit/call_builder.h"
+#include "heddle/ir/text/parse.h"
+#include "heddle/ir/text/parse_type.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "heddle/ir/locate.h"
+#include "heddle/ir/text/locate.h"
 
 #include "heddle/base/scanner.h"
 

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "heddle/ir/verify_parts.h"
+#include "heddle/ir/verify/verify_parts.h"
 
 namespace heddle {
 namespace {

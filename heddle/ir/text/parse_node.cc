@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/parse_graph.h"
+#include "heddle/ir/text/parse_graph.h"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "heddle/ir/rewriter.h"
+#include "heddle/ir/edit/rewriter.h"
 #include "heddle/ir/storage.h"
 
 namespace heddle {

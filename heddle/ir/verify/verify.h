@@ -27,8 +27,8 @@
 
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
-#include "heddle/ir/locate.h"
-#include "heddle/ir/parse.h"
+#include "heddle/ir/text/locate.h"
+#include "heddle/ir/text/parse.h"
 
 namespace heddle {
 

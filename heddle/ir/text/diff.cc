@@ -1,4 +1,4 @@
-#include "heddle/ir/diff.h"
+#include "heddle/ir/text/diff.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-#include "heddle/ir/print.h"
+#include "heddle/ir/text/print.h"
 
 namespace heddle {
 namespace {

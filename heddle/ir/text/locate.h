@@ -1,7 +1,7 @@
 // Where the parts of a module stand in the text that it was read from.
 #pragma once
 
-#include "heddle/ir/parse.h"
+#include "heddle/ir/text/parse.h"
 
 namespace heddle {
 

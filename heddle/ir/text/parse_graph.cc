@@ -1,4 +1,4 @@
-#include "heddle/ir/parse_graph.h"
+#include "heddle/ir/text/parse_graph.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "heddle/ir/parse_type.h"
+#include "heddle/ir/text/parse_type.h"
 
 #include <charconv>
 #include <limits>

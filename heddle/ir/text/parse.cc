@@ -1,11 +1,10 @@
-#include "heddle/ir/parse.h"
+#include "heddle/ir/text/parse.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "heddle/base/text.h"
-#include "heddle/ir/parse_graph.h"
-#include "heddle/ir/verify.h"
+#include "heddle/ir/text/parse_graph.h"
 
 namespace heddle {
 namespace {
@@ -117,19 +116,6 @@ Parsed ParseText(std::string text, std::string file, const OpTable& ops) {
   parsed.source.graphs = parser.TakeSources();
   parsed.diagnostics = parser.TakeDiagnostics();
   return parsed;
-}
-
-Result<Module> ParseModule(std::string text, std::string file, const OpTable& ops) {
-  Parsed parsed = ParseText(std::move(text), std::move(file), ops);
-  Diagnostics all = std::move(parsed.diagnostics);
-  Diagnostics verified = VerifyParsed(parsed);
-  all.insert(all.end(), std::make_move_iterator(verified.begin()),
-             std::make_move_iterator(verified.end()));
-  if (all.empty()) return std::move(parsed.module);
-  // What has no place, the count of those not shown, comes last.
-  auto place = [](const Diagnostic& d) { return std::tuple(d.line == 0, d.line, d.column); };
-  std::ranges::stable_sort(all, {}, place);
-  return Failure{std::move(all)};
 }
 
 }  // namespace heddle
