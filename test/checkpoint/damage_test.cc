@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "heddle/base/file.h"
+#include "heddle/base/test/extent.h"
 #include "heddle/checkpoint/disk.h"
 #include "heddle/checkpoint/manifest.h"
 #include "test/checkpoint/state.h"
@@ -92,12 +93,13 @@ TEST_F(DamageTest, EveryBitOfAFile) {
   EXPECT_EQ((*OpenCheckpoint(Folder()))->step(), 2);
 }
 
-// A flip may make the version newer, which is told apart; no flip goes unseen.
-TEST_F(DamageTest, EveryBitOfTheManifest) {
+// A flip may make the version newer, which is told apart; no flip goes unseen. A third of the bits, and all of them in `make soak`.
+TEST_F(DamageTest, BitsOfTheManifest) {
   std::string path = Path("manifest.json");
   std::string content = *ReadFile(path);
   int versions = 0;
-  for (size_t bit = 0; bit < 8 * content.size(); ++bit) {
+  const uint32_t stride = Extent(3, 1);
+  for (size_t bit = 0; bit < 8 * content.size(); bit += stride) {
     Flip(path, bit);
     auto opened = OpenCheckpoint(Folder());
     if (opened.ok() && (*opened)->step() == 2) {
