@@ -6,6 +6,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/consume.h"
 #include "bench/llama_graph.h"
 #include "heddle/analysis/dependence.h"
 #include "heddle/analysis/memory.h"
@@ -45,7 +46,7 @@ void CopyText(benchmark::State& state) {
   std::string copy(text.size(), '\0');
   for (auto _ : state) {
     std::memcpy(copy.data(), text.data(), text.size());
-    benchmark::DoNotOptimize(copy.data());
+    Consume(copy.data());
     benchmark::ClobberMemory();
   }
   Describe(state);
@@ -55,44 +56,43 @@ void ParseGraph(benchmark::State& state) {
   const std::string& text = TextOf(state.range(0));
   for (auto _ : state) {
     Parsed parsed = ParseText(text, "bench", Ops());
-    benchmark::DoNotOptimize(parsed.module);
+    Consume(parsed.module);
   }
 }
 
 void PrintGraph(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(Print(GraphOf(state.range(0))));
+  for (auto _ : state) Consume(Print(GraphOf(state.range(0))));
 }
 
 void VerifyGraph(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(FindErrors(GraphOf(state.range(0))));
+  for (auto _ : state) Consume(FindErrors(GraphOf(state.range(0))));
 }
 
 void HashGraph(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(StructuralHash(GraphOf(state.range(0))));
+  for (auto _ : state) Consume(StructuralHash(GraphOf(state.range(0))));
 }
 
 void CopyGraph(benchmark::State& state) {
   for (auto _ : state) {
     Module copy = GraphOf(state.range(0));
-    benchmark::DoNotOptimize(copy);
+    Consume(copy);
   }
 }
 
 void ComputeUses(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(Uses(GraphOf(state.range(0)).graphs[0]));
+  for (auto _ : state) Consume(Uses(GraphOf(state.range(0)).graphs[0]));
 }
 
 void ComputeMemory(benchmark::State& state) {
   const Graph& graph = GraphOf(state.range(0)).graphs[0];
   for (auto _ : state) {
     Liveness liveness(graph);
-    benchmark::DoNotOptimize(ComputeMemoryTimeline(graph, liveness));
+    Consume(ComputeMemoryTimeline(graph, liveness));
   }
 }
 
 void ComputeDependence(benchmark::State& state) {
-  for (auto _ : state)
-    benchmark::DoNotOptimize(CollectiveDependence(GraphOf(state.range(0)).graphs[0]));
+  for (auto _ : state) Consume(CollectiveDependence(GraphOf(state.range(0)).graphs[0]));
 }
 
 // The passes as a user runs them, with every check of the manager.

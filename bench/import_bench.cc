@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
+#include "bench/consume.h"
 #include "heddle/base/check.h"
 #include "heddle/import/import.h"
 #include "heddle/ir/text/print.h"
@@ -95,7 +96,7 @@ void ImportText(benchmark::State& state, std::string text) {
   for (auto _ : state) {
     Result<Imported> imported = Import(text, "bench", {});
     HEDDLE_CHECK(imported.ok(), Format(imported.diagnostics()));
-    benchmark::DoNotOptimize(imported);
+    Consume(imported);
   }
   state.SetBytesProcessed(static_cast<int64_t>(text.size()) * state.iterations());
   state.SetItemsProcessed(state.range(0) * state.iterations());
@@ -113,7 +114,7 @@ void ImportOwnJson(benchmark::State& state) {
 void ReadOwnText(benchmark::State& state) {
   Result<Imported> imported = Import(MakeRepro(state.range(0) / 7), "bench", {});
   std::string text = Print(imported->module);
-  for (auto _ : state) benchmark::DoNotOptimize(ParseModule(text, "bench", Ops()));
+  for (auto _ : state) Consume(ParseModule(text, "bench", Ops()));
   state.SetBytesProcessed(static_cast<int64_t>(text.size()) * state.iterations());
   state.SetItemsProcessed(state.range(0) * state.iterations());
 }

@@ -1,6 +1,7 @@
 // What deciding about memory costs: cheapest cuts and splits, and budgets with all that is tried for them.
 #include <benchmark/benchmark.h>
 
+#include "bench/consume.h"
 #include "bench/llama_graph.h"
 #include "heddle/budget/search.h"
 #include "heddle/pass/manager.h"
@@ -30,7 +31,7 @@ void CutAndSplit(benchmark::State& state) {
     state.PauseTiming();
     Module module = Lowered(state.range(0));
     state.ResumeTiming();
-    benchmark::DoNotOptimize(RunPipeline(module, pipeline));
+    Consume(RunPipeline(module, pipeline));
   }
   state.counters["nodes"] = static_cast<double>(Lowered(state.range(0)).graphs[0].node_count());
 }
@@ -44,7 +45,7 @@ void FindBudget(benchmark::State& state) {
   Bytes middle{(curve.front().peak.value + curve.back().peak.value) / 2};
   for (auto _ : state) {
     auto search = *MemorySearch::Make(module, after, model);
-    benchmark::DoNotOptimize(search->Within(middle));
+    Consume(search->Within(middle));
     state.counters["trials"] = static_cast<double>(search->trials().count());
   }
   state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());

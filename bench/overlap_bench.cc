@@ -1,6 +1,7 @@
 // What scheduling a step costs: `heddle overlap` of steps in the shape of Llama's, by effort, and with everything else switched on.
 #include <benchmark/benchmark.h>
 
+#include "bench/consume.h"
 #include "bench/llama_graph.h"
 #include "heddle/passes/chunks/async_tensor_parallel.h"
 
@@ -17,7 +18,7 @@ void Schedule(benchmark::State& state, const OverlapOptions& options) {
     Graph graph = module.graphs[0];
     AnalysisCache analyses;
     PassContext context(module.mesh, analyses);
-    benchmark::DoNotOptimize(Overlap(module, graph, model, SimulateOptions(), options, context));
+    Consume(Overlap(module, graph, model, SimulateOptions(), options, context));
   }
   state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());
 }
@@ -38,8 +39,7 @@ void CutInChunks(benchmark::State& state) {
   const Module module = MakeLlamaGraph({.nodes = static_cast<size_t>(state.range(0)), .tp = 8});
   for (auto _ : state) {
     Graph graph = module.graphs[0];
-    benchmark::DoNotOptimize(
-        AsyncTensorParallel(module, graph, model, SimulateOptions(), AsyncOptions()));
+    Consume(AsyncTensorParallel(module, graph, model, SimulateOptions(), AsyncOptions()));
   }
 }
 

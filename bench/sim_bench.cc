@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/consume.h"
 #include "bench/llama_graph.h"
 #include "heddle/report/html/page.h"
 #include "heddle/sim/simulate.h"
@@ -32,20 +33,19 @@ constexpr SimOptions kOptions{.slowdown = 120, .share_links = true};
 
 void PriceGraph(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
-  for (auto _ : state)
-    benchmark::DoNotOptimize(step.model.Price(step.module, step.module.graphs[0]));
+  for (auto _ : state) Consume(step.model.Price(step.module, step.module.graphs[0]));
 }
 
 void MakeSimGraph(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
-  for (auto _ : state) benchmark::DoNotOptimize(SimGraph(step.module.graphs[0], step.costs));
+  for (auto _ : state) Consume(SimGraph(step.module.graphs[0], step.costs));
 }
 
 void ReplayOrder(benchmark::State& state, const SimOptions& options) {
   const Step& step = StepOf(state.range(0));
   Replay replay(step.sim, options);
   std::vector<NodeId> order = replay.order();
-  for (auto _ : state) benchmark::DoNotOptimize(replay.Run(order));
+  for (auto _ : state) Consume(replay.Run(order));
 }
 void ReplayWhole(benchmark::State& state) { ReplayOrder(state, {}); }
 void ReplaySlowed(benchmark::State& state) { ReplayOrder(state, kOptions); }
@@ -71,15 +71,14 @@ void ReplayChange(benchmark::State& state) {
       if (!needs) std::swap(nodes[i], nodes[i + 1]);
     }
     state.ResumeTiming();
-    benchmark::DoNotOptimize(replay.Reorder(first, nodes));
-    benchmark::DoNotOptimize(replay.Reorder(first, before));
+    Consume(replay.Reorder(first, nodes));
+    Consume(replay.Reorder(first, before));
   }
 }
 
 void SimulateAll(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
-  for (auto _ : state)
-    benchmark::DoNotOptimize(Simulate(step.module, step.module.graphs[0], step.model, {}));
+  for (auto _ : state) Consume(Simulate(step.module, step.module.graphs[0], step.model, {}));
 }
 
 void WritePage(benchmark::State& state) {

@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "bench/consume.h"
 #include "bench/layered_problem.h"
 #include "heddle/base/check.h"
 #include "heddle/solve/max_flow.h"
@@ -16,7 +17,7 @@ void SolveLayered(benchmark::State& state, const LayeredOptions& options) {
   for (auto _ : state) {
     PairwiseAnswer answer = Solve(problem);
     HEDDLE_CHECK(answer.proved(), "the answer is not proved");
-    benchmark::DoNotOptimize(answer);
+    Consume(answer);
   }
   ProblemSize size = SizeOf(problem);
   state.counters["variables"] = static_cast<double>(size.variables);
@@ -53,7 +54,7 @@ void CutForward(benchmark::State& state) {
     if (random() % 4 == 0) flow.AddEdge(result, sink, MaxFlow::kInfinite);
     results.push_back(result);
   }
-  for (auto _ : state) benchmark::DoNotOptimize(flow.Solve(source, sink));
+  for (auto _ : state) Consume(flow.Solve(source, sink));
 }
 
 BENCHMARK(SolveFree)->Name("solve/32_layers_32x8")->Unit(benchmark::kMillisecond);
