@@ -37,6 +37,75 @@ TEST(StringTable, EachStringOnceAndFoundAgain) {
   EXPECT_EQ(table[table.Intern("")], "");
 }
 
+// Names that differ in their last digit lie together, and are as different as any others.
+TEST(StringTable, FamiliesKeepTheirMembersApart) {
+  std::vector<std::string> names = {"", "a\xff",
+                                    "a\xff"
+                                    "1"};
+  for (std::string_view name :
+       Split("_ a a_ a1 a_1 a_01 a_10 a_11 a_010 0 7 00 07 70 1a a_1_ a_9a", ' '))
+    names.emplace_back(name);
+  for (std::string_view name :
+       Split("a_1.2 a_3.2 a_1.3 a_1. a_.2 .2 1.2 2.2 12.2 a_1.22 a_1..2 a_1.2.3", ' '))
+    names.emplace_back(name);
+  // Stems as long as the longest that is compared by words, and longer; equal but for their middles.
+  for (size_t size : {30, 31, 32, 33, 34, 100}) {
+    for (char middle : {'x', 'y', '5'}) {
+      std::string name(size, 'n');
+      name[size / 2] = middle;
+      names.push_back(name);
+      names.push_back(name + "5");
+      names.push_back(name + "55");
+    }
+  }
+  // Stems that have the same words, and differ in size.
+  for (size_t size = 1; size <= 40; ++size) {
+    names.push_back(std::string(size, 'b'));
+    names.push_back(std::string(size, 'b') + "1");
+    names.push_back(std::string(size, 'b') + "1.1");
+  }
+  StringTable<TestId> table;
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_FALSE(table.Find(names[i])) << names[i];
+    ASSERT_EQ(table.Intern(names[i]), TestId(i)) << names[i];
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(table.Find(names[i]), TestId(i)) << names[i];
+    EXPECT_EQ(table.Intern(table.KeyOf(names[i])), TestId(i)) << names[i];
+    EXPECT_EQ(table[TestId(i)], names[i]);
+  }
+  EXPECT_FALSE(table.Find("a_2"));
+  EXPECT_FALSE(table.Find("a_001"));
+  EXPECT_FALSE(table.Find("1"));
+  EXPECT_FALSE(table.Find("a_2.2"));
+  EXPECT_FALSE(table.Find("a_1.4"));
+}
+
+// Families in any order, while the table grows, with and without room made before.
+TEST(StringTable, FamiliesStayWhenTheTableGrows) {
+  for (size_t reserved : {0, 100, 1'000'000}) {
+    StringTable<TestId> table;
+    table.Reserve(reserved, reserved);
+    // Every name once, in leaps.
+    constexpr uint64_t kNames = 20'011;
+    auto name = [](uint64_t i) {
+      uint64_t number = i * 7919 % kNames;
+      return (number % 3 == 0 ? "mm_" : "wait_tensor_") + std::to_string(number) +
+             (number % 7 == 0 ? ".1" : "");
+    };
+    for (uint64_t i = 0; i < kNames; ++i) {
+      std::string fresh = name(i);
+      ASSERT_EQ(table.Intern(table.KeyOf(fresh)), TestId(i));
+      ASSERT_EQ(table.Find(name(i / 2)), TestId(i / 2));
+    }
+    EXPECT_EQ(table.size(), kNames);
+    StringTable<TestId> copy = table;
+    for (uint64_t i = 0; i < kNames; ++i) ASSERT_EQ(copy.Find(name(i)), TestId(i));
+    EXPECT_FALSE(copy.Find("mm_1"));
+    EXPECT_FALSE(copy.Find("wait_tensor_20011"));
+  }
+}
+
 TEST(Hash, IsTheSameEverywhere) {
   // Fixed by xxHash's specification; a change would change every reproducer and cache key.
   EXPECT_EQ(Hash64("heddle"), 0xc9fcbd7fe1cf1fd8u);

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/hash.h"
+#include "heddle/base/family_index.h"
 #include "heddle/base/id.h"
 #include "heddle/base/pool.h"
 
@@ -13,22 +13,32 @@ namespace heddle {
 template <typename IdT>
 class StringTable {
  public:
+  // Where a string is looked for. It holds until its text goes.
+  using Key = FamilyIndex::Key;
+
+  // For who knows a text some time before it asks for its id: memory is asked for what stands there.
+  Key KeyOf(std::string_view text) const {
+    Key key(text);
+    index_.Prefetch(key);
+    return key;
+  }
+
   // The id of `text`, which is added if it is new. `text` may be a part of a string of this table.
-  IdT Intern(std::string_view text) {
-    uint64_t hash = HashOf(text);
-    uint32_t found = Lookup(text, hash);
-    if (found != HashIndex::kNone) return IdT(found);
+  IdT Intern(std::string_view text) { return Intern(Key(text)); }
+  IdT Intern(const Key& key) {
     auto number = static_cast<uint32_t>(ends_.size());
-    AppendToPool(chars_, std::span<const char>(text));
+    auto begin = static_cast<uint32_t>(chars_.size());
+    uint32_t found = index_.FindOrAdd(key, chars_.data(), begin, number);
+    if (found != number) return IdT(found);
+    AppendToPool(chars_, std::span<const char>(key.text()));
     ends_.push_back(static_cast<uint32_t>(chars_.size()));
-    index_.Insert(hash, number);
     return IdT(number);
   }
 
   // The id of `text`, or none.
   IdT Find(std::string_view text) const {
-    uint32_t found = Lookup(text, HashOf(text));
-    return found == HashIndex::kNone ? IdT() : IdT(found);
+    uint32_t found = index_.Find(Key(text), chars_.data());
+    return found == FamilyIndex::kNone ? IdT() : IdT(found);
   }
 
   std::string_view operator[](IdT id) const {
@@ -49,28 +59,9 @@ class StringTable {
   }
 
  private:
-  // The last character is added, not mixed in: `mm_0` to `mm_9` lie side by side in the index, as they come and go together. A large
-  // table waits for memory else.
-  static uint64_t HashOf(std::string_view text) {
-    if (text.empty()) return 0;
-    std::string_view front = text.substr(0, text.size() - 1);
-    bool is_short = front.size() <= ShortText::kLongest;
-    uint64_t hash = is_short ? ShortText(front).Hash() : Hash64(front);
-    return (hash >> 32) + static_cast<unsigned char>(text.back());
-  }
-  uint32_t Lookup(std::string_view text, uint64_t hash) const {
-    if (text.size() > ShortText::kLongest)
-      return index_.Find(hash, [&](uint32_t n) { return (*this)[IdT(n)] == text; });
-    ShortText words(text);
-    return index_.Find(hash, [&](uint32_t n) {
-      std::string_view other = (*this)[IdT(n)];
-      return other.size() == text.size() && ShortText(other) == words;
-    });
-  }
-
   std::vector<char> chars_;
   std::vector<uint32_t> ends_;
-  HashIndex index_;
+  FamilyIndex index_;
 };
 
 }  // namespace heddle

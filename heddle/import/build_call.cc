@@ -31,7 +31,7 @@ OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
     const Binding* binding = Find(value);
     bool number =
         IsNumber(value) || (binding != nullptr && binding->kind == Binding::Kind::kNumber);
-    auto by_name = std::ranges::find(args, program_.text(given[k].name), &Arg::name);
+    auto by_name = std::ranges::find(args, Text(given[k].name), &Arg::name);
     size_t i = given[k].name ? static_cast<size_t>(by_name - args.begin()) : k;
     if (i >= args.size() || args[i].kind != ArgKind::kTensor || !number) continue;
     std::string name(ops_[op].name());
@@ -63,14 +63,14 @@ Status GraphBuilder::AddNewTableCall(const ForeignCall& call, OpId op) {
   for (const ForeignArg& given : program_.args_of(call)) {
     const Arg* arg = nullptr;
     if (given.name) {
-      arg = facts.schema.Find(program_.text(given.name));
+      arg = facts.schema.Find(Text(given.name));
     } else if (position < facts.schema.args.size()) {
       arg = &facts.schema.args[position++];
     }
     if (arg == nullptr)
-      return Fail(call, Diag::kUnknownAttr, "{} has no argument {}", facts.name(),
-                  given.name ? fmt::format("`{}`", program_.text(given.name))
-                             : fmt::format("{}", position + 1));
+      return Fail(
+          call, Diag::kUnknownAttr, "{} has no argument {}", facts.name(),
+          given.name ? fmt::format("`{}`", Text(given.name)) : fmt::format("{}", position + 1));
     HEDDLE_RETURN_IF_ERROR(AddArgument(call, *arg, given.value));
   }
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
@@ -110,7 +110,7 @@ Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
     std::optional<AttrValue> attr = ToAttr(value);
     if (!attr)
       return Fail(call, Diag::kAttrKind, "`{}` of {} is {}, expected {}", arg.name,
-                  program_.target(call), value.word ? program_.text(value) : "something else",
+                  program_.target(call), value.word ? Text(value) : "something else",
                   Describe(arg.kind));
     // What is left to the default is not said.
     if (std::holds_alternative<std::monostate>(*attr) && !arg.optional) return Done{};
@@ -166,8 +166,8 @@ std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
     case Kind::kBool: return value.boolean;
     case Kind::kInt: return value.integer;
     case Kind::kFloat: return value.number;
-    case Kind::kString: return std::string(program_.text(value));
-    case Kind::kWord: return WordAttr(program_.text(value));
+    case Kind::kString: return std::string(Text(value));
+    case Kind::kWord: return WordAttr(Text(value));
     case Kind::kDict: return std::nullopt;
     case Kind::kName: {
       std::optional<int64_t> number = Number(value);
@@ -187,7 +187,7 @@ std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
   }
   if (all(Kind::kString)) {
     std::vector<std::string> names;
-    for (const ForeignValue& item : items) names.emplace_back(program_.text(item));
+    for (const ForeignValue& item : items) names.emplace_back(Text(item));
     return names;
   }
   std::vector<int64_t> sizes;
@@ -212,7 +212,7 @@ Status GraphBuilder::AddCopyInto(const ForeignCall& call) {
   if (graph_->operator[](target).producer && !again)
     return Fail(call, Diag::kCaptureInPlace,
                 "`{}` is written in place and is not an input; functionalize the graph first",
-                program_.text(input));
+                Text(input));
   HEDDLE_RETURN_IF_ERROR(AddTableCall(call, op::copy));
   ValueId written = graph_->results(NodeId(graph_->node_count() - 1))[0];
   BindTensor(input.word, written);

@@ -14,7 +14,7 @@ const ForeignValue* GraphBuilder::Argument(const ForeignCall& call, size_t posit
                                            std::string_view name) const {
   std::span<const ForeignArg> args = program_.args_of(call);
   for (const ForeignArg& arg : args) {
-    if (program_.text(arg.name) == name) return &arg.value;
+    if (Text(arg.name) == name) return &arg.value;
   }
   bool there = position < args.size() && !args[position].name;
   return there ? &args[position].value : nullptr;
@@ -56,7 +56,8 @@ Status GraphBuilder::AddNewCollective(const ForeignCall& call) {
                 program_.target(call));
   const ForeignValue* size =
       gathers || scatters ? Argument(call, group_at - 1, "group_size") : nullptr;
-  std::string_view group_name = program_.text(*group);
+  // A wait for an operand adds names.
+  std::string group_name(Text(*group));
   HEDDLE_RETURN_IF_ERROR(CheckGroup(call, group_name, size));
 
   OpId op = gathers    ? op::comm_all_gather
@@ -68,7 +69,7 @@ Status GraphBuilder::AddNewCollective(const ForeignCall& call) {
       BeginCollective(call, op, over, coalesced ? program_.items(*input) : std::span(input, 1)));
   if (scatters || reduces) {
     const ForeignValue* how = Argument(call, 1, "reduce_op");
-    std::string_view word = how == nullptr ? std::string_view() : program_.text(*how);
+    std::string_view word = how == nullptr ? std::string_view() : Text(*how);
     AttrValue reduce = ParseEnumerator(word);
     if (!std::holds_alternative<ReduceOp>(reduce))
       return Fail(call, Diag::kAttrKind, "`{}` is not a reduction that Heddle has", word);
@@ -124,15 +125,14 @@ Status GraphBuilder::FinishCollective(const ForeignCall& call, OpId op, AttrsId 
   NodeId node = Append(call, op, operands_, attrs, {&async, 1});
   auto launch = static_cast<uint32_t>(launches_.size());
   launches_.push_back({&call, graph_->results(node)[0]});
-  Bind(call.name, {.kind = Binding::Kind::kLaunched, .launch = launch});
+  Bind(call.name, {.kind = Binding::Kind::kLaunched, .launched = {launch, 0}});
   for (const ForeignResult& result : program_.results_of(call)) {
     if (result.index < 0 || result.index >= static_cast<int64_t>(elements.size()))
       return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}",
-                  program_.text(result.name), result.index, program_.text(call.name),
+                  Text(result.name), result.index, Text(call.name),
                   Counted(elements.size(), "tensor"));
     Bind(result.name, {.kind = Binding::Kind::kLaunched,
-                       .launch = launch,
-                       .item = static_cast<uint32_t>(result.index)});
+                       .launched = {launch, static_cast<uint32_t>(result.index)}});
   }
   return Done{};
 }
@@ -178,14 +178,14 @@ Status GraphBuilder::WaitFor(uint32_t index) {
   std::span<const TypeId> elements = graph_->types().elements(graph_->type(launch.async));
   names_.assign(elements.size(), {});
   auto name = [&](WordId of, size_t i) {
-    WordId wait = of ? wait_names_[of] : WordId();
+    WordId wait = of ? WaitName(of) : WordId();
     if (i < names_.size() && !names_[i].word) names_[i].word = wait;
   };
   if (!call.several) name(call.name, 0);
   for (const ForeignResult& result : program_.results_of(call))
     name(result.name, static_cast<size_t>(result.index));
   for (size_t i = 0; i < names_.size(); ++i) {
-    if (!names_[i].word) names_[i].made = MakeName(program_.text(call.name), i);
+    if (!names_[i].word) names_[i].made = MakeName(Text(call.name), i);
   }
   launch.wait = Append(call, op::comm_wait, {&launch.async, 1}, AttrsTable::kEmpty, elements);
   return Done{};
@@ -193,6 +193,7 @@ Status GraphBuilder::WaitFor(uint32_t index) {
 
 Status GraphBuilder::AddWait(const ForeignCall& call) {
   if (call.arg_count != 1) return Fail(call, Diag::kOperandCount, "a wait is for one tensor");
+  NoteWait(call);
   const ForeignValue& waited = program_.args_of(call)[0].value;
   const Binding* binding = Find(waited);
   if (binding != nullptr && binding->kind == Binding::Kind::kLaunched) {

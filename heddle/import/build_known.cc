@@ -22,6 +22,14 @@ const GraphBuilder::KnownCall* GraphBuilder::FindKnown(const ForeignCall& call,
   return known;
 }
 
+inline bool GraphBuilder::AddNameToKey(const ForeignValue& value) {
+  const Binding& binding = bindings_[value.word];
+  if (binding.kind != Binding::Kind::kTensor) return false;
+  key_.Add(Words(value.kind, graph_->type(binding.value).index()));
+  key_tensors_.push_back(binding.value);
+  return true;
+}
+
 // False for a call that is never like another: it asks for a number that is computed, or for a tensor on its way.
 bool GraphBuilder::MakeKey(const ForeignCall& call, const Type* stated) {
   key_.Clear();
@@ -29,7 +37,8 @@ bool GraphBuilder::MakeKey(const ForeignCall& call, const Type* stated) {
   key_.Add(call.target.index());
   for (const ForeignArg& arg : program_.args_of(call)) {
     key_.Add(arg.name.index());
-    if (!AddToKey(arg.value)) return false;
+    bool good = arg.value.kind == Kind::kName ? AddNameToKey(arg.value) : AddToKey(arg.value);
+    if (!good) return false;
   }
   // Arguments take more words than one, so this is none.
   if (stated != nullptr) key_.Add(reinterpret_cast<uintptr_t>(stated));
@@ -38,13 +47,7 @@ bool GraphBuilder::MakeKey(const ForeignCall& call, const Type* stated) {
 
 bool GraphBuilder::AddToKey(const ForeignValue& value) {
   switch (value.kind) {
-    case Kind::kName: {
-      const Binding* binding = Find(value);
-      if (binding == nullptr || binding->kind != Binding::Kind::kTensor) return false;
-      key_.Add(Words(value.kind, graph_->type(binding->value).index()));
-      key_tensors_.push_back(binding->value);
-      return true;
-    }
+    case Kind::kName: return AddNameToKey(value);
     case Kind::kInt:
     case Kind::kFloat:
       key_.Add(Words(value.kind, 0));

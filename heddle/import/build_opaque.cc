@@ -59,7 +59,7 @@ void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId
 
 // Tensors by position or name; of lists, the tensors anywhere in them. Attributes as far as a graph can hold them.
 void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
-  std::string_view given = program_.text(arg.name);
+  std::string_view given = Text(arg.name);
   std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
   const Binding* binding = Find(arg.value);
   if (binding != nullptr && binding->value) {
@@ -105,7 +105,7 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
     if (binding == nullptr || binding->kind != Binding::Kind::kTensor) return nullptr;
     return &known.emplace_back(graph_->types()[graph_->type(binding->value)]);
   };
-  std::optional<std::vector<Type>> types = ForeignShape(program_, call, type_of);
+  std::optional<std::vector<Type>> types = ForeignShape(program_, *graph_, call, type_of);
   if (types) return types;
   if (IsAssertion(program_.target(call))) return std::vector<Type>();
   if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
@@ -178,7 +178,7 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
     std::optional<int64_t> number = Number(value);
     if (!number)
       return Fail(call, Diag::kOperandKind, "`{}` is not a whole number",
-                  value.word ? program_.text(value) : "an operand");
+                  value.word ? Text(value) : "an operand");
     numbers.push_back(*number);
     const Binding* binding = Find(value);
     computed |= binding != nullptr && binding->value;

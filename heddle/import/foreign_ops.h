@@ -10,8 +10,8 @@ namespace heddle {
 // The type of an argument that is a tensor, or null.
 using TypeOf = std::function<const Type*(const ForeignValue&)>;
 
-// The results of a call of an op that is not in the table; none where nothing is known of it.
-std::optional<std::vector<Type>> ForeignShape(const ForeignProgram& program,
+// The results of a call of an op that is not in the table; none where nothing is known of it. The graph has the words of the program.
+std::optional<std::vector<Type>> ForeignShape(const ForeignProgram& program, const Graph& graph,
                                               const ForeignCall& call, const TypeOf& type_of);
 
 // Whether the op checks something and has no result.

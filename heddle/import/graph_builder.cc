@@ -11,7 +11,7 @@ namespace heddle {
 
 using Kind = ForeignValue::Kind;
 
-Result<Imported> BuildGraph(const ForeignProgram& program, const SourceText& source,
+Result<Imported> BuildGraph(ForeignProgram& program, const SourceText& source,
                             const ImportOptions& options) {
   return GraphBuilder(program, source, options).Build();
 }
@@ -25,11 +25,12 @@ Result<Imported> GraphBuilder::Build() {
   imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
   builder_.emplace(imported_.module.mesh, graph_->types().symbols());
-  graph_->GiveNames(program_.words);
-  graph_->ReserveNodes(program_.calls.size());
+  graph_->GiveNames(std::move(program_.words));
+  graph_->ReserveInputs(program_.inputs.size());
+  graph_->ReserveNodes(program_.inputs.size() + program_.calls.size());
   FindTargets();
-  FindWaits();
-  bindings_.resize(program_.words.size());
+  bindings_.resize(graph_->name_count());
+  wait_names_.resize(graph_->name_count());
   HEDDLE_RETURN_IF_ERROR(AddInputs());
   for (const ForeignCall& call : program_.calls) HEDDLE_RETURN_IF_ERROR(AddCall(call));
   HEDDLE_RETURN_IF_ERROR(AddOutputs());
@@ -61,13 +62,19 @@ void GraphBuilder::FindTargets() {
   for (TargetId target : program_.targets.ids()) targets_.Add(TargetOf(program_.targets[target]));
 }
 
-void GraphBuilder::FindWaits() {
-  wait_names_.resize(program_.words.size());
-  for (const ForeignCall& call : program_.calls) {
-    if (targets_[call.target].kind != Target::Kind::kWait || call.arg_count == 0) continue;
-    WordId waited = program_.args_of(call)[0].value.word;
-    if (waited && !wait_names_[waited]) wait_names_[waited] = call.name;
+void GraphBuilder::NoteWait(const ForeignCall& call) {
+  WordId waited = program_.args_of(call)[0].value.word;
+  if (waited && !wait_names_[waited]) wait_names_[waited] = call.name;
+}
+
+WordId GraphBuilder::WaitName(WordId waited) {
+  if (!wait_names_[waited] && !knows_all_waits_) {
+    for (const ForeignCall& call : program_.calls) {
+      if (targets_[call.target].kind == Target::Kind::kWait && call.arg_count > 0) NoteWait(call);
+    }
+    knows_all_waits_ = true;
   }
+  return wait_names_[waited];
 }
 
 void GraphBuilder::AddRemarks() {
@@ -107,14 +114,13 @@ Status GraphBuilder::AddInputs() {
     ForeignCall place;
     place.offset = input.offset;
     place.name = input.name;
-    std::string_view name = program_.text(input.name);
     if (bindings_[input.name].kind != Binding::Kind::kNothing)
-      return Fail(place, Diag::kDuplicateName, "two inputs are called `{}`", name);
+      return Fail(place, Diag::kDuplicateName, "two inputs are called `{}`", Text(input.name));
     if (input.type == nullptr && !input.integer)
       return Fail(place, Diag::kMissingType,
                   "the file does not say what type input `{}` has; a repro says it in `load_args`, "
                   "`print_readable` behind the name",
-                  name);
+                  Text(input.name));
     TypeTable& types = graph_->types();
     if (input.type == nullptr) {
       last_id = types.Tensor(DType::kI64, {}, Space::kHost);
@@ -122,8 +128,8 @@ Status GraphBuilder::AddInputs() {
       last_id = types.Intern(*input.type);
     }
     last_type = input.type;
-    ValueId value = graph_->AddInput({}, last_id, name);
-    Binding binding{.kind = Binding::Kind::kTensor, .value = value};
+    ValueId value = graph_->AddInput({}, {.type = last_id, .name = {}, .given = input.name});
+    Binding binding{.kind = Binding::Kind::kTensor, .value = value, .number = 0};
     if (input.integer) {
       binding.kind = Binding::Kind::kNumber;
       binding.number = *input.integer;
@@ -146,7 +152,7 @@ Status GraphBuilder::AddOutputs() {
     ValueId value;
     if (output.value.kind == Kind::kName && binding == nullptr)
       return Fail(call, Diag::kUndefinedValue, "`{}` is returned and made nowhere",
-                  program_.text(output.value));
+                  Text(output.value));
     if (binding != nullptr && binding->kind == Binding::Kind::kNumber) {
       value = binding->value ? binding->value : ScalarNode(call, output.value);
     } else if (binding != nullptr) {
@@ -187,12 +193,12 @@ Result<ValueId> GraphBuilder::Tensor(const ForeignCall& call, const ForeignValue
   const Binding* binding = Find(value);
   if (binding == nullptr && value.kind == Kind::kName)
     return Fail(call, Diag::kUndefinedValue, "`{}` is used here and made nowhere before",
-                program_.text(value));
+                Text(value));
   if (binding == nullptr) return Fail(call, Diag::kOperandKind, "expected a tensor");
   if (binding->kind == Binding::Kind::kTensor) return binding->value;
   if (binding->kind == Binding::Kind::kNumber)
     return binding->value ? binding->value : ScalarNode(call, value);
-  Binding launched = *binding;
+  Binding::OfLaunch launched = binding->launched;
   if (!launches_[launched.launch].wait) HEDDLE_RETURN_IF_ERROR(WaitFor(launched.launch));
   ValueId waited = graph_->results(launches_[launched.launch].wait)[launched.item];
   BindTensor(value.word, waited);
@@ -209,7 +215,7 @@ std::optional<int64_t> GraphBuilder::Number(const ForeignValue& value) const {
 
 Diagnostic GraphBuilder::At(const ForeignCall& call, Diagnostic diagnostic) const {
   return source_.At(std::move(diagnostic), call.offset,
-                    std::max<size_t>(1, program_.text(call.name).size()));
+                    std::max<size_t>(1, Text(call.name).size()));
 }
 
 Status GraphBuilder::CheckStated(const ForeignCall& call, const Type* stated, TypeId found,
@@ -219,7 +225,7 @@ Status GraphBuilder::CheckStated(const ForeignCall& call, const Type* stated, Ty
       (stated->dtype == types.dtype(found) && std::ranges::equal(stated->dims, types.dims(found))))
     return Done{};
   const Module& module = imported_.module;
-  return Fail(call, Diag::kResultType, "`{}` is stated as {}, {} gives {}", program_.text(name),
+  return Fail(call, Diag::kResultType, "`{}` is stated as {}, {} gives {}", Text(name),
               PrintType(module, *graph_, types.Intern(*stated)), program_.target(call),
               PrintType(module, *graph_, found));
 }
@@ -236,6 +242,11 @@ NodeId GraphBuilder::Append(const ForeignCall& call, OpId op, std::span<const Va
   results_.clear();
   for (size_t i = 0; i < types.size(); ++i)
     results_.push_back({.type = types[i], .name = names_[i].made, .given = names_[i].word});
+  return AppendNode(call, op, operands, attrs);
+}
+
+NodeId GraphBuilder::AppendNode(const ForeignCall& call, OpId op, std::span<const ValueId> operands,
+                                AttrsId attrs) {
   NodeSpec spec;
   spec.op = op;
   spec.operands = operands;
@@ -243,7 +254,7 @@ NodeId GraphBuilder::Append(const ForeignCall& call, OpId op, std::span<const Va
   spec.results = results_;
   if (call.scope != last_scope_) {
     last_scope_ = call.scope;
-    last_scope_id_ = graph_->InternScope(program_.text(call.scope));
+    last_scope_id_ = graph_->InternScope(Text(call.scope));
   }
   spec.scope = last_scope_id_;
   spec.phase = call.phase.value_or(Phase::kForward);
@@ -280,7 +291,7 @@ Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<con
     int64_t i = PositionOf(call, op, r);
     if (i < 0 || i >= static_cast<int64_t>(types.size()))
       return Fail(call, Diag::kResultCount, "`{}` is item {} of `{}`, which has {}",
-                  program_.text(result.name), result.index, program_.text(call.name),
+                  Text(result.name), result.index, Text(call.name),
                   Counted(types.size(), "tensor"));
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, result.stated, types[i], result.name));
     if (!names_[i].word) names_[i].word = result.name;
@@ -300,9 +311,10 @@ Status GraphBuilder::Finish(const ForeignCall& call, OpId op, AttrsId attrs,
   if (types.size() == 1 && !call.several && call.result_count == 0 && call.name) {
     // As most are.
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
-    names_.assign(1, {call.name, {}});
+    results_.clear();
+    results_.push_back({.type = types[0], .name = {}, .given = call.name});
     BindTensor(call.name, ValueId(graph_->value_count()));
-    Append(call, op, operands_, attrs, types);
+    AppendNode(call, op, operands_, attrs);
     return Done{};
   }
   HEDDLE_RETURN_IF_ERROR(NameResults(call, op, types));

@@ -16,8 +16,7 @@ namespace heddle {
 
 class GraphBuilder {
  public:
-  GraphBuilder(const ForeignProgram& program, const SourceText& source,
-               const ImportOptions& options)
+  GraphBuilder(ForeignProgram& program, const SourceText& source, const ImportOptions& options)
       : program_(program), source_(source), options_(options), ops_(Ops()) {}
 
   Result<Imported> Build();
@@ -29,10 +28,16 @@ class GraphBuilder {
     Kind kind = Kind::kNothing;
     // The tensor; of a number, the node that computes it, or none if it is always the same.
     ValueId value = {};
-    int64_t number = 0;
     // A tensor of a collective: which collective, and which of its tensors.
-    uint32_t launch = 0;
-    uint32_t item = 0;
+    struct OfLaunch {
+      uint32_t launch;
+      uint32_t item;
+    };
+    // By kind. There is one for every name.
+    union {
+      int64_t number = 0;
+      OfLaunch launched;
+    };
   };
   struct Launch {
     const ForeignCall* call;
@@ -70,7 +75,10 @@ class GraphBuilder {
   // --- graph_builder.cc
   Target TargetOf(std::string_view name) const;
   void FindTargets();
-  void FindWaits();
+  // What the first wait for a name is called; none if nothing waits. Most are asked for when that wait has come: the program is looked
+  // through for the others alone.
+  WordId WaitName(WordId waited);
+  void NoteWait(const ForeignCall& call);
   Status AddInputs();
   Status AddOutputs();
   void AddRemarks();
@@ -79,10 +87,13 @@ class GraphBuilder {
     if (name) bindings_[name] = binding;
   }
   void BindTensor(WordId name, ValueId value) {
-    Bind(name, {.kind = Binding::Kind::kTensor, .value = value});
+    Bind(name, {.kind = Binding::Kind::kTensor, .value = value, .number = 0});
   }
   // A name that a node was made for stands for a number, too.
   void BindNumber(WordId name, int64_t number);
+  // Empty for none. Names that nodes are given may move it.
+  std::string_view Text(WordId word) const { return graph_->name(word); }
+  std::string_view Text(const ForeignValue& value) const { return Text(value.word); }
   // Null for what is no name, or stands for nothing.
   const Binding* Find(const ForeignValue& value) const {
     if (value.kind != ForeignValue::Kind::kName) return nullptr;
@@ -102,10 +113,13 @@ class GraphBuilder {
   // With names_ for its results.
   NodeId Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands, AttrsId attrs,
                 std::span<const TypeId> types);
+  // With results_ for its results.
+  NodeId AppendNode(const ForeignCall& call, OpId op, std::span<const ValueId> operands,
+                    AttrsId attrs);
   // The name of a result that has none, as `split.3`. It lives until the next node.
   std::string_view MakeName(std::string_view call, size_t result);
   std::string_view NameOf(const ForeignCall& call) const {
-    return call.name ? program_.text(call.name) : "unnamed";
+    return call.name ? Text(call.name) : "unnamed";
   }
   std::vector<TypeId> InternTypes(std::span<const Type> types);
   template <typename... Args>
@@ -146,6 +160,8 @@ class GraphBuilder {
   const KnownCall* FindKnown(const ForeignCall& call, const Type* stated = nullptr);
   bool MakeKey(const ForeignCall& call, const Type* stated);
   bool AddToKey(const ForeignValue& value);
+  // Of a name, as most arguments are.
+  bool AddNameToKey(const ForeignValue& value);
   // Hands a tensor to builder_, as its number among those of the call.
   ValueId Numbered(ValueId tensor);
   // What builder_ says, as operands_.
@@ -168,7 +184,8 @@ class GraphBuilder {
   const ForeignValue* Argument(const ForeignCall& call, size_t position,
                                std::string_view name) const;
 
-  const ForeignProgram& program_;
+  // Its words become the names of the graph.
+  ForeignProgram& program_;
   const SourceText& source_;
   const ImportOptions& options_;
   const OpTable& ops_;
@@ -181,8 +198,9 @@ class GraphBuilder {
   Table<TargetId, Target> targets_;
   Table<WordId, Binding> bindings_;
   std::vector<Launch> launches_;
-  // By name, the first wait for it.
+  // By name, the first wait for it, as far as waits have come.
   Table<WordId, WordId> wait_names_;
+  bool knows_all_waits_ = false;
   // Inputs that the program writes to, and what it wrote; where to find the entry of what was written.
   std::vector<std::pair<ValueId, ValueId>> updates_;
   std::unordered_map<uint32_t, size_t> update_of_;

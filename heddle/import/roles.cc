@@ -53,7 +53,7 @@ class RoleSetter {
  private:
   bool HasNumbered(std::string_view prefix) const {
     return std::ranges::any_of(program_.inputs, [&](const ForeignInput& input) {
-      return NumberBehind(prefix, program_.text(input.name)) > 0;
+      return NumberBehind(prefix, graph_.name(input.name)) > 0;
     });
   }
 
@@ -89,12 +89,12 @@ class RoleSetter {
 
   void RolesOfSignature() {
     std::vector<Input>& inputs = graph_.mutable_inputs();
-    Table<WordId, ValueId> by_label(program_.words.size());
+    Table<WordId, ValueId> by_label(graph_.name_count());
     int64_t params = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const ForeignInput& given = program_.inputs[i];
       inputs[i].role = given.role == InputRole::kPlain ? InputRole::kBatch : given.role;
-      inputs[i].label = program_.text(given.label);
+      inputs[i].label = graph_.name(given.label);
       if (given.role == InputRole::kParam) inputs[i].index = params++;
       by_label[given.label ? given.label : given.name] = ValueId(i);
     }

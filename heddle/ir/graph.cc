@@ -84,18 +84,18 @@ ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
   return id;
 }
 
-void Graph::GiveNames(const StringTable<NameId>& names) {
+void Graph::GiveNames(StringTable<NameId> names) {
   HEDDLE_CHECK(values_.size() == 0, "names were given to @" + name_ + ", which has values");
-  names_ = names;
+  names_ = std::move(names);
   value_of_name_.resize(names_.size());
 }
 
 ValueId Graph::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
+  return AddInput(std::move(input), {.type = type, .name = name, .placement = placement});
+}
+
+ValueId Graph::AddInput(Input input, const ResultSpec& spec) {
   HEDDLE_CHECK(nodes_.size() == 0, "an input was added after a node");
-  ResultSpec spec;
-  spec.type = type;
-  spec.name = name;
-  spec.placement = placement;
   input.value = AddValue(spec, NodeId());
   inputs_.push_back(std::move(input));
   return inputs_.back().value;

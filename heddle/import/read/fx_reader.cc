@@ -31,9 +31,11 @@ class FxReader {
       : source_(file, text), cursor_(source_, program_) {}
 
   Result<ForeignProgram> Read() {
-    bool good = FindForward() && ReadSignature() && ReadStatements() && FoldItems() &&
-                ReadReproArgs(text(), cursor_, program_);
-    if (!good) return cursor_.TakeFailure();
+    if (!FindForward() || !ReadSignature() || !ReadStatements()) return cursor_.TakeFailure();
+    if (bad_item_) return *std::move(bad_item_);
+    program_.statements_folded = items_.size();
+    program_.SetResults(std::move(items_));
+    if (!ReadReproArgs(text(), cursor_, program_)) return cursor_.TakeFailure();
     return std::move(program_);
   }
 
@@ -181,7 +183,11 @@ class FxReader {
                           "a statement goes on where it should end");
     cursor_.SkipLine();
     ++program_.statements;
-    if (call.target) program_.calls.push_back(call);
+    if (call.target == item_ || (call.target && call.target == operator_item_)) {
+      FoldItem(call);
+    } else if (call.target) {
+      program_.calls.push_back(call);
+    }
     return true;
   }
 
@@ -203,9 +209,11 @@ class FxReader {
   }
 
   bool ReadRightSide(ForeignCall& call, std::string_view name) {
+    StringTable<WordId>::Key key = program_.words.KeyOf(name);
     cursor_.SkipSpace();
-    if (!name.empty()) call.name = cursor_.NameWord(name);
-    if (TakeLikelyCallee(name)) {
+    bool likely = TakeLikelyCallee(name);
+    if (!name.empty()) call.name = cursor_.NameWord(key);
+    if (likely) {
       call.target = callee_targets_[callee_.index()];
       return cursor_.Arguments(tails_[callee_.index()]);
     }
@@ -266,6 +274,7 @@ class FxReader {
       if (word.starts_with("torch.ops.")) word.remove_prefix(10);
       if (word.starts_with("_operator.")) word.remove_prefix(1);
       callee_targets_.push_back(program_.targets.Intern(word));
+      if (word == "operator.getitem") operator_item_ = callee_targets_.back();
     }
     FollowCallee(callee);
   }
@@ -309,54 +318,58 @@ class FxReader {
                         "expected a call, an item as in `split[0]`, or arithmetic with sizes");
   }
 
-  // An item of a call becomes the name of one of its results.
-  bool FoldItems() {
-    constexpr uint32_t kNone = UINT32_MAX;
-    TargetId operator_item = program_.targets.Find("operator.getitem");
-    std::vector<ForeignCall>& calls = program_.calls;
-    // Calls that are kept.
-    Table<WordId, uint32_t> by_name(program_.words.size(), kNone);
-    std::vector<ForeignProgram::NumberedResult> items;
-    uint32_t kept = 0;
-    for (const ForeignCall& call : calls) {
-      if (call.target != item_ && call.target != operator_item) {
-        if (call.name) by_name[call.name] = kept;
-        calls[kept++] = call;
-        continue;
-      }
-      std::span<const ForeignArg> args = program_.args_of(call);
-      uint32_t source = args.size() == 2 && args[0].value.kind == Kind::kName
-                            ? by_name[args[0].value.word]
-                            : kNone;
-      if (source == kNone)
-        return FailAt(call, Diag::kUndefinedValue,
+  // An item of a call becomes the name of one of its results. What cannot is said when all statements could be read.
+  void FoldItem(const ForeignCall& call) {
+    if (bad_item_) return;
+    std::span<const ForeignArg> args = program_.args_of(call);
+    uint32_t source = args.size() == 2 && args[0].value.kind == Kind::kName
+                          ? CallNamed(args[0].value.word)
+                          : kNoCall;
+    if (source == kNoCall)
+      return FailItem(call, Diag::kUndefinedValue,
                       "`{}` is an item of something that no statement before it makes");
-      const ForeignValue& at = args[1].value;
-      if (at.kind != Kind::kInt && at.kind != Kind::kString)
-        return FailAt(call, Diag::kBadLiteral,
+    const ForeignValue& at = args[1].value;
+    if (at.kind != Kind::kInt && at.kind != Kind::kString)
+      return FailItem(call, Diag::kBadLiteral,
                       "`{}` is an item, but neither by number nor by name");
-      calls[source].several = true;
-      items.push_back({source, {call.name, at.integer, at.word, call.stated}});
-    }
-    calls.resize(kept);
-    program_.statements_folded = items.size();
-    program_.SetResults(std::move(items));
-    return true;
+    program_.calls[source].several = true;
+    items_.push_back({source, {call.name, at.integer, at.word, call.stated}});
   }
 
-  bool FailAt(const ForeignCall& call, Diag kind, fmt::format_string<std::string_view&> format) {
+  // The last call of this name, or kNoCall. Most items stand behind their call.
+  uint32_t CallNamed(WordId name) {
+    const std::vector<ForeignCall>& calls = program_.calls;
+    if (!calls.empty() && calls.back().name == name) return static_cast<uint32_t>(calls.size() - 1);
+    named_calls_.resize(program_.words.size(), kNoCall);
+    for (; calls_with_names_ < calls.size(); ++calls_with_names_) {
+      WordId word = calls[calls_with_names_].name;
+      if (word) named_calls_[word] = calls_with_names_;
+    }
+    return named_calls_[name];
+  }
+
+  void FailItem(const ForeignCall& call, Diag kind, fmt::format_string<std::string_view&> format) {
     std::string_view name = program_.text(call.name);
-    return cursor_.Fail(call.offset, name.size(), kind, format, name);
+    cursor_.Fail(call.offset, name.size(), kind, format, name);
+    bad_item_ = cursor_.TakeFailure();
   }
 
   static constexpr std::string_view kItem = "getitem";
   static constexpr std::string_view kClass = "class ";
+  static constexpr uint32_t kNoCall = UINT32_MAX;
 
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  // The target of statements that name an item.
+  // The targets of statements that name an item; none before the first call of the other.
   TargetId item_ = program_.targets.Intern(kItem);
+  TargetId operator_item_;
+  // Items so far, and the first that is none.
+  std::vector<ForeignProgram::NumberedResult> items_;
+  std::optional<Failure> bad_item_;
+  // The last call of each name, among the first of them.
+  Table<WordId, uint32_t> named_calls_;
+  uint32_t calls_with_names_ = 0;
   StringTable<CalleeId> callees_;
   // By callee.
   std::vector<TargetId> callee_targets_;

@@ -80,19 +80,19 @@ struct ForeignResult {
 struct ForeignCall {
   // In the file.
   size_t offset = 0;
+  // In ForeignProgram::types; null where the file does not state it.
+  const Type* stated = nullptr;
   TargetId target;
   // What the call as a whole is called; a call of several results has a name for each that is used as well.
   WordId name;
-  // In ForeignProgram::types; null where the file does not state it.
-  const Type* stated = nullptr;
   // In ForeignProgram::args.
   uint32_t first_arg = 0;
   uint32_t arg_count = 0;
   // In ForeignProgram::results.
   uint32_t first_result = 0;
   uint32_t result_count = 0;
-  bool several = false;
   WordId scope = {};
+  bool several = false;
   std::optional<Phase> phase = {};
 };
 

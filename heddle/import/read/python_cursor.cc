@@ -212,8 +212,9 @@ bool PythonCursor::SkipCall() {
   return true;
 }
 
-WordId PythonCursor::NameWord(std::string_view name) {
-  WordId word = program_.Word(name);
+WordId PythonCursor::NameWord(const StringTable<WordId>::Key& key) {
+  std::string_view name = key.text();
+  WordId word = program_.words.Intern(key);
   older_ = newest_;
   newest_ = {name, word};
   // An argument of that text would be something else.

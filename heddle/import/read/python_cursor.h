@@ -82,7 +82,7 @@ class PythonCursor {
     return Take(c) || Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
   }
   // The name of a statement, which the next ones are likely to ask for.
-  WordId NameWord(std::string_view name);
+  WordId NameWord(const StringTable<WordId>::Key& key);
   bool Value(ForeignValue& value) { return Value(value, 0); }
   // What stands behind the last argument of a call that has a name in it, to the end of the call: literals, which say the same wherever
   // they stand.

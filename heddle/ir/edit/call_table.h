@@ -26,12 +26,17 @@ class CallKey {
     for (ValueId v : graph.operands(id)) Add(v ? graph.type(v).index() : UINT32_MAX);
   }
   // For a key that is all the caller's.
-  void Clear() { words_.clear(); }
-  void Add(uint64_t word) { words_.push_back(word); }
-  std::span<const uint64_t> words() const { return words_; }
+  void Clear() { size_ = 0; }
+  void Add(uint64_t word) {
+    if (size_ == words_.size()) words_.resize(2 * size_ + 16);
+    words_[size_++] = word;
+  }
+  std::span<const uint64_t> words() const { return {words_.data(), size_}; }
 
  private:
+  // The first `size_` of them count.
   std::vector<uint64_t> words_;
+  size_t size_ = 0;
 };
 
 template <typename Fact>

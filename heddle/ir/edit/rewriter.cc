@@ -7,21 +7,19 @@
 
 namespace heddle {
 Rewriter::Rewriter(Graph& graph)
-    : graph_(graph),
-      edited_(graph.is_edited_),
-      order_(graph.node_count()),
-      erased_(graph.node_count(), false) {}
+    : graph_(graph), edited_(graph.is_edited_), erased_(graph.node_count(), false) {}
 
 Rewriter::~Rewriter() { HEDDLE_CHECK(!edited_, "a rewriter was dropped without a commit"); }
 
 void Rewriter::CheckNodeId(NodeId node) const {
-  HEDDLE_CHECK(node.index() < order_.size(), "a node id is not of this graph");
+  HEDDLE_CHECK(node.index() < graph_.node_count(), "a node id is not of this graph");
 }
 
 NodeId Rewriter::Insert(NodeId behind, const NodeSpec& spec) {
   edited_ = renumbers_ = true;
+  OrderList& order = schedule();
   NodeId id = graph_.Append(spec);
-  order_.AddAfter(behind.index());
+  order.AddAfter(behind.index());
   erased_.push_back(false);
   return id;
 }
@@ -39,7 +37,7 @@ NodeId Rewriter::InsertAfter(NodeId anchor, const NodeSpec& spec) {
 NodeId Rewriter::InsertFirst(const NodeSpec& spec) { return Insert(NodeId(), spec); }
 
 NodeId Rewriter::InsertLast(const NodeSpec& spec) {
-  return Insert(NodeId(order_.Previous(OrderList::kNone)), spec);
+  return Insert(NodeId(schedule().Previous(OrderList::kNone)), spec);
 }
 
 ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
@@ -56,14 +54,14 @@ ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, Plac
 void Rewriter::MoveBefore(NodeId node, NodeId anchor) {
   CheckNodeId(node);
   CheckNodeId(anchor);
-  if (node != anchor && order_.MoveAfter(node.index(), order_.Previous(anchor.index())))
+  if (node != anchor && schedule().MoveAfter(node.index(), schedule().Previous(anchor.index())))
     edited_ = renumbers_ = true;
 }
 
 void Rewriter::MoveAfter(NodeId node, NodeId anchor) {
   CheckNodeId(node);
   CheckNodeId(anchor);
-  if (order_.MoveAfter(node.index(), anchor.index())) edited_ = renumbers_ = true;
+  if (schedule().MoveAfter(node.index(), anchor.index())) edited_ = renumbers_ = true;
 }
 
 void Rewriter::Reorder(std::span<const NodeId> order) {
@@ -75,7 +73,7 @@ void Rewriter::Reorder(std::span<const NodeId> order) {
     HEDDLE_CHECK(!seen[id.index()], "a new order lists a node twice");
     seen[id.index()] = true;
   }
-  order_.Assign(order | std::views::transform(&NodeId::index));
+  schedule().Assign(order | std::views::transform(&NodeId::index));
 }
 
 void Rewriter::Erase(NodeId node) {
@@ -198,12 +196,12 @@ Changed Rewriter::Commit() {
 }
 
 std::vector<NodeId> Rewriter::NewOrder() const {
-  std::vector<NodeId> order;
-  order.reserve(order_.size());
-  for (uint32_t n = order_.Next(OrderList::kNone); n != OrderList::kNone; n = order_.Next(n)) {
-    if (!erased_[n]) order.push_back(NodeId(n));
+  std::vector<NodeId> kept;
+  kept.reserve(graph_.node_count());
+  for (NodeId n = NextOf(NodeId()); n; n = NextOf(n)) {
+    if (!erased_[n.index()]) kept.push_back(n);
   }
-  return order;
+  return kept;
 }
 
 void Rewriter::Rebuild(const std::vector<NodeId>& order) {

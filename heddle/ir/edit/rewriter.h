@@ -51,7 +51,7 @@ class Rewriter {
   // --- Order
 
   // Whether node `a` runs before `b`, as things stand.
-  bool Before(NodeId a, NodeId b) const { return order_.Before(a.index(), b.index()); }
+  bool Before(NodeId a, NodeId b) const { return schedule().Before(a.index(), b.index()); }
   void MoveBefore(NodeId node, NodeId anchor);
   void MoveAfter(NodeId node, NodeId anchor);
   // All nodes of the graph, new ones included, in a new order.
@@ -111,10 +111,15 @@ class Rewriter {
   Result<Changed> Finish(Status status);
 
  private:
+  // Edits in place never ask for it. Nodes are added by Insert alone, which asks before.
+  OrderList& schedule() const {
+    if (!order_) order_.emplace(graph_.node_count());
+    return *order_;
+  }
   // Behind none is at the start.
   NodeId Insert(NodeId behind, const NodeSpec& spec);
-  NodeId NextOf(NodeId node) const { return NodeId(order_.Next(node.index())); }
-  NodeId PreviousOf(NodeId node) const { return NodeId(order_.Previous(node.index())); }
+  NodeId NextOf(NodeId node) const { return NodeId(schedule().Next(node.index())); }
+  NodeId PreviousOf(NodeId node) const { return NodeId(schedule().Previous(node.index())); }
   void CheckNodeId(NodeId node) const;
   std::vector<NodeId> InOrder(std::span<const NodeId> nodes) const;
   std::vector<NodeId> CloneBehind(NodeId behind, std::span<const NodeId> nodes,
@@ -130,8 +135,8 @@ class Rewriter {
   bool& edited_;
   // Whether nodes or values come, go or move. An edit in place leaves all numbers as they are.
   bool renumbers_ = false;
-  // The schedule. Erased nodes keep their places.
-  OrderList order_;
+  // The schedule, once something has asked for it. Erased nodes keep their places.
+  mutable std::optional<OrderList> order_;
   std::vector<bool> erased_;
   std::vector<bool> input_erased_;
   std::vector<bool> output_erased_;

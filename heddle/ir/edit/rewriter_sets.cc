@@ -174,8 +174,8 @@ std::optional<Rewriter::Blocked> Rewriter::TryMove(std::span<const NodeId> nodes
   if (blocked) return blocked;
   NodeId behind = anchor;
   for (NodeId node : set) {
-    uint32_t place = behind_anchor ? behind.index() : order_.Previous(anchor.index());
-    if (order_.MoveAfter(node.index(), place)) edited_ = renumbers_ = true;
+    uint32_t place = behind_anchor ? behind.index() : schedule().Previous(anchor.index());
+    if (schedule().MoveAfter(node.index(), place)) edited_ = renumbers_ = true;
     behind = node;
   }
   return std::nullopt;
