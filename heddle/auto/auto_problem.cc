@@ -207,7 +207,8 @@ class ProblemMaker {
     }
     limit_.Spend(kWorkOfPrice * shared.prices.size() * goals.size());
     bool is_shared = IsShared(shared);
-    Discount(shared, count, ShareOf(move));
+    // Prices in full are whole numbers already.
+    if (double share = ShareOf(move); share != 1) Discount(shared, count, share);
     if (is_shared) {
       out_.shared.push_back(std::move(shared));
     } else {
@@ -224,13 +225,13 @@ class ProblemMaker {
   // What it takes to bring the tensor from there to each of these, in order.
   std::vector<double> PricesFrom(PlacementId from, const heddle::Move& move, int64_t count,
                                  const double* row, const std::vector<Goal>& goals) const {
-    std::vector<double> out;
-    out.reserve(goals.size());
-    for (const Goal& goal : goals) {
-      bool adds =
-          move.keeps_sums && !std::ranges::includes(sheet_[goal.to].partials, sheet_[from].partials,
-                                                    {}, &Partial::axis, &Partial::axis);
-      out.push_back((adds ? kForbidden : row[goal.column]) * static_cast<double>(count));
+    std::vector<double> out(goals.size());
+    for (size_t i = 0; i < goals.size(); ++i)
+      out[i] = row[goals[i].column] * static_cast<double>(count);
+    for (size_t i = 0; move.keeps_sums && i < goals.size(); ++i) {
+      bool adds = !std::ranges::includes(sheet_[goals[i].to].partials, sheet_[from].partials, {},
+                                         &Partial::axis, &Partial::axis);
+      if (adds) out[i] = kForbidden;
     }
     return out;
   }

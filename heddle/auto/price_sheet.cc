@@ -12,10 +12,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-uint64_t PairOf(PlacementId from, PlacementId to) {
-  return uint64_t{from.index()} << 32 | to.index();
-}
-
 // What ways depend on: sizes that divide by all ranks, where together they divide by them twice, are as good as any other.
 Dims SizesOf(std::span<const Dim> dims, int64_t ranks) {
   Dims sizes(dims.begin(), dims.end());
@@ -65,7 +61,9 @@ PriceSheet::Way PriceSheet::FindWay(TypeId type, PlacementId from, PlacementId t
   if (start && goal) {
     stops_.clear();
     if (!search_.Find(*start, *goal, dims, order, stops_)) return {Way::kNone};
-    for (PlacementWord word : stops_) add(InternWord(word, dims.size()));
+    // The last one is known.
+    for (size_t i = 0; i + 1 < stops_.size(); ++i) add(InternWord(stops_[i], dims.size()));
+    if (!stops_.empty()) add(to);
   } else {
     Result<std::vector<RedistributionStep>> steps = PlanRedistribution(
         placements_[from], placements_[to], Dims(dims.begin(), dims.end()), mesh_, order);
@@ -84,9 +82,15 @@ PlacementId PriceSheet::InternWord(PlacementWord word, size_t rank) {
 }
 
 uint32_t PriceSheet::StepOf(PlacementId from, PlacementId to) {
-  auto [at, added] = step_of_.try_emplace(PairOf(from, to), static_cast<uint32_t>(steps_.size()));
-  if (added) steps_.emplace_back(from, to);
-  return at->second;
+  if (step_of_.size() <= from.index()) step_of_.resize(placements_.size());
+  std::vector<uint32_t>& row = step_of_[from.index()];
+  if (row.size() <= to.index()) row.resize(placements_.size(), kNone);
+  uint32_t& step = row[to.index()];
+  if (step == kNone) {
+    step = static_cast<uint32_t>(steps_.size());
+    steps_.emplace_back(from, to);
+  }
+  return step;
 }
 
 void PriceSheet::AskMoves(TypeId type, ReduceOrder order, PlacementId from,
@@ -97,10 +101,10 @@ void PriceSheet::AskMoves(TypeId type, ReduceOrder order, PlacementId from,
     if (WayIn(ways, from, goal).first == Way::kUnknown)
       WayIn(ways, from, goal) = FindWay(type, from, goal, order);
     Way way = WayIn(ways, from, goal);
-    if (lines.size() < steps_.size()) lines.resize(steps_.size(), kNoLine);
+    if (lines.size() < steps_.size()) lines.resize(steps_.size(), kNone);
     for (uint32_t i = 0; i < way.count; ++i) {
       uint32_t step = way_steps_[way.first + i];
-      if (lines[step] != kNoLine) continue;
+      if (lines[step] != kNone) continue;
       lines[step] = static_cast<uint32_t>(lines_.size());
       lines_.push_back({NodeId(), type, {steps_[step].first}, {steps_[step].second}});
     }

@@ -85,15 +85,15 @@ class PriceSheet {
   // Tensors of many types go the same ways.
   std::map<std::pair<ReduceOrder, Dims>, Ways> ways_;
   std::map<std::pair<TypeId, ReduceOrder>, Ways*> ways_of_;
-  // Single steps, by number, and numbers by where they begin and end; and those of all ways.
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // Single steps, by number, and numbers by where they begin and end, where there is one; and those of all ways.
   std::vector<std::pair<PlacementId, PlacementId>> steps_;
-  std::unordered_map<uint64_t, uint32_t> step_of_;
+  std::vector<std::vector<uint32_t>> step_of_;
   std::vector<uint32_t> way_steps_;
   // Of the way that was found last.
   std::vector<PlacementWord> stops_;
   std::vector<Line> lines_;
   // By type and step: its line, if there is one.
-  static constexpr uint32_t kNoLine = UINT32_MAX;
   std::map<TypeId, std::vector<uint32_t>> line_of_;
   std::vector<Nanos> prices_;
 };

@@ -87,7 +87,7 @@ class SharedSolver {
         prices = std::move(answer.prices);
       }
       BoundRounds::Round bounded =
-          rounds_.Run(weighted, best_cost_, limit_, std::move(prices), links_);
+          rounds_.Run(std::move(weighted), best_cost_, limit_, std::move(prices), links_);
       bound_ = std::max(bound_, bounded.bound);
       counts_.sweeps += bounded.sweeps;
       for (const std::vector<uint32_t>& x : bounded.suggested) Pool(x);

@@ -8,6 +8,9 @@
 namespace heddle {
 namespace {
 
+// What fits into a place. All lists of pending sums, with all ends, are fewer.
+constexpr size_t kMostStep = (size_t{1} << 15) - 1;
+
 bool IsSliceOf(const StepGraph::Step& step, uint8_t end) {
   return step.kind == StepKind::kSlice && step.end == end;
 }
@@ -19,7 +22,7 @@ RedistributionSearch::RedistributionSearch(StepGraph& graph, PlacementWord from,
     : graph_(graph), goal_axes_(goal_axes), order_(order) {
   uint32_t start = graph_.NumberOf(from);
   places_.resize(graph_.size());
-  Reach(start, {});
+  Reach(start, {}, kNone, 0);
 }
 
 // The dearer one is less. Equally cheap ones have an order of their own.
@@ -28,17 +31,17 @@ bool RedistributionSearch::IsDearer(const Open& a, const Open& b) const {
   return graph_.IsBefore(b.at, a.at);
 }
 
-// Whether that is cheaper than before.
-bool RedistributionSearch::Reach(uint32_t at, const RedistributionPrice& price) {
+void RedistributionSearch::Reach(uint32_t at, const Price& price, uint32_t before, size_t step) {
   Place& place = places_[at];
-  if (place.reached && place.price <= price) return false;
-  reached_count_ += place.reached ? 0 : 1;
-  place.reached = true;
-  place.price = price;
+  reached_count_ += place.collectives == Place::kUnreached ? 1 : 0;
+  place = {.moved = price.moved,
+           .before = before,
+           .step = static_cast<uint16_t>(step & kMostStep),
+           .collectives = price.collectives,
+           .steps = price.steps};
   open_.push_back({price, at});
   std::push_heap(open_.begin(), open_.end(),
                  [&](const Open& a, const Open& b) { return IsDearer(a, b); });
-  return true;
 }
 
 // Orders other than that of the fewest collectives scatter what ends split, and reduce what does not.
@@ -57,32 +60,32 @@ bool RedistributionSearch::MayTake(const StepGraph::Step& step, uint8_t pending)
 void RedistributionSearch::Leave(uint32_t at) {
   std::span<const StepGraph::Step> steps = graph_.StepsFrom(at);
   if (places_.size() < graph_.size()) places_.resize(graph_.size());
-  const RedistributionPrice before = places_[at].price;
+  HEDDLE_CHECK(steps.size() <= kMostStep, "too many steps");
+  const Price before = places_[at].price();
   uint8_t pending = graph_.pending(at);
   for (size_t i = 0; i < steps.size(); ++i) {
     const StepGraph::Step& step = steps[i];
-    if (!MayTake(step, pending)) continue;
-    RedistributionPrice price = before;
+    Price price = before;
     price.collectives += step.kind == StepKind::kSlice ? 0 : 1;
     price.moved += step.moved;
     price.steps += 1;
-    if (!Reach(step.to, price)) continue;
-    places_[step.to].before = at;
-    places_[step.to].step = static_cast<uint32_t>(i);
+    if (price < places_[step.to].price() && MayTake(step, pending)) Reach(step.to, price, at, i);
   }
 }
 
 // Goes on until the goal is reached in the cheapest way. kNone if it never is.
 uint32_t RedistributionSearch::Settle(uint32_t goal) {
-  if (goal < places_.size() && places_[goal].settled) return goal;
+  if (goal < places_.size() && places_[goal].settled != 0) return goal;
   if (unleft_ != kNone) Leave(std::exchange(unleft_, kNone));
   while (!open_.empty() && reached_count_ < kMostPlacements) {
     std::pop_heap(open_.begin(), open_.end(),
                   [&](const Open& a, const Open& b) { return IsDearer(a, b); });
     Open next = open_.back();
     open_.pop_back();
-    if (places_[next.at].price != next.price) continue;
-    places_[next.at].settled = true;
+    if (places_[next.at].price() != next.price) continue;
+    places_[next.at].settled = 1;
+    // What is open then was reached in a cheaper way: memory for others.
+    if (++settled_count_ == reached_count_) std::vector<Open>().swap(open_);
     if (next.at == goal) return unleft_ = goal;
     Leave(next.at);
   }

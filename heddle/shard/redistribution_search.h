@@ -26,23 +26,39 @@ class RedistributionSearch {
   static constexpr size_t kMostPlacements = 20'000;
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // The best way to a placement so far: where its last step comes from, and which of the steps from there it is.
+  // A RedistributionPrice, small: no way that is worth a look has that many steps.
+  struct Price {
+    int64_t moved = 0;
+    uint8_t collectives = 0;
+    uint8_t steps = 0;
+
+    bool operator==(const Price&) const = default;
+    bool operator<(const Price& other) const {
+      if (collectives != other.collectives) return collectives < other.collectives;
+      return moved != other.moved ? moved < other.moved : steps < other.steps;
+    }
+  };
+  // The best way to a placement so far: where its last step comes from, and which of the steps from there it is. There are millions of these.
   struct Place {
-    RedistributionPrice price = {};
+    static constexpr uint8_t kUnreached = UINT8_MAX;
+    int64_t moved = 0;
     uint32_t before = kNone;
-    uint32_t step = 0;
-    bool reached = false;
-    bool settled = false;
+    uint16_t step : 15 = 0;
+    uint16_t settled : 1 = 0;
+    uint8_t collectives = kUnreached;
+    uint8_t steps = 0;
+
+    Price price() const { return {moved, collectives, steps}; }
   };
   struct Open {
-    RedistributionPrice price;
+    Price price;
     uint32_t at;
   };
 
   uint32_t Settle(uint32_t goal);
   void Leave(uint32_t at);
   bool MayTake(const StepGraph::Step& step, uint8_t pending) const;
-  bool Reach(uint32_t at, const RedistributionPrice& price);
+  void Reach(uint32_t at, const Price& price, uint32_t before, size_t step);
   bool IsDearer(const Open& a, const Open& b) const;
   // The step that leads to a placement; there is one.
   StepGraph::Step StepTo(uint32_t at) const {
@@ -55,6 +71,7 @@ class RedistributionSearch {
   // By number.
   std::vector<Place> places_;
   size_t reached_count_ = 0;
+  size_t settled_count_ = 0;
   // A heap, the cheapest first. What is here at a price that it no longer has was reached in a cheaper way since.
   std::vector<Open> open_;
   // The last goal, if nothing was reached from there yet.

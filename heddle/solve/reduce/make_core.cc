@@ -23,7 +23,11 @@ std::vector<uint32_t> AsFunction(const PairwiseRelation& relation, uint32_t u_si
 
 class CoreMaker {
  public:
-  explicit CoreMaker(const PairwiseProblem& problem) : problem_(problem) {}
+  // Takes the matrices of `own`, if there is one, which is the same problem.
+  CoreMaker(const PairwiseProblem& problem, PairwiseProblem* own) : problem_(problem), own_(own) {
+    edges_left_.resize(problem.matrices.size());
+    for (const PairwiseEdge& edge : problem.edges) ++edges_left_[edge.matrix.index()];
+  }
 
   std::pair<Core, bool> Make() {
     FindAllowed();
@@ -37,7 +41,9 @@ class CoreMaker {
       if (core_.variables[v].gone()) return {std::move(core_), false};
     }
     for (const PairwiseEdge& edge : problem_.edges) {
-      AddMatrix(edge.u.index(), edge.v.index(), problem_.matrices[edge.matrix]);
+      bool last = --edges_left_[edge.matrix.index()] == 0;
+      AddMatrix(edge.u.index(), edge.v.index(), problem_.matrices[edge.matrix],
+                last && own_ != nullptr ? &own_->matrices[edge.matrix] : nullptr);
     }
     for (const PairwiseRelation& relation : general_) AddRelation(relation);
     AddRows();
@@ -137,7 +143,9 @@ class CoreMaker {
                        KeptChoices{leader, std::move(kept)});
   }
 
-  void AddMatrix(uint32_t u, uint32_t v, const std::vector<double>& matrix) {
+  // `own` may be taken.
+  void AddMatrix(uint32_t u, uint32_t v, const std::vector<double>& matrix,
+                 std::vector<double>* own) {
     uint32_t a = leader_[u];
     uint32_t b = leader_[v];
     const std::vector<uint32_t>& rows = choice_[u];
@@ -150,7 +158,7 @@ class CoreMaker {
     }
     // Whoever keeps all choices of both has them in order.
     bool whole = u == a && v == b && rows.size() == size(u) && columns.size() == width;
-    if (whole) return core_.AddEdge(a, b, matrix);
+    if (whole) return core_.AddEdge(a, b, own != nullptr ? std::move(*own) : matrix);
     std::vector<double> cost;
     cost.reserve(rows.size() * columns.size());
     for (uint32_t r : rows) {
@@ -164,7 +172,7 @@ class CoreMaker {
     std::vector<double> matrix(size_t{size(relation.u.index())} * size(relation.v.index()),
                                kForbidden);
     for (auto [a, b] : relation.pairs) matrix[a * size(relation.v.index()) + b] = 0;
-    AddMatrix(relation.u.index(), relation.v.index(), matrix);
+    AddMatrix(relation.u.index(), relation.v.index(), matrix, &matrix);
   }
 
   void AddRows() {
@@ -187,6 +195,9 @@ class CoreMaker {
   }
 
   const PairwiseProblem& problem_;
+  PairwiseProblem* own_;
+  // By matrix: edges that are not in the core yet.
+  std::vector<uint32_t> edges_left_;
   Core core_;
   std::vector<std::vector<bool>> allowed_;
   std::vector<std::vector<Link>> links_;
@@ -198,6 +209,11 @@ class CoreMaker {
 
 }  // namespace
 
-std::pair<Core, bool> MakeCore(const PairwiseProblem& problem) { return CoreMaker(problem).Make(); }
+std::pair<Core, bool> MakeCore(const PairwiseProblem& problem) {
+  return CoreMaker(problem, nullptr).Make();
+}
+std::pair<Core, bool> MakeCore(PairwiseProblem&& problem) {
+  return CoreMaker(problem, &problem).Make();
+}
 
 }  // namespace heddle

@@ -128,13 +128,13 @@ void BoundRounds::Store(const Core& core, const KeptOf& names, const Sweeps& swe
   }
 }
 
-BoundRounds::Round BoundRounds::Run(const PairwiseProblem& problem, double best, const Limit& limit,
+BoundRounds::Round BoundRounds::Run(PairwiseProblem problem, double best, const Limit& limit,
                                     std::vector<double> prices, std::span<const Link> links) {
   HEDDLE_CHECK(problem.relations.empty(), "relations");
   Round out;
   for (const PairwiseVariable& variable : problem.variables)
     out.at_least.emplace_back(variable.cost.size(), kForbidden);
-  auto [core, possible] = MakeCore(problem);
+  auto [core, possible] = MakeCore(std::move(problem));
   ReduceCounts counts;
   limit.Spend(core.EntryCount());
   if (!possible || !FilterChoices(core, {}, counts)) {

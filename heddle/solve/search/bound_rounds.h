@@ -41,7 +41,7 @@ class BoundRounds {
   // Of a problem without relations, which has the variables and edges of the last round. With any prices for the budgets: the nearer they
   // are to the best ones, the better. Stops when the bound rises by little of what it is short of `best`,
   // when much fewer choices are left that may be as good as that, or when the limit is spent.
-  Round Run(const PairwiseProblem& problem, double best, const Limit& limit,
+  Round Run(PairwiseProblem problem, double best, const Limit& limit,
             std::vector<double> prices = {}, std::span<const Link> links = {});
 
   // From now on, problems have these choices of those that they had, and no others; or all that there were at first.
