@@ -60,8 +60,8 @@ bool RedistributionSearch::MayTake(const StepGraph::Step& step, uint8_t pending)
 void RedistributionSearch::Leave(uint32_t at) {
   std::span<const StepGraph::Step> steps = graph_.StepsFrom(at);
   if (places_.size() < graph_.size()) places_.resize(graph_.size());
-  HEDDLE_CHECK(steps.size() <= kMostStep, "too many steps");
   const Price before = places_[at].price();
+  HEDDLE_CHECK(steps.size() <= kMostStep && before.steps < UINT8_MAX - 1, "too many steps");
   uint8_t pending = graph_.pending(at);
   for (size_t i = 0; i < steps.size(); ++i) {
     const StepGraph::Step& step = steps[i];
