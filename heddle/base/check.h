@@ -18,8 +18,9 @@ CrashHook SetCrashHook(CrashHook hook);
 
 }  // namespace heddle
 
+// The condition is a value of its own: clang-tidy takes `!(a || b)` for something to be written otherwise.
 #define HEDDLE_CHECK(condition, message)                                           \
   do {                                                                             \
-    if (!(condition)) [[unlikely]]                                                 \
+    if (const bool holds = static_cast<bool>(condition); !holds) [[unlikely]]      \
       ::heddle::CheckFailed(#condition, __FILE__, __LINE__, std::string(message)); \
   } while (false)

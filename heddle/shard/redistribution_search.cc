@@ -61,7 +61,8 @@ void RedistributionSearch::Leave(uint32_t at) {
   std::span<const StepGraph::Step> steps = graph_.StepsFrom(at);
   if (places_.size() < graph_.size()) places_.resize(graph_.size());
   const Price before = places_[at].price();
-  HEDDLE_CHECK(steps.size() <= kMostStep && before.steps < UINT8_MAX - 1, "too many steps");
+  HEDDLE_CHECK(steps.size() <= kMostStep, "too many steps from one placement");
+  HEDDLE_CHECK(before.steps < UINT8_MAX - 1, "too many steps to one placement");
   uint8_t pending = graph_.pending(at);
   for (size_t i = 0; i < steps.size(); ++i) {
     const StepGraph::Step& step = steps[i];

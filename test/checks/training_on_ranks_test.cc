@@ -1,7 +1,7 @@
 // Passes that schedule FSDP on random training steps: each step runs on ranks before and after, and computes the same bits. A step
 // that does not is made smaller and printed.
 //
-//   training_on_ranks_test [--steps=400] [--seed=0]
+//   training_on_ranks_test [--steps=250] [--seed=0]
 #include <gtest/gtest.h>
 
 #include <charconv>
@@ -24,7 +24,7 @@ namespace {
 
 // Given on the command line.
 struct Range {
-  uint32_t steps = 400;
+  uint32_t steps = 250;
   uint32_t seed = 0;
 } range;
 

@@ -158,7 +158,8 @@ class CoreMaker {
     }
     // Whoever keeps all choices of both has them in order.
     bool whole = u == a && v == b && rows.size() == size(u) && columns.size() == width;
-    if (whole) return core_.AddEdge(a, b, own != nullptr ? std::move(*own) : matrix);
+    if (whole && own != nullptr) return core_.AddEdge(a, b, std::move(*own));
+    if (whole) return core_.AddEdge(a, b, matrix);
     std::vector<double> cost;
     cost.reserve(rows.size() * columns.size());
     for (uint32_t r : rows) {
