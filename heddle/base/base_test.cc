@@ -38,7 +38,7 @@ TEST(StringTable, EachStringOnceAndFoundAgain) {
 }
 
 // Names that differ in their last digit lie together, and are as different as any others.
-TEST(StringTable, FamiliesKeepTheirMembersApart) {
+TEST(StringTable, NamesThatAreAlikeAreApart) {
   std::vector<std::string> names = {"", "a\xff",
                                     "a\xff"
                                     "1"};
@@ -81,8 +81,8 @@ TEST(StringTable, FamiliesKeepTheirMembersApart) {
   EXPECT_FALSE(table.Find("a_1.4"));
 }
 
-// Families in any order, while the table grows, with and without room made before.
-TEST(StringTable, FamiliesStayWhenTheTableGrows) {
+// Names in any order, while the table grows, with and without room made before.
+TEST(StringTable, NamesStayWhenTheTableGrows) {
   for (size_t reserved : {0, 100, 1'000'000}) {
     StringTable<TestId> table;
     table.Reserve(reserved, reserved);
