@@ -234,6 +234,9 @@ struct AutoPlanner::State {
   const AutoProblem* last = &full;
   // Of the first problem.
   SharedLearnt learnt = {};
+  // Choices near the last answer with full prices, and the limit that it had.
+  KeptOf near = {};
+  std::optional<MemoryLimit> near_memory = {};
 };
 
 AutoPlanner::AutoPlanner(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -256,38 +259,65 @@ Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
   return AutoPlanner(std::move(state));
 }
 
+// Shares are estimates: for them, the choices that were near the best answer in full are enough. Null for all.
+const KeptOf* AutoPlanner::ChoicesFor(const Request& request) const {
+  bool in_full = request.shares == MoveShares{};
+  bool known = !state_->near.empty() && state_->near_memory == request.memory;
+  return !in_full && known && request.demands.empty() ? &state_->near : nullptr;
+}
+
 Result<const AutoProblem*> AutoPlanner::ProblemFor(const Request& request) {
   if (request.shares == MoveShares{} && !request.memory && request.demands.empty())
     return state_->last = &state_->full;
+  const KeptOf* choices = ChoicesFor(request);
   if (request.shares == MoveShares{}) {
     state_->asked = state_->full;
   } else {
-    HEDDLE_TRY(state_->asked, state_->prices->Problem(request.shares));
+    HEDDLE_TRY(state_->asked, state_->prices->Problem(request.shares, choices));
   }
-  if (request.memory) state_->asked.own.budgets = {state_->prices->Memory(*request.memory)};
+  if (request.memory) {
+    PairwiseBudget memory = state_->prices->Memory(*request.memory);
+    if (choices != nullptr) memory = KeepChoices(memory, *choices);
+    state_->asked.own.budgets = {std::move(memory)};
+  }
   state_->asked.own.restrictions = request.demands;
   return state_->last = &state_->asked;
 }
 
-Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
-  HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
+PairwiseAnswer AutoPlanner::Answer(const Request& request, const AutoProblem& problem) {
   // Something is left for what follows; and a moment for the easy part, even if the limit is spent.
   Allowance least = Allowance::Work(kLeastSeconds);
   Limit limit = state_->limit.Part(1.0 / 3, least.work);
   // By the clock.
   if (limit.Spent()) limit = Limit(least);
   SharedOptions options{.learnt = &state_->learnt};
-  if (!(request.shares == MoveShares{})) {
-    options.learnt_rounds = kOtherPricesRounds;
-    options.gap = kOtherPricesGap;
+  if (request.shares == MoveShares{}) {
+    state_->near.clear();
+    state_->near_memory = request.memory;
+    if (request.demands.empty()) options.near = &state_->near;
+    return SolveShared(problem, limit, options);
   }
-  PairwiseAnswer answer = SolveShared(*problem, limit, options);
+  options.learnt_rounds = kOtherPricesRounds;
+  options.gap = kOtherPricesGap;
+  const KeptOf* choices = ChoicesFor(request);
+  if (choices == nullptr) return SolveShared(problem, limit, options);
+  SharedLearnt learnt = KeepChoices(state_->learnt, *choices);
+  options.learnt = &learnt;
+  PairwiseAnswer answer = SolveShared(problem, limit, options);
+  for (size_t v = 0; v < answer.x.size(); ++v) answer.x[v] = (*choices)[v][answer.x[v]];
+  return answer;
+}
+
+Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
+  HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
+  PairwiseAnswer answer = Answer(request, *problem);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
   if (answer.outcome == SolveOutcome::kNoAnswer)
     return Error(Diag::kNoAnswer,
                  "no plan was found within the limit; give it more with --time-limit");
-  Tidy(*problem, state_->decisions, answer.x);
+  // A problem with shares may number fewer choices.
+  Tidy(request.shares == MoveShares{} ? *problem : state_->full, state_->decisions, answer.x);
   AutoPlan out;
   out.cost = {static_cast<int64_t>(Cost(state_->full, answer.x))};
   out.objective = {static_cast<int64_t>(answer.objective)};
@@ -296,7 +326,7 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   out.size = SizeOf(problem->own);
   out.counts = answer.counts;
   if (request.memory)
-    out.memory = {static_cast<int64_t>(Amount(problem->own.budgets[0], answer.x))};
+    out.memory = {static_cast<int64_t>(Amount(state_->prices->Memory(*request.memory), answer.x))};
   out.x = std::move(answer.x);
   return out;
 }

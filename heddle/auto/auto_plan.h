@@ -76,7 +76,10 @@ class AutoPlanner {
  private:
   struct State;
   explicit AutoPlanner(std::unique_ptr<State> state);
+  const KeptOf* ChoicesFor(const Request& request) const;
   Result<const AutoProblem*> ProblemFor(const Request& request);
+  // With numbers of all choices.
+  PairwiseAnswer Answer(const Request& request, const AutoProblem& problem);
 
   std::unique_ptr<State> state_;
 };

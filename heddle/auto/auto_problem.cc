@@ -45,11 +45,17 @@ class ProblemMaker {
     return Done{};
   }
 
-  Result<AutoProblem> Add(const MoveShares& counted) {
+  Result<AutoProblem> Add(const MoveShares& counted, const KeptOf* choices) {
     counted_ = counted;
+    choices_ = choices;
     out_ = {};
+    for (auto& [key, table] : tables_) table.discounted.clear();
     for (size_t d = 0; d < decisions_.all.size(); ++d) AddVariable(d);
     AddCasts();
+    for (size_t d = 0; choices_ != nullptr && d < size_.size(); ++d) {
+      std::vector<double>& cost = out_.own.variables[VariableId(d)].cost;
+      cost = Only(cost, (*choices_)[d]);
+    }
     PairCosts pairs(out_.own);
     for (const auto& [move, count] : decisions_.moves) {
       AddMove(move, count, pairs);
@@ -69,8 +75,19 @@ class ProblemMaker {
     std::map<PlacementId, uint32_t> rows = {};
     std::map<PlacementId, uint32_t> columns = {};
     std::vector<double> prices = {};
+    // By share, in whole nanoseconds: what is left of them.
+    std::map<double, std::vector<double>> discounted = {};
 
-    const double* Row(PlacementId from) const { return &prices[rows.at(from) * columns.size()]; }
+    const double* Row(PlacementId from, double share = 1) {
+      const std::vector<double>& left = share == 1 ? prices : Discounted(share);
+      return &left[rows.at(from) * columns.size()];
+    }
+    const std::vector<double>& Discounted(double share) {
+      auto [at, added] = discounted.try_emplace(share, prices);
+      for (size_t i = 0; added && i < prices.size(); ++i)
+        at->second[i] = prices[i] == kForbidden ? kForbidden : std::round(prices[i] * share);
+      return at->second;
+    }
   };
 
   static std::vector<PlacementId> InOrder(const std::map<PlacementId, uint32_t>& numbers) {
@@ -196,20 +213,21 @@ class ProblemMaker {
     SharedMove shared{move.from.decision, {}, {}, {}};
     std::map<PlacementId, uint32_t> number;
     shared.readers = ReadersOf(move, number);
-    const MoveTable& table = tables_.at({move.type, move.order});
+    MoveTable& table = tables_.at({move.type, move.order});
     std::vector<Goal> goals;
     for (const auto& [to, n] : number) goals.push_back({to, table.columns.at(to)});
     std::map<PlacementId, uint32_t> lies;
     for (PlacementId id : PlacementsAt(move.from)) {
       auto [at, added] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
       shared.lies.push_back(at->second);
-      if (added) shared.prices.push_back(PricesFrom(id, move, count, table.Row(id), goals));
+      if (added)
+        shared.prices.push_back(PricesFrom(id, move, count, table.Row(id, ShareOf(move)), goals));
     }
     limit_.Spend(kWorkOfPrice * shared.prices.size() * goals.size());
-    bool is_shared = IsShared(shared);
-    // Prices in full are whole numbers already.
-    if (double share = ShareOf(move); share != 1) Discount(shared, count, share);
-    if (is_shared) {
+    auto [is_shared, added] = is_shared_.try_emplace(&move);
+    if (added) is_shared->second = IsShared(shared, lies, goals, table);
+    if (choices_ != nullptr) shared = KeepChoices(std::move(shared), *choices_);
+    if (is_shared->second) {
       out_.shared.push_back(std::move(shared));
     } else {
       AddApart(shared, pairs);
@@ -236,20 +254,14 @@ class ProblemMaker {
     return out;
   }
 
-  static void Discount(SharedMove& move, int64_t count, double share) {
-    auto times = static_cast<double>(count);
-    for (std::vector<double>& prices : move.prices) {
-      for (double& price : prices)
-        price = price == kForbidden ? price : std::round(price / times * share) * times;
-    }
-  }
-
   // Whether two readers may save by wanting the same: with full prices, so that all problems share the same moves.
-  static bool IsShared(const SharedMove& move) {
+  static bool IsShared(const SharedMove& move, const std::map<PlacementId, uint32_t>& lies,
+                       const std::vector<Goal>& goals, MoveTable& table) {
     std::vector<size_t> readers = WantedBy(move);
-    for (const std::vector<double>& prices : move.prices) {
-      for (size_t to = 0; to < prices.size(); ++to) {
-        if (readers[to] > 1 && prices[to] > 0) return true;
+    for (const auto& [from, number] : lies) {
+      const double* row = table.Row(from);
+      for (size_t to = 0; to < goals.size(); ++to) {
+        if (readers[to] > 1 && row[goals[to].column] > 0) return true;
       }
     }
     return false;
@@ -260,13 +272,17 @@ class ProblemMaker {
   const Decisions& decisions_;
   Limit limit_;
   PriceSheet sheet_;
+  // Of the problem that is asked for: shares, and choices if not all.
   MoveShares counted_;
+  const KeptOf* choices_ = nullptr;
   std::vector<size_t> size_;
   std::map<Slot, std::vector<PlacementId>> placements_at_;
   std::map<std::pair<TypeId, ReduceOrder>, MoveTable> tables_;
   // By decision and choice; and of all casts, one choice after the other.
   std::vector<std::vector<PriceSheet::Entry>> calls_;
   std::vector<PriceSheet::Entry> casts_;
+  // By move.
+  std::map<const heddle::Move*, bool> is_shared_;
   AutoProblem out_;
 };
 
@@ -361,11 +377,11 @@ Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& pl
   return PricedDecisions(graph, plan, decisions, std::move(maker));
 }
 
-Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares) {
-  HEDDLE_TRY(AutoProblem out, maker_->Add(shares));
-  // With less of each price nothing gets larger than it was in full.
+Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares, const KeptOf* choices) {
+  HEDDLE_TRY(AutoProblem out, maker_->Add(shares, choices));
+  // With less of each price nothing gets larger than it was in full. What is shared was counted before, and is priced as the rest is.
   if (!(shares == MoveShares{})) return out;
-  Diagnostics mistakes = FindErrors(Apart(out));
+  Diagnostics mistakes = FindErrors(out.own);
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
   return out;
 }

@@ -25,6 +25,7 @@ struct MoveShares {
 struct MemoryLimit {
   Bytes bytes;
   bool counts_saved = true;
+  bool operator==(const MemoryLimit&) const = default;
 };
 
 // All prices of one graph on one mesh, asked for once. Problems with other shares and limits follow from them.
@@ -38,8 +39,8 @@ class PricedDecisions {
   PricedDecisions(PricedDecisions&&) noexcept;
   ~PricedDecisions();
 
-  // A variable for each decision, under its number. Costs are whole nanoseconds.
-  Result<AutoProblem> Problem(const MoveShares& shares);
+  // A variable for each decision, under its number, with these choices of it, or all. Costs are whole nanoseconds.
+  Result<AutoProblem> Problem(const MoveShares& shares, const KeptOf* choices = nullptr);
   // A row that bounds the bytes of one rank.
   PairwiseBudget Memory(const MemoryLimit& limit) const;
 

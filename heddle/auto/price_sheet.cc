@@ -98,27 +98,81 @@ void PriceSheet::AskMoves(TypeId type, ReduceOrder order, PlacementId from,
   Ways& ways = WaysOf(type, order);
   std::vector<uint32_t>& lines = line_of_[type];
   for (PlacementId goal : to) {
-    if (WayIn(ways, from, goal).first == Way::kUnknown)
-      WayIn(ways, from, goal) = FindWay(type, from, goal, order);
     Way way = WayIn(ways, from, goal);
+    if (way.first == Way::kUnknown) {
+      way = FindWay(type, from, goal, order);
+      // Placements may be more by now.
+      WayIn(ways, from, goal) = way;
+    }
     if (lines.size() < steps_.size()) lines.resize(steps_.size(), kNone);
     for (uint32_t i = 0; i < way.count; ++i) {
       uint32_t step = way_steps_[way.first + i];
       if (lines[step] != kNone) continue;
-      lines[step] = static_cast<uint32_t>(lines_.size());
-      lines_.push_back({NodeId(), type, {steps_[step].first}, {steps_[step].second}});
+      lines[step] = AddLine({.type = type, .from = steps_[step].first, .to = steps_[step].second});
     }
   }
 }
 
 PriceSheet::Entry PriceSheet::AskCall(NodeId node, const OpSplit& split) {
-  Line line{node, TypeId(), {}, {}};
+  Line line{.node = node};
   for (const Placement& placement : split.operands)
     line.operands.push_back(placements_.Intern(placement));
   for (const Placement& placement : split.results)
     line.results.push_back(placements_.Intern(placement));
+  return AddLine(std::move(line));
+}
+
+TypeId PriceSheet::PartOf(TypeId type, PlacementId placement) {
+  std::vector<std::optional<TypeId>>& parts = part_of_[type];
+  if (parts.size() <= placement.index()) parts.resize(placements_.size());
+  std::optional<TypeId>& part = parts[placement.index()];
+  if (!part) part = LocalType(graph_.types()[type], placements_[placement], mesh_, parts_);
+  return *part;
+}
+
+// A line that comes to the same as one before is that one.
+uint32_t PriceSheet::AddLine(Line line) {
+  key_.Clear();
+  if (line.node) {
+    NoteCall(line);
+  } else {
+    NoteMove(line);
+  }
+  if (const uint32_t* known = known_.Find(key_)) return *known;
+  auto number = static_cast<uint32_t>(lines_.size());
+  known_.Add(key_, number);
   lines_.push_back(std::move(line));
-  return static_cast<Entry>(lines_.size() - 1);
+  return number;
+}
+
+// What is common at both ends counts only by the size of the part.
+void PriceSheet::NoteMove(const Line& line) {
+  key_.Add(PartOf(line.type, line.from).index());
+  std::optional<PlacementWord> start = WordAt(line.from);
+  std::optional<PlacementWord> goal = WordAt(line.to);
+  if (start && goal) {
+    CommonOfWords common(*start, *goal);
+    key_.Add(common.RemovedFrom(*start));
+    key_.Add(common.RemovedFrom(*goal));
+  } else {
+    for (PlacementId id : {line.from, line.to}) key_.Add(id.index());
+    key_.Add(line.type.index());
+  }
+}
+
+void PriceSheet::NoteCall(const Line& line) {
+  const Node& node = graph_[line.node];
+  key_.Add(uint64_t{node.op.index()} << 32 | node.attrs.index());
+  key_.Add(static_cast<uint64_t>(node.phase));
+  auto note = [&](ValueId v, PlacementId at) {
+    key_.Add(v ? PartOf(graph_.type(v), at).index() : UINT32_MAX);
+    // Where a table is cut, its lookups are shifted.
+    if (graph_.op(line.node).def->lookup) key_.Add(at.index());
+  };
+  size_t i = 0;
+  for (ValueId v : graph_.operands(line.node)) note(v, line.operands[i++]);
+  i = 0;
+  for (ValueId v : graph_.results(line.node)) note(v, line.results[i++]);
 }
 
 // Lines are told apart by their scopes, which passes keep.
@@ -147,8 +201,8 @@ void PriceSheet::Append(Graph& sheet, uint32_t number,
     Attrs attrs;
     attrs.Set("why", Why::kTensor);
     spec.attrs = sheet.InternAttrs(attrs);
-    operands.push_back(inputs.at({line.type, line.operands[0]}));
-    results.push_back({type(line.type), "r", place(line.results[0])});
+    operands.push_back(inputs.at({line.type, line.from}));
+    results.push_back({type(line.type), "r", place(line.to)});
   }
   spec.operands = operands;
   spec.results = results;
@@ -166,7 +220,7 @@ Graph PriceSheet::MakeGraph() {
                                   sheet.placements().Intern(placements_[placement]));
   };
   for (const Line& line : lines_) {
-    if (!line.node) add(line.type, line.operands[0]);
+    if (!line.node) add(line.type, line.from);
     for (size_t i = 0; line.node && i < line.operands.size(); ++i) {
       ValueId v = graph_.operands(line.node)[i];
       if (v) add(graph_.type(v), line.operands[i]);
@@ -177,6 +231,7 @@ Graph PriceSheet::MakeGraph() {
 }
 
 Status PriceSheet::Run(const CostModel& model) {
+  search_.Forget();
   Module module{View::kGlobal, mesh_, {}};
   module.graphs.push_back(MakeGraph());
   AnalysisCache analyses;

@@ -1,7 +1,7 @@
 // PriceSheet: what calls and redistributions will cost once they are lowered.
 //
 // Whoever has a question writes it on the sheet. Run makes a graph of all of them, lets `localize` turn it into what a rank runs, and has the
-// cost model price it: so a price is what will be paid, to the nanosecond. Equal steps of moves are one line.
+// cost model price it: so a price is what will be paid, to the nanosecond. Questions that come to the same on a rank are one line.
 #pragma once
 
 #include <map>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "heddle/cost/cost_model.h"
+#include "heddle/ir/edit/call_table.h"
 #include "heddle/ir/graph.h"
 #include "heddle/shard/op_splits.h"
 #include "heddle/shard/redistribution_cache.h"
@@ -24,7 +25,9 @@ class PriceSheet {
   using Entry = uint32_t;
 
   // About nodes and types of `graph`, which is global, without placements, and outlives this.
-  PriceSheet(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh), search_(mesh) {}
+  PriceSheet(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh), search_(mesh) {
+    parts_.symbols() = graph.types().symbols();
+  }
 
   PlacementId Intern(const Placement& placement) { return placements_.Intern(placement); }
   const Placement& operator[](PlacementId id) const { return placements_[id]; }
@@ -35,7 +38,7 @@ class PriceSheet {
   Entry AskCall(NodeId node, const OpSplit& split);
 
   Status Run(const CostModel& model);
-  // Calls, and steps of moves, each once.
+  // Calls, and steps of moves: what is alike once.
   size_t line_count() const { return lines_.size(); }
   // After Run.
   Nanos Price(Entry entry) const { return prices_[entry]; }
@@ -47,11 +50,14 @@ class PriceSheet {
   // What becomes one node of the sheet's graph: a call, or a single step of a redistribution.
   struct Line {
     // None for a step.
-    NodeId node;
+    NodeId node = {};
     // Of a step.
-    TypeId type;
-    std::vector<PlacementId> operands;
-    std::vector<PlacementId> results;
+    TypeId type = {};
+    PlacementId from = {};
+    PlacementId to = {};
+    // Of a call.
+    std::vector<PlacementId> operands = {};
+    std::vector<PlacementId> results = {};
   };
 
   // Numbers of steps, one after the other.
@@ -70,6 +76,11 @@ class PriceSheet {
   const std::optional<PlacementWord>& WordAt(PlacementId id);
   PlacementId InternWord(PlacementWord word, size_t rank);
   uint32_t StepOf(PlacementId from, PlacementId to);
+  TypeId PartOf(TypeId type, PlacementId placement);
+  uint32_t AddLine(Line line);
+  // What prices it, in `key_`.
+  void NoteMove(const Line& line);
+  void NoteCall(const Line& line);
   Graph MakeGraph();
   void Append(Graph& sheet, uint32_t line,
               const std::map<std::pair<TypeId, PlacementId>, ValueId>& inputs) const;
@@ -93,6 +104,12 @@ class PriceSheet {
   // Of the way that was found last.
   std::vector<PlacementWord> stops_;
   std::vector<Line> lines_;
+  // Lines by what a rank does; and the key of the one that is asked for.
+  CallTable<uint32_t> known_;
+  CallKey key_;
+  // Types of parts of tensors, and by type and placement which a part has, where that was asked for.
+  TypeTable parts_;
+  std::map<TypeId, std::vector<std::optional<TypeId>>> part_of_;
   // By type and step: its line, if there is one.
   std::map<TypeId, std::vector<uint32_t>> line_of_;
   std::vector<Nanos> prices_;

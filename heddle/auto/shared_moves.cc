@@ -10,16 +10,24 @@ namespace {
 // weight(where it lies, reader, placement) of each price.
 template <typename WeightOf>
 void AddPairs(const SharedMove& move, const WeightOf& weight, PairCosts& costs) {
+  // Many choices leave the tensor in the same place.
+  std::vector<bool> occurs(move.prices.size());
+  for (uint32_t lies : move.lies) occurs[lies] = true;
   for (size_t n = 0; n < move.readers.size(); ++n) {
     const SharedReader& reader = move.readers[n];
-    costs.Add(move.from, reader.decision, [&](size_t c, size_t r) {
-      double sum = 0;
-      for (uint32_t to : reader.wants[r]) {
-        double price = move.prices[move.lies[c]][to];
-        sum += price == kForbidden ? kForbidden : weight(move.lies[c], n, to) * price;
+    size_t choices = reader.wants.size();
+    std::vector<double> pays(move.prices.size() * choices);
+    for (uint32_t lies = 0; lies < occurs.size(); ++lies) {
+      for (size_t r = 0; occurs[lies] && r < choices; ++r) {
+        double& sum = pays[lies * choices + r];
+        for (uint32_t to : reader.wants[r]) {
+          double price = move.prices[lies][to];
+          sum += price == kForbidden ? kForbidden : weight(lies, n, to) * price;
+        }
       }
-      return sum;
-    });
+    }
+    costs.Add(move.from, reader.decision,
+              [&](size_t c, size_t r) { return pays[move.lies[c] * choices + r]; });
   }
 }
 
@@ -55,13 +63,6 @@ std::vector<size_t> WantedBy(const SharedMove& move) {
 }
 
 namespace {
-
-template <typename T>
-std::vector<T> Only(const std::vector<T>& all, const std::vector<uint32_t>& kept) {
-  std::vector<T> out;
-  for (uint32_t k : kept) out.push_back(all[k]);
-  return out;
-}
 
 // The most placements of which each has two readers.
 size_t MostShared(const SharedMove& move) {
@@ -138,6 +139,20 @@ PairwiseProblem Weighted(const AutoProblem& problem, const std::vector<ShareWeig
   return out;
 }
 
+SharedMove KeepChoices(SharedMove move, const KeptOf& kept) {
+  move.lies = Only(move.lies, kept[move.from]);
+  for (SharedReader& reader : move.readers)
+    reader.wants = Only(reader.wants, kept[reader.decision]);
+  return move;
+}
+
+PairwiseBudget KeepChoices(const PairwiseBudget& budget, const KeptOf& kept) {
+  PairwiseBudget less{budget.name, budget.lo, budget.hi, {}};
+  for (const BudgetTerm& term : budget.terms)
+    less.terms.push_back({term.variable, Only(term.amount, kept[term.variable.index()])});
+  return less;
+}
+
 AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept) {
   AutoProblem out;
   const PairwiseProblem& own = problem.own;
@@ -156,18 +171,9 @@ AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept) {
     out.own.edges.push_back({edge.u, edge.v, out.own.matrices.Add(std::move(less))});
   }
   // Restrictions have been kept by what is left.
-  for (const PairwiseBudget& budget : own.budgets) {
-    PairwiseBudget& less =
-        out.own.budgets.emplace_back(PairwiseBudget{budget.name, budget.lo, budget.hi, {}});
-    for (const BudgetTerm& term : budget.terms)
-      less.terms.push_back({term.variable, Only(term.amount, kept[term.variable.index()])});
-  }
-  for (const SharedMove& move : problem.shared) {
-    SharedMove& less = out.shared.emplace_back(
-        SharedMove{move.from, Only(move.lies, kept[move.from]), {}, move.prices});
-    for (const SharedReader& reader : move.readers)
-      less.readers.push_back({reader.decision, Only(reader.wants, kept[reader.decision])});
-  }
+  for (const PairwiseBudget& budget : own.budgets)
+    out.own.budgets.push_back(KeepChoices(budget, kept));
+  for (const SharedMove& move : problem.shared) out.shared.push_back(KeepChoices(move, kept));
   return out;
 }
 

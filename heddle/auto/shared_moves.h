@@ -66,6 +66,16 @@ PairwiseProblem Apart(const AutoProblem& problem);
 // With weights for each shared move.
 PairwiseProblem Weighted(const AutoProblem& problem, const std::vector<ShareWeights>& weights);
 
+template <typename T>
+std::vector<T> Only(const std::vector<T>& all, const std::vector<uint32_t>& kept) {
+  std::vector<T> out;
+  out.reserve(kept.size());
+  for (uint32_t k : kept) out.push_back(all[k]);
+  return out;
+}
+// The same with no other choices.
+SharedMove KeepChoices(SharedMove move, const KeptOf& kept);
+PairwiseBudget KeepChoices(const PairwiseBudget& budget, const KeptOf& kept);
 AutoProblem KeepChoices(const AutoProblem& problem, const KeptOf& kept);
 
 class WithCopies {

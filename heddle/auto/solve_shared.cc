@@ -15,6 +15,8 @@ constexpr int kMostRounds = 24;
 constexpr size_t kManyEntries = size_t{1} << 21;
 constexpr double kNotably = 0.98;
 constexpr int kStaleRounds = 3;
+// How much dearer than the best an answer is that is still near it: from the first on, until few enough choices are left.
+constexpr double kNear[] = {0.5, 0.2, 0.1, 0.05, 0.02, 0.01};
 constexpr uint32_t kNone = UINT32_MAX;
 // How large problems are that are solved for an answer to begin with.
 constexpr size_t kFuseEntries = size_t{1} << 18;
@@ -34,6 +36,16 @@ std::vector<uint32_t> Thriftiest(PairwiseProblem problem, const Limit& limit) {
   }
   problem.budgets.clear();
   return Solve(problem, {.limit = limit}).x;
+}
+
+// An assignment as the choices that are left are numbered; nothing if it has others.
+std::vector<uint32_t> Among(const KeptOf& kept, std::vector<uint32_t> x) {
+  for (size_t v = 0; v < x.size(); ++v) {
+    auto at = std::ranges::lower_bound(kept[v], x[v]);
+    if (at == kept[v].end() || *at != x[v]) return {};
+    x[v] = static_cast<uint32_t>(at - kept[v].begin());
+  }
+  return x;
 }
 
 class SharedSolver {
@@ -96,6 +108,7 @@ class SharedSolver {
         PairwiseAnswer apart = SolveApart();
         if (best_.empty()) return apart;
       }
+      if (round == first_ && options_.near != nullptr) *options_.near = Near(bounded);
       KeptOf kept = bounded.KeptWithin(best_cost_);
       if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
       if (bound_ >= best_cost_ * (1 - options_.gap)) return Found();
@@ -124,13 +137,7 @@ class SharedSolver {
     return starts;
   }
 
-  std::vector<uint32_t> InKept(std::vector<uint32_t> x) const {
-    for (size_t v = 0; v < x.size(); ++v) {
-      auto at = std::ranges::lower_bound(kept_[v], x[v]);
-      x[v] = static_cast<uint32_t>(at - kept_[v].begin());
-    }
-    return x;
-  }
+  std::vector<uint32_t> InKept(const std::vector<uint32_t>& x) const { return Among(kept_, x); }
 
   // Whoever finds no answer otherwise: nothing is possible with shared tensors that is not without.
   PairwiseAnswer SolveApart() {
@@ -223,6 +230,24 @@ class SharedSolver {
     }
   }
 
+  KeptOf Near(const BoundRounds::Round& bounded) const {
+    KeptOf near = kept_;
+    for (double more : kNear) {
+      if (EntryCount(near) <= options_.near_entries) break;
+      near = bounded.KeptWithin(best_cost_ * (1 + more));
+    }
+    // Where all costs nothing, nothing is near.
+    return near[0].empty() ? kept_ : near;
+  }
+
+  size_t EntryCount(const KeptOf& kept) const {
+    size_t count = 0;
+    for (const PairwiseEdge& edge : problem_.own.edges)
+      count += kept[edge.u.index()].size() * kept[edge.v.index()].size();
+    for (auto [from, to] : links_) count += kept[from].size() * kept[to].size();
+    return count;
+  }
+
   size_t ChoiceCount() const {
     size_t count = 0;
     for (const std::vector<uint32_t>& kept : kept_) count += kept.size();
@@ -310,6 +335,12 @@ class SharedSolver {
 };
 
 }  // namespace
+
+SharedLearnt KeepChoices(SharedLearnt learnt, const KeptOf& kept) {
+  learnt.rounds.Keep(kept);
+  learnt.x = Among(kept, std::move(learnt.x));
+  return learnt;
+}
 
 PairwiseAnswer SolveShared(const AutoProblem& problem, const Limit& limit,
                            const SharedOptions& options) {

@@ -15,6 +15,9 @@ struct SharedLearnt {
   std::vector<uint32_t> x = {};
 };
 
+// The same for problems with no other choices.
+SharedLearnt KeepChoices(SharedLearnt learnt, const KeptOf& kept);
+
 struct SharedOptions {
   // Gets what was learnt where it is empty; else rounds begin with it.
   SharedLearnt* learnt = nullptr;
@@ -22,6 +25,10 @@ struct SharedOptions {
   int learnt_rounds = 12;
   // An answer within this part of the bound is good enough.
   double gap = 0;
+  // Gets the choices with which an answer may cost little more than the best: the nearest ones that make a problem of about as many
+  // entries, or all.
+  KeptOf* near = nullptr;
+  size_t near_entries = size_t{1} << 21;
   // An exact problem with as few entries of its copies is quicker than one more round.
   size_t few_entries = size_t{1} << 18;
 };

@@ -25,6 +25,34 @@ DimAxesOfWord::DimAxesOfWord(PlacementWord word) {
   }
 }
 
+CommonOfWords::CommonOfWords(PlacementWord a, PlacementWord b) {
+  PlacementWord before = 0;
+  // An axis is common if those outside of it are: one place of all dimensions after the other.
+  do {
+    before = common;
+    for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+      AxisByte use = ByteOf(a, axis);
+      if (use.byte != ByteOf(b, axis).byte || use.replicated()) continue;
+      if (use.splits() && use.place() == prefix[use.dim()]) {
+        common |= AtAxis(axis, use.byte);
+        ++prefix[use.dim()];
+      } else if (use.pending()) {
+        common |= AtAxis(axis, use.byte);
+      }
+    }
+  } while (common != before);
+}
+
+PlacementWord CommonOfWords::RemovedFrom(PlacementWord word) const {
+  PlacementWord out = 0;
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.byte == ByteOf(common, axis).byte) continue;
+    out |= AtAxis(axis, use.splits() ? use.byte - prefix[use.dim()] : use.byte);
+  }
+  return out;
+}
+
 Placement PlacementOf(PlacementWord word, size_t rank) {
   Placement placement;
   placement.splits.resize(rank);

@@ -53,4 +53,15 @@ struct DimAxesOfWord {
   std::array<std::array<AxisId, Mesh::kMaxAxes>, AxisByte::kMostDims> axes;
 };
 
+// What no step from one placement to the other has to touch: common outermost axes of each dimension, equal pending reductions.
+struct CommonOfWords {
+  CommonOfWords(PlacementWord a, PlacementWord b);
+  // One of the two without it; places count from what is left.
+  PlacementWord RemovedFrom(PlacementWord word) const;
+
+  PlacementWord common = 0;
+  // How many axes of each dimension are common.
+  std::array<uint8_t, AxisByte::kMostDims> prefix = {};
+};
+
 }  // namespace heddle

@@ -55,13 +55,19 @@ struct Common {
   }
 };
 
-// The dimensions that are split at either end: no other is worth splitting on the way. Searches number them from 0.
+// The dimensions that are split at either end: no other is worth splitting on the way. Searches number them from 0, by the axes that
+// split them in `from`, then in `to`: so that it does not matter which dimensions they are.
 class Ends {
  public:
   Ends(const Placement& from, const Placement& to, size_t rank) : rank_(rank) {
     for (size_t d = 0; d < rank; ++d) {
       if (!from.split(d).empty() || !to.split(d).empty()) dims_.push_back(d);
     }
+    auto first = [&](size_t d) {
+      const Axes& axes = from.split(d).empty() ? to.split(d) : from.split(d);
+      return std::pair(from.split(d).empty(), *std::ranges::min_element(axes));
+    };
+    std::ranges::sort(dims_, {}, first);
   }
 
   // Nothing if there are several, or none.
@@ -71,16 +77,14 @@ class Ends {
 
   StepGraph Graph(const Dims& dims, PlacementWord start, PlacementWord goal,
                   const Mesh& mesh) const {
+    // Prices only: an unknown size counts once for all ways.
+    auto size_of = [&](size_t d) { return IsSymbol(dims[d]) ? 1 : dims[d]; };
     std::vector<int64_t> sizes;
+    for (size_t d : dims_) sizes.push_back(size_of(d));
     int64_t rest = 1;
     for (size_t d = 0; d < rank_; ++d) {
-      // Prices only: an unknown size counts once for all ways.
-      int64_t size = IsSymbol(dims[d]) ? 1 : dims[d];
-      if (sizes.size() < dims_.size() && dims_[sizes.size()] == d) {
-        sizes.push_back(size);
-      } else if (__builtin_mul_overflow(rest, size, &rest)) {
-        rest = INT64_MAX / 8;
-      }
+      bool is_end = std::ranges::find(dims_, d) != dims_.end();
+      if (!is_end && __builtin_mul_overflow(rest, size_of(d), &rest)) rest = INT64_MAX / 8;
     }
     return StepGraph(sizes, rest, UsedAxes(start | goal), mesh);
   }
@@ -190,6 +194,16 @@ std::optional<Axes> Forgotten(const Placement& start, const Placement& goal, con
 }
 
 }  // namespace
+
+TypeId LocalType(const Type& whole, const Placement& placement, const Mesh& mesh,
+                 TypeTable& types) {
+  Type part = whole;
+  for (size_t d = 0; d < placement.splits.size(); ++d) {
+    if (!placement.splits[d].empty())
+      part.dims[d] = types.symbols().Chunk(part.dims[d], placement.splits[d], mesh);
+  }
+  return types.Intern(part);
+}
 
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh) {
   int64_t elements = 1;

@@ -78,6 +78,8 @@ struct RedistributionPrice {
 RedistributionPrice PriceOf(const Placement& from, std::span<const RedistributionStep> steps,
                             const Dims& dims, const Mesh& mesh);
 
+// The type of one rank's part. Where the axes do not divide, it has symbols of `types`, which the whole type's are of, too.
+TypeId LocalType(const Type& whole, const Placement& placement, const Mesh& mesh, TypeTable& types);
 // Elements of one rank's part, the largest.
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh);
 

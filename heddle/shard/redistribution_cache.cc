@@ -18,18 +18,10 @@ size_t RedistributionCache::SizeHash::operator()(const SizeKey& key) const {
   return hash;
 }
 
-size_t RedistributionCache::SearchHash::operator()(const SearchKey& key) const {
-  return MixHash(key.start, uint64_t{key.goal_axes} << 8 | static_cast<uint8_t>(key.order));
-}
-
-// Two placements without what no step has to touch: common outermost axes of each dimension, equal pending reductions. Dimensions that
-// are split at either end have numbers of their own.
-struct RedistributionCache::Way {
+// Two placements without what they have in common. Dimensions that are split at either end have numbers of their own.
+struct RedistributionCache::Way : CommonOfWords {
   PlacementWord start = 0;
   PlacementWord goal = 0;
-  PlacementWord common = 0;
-  // How many axes of each dimension are common.
-  std::array<uint8_t, AxisByte::kMostDims> prefix = {};
   std::array<uint8_t, kMostEnds> dim_of_end;
   std::array<uint8_t, AxisByte::kMostDims> end_of_dim;
   uint8_t ends = 0;
@@ -37,8 +29,8 @@ struct RedistributionCache::Way {
   std::array<int64_t, kMostEnds + 1> sizes;
   int64_t ranks = 1;
 
-  Way(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh) {
-    FindCommon(from, to, dims.size());
+  Way(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh)
+      : CommonOfWords(from, to) {
     FindEnds(from, to, dims, mesh);
     size_t axes = mesh.axes().size();
     for (AxisId axis = 0; axis < axes; ++axis) {
@@ -64,24 +56,8 @@ struct RedistributionCache::Way {
   }
 
  private:
-  void FindCommon(PlacementWord from, PlacementWord to, size_t rank) {
-    DimAxesOfWord a(from);
-    DimAxesOfWord b(to);
-    for (size_t d = 0; d < rank; ++d) {
-      uint8_t most = std::min(a.counts[d], b.counts[d]);
-      while (prefix[d] < most && a.axes[d][prefix[d]] == b.axes[d][prefix[d]]) {
-        AxisId axis = a.axes[d][prefix[d]];
-        common |= AtAxis(axis, AxisByte::Split(d, prefix[d]++));
-      }
-    }
-    for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
-      AxisByte use = ByteOf(from, axis);
-      if (use.pending() && use.byte == ByteOf(to, axis).byte) common |= AtAxis(axis, use.byte);
-    }
-  }
-
+  // Ends have the numbers that PlanRedistribution gives them.
   void FindEnds(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh) {
-    std::array<bool, AxisByte::kMostDims> is_end = {};
     std::array<int64_t, AxisByte::kMostDims> parts;
     std::copy(dims.begin(), dims.end(), parts.begin());
     // Outer axes cut first; what is left after several does not depend on their order.
@@ -89,19 +65,24 @@ struct RedistributionCache::Way {
       AxisByte both = ByteOf(common, axis);
       if (both.splits() && !IsSymbol(parts[both.dim()]))
         parts[both.dim()] = CeilDiv(parts[both.dim()], mesh[axis].size);
-      for (AxisByte use : {ByteOf(from, axis), ByteOf(to, axis)}) {
-        if (use.splits() && use.place() >= prefix[use.dim()]) is_end[use.dim()] = true;
+    }
+    uint32_t is_end = 0;
+    for (PlacementWord word : {from, to}) {
+      for (AxisId axis = 0; word != 0; ++axis, word >>= 8) {
+        AxisByte use = ByteOf(word, 0);
+        if (!use.splits() || use.place() < prefix[use.dim()] || (is_end >> use.dim() & 1) != 0)
+          continue;
+        is_end |= 1U << use.dim();
+        end_of_dim[use.dim()] = ends;
+        sizes[ends] = parts[use.dim()];
+        dim_of_end[ends++] = static_cast<uint8_t>(use.dim());
       }
     }
     int64_t rest = 1;
     for (uint8_t d = 0; d < dims.size(); ++d) {
-      if (is_end[d]) {
-        end_of_dim[d] = ends;
-        sizes[ends] = parts[d];
-        dim_of_end[ends++] = d;
-      } else if (!IsSymbol(dims[d]) && __builtin_mul_overflow(rest, parts[d], &rest)) {
+      if ((is_end >> d & 1) == 0 && !IsSymbol(dims[d]) &&
+          __builtin_mul_overflow(rest, parts[d], &rest))
         rest = INT64_MAX / 8;
-      }
     }
     sizes[ends] = rest;
   }
@@ -113,11 +94,17 @@ struct RedistributionCache::Way {
   }
 };
 
+RedistributionCache::Group& RedistributionCache::GroupOf(const Way& way) {
+  SizeKey key{way.ends, UsedAxes(way.start | way.goal), way.sizes};
+  Group*& known = group_of_[key];
+  if (known == nullptr) known = &FindGroup(way, key);
+  return *known;
+}
+
 // A dimension that divides by all axes that a step may be over counts alike in everything that steps move; so does what is not split. As
 // long as all of that divides by these axes twice, nothing is rounded, and the best way does not depend on these sizes.
-RedistributionCache::Group& RedistributionCache::GroupOf(const Way& way) {
+RedistributionCache::Group& RedistributionCache::FindGroup(const Way& way, SizeKey key) {
   constexpr int64_t kAny = INT64_MAX;
-  SizeKey key{way.ends, UsedAxes(way.start | way.goal), way.sizes};
   auto divides = [&](Dim dim) { return !IsSymbol(dim) && dim > 0 && dim % way.ranks == 0; };
   int64_t even = way.sizes[way.ends];
   bool exact = even < INT64_MAX / 8;
@@ -142,9 +129,14 @@ RedistributionCache::Group& RedistributionCache::GroupOf(const Way& way) {
 RedistributionSearch& RedistributionCache::SearchFor(const Way& way, ReduceOrder order) {
   Group& group = GroupOf(way);
   uint8_t goal_axes = UsedAxes(way.goal);
-  auto [at, added] = group.searches.try_emplace({way.start, goal_axes, order}, group.graph,
-                                                way.start, goal_axes, order);
-  return at->second;
+  uint32_t start = group.graph.NumberOf(way.start);
+  if (group.starting.size() <= start) group.starting.resize(group.graph.size());
+  std::vector<RedistributionSearch*>& starting = group.starting[start];
+  size_t at = static_cast<size_t>(order) << mesh_.axes().size() | goal_axes;
+  if (starting.size() <= at) starting.resize(at + 1);
+  if (starting[at] == nullptr)
+    starting[at] = &group.searches.emplace_back(group.graph, way.start, goal_axes, order);
+  return *starting[at];
 }
 
 bool RedistributionCache::Find(PlacementWord from, PlacementWord to, std::span<const Dim> dims,

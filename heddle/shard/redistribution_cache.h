@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +23,11 @@ class RedistributionCache {
   // The placements after each step, appended to `stops`. False where no steps lead there.
   bool Find(PlacementWord from, PlacementWord to, std::span<const Dim> dims, ReduceOrder order,
             std::vector<PlacementWord>& stops);
+  // Gives memory back.
+  void Forget() {
+    group_of_.clear();
+    groups_.clear();
+  }
 
  private:
   static constexpr size_t kMostEnds = StepGraph::kMostEnds;
@@ -36,27 +42,23 @@ class RedistributionCache {
   struct SizeHash {
     size_t operator()(const SizeKey& key) const;
   };
-  struct SearchKey {
-    PlacementWord start = 0;
-    uint8_t goal_axes = 0;
-    ReduceOrder order = ReduceOrder::kFewest;
-    bool operator==(const SearchKey&) const = default;
-  };
-  struct SearchHash {
-    size_t operator()(const SearchKey& key) const;
-  };
   // Tensors that go the same ways.
   struct Group {
     StepGraph graph;
-    std::unordered_map<SearchKey, RedistributionSearch, SearchHash> searches = {};
+    std::deque<RedistributionSearch> searches = {};
+    // By the number of the placement that they start from: those for each order and set of axes, where there is one.
+    std::vector<std::vector<RedistributionSearch*>> starting = {};
   };
   struct Way;
 
   Group& GroupOf(const Way& way);
+  Group& FindGroup(const Way& way, SizeKey key);
   RedistributionSearch& SearchFor(const Way& way, ReduceOrder order);
 
   const Mesh& mesh_;
+  // By the sizes that matter, and by all that were asked for.
   std::unordered_map<SizeKey, Group, SizeHash> groups_;
+  std::unordered_map<SizeKey, Group*, SizeHash> group_of_;
 };
 
 }  // namespace heddle

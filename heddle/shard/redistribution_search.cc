@@ -25,12 +25,6 @@ RedistributionSearch::RedistributionSearch(StepGraph& graph, PlacementWord from,
   Reach(start, {}, kNone, 0);
 }
 
-// The dearer one is less. Equally cheap ones have an order of their own.
-bool RedistributionSearch::IsDearer(const Open& a, const Open& b) const {
-  if (a.price != b.price) return b.price < a.price;
-  return graph_.IsBefore(b.at, a.at);
-}
-
 void RedistributionSearch::Reach(uint32_t at, const Price& price, uint32_t before, size_t step) {
   Place& place = places_[at];
   reached_count_ += place.collectives == Place::kUnreached ? 1 : 0;
@@ -39,7 +33,7 @@ void RedistributionSearch::Reach(uint32_t at, const Price& price, uint32_t befor
            .step = static_cast<uint16_t>(step & kMostStep),
            .collectives = price.collectives,
            .steps = price.steps};
-  open_.push_back({price, at});
+  open_.push_back({price.moved, at, price.collectives, price.steps});
   std::push_heap(open_.begin(), open_.end(),
                  [&](const Open& a, const Open& b) { return IsDearer(a, b); });
 }
@@ -83,7 +77,7 @@ uint32_t RedistributionSearch::Settle(uint32_t goal) {
                   [&](const Open& a, const Open& b) { return IsDearer(a, b); });
     Open next = open_.back();
     open_.pop_back();
-    if (places_[next.at].price() != next.price) continue;
+    if (places_[next.at].price() != next.price()) continue;
     places_[next.at].settled = 1;
     // What is open then was reached in a cheaper way: memory for others.
     if (++settled_count_ == reached_count_) std::vector<Open>().swap(open_);

@@ -51,15 +51,25 @@ class RedistributionSearch {
     Price price() const { return {moved, collectives, steps}; }
   };
   struct Open {
-    Price price;
+    int64_t moved;
     uint32_t at;
+    uint8_t collectives;
+    uint8_t steps;
+
+    Price price() const { return {moved, collectives, steps}; }
   };
 
   uint32_t Settle(uint32_t goal);
   void Leave(uint32_t at);
   bool MayTake(const StepGraph::Step& step, uint8_t pending) const;
   void Reach(uint32_t at, const Price& price, uint32_t before, size_t step);
-  bool IsDearer(const Open& a, const Open& b) const;
+  // The dearer one is less. Equally cheap ones have an order of their own.
+  bool IsDearer(const Open& a, const Open& b) const {
+    if (a.collectives != b.collectives) return b.collectives < a.collectives;
+    if (a.moved != b.moved) return b.moved < a.moved;
+    if (a.steps != b.steps) return b.steps < a.steps;
+    return graph_.IsBefore(b.at, a.at);
+  }
   // The step that leads to a placement; there is one.
   StepGraph::Step StepTo(uint32_t at) const {
     return graph_.StepsFrom(places_[at].before)[places_[at].step];

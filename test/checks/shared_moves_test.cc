@@ -144,6 +144,34 @@ TEST(SharedMoves, AreSolvedWithWhatWasLearnt) {
   }
 }
 
+// The best answer is near itself: the choices that are near are enough to find it again.
+TEST(SharedMoves, AreSolvedAmongTheNear) {
+  int fewer = 0;
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem random(seed);
+    const AutoProblem& problem = random.problem();
+    SharedLearnt learnt;
+    KeptOf near;
+    PairwiseAnswer answer =
+        SolveShared(problem, {}, {.learnt = &learnt, .near = &near, .near_entries = 20});
+    if (near.empty() || !problem.own.restrictions.empty()) continue;
+    SharedLearnt of_near = KeepChoices(learnt, near);
+    PairwiseAnswer again = SolveShared(KeepChoices(problem, near), {}, {.learnt = &of_near});
+    ASSERT_EQ(again.objective, answer.objective);
+    for (size_t v = 0; v < near.size(); ++v) again.x[v] = near[v][again.x[v]];
+    ASSERT_EQ(Cost(problem, again.x), answer.objective);
+    size_t all = 0;
+    size_t left = 0;
+    for (size_t v = 0; v < near.size(); ++v) {
+      all += problem.own.variables[VariableId(v)].cost.size();
+      left += near[v].size();
+    }
+    fewer += left < all ? 1 : 0;
+  }
+  EXPECT_GT(fewer, 50);
+}
+
 TEST(SharedMoves, CostNoMoreThanApartAndNoLessThanWeighted) {
   for (uint32_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);

@@ -46,7 +46,7 @@ class Localizer {
     size_t values = graph_.value_count();
     for (uint32_t v = 0; v < values; ++v) {
       global_.push_back({graph_.type(ValueId(v)), graph_[ValueId(v)].placement});
-      rewriter_.SetType(ValueId(v), LocalType(global_.back()), PlacementTable::kReplicated);
+      rewriter_.SetType(ValueId(v), PartOf(global_.back()), PlacementTable::kReplicated);
     }
     // Everything is placed.
     graph_.SetRegions({});
@@ -90,17 +90,13 @@ class Localizer {
     return Done{};
   }
 
-  TypeId LocalType(const GlobalType& global) {
+  TypeId PartOf(const GlobalType& global) {
     if (global.placement == PlacementTable::kReplicated) return global.type;
-    auto [at, added] = local_types_.try_emplace({global.type, global.placement});
-    if (!added) return at->second;
-    Type type = graph_.types()[global.type];
-    const Placement& placement = graph_.placements()[global.placement];
-    for (size_t d = 0; d < placement.splits.size(); ++d) {
-      if (!placement.splits[d].empty())
-        type.dims[d] = graph_.types().symbols().Chunk(type.dims[d], placement.splits[d], mesh_);
-    }
-    return at->second = graph_.types().Intern(type);
+    auto [at, added] = parts_.try_emplace({global.type, global.placement});
+    if (added)
+      at->second = LocalType(graph_.types()[global.type], graph_.placements()[global.placement],
+                             mesh_, graph_.types());
+    return at->second;
   }
 
   const Placement& PlacementOf(ValueId v) const {
@@ -231,7 +227,7 @@ class Localizer {
   Rewriter rewriter_;
   ExpertLowering experts_;
   std::vector<GlobalType> global_;
-  std::map<std::pair<TypeId, PlacementId>, TypeId> local_types_;
+  std::map<std::pair<TypeId, PlacementId>, TypeId> parts_;
 };
 
 Result<Changed> Localize(Module& module, const LocalizeOptions& options, PassContext& context) {
