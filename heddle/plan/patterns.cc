@@ -1,9 +1,8 @@
 #include "heddle/plan/patterns.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <tuple>
+#include <unordered_map>
 
 #include "heddle/base/text.h"
 
@@ -13,10 +12,10 @@ namespace {
 struct Names {
   std::set<std::string_view> params;
   std::set<std::string_view> inputs;
-  std::set<std::string_view> layers;
 };
 
 Status CheckNodes(const Module& module, const Plan& plan) {
+  if (plan.nodes.empty()) return Done{};
   std::set<const PlanNode*> open;
   for (const PlanNode& rule : plan.nodes) open.insert(&rule);
   for (const Graph& graph : module.graphs) {
@@ -41,9 +40,16 @@ Names NamesOf(const Module& module) {
       else if (input.role != InputRole::kOpt)
         names.inputs.insert(input.label);
     }
-    names.layers.merge(AllScopePaths(graph));
   }
   return names;
+}
+
+// There are thousands of scopes, and few plans say something about them.
+std::set<std::string_view> LayersOf(const Module& module, const Plan& plan) {
+  std::set<std::string_view> layers;
+  if (plan.layers.empty()) return layers;
+  for (const Graph& graph : module.graphs) layers.merge(AllScopePaths(graph));
+  return layers;
 }
 
 template <typename Rule>
@@ -112,11 +118,15 @@ std::string AsPattern(std::string_view path) {
 }
 
 std::vector<uint32_t> NodeNumbers(const Graph& graph) {
-  std::map<std::tuple<ScopeId, OpId, Phase>, uint32_t> next;
+  // Looked up, never walked: by scope, op and phase.
+  std::unordered_map<uint64_t, uint32_t> next;
   std::vector<uint32_t> numbers;
   numbers.reserve(graph.node_count());
-  for (NodeId id : graph.nodes())
-    numbers.push_back(next[{graph[id].scope, graph[id].op, graph[id].phase}]++);
+  for (NodeId id : graph.nodes()) {
+    const Node& node = graph[id];
+    uint64_t what = uint64_t{node.op.index()} << 8 | static_cast<uint8_t>(node.phase);
+    numbers.push_back(next[uint64_t{node.scope.index()} << 32 | what]++);
+  }
   return numbers;
 }
 
@@ -151,7 +161,7 @@ Status CheckPatterns(const Module& module, const Plan& plan) {
   Names names = NamesOf(module);
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.params, "parameter", names.params));
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.inputs, "input", names.inputs));
-  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.layers, "module", names.layers));
+  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.layers, "module", LayersOf(module, plan)));
   return CheckNodes(module, plan);
 }
 
