@@ -15,7 +15,8 @@ constexpr int kMostRounds = 24;
 constexpr size_t kManyEntries = size_t{1} << 21;
 constexpr double kNotably = 0.98;
 constexpr int kStaleRounds = 3;
-// How much dearer than the best an answer is that is still near it: from the first on, until few enough choices are left.
+// What is near the best answer: what is dearer by such a part, or where the bound is far below it, within such a part of the gap. The first
+// that leaves few enough choices.
 constexpr double kNear[] = {0.5, 0.2, 0.1, 0.05, 0.02, 0.01};
 constexpr uint32_t kNone = UINT32_MAX;
 // How large problems are that are solved for an answer to begin with.
@@ -68,6 +69,8 @@ class SharedSolver {
       Offer(options.learnt->x);
     } else {
       for (const SharedMove& move : problem.shared) weights_.push_back(EqualWeights(move));
+      // There is time for few rounds then, and smaller steps lead further.
+      if (EntryCount(kept_) > options.near_entries) first_ = 1;
     }
   }
 
@@ -108,7 +111,7 @@ class SharedSolver {
         PairwiseAnswer apart = SolveApart();
         if (best_.empty()) return apart;
       }
-      if (round == first_ && options_.near != nullptr) *options_.near = Near(bounded);
+      if (!less_ && options_.near != nullptr) *options_.near = Near(bounded);
       KeptOf kept = bounded.KeptWithin(best_cost_);
       if (kept[0].empty() || bound_ >= best_cost_ - Tolerance()) return Proved();
       if (bound_ >= best_cost_ * (1 - options_.gap)) return Found();
@@ -120,6 +123,8 @@ class SharedSolver {
       if (WithCopies::Fits(now(), most)) break;
       if (limit_.ShareLeft() < kShareOfExact) break;
     }
+    // Loose bounds of many choices say nothing.
+    if (EntryCount(kept_) > kManyEntries) return Found();
     return Finish(WithCopies(now()));
   }
 
@@ -232,12 +237,16 @@ class SharedSolver {
 
   KeptOf Near(const BoundRounds::Round& bounded) const {
     KeptOf near = kept_;
-    for (double more : kNear) {
-      if (EntryCount(near) <= options_.near_entries) break;
-      near = bounded.KeptWithin(best_cost_ * (1 + more));
+    auto keep = [&](double cutoff) {
+      if (EntryCount(near) > options_.near_entries) near = bounded.KeptWithin(cutoff);
+    };
+    for (double part : kNear) keep(best_cost_ + part * best_cost_);
+    for (double part : kNear) keep(bounded.bound + part * (best_cost_ - bounded.bound));
+    for (size_t v = 0; v < near.size(); ++v) {
+      auto at = std::ranges::lower_bound(near[v], best_[v]);
+      if (at == near[v].end() || *at != best_[v]) near[v].insert(at, best_[v]);
     }
-    // Where all costs nothing, nothing is near.
-    return near[0].empty() ? kept_ : near;
+    return near;
   }
 
   size_t EntryCount(const KeptOf& kept) const {
