@@ -49,20 +49,19 @@ Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Opera
                                             const Axes& local,
                                             const std::vector<PlacementId>* wanted,
                                             PlacementId goal) {
-  CallKey key;
-  key.Assign(graph_, node);
-  key.Add(local.bits());
-  key.Add(uint64_t{goal.index()} << 1 | uint64_t{wanted != nullptr});
+  key_.Assign(graph_, node);
+  key_.Add(local.bits());
+  key_.Add(uint64_t{goal.index()} << 1 | uint64_t{wanted != nullptr});
   for (const Operand& operand : operands) {
-    key.Add(operand.value ? graph_.type(operand.value).index() : UINT32_MAX);
-    key.Add(uint64_t{operand.placement.index()} << 2 | uint64_t{operand.is_free} << 1 |
-            uint64_t{operand.is_zero});
+    key_.Add(operand.value ? graph_.type(operand.value).index() : UINT32_MAX);
+    key_.Add(uint64_t{operand.placement.index()} << 2 | uint64_t{operand.is_free} << 1 |
+             uint64_t{operand.is_zero});
   }
-  for (ValueId v : graph_.results(node)) key.Add(graph_.type(v).index());
+  for (ValueId v : graph_.results(node)) key_.Add(graph_.type(v).index());
   if (wanted) {
-    for (PlacementId p : *wanted) key.Add(p.index());
+    for (PlacementId p : *wanted) key_.Add(p.index());
   }
-  if (const NodePlacing* known = known_.Find(key)) return known;
+  if (const NodePlacing* known = known_.Find(key_)) return known;
 
   auto named = [&](Failure failure) {
     for (Diagnostic& d : failure.diagnostics) {
@@ -91,7 +90,7 @@ Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Opera
   }
   Result<NodePlacing> placed = PlaceNode(request, mesh_);
   if (!placed.ok()) return named(std::move(placed).failure());
-  return &known_.Add(key, *std::move(placed));
+  return &known_.Add(key_, *std::move(placed));
 }
 
 }  // namespace heddle

@@ -35,6 +35,7 @@ class NodeFacts {
   const Graph& graph_;
   const Mesh& mesh_;
   CallTable<NodePlacing> known_;
+  CallKey key_;
 };
 
 }  // namespace heddle

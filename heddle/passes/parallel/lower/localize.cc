@@ -8,6 +8,7 @@
 //
 // Sizes that the axes do not divide become chunks, `5{dp}`. Inputs and outputs keep their global types beside the local ones.
 #include <map>
+#include <tuple>
 
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
@@ -134,8 +135,7 @@ class Localizer {
       rewriter_.Erase(node);
       return Done{};
     }
-    std::optional<RedistributionStep> step =
-        OneStep(PlacementOf(from), PlacementOf(to), dims, mesh_);
+    const std::optional<RedistributionStep>& step = StepBetween(from, to, dims);
     if (!step) {
       HEDDLE_TRY(auto steps, PlanRedistribution(PlacementOf(from), PlacementOf(to), dims, mesh_));
       return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
@@ -155,6 +155,15 @@ class Localizer {
     StartAndWait(node, from, *step);
     context_.Count("collectives");
     return Done{};
+  }
+
+  // Layers repeat.
+  const std::optional<RedistributionStep>& StepBetween(ValueId from, ValueId to, const Dims& dims) {
+    const GlobalType& end = global_[to.index()];
+    auto [at, added] =
+        steps_.try_emplace({end.type, global_[from.index()].placement, end.placement});
+    if (added) at->second = OneStep(PlacementOf(from), PlacementOf(to), dims, mesh_);
+    return at->second;
   }
 
   // All ranks but the first put zeros in the place of a number or vector.
@@ -228,6 +237,8 @@ class Localizer {
   ExpertLowering experts_;
   std::vector<GlobalType> global_;
   std::map<std::pair<TypeId, PlacementId>, TypeId> parts_;
+  // By type, and where it begins and ends.
+  std::map<std::tuple<TypeId, PlacementId, PlacementId>, std::optional<RedistributionStep>> steps_;
 };
 
 Result<Changed> Localize(Module& module, const LocalizeOptions& options, PassContext& context) {

@@ -30,8 +30,11 @@ Status Propagator::Walk() {
     SetPlacement(input.value, inputs_.placement[input.value.index()]);
     param_[input.value.index()] = inputs_.Param(input);
   }
-  for (size_t i = 0; i < graph_.outputs().size(); ++i)
+  leaves_.assign(graph_.value_count(), false);
+  for (size_t i = 0; i < graph_.outputs().size(); ++i) {
     outputs_of_.emplace(graph_.outputs()[i].value, i);
+    leaves_[graph_.outputs()[i].value.index()] = true;
+  }
   SetGoals();
   // Nodes that are inserted on the way have their placements already.
   size_t count = graph_.node_count();
@@ -170,6 +173,7 @@ PlacementId Propagator::GoalOf(NodeId node) const {
 }
 
 Result<ValueId> Propagator::Cross(ValueId v, NodeId node) {
+  if (regions_.empty()) return v;
   NodeId producer = graph_[v].producer;
   if (!producer && !inputs_.is_batch[v.index()]) return v;
   // What is on its way lies nowhere yet; its wait is what crosses.

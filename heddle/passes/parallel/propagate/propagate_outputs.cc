@@ -59,6 +59,7 @@ ValueId Propagator::DivideBehind(ValueId v, double divisor) {
 }
 
 Status Propagator::FinishOutputs(ValueId v, NodeId node) {
+  if (!leaves_[v.index()]) return Done{};
   auto [begin, end] = outputs_of_.equal_range(v);
   for (auto it = begin; it != end; ++it) {
     const Output& output = graph_.outputs()[it->second];

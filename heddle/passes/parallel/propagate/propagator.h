@@ -147,6 +147,8 @@ class Propagator {
   std::map<ValueId, ValueId> same_cast_;
   std::set<ValueId> settled_;
   std::multimap<ValueId, size_t> outputs_of_;
+  // By value that was there before: whether it has any.
+  std::vector<bool> leaves_;
   // Gradients by what they are before they are reduced.
   std::map<ValueId, ValueId> finished_;
   // Gradients that were reduced before they were widened.

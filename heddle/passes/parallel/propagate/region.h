@@ -30,6 +30,7 @@ class Regions {
     return scope ? by_scope_[scope.index()] : none_;
   }
   Layer& operator[](uint32_t layer) { return layers_[layer]; }
+  bool empty() const { return layers_.empty(); }
   // Whether log-softmax is written out there.
   bool write_out(ScopeId scope) const;
   // The innermost layer around the scope whose experts ranks share, or null.
