@@ -26,26 +26,6 @@ bool IsAttrName(std::string_view name) {
   });
 }
 
-// An op outside the table as graphs name it: ATen's own name, or one marked as from elsewhere.
-std::string OpaqueName(std::string_view target) {
-  if (target.ends_with(".default")) target.remove_suffix(8);
-  bool aten = target.starts_with("aten.") || target.starts_with("prims.");
-  std::string name = aten ? "" : "foreign.";
-  for (char c : target) {
-    bool good = (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
-    name += good ? c : '_';
-  }
-  return name;
-}
-
-// `aten.add_.Tensor`, but not `aten.__and__.Tensor`.
-bool WritesInPlace(std::string_view target) {
-  if (!target.starts_with("aten.")) return false;
-  target.remove_prefix(5);
-  std::string_view name = target.substr(0, target.find('.'));
-  return name.ends_with('_') && !name.ends_with("__");
-}
-
 }  // namespace
 
 void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const {
@@ -143,19 +123,15 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
 }
 
 Status GraphBuilder::AddOpaqueNode(const ForeignCall& call) {
-  // Items may state types of their own.
-  has_key_ = false;
-  const KnownCall* known =
-      call.several || call.result_count > 0 ? nullptr : FindKnown(call, call.stated);
-  if (known != nullptr) return Finish(call, kOpaqueOp, known->attrs, known->types);
-  std::string_view target = program_.target(call);
+  if (const KnownCall* known = FindKnown(call, true))
+    return Finish(call, kOpaqueOp, known->attrs, known->types);
   std::optional<std::vector<Type>> types = OpaqueTypes(call);
   if (!types)
     return Fail(call, Diag::kMissingType,
                 "`{}` is not in the table of ops, and the file does not state the types of its "
                 "results",
-                target);
-  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, OpaqueName(target)));
+                program_.target(call));
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, targets_[call.target].opaque_name));
   AttrsId attrs = graph_->InternAttrs(builder_->attrs());
   std::vector<TypeId> ids = InternTypes(*types);
   Remember(kOpaqueOp, attrs, ids);
@@ -164,6 +140,8 @@ Status GraphBuilder::AddOpaqueNode(const ForeignCall& call) {
 
 // Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.
 Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
+  if (const KnownCall* known = FindKnown(call, true))
+    return FinishArithmetic(call, known->attrs, known->types, known->number);
   std::vector<int64_t> numbers;
   std::vector<ForeignValue> given;
   for (const ForeignArg& arg : program_.args_of(call)) {
@@ -193,10 +171,18 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
     return Done{};
   }
   DType dtype = IsComparison(target) ? DType::kBool : DType::kI64;
-  HEDDLE_RETURN_IF_ERROR(
-      FinishOpaque(call, OpaqueName(target), {Type::Tensor(dtype, {}, Space::kHost)}));
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, targets_[call.target].opaque_name));
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  std::vector<TypeId> types = {graph_->types().Tensor(dtype, {}, Space::kHost)};
+  Remember(kOpaqueOp, attrs, types, *result);
+  return FinishArithmetic(call, attrs, types, *result);
+}
+
+Status GraphBuilder::FinishArithmetic(const ForeignCall& call, AttrsId attrs,
+                                      std::span<const TypeId> types, int64_t number) {
+  HEDDLE_RETURN_IF_ERROR(Finish(call, kOpaqueOp, attrs, types));
   ++arithmetic_;
-  BindNumber(call.name, *result);
+  BindNumber(call.name, number);
   return Done{};
 }
 

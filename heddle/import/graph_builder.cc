@@ -59,7 +59,11 @@ GraphBuilder::Target GraphBuilder::TargetOf(std::string_view name) const {
 }
 
 void GraphBuilder::FindTargets() {
-  for (TargetId target : program_.targets.ids()) targets_.Add(TargetOf(program_.targets[target]));
+  for (TargetId target : program_.targets.ids()) {
+    Target facts = TargetOf(program_.targets[target]);
+    facts.opaque_name = OpaqueName(program_.targets[target]);
+    targets_.Add(std::move(facts));
+  }
 }
 
 void GraphBuilder::NoteWait(const ForeignCall& call) {
