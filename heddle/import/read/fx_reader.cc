@@ -33,8 +33,8 @@ class FxReader {
   Result<ForeignProgram> Read() {
     if (!FindForward() || !ReadSignature() || !ReadStatements()) return cursor_.TakeFailure();
     if (bad_item_) return *std::move(bad_item_);
-    program_.statements_folded = items_.size();
-    program_.SetResults(std::move(items_));
+    program_.statements_folded = item_calls_.size();
+    program_.AssignResults(item_calls_);
     if (!ReadReproArgs(text(), cursor_, program_)) return cursor_.TakeFailure();
     return std::move(program_);
   }
@@ -183,8 +183,8 @@ class FxReader {
                           "a statement goes on where it should end");
     cursor_.SkipLine();
     ++program_.statements;
-    if (call.target == item_ || (call.target && call.target == operator_item_)) {
-      FoldItem(call);
+    if (call.target && (call.target == getitem_ || call.target == operator_getitem_)) {
+      FoldCall(call);
     } else if (call.target) {
       program_.calls.push_back(call);
     }
@@ -211,8 +211,10 @@ class FxReader {
   bool ReadRightSide(ForeignCall& call, std::string_view name) {
     StringTable<WordId>::Key key = program_.words.KeyOf(name);
     cursor_.SkipSpace();
-    bool likely = TakeLikelyCallee(name);
+    bool item = TakeLikelyItem();
+    bool likely = !item && TakeLikelyCallee(name);
     if (!name.empty()) call.name = cursor_.NameWord(key);
+    if (item) return ReadItem(call);
     if (likely) {
       call.target = callee_targets_[callee_.index()];
       return cursor_.Arguments(tails_[callee_.index()]);
@@ -231,16 +233,30 @@ class FxReader {
       return cursor_.Arguments(tails_[callee_.index()]);
     }
     if (!word.empty() && next == '[') {
-      call.target = item_;
-      program_.args.push_back({{}, ForeignValue::Of(Kind::kName, program_.Word(word))});
       cursor_.set_offset(cursor_.offset() + 1);
-      ForeignArg index;
-      if (!cursor_.Value(index.value)) return false;
-      program_.args.push_back(index);
-      return cursor_.Expect(']', "after an index");
+      item_of_ = {word, program_.Word(word)};
+      return ReadItem(call);
     }
     cursor_.set_offset(begin);
     return ReadOperator(call);
+  }
+
+  // `split_3[`, where the last item was one of `split_3`, too.
+  bool TakeLikelyItem() {
+    std::string_view rest = text().substr(cursor_.offset());
+    size_t size = item_of_.name.size();
+    if (size == 0 || rest.size() <= size || rest[size] != '[' || !rest.starts_with(item_of_.name))
+      return false;
+    cursor_.set_offset(cursor_.offset() + size + 1);
+    return true;
+  }
+
+  // What stands behind the bracket.
+  bool ReadItem(const ForeignCall& call) {
+    ForeignValue at;
+    if (!cursor_.Value(at) || !cursor_.Expect(']', "after an index")) return false;
+    FoldItem(call, item_of_.word, at);
+    return true;
   }
 
   // What is called here is likely what was called after the last callee before, because layers repeat; or else what made the last of this
@@ -274,7 +290,8 @@ class FxReader {
       if (word.starts_with("torch.ops.")) word.remove_prefix(10);
       if (word.starts_with("_operator.")) word.remove_prefix(1);
       callee_targets_.push_back(program_.targets.Intern(word));
-      if (word == "operator.getitem") operator_item_ = callee_targets_.back();
+      if (word == "getitem") getitem_ = callee_targets_.back();
+      if (word == "operator.getitem") operator_getitem_ = callee_targets_.back();
     }
     FollowCallee(callee);
   }
@@ -318,22 +335,26 @@ class FxReader {
                         "expected a call, an item as in `split[0]`, or arithmetic with sizes");
   }
 
-  // An item of a call becomes the name of one of its results. What cannot is said when all statements could be read.
-  void FoldItem(const ForeignCall& call) {
-    if (bad_item_) return;
+  // `operator.getitem(split_3, 0)`
+  void FoldCall(const ForeignCall& call) {
     std::span<const ForeignArg> args = program_.args_of(call);
-    uint32_t source = args.size() == 2 && args[0].value.kind == Kind::kName
-                          ? CallNamed(args[0].value.word)
-                          : kNoCall;
+    bool named = args.size() == 2 && args[0].value.kind == Kind::kName;
+    FoldItem(call, named ? args[0].value.word : WordId(), named ? args[1].value : ForeignValue());
+  }
+
+  // An item of a call becomes the name of one of its results. What cannot is said when all statements could be read.
+  void FoldItem(const ForeignCall& call, WordId of, const ForeignValue& at) {
+    if (bad_item_) return;
+    uint32_t source = of ? CallNamed(of) : kNoCall;
     if (source == kNoCall)
       return FailItem(call, Diag::kUndefinedValue,
                       "`{}` is an item of something that no statement before it makes");
-    const ForeignValue& at = args[1].value;
     if (at.kind != Kind::kInt && at.kind != Kind::kString)
       return FailItem(call, Diag::kBadLiteral,
                       "`{}` is an item, but neither by number nor by name");
     program_.calls[source].several = true;
-    items_.push_back({source, {call.name, at.integer, at.word, call.stated}});
+    program_.results.push_back({call.name, at.word, at.integer, call.stated});
+    item_calls_.push_back(source);
   }
 
   // The last call of this name, or kNoCall. Most items stand behind their call.
@@ -354,18 +375,22 @@ class FxReader {
     bad_item_ = cursor_.TakeFailure();
   }
 
-  static constexpr std::string_view kItem = "getitem";
   static constexpr std::string_view kClass = "class ";
   static constexpr uint32_t kNoCall = UINT32_MAX;
 
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  // The targets of statements that name an item; none before the first call of the other.
-  TargetId item_ = program_.targets.Intern(kItem);
-  TargetId operator_item_;
-  // Items so far, and the first that is none.
-  std::vector<ForeignProgram::NumberedResult> items_;
+  // The targets of calls that name an item; none before the first of them.
+  TargetId getitem_;
+  TargetId operator_getitem_;
+  // What the last item in brackets was one of.
+  struct {
+    std::string_view name;
+    WordId word;
+  } item_of_;
+  // The calls of all items so far, and the first item that is none.
+  std::vector<uint32_t> item_calls_;
   std::optional<Failure> bad_item_;
   // The last call of each name, among the first of them.
   Table<WordId, uint32_t> named_calls_;
