@@ -44,6 +44,7 @@ class FxReader {
   using CalleeId = Id<struct CalleeTag>;
   // A name without its number.
   using StemId = Id<struct StemTag>;
+  using TailId = PythonCursor::TailId;
 
   std::string_view text() const { return source_.text(); }
 
@@ -215,10 +216,7 @@ class FxReader {
     bool likely = !item && TakeLikelyCallee(name);
     if (!name.empty()) call.name = cursor_.NameWord(key);
     if (item) return ReadItem(call);
-    if (likely) {
-      call.target = callee_targets_[callee_.index()];
-      return cursor_.Arguments(tails_[callee_.index()]);
-    }
+    if (likely) return ReadArguments(call);
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
     char next = cursor_.Peek();
@@ -229,8 +227,7 @@ class FxReader {
     if (!word.empty() && next == '(') {
       cursor_.set_offset(cursor_.offset() + 1);
       SetCallee(word);
-      call.target = callee_targets_[callee_.index()];
-      return cursor_.Arguments(tails_[callee_.index()]);
+      return ReadArguments(call);
     }
     if (!word.empty() && next == '[') {
       cursor_.set_offset(cursor_.offset() + 1);
@@ -259,11 +256,11 @@ class FxReader {
     return true;
   }
 
-  // What is called here is likely what was called after the last callee before, because layers repeat; or else what made the last of this
-  // stem: `convert_element_type_12` is called after its maker, as are `convert_element_type` and most others.
+  // What is called here is likely what was called after the same few callees before, because layers repeat; or else what made the last of
+  // this stem: `convert_element_type_12` is called after its maker, as are `convert_element_type` and most others.
   bool TakeLikelyCallee(std::string_view name) {
     stem_ = StemId();
-    if (callee_ && TakeCallee(followers_[callee_.index()])) return true;
+    if (TakeCallee(followers_[history_].callee)) return true;
     size_t digits = name.size();
     while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
     stem_ = stems_.Intern(name.substr(0, digits));
@@ -278,28 +275,33 @@ class FxReader {
     if (rest.size() <= name.size() || rest[name.size()] != '(' || !rest.starts_with(name))
       return false;
     cursor_.set_offset(cursor_.offset() + name.size() + 1);
-    FollowCallee(likely);
+    callee_ = likely;
     return true;
   }
 
   void SetCallee(std::string_view word) {
-    CalleeId callee = callees_.Intern(word);
-    if (callee.index() == followers_.size()) {
-      followers_.emplace_back();
-      tails_.emplace_back();
+    callee_ = callees_.Intern(word);
+    if (callee_.index() == callee_targets_.size()) {
+      callee_tails_.emplace_back();
       if (word.starts_with("torch.ops.")) word.remove_prefix(10);
       if (word.starts_with("_operator.")) word.remove_prefix(1);
       callee_targets_.push_back(program_.targets.Intern(word));
       if (word == "getitem") getitem_ = callee_targets_.back();
       if (word == "operator.getitem") operator_getitem_ = callee_targets_.back();
     }
-    FollowCallee(callee);
   }
 
-  void FollowCallee(CalleeId callee) {
-    if (callee_) followers_[callee_.index()] = callee;
-    if (stem_) stem_callees_[stem_.index()] = callee;
-    callee_ = callee;
+  // Of callee_, which becomes what is likely called here the next time.
+  bool ReadArguments(ForeignCall& call) {
+    call.target = callee_targets_[callee_.index()];
+    if (stem_) stem_callees_[stem_.index()] = callee_;
+    LikelyCall& follower = followers_[history_];
+    TailId& tail = callee_tails_[callee_.index()];
+    if (!cursor_.Arguments({follower.tail, tail}, tail)) return false;
+    follower = {callee_, tail};
+    // Two bits for each call: the last six count.
+    history_ = (4 * history_ + callee_.index()) % kHistories;
+    return true;
   }
 
   // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which somebody has to hand in. A submodule has no type, and
@@ -377,6 +379,7 @@ class FxReader {
 
   static constexpr std::string_view kClass = "class ";
   static constexpr uint32_t kNoCall = UINT32_MAX;
+  static constexpr size_t kHistories = 4096;
 
   SourceText source_;
   ForeignProgram program_;
@@ -398,10 +401,16 @@ class FxReader {
   StringTable<CalleeId> callees_;
   // By callee.
   std::vector<TargetId> callee_targets_;
-  std::vector<CalleeId> followers_;
-  std::vector<PythonCursor::Tail> tails_;
-  // The last one.
+  std::vector<TailId> callee_tails_;
+  // Of the statement being read.
   CalleeId callee_;
+  // By history, what was called next the last time, and how that call ended.
+  struct LikelyCall {
+    CalleeId callee;
+    TailId tail;
+  };
+  std::vector<LikelyCall> followers_ = std::vector<LikelyCall>(kHistories);
+  size_t history_ = 0;
   StringTable<StemId> stems_;
   // By stem, what made the last one of it.
   std::vector<CalleeId> stem_callees_;

@@ -248,24 +248,35 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   return Value(arg.value);
 }
 
-bool PythonCursor::Arguments(Tail& tail) {
+bool PythonCursor::Arguments(std::array<TailId, 2> likely, TailId& tail) {
   std::vector<ForeignArg>& args = program_.args;
-  if (TakeTail(tail)) return true;
-  size_t tail_begin = at_;
-  size_t tail_first = args.size();
+  size_t begin = at_;
+  size_t first = args.size();
+  bool is_all = true;
+  auto take_tail = [&] {
+    for (TailId id : likely) {
+      if (!TakeTail(id, is_all)) continue;
+      tail = id;
+      return true;
+    }
+    return false;
+  };
+  if (take_tail()) return true;
   while (!Take(')')) {
-    size_t begin = at_;
+    size_t argument = at_;
     if (!Argument(args.emplace_back())) return false;
-    if (name_end_ > begin) {
-      if (TakeTail(tail)) return true;
-      tail_begin = at_;
-      tail_first = args.size();
+    if (name_end_ > argument) {
+      is_all = false;
+      if (take_tail()) return true;
+      begin = at_;
+      first = args.size();
     }
     if (Take(',')) continue;
     if (!Expect(')', "or `,` after an argument")) return false;
     break;
   }
-  tail = {text_.substr(tail_begin, at_ - tail_begin), tail_first, args.size() - tail_first};
+  tail = tails_.Add({text_.substr(begin, at_ - begin), static_cast<uint32_t>(first),
+                     static_cast<uint32_t>(args.size() - first), is_all});
   return true;
 }
 
