@@ -79,6 +79,7 @@ Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name
 
 // What the file or ForeignShape states; none if nothing does.
 std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& call) {
+  if (targets_[call.target].asserts) return std::vector<Type>();
   std::deque<Type> known;
   TypeOf type_of = [&](const ForeignValue& value) -> const Type* {
     const Binding* binding = Find(value);
@@ -87,7 +88,6 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
   };
   std::optional<std::vector<Type>> types = ForeignShape(program_, *graph_, call, type_of);
   if (types) return types;
-  if (IsAssertion(program_.target(call))) return std::vector<Type>();
   if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
   // As far as the file states them; what nothing uses is not there.
   types.emplace();
@@ -102,10 +102,11 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
 }
 
 Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
-  std::string_view target = program_.target(call);
-  if (WritesInPlace(target))
+  Target& target = targets_[call.target];
+  if (target.writes_in_place)
     return Fail(call, Diag::kCaptureInPlace,
-                "`{}` writes over its operand; functionalize the graph first", target);
+                "`{}` writes over its operand; functionalize the graph first",
+                program_.target(call));
   // What is on its way is waited for first: an opaque op cannot say that it waits.
   for (const ForeignArg& arg : program_.args_of(call)) {
     const Binding* binding = Find(arg.value);
@@ -113,8 +114,8 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
     HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
   }
   HEDDLE_RETURN_IF_ERROR(AddOpaqueNode(call));
-  ++targets_[call.target].opaque;
-  if (target == "aten._local_scalar_dense.default") {
+  ++target.opaque;
+  if (target.reads_size) {
     BindNumber(call.name, options_.hint);
     ++hinted_;
     has_hints_ = true;
@@ -123,15 +124,18 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
 }
 
 Status GraphBuilder::AddOpaqueNode(const ForeignCall& call) {
-  if (const KnownCall* known = FindKnown(call, true))
-    return Finish(call, kOpaqueOp, known->attrs, known->types);
+  const Target& target = targets_[call.target];
+  // What is asserted names what it is about, so that no two are alike.
+  has_key_ = false;
+  const KnownCall* known = target.asserts ? nullptr : FindKnown(call, true);
+  if (known != nullptr) return Finish(call, kOpaqueOp, known->attrs, known->types);
   std::optional<std::vector<Type>> types = OpaqueTypes(call);
   if (!types)
     return Fail(call, Diag::kMissingType,
                 "`{}` is not in the table of ops, and the file does not state the types of its "
                 "results",
                 program_.target(call));
-  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, targets_[call.target].opaque_name));
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, target.opaque_name));
   AttrsId attrs = graph_->InternAttrs(builder_->attrs());
   std::vector<TypeId> ids = InternTypes(*types);
   Remember(kOpaqueOp, attrs, ids);
@@ -189,7 +193,7 @@ Status GraphBuilder::FinishArithmetic(const ForeignCall& call, AttrsId attrs,
 // `aten.sym_size.int(t, dim)` and its like: known here.
 Status GraphBuilder::AddSize(const ForeignCall& call) {
   std::string_view target = program_.target(call);
-  if (IsAssertion(target)) return AddOpaqueCall(call);
+  if (targets_[call.target].asserts) return AddOpaqueCall(call);
   std::span<const ForeignArg> args = program_.args_of(call);
   if (args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", target);
   HEDDLE_TRY(ValueId tensor, Tensor(call, args[0].value));

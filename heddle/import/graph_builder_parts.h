@@ -59,8 +59,11 @@ class GraphBuilder {
     Kind kind = Kind::kOpaque;
     // Of the table.
     OpId op = {};
-    // What opaque calls of it are called in a graph.
+    // Of opaque calls: what they are called in a graph, and what they do.
     std::string opaque_name = {};
+    bool asserts = false;
+    bool writes_in_place = false;
+    bool reads_size = false;
     // Opaque calls, and those that the shape rule refused.
     size_t opaque = 0;
     size_t refused = 0;

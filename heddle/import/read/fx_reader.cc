@@ -142,6 +142,9 @@ class FxReader {
     size_t likely = text().size() / 100;
     program_.calls.reserve(likely);
     program_.args.reserve(2 * likely);
+    program_.values.reserve(likely);
+    program_.results.reserve(likely / 2);
+    item_calls_.reserve(likely / 2);
     program_.words.Reserve(likely, 16 * likely);
     while (true) {
       cursor_.SkipIndent();

@@ -161,12 +161,19 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
     ++at_;
     return Dict(depth, value);
   }
+  size_t begin = at_;
+  std::string_view name = TakeName();
+  // As most are.
+  if (!name.empty() && Peek() != '.' && Peek() != '(') {
+    SetName(name, value);
+    return true;
+  }
+  at_ = begin;
   if (std::optional<std::string_view> string = TakeString()) {
     value.kind = Kind::kString;
     value.word = program_.Word(*string);
     return true;
   }
-  size_t begin = at_;
   bool negative = c == '-' && text_.substr(at_).starts_with("-inf");
   if (negative) ++at_;
   std::string_view word = TakeDotted();
@@ -178,6 +185,10 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
   if (!WordValue(begin, word, value)) return false;
   if (negative && value.kind == Kind::kFloat) value.number = -value.number;
   return true;
+}
+
+void PythonCursor::SetName(std::string_view name, ForeignValue& value) {
+  if (!TakeLiteral(name, value)) value = NameValue(program_.Word(name));
 }
 
 bool PythonCursor::WordValue(size_t begin, std::string_view word, ForeignValue& value) {
@@ -236,7 +247,7 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   char next = Peek();
   // A name alone, which most are.
   if (next == ',' || next == ')') {
-    if (!TakeLiteral(name, arg.value)) arg.value = NameValue(program_.Word(name));
+    SetName(name, arg.value);
     return true;
   }
   if (next == '=' && !text_.substr(at_).starts_with("==")) {

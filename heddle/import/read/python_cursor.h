@@ -113,6 +113,8 @@ class PythonCursor {
   }
 
   bool Value(ForeignValue& value, int depth);
+  // What a word that was taken stands for, alone: a name, or a literal.
+  void SetName(std::string_view name, ForeignValue& value);
   // What begins with a word that was taken: a name, a constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
   bool Argument(ForeignArg& arg);
