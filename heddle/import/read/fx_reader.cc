@@ -138,8 +138,8 @@ class FxReader {
   }
 
   bool ReadStatements() {
-    // A statement takes about a hundred characters, and names itself.
-    size_t likely = text().size() / 100;
+    // A statement takes somewhat more than a hundred characters, and names itself.
+    size_t likely = text().size() / 110;
     program_.calls.reserve(likely);
     program_.args.reserve(2 * likely);
     program_.values.reserve(likely);
@@ -201,6 +201,7 @@ class FxReader {
     ForeignValue value;
     if (!cursor_.Value(value)) return false;
     if (value.kind == Kind::kList) {
+      program_.outputs.reserve(value.range.count);
       for (const ForeignValue& item : program_.items(value)) AddOutput(item);
     } else if (value.kind != Kind::kNone) {
       AddOutput(value);
