@@ -297,6 +297,9 @@ void CheckSaved(const Module& module, FindingList& findings) {
     const Graph& graph = module.graphs[g];
     GraphReport report(module, g, findings);
     StringTable<Id<struct TakenTag>> taken;
+    size_t more = std::ranges::count(graph.outputs(), OutputRole::kSaved, &Output::role);
+    labels.Reserve(labels.size() + more, 0);
+    taken.Reserve(std::ranges::count(graph.inputs(), InputRole::kSaved, &Input::role), 0);
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const Input& input = graph.inputs()[i];
       if (input.role != InputRole::kSaved) continue;
