@@ -71,10 +71,10 @@ Status GraphBuilder::BuildOpaque(const ForeignCall& call, std::string_view name)
   return Done{};
 }
 
-Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
-                                  const std::vector<Type>& types) {
-  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, name));
-  return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), InternTypes(types));
+Status GraphBuilder::FinishOpaque(const ForeignCall& call, const std::vector<TypeId>& types) {
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  Remember(kOpaqueOp, attrs, types);
+  return Finish(call, kOpaqueOp, attrs, types);
 }
 
 // What the file or ForeignShape states; none if nothing does.
@@ -136,10 +136,7 @@ Status GraphBuilder::AddOpaqueNode(const ForeignCall& call) {
                 "results",
                 program_.target(call));
   HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, target.opaque_name));
-  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
-  std::vector<TypeId> ids = InternTypes(*types);
-  Remember(kOpaqueOp, attrs, ids);
-  return Finish(call, kOpaqueOp, attrs, ids);
+  return FinishOpaque(call, InternTypes(*types));
 }
 
 // Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.

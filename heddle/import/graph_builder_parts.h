@@ -144,8 +144,8 @@ class GraphBuilder {
   Status AddOpaqueNode(const ForeignCall& call);
   // An opaque call in builder_, its operands in operands_.
   Status BuildOpaque(const ForeignCall& call, std::string_view name);
-  Status FinishOpaque(const ForeignCall& call, std::string_view name,
-                      const std::vector<Type>& types);
+  // Of what was built.
+  Status FinishOpaque(const ForeignCall& call, const std::vector<TypeId>& types);
   // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
   std::optional<Type> TypeInSpite(const ForeignCall& call, Diag refusal) const;
   Status AddArithmetic(const ForeignCall& call);

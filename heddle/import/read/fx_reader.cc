@@ -328,13 +328,14 @@ class FxReader {
     if (!cursor_.Value(left.value)) return false;
     program_.args.push_back(left);
     cursor_.SkipBlanks();
-    for (const Operator& op : kOperators) {
-      if (!text().substr(cursor_.offset()).starts_with(op.symbol)) continue;
-      cursor_.set_offset(cursor_.offset() + op.symbol.size());
+    for (size_t i = 0; i < std::size(kOperators); ++i) {
+      if (!cursor_.TakeText(kOperators[i].symbol)) continue;
       ForeignArg right;
       if (!cursor_.Value(right.value)) return false;
       program_.args.push_back(right);
-      call.target = program_.targets.Intern(op.target);
+      TargetId& target = operator_targets_[i];
+      if (!target) target = program_.targets.Intern(kOperators[i].target);
+      call.target = target;
       return true;
     }
     return cursor_.Fail(begin, 1, Diag::kSyntax,
@@ -388,7 +389,8 @@ class FxReader {
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  // The targets of calls that name an item; none before the first of them.
+  // The targets of operators, and of calls that name an item; none before the first of them.
+  TargetId operator_targets_[std::size(kOperators)];
   TargetId getitem_;
   TargetId operator_getitem_;
   // What the last item in brackets was one of.
