@@ -138,14 +138,15 @@ class FxReader {
   }
 
   bool ReadStatements() {
-    // A statement takes somewhat more than a hundred characters, and names itself.
-    size_t likely = text().size() / 110;
+    // A statement takes about a hundred characters, and names itself.
+    size_t likely = text().size() / 100;
     program_.calls.reserve(likely);
     program_.args.reserve(2 * likely);
     program_.values.reserve(likely);
     program_.results.reserve(likely / 2);
     item_calls_.reserve(likely / 2);
-    program_.words.Reserve(likely, 16 * likely);
+    // What is left of a table of words is written, too: it rather grows once.
+    program_.words.Reserve(likely - likely / 10, 16 * likely);
     while (true) {
       cursor_.SkipIndent();
       if (cursor_.AtEnd())
