@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
-#include "heddle/import/read/python_cursor.h"
+#include "heddle/import/read/call_reader.h"
 #include "heddle/import/read/repro_args.h"
 #include "heddle/import/read/torch_types.h"
 
@@ -28,7 +28,7 @@ constexpr Operator kOperators[] = {
 class FxReader {
  public:
   FxReader(std::string_view text, const std::string& file)
-      : source_(file, text), cursor_(source_, program_) {}
+      : source_(file, text), cursor_(source_, program_), calls_(cursor_, program_) {}
 
   Result<ForeignProgram> Read() {
     if (!FindForward() || !ReadSignature() || !ReadStatements()) return cursor_.TakeFailure();
@@ -40,12 +40,6 @@ class FxReader {
   }
 
  private:
-  // What is called, in the words of the file.
-  using CalleeId = Id<struct CalleeTag>;
-  // A name without its number.
-  using StemId = Id<struct StemTag>;
-  using TailId = PythonCursor::TailId;
-
   std::string_view text() const { return source_.text(); }
 
   // The name behind `class` at this place.
@@ -188,7 +182,7 @@ class FxReader {
                           "a statement goes on where it should end");
     cursor_.SkipLine();
     ++program_.statements;
-    if (call.target && (call.target == getitem_ || call.target == operator_getitem_)) {
+    if (call.target == getitem_ || call.target == operator_getitem_) {
       FoldCall(call);
     } else if (call.target) {
       program_.calls.push_back(call);
@@ -218,10 +212,10 @@ class FxReader {
     StringTable<WordId>::Key key = program_.words.KeyOf(name);
     cursor_.SkipSpace();
     bool item = TakeLikelyItem();
-    bool likely = !item && TakeLikelyCallee(name);
+    bool likely = !item && calls_.TakeLikelyCallee(name);
     if (!name.empty()) call.name = cursor_.NameWord(key);
     if (item) return ReadItem(call);
-    if (likely) return ReadArguments(call);
+    if (likely) return calls_.ReadArguments(call);
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
     char next = cursor_.Peek();
@@ -231,8 +225,8 @@ class FxReader {
     }
     if (!word.empty() && next == '(') {
       cursor_.set_offset(cursor_.offset() + 1);
-      SetCallee(word);
-      return ReadArguments(call);
+      calls_.SetCallee(word);
+      return calls_.ReadArguments(call);
     }
     if (!word.empty() && next == '[') {
       cursor_.set_offset(cursor_.offset() + 1);
@@ -258,54 +252,6 @@ class FxReader {
     ForeignValue at;
     if (!cursor_.Value(at) || !cursor_.Expect(']', "after an index")) return false;
     FoldItem(call, item_of_.word, at);
-    return true;
-  }
-
-  // What is called here is likely what was called after the same few callees before, because layers repeat; or else what made the last of
-  // this stem: `convert_element_type_12` is called after its maker, as are `convert_element_type` and most others.
-  bool TakeLikelyCallee(std::string_view name) {
-    stem_ = StemId();
-    if (TakeCallee(followers_[history_].callee)) return true;
-    size_t digits = name.size();
-    while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
-    stem_ = stems_.Intern(name.substr(0, digits));
-    if (stem_.index() == stem_callees_.size()) stem_callees_.emplace_back();
-    return TakeCallee(stem_callees_[stem_.index()]);
-  }
-
-  bool TakeCallee(CalleeId likely) {
-    if (!likely) return false;
-    std::string_view name = callees_[likely];
-    std::string_view rest = text().substr(cursor_.offset());
-    if (rest.size() <= name.size() || rest[name.size()] != '(' || !rest.starts_with(name))
-      return false;
-    cursor_.set_offset(cursor_.offset() + name.size() + 1);
-    callee_ = likely;
-    return true;
-  }
-
-  void SetCallee(std::string_view word) {
-    callee_ = callees_.Intern(word);
-    if (callee_.index() == callee_targets_.size()) {
-      callee_tails_.emplace_back();
-      if (word.starts_with("torch.ops.")) word.remove_prefix(10);
-      if (word.starts_with("_operator.")) word.remove_prefix(1);
-      callee_targets_.push_back(program_.targets.Intern(word));
-      if (word == "getitem") getitem_ = callee_targets_.back();
-      if (word == "operator.getitem") operator_getitem_ = callee_targets_.back();
-    }
-  }
-
-  // Of callee_, which becomes what is likely called here the next time.
-  bool ReadArguments(ForeignCall& call) {
-    call.target = callee_targets_[callee_.index()];
-    if (stem_) stem_callees_[stem_.index()] = callee_;
-    LikelyCall& follower = followers_[history_];
-    TailId& tail = callee_tails_[callee_.index()];
-    if (!cursor_.Arguments({follower.tail, tail}, tail)) return false;
-    follower = {callee_, tail};
-    // Two bits for each call: the last six count.
-    history_ = (4 * history_ + callee_.index()) % kHistories;
     return true;
   }
 
@@ -385,15 +331,15 @@ class FxReader {
 
   static constexpr std::string_view kClass = "class ";
   static constexpr uint32_t kNoCall = UINT32_MAX;
-  static constexpr size_t kHistories = 4096;
 
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  // The targets of operators, and of calls that name an item; none before the first of them.
+  CallReader calls_;
+  // The targets of operators, as far as there were any, and of calls that name an item.
   TargetId operator_targets_[std::size(kOperators)];
-  TargetId getitem_;
-  TargetId operator_getitem_;
+  TargetId getitem_ = program_.targets.Intern("getitem");
+  TargetId operator_getitem_ = program_.targets.Intern("operator.getitem");
   // What the last item in brackets was one of.
   struct {
     std::string_view name;
@@ -405,24 +351,6 @@ class FxReader {
   // The last call of each name, among the first of them.
   Table<WordId, uint32_t> named_calls_;
   uint32_t calls_with_names_ = 0;
-  StringTable<CalleeId> callees_;
-  // By callee.
-  std::vector<TargetId> callee_targets_;
-  std::vector<TailId> callee_tails_;
-  // Of the statement being read.
-  CalleeId callee_;
-  // By history, what was called next the last time, and how that call ended.
-  struct LikelyCall {
-    CalleeId callee;
-    TailId tail;
-  };
-  std::vector<LikelyCall> followers_ = std::vector<LikelyCall>(kHistories);
-  size_t history_ = 0;
-  StringTable<StemId> stems_;
-  // By stem, what made the last one of it.
-  std::vector<CalleeId> stem_callees_;
-  // Of the statement being read, if it was asked for.
-  StemId stem_;
   StringTable<Id<struct AnnotationTag>> annotations_;
   std::vector<const Type*> annotated_;
 };

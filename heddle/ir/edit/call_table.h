@@ -28,7 +28,8 @@ class CallKey {
   // For a key that is all the caller's.
   void Clear() { size_ = 0; }
   void Add(uint64_t word) {
-    if (size_ == words_.size()) [[unlikely]] Grow();
+    if (size_ == words_.size()) [[unlikely]]
+      Grow();
     words_[size_++] = word;
   }
   std::span<const uint64_t> words() const { return {words_.data(), size_}; }

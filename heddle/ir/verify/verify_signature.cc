@@ -303,7 +303,6 @@ void CheckSaved(const Module& module, FindingList& findings) {
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const Input& input = graph.inputs()[i];
       if (input.role != InputRole::kSaved) continue;
-      std::string_view name = graph.name(input.value);
       size_t distinct = taken.size();
       if (!input.label.empty() && taken.Intern(input.label).index() < distinct)
         report.AddInput(i, Diag::kDuplicateRole, "`saved \"{}\"` is two inputs of `@{}`",
@@ -313,8 +312,8 @@ void CheckSaved(const Module& module, FindingList& findings) {
       Id<SavedTag> label = labels.Find(input.label);
       if (input.label.empty() || !label) {
         report.AddInput(i, Diag::kLostRole,
-                        "`%{}` is `saved \"{}\"`, which no graph before `@{}` saves", name,
-                        input.label, graph.name());
+                        "`%{}` is `saved \"{}\"`, which no graph before `@{}` saves",
+                        graph.name(input.value), input.label, graph.name());
         continue;
       }
       const SavedOutput& output = saved[label.index()];
@@ -323,7 +322,7 @@ void CheckSaved(const Module& module, FindingList& findings) {
       bool typed = value && source.type(value) && graph.type(input.value);
       if (!typed || SameType(source, value, graph, input.value)) continue;
       report.AddInput(
-          i, Diag::kRoleType, "`%{}` is {}, `@{}` saves it as {}", name,
+          i, Diag::kRoleType, "`%{}` is {}, `@{}` saves it as {}", graph.name(input.value),
           PrintType(module, graph, graph.type(input.value), graph[input.value].placement),
           source.name(), PrintType(module, source, source.type(value), source[value].placement));
     }
