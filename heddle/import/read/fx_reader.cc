@@ -136,9 +136,6 @@ class FxReader {
     size_t likely = text().size() / 100;
     program_.calls.reserve(likely);
     program_.args.reserve(2 * likely);
-    program_.values.reserve(likely);
-    program_.results.reserve(likely / 2);
-    item_calls_.reserve(likely / 2);
     // What is left of a table of words is written, too: it rather grows once.
     program_.words.Reserve(likely - likely / 10, 16 * likely);
     while (true) {
