@@ -80,9 +80,10 @@ class StringTable {
   uint32_t Lookup(std::string_view text, uint64_t hash) const {
     if (text.size() > ShortText::kLongest)
       return index_.Find(hash, [&](uint32_t n) { return (*this)[IdT(n)] == text; });
+    ShortText words(text);
     return index_.Find(hash, [&](uint32_t n) {
       std::string_view other = (*this)[IdT(n)];
-      return other.size() == text.size() && ShortText(other) == ShortText(text);
+      return other.size() == text.size() && ShortText(other) == words;
     });
   }
 
