@@ -49,9 +49,10 @@ OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
 }
 
 Status GraphBuilder::AddTableCall(const ForeignCall& call, OpId op) {
-  if (const KnownCall* known = FindKnown(call))
-    return Finish(call, known->op, known->attrs, known->types);
-  return AddNewTableCall(call, op);
+  const KnownCall* known = FindKnown(call);
+  if (known == nullptr) return AddNewTableCall(call, op);
+  if (known->op == kOpaqueOp) ++targets_[call.target].refused;
+  return Finish(call, known->op, known->attrs, known->types);
 }
 
 Status GraphBuilder::AddNewTableCall(const ForeignCall& call, OpId op) {
@@ -83,7 +84,8 @@ Status GraphBuilder::AddNewTableCall(const ForeignCall& call, OpId op) {
     const Diagnostic& why = types.diagnostics()[0];
     if (std::optional<Type> known = TypeInSpite(call, why.kind)) {
       ++targets_[call.target].refused;
-      return FinishOpaque(call, fmt::format("foreign.{}", facts.name()), {*known});
+      HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, fmt::format("foreign.{}", facts.name())));
+      return FinishOpaque(call, InternTypes({&*known, 1}));
     }
     return Fail(call, why.kind, "{}: {}", facts.name(), why.message);
   }

@@ -26,26 +26,6 @@ bool IsAttrName(std::string_view name) {
   });
 }
 
-// An op outside the table as graphs name it: ATen's own name, or one marked as from elsewhere.
-std::string OpaqueName(std::string_view target) {
-  if (target.ends_with(".default")) target.remove_suffix(8);
-  bool aten = target.starts_with("aten.") || target.starts_with("prims.");
-  std::string name = aten ? "" : "foreign.";
-  for (char c : target) {
-    bool good = (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
-    name += good ? c : '_';
-  }
-  return name;
-}
-
-// `aten.add_.Tensor`, but not `aten.__and__.Tensor`.
-bool WritesInPlace(std::string_view target) {
-  if (!target.starts_with("aten.")) return false;
-  target.remove_prefix(5);
-  std::string_view name = target.substr(0, target.find('.'));
-  return name.ends_with('_') && !name.ends_with("__");
-}
-
 }  // namespace
 
 void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const {
@@ -91,14 +71,15 @@ Status GraphBuilder::BuildOpaque(const ForeignCall& call, std::string_view name)
   return Done{};
 }
 
-Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::string_view name,
-                                  const std::vector<Type>& types) {
-  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, name));
-  return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), InternTypes(types));
+Status GraphBuilder::FinishOpaque(const ForeignCall& call, const std::vector<TypeId>& types) {
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  Remember(kOpaqueOp, attrs, types);
+  return Finish(call, kOpaqueOp, attrs, types);
 }
 
 // What the file or ForeignShape states; none if nothing does.
 std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& call) {
+  if (targets_[call.target].asserts) return std::vector<Type>();
   std::deque<Type> known;
   TypeOf type_of = [&](const ForeignValue& value) -> const Type* {
     const Binding* binding = Find(value);
@@ -107,7 +88,6 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
   };
   std::optional<std::vector<Type>> types = ForeignShape(program_, *graph_, call, type_of);
   if (types) return types;
-  if (IsAssertion(program_.target(call))) return std::vector<Type>();
   if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
   // As far as the file states them; what nothing uses is not there.
   types.emplace();
@@ -122,10 +102,11 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
 }
 
 Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
-  std::string_view target = program_.target(call);
-  if (WritesInPlace(target))
+  Target& target = targets_[call.target];
+  if (target.writes_in_place)
     return Fail(call, Diag::kCaptureInPlace,
-                "`{}` writes over its operand; functionalize the graph first", target);
+                "`{}` writes over its operand; functionalize the graph first",
+                program_.target(call));
   // What is on its way is waited for first: an opaque op cannot say that it waits.
   for (const ForeignArg& arg : program_.args_of(call)) {
     const Binding* binding = Find(arg.value);
@@ -133,8 +114,8 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
     HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
   }
   HEDDLE_RETURN_IF_ERROR(AddOpaqueNode(call));
-  ++targets_[call.target].opaque;
-  if (target == "aten._local_scalar_dense.default") {
+  ++target.opaque;
+  if (target.reads_size) {
     BindNumber(call.name, options_.hint);
     ++hinted_;
     has_hints_ = true;
@@ -143,27 +124,25 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
 }
 
 Status GraphBuilder::AddOpaqueNode(const ForeignCall& call) {
-  // Items may state types of their own.
+  const Target& target = targets_[call.target];
+  // What is asserted names what it is about, so that no two are alike.
   has_key_ = false;
-  const KnownCall* known =
-      call.several || call.result_count > 0 ? nullptr : FindKnown(call, call.stated);
+  const KnownCall* known = target.asserts ? nullptr : FindKnown(call, true);
   if (known != nullptr) return Finish(call, kOpaqueOp, known->attrs, known->types);
-  std::string_view target = program_.target(call);
   std::optional<std::vector<Type>> types = OpaqueTypes(call);
   if (!types)
     return Fail(call, Diag::kMissingType,
                 "`{}` is not in the table of ops, and the file does not state the types of its "
                 "results",
-                target);
-  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, OpaqueName(target)));
-  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
-  std::vector<TypeId> ids = InternTypes(*types);
-  Remember(kOpaqueOp, attrs, ids);
-  return Finish(call, kOpaqueOp, attrs, ids);
+                program_.target(call));
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, target.opaque_name));
+  return FinishOpaque(call, InternTypes(*types));
 }
 
 // Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.
 Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
+  if (const KnownCall* known = FindKnown(call, true))
+    return FinishArithmetic(call, known->attrs, known->types, known->number);
   std::vector<int64_t> numbers;
   std::vector<ForeignValue> given;
   for (const ForeignArg& arg : program_.args_of(call)) {
@@ -193,17 +172,25 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
     return Done{};
   }
   DType dtype = IsComparison(target) ? DType::kBool : DType::kI64;
-  HEDDLE_RETURN_IF_ERROR(
-      FinishOpaque(call, OpaqueName(target), {Type::Tensor(dtype, {}, Space::kHost)}));
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, targets_[call.target].opaque_name));
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  std::vector<TypeId> types = {graph_->types().Tensor(dtype, {}, Space::kHost)};
+  Remember(kOpaqueOp, attrs, types, *result);
+  return FinishArithmetic(call, attrs, types, *result);
+}
+
+Status GraphBuilder::FinishArithmetic(const ForeignCall& call, AttrsId attrs,
+                                      std::span<const TypeId> types, int64_t number) {
+  HEDDLE_RETURN_IF_ERROR(Finish(call, kOpaqueOp, attrs, types));
   ++arithmetic_;
-  BindNumber(call.name, *result);
+  BindNumber(call.name, number);
   return Done{};
 }
 
 // `aten.sym_size.int(t, dim)` and its like: known here.
 Status GraphBuilder::AddSize(const ForeignCall& call) {
   std::string_view target = program_.target(call);
-  if (IsAssertion(target)) return AddOpaqueCall(call);
+  if (targets_[call.target].asserts) return AddOpaqueCall(call);
   std::span<const ForeignArg> args = program_.args_of(call);
   if (args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", target);
   HEDDLE_TRY(ValueId tensor, Tensor(call, args[0].value));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/base/scanner.h"
+
 namespace heddle {
 namespace {
 
@@ -57,7 +59,8 @@ Shape TritonKernel(const ForeignProgram& program, const Graph& graph, const Fore
   for (const ForeignResult& result : program.results_of(call)) {
     const Type* type = nullptr;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (graph.name(items[i].word) == graph.name(result.key) && items[i + 1].kind == Kind::kName)
+      if (items[i].kind != Kind::kName && graph.name(items[i].word) == graph.name(result.key) &&
+          items[i + 1].kind == Kind::kName)
         type = type_of(items[i + 1]);
     }
     if (type == nullptr) return std::nullopt;
@@ -71,8 +74,9 @@ Shape DevicePut(const ForeignProgram& program, const Graph& graph, const Foreign
   std::vector<const Type*> in = LeadingTypes(program.args_of(call), type_of);
   if (in.empty() || call.arg_count < 2) return std::nullopt;
   Type type = *in[0];
-  std::string_view device = graph.name(program.args_of(call)[1].value.word);
-  bool host = device.find("cpu") != std::string_view::npos;
+  const ForeignValue& device = program.args_of(call)[1].value;
+  bool host =
+      device.kind != Kind::kName && graph.name(device.word).find("cpu") != std::string_view::npos;
   type.space = host ? Space::kHost : Space::kDevice;
   return std::vector<Type>{type};
 }
@@ -100,6 +104,24 @@ Shape ForeignShape(const ForeignProgram& program, const Graph& graph, const Fore
   if (target == "aten._local_scalar_dense")
     return std::vector<Type>{Type::Tensor(DType::kI64, {}, Space::kHost)};
   return std::nullopt;
+}
+
+std::string OpaqueName(std::string_view target) {
+  if (target.ends_with(".default")) target.remove_suffix(8);
+  bool aten = target.starts_with("aten.") || target.starts_with("prims.");
+  std::string name = aten ? "" : "foreign.";
+  for (char c : target) {
+    bool good = (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
+    name += good ? c : '_';
+  }
+  return name;
+}
+
+bool WritesInPlace(std::string_view target) {
+  if (!target.starts_with("aten.")) return false;
+  target.remove_prefix(5);
+  std::string_view name = target.substr(0, target.find('.'));
+  return name.ends_with('_') && !name.ends_with("__");
 }
 
 bool IsAssertion(std::string_view target) {

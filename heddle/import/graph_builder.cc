@@ -27,6 +27,7 @@ Result<Imported> GraphBuilder::Build() {
   builder_.emplace(imported_.module.mesh, graph_->types().symbols());
   graph_->GiveNames(std::move(program_.words));
   graph_->ReserveInputs(program_.inputs.size());
+  graph_->ReserveValues(program_.inputs.size() + program_.calls.size() + program_.results.size());
   graph_->ReserveNodes(program_.inputs.size() + program_.calls.size());
   FindTargets();
   bindings_.resize(graph_->name_count());
@@ -59,7 +60,15 @@ GraphBuilder::Target GraphBuilder::TargetOf(std::string_view name) const {
 }
 
 void GraphBuilder::FindTargets() {
-  for (TargetId target : program_.targets.ids()) targets_.Add(TargetOf(program_.targets[target]));
+  for (TargetId target : program_.targets.ids()) {
+    std::string_view name = program_.targets[target];
+    Target facts = TargetOf(name);
+    facts.opaque_name = OpaqueName(name);
+    facts.asserts = IsAssertion(name);
+    facts.writes_in_place = WritesInPlace(name);
+    facts.reads_size = name == "aten._local_scalar_dense.default";
+    targets_.Add(std::move(facts));
+  }
 }
 
 void GraphBuilder::NoteWait(const ForeignCall& call) {
@@ -145,6 +154,7 @@ Status GraphBuilder::AddOutputs() {
     if (!launches_[i].wait) HEDDLE_RETURN_IF_ERROR(WaitFor(i));
   }
   ForeignCall call = program_.output_call;
+  graph_->mutable_outputs().reserve(program_.outputs.size() + updates_.size());
   for (const ForeignOutput& output : program_.outputs) {
     call.offset = output.offset;
     if (output.value.kind == Kind::kNone) continue;

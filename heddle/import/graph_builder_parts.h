@@ -59,6 +59,11 @@ class GraphBuilder {
     Kind kind = Kind::kOpaque;
     // Of the table.
     OpId op = {};
+    // Of opaque calls: what they are called in a graph, and what they do.
+    std::string opaque_name = {};
+    bool asserts = false;
+    bool writes_in_place = false;
+    bool reads_size = false;
     // Opaque calls, and those that the shape rule refused.
     size_t opaque = 0;
     size_t refused = 0;
@@ -70,6 +75,8 @@ class GraphBuilder {
     // Numbers of the tensors that the call names, in the order of its text; none for an absent one.
     std::vector<ValueId> operands;
     std::vector<TypeId> types;
+    // Of arithmetic with sizes.
+    int64_t number = 0;
   };
 
   // --- graph_builder.cc
@@ -137,11 +144,13 @@ class GraphBuilder {
   Status AddOpaqueNode(const ForeignCall& call);
   // An opaque call in builder_, its operands in operands_.
   Status BuildOpaque(const ForeignCall& call, std::string_view name);
-  Status FinishOpaque(const ForeignCall& call, std::string_view name,
-                      const std::vector<Type>& types);
+  // Of what was built.
+  Status FinishOpaque(const ForeignCall& call, const std::vector<TypeId>& types);
   // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
   std::optional<Type> TypeInSpite(const ForeignCall& call, Diag refusal) const;
   Status AddArithmetic(const ForeignCall& call);
+  Status FinishArithmetic(const ForeignCall& call, AttrsId attrs, std::span<const TypeId> types,
+                          int64_t number);
   Status AddSize(const ForeignCall& call);
   Status AddCopyInto(const ForeignCall& call);
   // The op that takes numbers where this one takes tensors, for a call that has a number there; none if it has none.
@@ -155,19 +164,18 @@ class GraphBuilder {
   void CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const;
 
   // --- build_known.cc
-  // The call as there was one before, its operands in operands_; null if there was none. `stated` is the type that an opaque call takes
-  // from the file, where it has one.
-  const KnownCall* FindKnown(const ForeignCall& call, const Type* stated = nullptr);
-  bool MakeKey(const ForeignCall& call, const Type* stated);
-  bool AddToKey(const ForeignValue& value);
+  // The call as there was one before, its operands in operands_; null if there was none.
+  const KnownCall* FindKnown(const ForeignCall& call, bool opaque = false);
+  bool MakeKey(const ForeignCall& call, bool opaque);
+  bool AddToKey(const ForeignValue& value, bool opaque);
   // Of a name, as most arguments are.
-  bool AddNameToKey(const ForeignValue& value);
+  bool AddNameToKey(const ForeignValue& value, bool opaque);
   // Hands a tensor to builder_, as its number among those of the call.
   ValueId Numbered(ValueId tensor);
   // What builder_ says, as operands_.
   void TakeOperands();
   // Keeps what the call came to, for others like it.
-  void Remember(OpId op, AttrsId attrs, const std::vector<TypeId>& types);
+  void Remember(OpId op, AttrsId attrs, const std::vector<TypeId>& types, int64_t number = 0);
 
   // --- build_collective.cc
   Status AddCollective(const ForeignCall& call);

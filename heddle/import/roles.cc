@@ -33,7 +33,7 @@ class RoleSetter {
     FindRoots();
     if (program_.has_signature) {
       RolesOfSignature();
-    } else if (HasNumbered("primals_") || HasNumbered("tangents_")) {
+    } else if (FindNumbers()) {
       RolesOfNames();
     }
     // Inputs and outputs all have a role, or none has.
@@ -51,12 +51,6 @@ class RoleSetter {
   }
 
  private:
-  bool HasNumbered(std::string_view prefix) const {
-    return std::ranges::any_of(program_.inputs, [&](const ForeignInput& input) {
-      return NumberBehind(prefix, graph_.name(input.name)) > 0;
-    });
-  }
-
   // The one tensor that a node reads, or none if it reads several.
   ValueId OnlyOperand(NodeId node) const {
     ValueId only;
@@ -120,10 +114,23 @@ class RoleSetter {
     }
   }
 
+  // Whether there are any.
+  bool FindNumbers() {
+    bool any = false;
+    for (const ForeignInput& input : program_.inputs) {
+      std::string_view name = graph_.name(input.name);
+      primals_.push_back(NumberBehind("primals_", name));
+      tangents_.push_back(NumberBehind("tangents_", name) > 0);
+      has_tangents_ |= tangents_.back();
+      any |= primals_.back() > 0 || has_tangents_;
+    }
+    return any;
+  }
+
   // AOTAutograd calls inputs `primals_N` and `tangents_N`, everything else was saved by a forward graph. A backward graph returns a
   // gradient for each primal, in their order; a joint graph returns them behind its other outputs.
   void RolesOfNames() {
-    bool backward = HasNumbered("tangents_");
+    bool backward = has_tangents_;
     if (backward) {
       PairGradients();
     } else {
@@ -150,11 +157,11 @@ class RoleSetter {
     std::map<int64_t, ValueId> primals;
     with_gradient_.resize(graph_.inputs().size());
     for (const Input& input : graph_.inputs()) {
-      std::string_view name = graph_.name(input.value);
-      depends[input.value.index()] = NumberBehind("tangents_", name) > 0;
-      if (int64_t number = NumberBehind("primals_", name); number > 0)
-        primals[number] = input.value;
+      size_t i = input.value.index();
+      depends[i] = tangents_[i];
+      if (primals_[i] > 0) primals.insert_or_assign(primals.end(), primals_[i], input.value);
     }
+    gradient_of_.resize(graph_.outputs().size());
     for (NodeId node : graph_.nodes()) {
       bool any = std::ranges::any_of(graph_.operands(node),
                                      [&](ValueId v) { return v && depends[v.index()]; });
@@ -191,11 +198,11 @@ class RoleSetter {
       std::string_view name = graph_.name(input.value);
       input.label = name;
       DType dtype = DTypeOf(input.value);
-      int64_t number = NumberBehind("primals_", name);
+      int64_t number = primals_[input.value.index()];
       bool gathered = gathered_[input.value.index()];
       bool trains =
           backward ? with_gradient_[input.value.index()] : (gathered || !gathers) && IsFloat(dtype);
-      if (NumberBehind("tangents_", name) > 0) {
+      if (tangents_[input.value.index()]) {
         input.role = InputRole::kTangent;
       } else if (number > 0 && trains) {
         input.role = InputRole::kParam;
@@ -217,9 +224,9 @@ class RoleSetter {
     for (size_t i = 0; i < outputs.size(); ++i) {
       Output& output = outputs[i];
       if (output.role == OutputRole::kUpdate) continue;
-      if (auto grad = gradient_of_.find(i); grad != gradient_of_.end()) {
+      if (int64_t number = backward ? gradient_of_[i] : 0; number > 0) {
         output.role = OutputRole::kGrad;
-        output.index = grad->second - 1;
+        output.index = number - 1;
         has_grads_ = true;
       } else if (outputs_saved_ && !backward && i > 0) {
         output.role = OutputRole::kSaved;
@@ -324,11 +331,14 @@ class RoleSetter {
   // In their order.
   std::vector<NodeId> collectives_;
   std::vector<bool> ends_;
-  // By input.
+  // By input. The number of a primal, -1 for others.
+  std::vector<int64_t> primals_;
+  std::vector<bool> tangents_;
+  bool has_tangents_ = false;
   std::vector<bool> gathered_;
   std::vector<bool> with_gradient_;
-  // Output to the number of the primal.
-  std::map<size_t, int64_t> gradient_of_;
+  // By output, the number of the primal; 0 for others. Of a backward graph.
+  std::vector<int64_t> gradient_of_;
   std::map<std::pair<AttrsId, Why>, AttrsId> with_purpose_;
   bool joint_ = false;
   bool outputs_saved_ = false;

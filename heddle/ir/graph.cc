@@ -87,6 +87,8 @@ ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
 void Graph::GiveNames(StringTable<NameId> names) {
   HEDDLE_CHECK(values_.size() == 0, "names were given to @" + name_ + ", which has values");
   names_ = std::move(names);
+  // Values without a name among them get some more.
+  value_of_name_.reserve(names_.size() + names_.size() / 8);
   value_of_name_.resize(names_.size());
 }
 

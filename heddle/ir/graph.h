@@ -218,6 +218,7 @@ class Graph {
   void AddOutput(Output output) { mutable_outputs().push_back(std::move(output)); }
   // Tables that grow in steps would copy a large graph several times.
   void ReserveNodes(size_t nodes);
+  void ReserveValues(size_t values) { values_.reserve(values); }
   void ReserveInputs(size_t inputs) { inputs_.reserve(inputs); }
   void ReserveNames(size_t names);
 

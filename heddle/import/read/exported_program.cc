@@ -275,7 +275,7 @@ class ExportReader {
     for (size_t i = 0; i < results_.size(); ++i) {
       if (results_[i].kind != Kind::kName) continue;
       WordId name = results_[i].word;
-      program_.results.push_back({name, static_cast<int64_t>(i), {}, nullptr});
+      program_.results.push_back({.name = name, .index = static_cast<int64_t>(i)});
       if (!call.name) call.name = Word(fmt::format("{}.all", program_.text(name)));
     }
     call.result_count = static_cast<uint32_t>(program_.results.size()) - call.first_result;

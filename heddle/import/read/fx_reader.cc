@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
-#include "heddle/import/read/python_cursor.h"
+#include "heddle/import/read/call_reader.h"
 #include "heddle/import/read/repro_args.h"
 #include "heddle/import/read/torch_types.h"
 
@@ -28,23 +28,18 @@ constexpr Operator kOperators[] = {
 class FxReader {
  public:
   FxReader(std::string_view text, const std::string& file)
-      : source_(file, text), cursor_(source_, program_) {}
+      : source_(file, text), cursor_(source_, program_), calls_(cursor_, program_) {}
 
   Result<ForeignProgram> Read() {
     if (!FindForward() || !ReadSignature() || !ReadStatements()) return cursor_.TakeFailure();
     if (bad_item_) return *std::move(bad_item_);
-    program_.statements_folded = items_.size();
-    program_.SetResults(std::move(items_));
+    program_.statements_folded = item_calls_.size();
+    program_.AssignResults(item_calls_);
     if (!ReadReproArgs(text(), cursor_, program_)) return cursor_.TakeFailure();
     return std::move(program_);
   }
 
  private:
-  // What is called, in the words of the file.
-  using CalleeId = Id<struct CalleeTag>;
-  // A name without its number.
-  using StemId = Id<struct StemTag>;
-
   std::string_view text() const { return source_.text(); }
 
   // The name behind `class` at this place.
@@ -141,7 +136,8 @@ class FxReader {
     size_t likely = text().size() / 100;
     program_.calls.reserve(likely);
     program_.args.reserve(2 * likely);
-    program_.words.Reserve(likely, 16 * likely);
+    // What is left of a table of words is written, too: it rather grows once.
+    program_.words.Reserve(likely - likely / 10, 16 * likely);
     while (true) {
       cursor_.SkipIndent();
       if (cursor_.AtEnd())
@@ -183,8 +179,8 @@ class FxReader {
                           "a statement goes on where it should end");
     cursor_.SkipLine();
     ++program_.statements;
-    if (call.target == item_ || (call.target && call.target == operator_item_)) {
-      FoldItem(call);
+    if (call.target == getitem_ || call.target == operator_getitem_) {
+      FoldCall(call);
     } else if (call.target) {
       program_.calls.push_back(call);
     }
@@ -197,6 +193,7 @@ class FxReader {
     ForeignValue value;
     if (!cursor_.Value(value)) return false;
     if (value.kind == Kind::kList) {
+      program_.outputs.reserve(value.range.count);
       for (const ForeignValue& item : program_.items(value)) AddOutput(item);
     } else if (value.kind != Kind::kNone) {
       AddOutput(value);
@@ -211,12 +208,11 @@ class FxReader {
   bool ReadRightSide(ForeignCall& call, std::string_view name) {
     StringTable<WordId>::Key key = program_.words.KeyOf(name);
     cursor_.SkipSpace();
-    bool likely = TakeLikelyCallee(name);
+    bool item = TakeLikelyItem();
+    bool likely = !item && calls_.TakeLikelyCallee(name);
     if (!name.empty()) call.name = cursor_.NameWord(key);
-    if (likely) {
-      call.target = callee_targets_[callee_.index()];
-      return cursor_.Arguments(tails_[callee_.index()]);
-    }
+    if (item) return ReadItem(call);
+    if (likely) return calls_.ReadArguments(call);
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
     char next = cursor_.Peek();
@@ -226,63 +222,34 @@ class FxReader {
     }
     if (!word.empty() && next == '(') {
       cursor_.set_offset(cursor_.offset() + 1);
-      SetCallee(word);
-      call.target = callee_targets_[callee_.index()];
-      return cursor_.Arguments(tails_[callee_.index()]);
+      calls_.SetCallee(word);
+      return calls_.ReadArguments(call);
     }
     if (!word.empty() && next == '[') {
-      call.target = item_;
-      program_.args.push_back({{}, ForeignValue::Of(Kind::kName, program_.Word(word))});
       cursor_.set_offset(cursor_.offset() + 1);
-      ForeignArg index;
-      if (!cursor_.Value(index.value)) return false;
-      program_.args.push_back(index);
-      return cursor_.Expect(']', "after an index");
+      item_of_ = {word, program_.Word(word)};
+      return ReadItem(call);
     }
     cursor_.set_offset(begin);
     return ReadOperator(call);
   }
 
-  // What is called here is likely what was called after the last callee before, because layers repeat; or else what made the last of this
-  // stem: `convert_element_type_12` is called after its maker, as are `convert_element_type` and most others.
-  bool TakeLikelyCallee(std::string_view name) {
-    stem_ = StemId();
-    if (callee_ && TakeCallee(followers_[callee_.index()])) return true;
-    size_t digits = name.size();
-    while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
-    stem_ = stems_.Intern(name.substr(0, digits));
-    if (stem_.index() == stem_callees_.size()) stem_callees_.emplace_back();
-    return TakeCallee(stem_callees_[stem_.index()]);
-  }
-
-  bool TakeCallee(CalleeId likely) {
-    if (!likely) return false;
-    std::string_view name = callees_[likely];
+  // `split_3[`, where the last item was one of `split_3`, too.
+  bool TakeLikelyItem() {
     std::string_view rest = text().substr(cursor_.offset());
-    if (rest.size() <= name.size() || rest[name.size()] != '(' || !rest.starts_with(name))
+    size_t size = item_of_.name.size();
+    if (size == 0 || rest.size() <= size || rest[size] != '[' || !rest.starts_with(item_of_.name))
       return false;
-    cursor_.set_offset(cursor_.offset() + name.size() + 1);
-    FollowCallee(likely);
+    cursor_.set_offset(cursor_.offset() + size + 1);
     return true;
   }
 
-  void SetCallee(std::string_view word) {
-    CalleeId callee = callees_.Intern(word);
-    if (callee.index() == followers_.size()) {
-      followers_.emplace_back();
-      tails_.emplace_back();
-      if (word.starts_with("torch.ops.")) word.remove_prefix(10);
-      if (word.starts_with("_operator.")) word.remove_prefix(1);
-      callee_targets_.push_back(program_.targets.Intern(word));
-      if (word == "operator.getitem") operator_item_ = callee_targets_.back();
-    }
-    FollowCallee(callee);
-  }
-
-  void FollowCallee(CalleeId callee) {
-    if (callee_) followers_[callee_.index()] = callee;
-    if (stem_) stem_callees_[stem_.index()] = callee;
-    callee_ = callee;
+  // What stands behind the bracket.
+  bool ReadItem(const ForeignCall& call) {
+    ForeignValue at;
+    if (!cursor_.Value(at) || !cursor_.Expect(']', "after an index")) return false;
+    FoldItem(call, item_of_.word, at);
+    return true;
   }
 
   // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which somebody has to hand in. A submodule has no type, and
@@ -305,35 +272,40 @@ class FxReader {
     if (!cursor_.Value(left.value)) return false;
     program_.args.push_back(left);
     cursor_.SkipBlanks();
-    for (const Operator& op : kOperators) {
-      if (!text().substr(cursor_.offset()).starts_with(op.symbol)) continue;
-      cursor_.set_offset(cursor_.offset() + op.symbol.size());
+    for (size_t i = 0; i < std::size(kOperators); ++i) {
+      if (!cursor_.TakeText(kOperators[i].symbol)) continue;
       ForeignArg right;
       if (!cursor_.Value(right.value)) return false;
       program_.args.push_back(right);
-      call.target = program_.targets.Intern(op.target);
+      TargetId& target = operator_targets_[i];
+      if (!target) target = program_.targets.Intern(kOperators[i].target);
+      call.target = target;
       return true;
     }
     return cursor_.Fail(begin, 1, Diag::kSyntax,
                         "expected a call, an item as in `split[0]`, or arithmetic with sizes");
   }
 
-  // An item of a call becomes the name of one of its results. What cannot is said when all statements could be read.
-  void FoldItem(const ForeignCall& call) {
-    if (bad_item_) return;
+  // `operator.getitem(split_3, 0)`
+  void FoldCall(const ForeignCall& call) {
     std::span<const ForeignArg> args = program_.args_of(call);
-    uint32_t source = args.size() == 2 && args[0].value.kind == Kind::kName
-                          ? CallNamed(args[0].value.word)
-                          : kNoCall;
+    bool named = args.size() == 2 && args[0].value.kind == Kind::kName;
+    FoldItem(call, named ? args[0].value.word : WordId(), named ? args[1].value : ForeignValue());
+  }
+
+  // An item of a call becomes the name of one of its results. What cannot is said when all statements could be read.
+  void FoldItem(const ForeignCall& call, WordId of, const ForeignValue& at) {
+    if (bad_item_) return;
+    uint32_t source = of ? CallNamed(of) : kNoCall;
     if (source == kNoCall)
       return FailItem(call, Diag::kUndefinedValue,
                       "`{}` is an item of something that no statement before it makes");
-    const ForeignValue& at = args[1].value;
     if (at.kind != Kind::kInt && at.kind != Kind::kString)
       return FailItem(call, Diag::kBadLiteral,
                       "`{}` is an item, but neither by number nor by name");
     program_.calls[source].several = true;
-    items_.push_back({source, {call.name, at.integer, at.word, call.stated}});
+    program_.results.push_back({call.name, at.word, at.integer, call.stated});
+    item_calls_.push_back(source);
   }
 
   // The last call of this name, or kNoCall. Most items stand behind their call.
@@ -354,34 +326,28 @@ class FxReader {
     bad_item_ = cursor_.TakeFailure();
   }
 
-  static constexpr std::string_view kItem = "getitem";
   static constexpr std::string_view kClass = "class ";
   static constexpr uint32_t kNoCall = UINT32_MAX;
 
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  // The targets of statements that name an item; none before the first call of the other.
-  TargetId item_ = program_.targets.Intern(kItem);
-  TargetId operator_item_;
-  // Items so far, and the first that is none.
-  std::vector<ForeignProgram::NumberedResult> items_;
+  CallReader calls_;
+  // The targets of operators, as far as there were any, and of calls that name an item.
+  TargetId operator_targets_[std::size(kOperators)];
+  TargetId getitem_ = program_.targets.Intern("getitem");
+  TargetId operator_getitem_ = program_.targets.Intern("operator.getitem");
+  // What the last item in brackets was one of.
+  struct {
+    std::string_view name;
+    WordId word;
+  } item_of_;
+  // The calls of all items so far, and the first item that is none.
+  std::vector<uint32_t> item_calls_;
   std::optional<Failure> bad_item_;
   // The last call of each name, among the first of them.
   Table<WordId, uint32_t> named_calls_;
   uint32_t calls_with_names_ = 0;
-  StringTable<CalleeId> callees_;
-  // By callee.
-  std::vector<TargetId> callee_targets_;
-  std::vector<CalleeId> followers_;
-  std::vector<PythonCursor::Tail> tails_;
-  // The last one.
-  CalleeId callee_;
-  StringTable<StemId> stems_;
-  // By stem, what made the last one of it.
-  std::vector<CalleeId> stem_callees_;
-  // Of the statement being read, if it was asked for.
-  StemId stem_;
   StringTable<Id<struct AnnotationTag>> annotations_;
   std::vector<const Type*> annotated_;
 };

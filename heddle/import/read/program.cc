@@ -1,6 +1,7 @@
 #include "heddle/import/read/program.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace heddle {
 
@@ -14,15 +15,19 @@ ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<Forei
   return list;
 }
 
-void ForeignProgram::SetResults(std::vector<NumberedResult> all) {
+void ForeignProgram::AssignResults(std::span<const uint32_t> calls_of_results) {
+  std::vector<uint32_t> order(results.size());
+  std::iota(order.begin(), order.end(), 0);
   // Most files name results right behind their call.
-  constexpr auto kCall = &NumberedResult::first;
-  if (!std::ranges::is_sorted(all, {}, kCall)) std::ranges::stable_sort(all, {}, kCall);
-  results.reserve(all.size());
-  for (const auto& [number, result] : all) {
-    ForeignCall& call = calls[number];
-    if (call.result_count++ == 0) call.first_result = static_cast<uint32_t>(results.size());
-    results.push_back(result);
+  auto call_of = [&](uint32_t result) { return calls_of_results[result]; };
+  if (!std::ranges::is_sorted(order, {}, call_of)) {
+    std::ranges::stable_sort(order, {}, call_of);
+    std::vector<ForeignResult> unordered = results;
+    for (size_t i = 0; i < order.size(); ++i) results[i] = unordered[order[i]];
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    ForeignCall& call = calls[call_of(order[i])];
+    if (call.result_count++ == 0) call.first_result = static_cast<uint32_t>(i);
   }
 }
 

@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "heddle/base/strings.h"
@@ -71,9 +70,9 @@ struct ForeignArg {
 
 struct ForeignResult {
   WordId name;
-  // Which of several results, by number or by key.
-  int64_t index = 0;
+  // Which of several results, by key or by number.
   WordId key = {};
+  int64_t index = 0;
   const Type* stated = nullptr;
 };
 
@@ -169,9 +168,8 @@ struct ForeignProgram {
   // The items from `begin` on, taken from a stack of those whose lists have not ended, as a list: items of lists inside of it
   // were before.
   ForeignValue TakeList(ForeignValue::Kind kind, std::vector<ForeignValue>& open, size_t begin);
-  // Results of calls, each with the number of its call. Those of one call keep their order.
-  using NumberedResult = std::pair<uint32_t, ForeignResult>;
-  void SetResults(std::vector<NumberedResult> all);
+  // Hands the results to their calls: for each the number of its call. Those of one call keep their order.
+  void AssignResults(std::span<const uint32_t> calls_of_results);
 };
 
 }  // namespace heddle

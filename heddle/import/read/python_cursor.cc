@@ -161,12 +161,19 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
     ++at_;
     return Dict(depth, value);
   }
+  size_t begin = at_;
+  std::string_view name = TakeName();
+  // As most are.
+  if (!name.empty() && Peek() != '.' && Peek() != '(') {
+    SetName(name, value);
+    return true;
+  }
+  at_ = begin;
   if (std::optional<std::string_view> string = TakeString()) {
     value.kind = Kind::kString;
     value.word = program_.Word(*string);
     return true;
   }
-  size_t begin = at_;
   bool negative = c == '-' && text_.substr(at_).starts_with("-inf");
   if (negative) ++at_;
   std::string_view word = TakeDotted();
@@ -178,6 +185,10 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
   if (!WordValue(begin, word, value)) return false;
   if (negative && value.kind == Kind::kFloat) value.number = -value.number;
   return true;
+}
+
+void PythonCursor::SetName(std::string_view name, ForeignValue& value) {
+  if (!TakeLiteral(name, value)) value = NameValue(program_.Word(name));
 }
 
 bool PythonCursor::WordValue(size_t begin, std::string_view word, ForeignValue& value) {
@@ -236,7 +247,7 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   char next = Peek();
   // A name alone, which most are.
   if (next == ',' || next == ')') {
-    if (!TakeLiteral(name, arg.value)) arg.value = NameValue(program_.Word(name));
+    SetName(name, arg.value);
     return true;
   }
   if (next == '=' && !text_.substr(at_).starts_with("==")) {
@@ -248,24 +259,35 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   return Value(arg.value);
 }
 
-bool PythonCursor::Arguments(Tail& tail) {
+bool PythonCursor::Arguments(std::array<TailId, 2> likely, TailId& tail) {
   std::vector<ForeignArg>& args = program_.args;
-  if (TakeTail(tail)) return true;
-  size_t tail_begin = at_;
-  size_t tail_first = args.size();
+  size_t begin = at_;
+  size_t first = args.size();
+  bool is_all = true;
+  auto take_tail = [&] {
+    for (TailId id : likely) {
+      if (!TakeTail(id, is_all)) continue;
+      tail = id;
+      return true;
+    }
+    return false;
+  };
+  if (take_tail()) return true;
   while (!Take(')')) {
-    size_t begin = at_;
+    size_t argument = at_;
     if (!Argument(args.emplace_back())) return false;
-    if (name_end_ > begin) {
-      if (TakeTail(tail)) return true;
-      tail_begin = at_;
-      tail_first = args.size();
+    if (name_end_ > argument) {
+      is_all = false;
+      if (take_tail()) return true;
+      begin = at_;
+      first = args.size();
     }
     if (Take(',')) continue;
     if (!Expect(')', "or `,` after an argument")) return false;
     break;
   }
-  tail = {text_.substr(tail_begin, at_ - tail_begin), tail_first, args.size() - tail_first};
+  tail = tails_.Add({text_.substr(begin, at_ - begin), static_cast<uint32_t>(first),
+                     static_cast<uint32_t>(args.size() - first), is_all});
   return true;
 }
 

@@ -3,6 +3,7 @@
 // What reads something answers whether it could. The first thing that could not be read is kept as the failure.
 #pragma once
 
+#include <array>
 #include <unordered_map>
 
 #include "heddle/base/result.h"
@@ -86,15 +87,10 @@ class PythonCursor {
   bool Value(ForeignValue& value) { return Value(value, 0); }
   // What stands behind the last argument of a call that has a name in it, to the end of the call: literals, which say the same wherever
   // they stand.
-  struct Tail {
-    std::string_view text;
-    // In ForeignProgram::args.
-    size_t first = 0;
-    size_t count = 0;
-  };
-  // `(a, b, name=c)`, the opening parenthesis already taken. The arguments go to the program, behind those that it has. `tail` is that of
-  // a call before that may have the same, and then the one of this call.
-  bool Arguments(Tail& tail);
+  using TailId = Id<struct TailTag>;
+  // `(a, b, name=c)`, the opening parenthesis already taken. The arguments go to the program, behind those that it has. `likely` are tails
+  // of calls before that this one may have, too; `tail` becomes its own.
+  bool Arguments(std::array<TailId, 2> likely, TailId& tail);
   // A size: whole numbers and names with + - * // and parentheses.
   using Symbols = std::unordered_map<std::string_view, int64_t>;
   bool Size(const Symbols& symbols, int64_t& size) { return Sum(symbols, 0, size); }
@@ -117,11 +113,23 @@ class PythonCursor {
   }
 
   bool Value(ForeignValue& value, int depth);
+  // What a word that was taken stands for, alone: a name, or a literal.
+  void SetName(std::string_view name, ForeignValue& value);
   // What begins with a word that was taken: a name, a constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
   bool Argument(ForeignArg& arg);
-  bool TakeTail(const Tail& tail) {
-    if (tail.text.empty() || Peek() != tail.text[0] || !TakeText(tail.text)) return false;
+  struct Tail {
+    std::string_view text;
+    // In ForeignProgram::args.
+    uint32_t first;
+    uint32_t count;
+    // There is no argument before it.
+    bool is_all;
+  };
+  bool TakeTail(TailId id, bool is_all) {
+    if (!id) return false;
+    const Tail& tail = tails_[id];
+    if (tail.is_all != is_all || Peek() != tail.text[0] || !TakeText(tail.text)) return false;
     for (size_t i = 0; i < tail.count; ++i) program_.args.push_back(program_.args[tail.first + i]);
     return true;
   }
@@ -159,6 +167,7 @@ class PythonCursor {
   // The last two names of statements.
   Recent newest_;
   Recent older_;
+  Table<TailId, Tail> tails_;
   // Items of lists that have not ended yet.
   std::vector<ForeignValue> open_items_;
   Failure failure_;

@@ -28,12 +28,16 @@ class CallKey {
   // For a key that is all the caller's.
   void Clear() { size_ = 0; }
   void Add(uint64_t word) {
-    if (size_ == words_.size()) words_.resize(2 * size_ + 16);
+    if (size_ == words_.size()) [[unlikely]]
+      Grow();
     words_[size_++] = word;
   }
   std::span<const uint64_t> words() const { return {words_.data(), size_}; }
 
  private:
+  // By itself, so that words are added without calls.
+  [[gnu::noinline]] void Grow() { words_.resize(2 * size_ + 16); }
+
   // The first `size_` of them count.
   std::vector<uint64_t> words_;
   size_t size_ = 0;

@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <tuple>
-#include <unordered_map>
 
 #include "heddle/ir/verify/verify_parts.h"
 
@@ -292,43 +290,52 @@ bool SameType(const Graph& a, ValueId x, const Graph& b, ValueId y) {
 void CheckSignature(GraphReport& report) { SignatureVerifier(report).Run(); }
 
 void CheckSaved(const Module& module, FindingList& findings) {
-  std::unordered_map<std::string_view, SavedOutput> saved;
+  // By label, which only graphs behind it may take.
+  StringTable<Id<struct SavedTag>> labels;
+  std::vector<SavedOutput> saved;
   for (size_t g = 0; g < module.graphs.size(); ++g) {
     const Graph& graph = module.graphs[g];
     GraphReport report(module, g, findings);
-    std::map<std::string_view, size_t> taken;
+    StringTable<Id<struct TakenTag>> taken;
+    size_t more = std::ranges::count(graph.outputs(), OutputRole::kSaved, &Output::role);
+    labels.Reserve(labels.size() + more, 0);
+    taken.Reserve(std::ranges::count(graph.inputs(), InputRole::kSaved, &Input::role), 0);
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const Input& input = graph.inputs()[i];
       if (input.role != InputRole::kSaved) continue;
-      std::string_view name = graph.name(input.value);
-      if (!input.label.empty() && !taken.emplace(input.label, i).second)
+      size_t distinct = taken.size();
+      if (!input.label.empty() && taken.Intern(input.label).index() < distinct)
         report.AddInput(i, Diag::kDuplicateRole, "`saved \"{}\"` is two inputs of `@{}`",
                         input.label, graph.name());
       // A graph alone was split from one that is not here.
       if (module.graphs.size() == 1) continue;
-      auto output = saved.find(input.label);
-      if (input.label.empty() || output == saved.end()) {
+      Id<SavedTag> label = labels.Find(input.label);
+      if (input.label.empty() || !label) {
         report.AddInput(i, Diag::kLostRole,
-                        "`%{}` is `saved \"{}\"`, which no graph before `@{}` saves", name,
-                        input.label, graph.name());
+                        "`%{}` is `saved \"{}\"`, which no graph before `@{}` saves",
+                        graph.name(input.value), input.label, graph.name());
         continue;
       }
-      const Graph& source = module.graphs[output->second.graph];
-      ValueId value = source.outputs()[output->second.output].value;
+      const SavedOutput& output = saved[label.index()];
+      const Graph& source = module.graphs[output.graph];
+      ValueId value = source.outputs()[output.output].value;
       bool typed = value && source.type(value) && graph.type(input.value);
       if (!typed || SameType(source, value, graph, input.value)) continue;
       report.AddInput(
-          i, Diag::kRoleType, "`%{}` is {}, `@{}` saves it as {}", name,
+          i, Diag::kRoleType, "`%{}` is {}, `@{}` saves it as {}", graph.name(input.value),
           PrintType(module, graph, graph.type(input.value), graph[input.value].placement),
           source.name(), PrintType(module, source, source.type(value), source[value].placement));
     }
     for (size_t i = 0; i < graph.outputs().size(); ++i) {
       const Output& output = graph.outputs()[i];
       if (output.role != OutputRole::kSaved || output.label.empty()) continue;
-      auto [first, added] = saved.try_emplace(output.label, SavedOutput{g, i});
-      if (!added)
+      size_t label = labels.Intern(output.label).index();
+      if (label == saved.size()) {
+        saved.push_back({g, i});
+      } else {
         report.AddOutput(i, Diag::kDuplicateRole, "`saved \"{}\"` is an output of `@{}` already",
-                         output.label, module.graphs[first->second.graph].name());
+                         output.label, module.graphs[saved[label].graph].name());
+      }
     }
   }
 }
