@@ -157,6 +157,12 @@ class DecisionFinder {
     for (ValueId v : graph_.results(first)) results.push_back(TypeOf(v));
     HEDDLE_TRY(auto choices, SplitsOf(factors, operands, results, plan_.mesh));
     HEDDLE_RETURN_IF_ERROR(KeepBoundaries(first, choices));
+    // What a statement asks for may be such a split.
+    if (plan_.layers.empty()) {
+      std::erase_if(choices, [&](const OpSplit& split) {
+        return CutsToNothing(operands, split.operands) || CutsToNothing(results, split.results);
+      });
+    }
     auto number = static_cast<uint32_t>(out_.all.size());
     for (uint32_t member : alike.members) {
       out_.of_node[member] = number;
@@ -167,6 +173,18 @@ class DecisionFinder {
     out_.all.push_back(
         {Decision::Kind::kNode, alike.pattern, alike.members, std::move(choices), false});
     return Done{};
+  }
+
+  // Whether more ranks share a dimension than it has elements: the axis that is too many might as well do nothing.
+  bool CutsToNothing(const std::vector<Type>& types,
+                     const std::vector<Placement>& placements) const {
+    for (size_t i = 0; i < types.size(); ++i) {
+      for (size_t d = 0; d < placements[i].splits.size(); ++d) {
+        Dim size = types[i].dims[d];
+        if (!IsSymbol(size) && plan_.mesh.Size(placements[i].splits[d]) > size) return true;
+      }
+    }
+    return false;
   }
 
   // What flows in forward into a module, and out of it, lies as the plan says.
@@ -322,7 +340,8 @@ const Placement& At(const std::vector<Decision>& decisions, const Slot& slot, si
 
 std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh) {
   std::vector<Placement> all{Placement{std::vector<Axes>(type.rank()), {}}};
-  for (AxisId axis = 0; axis < mesh.axes().size(); ++axis) {
+  auto axis_count = static_cast<AxisId>(mesh.axes().size());
+  for (AxisId axis = 0; axis < axis_count; ++axis) {
     if (mesh[axis].size == 1) continue;
     size_t before = all.size();
     for (size_t i = 0; i < before; ++i) {

@@ -2,7 +2,8 @@
 //
 // A decision is about all nodes, or all parameters, that are alike: the same op at the same place of every layer. It follows what plans can
 // say: a parameter has a placement in storage and one in which it is read, once for all readers (and cast in storage, if that
-// narrows it); a gradient ends where its parameter is stored; every node has one of the splits of its loops.
+// narrows it); a gradient ends where its parameter is stored; every node has one of the splits of its loops, but for those that share a
+// dimension among more ranks than it has elements.
 #pragma once
 
 #include <map>

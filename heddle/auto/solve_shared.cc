@@ -123,9 +123,10 @@ class SharedSolver {
       if (WithCopies::Fits(now(), most)) break;
       if (limit_.ShareLeft() < kShareOfExact) break;
     }
+    WithCopies exact(now());
     // Loose bounds of many choices say nothing.
-    if (EntryCount(kept_) > kManyEntries) return Found();
-    return Finish(WithCopies(now()));
+    if (exact.is_loose() && EntryCount(kept_) > options_.few_entries) return Found();
+    return Finish(exact);
   }
 
  private:

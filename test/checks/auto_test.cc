@@ -62,6 +62,20 @@ class AutoCase {
     EXPECT_EQ(static_cast<double>(cost->value), Cost(problem_, x)) << FormatPlan(*plan);
   }
 
+  // No op shares a dimension of a result among more ranks than it has elements.
+  void ExpectParts() const {
+    const Graph& graph = module_.graphs[0];
+    for (const Decision& decision : decisions_.all) {
+      if (decision.kind != Decision::Kind::kNode) continue;
+      ValueId v = graph[NodeId(decision.members[0])].first_result;
+      for (const OpSplit& split : decision.choices) {
+        for (size_t d = 0; v && d < split.results[0].splits.size(); ++d)
+          EXPECT_LE(plan_.mesh.Size(split.results[0].splits[d]),
+                    graph.types().dims(graph.type(v))[d]);
+      }
+    }
+  }
+
   const AutoProblem& problem() const { return problem_; }
   std::vector<uint32_t> whole() const { return std::vector<uint32_t>(decisions_.all.size()); }
   // Changes single choices of an assignment that is possible.
@@ -98,6 +112,7 @@ void ForAllCases(const std::function<void(AutoCase&)>& check) {
 
 TEST(Auto, TheProblemCostsWhatThePlanCosts) {
   ForAllCases([](AutoCase& one) {
+    one.ExpectParts();
     one.ExpectCost(one.whole());
     one.ExpectCost(one.Changed(one.whole()));
   });
