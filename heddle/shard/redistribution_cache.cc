@@ -32,7 +32,7 @@ struct RedistributionCache::Way : CommonOfWords {
   Way(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh)
       : CommonOfWords(from, to) {
     FindEnds(from, to, dims, mesh);
-    size_t axes = mesh.axes().size();
+    auto axes = static_cast<AxisId>(mesh.axes().size());
     for (AxisId axis = 0; axis < axes; ++axis) {
       start |= Removed(ByteOf(from, axis), axis);
       goal |= Removed(ByteOf(to, axis), axis);
@@ -61,14 +61,15 @@ struct RedistributionCache::Way : CommonOfWords {
     std::array<int64_t, AxisByte::kMostDims> parts;
     std::copy(dims.begin(), dims.end(), parts.begin());
     // Outer axes cut first; what is left after several does not depend on their order.
-    for (AxisId axis = 0; axis < mesh.axes().size(); ++axis) {
+    auto axes = static_cast<AxisId>(mesh.axes().size());
+    for (AxisId axis = 0; axis < axes; ++axis) {
       AxisByte both = ByteOf(common, axis);
       if (both.splits() && !IsSymbol(parts[both.dim()]))
         parts[both.dim()] = CeilDiv(parts[both.dim()], mesh[axis].size);
     }
     uint32_t is_end = 0;
     for (PlacementWord word : {from, to}) {
-      for (AxisId axis = 0; word != 0; ++axis, word >>= 8) {
+      for (; word != 0; word >>= 8) {
         AxisByte use = ByteOf(word, 0);
         if (!use.splits() || use.place() < prefix[use.dim()] || (is_end >> use.dim() & 1) != 0)
           continue;
@@ -79,7 +80,7 @@ struct RedistributionCache::Way : CommonOfWords {
       }
     }
     int64_t rest = 1;
-    for (uint8_t d = 0; d < dims.size(); ++d) {
+    for (size_t d = 0; d < dims.size(); ++d) {
       if ((is_end >> d & 1) == 0 && !IsSymbol(dims[d]) &&
           __builtin_mul_overflow(rest, parts[d], &rest))
         rest = INT64_MAX / 8;
@@ -145,7 +146,8 @@ bool RedistributionCache::Find(PlacementWord from, PlacementWord to, std::span<c
   // Only numbers and vectors that are whole become pending, by forgetting.
   bool small = dims.size() == 1 || std::ranges::all_of(dims, [](Dim dim) { return dim == 1; });
   bool forgets = false;
-  for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+  auto axes = static_cast<AxisId>(mesh_.axes().size());
+  for (AxisId axis = 0; axis < axes; ++axis) {
     AxisByte use = ByteOf(way.goal, axis);
     if (!use.pending()) continue;
     if (!small || use.op() != ReduceOp::kSum || !ByteOf(way.start, axis).replicated()) return false;
