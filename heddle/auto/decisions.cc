@@ -180,8 +180,9 @@ class DecisionFinder {
                      const std::vector<Placement>& placements) const {
     for (size_t i = 0; i < types.size(); ++i) {
       for (size_t d = 0; d < placements[i].splits.size(); ++d) {
+        const Axes& axes = placements[i].splits[d];
         Dim size = types[i].dims[d];
-        if (!IsSymbol(size) && plan_.mesh.Size(placements[i].splits[d]) > size) return true;
+        if (!axes.empty() && !IsSymbol(size) && plan_.mesh.Size(axes) > size) return true;
       }
     }
     return false;

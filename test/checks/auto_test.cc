@@ -118,6 +118,24 @@ TEST(Auto, TheProblemCostsWhatThePlanCosts) {
   });
 }
 
+// Of a tensor without elements, the other dimensions can be split all the same.
+TEST(Auto, SplitsBesideADimensionOfNothing) {
+  Module module = *ParseModule(
+      "heddle 1 global\n"
+      "graph @step(%x: f32[0,8] batch \"x\") -> (loss %loss) {\n"
+      " fwd:\n"
+      "  %r = aten.relu(%x)\n"
+      "  %loss = aten.sum(%r)\n"
+      "}\n",
+      "graph", Ops());
+  Plan plan = *ParsePlan("heddle plan 1\nmesh [a=4]\nauto\n", "plan");
+  Decisions decisions = *FindDecisions(module.graphs[0], plan);
+  const std::vector<OpSplit>& choices = decisions.all[decisions.of_node[0]].choices;
+  EXPECT_TRUE(std::ranges::any_of(choices, [](const OpSplit& split) {
+    return split.results[0].splits.size() == 2 && !split.results[0].splits[1].empty();
+  }));
+}
+
 TEST(Auto, FindsTheCheapest) {
   ForAllCases([](AutoCase& one) {
     PairwiseAnswer answer = SolveShared(one.problem(), Limit(Allowance::Work(60)));
