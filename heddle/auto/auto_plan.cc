@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "heddle/auto/auto_problem.h"
-#include "heddle/auto/solve_shared.h"
+#include "heddle/auto/shared/solve_shared.h"
 #include "heddle/passes/parallel/propagate/deviations.h"
 #include "heddle/passes/parallel/propagate/plannable.h"
 #include "heddle/plan/patterns.h"
@@ -19,8 +19,6 @@ namespace {
 // The work of so many.
 constexpr double kConflictSeconds = 1;
 constexpr double kLeastSeconds = 0.1;
-// What was learnt with full prices is worth less for others.
-constexpr int kOtherPricesRounds = 2;
 // Shares of prices are estimates: proofs to the last nanosecond are for full ones.
 constexpr double kOtherPricesGap = 0.005;
 
@@ -297,7 +295,6 @@ PairwiseAnswer AutoPlanner::Answer(const Request& request, const AutoProblem& pr
     if (request.demands.empty()) options.near = &state_->near;
     return SolveShared(problem, limit, options);
   }
-  options.learnt_rounds = kOtherPricesRounds;
   options.gap = kOtherPricesGap;
   const KeptOf* choices = ChoicesFor(request);
   if (choices == nullptr) return SolveShared(problem, limit, options);
@@ -323,7 +320,7 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   out.objective = {static_cast<int64_t>(answer.objective)};
   out.bound = {static_cast<int64_t>(std::floor(answer.bound))};
   out.shares = request.shares;
-  out.size = SizeOf(problem->own);
+  out.size = SizeOf(*problem);
   out.counts = answer.counts;
   if (request.memory)
     out.memory = {static_cast<int64_t>(Amount(state_->prices->Memory(*request.memory), answer.x))};

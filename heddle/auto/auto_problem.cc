@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include "heddle/base/text.h"
 
@@ -21,11 +21,7 @@ constexpr uint64_t kWorkOfPrice = 4;
 class ProblemMaker {
  public:
   ProblemMaker(const Graph& graph, const Plan& plan, const Decisions& decisions, const Limit& limit)
-      : graph_(graph),
-        mesh_(plan.mesh),
-        decisions_(decisions),
-        limit_(limit),
-        sheet_(graph, plan.mesh) {
+      : mesh_(plan.mesh), decisions_(decisions), limit_(limit), sheet_(graph, plan.mesh) {
     for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
   }
 
@@ -56,14 +52,10 @@ class ProblemMaker {
       std::vector<double>& cost = out_.own.variables[VariableId(d)].cost;
       cost = Only(cost, (*choices_)[d]);
     }
-    PairCosts pairs(out_.own);
     for (const auto& [move, count] : decisions_.moves) {
-      AddMove(move, count, pairs);
+      AddMove(move, count);
       if (limit_.Spent()) return TooManyChoices(mesh_);
     }
-    // What a bound learns travels along the variables.
-    std::ranges::sort(out_.own.edges, {},
-                      [](const PairwiseEdge& e) { return std::pair(e.u, e.v); });
     return std::move(out_);
   }
 
@@ -88,6 +80,19 @@ class ProblemMaker {
         at->second[i] = prices[i] == kForbidden ? kForbidden : std::round(prices[i] * share);
       return at->second;
     }
+  };
+
+  // A placement that a tensor is brought to, and its column in a table.
+  struct Goal {
+    PlacementId to;
+    uint32_t column;
+  };
+  struct Outline {
+    SharedMove move = {};
+    // Where the tensor lies, and where it is brought to, in the order of their numbers.
+    std::vector<PlacementId> places = {};
+    std::vector<Goal> goals = {};
+    bool is_shared = false;
   };
 
   static std::vector<PlacementId> InOrder(const std::map<PlacementId, uint32_t>& numbers) {
@@ -194,80 +199,82 @@ class ProblemMaker {
     }
     uint32_t next = 0;
     for (auto& [id, n] : number) n = next++;
-    std::vector<SharedReader> readers;
+    std::map<uint32_t, std::vector<std::vector<uint32_t>>> wanted;
     for (const Slot& slot : move.to) {
-      if (readers.empty() || readers.back().decision != slot.decision)
-        readers.push_back(
-            {slot.decision, std::vector<std::vector<uint32_t>>(size_[slot.decision])});
+      std::vector<std::vector<uint32_t>>& by_choice = wanted[slot.decision];
+      by_choice.resize(size_[slot.decision]);
       const std::vector<PlacementId>& ids = PlacementsAt(slot);
       for (size_t c = 0; c < ids.size(); ++c) {
-        std::vector<uint32_t>& wants = readers.back().wants[c];
         uint32_t to = number.at(ids[c]);
-        if (std::ranges::find(wants, to) == wants.end()) wants.push_back(to);
+        if (std::ranges::find(by_choice[c], to) == by_choice[c].end()) by_choice[c].push_back(to);
       }
     }
+    std::vector<SharedReader> readers;
+    for (const auto& [decision, by_choice] : wanted) readers.emplace_back(decision, by_choice);
     return readers;
   }
 
-  void AddMove(const heddle::Move& move, int64_t count, PairCosts& pairs) {
-    SharedMove shared{move.from.decision, {}, {}, {}};
+  // All of a move but its prices, which depend on shares.
+  const Outline& OutlineOf(const heddle::Move& move) {
+    auto [at, added] = outlines_.try_emplace(&move);
+    Outline& outline = at->second;
+    if (!added) return outline;
+    outline.move.from = move.from.decision;
     std::map<PlacementId, uint32_t> number;
-    shared.readers = ReadersOf(move, number);
+    outline.move.readers = ReadersOf(move, number);
     MoveTable& table = tables_.at({move.type, move.order});
-    std::vector<Goal> goals;
-    for (const auto& [to, n] : number) goals.push_back({to, table.columns.at(to)});
+    for (const auto& [to, n] : number) outline.goals.push_back({to, table.columns.at(to)});
     std::map<PlacementId, uint32_t> lies;
     for (PlacementId id : PlacementsAt(move.from)) {
-      auto [at, added] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
-      shared.lies.push_back(at->second);
-      if (added)
-        shared.prices.push_back(PricesFrom(id, move, count, table.Row(id, ShareOf(move)), goals));
+      auto [place, is_new] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
+      outline.move.lies.push_back(place->second);
+      if (is_new) outline.places.push_back(id);
     }
-    limit_.Spend(kWorkOfPrice * shared.prices.size() * goals.size());
-    auto [is_shared, added] = is_shared_.try_emplace(&move);
-    if (added) is_shared->second = IsShared(shared, lies, goals, table);
-    if (choices_ != nullptr) shared = KeepChoices(std::move(shared), *choices_);
-    if (is_shared->second) {
-      out_.shared.push_back(std::move(shared));
-    } else {
-      AddApart(shared, pairs);
-    }
+    outline.is_shared = IsShared(outline, table);
+    return outline;
   }
 
-  // A placement that a tensor is brought to, and its column in a table.
-  struct Goal {
-    PlacementId to;
-    uint32_t column;
-  };
+  void AddMove(const heddle::Move& move, int64_t count) {
+    const Outline& outline = OutlineOf(move);
+    MoveTable& table = tables_.at({move.type, move.order});
+    MovePrices prices{outline.goals.size()};
+    for (PlacementId from : outline.places)
+      AddPrices(from, move, count, table.Row(from, ShareOf(move)), outline.goals, prices.all);
+    limit_.Spend(kWorkOfPrice * prices.all.size());
+    SharedMove out = outline.move;
+    if (choices_ != nullptr) out = KeepChoices(std::move(out), *choices_);
+    out.prices = std::make_shared<const MovePrices>(std::move(prices));
+    if (outline.is_shared) {
+      out_.moves.push_back(std::move(out));
+      return;
+    }
+    for (SharedReader& reader : out.readers)
+      out_.moves.push_back({out.from, out.lies, {std::move(reader)}, out.prices});
+  }
 
   // What it takes to bring the tensor from there to each of these, in order.
-  std::vector<double> PricesFrom(PlacementId from, const heddle::Move& move, int64_t count,
-                                 const double* row, const std::vector<Goal>& goals) const {
-    std::vector<double> out(goals.size());
-    for (size_t i = 0; i < goals.size(); ++i)
-      out[i] = row[goals[i].column] * static_cast<double>(count);
-    for (size_t i = 0; move.keeps_sums && i < goals.size(); ++i) {
-      bool adds = !std::ranges::includes(sheet_[goals[i].to].partials, sheet_[from].partials, {},
-                                         &Partial::axis, &Partial::axis);
-      if (adds) out[i] = kForbidden;
+  void AddPrices(PlacementId from, const heddle::Move& move, int64_t count, const double* row,
+                 const std::vector<Goal>& goals, std::vector<double>& out) const {
+    for (const Goal& goal : goals) {
+      bool adds =
+          move.keeps_sums && !std::ranges::includes(sheet_[goal.to].partials, sheet_[from].partials,
+                                                    {}, &Partial::axis, &Partial::axis);
+      out.push_back(adds ? kForbidden : row[goal.column] * static_cast<double>(count));
     }
-    return out;
   }
 
   // Whether two readers may save by wanting the same: with full prices, so that all problems share the same moves.
-  static bool IsShared(const SharedMove& move, const std::map<PlacementId, uint32_t>& lies,
-                       const std::vector<Goal>& goals, MoveTable& table) {
-    std::vector<size_t> readers = WantedBy(move);
-    for (const auto& [from, number] : lies) {
+  static bool IsShared(const Outline& outline, MoveTable& table) {
+    std::vector<size_t> readers = WantedBy(outline.move.readers, outline.goals.size());
+    for (PlacementId from : outline.places) {
       const double* row = table.Row(from);
-      for (size_t to = 0; to < goals.size(); ++to) {
-        if (readers[to] > 1 && row[goals[to].column] > 0) return true;
+      for (size_t to = 0; to < outline.goals.size(); ++to) {
+        if (readers[to] > 1 && row[outline.goals[to].column] > 0) return true;
       }
     }
     return false;
   }
 
-  const Graph& graph_;
   const Mesh& mesh_;
   const Decisions& decisions_;
   Limit limit_;
@@ -281,87 +288,9 @@ class ProblemMaker {
   // By decision and choice; and of all casts, one choice after the other.
   std::vector<std::vector<PriceSheet::Entry>> calls_;
   std::vector<PriceSheet::Entry> casts_;
-  // By move.
-  std::map<const heddle::Move*, bool> is_shared_;
+  std::map<const heddle::Move*, Outline> outlines_;
   AutoProblem out_;
 };
-
-namespace {
-
-// What a rank keeps of a tensor.
-double LocalBytes(const Graph& graph, ValueId v, const Placement& placement, const Mesh& mesh) {
-  std::span<const Dim> dims = graph.types().dims(graph.type(v));
-  Dims bounds;
-  for (Dim dim : dims) bounds.push_back(graph.types().symbols().Bound(dim));
-  return static_cast<double>(LocalElements(bounds, placement, mesh)) *
-         static_cast<double>(ItemSize(graph.types().dtype(graph.type(v))));
-}
-
-// Values of a decision that a rank keeps through the step.
-class MemoryRow {
- public:
-  MemoryRow(const Graph& graph, const Mesh& mesh, const Decisions& decisions)
-      : graph_(graph), mesh_(mesh), decisions_(decisions) {}
-
-  PairwiseBudget Make(const MemoryLimit& limit) {
-    for (const Input& input : graph_.inputs()) {
-      bool state = input.role == InputRole::kOpt;
-      if (input.role != InputRole::kParam && !state) continue;
-      uint32_t store = decisions_.of_param.at(input.index);
-      const Input* param = graph_.FindParam(input.index);
-      bool follows = !state || graph_.types().rank(graph_.type(param->value)) ==
-                                   graph_.types().rank(graph_.type(input.value));
-      if (follows) Add({store, true, 0}, input.value);
-    }
-    for (const Output& output : graph_.outputs()) {
-      if (output.role == OutputRole::kGrad)
-        Add({decisions_.of_param.at(output.index), true, 0}, output.value);
-    }
-    if (limit.counts_saved) AddSaved();
-    PairwiseBudget budget;
-    budget.name = "memory";
-    budget.hi = static_cast<double>(limit.bytes.value);
-    for (auto& [decision, amounts] : amounts_)
-      budget.terms.push_back({VariableId(decision), std::move(amounts)});
-    return budget;
-  }
-
- private:
-  void Add(const Slot& slot, ValueId v) {
-    const Decision& decision = decisions_.all[slot.decision];
-    std::vector<double>& amounts = amounts_[slot.decision];
-    amounts.resize(decision.choices.size());
-    for (size_t c = 0; c < amounts.size(); ++c)
-      amounts[c] += LocalBytes(graph_, v, At(decisions_.all, slot, c), mesh_);
-  }
-
-  // What forward makes and backward reads. Views take no memory of their own.
-  void AddSaved() {
-    std::set<ValueId> saved;
-    for (NodeId node : graph_.nodes()) {
-      if (graph_[node].phase != Phase::kBackward) continue;
-      for (ValueId v : graph_.operands(node)) {
-        NodeId producer = v ? graph_[v].producer : NodeId();
-        if (producer && graph_[producer].phase == Phase::kForward &&
-            graph_.op(producer).effect() != Effect::kView)
-          saved.insert(v);
-      }
-    }
-    for (ValueId v : saved) {
-      NodeId producer = graph_[v].producer;
-      uint32_t decision = decisions_.of_node[producer.index()];
-      if (decision != Decisions::kNone)
-        Add({decision, true, v.index() - graph_[producer].first_result.index()}, v);
-    }
-  }
-
-  const Graph& graph_;
-  const Mesh& mesh_;
-  const Decisions& decisions_;
-  std::map<uint32_t, std::vector<double>> amounts_;
-};
-
-}  // namespace
 
 PricedDecisions::PricedDecisions(const Graph& graph, const Plan& plan, const Decisions& decisions,
                                  std::unique_ptr<ProblemMaker> maker)
@@ -387,7 +316,7 @@ Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares, const Kep
 }
 
 PairwiseBudget PricedDecisions::Memory(const MemoryLimit& limit) const {
-  return MemoryRow(*graph_, plan_->mesh, *decisions_).Make(limit);
+  return MemoryRow(*graph_, plan_->mesh, *decisions_, limit);
 }
 
 }  // namespace heddle

@@ -4,8 +4,9 @@
 #include <memory>
 
 #include "heddle/auto/decisions.h"
+#include "heddle/auto/memory_row.h"
 #include "heddle/auto/price_sheet.h"
-#include "heddle/auto/shared_moves.h"
+#include "heddle/auto/shared/shared_moves.h"
 #include "heddle/cost/cost_model.h"
 #include "heddle/solve/problem/problem.h"
 
@@ -18,14 +19,6 @@ struct MoveShares {
   double gradients = 1;
   double tensors = 1;
   bool operator==(const MoveShares&) const = default;
-};
-
-// What a rank has for parameters, gradients, optimizer state and, unless they are computed again, activations that forward leaves for
-// backward.
-struct MemoryLimit {
-  Bytes bytes;
-  bool counts_saved = true;
-  bool operator==(const MemoryLimit&) const = default;
 };
 
 // All prices of one graph on one mesh, asked for once. Problems with other shares and limits follow from them.

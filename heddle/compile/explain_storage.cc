@@ -96,13 +96,8 @@ class StorageExplainer {
     const PairwiseProblem& own = planner_.last_problem().own;
     for (size_t v = 0; v < own.variables.size(); ++v)
       sums[NameOf(v)] += sign * own.variables[VariableId(v)].cost[x[v]];
-    for (const PairwiseEdge& edge : own.edges) {
-      size_t columns = own.variables[edge.v].cost.size();
-      double cost = own.matrices[edge.matrix][x[edge.u.index()] * columns + x[edge.v.index()]];
-      sums[NameOf(edge.u.index(), edge.v.index())] += sign * cost;
-    }
     // What several share is told of the first of them.
-    for (const SharedMove& move : planner_.last_problem().shared) {
+    for (const SharedMove& move : planner_.last_problem().moves) {
       move.ForEachCopy(x, [&](uint32_t reader, double price) {
         sums[NameOf(move.from, reader)] += sign * price;
       });
@@ -118,13 +113,14 @@ class StorageExplainer {
                        decision.pattern.empty() ? "the model" : decision.pattern,
                        Name(graph_[node].phase));
   }
-  std::string NameOf(size_t u, size_t v) const {
+  std::string NameOf(size_t from, size_t reader) const {
     const std::vector<Decision>& all = planner_.decisions().all;
-    if (all[u].kind == Decision::Kind::kStore && all[v].kind == Decision::Kind::kCompute)
-      return fmt::format("gathers of {}", all[u].pattern);
-    if (all[u].kind == Decision::Kind::kStore)
-      return fmt::format("the gradient of {}", all[u].pattern);
-    return fmt::format("moves into {}", NameOf(v));
+    auto is_store = [&](size_t d) { return all[d].kind == Decision::Kind::kStore; };
+    if (is_store(from) && all[reader].kind == Decision::Kind::kCompute)
+      return fmt::format("gathers of {}", all[from].pattern);
+    if (is_store(from) || is_store(reader))
+      return fmt::format("the gradient of {}", all[is_store(from) ? from : reader].pattern);
+    return fmt::format("moves into {}", NameOf(reader));
   }
 
   AutoPlanner& planner_;

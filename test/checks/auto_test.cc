@@ -6,7 +6,7 @@
 
 #include "heddle/auto/auto_plan.h"
 #include "heddle/auto/auto_problem.h"
-#include "heddle/auto/solve_shared.h"
+#include "heddle/auto/shared/solve_shared.h"
 #include "heddle/base/test/extent.h"
 #include "heddle/compile/compile.h"
 #include "heddle/ir/verify/parse_module.h"
@@ -137,13 +137,19 @@ TEST(Auto, SplitsBesideADimensionOfNothing) {
 }
 
 TEST(Auto, FindsTheCheapest) {
-  ForAllCases([](AutoCase& one) {
+  int compared = 0;
+  int all = 0;
+  ForAllCases([&](AutoCase& one) {
     PairwiseAnswer answer = SolveShared(one.problem(), Limit(Allowance::Work(60)));
     EXPECT_TRUE(answer.proved()) << answer.objective << " " << answer.bound;
+    one.ExpectCost(answer.x);
+    ++all;
+    if (!WithCopies::Fits(one.problem())) return;
     // Of all choices, not only of those that seem to be worth it.
     EXPECT_EQ(answer.objective, Solve(WithCopies(one.problem()).problem()).objective);
-    one.ExpectCost(answer.x);
+    ++compared;
   });
+  EXPECT_GT(compared, all * 3 / 4);
 }
 
 // Less memory never makes a step faster, and a plan keeps to what it was given.

@@ -1,6 +1,7 @@
 #include "heddle/solve/reduce/min_plus.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 namespace heddle {
@@ -8,13 +9,17 @@ namespace {
 
 // Machines that have them take wider vectors. Nothing is multiplied, so that all round alike. Which to take is decided before sanitizers are
 // ready.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
 #define HEDDLE_WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define HEDDLE_WIDE
 #endif
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Compilers make of it what the machine has.
+using Lanes = double __attribute__((vector_size(32)));
 
 void MinInto(double* __restrict out, const double* __restrict row, double base, size_t size) {
   for (size_t i = 0; i < size; ++i) {
@@ -33,19 +38,30 @@ HEDDLE_WIDE void MinOverRows(const double* matrix, size_t rows, size_t columns, 
 
 HEDDLE_WIDE void MinOverColumns(const double* matrix, size_t rows, size_t columns,
                                 const double* add, double* out) {
+  // Many minima at once: the order of comparisons does not matter, and the machine need not wait for the last.
+  constexpr size_t kWidth = sizeof(Lanes) / sizeof(double);
+  constexpr size_t kAtOnce = 4;
   for (size_t r = 0; r < rows; ++r) {
     const double* row = matrix + r * columns;
-    // Four minima at once: the order of comparisons does not matter, and the machine need not wait for the last.
-    double least[4] = {kInfinity, kInfinity, kInfinity, kInfinity};
+    Lanes least[kAtOnce];
+    for (Lanes& lanes : least) lanes = Lanes{} + kInfinity;
+    auto look = [&](size_t at, Lanes& lanes) {
+      Lanes sum;
+      Lanes more;
+      std::memcpy(&sum, row + at, sizeof(sum));
+      std::memcpy(&more, add + at, sizeof(more));
+      sum += more;
+      lanes = sum < lanes ? sum : lanes;
+    };
     size_t c = 0;
-    for (; c + 4 <= columns; c += 4) {
-      for (size_t i = 0; i < 4; ++i) {
-        double sum = add[c + i] + row[c + i];
-        least[i] = sum < least[i] ? sum : least[i];
-      }
+    for (; c + kAtOnce * kWidth <= columns; c += kAtOnce * kWidth) {
+      for (size_t i = 0; i < kAtOnce; ++i) look(c + i * kWidth, least[i]);
     }
-    for (; c < columns; ++c) least[0] = std::min(least[0], add[c] + row[c]);
-    out[r] = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+    for (; c + kWidth <= columns; c += kWidth) look(c, least[0]);
+    for (size_t i = 1; i < kAtOnce; ++i) least[0] = least[i] < least[0] ? least[i] : least[0];
+    out[r] = kInfinity;
+    for (; c < columns; ++c) out[r] = std::min(out[r], add[c] + row[c]);
+    for (size_t i = 0; i < kWidth; ++i) out[r] = std::min(out[r], least[0][i]);
   }
 }
 
