@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "heddle/solve/search/price_bracket.h"
+#include "heddle/auto/shared/budget_price.h"
 
 namespace heddle {
 namespace {
@@ -21,10 +21,12 @@ constexpr double kLittle = 0.005;
 constexpr double kFar = 0.01;
 // Choices go when no more entries are left than such a part.
 constexpr double kNotably = 0.8;
-// Prices of the budget that are tried.
-constexpr int kMostPrices = 14;
-// How large problems are that are solved for an answer to begin with.
+// How large problems are that are solved for an answer to begin with; by messages, if the whole is large after many runs.
 constexpr size_t kFuseEntries = size_t{1} << 16;
+constexpr size_t kNearEntries = size_t{1} << 17;
+constexpr int kManyRuns = 64;
+constexpr size_t kLargeEntries = size_t{1} << 21;
+constexpr double kGapOfPart = 0.001;
 // Of the limit: what is left for the exact problem, and what one with few choices may take.
 constexpr double kShareOfExact = 0.3;
 constexpr double kShareOfFew = 0.03;
@@ -47,18 +49,20 @@ std::vector<uint32_t> Thriftiest(const AutoProblem& problem, const Limit& limit)
 
 class SharedSolver {
  public:
-  SharedSolver(const AutoProblem& problem, const Limit& limit, const SharedOptions& options)
-      : problem_(problem), limit_(limit), options_(options), kept_(Allowed(problem.own)) {
+  // `is_part`: of a problem that another one solves.
+  SharedSolver(const AutoProblem& problem, const Limit& limit, const SharedOptions& options,
+               bool is_part = false)
+      : problem_(problem),
+        limit_(limit),
+        options_(options),
+        is_part_(is_part),
+        kept_(Allowed(problem.own)) {
     for (const PairwiseVariable& variable : problem.own.variables) {
       pool_.emplace_back(variable.cost.size());
       at_least_.emplace_back(variable.cost.size(), kForbidden);
     }
     if (!problem.own.restrictions.empty()) less_ = KeepChoices(problem, kept_);
-    if (!problem.own.budgets.empty()) {
-      const PairwiseBudget& memory = problem.own.budgets[0];
-      bracket_.emplace(CoreRow{-kForbidden, memory.hi + BoundTolerance(memory, memory.hi)},
-                       kForbidden);
-    }
+    if (!problem.own.budgets.empty()) price_.emplace(problem.own.budgets[0]);
   }
 
   PairwiseAnswer Run() {
@@ -67,9 +71,10 @@ class SharedSolver {
                                           : KeepChoices(options_.learnt->messages, kept_));
     Offer(std::vector<uint32_t>(kept_.size()));
     if (options_.learnt != nullptr) Offer(InKept(options_.learnt->x));
-    if (best_.empty() && bracket_) Offer(Thriftiest(now(), limit_.Part(0.25)));
+    if (best_.empty() && price_) Offer(Thriftiest(now(), limit_.Part(0.25)));
     if (std::optional<PairwiseAnswer> answer = Sweep()) return *std::move(answer);
-    return WithCopies::Fits(now(), kManyEntries) ? Finish(WithCopies(now())) : Found();
+    size_t most = is_part_ ? options_.few_entries : kManyEntries;
+    return WithCopies::Fits(now(), most) ? Finish(WithCopies(now())) : Found();
   }
 
   SharedLearnt Learnt() {
@@ -131,7 +136,7 @@ class SharedSolver {
     }
   }
 
-  // The best answer that takes such choices only.
+  // The best answer among what messages found good.
   void Fuse() {
     if (!std::exchange(grown_, false)) return;
     KeptOf pooled(kept_.size());
@@ -144,18 +149,22 @@ class SharedSolver {
     SolveAmong(pooled);
   }
 
-  // The best answer among the choices that are nearest to the bound, as many as make a small exact problem. Whether it is better.
-  bool Dive() {
+  // The best answer among the choices that are nearest to the bound, as many as make a small problem. Whether it is better.
+  bool Dive(bool sweeps) {
     double before = best_cost_;
     std::vector<std::vector<double>> at_least = sweeps_->AtLeast();
     for (double part = 0.3; part > 1e-4; part /= 3) {
       KeptOf near = Within(at_least, bound_ + part * (best_cost_ - bound_));
       if (near.empty() || SolveAmong(near)) break;
+      if (sweeps && EntryCount(near) <= kNearEntries) {
+        SweepAmong(near);
+        break;
+      }
     }
     return best_cost_ < before;
   }
 
-  // False if that are too many.
+  // The best answer that takes such choices only. False if they are too many.
   bool SolveAmong(const KeptOf& choices) {
     AutoProblem few = KeepChoices(now(), choices);
     if (!WithCopies::Fits(few, kFuseEntries)) return false;
@@ -169,11 +178,22 @@ class SharedSolver {
     return true;
   }
 
+  // The same by messages, where the exact problem is too large.
+  void SweepAmong(const KeptOf& choices) {
+    AutoProblem few = KeepChoices(now(), choices);
+    SharedLearnt learnt{KeepChoices(sweeps_->Messages(), choices), {}};
+    SharedOptions options{.learnt = &learnt, .gap = kGapOfPart};
+    PairwiseAnswer answer = SharedSolver(few, limit_.Part(kShareOfFew), options, true).Run();
+    Count(answer.counts);
+    for (size_t v = 0; v < answer.x.size(); ++v) answer.x[v] = choices[v][answer.x[v]];
+    Offer(answer.x);
+  }
+
   // --- Messages
 
   void MakeSweeps(const SharedMessages& known) {
     sweeps_.emplace(now(), known);
-    if (price_ != 0) sweeps_->SetPrice(price_);
+    if (price_) sweeps_->SetPrice(price_->now());
     runs_ = 0;
   }
 
@@ -196,7 +216,8 @@ class SharedSolver {
       // With fewer choices than a moment ago it goes on, too.
       if (runs_ == 0) continue;
       bool dives = !closer || run % kDives == 0;
-      if ((dives && Dive()) || closer) continue;
+      bool sweeps = run >= kManyRuns && EntryCount(kept_) > kLargeEntries;
+      if ((dives && Dive(sweeps)) || closer) continue;
       if (!SetNextPrice()) return {};
       last = -kForbidden;
     }
@@ -259,26 +280,11 @@ class SharedSolver {
     MakeSweeps(messages);
   }
 
-  // The next price of the budget, or for a last time the best; false if there is none, or that was it.
   bool SetNextPrice() {
-    if (!bracket_ || prices_ > kMostPrices) return false;
-    const std::vector<uint32_t>& x = sweeps_->suggested();
-    if (sweeps_->bound() > best_price_bound_) {
-      best_price_bound_ = sweeps_->bound();
-      best_price_ = price_;
-    }
-    double next = price_;
-    if (bracket_->Add(price_, LineOf(x))) {
-      bracket_->AddWithin(price_, LineOf(InKept(best_)));
-      next = bracket_->Next(price_);
-    }
-    if (++prices_ > kMostPrices || std::abs(next - price_) <= 1e-7 * price_) {
-      prices_ = kMostPrices + 1;
-      next = best_price_;
-    }
-    if (next == price_) return false;
-    price_ = next;
-    sweeps_->SetPrice(price_);
+    if (!price_ ||
+        !price_->Step(sweeps_->bound(), LineOf(sweeps_->suggested()), LineOf(InKept(best_))))
+      return false;
+    sweeps_->SetPrice(price_->now());
     runs_ = 0;
     return true;
   }
@@ -339,6 +345,7 @@ class SharedSolver {
   std::optional<AutoProblem> less_;
   Limit limit_;
   const SharedOptions& options_;
+  bool is_part_;
   // By variable: what the choices that are left were called.
   KeptOf kept_;
   // Of what is left, and how often they have run with these choices and this price.
@@ -354,12 +361,8 @@ class SharedSolver {
   double best_cost_ = kForbidden;
   // Of what is left; what has gone is dearer than the best.
   double bound_ = -kForbidden;
-  // Of the budget: prices that were tried, and the best.
-  std::optional<PriceBracket> bracket_;
-  double price_ = 0;
-  int prices_ = 0;
-  double best_price_ = 0;
-  double best_price_bound_ = -kForbidden;
+  // Of the budget, if there is one.
+  std::optional<BudgetPrice> price_;
   SearchCounts counts_;
 };
 
