@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/auto/shared/budget_price.h"
+#include "heddle/auto/shared/shared_sweeps.h"
 #include "heddle/auto/shared/solve_shared.h"
 
 namespace heddle {
@@ -15,10 +17,11 @@ namespace {
 
 class RandomProblem {
  public:
-  explicit RandomProblem(uint32_t seed) : random_(seed) {
-    for (uint32_t v = 0; v < 4 + Below(3); ++v) AddVariable();
-    for (uint32_t e = 0; e < 3; ++e) AddEdge();
-    for (uint32_t m = 0; m < 1 + Below(3); ++m) AddMove();
+  // About so many times as much of everything.
+  explicit RandomProblem(uint32_t seed, uint32_t times = 1) : times_(times), random_(seed) {
+    for (uint32_t v = 0; v < 4 * times + Below(3); ++v) AddVariable();
+    for (uint32_t e = 0; e < 3 * times; ++e) AddEdge();
+    for (uint32_t m = 0; m < times + Below(3); ++m) AddMove();
     if (Below(2) == 0) AddBudget();
   }
 
@@ -34,7 +37,7 @@ class RandomProblem {
   double Price() { return Below(12) == 0 ? kForbidden : Below(6) * 10; }
 
   void AddVariable() {
-    std::vector<double> cost(1 + Below(4));
+    std::vector<double> cost(1 + Below(4 * times_));
     for (double& c : cost) c = Below(50);
     out_.own.variables.Add({"v", std::move(cost)});
   }
@@ -59,7 +62,7 @@ class RandomProblem {
     for (uint32_t i = 0; i < places * goals; ++i) prices.all.push_back(Price());
     move.prices = std::make_shared<const MovePrices>(std::move(prices));
     for (uint32_t v = 0; v < size(); ++v) {
-      if (Below(3) == 0) continue;
+      if (Below(3 * times_) >= 2) continue;
       std::vector<std::vector<uint32_t>> wants(SizeOf(v));
       for (std::vector<uint32_t>& want : wants) {
         for (uint32_t to = Below(goals); to < goals && want.size() < 2; to += 1 + Below(3))
@@ -80,6 +83,7 @@ class RandomProblem {
     out_.own.budgets.push_back(std::move(budget));
   }
 
+  uint32_t times_;
   std::mt19937 random_;
   AutoProblem out_;
 };
@@ -126,6 +130,25 @@ TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
   }
   EXPECT_GT(possible, 300);
   EXPECT_GT(stopped, 10);
+}
+
+// Where answers are not found at once, what goes on the way must not be missed.
+TEST(SharedMoves, AreSolvedAsTheExactProblemIs) {
+  int possible = 0;
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem random(seed, 3);
+    const AutoProblem& problem = random.problem();
+    if (!WithCopies::Fits(problem)) continue;
+    PairwiseAnswer exact =
+        Solve(WithCopies(problem).problem(), {.limit = Limit(Allowance::Work(2))});
+    if (!exact.proved()) continue;
+    PairwiseAnswer answer = SolveShared(problem, {}, {.few_entries = 0});
+    ASSERT_EQ(answer.objective, exact.objective);
+    ASSERT_LE(answer.bound, exact.objective);
+    ++possible;
+  }
+  EXPECT_GT(possible, 50);
 }
 
 // What one problem has taught helps with another demand, and changes no answer.
@@ -253,6 +276,42 @@ TEST(SharedSweeps, AreExactForOneMove) {
     sweeps.Run(true);
     ASSERT_EQ(Cost(problem, sweeps.suggested()), best);
   }
+}
+
+// With a price that follows what is suggested, the bound of a problem with a budget rises.
+TEST(BudgetPrice, RaisesTheBound) {
+  int higher = 0;
+  int tried = 0;
+  for (uint32_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem random(seed);
+    const AutoProblem& problem = random.problem();
+    if (problem.own.budgets.empty()) continue;
+    std::vector<uint32_t> best;
+    ForEachAssignment(problem, [&](const std::vector<uint32_t>& x) {
+      if (best.empty() || Cost(problem, x) < Cost(problem, best)) best = x;
+    });
+    if (best.empty() || Cost(problem, best) == kForbidden) continue;
+    auto line = [&](const std::vector<uint32_t>& x) {
+      return PriceLine{Cost(problem, x), Amount(problem.own.budgets[0], x), x};
+    };
+    SharedSweeps sweeps(problem);
+    BudgetPrice price(problem.own.budgets[0]);
+    double without = -kForbidden;
+    double bound = -kForbidden;
+    do {
+      sweeps.SetPrice(price.now());
+      for (int run = 0; run < 20; ++run) sweeps.Run(true);
+      if (without == -kForbidden) without = sweeps.bound();
+      bound = std::max(bound, sweeps.bound());
+    } while (price.Step(sweeps.bound(), line(sweeps.suggested()), line(best)));
+    // The last price is the best.
+    ASSERT_NEAR(sweeps.bound(), bound, 1e-3 * bound);
+    ASSERT_LE(bound, Cost(problem, best) + 1e-6);
+    ++tried;
+    higher += bound > without + 1e-6 ? 1 : 0;
+  }
+  EXPECT_GT(higher, tried / 4);
 }
 
 }  // namespace
