@@ -22,7 +22,6 @@ PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options
   answer.objective = search.best_cost();
   answer.bound = search.bound();
   answer.tolerance = search.Tolerance(search.best_cost());
-  answer.prices = search.prices();
   answer.counts = search.counts();
   if (search.finished() || answer.bound >= answer.objective - answer.tolerance) {
     answer.outcome =

@@ -43,8 +43,6 @@ struct PairwiseAnswer {
   // An assignment that is better by less than this counts as equal: a billionth of the objective, and what sums of such costs may be
   // off by.
   double tolerance = 0;
-  // What a unit of each budget costs where the bound of the whole problem was best.
-  std::vector<double> prices;
   SearchCounts counts;
 
   bool proved() const { return outcome == SolveOutcome::kProved; }

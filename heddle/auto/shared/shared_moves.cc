@@ -22,6 +22,21 @@ void SharedReader::Keep(const std::vector<uint32_t>& kept) {
   choices_ = kept.size();
 }
 
+std::vector<size_t> WantedBy(const std::vector<SharedReader>& readers, size_t placements) {
+  std::vector<size_t> out(placements);
+  for (const SharedReader& reader : readers) {
+    std::vector<bool> wanted(out.size());
+    for (size_t c = 0; c < reader.choices(); ++c) {
+      for (uint32_t to : reader.Wants(c)) wanted[to] = true;
+    }
+    for (size_t to = 0; to < out.size(); ++to) out[to] += wanted[to];
+  }
+  return out;
+}
+
+namespace {
+
+// Every reader pays each price for itself.
 void AddApart(const SharedMove& move, PairCosts& costs) {
   const MovePrices& prices = *move.prices;
   // Many choices leave the tensor in the same place.
@@ -39,20 +54,6 @@ void AddApart(const SharedMove& move, PairCosts& costs) {
               [&](size_t c, size_t r) { return pays[move.lies[c] * choices + r]; });
   }
 }
-
-std::vector<size_t> WantedBy(const std::vector<SharedReader>& readers, size_t placements) {
-  std::vector<size_t> out(placements);
-  for (const SharedReader& reader : readers) {
-    std::vector<bool> wanted(out.size());
-    for (size_t c = 0; c < reader.choices(); ++c) {
-      for (uint32_t to : reader.Wants(c)) wanted[to] = true;
-    }
-    for (size_t to = 0; to < out.size(); ++to) out[to] += wanted[to];
-  }
-  return out;
-}
-
-namespace {
 
 // The most placements of which each has two readers.
 size_t MostShared(const SharedMove& move) {

@@ -83,8 +83,6 @@ struct SharedMove {
 
 // By placement: how many readers may want it.
 std::vector<size_t> WantedBy(const std::vector<SharedReader>& readers, size_t placements);
-// Every reader pays each price for itself.
-void AddApart(const SharedMove& move, PairCosts& costs);
 
 struct AutoProblem {
   // What choices cost by themselves; one budget at most, and restrictions. No edges.

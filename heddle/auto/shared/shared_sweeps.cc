@@ -135,8 +135,7 @@ double SharedSweeps::Run(bool suggests) {
   if (price_ != 0) {
     const PairwiseBudget& budget = problem_.own.budgets[0];
     // An amount that is beyond it by so little counts as within.
-    double bound = price_ > 0 ? budget.hi : budget.lo;
-    sum_of_least_ -= price_ * bound + std::abs(price_) * BoundTolerance(budget, bound);
+    sum_of_least_ -= price_ * (budget.hi + BoundTolerance(budget, budget.hi));
   }
   return bound_ = sum_of_least_;
 }

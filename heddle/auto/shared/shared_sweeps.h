@@ -32,7 +32,7 @@ class SharedSweeps {
   // Entries of prices that were read since the last time this was asked for.
   size_t TakeWork() { return std::exchange(scratch_.work, 0); }
 
-  // For each unit of the only budget: above 0 for its upper bound, below for its lower.
+  // For each unit beyond the upper bound of the only budget.
   double price() const { return price_; }
   void SetPrice(double price);
 

@@ -148,8 +148,6 @@ class Core {
 // The core of a problem, one-to-one relations contracted. Its variables have the numbers that they have in the problem. Costs may
 // still be kForbidden; `false` as second if a variable has no choice left.
 std::pair<Core, bool> MakeCore(const PairwiseProblem& problem);
-// The same with the problem's matrices, which is of no use afterwards.
-std::pair<Core, bool> MakeCore(PairwiseProblem&& problem);
 
 // `rows x columns` turned round.
 std::vector<double> Transpose(const std::vector<double>& matrix, size_t rows, size_t columns);

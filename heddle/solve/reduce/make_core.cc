@@ -23,11 +23,7 @@ std::vector<uint32_t> AsFunction(const PairwiseRelation& relation, uint32_t u_si
 
 class CoreMaker {
  public:
-  // Takes the matrices of `own`, if there is one, which is the same problem.
-  CoreMaker(const PairwiseProblem& problem, PairwiseProblem* own) : problem_(problem), own_(own) {
-    edges_left_.resize(problem.matrices.size());
-    for (const PairwiseEdge& edge : problem.edges) ++edges_left_[edge.matrix.index()];
-  }
+  explicit CoreMaker(const PairwiseProblem& problem) : problem_(problem) {}
 
   std::pair<Core, bool> Make() {
     FindAllowed();
@@ -40,11 +36,8 @@ class CoreMaker {
       AddGroup(v);
       if (core_.variables[v].gone()) return {std::move(core_), false};
     }
-    for (const PairwiseEdge& edge : problem_.edges) {
-      bool last = --edges_left_[edge.matrix.index()] == 0;
-      AddMatrix(edge.u.index(), edge.v.index(), problem_.matrices[edge.matrix],
-                last && own_ != nullptr ? &own_->matrices[edge.matrix] : nullptr);
-    }
+    for (const PairwiseEdge& edge : problem_.edges)
+      AddMatrix(edge.u.index(), edge.v.index(), problem_.matrices[edge.matrix]);
     for (const PairwiseRelation& relation : general_) AddRelation(relation);
     AddRows();
     return {std::move(core_), true};
@@ -143,9 +136,7 @@ class CoreMaker {
                        KeptChoices{leader, std::move(kept)});
   }
 
-  // `own` may be taken.
-  void AddMatrix(uint32_t u, uint32_t v, const std::vector<double>& matrix,
-                 std::vector<double>* own) {
+  void AddMatrix(uint32_t u, uint32_t v, const std::vector<double>& matrix) {
     uint32_t a = leader_[u];
     uint32_t b = leader_[v];
     const std::vector<uint32_t>& rows = choice_[u];
@@ -158,7 +149,6 @@ class CoreMaker {
     }
     // Whoever keeps all choices of both has them in order.
     bool whole = u == a && v == b && rows.size() == size(u) && columns.size() == width;
-    if (whole && own != nullptr) return core_.AddEdge(a, b, std::move(*own));
     if (whole) return core_.AddEdge(a, b, matrix);
     std::vector<double> cost;
     cost.reserve(rows.size() * columns.size());
@@ -173,7 +163,7 @@ class CoreMaker {
     std::vector<double> matrix(size_t{size(relation.u.index())} * size(relation.v.index()),
                                kForbidden);
     for (auto [a, b] : relation.pairs) matrix[a * size(relation.v.index()) + b] = 0;
-    AddMatrix(relation.u.index(), relation.v.index(), matrix, &matrix);
+    AddMatrix(relation.u.index(), relation.v.index(), matrix);
   }
 
   void AddRows() {
@@ -196,9 +186,6 @@ class CoreMaker {
   }
 
   const PairwiseProblem& problem_;
-  PairwiseProblem* own_;
-  // By matrix: edges that are not in the core yet.
-  std::vector<uint32_t> edges_left_;
   Core core_;
   std::vector<std::vector<bool>> allowed_;
   std::vector<std::vector<Link>> links_;
@@ -210,11 +197,6 @@ class CoreMaker {
 
 }  // namespace
 
-std::pair<Core, bool> MakeCore(const PairwiseProblem& problem) {
-  return CoreMaker(problem, nullptr).Make();
-}
-std::pair<Core, bool> MakeCore(PairwiseProblem&& problem) {
-  return CoreMaker(problem, &problem).Make();
-}
+std::pair<Core, bool> MakeCore(const PairwiseProblem& problem) { return CoreMaker(problem).Make(); }
 
 }  // namespace heddle

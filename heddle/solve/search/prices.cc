@@ -97,7 +97,6 @@ bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
   }
   if (!closed && live.size() > 1) closed = FindAllPrices(frame, sweeps);
   frame.prices = sweeps.prices();
-  if (frames_.size() == 1) prices_ = frame.prices;
   return closed;
 }
 

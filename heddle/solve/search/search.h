@@ -52,8 +52,6 @@ class Search {
   // What counts as equal, next to a cost.
   double Tolerance(double cost) const;
   const SearchCounts& counts() const { return counts_; }
-  // Of the rows, where the bound of the whole problem was best.
-  const std::vector<double>& prices() const { return prices_; }
 
  private:
   struct Frame {
@@ -103,7 +101,6 @@ class Search {
   std::vector<uint32_t> best_;
   double best_cost_ = kForbidden;
   double bound_ = -kForbidden;
-  std::vector<double> prices_;
   SearchCounts counts_;
 };
 

@@ -46,11 +46,6 @@ class Sweeps {
   // The same, but nothing is taken that leaves too little of a row for the rest. Not possible if there are no rows.
   const Rounding& kept() const { return kept_; }
 
-  // What the ends of the edges that are left have been told, edge by edge: a number for each choice of `u`, then for each of `v`. Whoever knows
-  // better ones before the first run sets them.
-  std::span<double> messages() { return messages_; }
-  std::span<const double> messages() const { return messages_; }
-
   // Moves what the messages say into the costs of the core that this was made for. This object is of no use afterwards.
   void Absorb(Core& core) const;
 
@@ -93,6 +88,7 @@ class Sweeps {
   std::vector<Node> nodes_;
   // Costs with prices, for each choice of each variable in turn.
   std::vector<double> cost_;
+  // What the ends of the edges that are left have been told, edge by edge: a number for each choice of `u`, then for each of `v`.
   std::vector<double> messages_;
   std::vector<double> excess_;
   double bound_ = 0;
