@@ -79,6 +79,7 @@ void Flags::Positional(const std::string& name, std::string& target, std::string
 }
 
 void Flags::Switch(std::string_view names, bool& target, std::string help) {
+  if (target) help += " (default: true)";
   auto set = [&target](std::string_view name, const std::string& value) -> Status {
     if (value != "true" && value != "false")
       return Error(Diag::kUsage, "{} is `{}`; it is a switch: true or false", name, value);

@@ -64,7 +64,9 @@ Status Flags::SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view 
                         : flag.value == "INT"    ? JobValueKind::kInt
                         : flag.value == "NUMBER" ? JobValueKind::kNumber
                                                  : JobValueKind::kText;
-  if (!Fits(entry.value.kind, wanted))
+  // Older job files write some switches as text, "true" or "false"; the setter checks the text.
+  bool quoted_switch = wanted == JobValueKind::kBool && entry.value.kind == JobValueKind::kText;
+  if (!quoted_switch && !Fits(entry.value.kind, wanted))
     return Error(Diag::kJobFile, "`{}` is {}, expected {}", entry.key, Expected(entry.value.kind),
                  Expected(wanted));
   if (flag.given) return Done{};

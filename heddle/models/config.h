@@ -94,6 +94,8 @@ struct ModelConfig {
   MlaConfig mla;
 
   int64_t head_size() const { return head_dim != 0 ? head_dim : dim / n_heads; }
+  // Elements of a query or key head; latent attention has heads of its own size.
+  int64_t query_size() const { return mla.kv_rank > 0 ? mla.nope_dim + mla.rope_dim : head_size(); }
   bool is_moe_layer(int64_t layer) const { return moe.experts > 0 && layer >= moe.dense_layers; }
 };
 

@@ -108,21 +108,15 @@ at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double ep
 }
 
 // cuDNN's kernels are for half-wide types and heads of up to 128 elements.
-bool HasCudnn(const at::Tensor& query, const StepNumerics& numerics) {
+bool HasCudnn(int64_t head_size, const StepNumerics& numerics) {
   bool narrow = numerics.compute == DType::kBF16 || numerics.compute == DType::kF16;
-  return numerics.target == Target::kCuda && narrow && query.size(3) % 8 == 0 &&
-         query.size(3) <= 128;
+  return numerics.target == Target::kCuda && narrow && head_size % 8 == 0 && head_size <= 128;
 }
 
 // On CUDA, flash kernels are for half-wide types; on CPU they are for all.
 bool HasFlash(const StepNumerics& numerics) {
   return numerics.target == Target::kCpu || numerics.compute == DType::kBF16 ||
          numerics.compute == DType::kF16;
-}
-
-AttentionKind Fastest(const at::Tensor& query, const StepNumerics& numerics) {
-  if (HasCudnn(query, numerics)) return AttentionKind::kCudnn;
-  return HasFlash(numerics) ? AttentionKind::kFlash : AttentionKind::kMath;
 }
 
 at::Tensor CudnnAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -226,10 +220,25 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
   return at::add(along, across);
 }
 
+std::string_view Name(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kFastest: return "fastest";
+    case AttentionKind::kCudnn: return "cudnn";
+    case AttentionKind::kFlash: return "flash";
+    case AttentionKind::kMath: return "math";
+  }
+  return "";
+}
+
+AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics) {
+  if (!numerics.deterministic && HasCudnn(head_size, numerics)) return AttentionKind::kCudnn;
+  return HasFlash(numerics) ? AttentionKind::kFlash : AttentionKind::kMath;
+}
+
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics) {
   AttentionKind kind = numerics.attention;
-  if (kind == AttentionKind::kFastest) kind = Fastest(query, numerics);
+  if (kind == AttentionKind::kFastest) kind = FastestAttention(query.size(3), numerics);
   if (kind == AttentionKind::kMath) {
     bool grouped = query.size(1) != key.size(1);
     return std::get<0>(at::_scaled_dot_product_attention_math(

@@ -15,8 +15,9 @@
 
 namespace heddle {
 
-// Fused kernels and the parts of one. The fastest is the first of cuDNN's, flash and math that can compute a step.
+// Fused kernels, or attention composed of matmuls and a softmax. FastestAttention resolves kFastest.
 enum class AttentionKind : uint8_t { kFastest, kCudnn, kFlash, kMath };
+std::string_view Name(AttentionKind kind);
 // Which kernels a step is meant for. Traced tensors have no device of their own to ask.
 enum class Target : uint8_t { kCpu, kCuda };
 
@@ -31,6 +32,8 @@ struct StepNumerics {
   DType compute = DType::kF32;
   AttentionKind attention = AttentionKind::kFastest;
   Target target = Target::kCpu;
+  // Only kernels that give the same bits in every run.
+  bool deterministic = false;
   LossDivisor loss_divisor = LossDivisor::kValidTokens;
   // The gradients of a norm's own uses of its input add up before those of others do. DTensor does that where norms are
   // sequence-parallel; in f32 the bits depend on it.
@@ -102,6 +105,9 @@ at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const
 at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations);
 // Rotates the first half of the last dimension against the second.
 at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
+// The fastest kernel for heads of `head_size` elements: the first of cuDNN, flash and math that supports the device and the compute
+// type. cuDNN's backward adds to dQ in any order, so deterministic steps do not use it.
+AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics);
 // Causal attention. Query is [batch, heads, positions, size]; keys and values may have fewer heads.
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<double> scale, const StepNumerics& numerics);

@@ -95,6 +95,12 @@ at::Tensor Divided(const at::Tensor& sum, std::span<const at::Tensor> given, Los
 
 }  // namespace
 
+std::optional<AttentionKind> Model::attention() const {
+  if (config.family->attention == nullptr) return std::nullopt;
+  if (numerics.attention != AttentionKind::kFastest) return numerics.attention;
+  return FastestAttention(config.query_size(), numerics);
+}
+
 int64_t Model::parameter_count() const {
   int64_t sum = 0;
   for (const ParamSpec& param : params) {

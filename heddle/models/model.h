@@ -33,6 +33,8 @@ struct Model {
   // Buffers that files gave, by name; MakeBuffer gives them.
   std::map<std::string, at::Tensor> state = {};
 
+  // The kernel that computes attention, never kFastest; nullopt for a family without attention.
+  std::optional<AttentionKind> attention() const;
   // All elements of all parameters.
   int64_t parameter_count() const;
 };

@@ -51,6 +51,21 @@ TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
   }
 }
 
+// cuDNN's backward does not repeat dQ, whatever libtorch's deterministic setting is.
+TEST(StepsForCuda, AreDeterministicWithoutCudnn) {
+  StepNumerics numerics{DType::kBF16, AttentionKind::kFastest, Target::kCuda};
+  Model fastest =
+      *MakeModel(*FindModel("llama3", "debugmodel"), {.batch = 1, .seq_len = 32}, numerics);
+  EXPECT_EQ(fastest.attention(), AttentionKind::kCudnn);
+  numerics.deterministic = true;
+  Model exact =
+      *MakeModel(*FindModel("llama3", "debugmodel"), {.batch = 1, .seq_len = 32}, numerics);
+  EXPECT_EQ(exact.attention(), AttentionKind::kFlash);
+  std::string text = Print(*Capture(exact.loss, exact.params, exact.inputs));
+  EXPECT_EQ(text.find("cudnn"), std::string::npos);
+  EXPECT_NE(text.find("aten._scaled_dot_product_flash_attention("), std::string::npos);
+}
+
 TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
   ModelConfig config = *FindModel(GetParam().family, GetParam().flavor);
   if (config.moe.experts > 16) config.moe.experts = 16;

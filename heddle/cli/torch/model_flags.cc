@@ -24,9 +24,11 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
   flags.Option(
       "--precision", precision,
       "what the step computes with: bf16, f32 or f64; parameters are f32, or f64 with f64");
-  flags.Option("--attention", attention,
-               "flash or cudnn, one fused kernel; math, its parts; or fastest, the first of cudnn, "
-               "flash and math that has the device, the precision and the size of heads");
+  flags.Option(
+      "--attention", attention,
+      "attention kernel: flash or cudnn, one fused kernel; math, matmuls and a softmax; or "
+      "fastest, the first of cudnn, flash and math that supports the device, the precision "
+      "and the head size (cudnn is not deterministic)");
   flags.Option(device_flag, device, "cpu or cuda: whose kernels the step is for");
   flags.Option("--training.loss_divisor", loss_divisor,
                "what the summed loss is divided by: valid_tokens, counted in the step over all "
@@ -87,10 +89,10 @@ Result<Target> ModelFlags::ChooseTarget() const {
   return Choose<Target>(device_flag, device, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}});
 }
 
-Result<c10::Device> ModelFlags::Open(int64_t local_rank, bool exact) const {
+Result<c10::Device> ModelFlags::Open(int64_t local_rank) const {
   HEDDLE_TRY(Target target, ChooseTarget());
   c10::DeviceType type = target == Target::kCuda ? c10::kCUDA : c10::kCPU;
-  if (exact) MakeExact(type);
+  if (deterministic) MakeExact(type);
   return OpenDevice(type, local_rank);
 }
 
@@ -114,6 +116,11 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
   if (fused && !(cuda && numerics.compute == DType::kBF16))
     return Error(Diag::kBadChoice, "--attention is {}, which is for bf16 on cuda, not for {} on {}",
                  attention, precision, device);
+  if (deterministic && numerics.attention == AttentionKind::kCudnn)
+    return Error(Diag::kBadChoice,
+                 "--attention=cudnn gives other gradients in every run; use --attention=flash, or "
+                 "--debug.deterministic=false with `heddle train`");
+  numerics.deterministic = deterministic;
   HEDDLE_TRY(numerics.loss_divisor,
              (Choose<LossDivisor>("--training.loss_divisor", loss_divisor,
                                   {{"valid_tokens", LossDivisor::kValidTokens},

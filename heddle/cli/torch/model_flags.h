@@ -18,6 +18,8 @@ struct ModelFlags {
   std::string precision = "bf16";
   std::string attention = "fastest";
   std::string device = "cpu";
+  // Same bits in every run. Commands that run a step set it; planning predicts the fastest kernels.
+  bool deterministic = false;
   std::string loss_divisor = "valid_tokens";
   double z_loss = 0;
   double aux_loss = 0;
@@ -31,8 +33,8 @@ struct ModelFlags {
   // Commands that run the model call the device's flag `--runtime.device`.
   void Declare(Flags& flags, std::string_view device_flag = "--device");
   Result<Target> ChooseTarget() const;
-  // Where the rank with this number on its machine computes; in exact mode (train/exact.h), or not.
-  Result<c10::Device> Open(int64_t local_rank, bool exact) const;
+  // The device of the rank with this number on its machine, in exact mode (train/exact.h) if `deterministic` is set.
+  Result<c10::Device> Open(int64_t local_rank) const;
   // For commands that load no weights: only --model=hf takes anything from the path.
   Status CheckNoWeights() const;
   // The first weights: those at the path, or random ones. The model must outlive the source.

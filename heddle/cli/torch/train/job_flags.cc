@@ -47,9 +47,6 @@ void JobFlags::Declare(Flags& flags) {
                "whose devices' peak mfu is a share of, by name or as a path to a JSON file "
                "(default: the one that has the GPU of this machine)");
   flags.Option("--metrics.log_freq", log_every, "print every so many steps", {.least = 1});
-  flags.Option("--debug.deterministic", deterministic,
-               "true or false: the same bits in every run; false lets oneDNN, threads and kernels "
-               "of GPUs that add in any order make it faster");
   flags.Option("--fault.on_nan", on_nan,
                "a loss that is not finite: stop, or skip the step; skipping keeps a copy of the "
                "state");

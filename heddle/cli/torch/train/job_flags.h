@@ -38,7 +38,6 @@ struct JobFlags {
   std::string cluster;
   int64_t log_every = 1;
 
-  std::string deterministic = "true";
   std::string on_nan = "stop";
   std::string on_spike = "ignore";
   double spike_factor = 3;

@@ -21,7 +21,12 @@ namespace heddle {
 using OrderedJson = nlohmann::ordered_json;
 
 void TrainingFlags::Declare(Flags& flags) {
+  model.deterministic = true;
   model.Declare(flags, "--runtime.device");
+  flags.Switch(
+      "--debug.deterministic", model.deterministic,
+      "give the same bits in every run; =false allows oneDNN, threads and GPU kernels that "
+      "add in any order, which is faster");
   parallel.Declare(flags);
   compile.Declare(flags);
   train.Declare(flags);
@@ -44,8 +49,7 @@ Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
 }
 
 Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
-  HEDDLE_TRY(bool exact, ChooseBool("--debug.deterministic", flags_.job.deterministic));
-  HEDDLE_TRY(device_, flags_.model.Open(local_rank, exact));
+  HEDDLE_TRY(device_, flags_.model.Open(local_rank));
   HEDDLE_RETURN_IF_ERROR(CheckFlags(processes));
   const JobFlags& job = flags_.job;
   HEDDLE_RETURN_IF_ERROR(FindPeak());

@@ -63,6 +63,8 @@ std::string TrainingJob::Screen() const {
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
   line("pipeline", flags_.compile.PipelineName());
+  if (std::optional<AttentionKind> attention = model.attention())
+    line("attention", std::string(Name(*attention)));
   return out + FormatCosts(report_) + "\n";
 }
 

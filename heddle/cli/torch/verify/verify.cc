@@ -44,6 +44,7 @@ struct VerifyCommand {
     // The job that `train` has.
     model.precision = "f32";
     model.seq_len = 256;
+    model.deterministic = true;
   }
   void Declare(Flags& flags) {
     model.Declare(flags, "--runtime.device");
@@ -183,7 +184,7 @@ EagerOptions Verification::Eager() const {
 }
 
 Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
-  HEDDLE_TRY(device_, command_.model.Open(local_rank, /*exact=*/true));
+  HEDDLE_TRY(device_, command_.model.Open(local_rank));
   HEDDLE_RETURN_IF_ERROR(command_.train.Check());
   HEDDLE_RETURN_IF_ERROR(command_.parallel.CheckPlanIsFile());
   HEDDLE_RETURN_IF_ERROR(
@@ -273,6 +274,7 @@ void Verification::Show(const StepRow& row) {
 
 VerifiedJob Verification::Job() const {
   const ModelConfig& config = step_->model.config;
+  std::optional<AttentionKind> attention = step_->model.attention();
   return {.model = std::string(config.family->name),
           .flavor = config.flavor,
           .precision = command_.model.precision,
@@ -281,6 +283,7 @@ VerifiedJob Verification::Job() const {
           .pipeline = own_.pipeline,
           .against = command_.against,
           .reducer = peers_ != nullptr && !device_.is_cpu() ? "nccl" : reducer_.Format(),
+          .attention = attention ? std::string(Name(*attention)) : "",
           .device = device_.type(),
           .params = step_->model.params};
 }

@@ -40,7 +40,8 @@ std::string OriginText(const VerifiedJob& job, const VerifyReport& report) {
     text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report.origin->what,
                         report.origin->step, report.origin->rank, report.origin->node);
   if (report.pass) text += fmt::format("the first pass that changes bits is {}\n", *report.pass);
-  if (report.differs() && job.reducer != "rank")
+  // A single rank adds nothing up with others.
+  if (report.differs() && job.reducer != "rank" && job.mesh.ranks() > 1)
     text += fmt::format(
         "sums in the order `{}` depend on which tensors are reduced together; those of "
         "--runtime.reducer=rank do not\n",
@@ -59,10 +60,11 @@ std::string FormatHead(const VerifiedJob& job) {
                       : job.against == "eager"     ? "against eager"
                       : job.against == "processes" ? "against lockstep"
                                                    : "against `" + job.against + "`";
-  return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}\n\n",
+  std::string attention = job.attention.empty() ? "" : fmt::format("; {} attention", job.attention);
+  return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}{}\n\n",
                      job.model, job.flavor, job.precision, Counted(job.mesh.ranks(), "rank"),
                      job.processes ? ", a process each," : "", Format(job.mesh), job.pipeline,
-                     other, job.reducer, ExactMode(job.device)) +
+                     other, job.reducer, ExactMode(job.device), attention) +
          Row("step", "loss", "", "ranks", "tensors", "elements", "differing bits");
 }
 

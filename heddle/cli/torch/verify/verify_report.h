@@ -22,6 +22,8 @@ struct VerifiedJob {
   // As --against says it.
   std::string against;
   std::string reducer;
+  // The attention kernel; empty for a model without attention.
+  std::string attention;
   c10::DeviceType device;
   std::span<const ParamSpec> params;
 };
