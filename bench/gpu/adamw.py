@@ -85,7 +85,7 @@ def one(name):
         t = ms(run_own, 10, 2)
         best = min(best or t, t)
         res(f"{tag} one kernel, {unroll} x 4 elements a thread: {t:.3f} ms ({bytes_ / t / 1e9:.2f} TB/s of 28 bytes a parameter); "
-            f"{[r for r in report(module.log) if r.startswith('update')][0].split(';')[0]}")
+            f"{next((r for r in report(module.log) if r.startswith('update')), '').split(';')[0]}")
     for xs, ys in zip((p, m, v), start):
         torch._foreach_copy_(xs, ys)
     hyper = dict(lr=lr, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)

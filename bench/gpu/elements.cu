@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) rope(const V8* __restrict__ x,
 #pragma unroll
     for (int k = 0; k < 2; ++k) { float4 q = c[k];
       float a = lo(v.w[2 * k]), b = hi(v.w[2 * k]), d = sign * q.y;
-      o.w[2 * k] = pack(__fmaf_rn(a, q.x, -__fmul_rn(b, d)), __fmaf_rn(b, q.x, __fmul_rn(a, d)));
+      o.w[2 * k] = pack(__fmaf_rn(a, q.x, -__fmul_rn(b, d)), __fmaf_rn(a, d, __fmul_rn(b, q.x)));
       a = lo(v.w[2 * k + 1]); b = hi(v.w[2 * k + 1]); d = sign * q.w;
-      o.w[2 * k + 1] = pack(__fmaf_rn(a, q.z, -__fmul_rn(b, d)), __fmaf_rn(b, q.z, __fmul_rn(a, d))); }
+      o.w[2 * k + 1] = pack(__fmaf_rn(a, q.z, -__fmul_rn(b, d)), __fmaf_rn(a, d, __fmul_rn(b, q.z))); }
     y[i] = o; } } }
