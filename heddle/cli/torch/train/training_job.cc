@@ -258,6 +258,13 @@ Status TrainingJob::Save(const Session& session) {
 
 // --- Training
 
+StepModules TrainingJob::Modules() const {
+  return {.step = &step_,
+          .first = first_ ? &*first_ : nullptr,
+          .more = more_ ? &*more_ : nullptr,
+          .forward = forward_ ? &*forward_ : nullptr};
+}
+
 Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
   SessionOptions options;
   options.world = {.device = device_, .reducer = reducer_, .threads = flags_.train.threads};
@@ -266,12 +273,9 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
   options.params = params_;
   options.batches = BatchesOf(*dataset_, DataSplit::kTrain, planned_->model.batch.seq_len);
   options.accumulated = accumulated_;
+  options.count_ignored = flags_.model.loss_divisor == "all_tokens";
   if (resumed_) options.saved = StateOf(*resumed_, planned_->model);
-  StepModules modules{.step = &step_,
-                      .first = first_ ? &*first_ : nullptr,
-                      .more = more_ ? &*more_ : nullptr,
-                      .forward = forward_ ? &*forward_ : nullptr};
-  HEDDLE_TRY(Session session, Session::Make(planned_->model, modules, options));
+  HEDDLE_TRY(Session session, Session::Make(planned_->model, Modules(), options));
   return std::make_unique<Session>(std::move(session));
 }
 
@@ -304,7 +308,6 @@ std::vector<ExpertLoad> ExpertLoads(const Session& session) {
 }  // namespace
 
 Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
-  HEDDLE_RETURN_IF_ERROR(hashes_.Add(flags_.train, session, planned_->model, peers_));
   if (row.skipped)
     Say(fmt::format("step {}: the loss is {}; the step is taken back", row.step, row.loss));
   if (!log_) return Done{};
@@ -334,6 +337,9 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
 Result<ExitCode> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
+  trainer_.on_trained = [this](const Session& session) {
+    return hashes_.Add(flags_.train, session, planned_->model, peers_);
+  };
   trainer_.on_step = [this](const Session& session, const TrainedStep& row) {
     return Report(session, row);
   };

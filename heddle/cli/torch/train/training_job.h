@@ -16,6 +16,7 @@
 #include "heddle/metrics/training_log.h"
 #include "heddle/report/summary.h"
 #include "heddle/train/device.h"
+#include "heddle/train/run_memory.h"
 #include "heddle/train/stop_signals.h"
 
 namespace heddle {
@@ -64,6 +65,10 @@ class TrainingJob {
   Status OpenWriter();
   // What the run needs to go on beside its tensors, and what it must not differ in.
   std::string State() const;
+  StepModules Modules() const;
+  // Memory of the run's session, and of the buffer for saves.
+  RunMemory Memory() const;
+  Bytes CheckpointBuffer() const;
   Result<std::unique_ptr<Session>> MakeSession() const;
   Status Save(const Session& session);
   Result<bool> Stops(int64_t step);
