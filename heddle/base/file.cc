@@ -115,6 +115,13 @@ Result<std::string> ReadFile(const std::string& path) {
   return content;
 }
 
+Result<std::string> ReadRegularFile(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return Error(Diag::kFileRead, "`{}` is not a regular file", path);
+  return ReadFile(path);
+}
+
 Result<std::string> ReadStandardInput() { return ReadAll(STDIN_FILENO, "standard input"); }
 
 Status WriteFile(const std::string& path, std::string_view content) {
@@ -143,6 +150,18 @@ void OccupyStandardStreams() {
     if (::fcntl(fd, F_GETFD) < 0)
       (void)!::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
+}
+
+std::string AbsolutePath(const std::string& path) {
+  char folder[PATH_MAX];
+  // Without a working directory, nothing better is known.
+  if (path.starts_with('/') || ::getcwd(folder, sizeof folder) == nullptr) return path;
+  std::string_view rest = path;
+  while (rest.starts_with("./")) rest.remove_prefix(2);
+  std::string absolute = folder;
+  if (rest.empty() || rest == ".") return absolute;
+  if (!absolute.ends_with('/')) absolute += '/';
+  return absolute.append(rest);
 }
 
 bool IsDirectory(const std::string& path) {

@@ -14,6 +14,8 @@ namespace heddle {
 
 // At most kMaxFileBytes: some files have no end. A regular file has 64 bytes of room behind its content, for readers that look ahead.
 Result<std::string> ReadFile(const std::string& path);
+// The same for files of a folder, which are not pipes: opening one would wait for a writer.
+Result<std::string> ReadRegularFile(const std::string& path);
 Result<std::string> ReadStandardInput();
 constexpr Bytes kMaxFileBytes = GiB(1);
 
@@ -27,6 +29,8 @@ Status WriteStandardOutput(std::string_view content);
 // numbers taken; using the stream still fails.
 void OccupyStandardStreams();
 
+// The path from the root: a relative one begins in the working directory. `.` and `..` stay.
+std::string AbsolutePath(const std::string& path);
 // Whether there is one at the end of all links.
 bool IsDirectory(const std::string& path);
 // The directory and those above it that are missing.

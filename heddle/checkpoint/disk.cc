@@ -132,9 +132,14 @@ Failure SystemError(Diag kind, const std::string& path, std::string_view what) {
 }
 
 Result<OpenFile> OpenFile::ForReading(const std::string& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Opening a pipe must not wait for a writer.
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return SystemError(Diag::kFileRead, path, "open");
-  return OpenFile(fd);
+  OpenFile file(fd);
+  struct stat info {};
+  if (::fstat(fd, &info) == 0 && !S_ISREG(info.st_mode))
+    return FileError(Diag::kFileRead, path, "is not a regular file");
+  return file;
 }
 
 Result<OpenFile> OpenFile::ToReadBack(const std::string& path) {

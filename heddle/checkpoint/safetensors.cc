@@ -55,7 +55,8 @@ Result<std::string> JsonText(const std::string& name) {
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Opening a pipe must not wait for a writer.
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return ReadError(path, fmt::format("cannot open: {}", std::strerror(errno)));
   SafetensorsFile result;
   result.path_ = path;
@@ -65,7 +66,7 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   });
   struct stat status {};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
-    return ReadError(path, "is no regular file");
+    return ReadError(path, "is not a regular file");
   HEDDLE_TRY(std::string header, ReadHeader(path, file, status.st_size));
   result.data_begin_ = 8 + static_cast<int64_t>(header.size());
   Result<std::vector<Entry>> entries =

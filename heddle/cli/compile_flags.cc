@@ -70,6 +70,10 @@ void CompileFlags::Declare(Flags& flags, bool with_stage) {
   flags.Switch("--time", time, "print the time of each pass to standard error");
   flags.Option("--dump-dir", manager.dump_dir,
                "write the graph after each pass into this directory");
+  flags.Path("--compile.pipeline",
+             [](std::string_view value) { return value.ends_with(".pipeline"); });
+  flags.Path("--compile.bucket_plan");
+  flags.Path("--dump-dir");
 }
 
 std::string CompileFlags::PipelineName() const {

@@ -165,6 +165,13 @@ void Flags::Option(std::string_view names, std::vector<std::string>& target, std
   }).repeats = true;
 }
 
+void Flags::Path(std::string_view name, bool (*is_path)(std::string_view value)) {
+  Flag* flag = Find(name);
+  HEDDLE_CHECK(flag != nullptr, "a path is the value of no flag");
+  flag->is_path = true;
+  flag->names_path = is_path;
+}
+
 Flags::Flag* Flags::Find(std::string_view name) {
   if (!name.starts_with('-')) return nullptr;
   auto at = std::ranges::find_if(

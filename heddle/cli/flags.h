@@ -44,6 +44,11 @@ class Flags {
   // May be given any number of times.
   void Option(std::string_view names, std::vector<std::string>& target, std::string help);
 
+  // Marks a flag, added before, as a path. The job that Config writes has the absolute path, so it
+  // works from any directory. Empty values, `-` and values for which `is_path` is false stay as
+  // they are.
+  void Path(std::string_view name, bool (*is_path)(std::string_view value) = nullptr);
+
   // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. What stands on the command line wins over
   // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
   void Config(std::string& job);
@@ -77,6 +82,8 @@ class Flags {
     // The value of the target; none if it says that there is none.
     Getter get;
     bool given = false;
+    bool is_path = false;
+    bool (*names_path)(std::string_view value) = nullptr;
     // Where the value came from: `flag`, `job.toml:3`.
     std::string origin = "default";
   };

@@ -106,7 +106,14 @@ std::string Flags::Job() const {
   std::vector<JobLine> lines;
   for (const Flag& flag : flags_) {
     std::vector<std::string> keys = KeysOf(flag);
-    if (!keys.empty()) lines.push_back({keys[0], flag.get(), flag.origin});
+    if (keys.empty()) continue;
+    std::optional<JobValue> value = flag.get();
+    for (size_t i = 0; flag.is_path && value && i < value->texts.size(); ++i) {
+      std::string& text = value->texts[i];
+      bool path = !text.empty() && text != "-";
+      if (path && (flag.names_path == nullptr || flag.names_path(text))) text = AbsolutePath(text);
+    }
+    lines.push_back({keys[0], std::move(value), flag.origin});
   }
   return FormatJob(lines);
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "heddle/base/file.h"
@@ -368,6 +369,81 @@ TEST_F(DataTest, FilesForValidationAreHeldOut) {
   EXPECT_EQ(data->Describe(), "nanoGPT tokens: 20 tokens, 4 sequences of 4, 1 held out");
   EXPECT_EQ(Read(*data, options, 1, DataSplit::kHeldOut).tokens,
             (Tokens{100, 101, 102, 103, 100, 101, 102, 103}));
+}
+
+TEST_F(DataTest, AFolderOfOneKindOnly) {
+  Put("onlyval/val.bin", Bytes(Count16(20)));
+  EXPECT_EQ(Refusal(Options(dir_.path() + "/onlyval")),
+            "`onlyval` has only files for validation (their names have the word val, valid, "
+            "validation or test); add files to train on, or name one file instead [data]\n");
+  // A file that is named is trained on, whatever its name.
+  EXPECT_EQ(Refusal(Options(dir_.path() + "/onlyval/val.bin")), "");
+  Put("mix/a.bin", Bytes(Count16(20)));
+  Put("mix/notes.pkl", "\xFF");
+  Put("mix/_SUCCESS", "");
+  EXPECT_EQ(MustOpen(Options(dir_.path() + "/mix"))->Describe(),
+            "nanoGPT tokens: 20 tokens, 4 sequences of 4; 1 file is no text and left out");
+  Put("mix/b.txt", "hello");
+  EXPECT_EQ(
+      Refusal(Options(dir_.path() + "/mix")),
+      "`mix` has token files (`mix/a.bin`) and text (`mix/b.txt`); all files of a folder must "
+      "be of one kind: move one kind away, or name one file instead [data]\n");
+}
+
+TEST_F(DataTest, PipesAndLinksToNothingAreRefused) {
+  Put("p/a.bin", Bytes(Count16(20)));
+  ASSERT_EQ(::mkfifo((dir_.path() + "/p/b.bin").c_str(), 0666), 0);
+  EXPECT_EQ(Refusal(Options(dir_.path() + "/p")), "`p/b.bin` is not a regular file [file-read]\n");
+  EXPECT_EQ(Refusal(Options(dir_.path() + "/p/b.bin")),
+            "`p/b.bin` is not a regular file [file-read]\n");
+  ASSERT_EQ(::mkfifo((dir_.path() + "/p/c.safetensors").c_str(), 0666), 0);
+  // Not for ever.
+  ::alarm(60);
+  EXPECT_NE(Refusal(Options(dir_.path() + "/p/c.safetensors")).find("is not a regular file"),
+            std::string::npos);
+  ::alarm(0);
+  Put("l/a.bin", Bytes(Count16(20)));
+  ASSERT_EQ(::symlink("nothing", (dir_.path() + "/l/b.bin").c_str()), 0);
+  EXPECT_EQ(Refusal(Options(dir_.path() + "/l")),
+            "cannot read `l/b.bin`: No such file or directory [file-read]\n");
+}
+
+TEST_F(DataTest, TokensAreComparedWithTheVocabularyBeforeTraining) {
+  std::vector<uint16_t> tokens = Count16(1001);
+  tokens[997] = 5000;
+  DatasetOptions options = Options(Put("t/a.bin", Bytes(tokens)));
+  options.vocab = 1001;
+  auto said = [](const DatasetOptions& opened, const TokenCheck& check) {
+    Result<std::optional<int64_t>> found = MustOpen(opened)->CheckTokens(check);
+    return found.ok() ? "" : found.diagnostics()[0].message;
+  };
+  std::string bad = "`" + options.source +
+                    "`: the token at byte 1994 is 5000, and the vocabulary has 1,001; the largest "
+                    "token of the file is 5000, so --model.vocab_size must be at least 5001";
+  EXPECT_EQ(said(options, {}), bad);
+  // Only the last of four ranks has that token in its part.
+  EXPECT_EQ(said(options, {.part = 2, .parts = 4}), "");
+  EXPECT_EQ(said(options, {.part = 3, .parts = 4}), bad);
+  // Of larger data, only the rows of the run's steps: step 125 has sequences 248 and 249.
+  EXPECT_EQ(said(options, {.last_step = 124, .most_bytes = 100}), "");
+  EXPECT_NE(said(options, {.first_step = 120, .last_step = 125, .most_bytes = 100}), "");
+  EXPECT_EQ(said(options, {.part = 1, .parts = 2, .first_step = 125, .last_step = 126}), bad);
+  EXPECT_FALSE((*MustOpen(options)->CheckTokens({.last_step = 3, .most_bytes = 100})).has_value());
+  options.vocab = 5001;
+  EXPECT_EQ(**MustOpen(options)->CheckTokens({}), 5000);
+  // Tokens after the last sequence are never read.
+  options.seq_len = 100;
+  tokens[997] = 997;
+  tokens.resize(1050, 6000);
+  options.source = Put("t/tail.bin", Bytes(tokens));
+  EXPECT_EQ(said(options, {}), "");
+  // Files for validation count if there is validation.
+  Put("v/train.bin", Bytes(Count16(500)));
+  Put("v/val.bin", Bytes(std::vector<uint16_t>(200, 7000)));
+  options.source = dir_.path() + "/v";
+  EXPECT_EQ(said(options, {}), "");
+  options.held_out = 0.05;
+  EXPECT_NE(said(options, {}).find("v/val.bin`: the token at byte 0 is 7000"), std::string::npos);
 }
 
 TEST_F(DataTest, MistakesAreNamed) {

@@ -31,6 +31,7 @@ class PackedDataset final : public Dataset {
 
   Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
               std::span<int64_t> tokens, std::span<int64_t> labels) const override;
+  Result<std::optional<int64_t>> CheckTokens(const TokenCheck& check) const override;
   std::string Describe() const override;
   std::string Fingerprint() const override { return fingerprint_; }
   bool Has(DataSplit split) const override {
@@ -45,6 +46,9 @@ class PackedDataset final : public Dataset {
   }
   std::string MakeFingerprint() const;
   Status CheckLong(const Part& part, std::string_view what) const;
+  // The parts that are read: what is held out only if there is validation.
+  std::vector<Part> UsedParts() const;
+  Status CheckSteps(const TokenCheck& check) const;
   // The sequence of the split that a row is.
   int64_t SequenceAt(DataSplit split, int64_t step, int64_t row) const;
 
@@ -64,7 +68,12 @@ Status PackedDataset::CheckLong(const Part& part, std::string_view what) const {
 
 Status PackedDataset::Divide() {
   int64_t size = source_.train.size();
-  if (size == 0 && source_.held_out.size() == 0)
+  if (size == 0 && source_.held_out.size() > 0)
+    return Error(Diag::kData,
+                 "`{}` has only files for validation (their names have the word val, valid, "
+                 "validation or test); add files to train on, or name one file instead",
+                 options_.source);
+  if (size == 0)
     return Error(Diag::kData, "`{}` is empty{}", options_.source,
                  source_.skipped > 0
                      ? fmt::format(": none of its files is text, {} left out", source_.skipped)
@@ -118,6 +127,50 @@ Status PackedDataset::Read(DataSplit split, int64_t step, int64_t first_row, int
     if (options_.document_boundaries) part.stream->IgnoreCrossings(begin, row, row_labels);
   }
   return Done{};
+}
+
+std::vector<Part> PackedDataset::UsedParts() const {
+  std::vector<Part> parts = {train_};
+  if (options_.held_out > 0 && held_out_.sequences > 0) parts.push_back(held_out_);
+  return parts;
+}
+
+// The rows of the steps themselves.
+Status PackedDataset::CheckSteps(const TokenCheck& check) const {
+  auto row = static_cast<size_t>(options_.seq_len);
+  std::vector<int64_t> tokens(row);
+  std::vector<int64_t> labels(row);
+  for (int64_t step = check.first_step + check.part; step <= check.last_step; step += check.parts) {
+    for (int64_t r = 0; r < options_.global_batch; ++r)
+      HEDDLE_RETURN_IF_ERROR(Read(DataSplit::kTrain, step, r, 1, tokens, labels));
+  }
+  return Done{};
+}
+
+Result<std::optional<int64_t>> PackedDataset::CheckTokens(const TokenCheck& check) const {
+  // Bytes are always in the vocabulary: Open compares it.
+  if (source_.is_text) return std::optional<int64_t>(kByteVocab - 1);
+  // As a product of integers, the number of rows could overflow.
+  auto steps = static_cast<double>(std::max<int64_t>(check.last_step - check.first_step + 1, 0));
+  bool few =
+      steps * static_cast<double>(options_.global_batch) < static_cast<double>(train_.sequences);
+  int64_t largest = 0;
+  bool all = true;
+  for (const Part& part : UsedParts()) {
+    bool trained = part.stream == train_.stream && part.begin == train_.begin;
+    int64_t count = part.sequences * options_.seq_len + 1;
+    if (trained && few && part.stream->BytesOf(part.begin, count) > check.most_bytes) {
+      HEDDLE_RETURN_IF_ERROR(CheckSteps(check));
+      all = false;
+      continue;
+    }
+    int64_t begin = count / check.parts * check.part + std::min(check.part, count % check.parts);
+    int64_t own = count / check.parts + (check.part < count % check.parts ? 1 : 0);
+    HEDDLE_TRY(int64_t found,
+               part.stream->Largest(part.begin + begin, own, options_.vocab, check.progress));
+    largest = std::max(largest, found);
+  }
+  return all ? std::optional(largest) : std::nullopt;
 }
 
 std::string PackedDataset::Describe() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,20 @@ struct DatasetOptions {
   double held_out = 0;
 };
 
+// Which tokens are compared with the vocabulary before training. Processes divide the work: this
+// one checks part `part` of `parts`.
+struct TokenCheck {
+  int64_t part = 0;
+  int64_t parts = 1;
+  // The steps that the run trains.
+  int64_t first_step = 1;
+  int64_t last_step = 1;
+  // Of data with more bytes than this, only the rows of these steps are checked.
+  int64_t most_bytes = int64_t{16} << 30;
+  // Called every few seconds with a line about the progress.
+  std::function<void(const std::string&)> progress = {};
+};
+
 class Dataset {
  public:
   static Result<std::unique_ptr<Dataset>> Open(const DatasetOptions& options);
@@ -46,6 +61,10 @@ class Dataset {
   // its own, or kIgnoredLabel. Reading held-out rows beyond the last begins anew. Threads may read at once.
   virtual Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
                       std::span<int64_t> tokens, std::span<int64_t> labels) const = 0;
+
+  // Fails for a token that is not in the vocabulary, with its file and byte. Returns the largest
+  // token if all data were checked. Reads every byte once; docs/data.md states the cost.
+  virtual Result<std::optional<int64_t>> CheckTokens(const TokenCheck& check) const = 0;
 
   // For people, one line: what it is, how much there is.
   virtual std::string Describe() const = 0;

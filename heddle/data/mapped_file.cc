@@ -34,10 +34,14 @@ Status AddFiles(const std::string& folder, int depth, std::vector<std::string>& 
     std::string path = (folder.ends_with('/') ? folder : folder + "/") + name;
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) return CannotRead(path);
+    bool link = S_ISLNK(info.st_mode);
+    if (link && ::stat(path.c_str(), &info) != 0) return CannotRead(path);
     if (S_ISDIR(info.st_mode)) {
-      HEDDLE_RETURN_IF_ERROR(AddFiles(path, depth + 1, files));
-    } else if (IsFile(path)) {
+      if (!link) HEDDLE_RETURN_IF_ERROR(AddFiles(path, depth + 1, files));
+    } else if (S_ISREG(info.st_mode)) {
       files.push_back(path);
+    } else {
+      return Error(Diag::kFileRead, "`{}` is not a regular file", path);
     }
   }
   return Done{};
@@ -52,7 +56,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
   file->fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat info {};
   if (file->fd_ < 0 || ::fstat(file->fd_, &info) != 0) return CannotRead(path);
-  if (!S_ISREG(info.st_mode)) return Error(Diag::kFileRead, "`{}` is no regular file", path);
+  if (!S_ISREG(info.st_mode)) return Error(Diag::kFileRead, "`{}` is not a regular file", path);
   file->size_ = static_cast<size_t>(info.st_size);
   if (file->size_ == 0) return std::shared_ptr<const MappedFile>(file);
   void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, file->fd_, 0);

@@ -22,7 +22,7 @@ bool IsHeldOutName(const std::string& path) {
   return false;
 }
 
-Result<TokenSource> OpenTokenFiles(const std::vector<std::string>& paths) {
+Result<TokenSource> OpenTokenFolder(const std::vector<std::string>& paths) {
   TokenSource source;
   for (const std::string& path : paths) {
     // Comes with its .bin.
@@ -32,8 +32,7 @@ Result<TokenSource> OpenTokenFiles(const std::vector<std::string>& paths) {
     if (source.kind != file.kind)
       return Error(Diag::kData, "`{}` has {}, and files before it have {}", path, file.kind,
                    source.kind);
-    bool held_out = paths.size() > 1 && IsHeldOutName(path);
-    (held_out ? source.held_out : source.train).Add(std::move(file.segment));
+    (IsHeldOutName(path) ? source.held_out : source.train).Add(std::move(file.segment));
   }
   return source;
 }
@@ -58,8 +57,20 @@ Result<TokenSource> OpenTextFolder(const std::vector<std::string>& paths) {
 Result<TokenSource> OpenFolder(const std::string& folder) {
   HEDDLE_TRY(std::vector<std::string> paths, FilesBelow(folder));
   std::vector<std::string> token_files;
-  std::ranges::copy_if(paths, std::back_inserter(token_files), IsTokenFile);
-  return token_files.empty() ? OpenTextFolder(paths) : OpenTokenFiles(token_files);
+  std::vector<std::string> others;
+  for (const std::string& path : paths) (IsTokenFile(path) ? token_files : others).push_back(path);
+  if (token_files.empty()) return OpenTextFolder(paths);
+  // Files that are not text are counted, as in folders of text.
+  HEDDLE_TRY(TokenSource texts, OpenTextFolder(others));
+  if (texts.train.size() > 0)
+    return Error(
+        Diag::kData,
+        "`{}` has token files (`{}`) and text (`{}`); all files of a folder must be of one "
+        "kind: move one kind away, or name one file instead",
+        folder, token_files[0], texts.train.segments()[0].name);
+  HEDDLE_TRY(TokenSource source, OpenTokenFolder(token_files));
+  source.skipped = texts.skipped;
+  return source;
 }
 
 }  // namespace

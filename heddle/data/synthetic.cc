@@ -20,6 +20,9 @@ class SyntheticDataset final : public Dataset {
     SyntheticRows({options_.vocab, options_.seq_len, seed, step}, first_row, tokens, labels);
     return Done{};
   }
+  Result<std::optional<int64_t>> CheckTokens(const TokenCheck&) const override {
+    return std::optional(options_.vocab - 1);
+  }
   std::string Describe() const override {
     return fmt::format("synthetic tokens, vocabulary {}", WithCommas(options_.vocab));
   }

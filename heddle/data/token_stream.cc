@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/text.h"
+#include "heddle/base/units.h"
 #include "heddle/data/dataset.h"
 
 namespace heddle {
@@ -32,6 +34,50 @@ void Widen(TokenType type, const char* bytes, std::span<int64_t> tokens) {
     case TokenType::kI32: return Widen<int32_t>(bytes, tokens);
     case TokenType::kI64: return Widen<int64_t>(bytes, tokens);
   }
+}
+
+struct TokenRange {
+  int64_t least = 0;
+  int64_t largest = 0;
+};
+
+// Blocks of a fixed size, so that compilers vectorize the loop.
+template <typename T>
+TokenRange RangeOf(const char* bytes, int64_t count) {
+  constexpr int64_t kBlock = 64;
+  T least[kBlock] = {};
+  T largest[kBlock] = {};
+  T tokens[kBlock] = {};
+  auto add = [&] {
+    for (int64_t i = 0; i < kBlock; ++i) {
+      least[i] = std::min(least[i], tokens[i]);
+      largest[i] = std::max(largest[i], tokens[i]);
+    }
+  };
+  auto from = [&](int64_t at) { return bytes + at * static_cast<int64_t>(sizeof(T)); };
+  int64_t whole = count / kBlock * kBlock;
+  for (int64_t at = 0; at < whole; at += kBlock) {
+    std::memcpy(tokens, from(at), sizeof tokens);
+    add();
+  }
+  // The rest; tokens of the block before it count twice.
+  std::memcpy(tokens, from(whole), static_cast<size_t>(count - whole) * sizeof(T));
+  add();
+  return {static_cast<int64_t>(*std::ranges::min_element(least)),
+          static_cast<int64_t>(*std::ranges::max_element(largest))};
+}
+
+TokenRange RangeOf(TokenType type, const char* bytes, int64_t count) {
+  switch (type) {
+    case TokenType::kU8: return RangeOf<uint8_t>(bytes, count);
+    case TokenType::kI8: return RangeOf<int8_t>(bytes, count);
+    case TokenType::kU16: return RangeOf<uint16_t>(bytes, count);
+    case TokenType::kI16: return RangeOf<int16_t>(bytes, count);
+    case TokenType::kU32: return RangeOf<uint32_t>(bytes, count);
+    case TokenType::kI32: return RangeOf<int32_t>(bytes, count);
+    case TokenType::kI64: return RangeOf<int64_t>(bytes, count);
+  }
+  return {};
 }
 
 // Where a stored token stands in its file.
@@ -100,6 +146,57 @@ Status TokenStream::Read(int64_t begin, std::span<int64_t> tokens, int64_t vocab
     return CheckVocab(segment, first, part, vocab);
   };
   return ForEachPart(begin, static_cast<int64_t>(tokens.size()), read);
+}
+
+int64_t TokenStream::BytesOf(int64_t begin, int64_t count) const {
+  int64_t bytes = 0;
+  auto add = [&](const TokenSegment& segment, int64_t, int64_t, int64_t part) -> Status {
+    bytes += part * SizeOf(segment.type);
+    return Done{};
+  };
+  HEDDLE_CHECK(ForEachPart(begin, count, add).ok(), "nothing here fails");
+  return bytes;
+}
+
+Result<int64_t> TokenStream::Largest(
+    int64_t begin, int64_t count, int64_t vocab,
+    const std::function<void(const std::string&)>& progress) const {
+  constexpr int64_t kChunkTokens = int64_t{16} << 20;
+  constexpr double kQuietSeconds = 5;
+  int64_t largest = 0;
+  int64_t done = 0;
+  int64_t all = BytesOf(begin, count);
+  Clock since_last;
+  auto scan = [&](const TokenSegment& segment, int64_t first, int64_t, int64_t part) -> Status {
+    int64_t size = SizeOf(segment.type);
+    int64_t end = std::min(first + part, segment.stored());
+    std::optional<int64_t> bad_chunk;
+    int64_t of_file = 0;
+    for (int64_t at = first; at < end; at += kChunkTokens) {
+      if (segment.file) HEDDLE_RETURN_IF_ERROR(segment.file->CheckWhole());
+      int64_t tokens = std::min(kChunkTokens, end - at);
+      TokenRange range = RangeOf(segment.type, segment.bytes.data() + at * size, tokens);
+      if (!bad_chunk && (range.least < 0 || range.largest >= vocab)) bad_chunk = at;
+      of_file = std::max(of_file, range.largest);
+      done += tokens * size;
+      if (!progress || Seconds(since_last.Elapsed()) < kQuietSeconds) continue;
+      progress(fmt::format("comparing tokens with the vocabulary: {} of {}", Format(Bytes{done}),
+                           Format(Bytes{all})));
+      since_last = Clock();
+    }
+    largest = std::max(largest, of_file);
+    if (!bad_chunk) return Done{};
+    std::vector<int64_t> chunk(static_cast<size_t>(std::min(kChunkTokens, end - *bad_chunk)));
+    Widen(segment.type, segment.bytes.data() + *bad_chunk * size, chunk);
+    Status bad = CheckVocab(segment, *bad_chunk, chunk, vocab);
+    if (of_file >= vocab)
+      bad.diagnostics()[0].message += fmt::format(
+          "; the largest token of the file is {}, so --model.vocab_size must be at least {}",
+          of_file, of_file + 1);
+    return bad;
+  };
+  HEDDLE_RETURN_IF_ERROR(ForEachPart(begin, count, scan));
+  return largest;
 }
 
 void TokenStream::IgnoreCrossings(int64_t begin, std::span<const int64_t> tokens,

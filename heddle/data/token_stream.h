@@ -51,6 +51,12 @@ class TokenStream {
 
   // Tokens from `begin` on, which must be there. Fails for one that is not in the vocabulary, with its place.
   Status Read(int64_t begin, std::span<int64_t> tokens, int64_t vocab) const;
+  // The largest of `count` tokens from `begin` on. Fails for one outside of the vocabulary, with
+  // its file and byte, and the largest token of that file. `progress` may be empty.
+  Result<int64_t> Largest(int64_t begin, int64_t count, int64_t vocab,
+                          const std::function<void(const std::string&)>& progress) const;
+  // Bytes of `count` tokens from `begin` on.
+  int64_t BytesOf(int64_t begin, int64_t count) const;
   // Sets labels[i] to kIgnoredLabel where token begin + i, which Read put into `tokens`, ends a document.
   void IgnoreCrossings(int64_t begin, std::span<const int64_t> tokens,
                        std::span<int64_t> labels) const;

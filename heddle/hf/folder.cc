@@ -50,7 +50,7 @@ Result<std::map<std::string, std::vector<std::string>>> ParseIndex(std::string_v
 
 Result<ModelConfig> ReadHfConfig(const std::string& folder) {
   std::string path = In(folder, "config.json");
-  HEDDLE_TRY(std::string text, ReadFile(path));
+  HEDDLE_TRY(std::string text, ReadRegularFile(path));
   Result<ModelConfig> config = ParseHfConfig(text);
   if (!config.ok()) return At(path, std::move(config).failure());
   return config;
@@ -66,7 +66,7 @@ Result<HfTensors> HfTensors::Open(const std::string& folder) {
   std::map<std::string, std::vector<std::string>> files;
   std::string index = In(folder, kIndex);
   if (Exists(index)) {
-    HEDDLE_TRY(std::string text, ReadFile(index));
+    HEDDLE_TRY(std::string text, ReadRegularFile(index));
     auto parsed = ParseIndex(text);
     if (!parsed.ok()) return At(index, std::move(parsed).failure());
     files = *std::move(parsed);

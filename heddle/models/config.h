@@ -103,7 +103,8 @@ struct ModelConfig {
 const std::vector<ModelConfig>& AllModels();
 // Fails with the nearest name.
 Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor);
-// What users may set by name. Of `size`, `number` and `choose`, one is there.
+// A constant of a model. It is a flag, and checkpoints store it to identify the model. Exactly one
+// of `size`, `number` and `choose` is set.
 struct ConfigField {
   std::string_view name;
   int64_t& (*size)(ModelConfig&) = nullptr;
@@ -111,8 +112,10 @@ struct ConfigField {
   // Sets what the choice at a position stands for.
   void (*choose)(ModelConfig&, size_t) = nullptr;
   std::span<const std::string_view> choices = {};
+  // The position of the present choice.
+  size_t (*chosen)(const ModelConfig&) = nullptr;
 };
-// In the order in which they are listed to users.
+// All of them, in the order in which they are listed to users.
 std::span<const ConfigField> ConfigFields();
 // Fail for a name that no field of this kind has (`n_layers`; `norm_eps`; `moe.score`).
 Status OverrideSize(ModelConfig& config, std::string_view name, int64_t value);

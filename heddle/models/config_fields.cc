@@ -18,10 +18,11 @@ constexpr std::string_view kGroupScores[] = {"max", "top2"};
   {                                                                  \
     name, nullptr, [](ModelConfig& c) -> double& { return c.field; } \
   }
-#define HEDDLE_CHOICE(name, field, choices)                                                    \
-  {                                                                                            \
-    name, nullptr, nullptr,                                                                    \
-        [](ModelConfig& c, size_t i) { c.field = static_cast<decltype(c.field)>(i); }, choices \
+#define HEDDLE_CHOICE(name, field, choices)                                                     \
+  {                                                                                             \
+    name, nullptr, nullptr,                                                                     \
+        [](ModelConfig& c, size_t i) { c.field = static_cast<decltype(c.field)>(i); }, choices, \
+        [](const ModelConfig& c) { return static_cast<size_t>(c.field); }                       \
   }
 
 constexpr ConfigField kFields[] = {
@@ -65,6 +66,21 @@ constexpr ConfigField kFields[] = {
     HEDDLE_NUMBER("mla.mscale", mla.mscale),
     HEDDLE_NUMBER("mla.norm_eps", mla.norm_eps),
 };
+
+// Counts members by structured bindings, which fail to compile when a struct gets another member.
+// Add it to kFields, then here: a constant that kFields lacks is not stored in checkpoints.
+constexpr size_t MemberCount(const ModelConfig& config) {
+  [[maybe_unused]] const auto& [family, flavor, dim, layers, heads, kv_heads, head_dim, ffn, vocab,
+                                length, tied, eps, rope, moe, mla] = config;
+  [[maybe_unused]] const auto& [theta, scaling, factor, original, low, high, fast, slow,
+                                attention] = rope;
+  [[maybe_unused]] const auto& [experts, top_k, moe_ffn, shared, dense, score, normalize, scale,
+                                groups, limited, group_score, bias, rate] = moe;
+  [[maybe_unused]] const auto& [q_rank, kv_rank, nope, rope_dim, v_dim, mscale, mla_eps] = mla;
+  constexpr size_t kOwn = 15 - 5;  // Without family, flavor, rope, moe and mla.
+  return kOwn + 9 + 13 + 7;
+}
+static_assert(MemberCount({}) == std::size(kFields), "kFields lacks a member of ModelConfig");
 
 Result<const ConfigField*> Find(std::string_view name, bool (*fits)(const ConfigField&),
                                 std::string_view kind) {

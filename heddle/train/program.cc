@@ -75,7 +75,9 @@ void Program::FindOutputs() {
   }
   std::map<ValueId, size_t> by_target;
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
-    if (graph.outputs()[o].role == OutputRole::kUpdate) by_target[graph.outputs()[o].target] = o;
+    if (graph.outputs()[o].role != OutputRole::kUpdate) continue;
+    by_target[graph.outputs()[o].target] = o;
+    update_outputs_.push_back(o);
   }
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
     auto update = by_target.find(graph.inputs()[i].value);
@@ -154,12 +156,30 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
 }
 
 Status Program::Run(const World::Observer& observer) {
+  // Frees outputs of the last run now, so that they do not add to this run's memory.
+  outputs_.clear();
   HEDDLE_TRY(outputs_, world_.Run(inputs_, observer));
   at::NoGradGuard no_grad;
   for (size_t at = 0; at < inputs_.size(); ++at) {
     for (const auto& [input, output] : copied_back_) inputs_[at][input].copy_(outputs_[at][output]);
+    for (size_t output : update_outputs_) outputs_[at][output].reset();
+    inputs_[at][*tokens_].reset();
+    inputs_[at][*labels_].reset();
   }
   return Done{};
+}
+
+at::Tensor Program::TakeGradient(size_t at, size_t param) {
+  Place place = params_[param].grad;
+  return place && !outputs_.empty() ? std::move(outputs_[at][*place]) : at::Tensor();
+}
+
+void Program::ReleaseGradients() {
+  for (Tensors& outputs : outputs_) {
+    for (const ParamPlaces& places : params_) {
+      if (places.grad) outputs[*places.grad].reset();
+    }
+  }
 }
 
 at::Tensor Program::OutputAt(size_t at, Place place) const {

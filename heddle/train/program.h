@@ -26,7 +26,7 @@ struct RankState {
     at::Tensor value;
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
-    // Of the batches of this step so far.
+    // Sum over the step's batches so far, before clipping. Released before anything else runs.
     at::Tensor grad;
   };
   std::vector<Param> params;
@@ -63,11 +63,15 @@ class Program {
 
   // Inputs that stay the same tensors. A graph need not take all of them.
   void Bind(std::span<const RankState> states, const StepNumbers& numbers);
-  // Sums of gradients, which are other tensors in every step.
+  // Sums of gradients, which are new tensors in every step. Undefined tensors free the last ones.
   void BindGradients(std::span<const RankState> states);
   // Rows of a batch that begins at `first_row` of the step.
   Status SetBatch(const BatchSource& batches, int64_t step, int64_t first_row);
+  // Keeps the loss, the metrics and the gradients; frees the batch and all other outputs.
   Status Run(const World::Observer& observer = {});
+  // Moves a gradient of the last run out of the program.
+  at::Tensor TakeGradient(size_t at, size_t param);
+  void ReleaseGradients();
 
   const World& world() const { return world_; }
   const ParamPlaces& places(size_t param) const { return params_[param]; }
@@ -86,7 +90,6 @@ class Program {
   at::Tensor grad_norm(size_t at) const { return OutputAt(at, grad_norm_); }
   // By name, in the order of the graph. The same on all ranks.
   std::vector<StepMetric> metrics() const;
-  at::Tensor grad(size_t at, size_t param) const { return OutputAt(at, params_[param].grad); }
 
  private:
   explicit Program(World world) : world_(std::move(world)) {}
@@ -108,6 +111,8 @@ class Program {
   Place grad_norm_;
   // The outputs that are other metrics.
   std::vector<size_t> metrics_;
+  // The outputs that are new values of inputs.
+  std::vector<size_t> update_outputs_;
   // By input.
   std::vector<bool> updates_;
   // Inputs that the graph updates with values of kernels that write elsewhere, and where these are among the outputs.

@@ -1,6 +1,8 @@
 #include "heddle/train/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
@@ -71,7 +73,14 @@ TEST_F(SafetensorsTest, LengthsThatAreLies) {
             "says that its header has 18446744073709551615 bytes, and has 2 behind byte 8");
   EXPECT_EQ(Said("{}", 0), "");
   EXPECT_EQ(Said("{}   ", 0), "");
-  EXPECT_EQ(SafetensorsFile::Open(folder_.path()).diagnostics()[0].message, "is no regular file");
+  EXPECT_EQ(SafetensorsFile::Open(folder_.path()).diagnostics()[0].message,
+            "is not a regular file");
+  std::string pipe = folder_.path() + "/pipe.safetensors";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  // Nobody writes: what waits for that waits for ever.
+  ::alarm(60);
+  EXPECT_EQ(SafetensorsFile::Open(pipe).diagnostics()[0].message, "is not a regular file");
+  ::alarm(0);
   EXPECT_EQ(SafetensorsFile::Open(folder_.path() + "/none").diagnostics()[0].message,
             "cannot open: No such file or directory");
 }

@@ -50,6 +50,7 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
   }
   session.batches_ = options.batches;
   session.accumulated_ = options.accumulated;
+  session.count_ignored_ = options.count_ignored;
   session.numbers_ = StepNumbers(session.world().device());
   HEDDLE_RETURN_IF_ERROR(session.InitState(model, options));
   HEDDLE_RETURN_IF_ERROR(session.InitBuffers(model, options));
@@ -120,10 +121,11 @@ Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
   return Done{};
 }
 
-// Of all batches of the step, as the loss of each is divided by all of them.
-Status Session::CountTokens() {
-  HEDDLE_TRY(Batch all, batches_(steps_ + 1, 0, accumulated_ * step_.rows()));
-  numbers_.token_count.fill_(at::ne(all.labels, kIgnoredLabel).sum());
+Status Session::CountTokens(const BatchSource& batches, int64_t number) {
+  if (!step_.takes_token_count()) return Done{};
+  HEDDLE_TRY(Batch all, batches(number, 0, accumulated_ * step_.rows()));
+  numbers_.token_count.fill_(count_ignored_ ? at::Scalar(all.labels.numel())
+                                            : at::ne(all.labels, kIgnoredLabel).sum().item());
   return Done{};
 }
 
@@ -132,6 +134,7 @@ Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) 
   HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
   data_seconds_ += Seconds(clock.Elapsed());
   HEDDLE_RETURN_IF_ERROR(program.Run(watch ? watch(program.world()) : World::Observer()));
+  TakeGradients(program, batch);
   for (size_t at = 0; at < losses_.size(); ++at) {
     at::Tensor loss = program.loss(at);
     losses_[at] = batch == 0 ? loss : at::add(losses_[at], loss);
@@ -143,22 +146,31 @@ Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) 
   return Done{};
 }
 
-void Session::TakeGradients(const Program& first) {
-  for (size_t at = 0; at < states_.size(); ++at) {
+void Session::TakeGradients(Program& program, int64_t batch) {
+  for (size_t at = 0; at < states_.size() && batch == 0; ++at) {
     std::vector<RankState::Param>& params = states_[at].params;
-    for (size_t p = 0; p < params.size(); ++p) params[p].grad = first.grad(at, p);
+    for (size_t p = 0; p < params.size(); ++p) params[p].grad = program.TakeGradient(at, p);
   }
+  // The graphs of later batches have added theirs to the sum.
+  program.ReleaseGradients();
+}
+
+void Session::ReleaseGradients() {
+  for (RankState& state : states_) {
+    for (RankState::Param& param : state.params) param.grad.reset();
+  }
+  for (Program* program : programs()) program->BindGradients(states_);
 }
 
 Status Session::Step(double lr, const Watcher& watch) {
+  ReleaseGradients();
   data_seconds_ = 0;
   numbers_.lr.fill_(lr);
   numbers_.lr_on_device.fill_(lr);
   numbers_.step.fill_(steps_ + 1);
-  if (step_.takes_token_count()) HEDDLE_RETURN_IF_ERROR(CountTokens());
+  HEDDLE_RETURN_IF_ERROR(CountTokens(batches_, steps_ + 1));
   if (accumulated_ > 1) {
     HEDDLE_RETURN_IF_ERROR(RunBatch(*first_, 0, watch));
-    TakeGradients(*first_);
     if (more_) more_->BindGradients(states_);
     step_.BindGradients(states_);
     for (int64_t batch = 1; batch + 1 < accumulated_; ++batch)
@@ -195,10 +207,16 @@ void Session::UndoStep() {
   for (size_t i = 0; i < updated.size(); ++i) updated[i].copy_(remembered_[i]);
 }
 
-Result<double> Session::Evaluate(const BatchSource& batches, int64_t number) {
-  HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, 0));
-  HEDDLE_RETURN_IF_ERROR(forward_->Run());
-  return forward_->loss(0).item<double>();
+Result<double> Session::Evaluate(const BatchSource& batches, int64_t number, const Watcher& watch) {
+  ReleaseGradients();
+  HEDDLE_RETURN_IF_ERROR(CountTokens(batches, number));
+  double loss = 0;
+  for (int64_t batch = 0; batch < accumulated_; ++batch) {
+    HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, batch * forward_->rows()));
+    HEDDLE_RETURN_IF_ERROR(forward_->Run(watch ? watch(forward_->world()) : World::Observer()));
+    loss += forward_->loss(0).item<double>();
+  }
+  return loss;
 }
 
 at::Tensor Session::held(Held held, size_t at, size_t param) const {
@@ -207,7 +225,7 @@ at::Tensor Session::held(Held held, size_t at, size_t param) const {
     case Held::kParam: return own.value;
     case Held::kExpAvg: return own.exp_avg;
     case Held::kExpAvgSq: return own.exp_avg_sq;
-    case Held::kGrad: return accumulated_ > 1 ? own.grad : step_.grad(at, param);
+    case Held::kGrad: return own.grad;
   }
   return {};
 }

@@ -49,6 +49,8 @@ struct SessionOptions {
   BatchSource batches;
   // Batches of a step.
   int64_t accumulated = 1;
+  // Divide the loss by all labels, ignored ones included, where graphs take the number as input.
+  bool count_ignored = false;
   // Instead of `params`, and of moments that are zeros.
   std::optional<SavedState> saved = {};
 };
@@ -70,8 +72,9 @@ class Session final : public TrainingRun {
   // as done all the same: its data are passed over.
   void Remember();
   void UndoStep();
-  // The loss of a batch that nothing is learnt from, by its number from 1.
-  Result<double> Evaluate(const BatchSource& batches, int64_t number);
+  // The mean validation loss over the rows of step `number` (from 1). It does not depend on the
+  // number of batches that these rows are split into. Frees the gradients of the last step.
+  Result<double> Evaluate(const BatchSource& batches, int64_t number, const Watcher& watch = {});
 
   int64_t steps() const override { return steps_; }
   std::span<const int64_t> ranks() const override { return world().ranks(); }
@@ -82,6 +85,7 @@ class Session final : public TrainingRun {
   const std::vector<StepMetric>& metrics() const { return metrics_; }
   // What the data of the step took, in seconds.
   double data_seconds() const { return data_seconds_; }
+  // Gradients exist until the next Step or Evaluate.
   at::Tensor held(Held held, size_t at, size_t param) const override;
   // A buffer that steps update, its place among the inputs of world(), and what a rank holds of it.
   struct UpdatedBuffer {
@@ -105,8 +109,11 @@ class Session final : public TrainingRun {
   Status RunBatch(Program& program, int64_t batch, const Watcher& watch);
   // The tensors that a step writes over.
   std::vector<at::Tensor> Updated() const;
-  void TakeGradients(const Program& first);
-  Status CountTokens();
+  // Keeps the gradients of the first batch; graphs add those of later batches to them.
+  void TakeGradients(Program& program, int64_t batch);
+  void ReleaseGradients();
+  // Sets the divisor of the loss: the labels that count, over all batches of step `number`.
+  Status CountTokens(const BatchSource& batches, int64_t number);
 
   Program step_;
   std::optional<Program> first_;
@@ -114,6 +121,7 @@ class Session final : public TrainingRun {
   std::optional<Program> forward_;
   BatchSource batches_;
   int64_t accumulated_ = 1;
+  bool count_ignored_ = false;
   int64_t steps_ = 0;
   StepNumbers numbers_;
   // By rank of this process.

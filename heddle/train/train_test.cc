@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "heddle/models/init.h"
@@ -29,12 +31,13 @@ class AccumulationTest : public testing::Test {
         *CaptureModel(model, {.optimizer = OptimizerOptions(), .accumulate = batches > 1});
     Module first = *CaptureModel(model, CaptureOptions());
     Module more = *CaptureModel(model, {.accumulate = true});
+    Module forward = *CaptureModel(model, {.forward_only = true});
     SessionOptions options;
     options.params = InitialParams(model, 1);
     options.batches = Batches();
     options.accumulated = batches;
-    Result<Session> session =
-        Session::Make(model, {.step = &step, .first = &first, .more = &more}, options);
+    Result<Session> session = Session::Make(
+        model, {.step = &step, .first = &first, .more = &more, .forward = &forward}, options);
     return {model, std::make_unique<Session>(*std::move(session))};
   }
   // The second sequence has one label that counts.
@@ -65,6 +68,21 @@ TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
         }
       }
     }
+  }
+}
+
+// The mean loss of a step's rows does not depend on the number of batches they are split into.
+TEST_F(AccumulationTest, ValidationLossIsTheMeanOfAllRows) {
+  auto [model, whole] = Make(1);
+  double expected = *whole->Evaluate(Batches(), 2);
+  // Near the logarithm of the vocabulary, as the weights are random.
+  EXPECT_NEAR(expected, std::log(64.0), 0.5);
+  for (int64_t batches : {2, 4}) {
+    auto [same_model, parts] = Make(batches);
+    EXPECT_NEAR(*parts->Evaluate(Batches(), 2), expected, 1e-12) << batches;
+    // A training step in between does not change the result.
+    ASSERT_TRUE(parts->Step(0).ok());
+    EXPECT_NEAR(*parts->Evaluate(Batches(), 2), expected, 1e-12) << batches;
   }
 }
 

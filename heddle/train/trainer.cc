@@ -63,6 +63,7 @@ Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
     auto [answer, odd] = watch.Judge(row.loss);
     row.skipped = answer == OddLoss::kSkip;
     if (row.skipped) session.UndoStep();
+    if (options.on_trained) HEDDLE_RETURN_IF_ERROR(options.on_trained(session));
     if (IsDue(options.validation_interval, row.step) && answer != OddLoss::kStop) {
       HEDDLE_TRY(row.validation_loss, Validate(session, options));
     }

@@ -41,6 +41,8 @@ struct TrainerOptions {
   std::function<Status(const Session&)> save;
   // Asked behind every step: whether the run is to end now. All ranks get the same answer.
   std::function<Result<bool>(int64_t step)> stop;
+  // Called after every step, before validation: the gradients of the step still exist.
+  std::function<Status(const Session&)> on_trained;
   // Told of every step.
   std::function<Status(const Session&, const TrainedStep&)> on_step;
 };

@@ -38,6 +38,7 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
   flags.Option("--training.aux_loss", aux_loss,
                "this times how unevenly each sequence uses the experts, 1 where it uses all alike, "
                "is added to the loss by every mixture of experts");
+  flags.Path("--checkpoint.initial_load_path");
   for (const ConfigField& field : ConfigFields()) {
     std::string name(field.name);
     std::string flag = "--model." + name;
@@ -99,6 +100,12 @@ Result<c10::Device> ModelFlags::Open(int64_t local_rank) const {
 Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
                                std::optional<LossDivisor> divisor) const {
   HEDDLE_TRY(ModelConfig config, Config());
+  return MakeWith(config, batch_ranks, sequence_parallel, divisor);
+}
+
+Result<Model> ModelFlags::MakeWith(const ModelConfig& config, int64_t batch_ranks,
+                                   bool sequence_parallel,
+                                   std::optional<LossDivisor> divisor) const {
   StepNumerics numerics;
   numerics.norms_apart = sequence_parallel;
   HEDDLE_TRY(numerics.compute,

@@ -45,6 +45,10 @@ struct ModelFlags {
   // (StepNumerics). `divisor`: instead of loss_divisor.
   Result<Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false,
                      std::optional<LossDivisor> divisor = std::nullopt) const;
+  // The same with these sizes and constants.
+  Result<Model> MakeWith(const ModelConfig& config, int64_t batch_ranks = 1,
+                         bool sequence_parallel = false,
+                         std::optional<LossDivisor> divisor = std::nullopt) const;
 };
 
 }  // namespace heddle

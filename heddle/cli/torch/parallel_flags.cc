@@ -62,6 +62,7 @@ void ParallelFlags::Declare(Flags& flags) {
   flags.Option("--plan,--parallelism.plan", plan_file,
                "a file with the plan, instead of degrees: `heddle search` and `heddle plan` write "
                "some");
+  flags.Path("--parallelism.plan");
   std::string names;
   for (const Preset* preset : Presets())
     names += fmt::format("{}{}", names.empty() ? "" : ",", preset->axis);

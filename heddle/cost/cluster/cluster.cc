@@ -14,8 +14,12 @@ std::span<const NamedCluster> BuiltInClusters() {
   return kClusters;
 }
 
+bool IsClusterPath(std::string_view name_or_path) {
+  return name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
+}
+
 Result<Cluster> LoadCluster(const std::string& name_or_path) {
-  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")) {
+  if (IsClusterPath(name_or_path)) {
     HEDDLE_TRY(std::string text, ReadFile(name_or_path));
     return ParseCluster(text, name_or_path);
   }

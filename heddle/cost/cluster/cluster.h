@@ -142,7 +142,9 @@ struct Cluster {
   std::optional<NcclTopology> nccl;
 };
 
-// A cluster of the binary by its name, or of the file at a path: whatever has a `/` or ends in `.json` is a path.
+// Names of clusters that have a `/` or end in `.json` are paths of files.
+bool IsClusterPath(std::string_view name_or_path);
+// A cluster of the binary by its name, or of the file at a path.
 Result<Cluster> LoadCluster(const std::string& name_or_path);
 // The one of the binary whose devices drivers call so.
 std::optional<Cluster> ClusterOfDevice(std::string_view name);

@@ -37,10 +37,10 @@ struct ExportCommand {
     model.Declare(flags);
   }
   ExitCode Run(const Streams& streams) const;
-  Result<HfExport> Export() const;
+  Result<HfExport> Export(const Streams& streams) const;
 };
 
-Result<HfExport> ExportCommand::Export() const {
+Result<HfExport> ExportCommand::Export(const Streams& streams) const {
   if (dtype != "f32" && dtype != "bf16")
     return Error(Diag::kBadChoice, "--dtype is `{}`; it is one of f32, bf16", dtype);
   HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
@@ -49,6 +49,7 @@ Result<HfExport> ExportCommand::Export() const {
     if (!model.load_path.empty())
       return Error(Diag::kUsage, "--checkpoint and --checkpoint.initial_load_path are both given");
     HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
+    for (const std::string& note : job.notes) streams.err << note << "\n";
     return ExportHf(*job.model, job.params, folder, options);
   }
   if (model.load_path.empty())
@@ -60,7 +61,7 @@ Result<HfExport> ExportCommand::Export() const {
 }
 
 ExitCode ExportCommand::Run(const Streams& streams) const {
-  Result<HfExport> done = Export();
+  Result<HfExport> done = Export(streams);
   if (!done.ok()) return Report(done.diagnostics(), streams);
   streams.out << fmt::format("{} in {}, {}, to {}\n", Counted(done->tensors, "tensor"),
                              Counted(done->files, "file"), Format(done->bytes), folder);

@@ -4,6 +4,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
+#include "heddle/cost/cluster/cluster.h"
 
 namespace heddle {
 void JobFlags::Declare(Flags& flags) {
@@ -55,6 +56,12 @@ void JobFlags::Declare(Flags& flags) {
   flags.Option("--fault.spike_factor", spike_factor, "how far above, as a multiple of their mean");
   flags.Option("--fault.max_restarts", max_restarts,
                "with --nproc: how often a job that lost a rank starts again", {.least = 0});
+  flags.Path("--training.dataset",
+             [](std::string_view value) { return value != "text" && value != "synthetic"; });
+  flags.Path("--checkpoint.folder");
+  flags.Path("--metrics.jsonl");
+  flags.Path("--metrics.tensorboard");
+  flags.Path("--metrics.cluster", IsClusterPath);
 }
 
 Result<Schedule> JobFlags::MakeSchedule(int64_t steps, double lr) const {

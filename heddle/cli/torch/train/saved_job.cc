@@ -1,10 +1,30 @@
 #include "heddle/cli/torch/train/saved_job.h"
 
-#include <nlohmann/json.hpp>
-
+#include "heddle/base/text.h"
 #include "heddle/train/resume.h"
 
 namespace heddle {
+namespace {
+
+// The model that the checkpoint identifies; that of job.toml if an older version wrote it.
+Result<ModelConfig> ConfigOf(const ModelFlags& flags, const SavedRunState& run,
+                             const std::string& path, std::vector<std::string>& notes) {
+  Result<ModelConfig> of_job = flags.Config();
+  if (!run.config) {
+    notes.push_back(fmt::format(
+        "{} was written by an older version, which did not store the constants of the model; "
+        "those of job.toml are used",
+        path));
+    return of_job;
+  }
+  // The files of --model=hf need not exist any longer.
+  if (!of_job.ok()) return *run.config;
+  for (const std::string& differ : DifferentConstants(*of_job, *run.config))
+    notes.push_back(fmt::format("job.toml and {} have {}; the latter is used", path, differ));
+  return *run.config;
+}
+
+}  // namespace
 
 Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> step) {
   HEDDLE_TRY(std::optional<Checkpoint> found, OpenCheckpoint(folder, {.step = step}));
@@ -19,7 +39,9 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   HEDDLE_RETURN_IF_ERROR(flags.Read("train", args));
   // One sequence, whatever the batch of the job was.
   job.flags->model.local_batch_size = 1;
-  HEDDLE_TRY(Model model, job.flags->model.Make());
+  HEDDLE_TRY(SavedRunState run, ReadRunState(*found));
+  HEDDLE_TRY(ModelConfig config, ConfigOf(job.flags->model, run, found->path(), job.notes));
+  HEDDLE_TRY(Model model, job.flags->model.MakeWith(config));
   job.model = std::make_unique<Model>(std::move(model));
   SavedState state = StateOf(*found, *job.model);
   for (const ParamSpec& param : job.model->params) {
@@ -33,8 +55,7 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
     HEDDLE_TRY(job.model->state[input.name], state.buffer(input.name));
   }
   job.params = [held = state.held](size_t param) { return held(Held::kParam, param); };
-  auto said = nlohmann::json::parse(found->state(), nullptr, /*allow_exceptions=*/false);
-  job.text = said.is_object() && said.value("text", false);
+  job.text = run.text;
   return job;
 }
 

@@ -25,6 +25,7 @@ void TrainFlags::Declare(Flags& flags) {
   flags.Option("--hashes", hashes,
                "where hashes go: a line of JSON for each step, rank and parameter, of the bytes of "
                "that rank's part of the master weights, and one with the loss as a hex float");
+  flags.Path("--hashes");
   flags.Switch("--hash-gradients", hash_gradients,
                "hashes of gradients before clipping, too; their names end in .grad");
   flags.Option("--debug.seed", seed, "initial weights and data come from it", {.least = 0});

@@ -6,19 +6,16 @@
 #include <cstring>
 #include <numeric>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/base/hash.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
+#include "heddle/cli/torch/train/run_settings.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/train/device.h"
 #include "heddle/train/resume.h"
 #include "heddle/verify/first_node.h"
 
 namespace heddle {
-
-using OrderedJson = nlohmann::ordered_json;
 
 void TrainingFlags::Declare(Flags& flags) {
   model.deterministic = true;
@@ -142,28 +139,24 @@ Status TrainingJob::Join(Peers& peers) {
 
 // --- Checkpoints
 
-std::string TrainingJob::State() const {
-  const Model& model = planned_->model;
-  OrderedJson state = {{"model", model.config.family->name},
-                       {"flavor", model.config.flavor},
-                       {"seed", flags_.train.seed},
-                       {"data", dataset_->Fingerprint()},
-                       {"text", dataset_->IsText()}};
-  return state.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+RunState TrainingJob::State() const {
+  return {.config = planned_->model.config,
+          .seed = flags_.train.seed,
+          .data = dataset_->Fingerprint(),
+          .text = dataset_->IsText(),
+          .largest_token = largest_token_,
+          .settings = RunSettings(flags_.text)};
 }
 
-Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) const {
+Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) {
+  int64_t local = flags_.model.local_batch_size;
+  HEDDLE_TRY(std::vector<std::string> remarks,
+             CheckSameRun(checkpoint, State(),
+                          {.local = local, .ranks = planned_->model.batch.batch / local}));
+  for (const std::string& remark : remarks) Say(remark);
   HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(TensorsToResume(planned_->model, step_)));
-  OrderedJson then = OrderedJson::parse(checkpoint.state(), nullptr, /*allow_exceptions=*/false);
-  OrderedJson now = OrderedJson::parse(State());
-  for (const auto& [key, value] : now.items()) {
-    if (then.is_object() && then.contains(key) && then[key] == value) continue;
-    return Error(Diag::kCheckpoint,
-                 "{0} was written with {1} {2}, this job has {1} {3}; it would not go on where it "
-                 "was",
-                 checkpoint.path(), key,
-                 then.is_object() && then.contains(key) ? then[key].dump() : "none", value.dump());
-  }
+  HEDDLE_TRY(SavedRunState saved, ReadRunState(checkpoint));
+  largest_token_ = saved.largest_token;
   if (checkpoint.step() <= flags_.train.steps) return Done{};
   return Error(Diag::kCheckpoint, "{} has {}, --training.steps is {}", checkpoint.path(),
                Counted(checkpoint.step(), "step"), flags_.train.steps);
@@ -230,6 +223,36 @@ Status TrainingJob::OpenWriter() {
   return Done{};
 }
 
+// Each rank checks a part of the data. If one finds a token outside of the vocabulary, all end.
+Status TrainingJob::CheckTokens() {
+  // The run that wrote the checkpoint has checked all of the same data.
+  if (largest_token_) return Done{};
+  TokenCheck check;
+  check.first_step = resumed_ ? resumed_->step() + 1 : 1;
+  check.last_step = flags_.train.steps;
+  check.progress = [this](const std::string& line) { Say(line); };
+  if (peers_ != nullptr) {
+    check.part = peers_->rank();
+    check.parts = peers_->world_size();
+  }
+  Result<std::optional<int64_t>> largest = dataset_->CheckTokens(check);
+  if (peers_ == nullptr) {
+    HEDDLE_TRY(largest_token_, std::move(largest));
+    return Done{};
+  }
+  std::string own = !largest.ok() ? "!" + largest.diagnostics()[0].message
+                    : *largest    ? std::to_string(**largest)
+                                  : "";
+  HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(own));
+  for (const std::string& found : all) {
+    if (found.starts_with('!')) return Error(Diag::kData, "{}", found.substr(1));
+    if (!found.empty())
+      largest_token_ =
+          std::max(largest_token_.value_or(0), static_cast<int64_t>(std::stoll(found)));
+  }
+  return Done{};
+}
+
 Status TrainingJob::Open() {
   if (!flags_.job.folder.empty()) {
     HEDDLE_RETURN_IF_ERROR(FindCheckpoint());
@@ -238,6 +261,7 @@ Status TrainingJob::Open() {
   }
   int64_t after = resumed_ ? resumed_->step() : 0;
   if (resumed_) Say(fmt::format("going on from step {} ({})", after, resumed_->path()));
+  HEDDLE_RETURN_IF_ERROR(CheckTokens());
   if (!speaks()) return Done{};
   HEDDLE_TRY(log_, TrainingLog::Open({.steps = flags_.train.steps,
                                       .after_step = after,
@@ -251,7 +275,7 @@ Status TrainingJob::Open() {
 
 // A save that fails does not end the run: the checkpoint before it stays.
 Status TrainingJob::Save(const Session& session) {
-  Status saved = writer_->Save(SnapshotOf(session, planned_->model, State()));
+  Status saved = writer_->Save(SnapshotOf(session, planned_->model, FormatRunState(State())));
   if (saved.ok() && flags_.job.async == "false") saved = writer_->Finish();
   if (!saved.ok())
     Say(fmt::format(
@@ -262,6 +286,13 @@ Status TrainingJob::Save(const Session& session) {
 
 // --- Training
 
+StepModules TrainingJob::Modules() const {
+  return {.step = &step_,
+          .first = first_ ? &*first_ : nullptr,
+          .more = more_ ? &*more_ : nullptr,
+          .forward = forward_ ? &*forward_ : nullptr};
+}
+
 Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
   SessionOptions options;
   options.world = {.device = device_, .reducer = reducer_, .threads = flags_.train.threads};
@@ -270,12 +301,9 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
   options.params = params_;
   options.batches = BatchesOf(*dataset_, DataSplit::kTrain, planned_->model.batch.seq_len);
   options.accumulated = accumulated_;
+  options.count_ignored = flags_.model.loss_divisor == "all_tokens";
   if (resumed_) options.saved = StateOf(*resumed_, planned_->model);
-  StepModules modules{.step = &step_,
-                      .first = first_ ? &*first_ : nullptr,
-                      .more = more_ ? &*more_ : nullptr,
-                      .forward = forward_ ? &*forward_ : nullptr};
-  HEDDLE_TRY(Session session, Session::Make(planned_->model, modules, options));
+  HEDDLE_TRY(Session session, Session::Make(planned_->model, Modules(), options));
   return std::make_unique<Session>(std::move(session));
 }
 
@@ -308,7 +336,6 @@ std::vector<ExpertLoad> ExpertLoads(const Session& session) {
 }  // namespace
 
 Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
-  HEDDLE_RETURN_IF_ERROR(hashes_.Add(flags_.train, session, planned_->model, peers_));
   if (row.skipped)
     Say(fmt::format("step {}: the loss is {}; the step is taken back", row.step, row.loss));
   if (!log_) return Done{};
@@ -338,6 +365,9 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
 Result<ExitCode> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
+  trainer_.on_trained = [this](const Session& session) {
+    return hashes_.Add(flags_.train, session, planned_->model, peers_);
+  };
   trainer_.on_step = [this](const Session& session, const TrainedStep& row) {
     return Report(session, row);
   };

@@ -16,6 +16,8 @@
 #include "heddle/metrics/training_log.h"
 #include "heddle/report/summary.h"
 #include "heddle/train/device.h"
+#include "heddle/train/run_memory.h"
+#include "heddle/train/run_state.h"
 #include "heddle/train/stop_signals.h"
 
 namespace heddle {
@@ -60,10 +62,14 @@ class TrainingJob {
   int64_t RanksHere() const;
   DeviceMemory OwnMemory() const;
   Status FindCheckpoint();
-  Status CheckResumed(const Checkpoint& checkpoint) const;
+  Status CheckResumed(const Checkpoint& checkpoint);
+  Status CheckTokens();
   Status OpenWriter();
-  // What the run needs to go on beside its tensors, and what it must not differ in.
-  std::string State() const;
+  RunState State() const;
+  StepModules Modules() const;
+  // Memory of the run's session, and of the buffer for saves.
+  RunMemory Memory() const;
+  Bytes CheckpointBuffer() const;
   Result<std::unique_ptr<Session>> MakeSession() const;
   Status Save(const Session& session);
   Result<bool> Stops(int64_t step);
@@ -93,6 +99,8 @@ class TrainingJob {
   std::optional<Module> forward_;
   CompileReport report_;
   StepSummary summary_;
+  // The largest token of the data. Not set if only a part was checked.
+  std::optional<int64_t> largest_token_;
   // Where the run goes on from.
   std::optional<Checkpoint> resumed_;
   std::unique_ptr<CheckpointWriter> writer_;

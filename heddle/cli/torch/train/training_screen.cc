@@ -3,6 +3,7 @@
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/train/training_job.h"
 #include "heddle/train/device.h"
+#include "heddle/train/resume.h"
 
 namespace heddle {
 namespace {
@@ -14,9 +15,9 @@ struct Need {
   Bytes most;
 };
 
-Need NeedOf(const StepSummary& summary, int64_t ranks_here) {
-  Bytes state = summary.param_bytes + summary.optimizer_bytes;
-  return {state * (ranks_here - 1) + summary.peak_bytes, summary.peak_bytes * ranks_here};
+Need NeedOf(const RunMemory& memory, int64_t ranks_here, Bytes buffer) {
+  return {memory.state * (ranks_here - 1) + memory.peak + buffer,
+          memory.peak * ranks_here + buffer};
 }
 
 std::string FormatNeed(const Need& need) {
@@ -38,6 +39,20 @@ DeviceMemory TrainingJob::OwnMemory() const {
   return ReadMemory(device_);
 }
 
+RunMemory TrainingJob::Memory() const {
+  bool remembers = trainer_.not_finite == OddLoss::kSkip || trainer_.spike == OddLoss::kSkip;
+  return MemoryOfRun(Modules(), remembers, /*with_host=*/device_.is_cpu());
+}
+
+// Each tensor is saved by one rank, so all ranks together copy it once. Buffers are host memory.
+Bytes TrainingJob::CheckpointBuffer() const {
+  if (flags_.job.folder.empty() || !device_.is_cpu()) return {};
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : TensorsToResume(planned_->model, step_))
+    bytes += BytesOf(tensor.dtype, tensor.shape);
+  return Bytes{bytes};
+}
+
 std::string TrainingJob::Screen() const {
   const Model& model = planned_->model;
   std::string out;
@@ -56,10 +71,13 @@ std::string TrainingJob::Screen() const {
                             Counted(flags_.train.steps, "step")));
   line("data", dataset_->Describe());
   DeviceMemory memory = OwnMemory();
+  RunMemory run = Memory();
+  Bytes buffer = CheckpointBuffer();
   line("memory",
        fmt::format(
-           "{} a rank; {} needed here{}", Format(summary_.peak_bytes),
-           FormatNeed(NeedOf(summary_, RanksHere())),
+           "{} a rank{}; {} needed here{}", Format(run.peak),
+           buffer.value > 0 ? fmt::format(", {} to save checkpoints", Format(buffer)) : "",
+           FormatNeed(NeedOf(run, RanksHere(), buffer)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
   line("pipeline", flags_.compile.PipelineName());
@@ -70,13 +88,15 @@ std::string TrainingJob::Screen() const {
 
 Status TrainingJob::CheckMemory() const {
   DeviceMemory memory = OwnMemory();
-  Need need = NeedOf(summary_, RanksHere());
+  RunMemory run = Memory();
+  Bytes buffer = CheckpointBuffer();
+  Need need = NeedOf(run, RanksHere(), buffer);
   if (!memory.available || need.least <= *memory.available) return Done{};
-  Bytes state = (summary_.param_bytes + summary_.optimizer_bytes) * RanksHere();
+  Bytes state = run.state * RanksHere() + buffer;
   bool state_alone = state > *memory.available;
   return Error(Diag::kInfeasible,
-               "training needs at least {} here, {} of it parameters and moments of {}; {} are "
-               "available; {}",
+               "training needs at least {} here, {} of it parameters, moments and copies of them "
+               "for {}; {} are available; {}",
                Format(need.least), Format(state), Counted(RanksHere(), "rank"),
                Format(*memory.available),
                state_alone ? "a larger --parallelism.data_parallel_shard_degree instead of "

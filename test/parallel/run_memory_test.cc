@@ -1,0 +1,181 @@
+// Compares the predicted memory of a training run with the bytes allocated at every node of five
+// steps: with gradient accumulation, validation, checkpoints, undo and several ranks.
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+
+#include "heddle/analysis/memory.h"
+#include "heddle/base/file.h"
+#include "heddle/pass/manager.h"
+#include "heddle/passes/passes.h"
+#include "heddle/plan/presets/presets.h"
+#include "heddle/train/resume.h"
+#include "heddle/train/run_memory.h"
+#include "test/parallel/counting_allocator.h"
+#include "test/parallel/ranks.h"
+
+namespace heddle {
+namespace {
+
+struct MemoryJob {
+  const char* name;
+  const char* family;
+  const char* flavor;
+  int64_t batches;
+  std::vector<MeshAxis> mesh;
+  AdamW optimizer = AdamW::kFused;
+  bool remembers = false;
+};
+
+void PrintTo(const MemoryJob& job, std::ostream* out) { *out << job.name; }
+
+// The graphs of a job, as `heddle train` compiles them.
+class JobGraphs {
+ public:
+  explicit JobGraphs(const MemoryJob& job) : job_(job) {
+    ModelConfig config = *FindModel(job.family, job.flavor);
+    config.n_layers = std::min<int64_t>(config.n_layers, 2);
+    config.vocab_size = 2048;
+    if (config.moe.experts > 0) {
+      config.moe.experts = 4;
+      config.moe.top_k = 2;
+    }
+    model_ = *MakeModel(
+        config, {.batch = 4, .seq_len = 16},
+        {.compute = DType::kF32,
+         .attention = AttentionKind::kFlash,
+         .loss_divisor = job.batches > 1 ? LossDivisor::kGiven : LossDivisor::kValidTokens});
+    OptimizerOptions optimizer{.implementation = job.optimizer};
+    step_ = Compiled({.optimizer = optimizer, .accumulate = job.batches > 1, .metrics = true});
+    first_ = Compiled({.metrics = true});
+    more_ = Compiled({.accumulate = true, .metrics = true});
+    forward_ = Compiled({.forward_only = true});
+  }
+
+  StepModules modules() const {
+    return {.step = &step_,
+            .first = job_.batches > 1 ? &first_ : nullptr,
+            .more = job_.batches > 2 ? &more_ : nullptr,
+            .forward = &forward_};
+  }
+  const Model& model() const { return model_; }
+  int64_t ranks() const { return step_.mesh.ranks(); }
+
+  Session MakeSession() const {
+    SessionOptions options;
+    // Ranks that share nothing need what is predicted for each.
+    options.world.share_results = false;
+    options.params = InitialParams(model_, 1);
+    options.batches = SyntheticBatches(model_, 1);
+    options.accumulated = job_.batches;
+    return *Session::Make(model_, modules(), options);
+  }
+
+ private:
+  Module Compiled(const CaptureOptions& capture) const {
+    Module whole = *CaptureModel(model_, capture);
+    PresetOptions preset{.axes = {{"shard", "dp"}}};
+    if (job_.mesh.size() > 1) preset.axes.emplace("tensor", "tp");
+    Plan plan = *MakePlan(whole.graphs[0], Mesh(job_.mesh), model_.config.family->rules(), preset);
+    Module local = Parallelized(std::move(whole), plan);
+    Result<RunReport> report = RunPipeline(local, *ParsePipeline("fsdp", Passes()));
+    EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
+    return local;
+  }
+
+  MemoryJob job_;
+  Model model_;
+  Module step_;
+  Module first_;
+  Module more_;
+  Module forward_;
+};
+
+// Looks at every node of every graph of a run.
+class MemoryWatch {
+ public:
+  MemoryWatch(int64_t before, int64_t ranks, const RunMemory& predicted)
+      : before_(before), ranks_(ranks), predicted_(predicted) {}
+
+  int64_t most() const { return most_; }
+
+  Session::Watcher watcher() {
+    return [this](const World&) -> World::Observer {
+      return [this](NodeId, std::span<const Tensors>) { most_ = std::max(most_, allocated()); };
+    };
+  }
+  // Between graphs only the state exists, and after a step its gradients.
+  void LookBetween(const char* where, int64_t gradients) const {
+    EXPECT_LE(most_, predicted_.peak.value * ranks_ + kScalars) << where;
+    EXPECT_LE(allocated(), (predicted_.state.value + gradients) * ranks_ + kScalars) << where;
+  }
+
+  // Losses and numbers of the step.
+  static constexpr int64_t kScalars = 4096;
+
+ private:
+  int64_t allocated() const { return CountingAllocator::live - before_; }
+
+  int64_t before_;
+  int64_t ranks_;
+  RunMemory predicted_;
+  int64_t most_ = 0;
+};
+
+class RunMemoryTest : public testing::TestWithParam<MemoryJob> {};
+
+TEST_P(RunMemoryTest, IsWhatWasPredictedForFiveSteps) {
+  at::set_num_threads(1);
+  CountingAllocator allocator;
+  JobGraphs graphs(GetParam());
+  RunMemory predicted = MemoryOfRun(graphs.modules(), GetParam().remembers, /*with_host=*/true);
+  int64_t gradients = 0;
+  for (const Input& input : graphs.modules().step->graphs[0].inputs()) {
+    const Graph& graph = graphs.modules().step->graphs[0];
+    if (input.role == InputRole::kParam)
+      gradients += graph.types().bytes(graph.type(input.value)).value;
+  }
+  TempDir folder;
+  std::vector<int64_t> ranks(static_cast<size_t>(graphs.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  CheckpointWriterOptions save;
+  save.folder = folder.path();
+  save.world = graphs.ranks();
+  save.ranks = ranks;
+  auto writer = *CheckpointWriter::Open(save);
+  MemoryWatch watch(CountingAllocator::live, graphs.ranks(), predicted);
+  Session session = graphs.MakeSession();
+  BatchSource validation = SyntheticBatches(graphs.model(), 2);
+  for (int step = 1; step <= 5; ++step) {
+    SCOPED_TRACE(fmt::format("step {}", step));
+    if (GetParam().remembers) session.Remember();
+    ASSERT_TRUE(session.Step(1e-3, watch.watcher()).ok());
+    watch.LookBetween("after the step", gradients);
+    ASSERT_TRUE(session.Evaluate(validation, 1, watch.watcher()).ok());
+    watch.LookBetween("after validation", 0);
+    ASSERT_TRUE(writer->Save(SnapshotOf(session, graphs.model(), "{}")).ok());
+    watch.LookBetween("after a save", 0);
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+  // The bound is tight: ranks share only tokens, labels and tables of rotations.
+  EXPECT_GE(static_cast<double>(watch.most()),
+            0.999 * static_cast<double>(predicted.peak.value * graphs.ranks()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RunMemoryTest,
+    testing::Values(MemoryJob{"alone", "llama3", "debugmodel", 1, {{"dp", 1}}},
+                    MemoryJob{"two_batches", "llama3", "debugmodel", 2, {{"dp", 1}}},
+                    MemoryJob{"three_batches", "qwen3", "debugmodel", 3, {{"dp", 2}}},
+                    MemoryJob{"ranks", "llama3", "debugmodel", 1, {{"dp", 2}, {"tp", 2}}},
+                    MemoryJob{
+                        "ranks_and_batches", "llama3", "debugmodel", 3, {{"dp", 2}, {"tp", 2}}},
+                    MemoryJob{"experts", "deepseek_v3", "debugmodel", 2, {{"dp", 2}}},
+                    MemoryJob{"for_loop", "llama3", "debugmodel", 2, {{"dp", 2}}, AdamW::kForLoop},
+                    MemoryJob{"undo", "llama3", "debugmodel", 2, {{"dp", 2}}, AdamW::kFused, true}),
+    [](const testing::TestParamInfo<MemoryJob>& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace heddle
