@@ -301,12 +301,14 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
   if (*address) return RunAs(**address, streams);
   bool launches = process.processes > 0 || against == "processes";
   std::optional<SignalGate> gate;
-  if (launches) gate.emplace();
+  std::optional<SetupGuard> setup;
+  if (launches) setup.emplace(gate.emplace());
   Verification verification(*this, streams);
   Status prepared =
       verification.Prepare(launches ? std::optional(process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
-  if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams);
+  setup.reset();
+  if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams).code;
   Status trained = verification.Train();
   if (trained.ok()) return verification.Print(streams);
   Report(trained.diagnostics(), streams);
