@@ -12,8 +12,8 @@
 
 namespace heddle {
 
-// Opens a file that a user named, for reading. Only regular files open: opening or reading a FIFO, a
-// device or a socket can wait forever. `more_flags` are flags of open(2).
+// Opens a file that a user named, for reading. Only regular files open: opening or reading a FIFO,
+// a device or a socket can wait forever. `more_flags` are flags of open(2).
 //
 //   InputFile file = OpenInput(path);
 //   if (file.fd < 0) return Error(Diag::kFileRead, "cannot read `{}`: {}", path, file.problem);

@@ -34,8 +34,8 @@ ChunkBuffer MakeChunkBuffer() {
   return ChunkBuffer(static_cast<char*>(::operator new[](kChunk, std::align_val_t{kBlock})));
 }
 
-// Opens a file that is written in whole chunks around the cache of the system, where the file system
-// can do that: it is quicker for files that are not read soon.
+// Opens a file that is written in whole chunks around the cache of the system, where the file
+// system can do that: it is quicker for files that are not read soon.
 int CreateAroundCache(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
   int fd = ::open(path.c_str(), kFlags | O_DIRECT, 0666);

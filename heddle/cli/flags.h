@@ -47,8 +47,8 @@ class Flags {
   // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. What stands on the command line wins over
   // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
   void Config(std::string& job);
-  // After the reading `lines` holds a line for each flag that can be in such a file: `--name=value`,
-  // or `--name is not set`.
+  // After the reading `lines` holds a line for each flag that can be in such a file:
+  // `--name=value`, or `--name is not set`.
   void Values(std::string& lines) { values_ = &lines; }
   // The job, if the user wants to see it and no more.
   const std::string* shown_config() const {

@@ -8,8 +8,8 @@
 
 namespace heddle {
 
-// Every file below a folder, sorted by path; none whose name, or that of a folder on the way, begins with a dot. Links to folders are
-// not followed.
+// Every file below a folder, sorted by path; none whose name, or that of a folder on the way,
+// begins with a dot. Links to folders are not followed.
 Result<std::vector<std::string>> FilesBelow(const std::string& folder);
 // Whether a file is there.
 bool IsFile(const std::string& path);

@@ -1,9 +1,10 @@
 // ExportFolder: replaces an export in a Hugging Face folder as a whole.
 //
-// New files are written into a hidden folder inside. Commit removes the old export's entry file (its
-// index, or its only file of weights), then its other files, moves the new files in, and the new
-// entry file last. A kill at any instant leaves the old export, the new one, or a folder without an
-// entry file, which neither Heddle nor transformers loads. Files that are not part of an export stay.
+// New files are written into a hidden folder inside. Commit removes the old export's entry file
+// (its index, or its only file of weights), then its other files, moves the new files in, and the
+// new entry file last. A kill at any instant leaves the old export, the new one, or a folder
+// without an entry file, which neither Heddle nor transformers loads. Files that are not part of an
+// export stay.
 #pragma once
 
 #include <string>
@@ -39,7 +40,7 @@ class ExportFolder {
   ExportFolder(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
   std::string path_;
-  // Of the folder, locked; -1 after a move.
+  // Descriptor of the folder, locked; -1 after a move.
   int fd_;
 };
 

@@ -42,8 +42,8 @@ Result<TensorsByFile> ParseIndex(std::string_view text) {
   return files;
 }
 
-// The files of the folder's weights. Fails if the folder has others that look like its weights: they
-// are of another export, and it is not known which of the two is meant.
+// The files of the folder's weights. Fails if the folder has others that look like its weights:
+// they are of another export, and it is not known which of the two is meant.
 Result<TensorsByFile> FindFiles(const std::string& folder) {
   HEDDLE_TRY(std::vector<std::string> names, NamesIn(folder));
   auto has = [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); };

@@ -1,9 +1,10 @@
 // Launcher: runs a program once for each rank of a job, on this machine.
 //
-// Each process has RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as torchrun sets them. Standard output of
-// rank 0 is the job's. Everything else that processes write goes to standard error, each line behind `[rank 2] `. Signals that ask this
-// process to end are passed on, and JobEnd names them. When a process fails, the others get a while to say what they saw, and are then
-// killed. No process outlives this one, however it ends.
+// Each process has RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as
+// torchrun sets them. Standard output of rank 0 is the job's. Everything else that processes write
+// goes to standard error, each line with the prefix `[rank 2] `. Signals that ask this process to
+// end are passed on, and JobEnd names them. When a process fails, the others get a while to say what they
+// saw, and are then killed. No process outlives this one, however it ends.
 #pragma once
 
 #include <chrono>
@@ -69,8 +70,8 @@ struct JobEnd {
   bool ok() const { return code == 0 && signal == 0; }
 };
 
-// Runs the job to its end. Fails if its processes cannot be started. If a signal has asked the job to
-// end since the gate was made, starts none, and returns as if that signal had ended rank 0.
+// Runs the job to its end. Fails if its processes cannot be started. If a signal has asked the job
+// to end since the gate was made, starts none, and returns as if that signal had ended rank 0.
 Result<JobEnd> RunJob(const Job& job, const SignalGate& gate);
 
 // The file of this process's program, empty if nobody knows, and what it was given on the command line.

@@ -71,7 +71,8 @@ TEST_F(SafetensorsTest, LengthsThatAreLies) {
             "says that its header has 18446744073709551615 bytes, and has 2 behind byte 8");
   EXPECT_EQ(Said("{}", 0), "");
   EXPECT_EQ(Said("{}   ", 0), "");
-  EXPECT_EQ(SafetensorsFile::Open(folder_.path()).diagnostics()[0].message, "cannot open: Is a directory");
+  EXPECT_EQ(SafetensorsFile::Open(folder_.path()).diagnostics()[0].message,
+            "cannot open: Is a directory");
   EXPECT_EQ(SafetensorsFile::Open(folder_.path() + "/none").diagnostics()[0].message,
             "cannot open: No such file or directory");
 }

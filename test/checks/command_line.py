@@ -155,13 +155,26 @@ class CommandLine(unittest.TestCase):
         weights.mkdir()
         (weights / "config.json").write_text("{}")
         os.mkfifo(weights / "model.safetensors")
-        calls = [["check", fifo], ["diff", self.graph, fifo], ["import", fifo], ["opt", fifo], ["solve", fifo],
-                 ["plan", "--model=mlp", "--flavor=small", f"--compile.pipeline={self.folder / 'p.pipeline'}"],
-                 ["parallelize", self.graph, "--plan", fifo], ["sim", self.graph, "--cluster", str(self.folder / "c.json")],
-                 ["plan", "--model=mlp", "--flavor=small", f"--config={fifo}"],
-                 ["train", "--training.dataset=" + fifo],
-                 ["train", f"--checkpoint.initial_load_path={fifo}"], ["train", f"--checkpoint.initial_load_path={weights}"],
-                 ["train", "--model=hf", f"--checkpoint.initial_load_path={self.folder / 'hf'}"]]
+        calls = [
+            ["check", fifo],
+            ["diff", self.graph, fifo],
+            ["import", fifo],
+            ["opt", fifo],
+            ["solve", fifo],
+            [
+                "plan",
+                "--model=mlp",
+                "--flavor=small",
+                f"--compile.pipeline={self.folder / 'p.pipeline'}",
+            ],
+            ["parallelize", self.graph, "--plan", fifo],
+            ["sim", self.graph, "--cluster", str(self.folder / "c.json")],
+            ["plan", "--model=mlp", "--flavor=small", f"--config={fifo}"],
+            ["train", "--training.dataset=" + fifo],
+            ["train", f"--checkpoint.initial_load_path={fifo}"],
+            ["train", f"--checkpoint.initial_load_path={weights}"],
+            ["train", "--model=hf", f"--checkpoint.initial_load_path={self.folder / 'hf'}"],
+        ]
         os.mkfifo(self.folder / "p.pipeline")
         os.mkfifo(self.folder / "c.json")
         (self.folder / "hf").mkdir()
@@ -175,7 +188,10 @@ class CommandLine(unittest.TestCase):
                 self.assertIn("it is a FIFO, expected a regular file [file-read]", done.stderr)
         done = self.heddle("check", "/dev/zero")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot read `/dev/zero`: it is a device, expected a regular file [file-read]", done.stderr)
+        self.assertIn(
+            "cannot read `/dev/zero`: it is a device, expected a regular file [file-read]",
+            done.stderr,
+        )
 
     def test_a_file_beyond_the_limit_is_not_read(self):
         large = self.folder / "large.py"
@@ -183,16 +199,27 @@ class CommandLine(unittest.TestCase):
             file.truncate(5 << 30)
         for command in ("check", "import"):
             # Reading it would need more memory than this.
-            done = self.heddle(command, str(large), preexec_fn=None if SANITIZED or command == "import" else
-                               lambda: resource.setrlimit(resource.RLIMIT_AS, (800 << 20, 800 << 20)))
+            done = self.heddle(
+                command,
+                str(large),
+                preexec_fn=(
+                    None
+                    if SANITIZED or command == "import"
+                    else lambda: resource.setrlimit(resource.RLIMIT_AS, (800 << 20, 800 << 20))
+                ),
+            )
             self.assertEqual(done.returncode, 1)
             self.assertIn(f"`{large}` has 5.00 GiB, the limit is 1.00 GiB [file-read]", done.stderr)
 
     def test_weights_of_any_size_are_no_obstacle_to_an_import(self):
         """Only the graph of an archive counts."""
-        program = ('{"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}], "outputs": [{"as_tensor": {"name": "y"}}],'
-                   '"nodes": [{"target": "torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}],'
-                   '"outputs": [{"as_tensor": {"name": "y"}}]}], "tensor_values": {"x": {"dtype": 7, "sizes": [{"as_int": 4}]}}}}}')
+        program = (
+            '{"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}],'
+            '"outputs": [{"as_tensor": {"name": "y"}}], "nodes": [{"target":'
+            '"torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg":'
+            '{"as_tensor": {"name": "x"}}}], "outputs": [{"as_tensor": {"name": "y"}}]}],'
+            '"tensor_values": {"x": {"dtype": 7, "sizes": [{"as_int": 4}]}}}}}'
+        )
         path = self.folder / "large.pt2"
         with open(path, "w+b") as file:
             with zipfile.ZipFile(file, "w") as archive:
@@ -210,13 +237,25 @@ class CommandLine(unittest.TestCase):
         nodes = "".join(f"  %v{i} = aten.neg(%x) : f32[8]\n" for i in range(500))
         pathlib.Path(self.graph).write_text(GRAPH.replace("  %a =", nodes + "  %a ="))
         before = sorted(os.listdir(self.folder))
-        for args in (["opt", self.graph, "-o", "out.hd"], ["sim", self.graph.replace("g.hd", "l.hd"), "--html=out.html"]):
+        for args in (
+            ["opt", self.graph, "-o", "out.hd"],
+            ["sim", self.graph.replace("g.hd", "l.hd"), "--html=out.html"],
+        ):
             if args[0] == "sim":
-                pathlib.Path(args[1]).write_text(pathlib.Path(self.graph).read_text().replace("global", "local"))
+                pathlib.Path(args[1]).write_text(
+                    pathlib.Path(self.graph).read_text().replace("global", "local")
+                )
                 before = sorted([*before, "l.hd"])
-            done = self.heddle(*args, cwd=self.folder, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+            done = self.heddle(
+                *args,
+                cwd=self.folder,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+            )
             self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertIn(f"cannot write `{args[-1].split('=')[-1]}`: File too large [file-write]", done.stderr)
+            self.assertIn(
+                f"cannot write `{args[-1].split('=')[-1]}`: File too large [file-write]",
+                done.stderr,
+            )
             self.assertEqual(sorted(os.listdir(self.folder)), before)
 
     @unittest.skipIf(SANITIZED, "sanitizers need more addresses than the limit leaves")
@@ -224,8 +263,12 @@ class CommandLine(unittest.TestCase):
         limit = 200 << 20
         zeros = open("/dev/zero")
         self.addCleanup(zeros.close)
-        done = self.heddle("check", "-", stdin=zeros,
-                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        done = self.heddle(
+            "check",
+            "-",
+            stdin=zeros,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        )
         self.assertEqual((done.returncode, done.stderr), (4, "out of memory\n"))
 
     def test_who_stops_reading_hears_nothing(self):

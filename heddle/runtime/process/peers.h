@@ -13,8 +13,8 @@ namespace heddle {
 
 class Peers {
  public:
-  // Waits until all ranks have come, at most `timeout`. Fails with the list of who came. `notice` is
-  // that of Rendezvous.
+  // Waits until all ranks have come, at most `timeout`. Fails with the list of who came. `notice`
+  // is that of Rendezvous.
   static Result<std::unique_ptr<Peers>> Meet(
       const PeerAddress& address, std::chrono::milliseconds timeout,
       const std::function<void(const std::string&)>& notice = [](const std::string&) {});

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using Time = std::chrono::steady_clock::time_point;
 
 constexpr milliseconds kNotice{3000};
-// What a rank may need to report after its time is over.
+// Time for a rank to report after its timeout.
 constexpr milliseconds kReportTime{2000};
 // Holds the message about a rank that two processes have.
 constexpr const char* kDoubled = "doubled";
@@ -30,13 +30,13 @@ std::string ThisProcess() {
   return fmt::format("process {} on {}", ::getpid(), host);
 }
 
-// What the thread that talks to the store and the caller share. The store may never answer, so the
+// Shared by the caller and the thread that talks to the store. The store may never answer, so the
 // thread may outlive the caller.
 struct Progress {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Result<Connections>> result;
-  // What the caller may report as missing; empty while that is unknown or not this rank's to report.
+  // The missing store or ranks; empty while unknown, or if another rank reports them.
   std::string waiting_for;
 
   void WaitsFor(std::string what) {
@@ -127,7 +127,7 @@ class Arrival {
       store.wait(keys_, wait);
       return true;
     } catch (const std::exception&) {
-      // If the store is gone, the next question says so.
+      // If the store is gone, the next call throws.
       return false;
     }
   }

@@ -15,12 +15,11 @@ struct Connections {
   StorePtr watched;
 };
 
-// Waits until all ranks are connected, at most about `timeout` wherever it has to wait: for a store
-// that nobody opens, for a program on its port that does not answer, for ranks that are missing. Two
-// processes with one rank fail immediately, as do the ranks that wait for others.
+// Waits until all ranks are connected, at most about `timeout` in total: for the store, for an
+// answer of the program on its port, for missing ranks. If two processes have one rank, all ranks
+// that still wait fail immediately.
 //
-// After 3 s `notice` gets a line that names the ranks that are missing, once. Of the ranks that wait,
-// only the lowest says so.
+// After 3 s the lowest waiting rank calls `notice` once, with a line that names the missing ranks.
 Result<Connections> Rendezvous(const PeerAddress& address, std::chrono::milliseconds timeout,
                                const std::function<void(const std::string&)>& notice);
 

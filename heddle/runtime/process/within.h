@@ -1,4 +1,4 @@
-// Within: calls of c10d that may never return, such as those that wait for the answer of a store.
+// Within: a deadline for calls of c10d that may never return.
 #pragma once
 
 #include <chrono>

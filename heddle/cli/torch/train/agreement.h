@@ -1,4 +1,4 @@
-// What the ranks of a job compare before the first step: program, flags, files, initial state.
+// The comparison of ranks before the first step: program, flags, files, initial state.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace heddle {
 
 // Fails on every rank unless all run the same program with the same flags, and names a rank and its
-// flags that differ. `flags` are those of Flags::Values; flags about a rank's own output may differ.
-// `facts` are lines about the files that flags name: graphs, data.
+// flags that differ. `flags` are those of Flags::Values; flags about a rank's own output may
+// differ. `facts` are lines about the files that flags name: graphs, data.
 Status AgreeOnJob(Peers& peers, std::string_view flags, const std::string& facts);
 
 // A hash of the tensors that a run begins with, taken while they are read.
@@ -22,8 +22,8 @@ class StateHash {
   SavedState Adding(SavedState saved);
   void Add(const at::Tensor& tensor);
 
-  // Fails on every rank unless all have added the same tensors. `from` says where they are from, for
-  // the message.
+  // Fails on every rank unless all have added the same tensors. `from` is their source, for the
+  // message.
   Status Agree(Peers& peers, const std::string& from) const;
 
  private:
