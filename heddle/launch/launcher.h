@@ -3,8 +3,8 @@
 // Each process has RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as
 // torchrun sets them. Standard output of rank 0 is the job's. Everything else that processes write
 // goes to standard error, each line with the prefix `[rank 2] `. Signals that ask this process to
-// end are passed on, and JobEnd names them. When a process fails, the others get a while to say what they
-// saw, and are then killed. No process outlives this one, however it ends.
+// end are passed on, and JobEnd names them. When a process fails, the others get a while to say
+// what they saw, and are then killed. No process outlives this one, however it ends.
 #pragma once
 
 #include <chrono>
