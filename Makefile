@@ -89,7 +89,7 @@ soak: build sanitized
 	  build/fuzz/found heddle/import/test >build/fuzz/log 2>&1 || { tail -40 build/fuzz/log; exit 1; }
 	@HEDDLE_SOAK=1 build/fuzz/test/damage_test --gtest_brief=1
 	@for test in passes_overlap checkpoint_save auto passes_on_ranks; do HEDDLE_SOAK=1 build/test/$${test}_test --gtest_brief=1 || exit 1; done
-	@test/process/faults.py build/heddle --trials=50 --seed=$(SEED)
+	@test/process/faults.py build/heddle --trials=50 --all --seed=$(SEED)
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all
 	@test/search/never_worse.py build/heddle --all

@@ -2,10 +2,12 @@
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "heddle/base/file.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/id.h"
+#include "heddle/base/mapped_file.h"
 #include "heddle/base/scanner.h"
 #include "heddle/base/strings.h"
 #include "heddle/base/text.h"
@@ -195,6 +197,30 @@ TEST(File, WritesAllOrNothing) {
   EXPECT_EQ(WriteFile(dir / "no" / "x", "y").diagnostics()[0].kind, Diag::kFileWrite);
   EXPECT_EQ(ReadFile(dir / "no").diagnostics()[0].kind, Diag::kFileRead);
   std::filesystem::remove_all(dir);
+}
+
+TEST(File, OnlyRegularFilesAreRead) {
+  TempDir dir;
+  std::string path = dir.path() + "/x";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
+  EXPECT_EQ(ReadFile(path).diagnostics()[0].message,
+            fmt::format("cannot read `{}`: it is a FIFO, expected a regular file", path));
+  EXPECT_EQ(OpenInput(dir.path()).problem, "Is a directory");
+  EXPECT_EQ(OpenInput(dir.path() + "/no").problem, "No such file or directory");
+  EXPECT_EQ(OpenInput("/dev/null").problem, "it is a device, expected a regular file");
+  std::filesystem::create_symlink("x", dir.path() + "/link");
+  EXPECT_EQ(OpenInput(dir.path() + "/link").fd, -1);
+  EXPECT_FALSE(MappedFile::Open(path).ok());
+}
+
+TEST(File, LargeFilesAreRefusedBySize) {
+  TempDir dir;
+  std::string path = dir.path() + "/x";
+  ASSERT_TRUE(WriteFile(path, "").ok());
+  std::filesystem::resize_file(path, uint64_t{3} << 30);
+  EXPECT_EQ(ReadFile(path).diagnostics()[0].message,
+            fmt::format("`{}` has 3.00 GiB, the limit is 1.00 GiB", path));
+  EXPECT_EQ((*MappedFile::Open(path))->bytes().size(), size_t{3} << 30);
 }
 
 TEST(File, LinksStayAndModesAreKept) {

@@ -1,6 +1,5 @@
 #include "heddle/base/file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -22,13 +21,23 @@ Failure SystemError(Diag kind, std::string_view what, const std::string& path) {
   return Error(kind, "{} `{}`: {}", what, path, std::strerror(errno));
 }
 
+// The kind of a file that is neither regular nor a directory.
+std::string_view KindOf(mode_t mode) {
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
 // `name` is for the message.
 Result<std::string> ReadAll(int fd, const std::string& name) {
   std::string content;
   struct stat info {};
-  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
-    content.reserve(static_cast<size_t>(std::min<int64_t>(info.st_size, kMaxFileBytes.value)) +
-                    kSpareBytes);
+  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    if (info.st_size > kMaxFileBytes.value)
+      return Error(Diag::kFileRead, "{} has {}, the limit is {}", name, Format(Bytes{info.st_size}),
+                   Format(kMaxFileBytes));
+    content.reserve(static_cast<size_t>(info.st_size) + kSpareBytes);
+  }
   char buffer[1 << 16];
   for (;;) {
     ssize_t n = ::read(fd, buffer, sizeof buffer);
@@ -107,19 +116,38 @@ bool Replace(const std::string& path, const struct stat* old, std::string_view c
 
 }  // namespace
 
-Result<std::string> ReadFile(const std::string& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return SystemError(Diag::kFileRead, "cannot read", path);
-  Result<std::string> content = ReadAll(fd, fmt::format("`{}`", path));
-  ::close(fd);
-  return content;
+InputFile OpenInput(const std::string& path, int more_flags) {
+  InputFile file;
+  struct stat info {};
+  auto refused = [&](int result) {
+    if (result != 0) {
+      file.problem = std::strerror(errno);
+    } else if (S_ISDIR(info.st_mode)) {
+      file.problem = std::strerror(EISDIR);
+    } else if (!S_ISREG(info.st_mode)) {
+      file.problem = fmt::format("it is {}, expected a regular file", KindOf(info.st_mode));
+    }
+    return !file.problem.empty();
+  };
+  // Opening a FIFO would disturb its writer, so look first. The path may name another file by the
+  // time it is opened: that must not wait, and is checked again.
+  if (refused(::stat(path.c_str(), &info))) return file;
+  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | more_flags);
+  if (refused(file.fd < 0 ? -1 : ::fstat(file.fd, &info))) {
+    if (file.fd >= 0) ::close(file.fd);
+    file.fd = -1;
+    return file;
+  }
+  file.bytes = info.st_size;
+  return file;
 }
 
-Result<std::string> ReadRegularFile(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-    return Error(Diag::kFileRead, "`{}` is not a regular file", path);
-  return ReadFile(path);
+Result<std::string> ReadFile(const std::string& path) {
+  InputFile file = OpenInput(path);
+  if (file.fd < 0) return Error(Diag::kFileRead, "cannot read `{}`: {}", path, file.problem);
+  Result<std::string> content = ReadAll(file.fd, fmt::format("`{}`", path));
+  ::close(file.fd);
+  return content;
 }
 
 Result<std::string> ReadStandardInput() { return ReadAll(STDIN_FILENO, "standard input"); }

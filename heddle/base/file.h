@@ -12,10 +12,23 @@
 
 namespace heddle {
 
-// At most kMaxFileBytes: some files have no end. A regular file has 64 bytes of room behind its content, for readers that look ahead.
+// Opens a file that a user named, for reading. Only regular files open: opening or reading a FIFO,
+// a device or a socket can wait forever. `more_flags` are flags of open(2).
+//
+//   InputFile file = OpenInput(path);
+//   if (file.fd < 0) return Error(Diag::kFileRead, "cannot read `{}`: {}", path, file.problem);
+struct InputFile {
+  // -1 if the file does not open. The caller closes it.
+  int fd = -1;
+  int64_t bytes = 0;
+  // Why it does not open: `No such file or directory`, `it is a FIFO, expected a regular file`.
+  std::string problem;
+};
+InputFile OpenInput(const std::string& path, int more_flags = 0);
+
+// Reads a whole file of at most kMaxFileBytes; a larger one fails before it is read. The string has
+// a capacity of 64 bytes more than its size, for parsers that look ahead.
 Result<std::string> ReadFile(const std::string& path);
-// The same for files of a folder, which are not pipes: opening one would wait for a writer.
-Result<std::string> ReadRegularFile(const std::string& path);
 Result<std::string> ReadStandardInput();
 constexpr Bytes kMaxFileBytes = GiB(1);
 

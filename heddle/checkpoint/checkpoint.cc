@@ -185,7 +185,7 @@ class CheckpointReader {
   static Result<Checkpoint> Load(const std::string& path, int64_t step) {
     std::string file = path + "/" + kManifestName;
     if (!Exists(file)) return FileError(Diag::kCheckpointDamaged, file, "is not there");
-    Result<std::string> text = ReadRegularFile(file);
+    Result<std::string> text = ReadFile(file);
     if (!text.ok()) return AsDamage(std::move(text).failure());
     Result<Manifest> manifest = ParseManifest(*text);
     if (!manifest.ok()) return InFile(file, std::move(manifest).failure());

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "heddle/base/file.h"
+
 namespace heddle {
 namespace {
 
@@ -32,11 +34,12 @@ ChunkBuffer MakeChunkBuffer() {
   return ChunkBuffer(static_cast<char*>(::operator new[](kChunk, std::align_val_t{kBlock})));
 }
 
-// Opens a file that is written and read in whole chunks around the cache of the system, where the file system can do that: it is
-// quicker for files that nobody reads soon, and what is read back comes from the disk.
-int OpenAroundCache(const std::string& path, int flags) {
-  int fd = ::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0666);
-  return fd < 0 && errno == EINVAL ? ::open(path.c_str(), flags | O_CLOEXEC, 0666) : fd;
+// Opens a file that is written in whole chunks around the cache of the system, where the file
+// system can do that: it is quicker for files that are not read soon.
+int CreateAroundCache(const std::string& path) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  int fd = ::open(path.c_str(), kFlags | O_DIRECT, 0666);
+  return fd < 0 && errno == EINVAL ? ::open(path.c_str(), kFlags, 0666) : fd;
 }
 
 // False if it is used already.
@@ -132,24 +135,19 @@ Failure SystemError(Diag kind, const std::string& path, std::string_view what) {
 }
 
 Result<OpenFile> OpenFile::ForReading(const std::string& path) {
-  // Opening a pipe must not wait for a writer.
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return SystemError(Diag::kFileRead, path, "open");
-  OpenFile file(fd);
-  struct stat info {};
-  if (::fstat(fd, &info) == 0 && !S_ISREG(info.st_mode))
-    return FileError(Diag::kFileRead, path, "is not a regular file");
-  return file;
+  InputFile file = OpenInput(path);
+  if (file.fd >= 0) return OpenFile(file.fd);
+  return FileError(Diag::kFileRead, path, fmt::format("cannot open: {}", file.problem));
 }
 
 Result<OpenFile> OpenFile::ToReadBack(const std::string& path) {
-  int fd = OpenAroundCache(path, O_RDONLY);
-  if (fd < 0) return SystemError(Diag::kFileRead, path, "open");
-  return OpenFile(fd);
+  // Reads from the disk instead of the cache, where the file system can do that.
+  InputFile file = OpenInput(path, O_DIRECT);
+  return file.fd >= 0 ? Result<OpenFile>(OpenFile(file.fd)) : ForReading(path);
 }
 
 Result<OpenFile> OpenFile::ForWriting(const std::string& path) {
-  int fd = OpenAroundCache(path, O_WRONLY | O_CREAT | O_TRUNC);
+  int fd = CreateAroundCache(path);
   if (fd < 0) return SystemError(Diag::kFileWrite, path, "create");
   return OpenFile(fd);
 }

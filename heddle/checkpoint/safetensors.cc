@@ -1,14 +1,11 @@
 #include "heddle/checkpoint/safetensors.h"
 
-#include <cerrno>
-#include <cstring>
 #include <unordered_set>
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "heddle/base/file.h"
 #include "heddle/checkpoint/disk.h"
 #include "heddle/checkpoint/safetensors_header.h"
 
@@ -55,22 +52,19 @@ Result<std::string> JsonText(const std::string& name) {
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  // Opening a pipe must not wait for a writer.
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return ReadError(path, fmt::format("cannot open: {}", std::strerror(errno)));
+  InputFile opened = OpenInput(path);
+  int file = opened.fd;
+  if (file < 0) return ReadError(path, fmt::format("cannot open: {}", opened.problem));
   SafetensorsFile result;
   result.path_ = path;
   result.file_ = std::shared_ptr<const int>(new int(file), [](const int* number) {
     ::close(*number);
     delete number;
   });
-  struct stat status {};
-  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
-    return ReadError(path, "is not a regular file");
-  HEDDLE_TRY(std::string header, ReadHeader(path, file, status.st_size));
+  HEDDLE_TRY(std::string header, ReadHeader(path, file, opened.bytes));
   result.data_begin_ = 8 + static_cast<int64_t>(header.size());
   Result<std::vector<Entry>> entries =
-      ParseSafetensorsHeader(header, status.st_size - result.data_begin_);
+      ParseSafetensorsHeader(header, opened.bytes - result.data_begin_);
   if (!entries.ok()) return InFile(path, std::move(entries).failure());
   result.entries_ = *std::move(entries);
   for (size_t i = 0; i < result.entries_.size(); ++i)

@@ -66,7 +66,7 @@ std::string RankList(const std::vector<int64_t>& ranks) {
 }
 
 Status ReadMark(const std::string& partial, int64_t rank, RankRecord& record) {
-  HEDDLE_TRY(std::string text, ReadRegularFile(partial + "/" + RankMarkName(rank)));
+  HEDDLE_TRY(std::string text, ReadFile(partial + "/" + RankMarkName(rank)));
   Result<RankRecord> mark = ParseMark(text);
   if (!mark.ok())
     return Error(Diag::kPeers, "rank {} could not write its part of the checkpoint: {}", rank,

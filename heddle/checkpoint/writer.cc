@@ -69,7 +69,7 @@ Status CheckNoneLater(const Options& options) {
 Status WriteTexts(const Options& options) {
   for (const auto& [name, text] : options.texts) {
     std::string path = options.folder + "/" + name;
-    Result<std::string> old = ReadRegularFile(path);
+    Result<std::string> old = ReadFile(path);
     if (!old.ok() || *old != text) HEDDLE_RETURN_IF_ERROR(WriteFile(path, text));
   }
   return Done{};

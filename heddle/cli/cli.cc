@@ -96,6 +96,8 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   OccupyStandardStreams();
   // Whoever stops reading, as `head` does, ends this process without a word, even if its parent ignores the signal.
   std::signal(SIGPIPE, SIG_DFL);
+  // A write beyond `ulimit -f` fails like a write to a full disk, and is reported.
+  std::signal(SIGXFSZ, SIG_IGN);
   OutputBuffer buffer;
   std::ostream out(&buffer);
   Streams streams{ReadStandardInput, out, std::cerr, WantsColor()};

@@ -246,6 +246,7 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
   }
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
   if (config_) config_->job = Job();
+  if (values_ != nullptr) *values_ = ValueLines();
   return Done{};
 }
 

@@ -52,6 +52,9 @@ class Flags {
   // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. What stands on the command line wins over
   // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
   void Config(std::string& job);
+  // After the reading `lines` holds a line for each flag that can be in such a file:
+  // `--name=value`, or `--name is not set`.
+  void Values(std::string& lines) { values_ = &lines; }
   // The job, if the user wants to see it and no more.
   const std::string* shown_config() const {
     return config_ && config_->show ? &config_->job : nullptr;
@@ -104,8 +107,11 @@ class Flags {
   std::string KeyOf(std::string_view name) const;
   std::vector<std::string> KeysOf(const Flag& flag) const;
   std::string Job() const;
+  std::string ValueLines() const;
 
   std::vector<Flag> flags_;
+  // Set by Values.
+  std::string* values_ = nullptr;
   // Targets of flags, too, so that they stay where they are.
   struct ConfigFlags {
     std::string file;

@@ -1,6 +1,8 @@
 // Flags from a file, and back.
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/flags.h"
@@ -116,6 +118,22 @@ std::string Flags::Job() const {
     lines.push_back({keys[0], std::move(value), flag.origin});
   }
   return FormatJob(lines);
+}
+
+std::string Flags::ValueLines() const {
+  std::string out;
+  for (const Flag& flag : flags_) {
+    if (KeysOf(flag).empty()) continue;
+    // The long name.
+    const std::string& name = *std::ranges::find_if(
+        flag.names, [](const std::string& each) { return each.starts_with("--"); });
+    std::optional<JobValue> value = flag.get();
+    std::string line = value ? fmt::format("{}={}", name, fmt::join(value->texts, ","))
+                             : fmt::format("{} is not set", name);
+    std::ranges::replace(line, '\n', ' ');
+    out += line + "\n";
+  }
+  return out;
 }
 
 std::string Flags::MarkdownTable() const {

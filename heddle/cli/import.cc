@@ -32,6 +32,7 @@ struct ImportCommand {
 
  private:
   Result<ImportOptions> MakeOptions() const;
+  Result<Imported> ReadAndImport(const ImportOptions& options, const Streams& streams) const;
   Status RunImport(const Streams& streams) const;
 };
 
@@ -70,12 +71,18 @@ nlohmann::ordered_json ToJson(const Imported& imported) {
           {"remarks", imported.remarks}};
 }
 
+Result<Imported> ImportCommand::ReadAndImport(const ImportOptions& options,
+                                              const Streams& streams) const {
+  if (file != "-") return ImportFile(file, options);
+  HEDDLE_TRY(std::string bytes, ReadInput(file, streams));
+  return Import(bytes, InputName(file), options);
+}
+
 Status ImportCommand::RunImport(const Streams& streams) const {
   bool to_stdout = output.empty() || output == "-";
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", to_stdout}, {"--json", json}}));
   HEDDLE_TRY(ImportOptions options, MakeOptions());
-  HEDDLE_TRY(std::string bytes, ReadInput(file, streams));
-  HEDDLE_TRY(Imported imported, Import(bytes, InputName(file), options));
+  HEDDLE_TRY(Imported imported, ReadAndImport(options, streams));
   HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(imported.module), streams));
   if (json) {
     PrintJson(ToJson(imported), streams);

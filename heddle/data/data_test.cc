@@ -395,11 +395,11 @@ TEST_F(DataTest, PipesAndLinksToNothingAreRefused) {
   ASSERT_EQ(::mkfifo((dir_.path() + "/p/b.bin").c_str(), 0666), 0);
   EXPECT_EQ(Refusal(Options(dir_.path() + "/p")), "`p/b.bin` is not a regular file [file-read]\n");
   EXPECT_EQ(Refusal(Options(dir_.path() + "/p/b.bin")),
-            "`p/b.bin` is not a regular file [file-read]\n");
+            "cannot read `p/b.bin`: it is a FIFO, expected a regular file [file-read]\n");
   ASSERT_EQ(::mkfifo((dir_.path() + "/p/c.safetensors").c_str(), 0666), 0);
   // Not for ever.
   ::alarm(60);
-  EXPECT_NE(Refusal(Options(dir_.path() + "/p/c.safetensors")).find("is not a regular file"),
+  EXPECT_NE(Refusal(Options(dir_.path() + "/p/c.safetensors")).find("expected a regular file"),
             std::string::npos);
   ::alarm(0);
   Put("l/a.bin", Bytes(Count16(20)));

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "heddle/base/file.h"
+#include "heddle/data/files_below.h"
 
 namespace heddle {
 namespace {

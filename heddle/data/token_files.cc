@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "heddle/base/text.h"
+#include "heddle/data/files_below.h"
 #include "heddle/data/source.h"
 
 namespace heddle {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/data/mapped_file.h"
+#include "heddle/base/mapped_file.h"
 
 namespace heddle {
 

@@ -7,6 +7,7 @@
 #include "heddle/aten/dtype.h"
 #include "heddle/base/file.h"
 #include "heddle/hf/config.h"
+#include "heddle/hf/export_folder.h"
 #include "heddle/hf/names.h"
 #include "heddle/models/decoder.h"
 #include "heddle/train/safetensors.h"
@@ -84,28 +85,27 @@ Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const s
   at::ScalarType type = ToScalarType(options.dtype);
   HEDDLE_TRY(std::string config,
              FormatHfConfig(model.config, type == at::kFloat ? "float32" : "bfloat16"));
-  HEDDLE_RETURN_IF_ERROR(MakeDirectories(folder));
+  HEDDLE_TRY(ExportFolder target, ExportFolder::Open(folder));
   std::vector<Piece> pieces = Pieces(model, params, type);
   std::vector<std::span<const Piece>> files = Files(pieces, options.most_bytes.value);
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   int64_t bytes = 0;
+  std::vector<std::string> names = {std::string(kHfConfig)};
+  HEDDLE_RETURN_IF_ERROR(WriteFile(target.PathOf(kHfConfig), config));
   for (size_t f = 0; f < files.size(); ++f) {
-    std::string name = files.size() == 1
-                           ? "model.safetensors"
-                           : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, files.size());
-    HEDDLE_RETURN_IF_ERROR(WritePieces(files[f], folder + "/" + name));
+    names.push_back(files.size() == 1 ? std::string(kHfWhole) : HfShardName(f + 1, files.size()));
+    HEDDLE_RETURN_IF_ERROR(WritePieces(files[f], target.PathOf(names.back())));
     for (const Piece& piece : files[f]) {
       bytes += piece.bytes;
-      for (const std::string& tensor : piece.weight.names) map[tensor] = name;
+      for (const std::string& tensor : piece.weight.names) map[tensor] = names.back();
     }
   }
   if (files.size() > 1) {
     nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
-    HEDDLE_RETURN_IF_ERROR(
-        WriteFile(folder + "/model.safetensors.index.json", index.dump(2) + "\n"));
+    names.emplace_back(kHfIndex);
+    HEDDLE_RETURN_IF_ERROR(WriteFile(target.PathOf(kHfIndex), index.dump(2) + "\n"));
   }
-  // Last: a folder with a config.json is complete.
-  HEDDLE_RETURN_IF_ERROR(WriteFile(folder + "/config.json", config));
+  HEDDLE_RETURN_IF_ERROR(target.Commit(names));
   return HfExport{static_cast<int64_t>(map.size()), static_cast<int64_t>(files.size()), {bytes}};
 }
 

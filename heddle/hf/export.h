@@ -22,7 +22,8 @@ struct HfExport {
   Bytes bytes;
 };
 
-// Writes config.json, the weights, and their index if they are in several files. The folder and those above it are made.
+// Writes config.json, the weights, and their index if they are in several files, in place of an
+// export that the folder may have (export_folder.h). The folder and those above it are made.
 Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const std::string& folder,
                           const HfExportOptions& options = {});
 

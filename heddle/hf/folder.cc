@@ -1,24 +1,18 @@
 #include "heddle/hf/folder.h"
 
-#include <sys/stat.h>
+#include <algorithm>
 
 #include "heddle/base/file.h"
+#include "heddle/checkpoint/disk.h"
 #include "heddle/hf/config.h"
+#include "heddle/hf/export_folder.h"
 #include "heddle/hf/json_reader.h"
 
 namespace heddle {
 namespace {
 
-constexpr std::string_view kWhole = "model.safetensors";
-constexpr std::string_view kIndex = "model.safetensors.index.json";
-
 std::string In(const std::string& folder, std::string_view file) {
   return fmt::format("{}/{}", folder, file);
-}
-
-bool Exists(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0;
 }
 
 // Diagnostics about what is in a file name that file.
@@ -30,12 +24,14 @@ Failure At(const std::string& path, Failure failure) {
 }
 
 // Names of tensors, by the file that has them.
-Result<std::map<std::string, std::vector<std::string>>> ParseIndex(std::string_view text) {
+using TensorsByFile = std::map<std::string, std::vector<std::string>>;
+
+Result<TensorsByFile> ParseIndex(std::string_view text) {
   HEDDLE_TRY(nlohmann::json object, ParseJsonObject(text));
   auto map = object.find("weight_map");
   if (map == object.end() || !map->is_object())
     return Error(Diag::kFileRead, "has no object `weight_map`");
-  std::map<std::string, std::vector<std::string>> files;
+  TensorsByFile files;
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string() || !file.get_ref<const std::string&>().ends_with(".safetensors") ||
         file.get_ref<const std::string&>().find('/') != std::string::npos)
@@ -46,11 +42,46 @@ Result<std::map<std::string, std::vector<std::string>>> ParseIndex(std::string_v
   return files;
 }
 
+// The files of the folder's weights. Fails if the folder has others that look like its weights:
+// they are of another export, and it is not known which of the two is meant.
+Result<TensorsByFile> FindFiles(const std::string& folder) {
+  HEDDLE_TRY(std::vector<std::string> names, NamesIn(folder));
+  auto has = [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); };
+  bool indexed = has(kHfIndex);
+  TensorsByFile files;
+  if (indexed) {
+    std::string index = In(folder, kHfIndex);
+    HEDDLE_TRY(std::string text, ReadFile(index));
+    Result<TensorsByFile> parsed = ParseIndex(text);
+    if (!parsed.ok()) return At(index, std::move(parsed).failure());
+    files = *std::move(parsed);
+  } else if (has(kHfWhole)) {
+    files.emplace(kHfWhole, std::vector<std::string>());
+  } else {
+    return At(folder, Error(Diag::kFileRead, "has neither {} nor {}", kHfWhole, kHfIndex));
+  }
+  for (const auto& [file, tensors] : files) {
+    if (!has(file))
+      return At(folder, Error(Diag::kFileRead, "has no {}, which {} names", file, kHfIndex));
+  }
+  for (const std::string& name : names) {
+    if ((name != kHfWhole && !IsHfShardName(name)) || files.contains(name)) continue;
+    return At(folder,
+              Error(Diag::kFileRead,
+                    "has {}, which {}; two exports are mixed: remove the files of one, or export "
+                    "again",
+                    name,
+                    indexed ? fmt::format("{} does not name", kHfIndex)
+                            : fmt::format("is not part of {}", kHfWhole)));
+  }
+  return files;
+}
+
 }  // namespace
 
 Result<ModelConfig> ReadHfConfig(const std::string& folder) {
   std::string path = In(folder, "config.json");
-  HEDDLE_TRY(std::string text, ReadRegularFile(path));
+  HEDDLE_TRY(std::string text, ReadFile(path));
   Result<ModelConfig> config = ParseHfConfig(text);
   if (!config.ok()) return At(path, std::move(config).failure());
   return config;
@@ -63,18 +94,7 @@ const HfTensors::Place* HfTensors::Find(const std::string& name) const {
 
 Result<HfTensors> HfTensors::Open(const std::string& folder) {
   HfTensors tensors;
-  std::map<std::string, std::vector<std::string>> files;
-  std::string index = In(folder, kIndex);
-  if (Exists(index)) {
-    HEDDLE_TRY(std::string text, ReadRegularFile(index));
-    auto parsed = ParseIndex(text);
-    if (!parsed.ok()) return At(index, std::move(parsed).failure());
-    files = *std::move(parsed);
-  } else if (Exists(In(folder, kWhole))) {
-    files.emplace(kWhole, std::vector<std::string>());
-  } else {
-    return At(folder, Error(Diag::kFileRead, "has neither {} nor {}", kWhole, kIndex));
-  }
+  HEDDLE_TRY(TensorsByFile files, FindFiles(folder));
   for (const auto& [file, listed] : files) {
     HEDDLE_TRY(SafetensorsFile opened, SafetensorsFile::Open(In(folder, file)));
     tensors.files_.push_back(std::make_unique<SafetensorsFile>(std::move(opened)));
@@ -87,7 +107,17 @@ Result<HfTensors> HfTensors::Open(const std::string& folder) {
     }
     for (const std::string& name : listed) {
       if (kept.Find(name) == nullptr)
-        return At(index, Error(Diag::kFileRead, "`{}` is not in {}", name, file));
+        return At(In(folder, kHfIndex), Error(Diag::kFileRead, "`{}` is not in {}", name, file));
+    }
+    // A single file has no index.
+    if (listed.empty() || listed.size() == kept.entries().size()) continue;
+    auto listed_has = [&](const std::string& name) {
+      return std::ranges::find(listed, name) != listed.end();
+    };
+    for (const SafetensorsFile::Entry& entry : kept.entries()) {
+      if (!listed_has(entry.name))
+        return At(kept.path(),
+                  Error(Diag::kFileRead, "has `{}`, which {} does not name", entry.name, kHfIndex));
     }
   }
   return tensors;

@@ -1,17 +1,46 @@
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstdio>
+
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
+#include "heddle/checkpoint/disk.h"
 #include "heddle/hf/config.h"
 #include "heddle/hf/export.h"
+#include "heddle/hf/export_folder.h"
 #include "heddle/hf/folder.h"
 #include "heddle/hf/load.h"
 #include "heddle/hf/names.h"
 #include "heddle/models/family.h"
+
+namespace {
+// Calls of rename and unlink until they begin to fail, as if the process had been killed; negative:
+// they never do.
+int calls_left = -1;
+
+bool Fails() {
+  if (calls_left < 0) return false;
+  if (calls_left > 0) --calls_left;
+  if (calls_left == 0) errno = EIO;
+  return calls_left == 0;
+}
+}  // namespace
+
+// In place of the C library's.
+extern "C" int rename(const char* from, const char* to) noexcept {
+  return Fails() ? -1 : ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+extern "C" int unlink(const char* path) noexcept {
+  return Fails() ? -1 : ::unlinkat(AT_FDCWD, path, 0);
+}
 
 namespace heddle {
 namespace {
@@ -155,6 +184,122 @@ TEST(Hf, FoldersComeBackBitForBit) {
       EXPECT_TRUE(at::equal(loaded.state[name], value)) << name;
     EXPECT_EQ(loaded.state.size(), model.state.size());
   }
+}
+
+// Which of two sources the weights of a folder are from: `old`, `new`, `none` if they do not load.
+std::string Loaded(Model& model, const std::string& folder, const ParamSource& old_weights,
+                   const ParamSource& new_weights) {
+  Result<ParamSource> back = LoadParams(model, folder);
+  if (!back.ok()) return "none";
+  size_t old_count = 0;
+  size_t new_count = 0;
+  for (size_t i = 0; i < model.params.size(); ++i) {
+    at::Tensor tensor = *(*back)(i);
+    old_count += at::equal(tensor, *old_weights(i)) ? 1 : 0;
+    new_count += at::equal(tensor, *new_weights(i)) ? 1 : 0;
+  }
+  // Norms are the same in both.
+  if (old_count == model.params.size()) return "old";
+  return new_count == model.params.size() ? "new" : "a mix";
+}
+
+TEST(Hf, ExportsReplaceExportsWhereverTheyAreKilled) {
+  Model model = MakeTiny(Tiny("llama3", "debugmodel"));
+  ParamSource old_weights = InitialParams(model, 5);
+  ParamSource new_weights = InitialParams(model, 6);
+  for (auto [old_size, new_size] :
+       {std::pair(20, 20), {20, 40}, {20, 4000}, {4000, 20}, {4000, 4000}}) {
+    std::map<std::string, int> seen;
+    for (int calls = 1;; ++calls) {
+      TempDir folder;
+      ASSERT_TRUE(ExportHf(model, old_weights, folder.path(), {.most_bytes = KiB(old_size)}).ok());
+      ASSERT_TRUE(WriteFile(folder.path() + "/tokenizer.json", "{}").ok());
+      calls_left = calls;
+      Result<HfExport> done =
+          ExportHf(model, new_weights, folder.path(), {.most_bytes = KiB(new_size)});
+      calls_left = -1;
+      std::string loaded = Loaded(model, folder.path(), old_weights, new_weights);
+      EXPECT_NE(loaded, "a mix") << calls;
+      EXPECT_EQ(*ReadFile(folder.path() + "/tokenizer.json"), "{}");
+      ++seen[loaded];
+      if (!done.ok()) continue;
+      EXPECT_EQ(loaded, "new");
+      break;
+    }
+    EXPECT_GT(seen["old"], 0);
+    EXPECT_GT(seen["none"], 0);
+    EXPECT_EQ(seen["new"], 1);
+  }
+}
+
+TEST(Hf, AnExportLeavesNoOtherFiles) {
+  TempDir folder;
+  Model model = MakeTiny(Tiny("llama3", "debugmodel"));
+  ASSERT_TRUE(
+      ExportHf(model, InitialParams(model, 5), folder.path(), {.most_bytes = KiB(20)}).ok());
+  // As after a kill.
+  ASSERT_TRUE(MakeDirectories(folder.path() + "/.heddle-export").ok());
+  ASSERT_TRUE(WriteFile(folder.path() + "/.heddle-export/model.safetensors", "half").ok());
+  ASSERT_TRUE(ExportHf(model, InitialParams(model, 6), folder.path()).ok());
+  EXPECT_EQ(*NamesIn(folder.path()),
+            (std::vector<std::string>{"config.json", "model.safetensors"}));
+}
+
+TEST(Hf, OneExportAtATime) {
+  TempDir folder;
+  Model model = MakeTiny(Tiny("llama3", "debugmodel"));
+  ExportFolder held = *ExportFolder::Open(folder.path());
+  ASSERT_TRUE(WriteFile(held.PathOf("model.safetensors"), "half").ok());
+  EXPECT_EQ(ExportHf(model, InitialParams(model, 5), folder.path()).diagnostics()[0].message,
+            "another process exports into this folder; wait for it, or name another");
+  EXPECT_TRUE(ReadFile(held.PathOf("model.safetensors")).ok());
+}
+
+TEST(Hf, FoldersWhoseFilesDisagreeAreRefused) {
+  Model model = MakeTiny(Tiny("llama3", "debugmodel"));
+  auto refusal = [&](auto&& damage) {
+    TempDir folder;
+    EXPECT_TRUE(
+        ExportHf(model, InitialParams(model, 5), folder.path(), {.most_bytes = KiB(20)}).ok());
+    damage(folder.path() + "/");
+    Result<ParamSource> loaded = LoadParams(model, folder.path());
+    return loaded.ok() ? "" : loaded.diagnostics()[0].message;
+  };
+  const std::string kIndex = "model.safetensors.index.json";
+  std::string first;
+  std::string mixed = "; two exports are mixed: remove the files of one, or export again";
+  EXPECT_EQ(refusal([&](const std::string& in) { first = NamesIn(in)->at(1); }), "");
+  EXPECT_TRUE(first.starts_with("model-00001-of-")) << first;
+  EXPECT_EQ(refusal([&](const std::string& in) { std::remove((in + first).c_str()); }),
+            "has no " + first + ", which " + kIndex + " names");
+  EXPECT_EQ(refusal([&](const std::string& in) {
+              (void)WriteFile(in + "model.safetensors", *ReadFile(in + first));
+            }),
+            "has model.safetensors, which " + kIndex + " does not name" + mixed);
+  EXPECT_EQ(refusal([&](const std::string& in) {
+              (void)WriteFile(in + "model-00001-of-00099.safetensors", *ReadFile(in + first));
+            }),
+            "has model-00001-of-00099.safetensors, which " + kIndex + " does not name" + mixed);
+  EXPECT_EQ(refusal([&](const std::string& in) {
+              (void)WriteFile(in + "model.safetensors", *ReadFile(in + first));
+              std::remove((in + kIndex).c_str());
+            }),
+            "has " + first + ", which is not part of model.safetensors" + mixed);
+  std::string tensor;
+  EXPECT_EQ(refusal([&](const std::string& in) {
+              auto index = nlohmann::json::parse(*ReadFile(in + kIndex));
+              for (const auto& [name, file] : index["weight_map"].items()) {
+                if (file == first && tensor.empty() && name.ends_with("layernorm.weight"))
+                  tensor = name;
+              }
+              index["weight_map"].erase(tensor);
+              (void)WriteFile(in + kIndex, index.dump());
+            }),
+            "has `" + tensor + "`, which " + kIndex + " does not name");
+  // Other files of a published folder are no weights of the model.
+  EXPECT_EQ(
+      refusal([&](const std::string& in) { (void)WriteFile(in + "consolidated.safetensors", ""); }),
+      "");
 }
 
 TEST(Hf, FoldersThatDoNotFitAreRefused) {

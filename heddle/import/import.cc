@@ -1,5 +1,7 @@
 #include "heddle/import/import.h"
 
+#include "heddle/base/file.h"
+#include "heddle/base/mapped_file.h"
 #include "heddle/base/text.h"
 #include "heddle/import/graph_builder.h"
 #include "heddle/import/read/exported_program.h"
@@ -31,6 +33,16 @@ Result<Imported> ImportText(const std::string& text, const std::string& file,
 }
 
 }  // namespace
+
+Result<Imported> ImportFile(const std::string& path, const ImportOptions& options) {
+  HEDDLE_TRY(std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
+  if (!IsZip(mapped->bytes())) {
+    HEDDLE_TRY(std::string text, ReadFile(path));
+    return ImportText(text, path, options);
+  }
+  HEDDLE_TRY(std::string json, ReadModelJson(mapped->bytes(), path));
+  return ImportText(json, path, options);
+}
 
 Result<Imported> Import(const std::string& bytes, const std::string& file,
                         const ImportOptions& options) {

@@ -39,7 +39,9 @@ struct Imported {
   std::vector<std::string> remarks;
 };
 
-// `bytes` are the content of `file`, of any kind that is read.
+// Reads only the graph's JSON of an archive: its weights may be of any size.
+Result<Imported> ImportFile(const std::string& path, const ImportOptions& options);
+// The same for content in memory. `file` is for messages.
 Result<Imported> Import(const std::string& bytes, const std::string& file,
                         const ImportOptions& options);
 

@@ -132,6 +132,8 @@ Result<Child> StartChild(int64_t rank, const std::string& program,
     err.Close();
     return failure;
   }
+  // The child does the same. Whichever comes first, signals reach its group from here on.
+  ::setpgid(pid, pid);
   ::close(out.write);
   ::close(err.write);
   Child child{.rank = rank, .pid = pid, .running = true, .outputs = {}};

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -66,6 +67,18 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
+  // Notes signals that ask for the end, and passes them on.
+  void ReadSignals() {
+    signalfd_siginfo info{};
+    while (::read(signals_, &info, sizeof(info)) == sizeof(info)) {
+      if (info.ssi_signo == SIGCHLD) continue;
+      auto signal = static_cast<int>(info.ssi_signo);
+      if (end_.stopped == 0) end_.stopped = signal;
+      Signal(signal);
+    }
+  }
+  const JobEnd& end() const { return end_; }
+
   Status Start() {
     for (int64_t rank = 0; rank < job_.processes; ++rank) {
       HEDDLE_TRY(Child child, StartChild(rank, job_.program, job_.args, EnvironmentOf(job_, rank)));
@@ -120,13 +133,6 @@ class Running {
     }
   }
 
-  void ReadSignals() {
-    signalfd_siginfo info{};
-    while (::read(signals_, &info, sizeof(info)) == sizeof(info)) {
-      if (info.ssi_signo != SIGCHLD) Signal(static_cast<int>(info.ssi_signo));
-    }
-  }
-
   void Reap() {
     for (Child& child : children_) {
       int status = 0;
@@ -134,7 +140,8 @@ class Running {
       child.running = false;
       JobEnd end{.rank = child.rank,
                  .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                 .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+                 .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                 .stopped = end_.stopped};
       if (end.ok() || !end_.ok()) continue;
       end_ = end;
       deadline_ = std::chrono::steady_clock::now() + job_.grace;
@@ -172,10 +179,39 @@ SignalGate::~SignalGate() {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+SetupGuard::SetupGuard(const SignalGate& gate) : done_(::eventfd(0, EFD_CLOEXEC)) {
+  if (done_ < 0) return;
+  thread_ = std::thread([signals = gate.fd(), done = done_] {
+    std::array<pollfd, 2> polled{{{signals, POLLIN, 0}, {done, POLLIN, 0}}};
+    signalfd_siginfo info{};
+    while (::poll(polled.data(), polled.size(), -1) < 0 || polled[1].revents == 0) {
+      if (::read(signals, &info, sizeof(info)) != sizeof(info) || info.ssi_signo == SIGCHLD)
+        continue;
+      // Pending for the whole process, it ends this thread and so the process once it is unblocked.
+      auto signal = static_cast<int>(info.ssi_signo);
+      ::signal(signal, SIG_DFL);
+      ::kill(::getpid(), signal);
+      sigset_t set = Watched();
+      ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    }
+  });
+}
+
+SetupGuard::~SetupGuard() {
+  if (done_ < 0) return;
+  uint64_t one = 1;
+  (void)!::write(done_, &one, sizeof(one));
+  thread_.join();
+  ::close(done_);
+}
+
 Result<JobEnd> RunJob(const Job& job, const SignalGate& gate) {
   if (gate.fd() < 0)
     return Error(Diag::kLaunch, "signals cannot be read: {}", std::strerror(errno));
   Running running(job, gate.fd());
+  running.ReadSignals();
+  if (int stopped = running.end().stopped; stopped != 0)
+    return JobEnd{.signal = stopped, .stopped = stopped};
   HEDDLE_RETURN_IF_ERROR(running.Start());
   return running.Finish();
 }

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "heddle/base/file.h"
@@ -85,7 +86,44 @@ TEST(Launcher, PassesSignalsOn) {
   Ran ran =
       RunScript("trap 'echo told; exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done", 1);
   EXPECT_TRUE(ran.end.ok());
+  EXPECT_EQ(ran.end.stopped, SIGTERM);
   EXPECT_EQ(ran.out, "told\n");
+}
+
+TEST(Launcher, AStopDuringTheGraceIsRemembered) {
+  Ran ran = RunScript("[ $RANK = 1 ] && kill -9 $$; sleep 0.2; kill -INT $PPID; sleep 30", 2,
+                      milliseconds(2000));
+  EXPECT_EQ(ran.end.rank, 1);
+  EXPECT_EQ(ran.end.signal, SIGKILL);
+  EXPECT_EQ(ran.end.stopped, SIGINT);
+}
+
+TEST(Launcher, AStopBeforeTheStartStartsNothing) {
+  TempDir dir;
+  std::string note = dir.path() + "/started";
+  SignalGate gate;
+  ::kill(::getpid(), SIGTERM);
+  Result<JobEnd> end =
+      RunJob({.program = "/bin/sh", .args = {"-c", "touch " + note}, .environment = {}}, gate);
+  ASSERT_TRUE(end.ok());
+  EXPECT_EQ(end->stopped, SIGTERM);
+  EXPECT_EQ(end->signal, SIGTERM);
+  EXPECT_FALSE(ReadFile(note).ok());
+}
+
+TEST(Launcher, ASignalEndsThePreparation) {
+  pid_t launcher = ::fork();
+  if (launcher == 0) {
+    SignalGate gate;
+    SetupGuard setup(gate);
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::seconds(30));
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(launcher, &status, 0), launcher);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
 }
 
 TEST(Launcher, SaysThatItCannotStartAProcess) {

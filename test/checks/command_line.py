@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
-HEDDLE = sys.argv[1]
+HEDDLE = os.path.abspath(sys.argv[1])
 SANITIZED = "--sanitized" in sys.argv
 GRAPH = "heddle 1 global\ngraph @g(%x: f32[8] batch \"x\") -> (metric %a) {\n  %a = aten.neg(%x) : f32[8]\n}\n"
 PLAN = "heddle plan 1\nmesh [dp=2]\ninput \"x\" [dp]\n"
@@ -141,15 +142,133 @@ class CommandLine(unittest.TestCase):
         self.assertIn("cannot read standard input: Is a directory [file-read]", done.stderr)
 
     def test_input_without_end(self):
+        with open("/dev/zero") as zeros:
+            done = self.heddle("check", "-", stdin=zeros)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("standard input has more than 1.00 GiB [file-read]", done.stderr)
+
+    def test_only_regular_files_are_read(self):
+        """Opening a FIFO that has no writer would wait forever."""
+        fifo = str(self.folder / "fifo")
+        os.mkfifo(fifo)
+        weights = self.folder / "weights"
+        weights.mkdir()
+        (weights / "config.json").write_text("{}")
+        os.mkfifo(weights / "model.safetensors")
+        calls = [
+            ["check", fifo],
+            ["diff", self.graph, fifo],
+            ["import", fifo],
+            ["opt", fifo],
+            ["solve", fifo],
+            [
+                "plan",
+                "--model=mlp",
+                "--flavor=small",
+                f"--compile.pipeline={self.folder / 'p.pipeline'}",
+            ],
+            ["parallelize", self.graph, "--plan", fifo],
+            ["sim", self.graph, "--cluster", str(self.folder / "c.json")],
+            ["plan", "--model=mlp", "--flavor=small", f"--config={fifo}"],
+            ["train", "--training.dataset=" + fifo],
+            ["train", f"--checkpoint.initial_load_path={fifo}"],
+            ["train", f"--checkpoint.initial_load_path={weights}"],
+            ["train", "--model=hf", f"--checkpoint.initial_load_path={self.folder / 'hf'}"],
+        ]
+        os.mkfifo(self.folder / "p.pipeline")
+        os.mkfifo(self.folder / "c.json")
+        (self.folder / "hf").mkdir()
+        os.mkfifo(self.folder / "hf" / "config.json")
+        for args in calls:
+            if "needs libtorch" in self.heddle(args[0], "--none").stderr:
+                continue
+            with self.subTest(args):
+                done = self.heddle(*args, timeout=60)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("it is a FIFO, expected a regular file [file-read]", done.stderr)
         done = self.heddle("check", "/dev/zero")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("`/dev/zero` has more than 1.00 GiB [file-read]", done.stderr)
+        self.assertIn(
+            "cannot read `/dev/zero`: it is a device, expected a regular file [file-read]",
+            done.stderr,
+        )
+
+    def test_a_file_beyond_the_limit_is_not_read(self):
+        large = self.folder / "large.py"
+        with open(large, "wb") as file:
+            file.truncate(5 << 30)
+        for command in ("check", "import"):
+            # Reading it would need more memory than this.
+            done = self.heddle(
+                command,
+                str(large),
+                preexec_fn=(
+                    None
+                    if SANITIZED or command == "import"
+                    else lambda: resource.setrlimit(resource.RLIMIT_AS, (800 << 20, 800 << 20))
+                ),
+            )
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"`{large}` has 5.00 GiB, the limit is 1.00 GiB [file-read]", done.stderr)
+
+    def test_weights_of_any_size_are_no_obstacle_to_an_import(self):
+        """Only the graph of an archive counts."""
+        program = (
+            '{"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}],'
+            '"outputs": [{"as_tensor": {"name": "y"}}], "nodes": [{"target":'
+            '"torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg":'
+            '{"as_tensor": {"name": "x"}}}], "outputs": [{"as_tensor": {"name": "y"}}]}],'
+            '"tensor_values": {"x": {"dtype": 7, "sizes": [{"as_int": 4}]}}}}}'
+        )
+        path = self.folder / "large.pt2"
+        with open(path, "w+b") as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr("large/version", "1")
+                # A hole in the file, in place of the weights.
+                file.seek(5 << 30)
+                archive.start_dir = file.tell()
+                archive.writestr("large/models/model.json", program)
+        done = self.heddle("import", str(path))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("aten.relu(%x)", done.stdout)
+
+    def test_a_file_size_limit_is_like_a_full_disk(self):
+        """The signal that comes with it must not end the process."""
+        nodes = "".join(f"  %v{i} = aten.neg(%x) : f32[8]\n" for i in range(500))
+        pathlib.Path(self.graph).write_text(GRAPH.replace("  %a =", nodes + "  %a ="))
+        before = sorted(os.listdir(self.folder))
+        for args in (
+            ["opt", self.graph, "-o", "out.hd"],
+            ["sim", self.graph.replace("g.hd", "l.hd"), "--html=out.html"],
+        ):
+            if args[0] == "sim":
+                pathlib.Path(args[1]).write_text(
+                    pathlib.Path(self.graph).read_text().replace("global", "local")
+                )
+                before = sorted([*before, "l.hd"])
+            done = self.heddle(
+                *args,
+                cwd=self.folder,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+            )
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(
+                f"cannot write `{args[-1].split('=')[-1]}`: File too large [file-write]",
+                done.stderr,
+            )
+            self.assertEqual(sorted(os.listdir(self.folder)), before)
 
     @unittest.skipIf(SANITIZED, "sanitizers need more addresses than the limit leaves")
     def test_out_of_memory(self):
         limit = 200 << 20
-        done = self.heddle("check", "/dev/zero",
-                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        zeros = open("/dev/zero")
+        self.addCleanup(zeros.close)
+        done = self.heddle(
+            "check",
+            "-",
+            stdin=zeros,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        )
         self.assertEqual((done.returncode, done.stderr), (4, "out of memory\n"))
 
     def test_who_stops_reading_hears_nothing(self):

@@ -2,9 +2,14 @@
 """Four processes train, and one of them is killed, stopped, or has another job than the others.
 
 All others must end by themselves, within the time-out and a little more, with exit code 4 or 1 and a message that names the rank.
+The same holds for mistakes at the start: ranks with other flags or other weights, a missing rank, a
+rank that two processes have, a program on the port that does not answer.
 
-    faults.py HEDDLE [--trials=50] [--seed=1]
+    faults.py HEDDLE [--trials=50] [--seed=1] [--all]
+
+--all tries every flag of OTHER_FLAGS; without it, a few of them are tried.
 """
+
 import argparse
 import os
 import random
@@ -13,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 RANKS = 4
@@ -22,6 +28,55 @@ SLACK = 25
 FLAGS = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=1", "--training.seq_len=16", "--training.local_batch_size=1",
          "--precision=f32", "--against=none", f"--parallelism.data_parallel_shard_degree={RANKS}",
          f"--runtime.timeout={TIMEOUT}"]
+
+
+# A small job of two ranks, and flags that only one of them has.
+SMALL = [
+    "--model.n_layers=1",
+    "--model.dim=32",
+    "--model.n_heads=2",
+    "--model.n_kv_heads=2",
+    "--model.ffn_dim=64",
+    "--model.vocab_size=257",
+    "--training.seq_len=16",
+    "--training.steps=4",
+    "--parallelism.data_parallel_shard_degree=2",
+]
+OTHER_FLAGS = [
+    "--lr_scheduler.warmup_steps=5",
+    "--hashes=hashes.jsonl",
+    "--fault.on_spike=skip",
+    "--checkpoint.interval=2",
+    "--debug.deterministic=false",
+    "--lr_scheduler.decay=linear",
+    "--lr_scheduler.min_lr_factor=0.5",
+    "--lr_scheduler.decay_ratio=0.5",
+    "--fault.on_nan=skip",
+    "--fault.spike_factor=2",
+    "--fault.max_restarts=1",
+    "--validation.interval=2",
+    "--validation.steps=3",
+    "--checkpoint.keep=1",
+    "--checkpoint.async=false",
+    "--checkpoint.folder=elsewhere",
+    "--checkpoint.load_step=1",
+    "--optimizer.lr=1e-3",
+    "--optimizer.beta1=0.8",
+    "--optimizer.eps=1e-7",
+    "--optimizer.weight_decay=0.2",
+    "--optimizer.implementation=for-loop",
+    "--training.max_norm=2",
+    "--training.steps=5",
+    "--training.shuffle=false",
+    "--training.dataset=synthetic",
+    "--training.global_batch_size=4",
+    "--training.local_batch_size=2",
+    "--training.z_loss=1e-4",
+    "--debug.seed=7",
+    "--precision=bf16",
+    "--runtime.timeout=9",
+    "--compile.prefetch_forward=3",
+]
 
 
 def free_port():
@@ -72,20 +127,202 @@ def one_trial(heddle, chance):
     return None
 
 
+class Ranks:
+    """Processes of `heddle train` with RANK set, each in a folder of its own."""
+
+    def __init__(self, heddle, folder, world, port=None, timeout=TIMEOUT):
+        self.heddle, self.folder, self.world, self.timeout = (
+            os.path.abspath(heddle),
+            folder,
+            world,
+            timeout,
+        )
+        self.port = port or free_port()
+        self.processes = []
+
+    def start(self, rank, *flags):
+        environment = dict(
+            os.environ,
+            RANK=str(rank),
+            WORLD_SIZE=str(self.world),
+            LOCAL_RANK=str(rank),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(self.port),
+        )
+        environment.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+        folder = os.path.join(self.folder, str(len(self.processes)))
+        os.makedirs(folder, exist_ok=True)
+        # The later of two flags of one name wins.
+        every = {
+            flag.split("=")[0]: flag
+            for flag in [*SMALL, f"--runtime.timeout={self.timeout}", *flags]
+        }
+        said = open(os.path.join(folder, "said"), "w+")
+        process = subprocess.Popen(
+            [self.heddle, "train", *every.values()],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            text=True,
+        )
+        self.processes.append((process, said))
+
+    def ends(self, limit):
+        """Exit code and standard error of each process; the code is None after `limit` seconds."""
+        end = time.monotonic() + limit
+        ended = []
+        for process, said in self.processes:
+            try:
+                process.wait(timeout=max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+            ended.append((process.returncode, self.text(said)))
+        return ended
+
+    @staticmethod
+    def text(said):
+        said.seek(0)
+        return said.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process, said in self.processes:
+            process.kill()
+            process.wait()
+            said.close()
+
+
+def other_flag(heddle, folder, flag):
+    """One of two ranks has another flag: both end before the first step, and name rank and flag."""
+    with Ranks(heddle, folder, 2) as ranks:
+        for rank in range(2):
+            ranks.start(rank, f"--checkpoint.folder={folder}/saved", *([flag] if rank == 1 else []))
+        ended = ranks.ends(TIMEOUT + SLACK)
+    name = flag.split("=")[0]
+    for code, said in ended:
+        if code != 4 or "rank 1 differs from rank 0" not in said or name not in said:
+            return f"{flag} on rank 1 alone: exit code {code}: {said}"
+    if os.path.exists(f"{folder}/saved") and any(
+        entry.startswith("step-") for entry in os.listdir(f"{folder}/saved")
+    ):
+        return f"{flag} on rank 1 alone: a step was saved"
+    return None
+
+
+def own_flags(heddle, folder):
+    """Flags about a rank's own output may differ."""
+    with Ranks(heddle, folder, 2) as ranks:
+        ranks.start(0, "--metrics.jsonl=log.jsonl")
+        ranks.start(1, "--remarks", "--runtime.threads=2")
+        ended = ranks.ends(TIMEOUT + SLACK)
+    return None if [code for code, _ in ended] == [0, 0] else f"flags of a rank's own: {ended}"
+
+
+def other_weights(heddle, folder):
+    """One path, two contents."""
+    for seed in (0, 1):
+        target = f"{folder}/{seed}"
+        subprocess.run(
+            [heddle, "train", *SMALL, f"--debug.seed={seed}", f"--checkpoint.folder={target}/run"],
+            check=True,
+            capture_output=True,
+        )
+        subprocess.run(
+            [heddle, "export", f"--hf={target}/weights", f"--checkpoint={target}/run"],
+            check=True,
+            capture_output=True,
+        )
+    with Ranks(heddle, folder, 2) as ranks:
+        for rank in range(2):
+            ranks.start(rank, "--checkpoint.initial_load_path=weights")
+        ended = ranks.ends(TIMEOUT + SLACK)
+    for code, said in ended:
+        if (
+            code != 4
+            or "rank 1 begins with other tensors than rank 0, both from weights" not in said
+        ):
+            return f"other weights at one path: exit code {code}: {said}"
+    return None
+
+
+def silent_server(heddle, folder):
+    """The port is that of a program which accepts connections and does not answer."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        with Ranks(heddle, folder, 2, port=server.getsockname()[1]) as ranks:
+            ranks.start(1)
+            code, said = ranks.ends(TIMEOUT + SLACK)[0]
+    return (
+        None
+        if code == 4 and "got no answer from the store" in said
+        else f"a silent server: exit code {code}: {said}"
+    )
+
+
+def lone_rank(heddle, folder, rank):
+    """A rank alone says after 3 s for whom it waits, and ends after the time-out."""
+    with Ranks(heddle, folder, 2) as ranks:
+        ranks.start(rank)
+        code, said = ranks.ends(TIMEOUT + SLACK)[0]
+    awaited = "rank 1" if rank == 0 else "which rank 0 opens"
+    well = code == 4 and re.search(
+        rf"^rank {rank} has waited 3 s for .*{awaited}; it gives up after {TIMEOUT} s$", said, re.M
+    )
+    return None if well else f"rank {rank} alone: exit code {code}: {said}"
+
+
+def doubled_rank(heddle, folder):
+    """Two processes have rank 1: all end at once, long before the time-out."""
+    with Ranks(heddle, folder, 3, timeout=120) as ranks:
+        for rank in (0, 1, 1):
+            ranks.start(rank, "--parallelism.data_parallel_shard_degree=3")
+        ended = ranks.ends(SLACK)
+    for code, said in ended:
+        if code != 4 or "two processes have rank 1" not in said:
+            return f"rank 1 twice: exit code {code}: {said}"
+    return None
+
+
+def starts(heddle, chance, every):
+    """Mistakes at the start. What went wrong, for each."""
+    flags = OTHER_FLAGS if every else OTHER_FLAGS[:3] + chance.sample(OTHER_FLAGS[3:], 2)
+    cases = [lambda folder, flag=flag: other_flag(heddle, folder, flag) for flag in flags]
+    cases += [
+        lambda folder, case=case: case(heddle, folder)
+        for case in (own_flags, other_weights, silent_server, doubled_rank)
+    ]
+    cases += [lambda folder, rank=rank: lone_rank(heddle, folder, rank) for rank in (0, 1)]
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            yield case(folder)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("heddle")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--all", action="store_true")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     wrong = 0
+    count = 0
+    for problem in starts(options.heddle, chance, options.all):
+        count += 1
+        if problem:
+            wrong += 1
+            print(f"start: {problem}", flush=True)
     for trial in range(options.trials):
         problem = one_trial(options.heddle, chance)
         if problem:
             wrong += 1
             print(f"trial {trial}: {problem}")
-    print(f"{options.trials} trials, {wrong} of them wrong")
+    print(f"{count} starts and {options.trials} trials, {wrong} of them wrong")
     return 1 if wrong else 0
 
 

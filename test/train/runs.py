@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -129,6 +130,196 @@ def stops(heddle, folder):
         check(listed.returncode == 0 and "step" in listed.stdout, "and saves")
 
 
+def children_of(pid):
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
+    return [int(child) for child in found.stdout.split()]
+
+
+def a_stop_is_a_stop(heddle, folder, trials, chance):
+    """A signal while ranks start, or while a restart is pending, ends the job."""
+    for trial in range(trials):
+        saved = os.path.join(folder, f"stop-{trial}")
+        log = os.path.join(folder, f"stop-{trial}.log")
+        starting = trial % 2 == 0
+        signo = chance.choice([signal.SIGTERM, signal.SIGINT])
+        with open(log, "w+") as err:
+            run = subprocess.Popen(
+                command(
+                    heddle,
+                    [
+                        *MESHES["dp2"],
+                        f"--checkpoint.folder={saved}",
+                        "--checkpoint.interval=1",
+                        "--runtime.timeout=8",
+                        "--fault.max_restarts=2",
+                        "--nproc=2",
+                    ],
+                    100000,
+                ),
+                stdout=subprocess.DEVNULL,
+                stderr=err,
+                text=True,
+            )
+            try:
+                ready = (
+                    (lambda: children_of(run.pid))
+                    if starting
+                    else (
+                        lambda: os.path.isdir(saved)
+                        and any(name.startswith("step-0") for name in os.listdir(saved))
+                    )
+                )
+                while not ready():
+                    time.sleep(0.02)
+                if starting:
+                    delay = chance.uniform(0, 1)
+                else:
+                    os.kill(children_of(run.pid)[-1], signal.SIGKILL)
+                    delay = chance.uniform(0, 3)
+                time.sleep(delay)
+                run.send_signal(signo)
+                try:
+                    run.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    pass
+            finally:
+                ended = run.poll() is not None
+                run.kill()
+                run.wait()
+            err.seek(0)
+            said = err.read()
+        # A restart before the signal is well.
+        after = "ranks started" if starting else "a rank was killed"
+        what = f"{signal.Signals(signo).name} {delay:.2f} s after {after}"
+        check(
+            ended and run.returncode in (0, 4) and "stopped" in said,
+            f"{what} ends the job: {run.returncode} {said[-400:]}",
+        )
+
+
+def exports(heddle, folder, trials, chance):
+    """An export that is killed, or that the disk has no room for, leaves no mix that loads."""
+    model = [
+        "--model=llama3",
+        "--model.n_layers=1",
+        "--model.dim=256",
+        "--model.n_heads=2",
+        "--model.n_kv_heads=2",
+        "--model.ffn_dim=512",
+        "--model.vocab_size=257",
+        "--training.seq_len=16",
+    ]
+
+    def run(*args, **options):
+        return subprocess.run(
+            [heddle, *args],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            **options,
+        )
+
+    def loss_of(path):
+        file = os.path.join(folder, "loss.jsonl")
+        done = run(
+            "train",
+            "--model=hf",
+            f"--checkpoint.initial_load_path={path}",
+            "--training.seq_len=16",
+            "--training.steps=1",
+            f"--metrics.jsonl={file}",
+        )
+        return json.loads(open(file).readline())["loss"] if done.returncode == 0 else None
+
+    losses = {}
+    for seed in (1, 2):
+        saved = os.path.join(folder, f"run{seed}")
+        run(
+            "train",
+            *model,
+            "--training.steps=1",
+            f"--debug.seed={seed}",
+            f"--checkpoint.folder={saved}",
+        )
+        only = os.path.join(folder, f"only{seed}")
+        run("export", f"--hf={only}", f"--checkpoint={saved}")
+        losses[seed] = loss_of(only)
+    check(None not in losses.values() and losses[1] != losses[2], f"two exports load: {losses}")
+    both = os.path.join(folder, "both")
+    sizes = {1: ["--shard-size=1"], 2: []}
+    for seed in (1, 2, 1):
+        run("export", f"--hf={both}", f"--checkpoint={folder}/run{seed}", *sizes[seed])
+        check(
+            loss_of(both) == losses[seed],
+            f"an export replaces the one before: {sorted(os.listdir(both))}",
+        )
+    open(os.path.join(both, "tokenizer.json"), "w").close()
+    small = run(
+        "export",
+        f"--hf={both}",
+        f"--checkpoint={folder}/run2",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
+    )
+    check(
+        small.returncode == 1
+        and "File too large" in small.stderr
+        and loss_of(both) == losses[1]
+        and ".heddle-export" not in os.listdir(both),
+        f"an export that does not fit leaves the old one: {small.stderr}",
+    )
+    begin = time.time()
+    run("export", f"--hf={both}", f"--checkpoint={folder}/run2")
+    took = time.time() - begin
+    for _ in range(trials):
+        seed = chance.choice([1, 2])
+        export = subprocess.Popen(
+            [
+                heddle,
+                "export",
+                f"--hf={both}",
+                f"--checkpoint={folder}/run{seed}",
+                *chance.choice([[], ["--shard-size=1"]]),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(chance.uniform(0.7, 1.05) * took)
+        export.kill()
+        export.wait()
+        loss = loss_of(both)
+        check(
+            loss in (None, *losses.values()), f"a killed export leaves a whole one or none: {loss}"
+        )
+        check("tokenizer.json" in os.listdir(both), "files that are not the export's stay")
+
+
+def a_full_disk(heddle, folder):
+    """A limit on the size of files is like a full disk: no signal ends the run."""
+    saved = os.path.join(folder, "full")
+    for limit, code, message in (
+        (4 << 10, 1, "cannot write"),
+        (64 << 10, 4, "the last checkpoint was not written"),
+    ):
+        run = subprocess.run(
+            command(heddle, [f"--checkpoint.folder={saved}"], 2),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=lambda size=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+        )
+        left = [name for name in os.listdir(saved) if name.startswith(("step-0", "."))]
+        check(
+            run.returncode == code
+            and message in run.stderr
+            and "File too large" in run.stderr
+            and not left,
+            f"no room for a file of {limit} bytes: {run.returncode} {run.stderr} {left}",
+        )
+
+
 def experts_are_counted(heddle, folder):
     """Every token chooses two experts, and all ranks know how often each was chosen."""
     mixture = ["--model=qwen3", "--flavor=debugmodel_moe", "--model.dim=64", "--model.n_heads=4", "--model.n_kv_heads=2", "--model.head_dim=16",
@@ -175,11 +366,20 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     try:
-        for part in (processes_are_lockstep, batches_add_up, experts_are_counted, resumes, meshes, stops):
+        for part in (
+            processes_are_lockstep,
+            batches_add_up,
+            experts_are_counted,
+            resumes,
+            meshes,
+            stops,
+            a_full_disk,
+        ):
             with tempfile.TemporaryDirectory() as folder:
                 part(args.heddle, folder)
-        with tempfile.TemporaryDirectory() as folder:
-            kills(args.heddle, folder, args.kills, random.Random(args.seed))
+        for part in (kills, a_stop_is_a_stop, exports):
+            with tempfile.TemporaryDirectory() as folder:
+                part(args.heddle, folder, args.kills, random.Random(args.seed))
     except Failed as failed:
         print(f"failed: {failed}")
         return 1

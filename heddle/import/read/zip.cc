@@ -5,6 +5,8 @@
 
 #include <zlib.h>
 
+#include "heddle/base/file.h"
+
 namespace heddle {
 namespace {
 
@@ -134,6 +136,11 @@ Result<std::string> ZipArchive::Read(const Entry& entry, size_t room) const {
   if (!Fits(bytes_, data, entry.packed))
     return Fail("`{}` has {} bytes, and goes beyond the file", entry.name, entry.packed);
   std::string_view packed = bytes_.substr(data, entry.packed);
+  if (entry.method == 8 && entry.size > kMostGrowth * (entry.packed + 1))
+    return Fail("`{}` claims {} bytes in {}", entry.name, entry.size, entry.packed);
+  if (entry.size > static_cast<uint64_t>(kMaxFileBytes.value))
+    return Fail("`{}` has {} bytes, the limit is {}", entry.name, entry.size,
+                Format(kMaxFileBytes));
   std::string content;
   if (entry.method == 0) {
     if (entry.size != entry.packed)
@@ -142,8 +149,6 @@ Result<std::string> ZipArchive::Read(const Entry& entry, size_t room) const {
     content.reserve(packed.size() + room);
     content = packed;
   } else if (entry.method == 8) {
-    if (entry.size > kMostGrowth * (entry.packed + 1))
-      return Fail("`{}` claims {} bytes in {}", entry.name, entry.size, entry.packed);
     content.reserve(entry.size + room);
     content.resize(entry.size);
     z_stream stream = {};

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <stdexcept>
 
 #include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
+#include "heddle/runtime/process/rendezvous.h"
+#include "heddle/runtime/process/within.h"
 
 namespace heddle {
 namespace {
@@ -18,17 +21,25 @@ constexpr milliseconds kSlack{2000};
 constexpr int kRounds = 10;
 
 // Waits for all keys; those that are not there in time.
-std::vector<int64_t> WaitForRanks(c10d::Store& store, const std::vector<std::string>& key_by_rank,
+std::vector<int64_t> WaitForRanks(const StorePtr& store,
+                                  const std::vector<std::string>& key_by_rank,
                                   milliseconds timeout) {
-  std::vector<int64_t> missing;
   try {
-    store.wait(key_by_rank, timeout);
+    store->wait(key_by_rank, timeout);
+    return {};
   } catch (const std::exception&) {
-    for (size_t rank = 0; rank < key_by_rank.size(); ++rank) {
-      if (!store.check({key_by_rank[rank]})) missing.push_back(static_cast<int64_t>(rank));
-    }
+    // Some are missing, or the store does not answer: then asking it may take forever, too.
   }
-  return missing;
+  auto find = [store, key_by_rank] {
+    std::vector<int64_t> missing;
+    for (size_t rank = 0; rank < key_by_rank.size(); ++rank) {
+      if (!store->check({key_by_rank[rank]})) missing.push_back(static_cast<int64_t>(rank));
+    }
+    return missing;
+  };
+  auto missing = Within<std::vector<int64_t>>(timeout, find);
+  if (!missing) throw std::runtime_error("it does not answer");
+  return *missing;
 }
 
 // The lines in which two texts differ.
@@ -44,48 +55,18 @@ std::string Difference(std::string_view mine, std::string_view first) {
   return text;
 }
 
-// Of a rank that gives up, with those who came. Rank 0 holds the store open until all of them have seen who did not come.
-void Leave(c10d::Store& store, const PeerAddress& address, const std::vector<int64_t>& here,
-           milliseconds timeout) {
-  auto key = [](int64_t rank) { return fmt::format("left/{}", rank); };
-  store.set(key(address.rank), ToStore("1"));
-  if (address.rank != 0 || !address.rank_0_serves) return;
-  std::vector<std::string> keys;
-  for (int64_t rank : here) keys.push_back(key(rank));
-  WaitForRanks(store, keys, timeout);
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout) {
+Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout,
+                                           const std::function<void(const std::string&)>& notice) {
   // A peer that goes closes its sockets. Whoever writes to one hears of it from c10d, instead of ending.
   std::signal(SIGPIPE, SIG_IGN);
   QuietC10d();
-  bool serve = address.rank_0_serves && address.rank == 0;
-  HEDDLE_TRY(StorePtr store, ConnectStore(address, serve, timeout));
-  HEDDLE_TRY(StorePtr watched, ConnectStore(address, /*serve=*/false, timeout));
-  std::unique_ptr<Peers> peers(new Peers(address, timeout, store));
-  std::vector<std::string> keys;
-  for (int64_t rank = 0; rank < address.world_size; ++rank) keys.push_back(Watch::KeyOf(rank));
-  try {
-    store->set(Watch::KeyOf(address.rank), ToStore("here"));
-    std::vector<int64_t> missing = WaitForRanks(*store, keys, timeout);
-    if (!missing.empty()) {
-      std::vector<int64_t> here;
-      for (int64_t rank = 0; rank < address.world_size; ++rank) {
-        if (std::ranges::find(missing, rank) == missing.end()) here.push_back(rank);
-      }
-      Leave(*store, address, here, timeout);
-      return Error(Diag::kPeers, "rank {} waited {} ms for {}: {} came, {} did not", address.rank,
-                   timeout.count(), Counted(address.world_size, "rank"), fmt::join(here, ", "),
-                   fmt::join(missing, ", "));
-    }
-  } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", address.rank, SaidByC10d(error));
-  }
+  HEDDLE_TRY(Connections made, Rendezvous(address, timeout, notice));
+  std::unique_ptr<Peers> peers(new Peers(address, timeout, std::move(made.store)));
   std::string holder = address.rank_0_serves ? "rank 0" : "the launcher";
   peers->watch_ =
-      std::make_unique<Watch>(std::move(watched), holder, address.rank, address.world_size);
+      std::make_unique<Watch>(std::move(made.watched), holder, address.rank, address.world_size);
   return peers;
 }
 
@@ -108,7 +89,7 @@ Result<std::vector<std::string>> Peers::Exchange(const std::string& text) {
     // All who take part in this one have read the one before the last.
     if (exchanges_ >= 2) store_->deleteKey(key(exchanges_ - 2, rank()));
     ++exchanges_;
-    for (int round = 0; !WaitForRanks(*store_, keys, timeout_).empty(); ++round) {
+    for (int round = 0; !WaitForRanks(store_, keys, timeout_).empty(); ++round) {
       std::string missing = watch_->Missing(all);
       if (missing.empty() && round < kRounds) continue;
       return Error(Diag::kPeers, "rank {} waits for the others in vain: {}", rank(),
@@ -146,7 +127,7 @@ std::string Peers::Judge(const std::string& topic, const std::string& lines) {
   std::vector<std::string> keys;
   for (int64_t rank = 0; rank < world_size(); ++rank)
     keys.push_back(fmt::format("say/{}/{}", topic, rank));
-  std::vector<int64_t> missing = WaitForRanks(*store_, keys, timeout_);
+  std::vector<int64_t> missing = WaitForRanks(store_, keys, timeout_);
   if (!missing.empty())
     return fmt::format("rank{} {} did not say within {} ms what {} {} is",
                        missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), timeout_.count(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,9 +13,11 @@ namespace heddle {
 
 class Peers {
  public:
-  // Waits until all ranks have come, at most `timeout`. Fails with the list of who came.
-  static Result<std::unique_ptr<Peers>> Meet(const PeerAddress& address,
-                                             std::chrono::milliseconds timeout);
+  // Waits until all ranks have come, at most `timeout`. Fails with the list of who came. `notice`
+  // is that of Rendezvous.
+  static Result<std::unique_ptr<Peers>> Meet(
+      const PeerAddress& address, std::chrono::milliseconds timeout,
+      const std::function<void(const std::string&)>& notice = [](const std::string&) {});
   // Rank 0 goes last, if it holds the store.
   ~Peers();
   Peers(const Peers&) = delete;

@@ -36,10 +36,10 @@ std::string SaidByC10d(const std::exception& error) {
 }
 
 Result<StorePtr> ConnectStore(const PeerAddress& address, bool serve,
-                              std::chrono::milliseconds timeout) {
+                              std::chrono::milliseconds timeout, std::chrono::milliseconds left) {
   try {
     auto store =
-        c10::make_intrusive<c10d::TCPStore>(address.host, OptionsFor(address.port, serve, timeout));
+        c10::make_intrusive<c10d::TCPStore>(address.host, OptionsFor(address.port, serve, left));
     store->setTimeout(timeout);
     return StorePtr(
         c10::make_intrusive<c10d::PrefixStore>("heddle/" + address.attempt, std::move(store)));

@@ -13,8 +13,10 @@ namespace heddle {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 // A connection of this process to the store of its job; rank 0's first one opens it, unless a launcher has.
+// Waits at most `left` for a store that does not exist yet. A program on that port that is not a
+// store, and does not answer, makes it wait forever.
 Result<StorePtr> ConnectStore(const PeerAddress& address, bool serve,
-                              std::chrono::milliseconds timeout);
+                              std::chrono::milliseconds timeout, std::chrono::milliseconds left);
 
 // A store for processes of this machine, at a port that is free. It lives as long as what is returned.
 struct OwnStore {

@@ -57,10 +57,10 @@ void ProcessFlags::Declare(Flags& flags) {
                "seconds that ranks which are processes wait for each other", {.least = 1});
 }
 
-ExitCode RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
-                        const Streams& streams) {
+ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
+                            const Streams& streams) {
   Result<OwnStore> store = OpenStore(flags.Timeout());
-  if (!store.ok()) return Report(store.diagnostics(), streams);
+  if (!store.ok()) return {.code = Report(store.diagnostics(), streams)};
   Job job{.program = ThisProgram(),
           .args = ArgumentsOfRanks(),
           .processes = ranks,
@@ -69,16 +69,22 @@ ExitCode RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGa
                           // The name under which torchrun says that it holds the store.
                           {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
   Result<JobEnd> end = RunJob(job, gate);
-  if (!end.ok()) return Report(end.diagnostics(), streams);
-  if (end->ok()) return ExitCode::kDone;
+  if (!end.ok()) return {.code = Report(end.diagnostics(), streams)};
+  bool stopped = end->stopped != 0;
+  if (end->ok()) return {.stopped = stopped};
+  auto name = [](int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); };
+  // Ranks that train save when they are asked to end. Those that have not begun to train just end.
+  if (stopped)
+    streams.err << fmt::format("the job was stopped by {} before its ranks could save and end\n",
+                               name(end->stopped));
   if (end->signal != 0) {
-    streams.err << fmt::format("rank {} was ended by signal {} ({})\n", end->rank, end->signal,
-                               ::strsignal(end->signal));
-    return ExitCode::kFault;
+    if (end->signal != end->stopped)
+      streams.err << fmt::format("rank {} was ended by {}\n", end->rank, name(end->signal));
+    return {.code = ExitCode::kFault, .stopped = stopped};
   }
   streams.err << fmt::format("rank {} ended with exit code {}\n", end->rank, end->code);
   bool known = end->code <= static_cast<int>(ExitCode::kFault);
-  return known ? static_cast<ExitCode>(end->code) : ExitCode::kFault;
+  return {.code = known ? static_cast<ExitCode>(end->code) : ExitCode::kFault, .stopped = stopped};
 }
 
 ExitCode RunAsRank(const PeerAddress& address, const ProcessFlags& flags,
@@ -91,7 +97,8 @@ ExitCode RunAsRank(const PeerAddress& address, const ProcessFlags& flags,
         streams);
   Status prepared = prepare();
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
-  Result<std::unique_ptr<Peers>> peers = Peers::Meet(address, flags.Timeout());
+  auto notice = [&](const std::string& line) { streams.err << line << "\n" << std::flush; };
+  Result<std::unique_ptr<Peers>> peers = Peers::Meet(address, flags.Timeout(), notice);
   if (!peers.ok()) return Report(peers.diagnostics(), streams);
   Result<ExitCode> done = work(**peers);
   if (done.ok()) return *done;

@@ -25,9 +25,15 @@ struct ProcessFlags {
   std::chrono::milliseconds Timeout() const { return std::chrono::seconds(timeout); }
 };
 
-// Runs this command line, without --nproc, once for each rank. Ends as the first of them that fails does.
-ExitCode RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
-                        const Streams& streams);
+struct ProcessesEnd {
+  // That of the first rank that failed.
+  ExitCode code = ExitCode::kDone;
+  // Whether a signal asked the job to end.
+  bool stopped = false;
+};
+// Runs this command line, without --nproc, once for each rank.
+ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
+                            const Streams& streams);
 
 // This process as one rank of a job: `prepare` finds the user's mistakes, then all ranks meet and do their work. A fault of this one is
 // told to the others.

@@ -31,11 +31,12 @@ struct TrainCommand {
   ExitCode Launch(int64_t ranks, const SignalGate& gate, const Streams& streams) const;
 };
 
-// A job that lost a rank begins again from its newest checkpoint.
+// A job that lost a rank begins again from its newest checkpoint, unless it was asked to end.
 ExitCode TrainCommand::Launch(int64_t ranks, const SignalGate& gate, const Streams& streams) const {
   for (int64_t restarts = 0;; ++restarts) {
-    ExitCode code = RunOnProcesses(ranks, flags.process, gate, streams);
-    if (code != ExitCode::kFault || restarts == flags.job.max_restarts) return code;
+    ProcessesEnd end = RunOnProcesses(ranks, flags.process, gate, streams);
+    bool again = end.code == ExitCode::kFault && !end.stopped;
+    if (!again || restarts == flags.job.max_restarts) return end.code;
     streams.err << fmt::format("restart {} of {}\n", restarts + 1, flags.job.max_restarts);
   }
 }
@@ -46,11 +47,13 @@ ExitCode TrainCommand::Run(const Streams& streams) const {
   if (*address) return RunAs(**address, streams);
   bool launches = flags.process.processes > 0;
   std::optional<SignalGate> gate;
-  if (launches) gate.emplace();
+  std::optional<SetupGuard> setup;
+  if (launches) setup.emplace(gate.emplace());
   TrainingJob job(flags, streams);
   Status prepared = job.Prepare(launches ? std::optional(flags.process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
   streams.out << job.Screen() << std::flush;
+  setup.reset();
   if (launches) return Launch(job.ranks(), *gate, streams);
   Status opened = job.Open();
   if (!opened.ok()) return Report(opened.diagnostics(), streams);

@@ -30,6 +30,7 @@ void TrainingFlags::Declare(Flags& flags) {
   job.Declare(flags);
   process.Declare(flags);
   flags.Config(text);
+  flags.Values(values);
 }
 
 // --- Preparing
@@ -126,15 +127,15 @@ Status TrainingJob::CompileAll() {
 
 Status TrainingJob::Join(Peers& peers) {
   peers_ = &peers;
-  const auto& batch = planned_->model.batch;
-  std::string job = fmt::format(
-      "heddle {}, torch {}\nmodel {} {} in {}\nmesh [{}]\nbatch {} x {}, {} in a step\ngraph "
-      "{:016x}\ndata {}\nsteps {}, lr {}, seed {}\ncheckpoints {}",
-      Version(), HEDDLE_TORCH_VERSION, planned_->model.config.family->name,
-      planned_->model.config.flavor, flags_.model.precision, Format(step_.mesh), batch.batch,
-      batch.seq_len, accumulated_, Hash64(heddle::Print(step_)), dataset_->Fingerprint(),
-      flags_.train.steps, flags_.train.lr, flags_.train.seed, flags_.job.folder);
-  return peers.Agree("job", job);
+  std::string graphs = heddle::Print(step_);
+  for (const std::optional<Module>* other : {&first_, &more_, &forward_}) {
+    if (*other) graphs += heddle::Print(**other);
+  }
+  return AgreeOnJob(
+      peers, flags_.values,
+      fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraphs {:016x}\ndata {}",
+                  planned_->model.config.family->name, Format(step_.mesh),
+                  Hash64(FormatPlan(planned_->plan)), Hash64(graphs), dataset_->Fingerprint()));
 }
 
 // --- Checkpoints
@@ -293,7 +294,7 @@ StepModules TrainingJob::Modules() const {
           .forward = forward_ ? &*forward_ : nullptr};
 }
 
-Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
+Result<std::unique_ptr<Session>> TrainingJob::MakeSession(StateHash* hash) const {
   SessionOptions options;
   options.world = {.device = device_, .reducer = reducer_, .threads = flags_.train.threads};
   if (peers_ != nullptr)
@@ -303,8 +304,25 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeSession() const {
   options.accumulated = accumulated_;
   options.count_ignored = flags_.model.loss_divisor == "all_tokens";
   if (resumed_) options.saved = StateOf(*resumed_, planned_->model);
+  if (hash != nullptr) {
+    options.params = hash->Adding(std::move(options.params));
+    if (options.saved) options.saved = hash->Adding(*std::move(options.saved));
+    for (const auto& [name, buffer] : planned_->model.state) hash->Add(buffer);
+  }
   HEDDLE_TRY(Session session, Session::Make(planned_->model, Modules(), options));
   return std::make_unique<Session>(std::move(session));
+}
+
+// Ranks may read the same path on machines with other files.
+Result<std::unique_ptr<Session>> TrainingJob::MakeFirstSession() const {
+  if (peers_ == nullptr) return MakeSession();
+  StateHash hash;
+  HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession(&hash));
+  const std::string& path = flags_.model.load_path;
+  HEDDLE_RETURN_IF_ERROR(hash.Agree(*peers_, resumed_       ? resumed_->path()
+                                             : path.empty() ? "--debug.seed"
+                                                            : path));
+  return session;
 }
 
 // A rank that is asked to end tells the others to end with it, behind the next step: none of them can be further, because it takes
@@ -371,7 +389,7 @@ Result<ExitCode> TrainingJob::Train() {
   trainer_.on_step = [this](const Session& session, const TrainedStep& row) {
     return Report(session, row);
   };
-  HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession());
+  HEDDLE_TRY(std::unique_ptr<Session> session, MakeFirstSession());
   if (session->steps() >= flags_.train.steps) {
     Say(fmt::format("all {} are trained already", Counted(flags_.train.steps, "step")));
     return ExitCode::kDone;

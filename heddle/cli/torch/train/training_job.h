@@ -8,6 +8,7 @@
 #include "heddle/checkpoint/writer.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/cli/torch/train/agreement.h"
 #include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/train/job_flags.h"
 #include "heddle/cli/torch/train/processes.h"
@@ -31,6 +32,8 @@ struct TrainingFlags {
   ProcessFlags process;
   // All of them as a file, which is written beside checkpoints.
   std::string text;
+  // All of them, a line each, for comparing them with those of other ranks.
+  std::string values;
 
   void Declare(Flags& flags);
 };
@@ -70,7 +73,9 @@ class TrainingJob {
   // Memory of the run's session, and of the buffer for saves.
   RunMemory Memory() const;
   Bytes CheckpointBuffer() const;
-  Result<std::unique_ptr<Session>> MakeSession() const;
+  // Adds the initial state to `hash`, if that is not null.
+  Result<std::unique_ptr<Session>> MakeSession(StateHash* hash = nullptr) const;
+  Result<std::unique_ptr<Session>> MakeFirstSession() const;
   Status Save(const Session& session);
   Result<bool> Stops(int64_t step);
   Status Report(const Session& session, const TrainedStep& row);

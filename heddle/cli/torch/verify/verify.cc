@@ -7,6 +7,7 @@
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/cli/torch/train/agreement.h"
 #include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/train/processes.h"
 #include "heddle/cli/torch/train/train_flags.h"
@@ -39,6 +40,8 @@ struct VerifyCommand {
   std::string against = "eager";
   bool json = false;
   std::string job;
+  // For comparing the flags with those of other ranks.
+  std::string values;
 
   VerifyCommand() {
     // The job that `train` has.
@@ -58,6 +61,7 @@ struct VerifyCommand {
                  "which stands for that of --compile.passes as it is written");
     flags.Switch("--json", json, "print the report as JSON");
     flags.Config(job);
+    flags.Values(values);
   }
   ExitCode Run(const Streams& streams) const;
   // As one rank of a job.
@@ -225,16 +229,18 @@ Status Verification::Join(Peers& peers) {
   options_.share_origin = ShareOrigin(peers);
   if (command_.against == "processes")
     options_.other_graph = [this] { return MakeLockstep(graph_); };
-  const auto& batch = step_->model.batch;
-  std::string job = fmt::format(
-      "heddle {}, torch {}\nmodel {} {} in {}\nmesh [{}]\nbatch {} x {}\ngraph {:016x}\nplan "
-      "{:016x}\n"
-      "against {}\nsteps {}, seed {}, lr {}",
-      Version(), HEDDLE_TORCH_VERSION, step_->model.config.family->name, step_->model.config.flavor,
-      command_.model.precision, Format(graph_.mesh), batch.batch, batch.seq_len,
-      Hash64(heddle::Print(graph_)), Hash64(FormatPlan(step_->plan)), command_.against,
-      command_.train.steps, command_.train.seed, command_.train.lr);
-  return peers.Agree("job", job);
+  HEDDLE_RETURN_IF_ERROR(
+      AgreeOnJob(peers, command_.values,
+                 fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraph {:016x}",
+                             step_->model.config.family->name, Format(graph_.mesh),
+                             Hash64(FormatPlan(step_->plan)), Hash64(heddle::Print(graph_)))));
+  if (command_.model.load_path.empty()) return Done{};
+  StateHash hash;
+  ParamSource params = hash.Adding(params_);
+  for (size_t param = 0; param < step_->model.params.size(); ++param)
+    HEDDLE_RETURN_IF_ERROR(params(param));
+  for (const auto& [name, buffer] : step_->model.state) hash.Add(buffer);
+  return hash.Agree(peers, command_.model.load_path);
 }
 
 Status Verification::Train() {
@@ -304,12 +310,14 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
   if (*address) return RunAs(**address, streams);
   bool launches = process.processes > 0 || against == "processes";
   std::optional<SignalGate> gate;
-  if (launches) gate.emplace();
+  std::optional<SetupGuard> setup;
+  if (launches) setup.emplace(gate.emplace());
   Verification verification(*this, streams);
   Status prepared =
       verification.Prepare(launches ? std::optional(process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
-  if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams);
+  setup.reset();
+  if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams).code;
   Status trained = verification.Train();
   if (trained.ok()) return verification.Print(streams);
   Report(trained.diagnostics(), streams);

@@ -1,14 +1,11 @@
-#include "heddle/data/mapped_file.h"
+#include "heddle/data/files_below.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace heddle {
 namespace {
@@ -48,35 +45,6 @@ Status AddFiles(const std::string& folder, int depth, std::vector<std::string>& 
 }
 
 }  // namespace
-
-Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
-  std::shared_ptr<MappedFile> file(new MappedFile);
-  file->path_ = path;
-  // A pipe would keep whoever opens it waiting.
-  file->fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat info {};
-  if (file->fd_ < 0 || ::fstat(file->fd_, &info) != 0) return CannotRead(path);
-  if (!S_ISREG(info.st_mode)) return Error(Diag::kFileRead, "`{}` is not a regular file", path);
-  file->size_ = static_cast<size_t>(info.st_size);
-  if (file->size_ == 0) return std::shared_ptr<const MappedFile>(file);
-  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, file->fd_, 0);
-  if (data == MAP_FAILED) return CannotRead(path);
-  file->data_ = static_cast<const char*>(data);
-  return std::shared_ptr<const MappedFile>(file);
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Status MappedFile::CheckWhole() const {
-  struct stat info {};
-  if (::fstat(fd_, &info) != 0) return CannotRead(path_);
-  if (static_cast<size_t>(info.st_size) >= size_) return Done{};
-  return Error(Diag::kData, "`{}` has {} bytes, and had {} when it was opened", path_, info.st_size,
-               size_);
-}
 
 Result<std::vector<std::string>> FilesBelow(const std::string& folder) {
   std::vector<std::string> files;

@@ -1,0 +1,80 @@
+#include "heddle/cli/torch/train/agreement.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/base/text.h"
+#include "heddle/cli/cli.h"
+
+namespace heddle {
+namespace {
+
+// Flags that change only what a rank prints or writes for itself, or how many cores it uses. Every
+// other flag, also one that is added later, must be the same on all ranks.
+constexpr std::string_view kOwnFlags[] = {
+    "--metrics.", "--runtime.threads=", "--remarks=", "--time=", "--dump-dir=", "--json="};
+
+std::string SharedFlags(std::string_view flags) {
+  std::string shared;
+  for (std::string_view line : Split(flags, '\n')) {
+    bool own = std::ranges::any_of(kOwnFlags, [&](auto name) { return line.starts_with(name); });
+    if (!own) shared += fmt::format("{}\n", line);
+  }
+  return shared;
+}
+
+}  // namespace
+
+Status AgreeOnJob(Peers& peers, std::string_view flags, const std::string& facts) {
+  // Other versions may have other flags.
+  HEDDLE_RETURN_IF_ERROR(
+      peers.Agree("program", fmt::format("heddle {}, torch {}", Version(), HEDDLE_TORCH_VERSION)));
+  return peers.Agree("job", SharedFlags(flags) + facts);
+}
+
+ParamSource StateHash::Adding(ParamSource source) {
+  return [this, source = std::move(source)](size_t param) -> Result<at::Tensor> {
+    HEDDLE_TRY(at::Tensor tensor, source(param));
+    Add(tensor);
+    return tensor;
+  };
+}
+
+SavedState StateHash::Adding(SavedState saved) {
+  SavedState adding;
+  adding.steps = saved.steps;
+  adding.held = [this, held = std::move(saved.held)](Held what,
+                                                     size_t param) -> Result<at::Tensor> {
+    HEDDLE_TRY(at::Tensor tensor, held(what, param));
+    Add(tensor);
+    return tensor;
+  };
+  adding.buffer =
+      [this, buffer = std::move(saved.buffer)](const std::string& name) -> Result<at::Tensor> {
+    HEDDLE_TRY(at::Tensor tensor, buffer(name));
+    Add(tensor);
+    return tensor;
+  };
+  return adding;
+}
+
+void StateHash::Add(const at::Tensor& tensor) {
+  at::Tensor bytes = tensor.to(at::kCPU).contiguous();
+  hasher_.Add(bytes.const_data_ptr(), bytes.nbytes());
+}
+
+// Ranks may take long to read, and unequally so: Exchange waits while they are alive.
+Status StateHash::Agree(Peers& peers, const std::string& from) const {
+  std::string own = Format(hasher_.Get());
+  HEDDLE_TRY(std::vector<std::string> all, peers.Exchange(own));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    return Error(Diag::kPeers,
+                 "rank {} begins with other tensors than rank 0, both from {}: their hashes are {} "
+                 "and {}; all ranks must see the same files",
+                 rank, from, all[rank], all[0]);
+  }
+  return Done{};
+}
+
+}  // namespace heddle

@@ -1,0 +1,30 @@
+// Within: a deadline for calls of c10d that may never return.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace heddle {
+
+// Runs `work` on a thread of its own. Returns its result, or nothing if that takes longer than
+// `timeout`; the thread is then abandoned, so `work` must own everything that it uses.
+template <typename T>
+std::optional<T> Within(std::chrono::milliseconds timeout, std::function<T()> work) {
+  auto promise = std::make_shared<std::promise<T>>();
+  std::future<T> result = promise->get_future();
+  std::thread([promise, work = std::move(work)] {
+    try {
+      promise->set_value(work());
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  }).detach();
+  if (result.wait_for(timeout) != std::future_status::ready) return std::nullopt;
+  return result.get();
+}
+
+}  // namespace heddle
