@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/auto/alike.h"
+#include "heddle/ir/mesh_flag.h"
 #include "heddle/models/family.h"
 
 namespace heddle {
@@ -76,16 +77,6 @@ Status AutoFlags::SetOptions(CompileOptions& options) const {
   HEDDLE_TRY(options.automatic.allowance, time_limit.Parse());
   options.tries_plans = true;
   return Done{};
-}
-
-Result<Mesh> ParseMeshFlag(std::string_view text) {
-  std::string list = fmt::format("[{}]", text);
-  SourceText source("--mesh", list);
-  Scanner scan(list);
-  HEDDLE_TRY(Mesh mesh, ParseMesh(scan, source));
-  if (mesh.empty() || !scan.AtEnd())
-    return Error(Diag::kMeshSize, "--mesh is `{}`; write axes and sizes, as in dp=32,tp=8", text);
-  return mesh;
 }
 
 Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
