@@ -15,6 +15,9 @@ struct CheckCommand {
   static constexpr const char* kSummary =
       "Parse and verify a graph; report every error with its place";
   static constexpr const char* kNote = "";
+  static constexpr const char* kExamples =
+      "heddle check step.hd\n"
+      "heddle check step.hd --json";
 
   std::string file;
   bool json = false;

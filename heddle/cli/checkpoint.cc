@@ -23,6 +23,9 @@ struct CheckpointCommand {
       "`ls` looks at manifests and sizes of files, `verify` at every byte. Exit code 2 if one is "
       "not "
       "whole.";
+  static constexpr const char* kExamples =
+      "heddle checkpoint ls runs/8b\n"
+      "heddle checkpoint verify runs/8b --step=1000";
 
   std::string action;
   std::string folder;

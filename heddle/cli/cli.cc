@@ -7,13 +7,16 @@
 #include <new>
 #include <sstream>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
+#include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
+#include "heddle/report/stats.h"
 
 namespace heddle {
 
@@ -61,10 +64,13 @@ bool HasFlag(std::span<const std::string> args, std::string_view flag) {
 }
 
 bool IsTorchCommand(std::span<const std::string> args) {
-  return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
-    return !args.empty() && c.name == args[0] &&
-           (c.with_flag.empty() || HasFlag(args, c.with_flag));
-  });
+  if (args.empty()) return false;
+  if (args[0] == "help") return IsTorchCommand(args.subspan(1));
+  bool describes_all = args[0] == "completion" || (args[0] == "doc" && args.size() > 1 &&
+                                                   std::ranges::find(args, "man") != args.end());
+  return describes_all || std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
+           return c.name == args[0] && (c.with_flag.empty() || HasFlag(args, c.with_flag));
+         });
 }
 
 ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& streams,
@@ -77,6 +83,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   }
   AddCheck(commands);
   AddCheckpoint(commands);
+  AddCompletion(commands);
   AddDiff(commands);
   AddDoc(commands);
   AddImport(commands);
@@ -94,11 +101,13 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
 
 ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   OccupyStandardStreams();
-  // Whoever stops reading, as `head` does, ends this process without a word, even if its parent ignores the signal.
+  // A reader that stops early, such as `head`, ends this process silently, even if the parent process
+  // ignores SIGPIPE.
   std::signal(SIGPIPE, SIG_DFL);
   OutputBuffer buffer;
   std::ostream out(&buffer);
-  Streams streams{ReadStandardInput, out, std::cerr, WantsColor()};
+  bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  Streams streams{ReadStandardInput, out, std::cerr, WantsColor(), terminal, OutputWidth()};
   ExitCode code = ExitCode::kFault;
   try {
     code = RunCommandLine(std::vector<std::string>(argv + 1, argv + argc), streams, add_more);
@@ -118,6 +127,18 @@ bool WantsColor() {
   return (refused == nullptr || *refused == '\0') && ::isatty(STDOUT_FILENO) != 0;
 }
 
+size_t OutputWidth() {
+  constexpr size_t kOtherwise = 100;
+  constexpr size_t kLeast = 40;
+  constexpr size_t kMost = 120;
+  if (::isatty(STDOUT_FILENO) == 0) return kOtherwise;
+  winsize size{};
+  size_t columns = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  if (const char* given = std::getenv("COLUMNS"); given != nullptr && std::atoi(given) > 0)
+    columns = static_cast<size_t>(std::atoi(given));
+  return columns == 0 ? kOtherwise : std::clamp(columns, kLeast, kMost);
+}
+
 Result<std::string> ReadInput(const std::string& path, const Streams& streams) {
   if (path != "-") return ReadFile(path);
   return streams.in();
@@ -133,6 +154,21 @@ Result<Module> LoadModule(const std::string& path, const Streams& streams) {
 Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams) {
   if (!path.empty() && path != "-") return WriteFile(path, content);
   streams.out << content;
+  return Done{};
+}
+
+Status WriteGraph(const std::string& path, std::string_view text, const Streams& streams) {
+  // More than a few screens.
+  constexpr int64_t kMostLines = 200;
+  int64_t lines = std::ranges::count(text, '\n');
+  if (!path.empty() || !streams.terminal || lines <= kMostLines)
+    return WriteOutput(path, text, streams);
+  HEDDLE_TRY(Module module, ParseModule(std::string(text), "the graph", Ops()));
+  for (const Graph& graph : module.graphs)
+    streams.out << FormatStats(ComputeStats(module, graph)) << "\n";
+  streams.out << fmt::format(
+      "the graph has {} lines; `-o FILE` writes it to a file, `-o -` prints it here\n",
+      WithCommas(lines));
   return Done{};
 }
 

@@ -15,6 +15,7 @@ struct DiffCommand {
   static constexpr const char* kSummary =
       "Show which nodes appeared (+), vanished (-), changed (< >) or moved (^) from A to B";
   static constexpr const char* kNote = "Exit code 0 if there is no difference, 2 if there is one.";
+  static constexpr const char* kExamples = "heddle diff before.hd after.hd";
 
   std::string a;
   std::string b;

@@ -19,6 +19,9 @@ struct ImportCommand {
       "Reads FX graphs as print_readable prints them, repro files of Inductor, archives and JSON "
       "of "
       "torch.export, and JSON of other exporters; docs/import.md describes them.";
+  static constexpr const char* kExamples =
+      "heddle import fx_graph_readable.py -o step.hd\n"
+      "heddle import export.pt2 --mesh=dp=8,tp=8 --group=0=dp --group=1=tp -o step.hd";
 
   std::string file;
   std::string output;
@@ -39,7 +42,7 @@ void ImportCommand::Declare(Flags& flags) {
   flags.Positional("FILE", file, "what to read, or - for standard input");
   flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
   flags.Option("--mesh", mesh,
-               "the mesh that the process groups lie on, as in [dp=8,tp=8] (default: an axis for "
+               "the mesh that the process groups lie on, as in dp=8,tp=8 (default: an axis for "
                "each group)");
   flags.Option("--group", groups, "the axes of a process group, as in 0=dp or 3=dp,tp");
   flags.Option("--hint", hint, "what a size that is read from a tensor is taken for",
@@ -76,7 +79,7 @@ Status ImportCommand::RunImport(const Streams& streams) const {
   HEDDLE_TRY(ImportOptions options, MakeOptions());
   HEDDLE_TRY(std::string bytes, ReadInput(file, streams));
   HEDDLE_TRY(Imported imported, Import(bytes, InputName(file), options));
-  HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(imported.module), streams));
+  HEDDLE_RETURN_IF_ERROR(WriteGraph(output, Print(imported.module), streams));
   if (json) {
     PrintJson(ToJson(imported), streams);
     return Done{};

@@ -22,6 +22,9 @@ struct MemoryCommand {
       "Reads a lowered graph: local, before its pipeline. Each line is a choice that was tried for "
       "good: the passes that carry it out run, the pipeline runs behind them, and the graph that "
       "comes out is simulated.";
+  static constexpr const char* kExamples =
+      "heddle memory lowered.hd --sweep --html=curve.html\n"
+      "heddle memory lowered.hd --budget=60GiB -o marked.hd";
 
   std::string file;
   std::string pipeline = "fsdp";

@@ -19,6 +19,9 @@ struct OptCommand {
   static constexpr const char* kNote =
       "A pipeline is a list, as in 'clean, repeat{dce, cse}'; `heddle doc passes` describes "
       "passes, options and named pipelines.";
+  static constexpr const char* kExamples =
+      "heddle opt step.hd --pipeline='clean, repeat{dce, cse}' -o clean.hd\n"
+      "heddle opt step.hd --pipeline=fsdp --remarks --time -o fsdp.hd";
 
   std::string file;
   std::string pipeline;
@@ -109,7 +112,7 @@ ExitCode OptCommand::Run(const Streams& streams) const {
   if (!report.ok()) return Report(report.diagnostics(), streams);
   // With --json, standard output is the report; the graph goes only to -o.
   if (!json || !output.empty()) {
-    Status written = WriteOutput(output, Print(*module), streams);
+    Status written = WriteGraph(output, Print(*module), streams);
     if (!written.ok()) return Report(written.diagnostics(), streams);
   }
   if (json) PrintJson(ToJson(*report), streams);

@@ -112,6 +112,9 @@ struct OverlapCommand {
       "Reads the graph that a rank runs. Matrix products and attention keep their order; light "
       "compute, which is all else, runs where it covers or feeds a collective. docs/overlap.md "
       "describes schedules, buckets and files of costs.";
+  static constexpr const char* kExamples =
+      "heddle overlap final.hd --cluster=h100-8x -o overlapped.hd\n"
+      "heddle overlap final.hd --memory=+1GiB --html=overlap.html";
 
   std::string file;
   SimFlags sim;

@@ -18,6 +18,10 @@ struct ParallelizeCommand {
   static constexpr const char* kNote =
       "`heddle plan` writes plans for the usual ways with --write-plan; docs/plans.md describes "
       "the text.";
+  static constexpr const char* kExamples =
+      "heddle parallelize step.hd --plan=fsdp.plan --compile.pipeline=fsdp -o local.hd\n"
+      "heddle parallelize step.hd --plan=auto.plan --memory.budget=60GiB "
+      "--write-plan=found.plan -o local.hd";
 
   std::string file;
   std::string plan;
@@ -56,7 +60,7 @@ struct ParallelizeCommand {
     Result<CompileReport> report = Compile(*module, *options);
     if (!report.ok()) return Report(report.diagnostics(), streams);
     if (want_graph) {
-      Status written = WriteOutput(output, report->text, streams);
+      Status written = WriteGraph(output, report->text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     if (!plan_output.empty()) {

@@ -17,6 +17,9 @@ struct ReduceCommand {
   static constexpr const char* kNote =
       "Each trial runs in a process of its own. With --error it fails if it prints the text, with "
       "--crash if its process dies.";
+  static constexpr const char* kExamples =
+      "heddle reduce failing.hd --pipeline=fsdp --error='kind mismatch' -o small.hd\n"
+      "heddle reduce failing.hd --pipeline=fsdp --crash -o small.hd";
 
   std::string file;
   std::string pipeline;
@@ -59,7 +62,7 @@ ExitCode ReduceCommand::Run(const Streams& streams) const {
   };
   Result<Module> reduced = ReduceModule(*module, *parsed, options);
   if (!reduced.ok()) return Report(reduced.diagnostics(), streams);
-  Status written = WriteOutput(output, Print(*reduced), streams);
+  Status written = WriteGraph(output, Print(*reduced), streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
 }
 

@@ -14,6 +14,8 @@ struct ReportCommand {
   static constexpr const char* kNote =
       "FILE is compared with --against, collective by collective; --html writes both as one page, "
       "which docs/report.md describes. Without --against it says what `heddle sim` says.";
+  static constexpr const char* kExamples =
+      "heddle report overlapped.hd --against=final.hd --html=report.html";
 
   std::string file;
   std::string against;

@@ -15,6 +15,9 @@ struct SimCommand {
       "h100-autoparallel, or "
       "a JSON file of your own; docs/cost.md describes them and files of measured times, "
       "docs/report.md what --html writes.";
+  static constexpr const char* kExamples =
+      "heddle sim final.hd --cluster=h100-8x\n"
+      "heddle sim final.hd --trace=trace.json --json";
 
   std::string file;
   SimFlags sim;

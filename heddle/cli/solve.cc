@@ -28,6 +28,9 @@ struct SolveCommand {
   static constexpr const char* kNote =
       "docs/solve.md describes problems and their files. Exit code 3: no assignment is possible; "
       "4: none was found in time.";
+  static constexpr const char* kExamples =
+      "heddle solve problem.json.gz --time-limit=60s\n"
+      "heddle solve problem.json --budget=memory=3 --json";
 
   std::string file;
   std::vector<std::string> budgets;

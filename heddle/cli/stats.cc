@@ -16,6 +16,9 @@ struct StatsCommand {
   static constexpr const char* kSummary =
       "Count nodes, parameters, collectives and memory of a graph";
   static constexpr const char* kNote = "";
+  static constexpr const char* kExamples =
+      "heddle stats step.hd\n"
+      "heddle stats final.hd --payloads";
 
   std::string file;
   bool payloads = false;

@@ -16,6 +16,8 @@ struct CaptureCommand {
   static constexpr const char* kSummary = "Capture one training step of a model as a graph";
   static constexpr const char* kNote =
       "No weight is allocated: any model can be captured on any machine.";
+  static constexpr const char* kExamples =
+      "heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 -o step.hd";
 
   ModelFlags model;
   bool with_optimizer = false;
@@ -48,7 +50,7 @@ ExitCode CaptureCommand::Run(const Streams& streams) const {
                                Seconds(captured), Seconds(clock.Elapsed() - captured),
                                module->graphs[0].node_count(), Format(PeakMemory()));
   }
-  Status written = WriteOutput(output, text, streams);
+  Status written = WriteGraph(output, text, streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
 }
 

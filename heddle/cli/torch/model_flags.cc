@@ -9,8 +9,8 @@
 
 namespace heddle {
 
-void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
-  device_flag = name_of_device;
+void ModelFlags::DeclareModel(Flags& flags) {
+  flags.Section("Model");
   flags.Option("--model", model,
                "the family; `heddle models` lists them; or hf, the model that config.json at "
                "--checkpoint.initial_load_path describes");
@@ -18,6 +18,22 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
   flags.Option("--checkpoint.initial_load_path", load_path,
                "weights to begin with: a .safetensors file of Heddle's whole weights, or a Hugging "
                "Face folder");
+  flags.Section("Model sizes");
+  for (const ConfigField& field : ConfigFields()) {
+    std::string name(field.name);
+    std::string flag = "--model." + name;
+    std::string help = "instead of the flavor's " + name;
+    if (field.size != nullptr) flags.Option(flag, sizes[name], help);
+    if (field.number != nullptr) flags.Option(flag, numbers[name], help);
+    if (field.choose != nullptr)
+      flags.Option(flag, choices[name], help + ": " + Join(field.choices, ", "));
+  }
+}
+
+void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
+  device_flag = name_of_device;
+  DeclareModel(flags);
+  flags.Section("Batch and numerics");
   flags.Option("--training.local_batch_size", local_batch_size,
                "sequences on each data-parallel rank");
   flags.Option("--training.seq_len", seq_len, "tokens in a sequence");
@@ -36,15 +52,6 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
   flags.Option("--training.aux_loss", aux_loss,
                "this times how unevenly each sequence uses the experts, 1 where it uses all alike, "
                "is added to the loss by every mixture of experts");
-  for (const ConfigField& field : ConfigFields()) {
-    std::string name(field.name);
-    std::string flag = "--model." + name;
-    std::string help = "instead of the flavor's " + name;
-    if (field.size != nullptr) flags.Option(flag, sizes[name], help);
-    if (field.number != nullptr) flags.Option(flag, numbers[name], help);
-    if (field.choose != nullptr)
-      flags.Option(flag, choices[name], help + ": " + Join(field.choices, ", "));
-  }
 }
 
 Status ModelFlags::CheckNoWeights() const {

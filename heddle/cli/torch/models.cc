@@ -15,6 +15,7 @@ struct ModelsCommand {
   static constexpr const char* kName = "models";
   static constexpr const char* kSummary = "List models, flavors, layers and numbers of parameters";
   static constexpr const char* kNote = "";
+  static constexpr const char* kExamples = "heddle models";
 
   bool json = false;
 

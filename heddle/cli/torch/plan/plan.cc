@@ -28,6 +28,10 @@ struct PlanCommand {
       "Captures the model, places it on the mesh, inserts collectives, and prints memory, work and "
       "communication of one "
       "rank. No weight is allocated, and nothing depends on how many ranks there are.";
+  static constexpr const char* kExamples =
+      "heddle plan --model=llama3 --flavor=8B --parallelism.data_parallel_shard_degree=64\n"
+      "heddle plan --model=llama3 --flavor=8B --parallelism.auto --mesh=dp=32,tp=8 "
+      "--write-plan=8b.plan";
 
   ModelFlags model;
   ParallelFlags parallel;
@@ -232,8 +236,8 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   if (PrintsGraph()) {
-    if (output.empty()) streams.out << planned->report.text;
-    return ExitCode::kDone;
+    Status shown = output.empty() ? WriteGraph(output, planned->report.text, streams) : Done{};
+    return shown.ok() ? ExitCode::kDone : Report(shown.diagnostics(), streams);
   }
   if (plan_output == "-" || html == "-") return ExitCode::kDone;
   if (payloads) {

@@ -33,6 +33,10 @@ struct SearchCommand {
   static constexpr const char* kNote =
       "Every plan that is listed went through its passes and was simulated. docs/search.md tells "
       "what is searched and how. Exit code 3: nothing fits into memory.";
+  static constexpr const char* kExamples =
+      "heddle search --model=llama3 --flavor=8B --devices=64 --cluster=h100-8x\n"
+      "heddle search --model=llama3 --flavor=70B --devices=256 "
+      "--training.global_batch_size=512 --write-plans=plans";
 
   ModelFlags model;
   int64_t devices = 0;

@@ -16,6 +16,9 @@ struct SimModelCommand {
   static constexpr const char* kNote =
       "No weight is allocated, and no device is needed. docs/cost.md says what things cost, "
       "docs/report.md what --html writes. With FILE instead of --model it simulates a graph.";
+  static constexpr const char* kExamples =
+      "heddle sim --model=llama3 --flavor=8B --parallelism.data_parallel_shard_degree=64 "
+      "--html=sim.html";
 
   ModelFlags model;
   ParallelFlags parallel;

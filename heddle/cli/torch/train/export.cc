@@ -17,6 +17,8 @@ struct ExportCommand {
       "Writes config.json and the weights, in one file or in several with an index, for "
       "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM or DeepseekV3ForCausalLM of "
       "transformers. A model that none of them computes is refused.";
+  static constexpr const char* kExamples =
+      "heddle export --checkpoint=runs/8b --hf=out --dtype=bf16";
 
   ModelFlags model;
   std::string folder;
@@ -34,7 +36,10 @@ struct ExportCommand {
     flags.Option("--shard-size", shard_mib,
                  "MiB: weights of more than this are cut into several files",
                  {.least = 1, .most = 1 << 20});
-    model.Declare(flags);
+    model.DeclareModel(flags);
+    for (const char* section : {"Model", "Model sizes"})
+      flags.Excludes("--checkpoint", section, "its job.toml describes the model");
+    flags.Requires("--step", "--checkpoint");
   }
   ExitCode Run(const Streams& streams) const;
   Result<HfExport> Export() const;
@@ -46,8 +51,6 @@ Result<HfExport> ExportCommand::Export() const {
   HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
                           .most_bytes = MiB(shard_mib)};
   if (!checkpoint.empty()) {
-    if (!model.load_path.empty())
-      return Error(Diag::kUsage, "--checkpoint and --checkpoint.initial_load_path are both given");
     HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
     return ExportHf(*job.model, job.params, folder, options);
   }

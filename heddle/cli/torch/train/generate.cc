@@ -23,6 +23,8 @@ struct GenerateCommand {
       "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and what "
       "the "
       "model makes of it. A model that was trained on tokens takes and prints numbers.";
+  static constexpr const char* kExamples =
+      "heddle generate --checkpoint=runs/text --prompt='graph @' --tokens=200";
 
   std::string folder;
   std::optional<int64_t> step;

@@ -15,6 +15,11 @@ struct TrainCommand {
       "with --nproc, or one rank if RANK is set, as torchrun does. A run with --checkpoint.folder "
       "goes on where the newest checkpoint in it ends. SIGTERM and the first Ctrl-C save and end "
       "the run.";
+  static constexpr const char* kExamples =
+      "heddle train --model=llama3 --training.steps=100 --checkpoint.folder=runs/debug\n"
+      "heddle train --config=job.toml --nproc=8 "
+      "--parallelism.data_parallel_shard_degree=8\n"
+      "torchrun --nproc-per-node=8 --no-python heddle train --config=job.toml";
 
   TrainingFlags flags;
 

@@ -30,6 +30,10 @@ struct VerifyCommand {
       "gradients, moments and "
       "parameters must have the same bits; at the first that has not, it says where, and which "
       "node and pass it came from, and ends with exit code 2.";
+  static constexpr const char* kExamples =
+      "heddle verify --model=llama3 --parallelism.data_parallel_shard_degree=4 "
+      "--training.steps=3\n"
+      "heddle verify --parallelism.tensor_parallel_degree=2 --against=processes --nproc=2";
 
   ModelFlags model;
   ParallelFlags parallel;
