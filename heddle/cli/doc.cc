@@ -183,9 +183,9 @@ nlohmann::ordered_json PassesJson() {
 }
 
 void DocCommand::Declare(Flags& flags) {
-  flags.Positional("TOPIC", topic, "ops, passes or man", {"ops", "passes", "man"});
-  flags.Option("-o,--output", output, "where the page goes (default: standard output)");
-  flags.Switch("--json", json, "print a list of objects instead of Markdown");
+  flags.Positional("TOPIC", topic, "page to print: ops, passes or man", {"ops", "passes", "man"});
+  flags.Option("-o,--output=FILE", output, "file for the page (default: standard output)");
+  flags.Switch("--json", json, "print a list of JSON objects instead of Markdown");
 }
 
 ExitCode DocCommand::Run(const Streams& streams) const {
