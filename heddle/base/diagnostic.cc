@@ -28,7 +28,7 @@ void AppendCut(std::string& out, std::string_view name) {
 }
 
 // `message` as users read it: names that are too long are cut, and empty ones marked. A name is a
-// run without spaces, or what two backticks enclose.
+// run without spaces, or a text between two backticks.
 std::string ReadableNames(const std::string& message) {
   std::string out;
   for (size_t at = 0; at < message.size();) {

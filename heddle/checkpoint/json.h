@@ -14,7 +14,7 @@ namespace heddle {
 Result<nlohmann::json> ParseJsonStrictly(std::string_view text, std::string_view what,
                                          int most_depth);
 
-// What a document lacks that its reader needed: "it has no `step`".
+// Describes why a document could not be read: "it has no `step`".
 std::string JsonFault(const nlohmann::json::exception& error);
 
 }  // namespace heddle

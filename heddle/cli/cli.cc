@@ -24,16 +24,14 @@ namespace {
 // Listed here so that the program without libtorch knows what it is asked for.
 constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
-    {"export", "Write a model as a Hugging Face folder"},
-    {"generate", "Let a trained model go on with a text"},
-    {"models", "List models, flavors, layers and numbers of parameters"},
-    {"plan", "Spread a training step over ranks and say what it takes"},
-    {"search",
-     "Find how to train a model on so many devices: mesh, placements, micro-batches, "
-     "checkpointing"},
+    {"export", "Write a checkpoint or weights as a Hugging Face folder"},
+    {"generate", "Generate text with a trained model"},
+    {"models", "List models and their flavors, layers and parameter counts"},
+    {"plan", "Partition a training step over ranks and report its memory, work and communication"},
+    {"search", "Find the fastest mesh, placements, micro-batches and checkpointing for N devices"},
     {"sim", "Capture and plan a model and simulate its step on a cluster", "--model"},
-    {"train", "Train a model on ranks"},
-    {"verify", "Train two ways and compare every bit after every step"},
+    {"train", "Train a model on one or many ranks"},
+    {"verify", "Train in two ways and compare every bit after every step"},
 };
 
 // Standard output. It is written where a command flushes, and at the end; one place sees whether it can be.
@@ -192,6 +190,13 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
     if (there) first = thing;
   }
   return Done{};
+}
+
+void PrintNotes(std::span<const std::string> notes, const Streams& streams) {
+  const char* rank = std::getenv("RANK");
+  bool other_rank = rank != nullptr && std::string_view(rank) != "0";
+  if (other_rank || std::getenv(kLaunchedVariable) != nullptr) return;
+  for (const std::string& note : notes) streams.err << fmt::format("note: {}\n", note);
 }
 
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {

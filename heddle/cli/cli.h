@@ -39,7 +39,8 @@ struct Streams {
 };
 // Whether standard output is one. NO_COLOR says no (no-color.org).
 bool WantsColor();
-// The columns of the terminal that standard output is: $COLUMNS, or its own; 100 if it is none.
+// Columns of a line of standard output: $COLUMNS or the width of the terminal; 100 without a
+// terminal.
 size_t OutputWidth();
 
 class CommandSet;
@@ -83,6 +84,10 @@ Status CheckOneInput(std::string_view a, const std::string& path_a, std::string_
                      const std::string& path_b);
 // Fails if several things would go to standard output. Each is given with whether it would.
 Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> things);
+// Prints `note: ...` lines to standard error. Of the ranks of a job, one process does.
+void PrintNotes(std::span<const std::string> notes, const Streams& streams);
+// The variable that tells a rank that the process which launched it printed the notes.
+constexpr const char* kLaunchedVariable = "HEDDLE_LAUNCHED";
 // Prints diagnostics; the exit code of a user's mistake.
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams);
 

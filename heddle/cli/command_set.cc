@@ -1,7 +1,6 @@
 #include "heddle/cli/command_set.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <ostream>
 
 #include "heddle/base/text.h"
@@ -11,12 +10,6 @@ namespace heddle {
 namespace {
 
 bool IsHelpFlag(const std::string& arg) { return arg == "--help" || arg == "-h"; }
-
-// Ranks of a job read the same flags; one process prints the notes about them.
-bool PrintsNotes() {
-  const char* rank = std::getenv("RANK");
-  return rank == nullptr || std::string_view(rank) == "0";
-}
 
 }  // namespace
 
@@ -35,6 +28,8 @@ std::vector<CommandInfo> CommandSet::Describe() const {
 
 Status CommandSet::RunWithoutCommand(std::span<const std::string> args,
                                      const Streams& streams) const {
+  if (!args.empty() && args[0].empty())
+    return Error(Diag::kUsage, "the command is empty; `heddle help` lists the commands");
   if (!args.empty() && !args[0].starts_with('-')) {
     std::vector<std::string_view> names = {"help"};
     for (const Command& command : commands_) names.emplace_back(command.name);
@@ -88,10 +83,7 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
   }
   Status read = command->flags.Read(command->name, args);
   if (!read.ok()) return Report(read.diagnostics(), streams);
-  if (PrintsNotes()) {
-    for (const std::string& note : command->flags.Notes())
-      streams.err << fmt::format("note: {}\n", note);
-  }
+  PrintNotes(command->flags.Notes(), streams);
   if (const std::string* job = command->flags.shown_config()) {
     streams.out << *job;
     return ExitCode::kDone;

@@ -1,4 +1,4 @@
-// The commands that need no libtorch. command_set.h says what a command is; each has its own file.
+// The commands that need no libtorch. Each has its own file; command_set.h describes commands.
 #pragma once
 
 #include "heddle/cli/command_set.h"

@@ -234,6 +234,7 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   bool is_long = arg.starts_with("--");
   std::string name = NameOf(arg);
   bool attached = arg.size() > name.size();
+  if (name == "--") return Error(Diag::kUsage, "`{}` has no name of a flag before its `=`", arg);
   const ForeignKey* foreign = is_long ? FindForeignKey(name.substr(2)) : nullptr;
   Flag* flag = Find(name);
   if (flag == nullptr && foreign != nullptr && foreign->is_alias())

@@ -123,7 +123,7 @@ class Flags {
   // Whether any of the names is set, by a flag or a job file.
   bool IsSet(std::string_view names) const;
   // --- flags_foreign.cc
-  // A flag of TorchTitan that is no alias: refused, or noted as ignored.
+  // Refuses a flag of TorchTitan that is not an alias, or notes that it is ignored.
   Status ReadForeign(const ForeignKey& foreign, std::span<const std::string> args, size_t& at);
   // Refuses `key`, or notes in `file` that it is ignored.
   Status RejectForeign(const ForeignKey& foreign, std::string_view key, const std::string& value,

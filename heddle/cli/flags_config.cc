@@ -108,7 +108,8 @@ Status Flags::ReadConfig() {
   };
   Diagnostics mistakes;
   for (const JobEntry& entry : entries) {
-    for (const Diagnostic& mistake : set(entry).diagnostics())
+    Status done = set(entry);
+    for (const Diagnostic& mistake : done.diagnostics())
       mistakes.push_back(source.At(mistake, entry.offset, entry.width));
   }
   if (mistakes.empty()) return Done{};

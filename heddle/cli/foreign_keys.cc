@@ -37,8 +37,8 @@ constexpr std::string_view kNoEagerCheckpoint = "Heddle recomputes in the compil
 constexpr std::string_view kHeldOut =
     "Heddle validates on held-out sequences of training.dataset, in batches of training";
 
-// Sections in the order of TorchTitan's JobConfig; old and new places of a key stand together.
-// Specific keys come before the `*` of their section.
+// Sections in the order of TorchTitan's JobConfig, with old and new names of a key next to each
+// other. Specific keys precede the `*` of their section.
 constexpr ForeignKey kForeignKeys[] = {
     // Short names.
     {"dp", kAlias, "parallelism.data_parallel_shard_degree"},
@@ -209,6 +209,7 @@ constexpr ForeignKey kForeignKeys[] = {
     // [validation]
     {"validation.freq", kAlias, "validation.interval"},
     {"validator.freq", kAlias, "validation.interval"},
+    {"validation.steps", kAlias, "validation.steps", "-1"},
     {"validator.steps", kAlias, "validation.steps"},
     {"validator.enable", kAlias, "validation.enable"},
     {"validation.dataset", kIgnored, kHeldOut},

@@ -1,4 +1,4 @@
-// Keys and flags of TorchTitan that Heddle does not have under that name, and what it does with them.
+// Keys and flags of TorchTitan that Heddle renames, refuses or ignores.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ enum class ForeignAction : unsigned char {
 };
 
 struct ForeignKey {
-  // `section.name`; a trailing `*` stands for any rest.
+  // `section.name`; a trailing `*` matches any rest.
   std::string_view key;
   ForeignAction action;
   // kAlias: the flag without its dashes. Otherwise: the reason, a clause without a final period.

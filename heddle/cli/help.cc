@@ -32,7 +32,7 @@ std::string Wrap(std::string_view text, size_t column, size_t width) {
   return out + "\n";
 }
 
-// A name and its description next to it, or below it if there is no room.
+// A name and its description next to it, or below it if it does not fit.
 std::string Entry(const std::string& name, std::string_view text, size_t width) {
   size_t column = width < kTwoColumns ? kNarrowIndent : kNameColumns;
   std::string out = "  " + name;

@@ -9,34 +9,36 @@
 namespace heddle {
 
 void AutoFlags::Declare(Flags& flags) {
+  flags.Section("Automatic parallelism");
   flags.Switch("--parallelism.auto", automatic,
-               "find how everything is split over the mesh, so that the step is fastest on "
-               "--cluster");
-  flags.Option("--mesh", mesh,
-               "with --parallelism.auto: the axes, the slowest first, as in dp=32,tp=8 (default: "
-               "those of the degrees)");
+               "find the placements that make the step fastest on --cluster");
+  flags.Option("--mesh=AXES", mesh,
+               "with --parallelism.auto: mesh axes, slowest first, as in dp=32,tp=8 (default: from "
+               "the degrees)");
   time_limit.Declare(flags, "--parallelism.auto");
+  flags.Requires("--time-limit", "--parallelism.auto");
 }
 
 Status AutoFlags::Check(const ParallelFlags& parallel) const {
   if (!automatic && !mesh.empty())
     return Error(Diag::kUsage,
-                 "--mesh is given, and --parallelism.auto is not; presets take degrees, as in "
+                 "--mesh needs --parallelism.auto; without it, give degrees, as in "
                  "--parallelism.data_parallel_shard_degree=8");
   if (!automatic) return Done{};
   if (!parallel.plan_file.empty())
     return Error(Diag::kUsage,
-                 "--plan says how the step is spread, and so does --parallelism.auto");
+                 "--plan conflicts with --parallelism.auto, which finds a plan; drop one");
   if (parallel.expert != 1)
     return Error(Diag::kUsage,
-                 "--parallelism.expert_parallel_degree says what --parallelism.auto finds; one of "
-                 "them does");
+                 "--parallelism.expert_parallel_degree conflicts with --parallelism.auto, which "
+                 "chooses it; drop one");
   if (!mesh.empty() && parallel.HasDegrees())
-    return Error(Diag::kUsage, "--mesh and degrees of parallelism are both given");
+    return Error(Diag::kUsage, "--mesh conflicts with degrees of parallelism; drop one");
   ParallelFlags usual;
   auto check = [](std::string_view flag, const auto& given, const auto& other) -> Status {
     if (given == other) return Done{};
-    return Error(Diag::kUsage, "--{} says what --parallelism.auto finds; one of them does", flag);
+    return Error(Diag::kUsage, "--{} conflicts with --parallelism.auto, which chooses it; drop one",
+                 flag);
   };
   HEDDLE_RETURN_IF_ERROR(check("parallelism.enable_sequence_parallel", parallel.sequence_parallel,
                                usual.sequence_parallel));
