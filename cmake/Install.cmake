@@ -16,3 +16,20 @@ configure_package_config_file(cmake/heddleConfig.cmake.in ${PROJECT_BINARY_DIR}/
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/generated/heddleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/generated/heddleConfig.cmake ${PROJECT_BINARY_DIR}/generated/heddleConfigVersion.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
+
+# The man page and the completions are printed by the program, from its own table of flags.
+set(shells ${PROJECT_BINARY_DIR}/generated/shells)
+install(CODE "
+  file(MAKE_DIRECTORY \"${shells}\")
+  foreach(page \"heddle.1|doc man\" \"heddle|completion bash\" \"_heddle|completion zsh\" \"heddle.fish|completion fish\")
+    string(REGEX REPLACE \"[|].*\" \"\" file \"\${page}\")
+    string(REGEX REPLACE \".*[|]\" \"\" arguments \"\${page}\")
+    separate_arguments(arguments)
+    execute_process(COMMAND \"$<TARGET_FILE:heddle>\" \${arguments} OUTPUT_FILE \"${shells}/\${file}\"
+      COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
+")
+install(FILES ${shells}/heddle.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${shells}/heddle DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${shells}/_heddle DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${shells}/heddle.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

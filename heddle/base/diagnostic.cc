@@ -13,6 +13,36 @@ constexpr std::string_view kNames[] = {
 
 // Longer lines are cut around the caret.
 constexpr size_t kMaxSource = 160;
+constexpr size_t kMaxName = 200;
+
+// Appends `name`, cut if it is too long, but never within a character of UTF-8.
+void AppendCut(std::string& out, std::string_view name) {
+  if (name.size() <= kMaxName) {
+    out += name;
+    return;
+  }
+  size_t end = kMaxName;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  out += name.substr(0, end);
+  out += "…";
+}
+
+// `message` as users read it: names that are too long are cut, and empty ones marked. A name is a
+// run without spaces, or a text between two backticks.
+std::string ReadableNames(const std::string& message) {
+  std::string out;
+  for (size_t at = 0; at < message.size();) {
+    bool quoted = message[at] == '`';
+    size_t begin = quoted ? at + 1 : at;
+    size_t end = std::min(message.find_first_of(quoted ? "`" : " \n`", begin), message.size());
+    if (quoted) out += '`';
+    AppendCut(out, std::string_view(message).substr(begin, end - begin));
+    if (end < message.size() && (quoted || message[end] != '`')) out += message[end++];
+    if (out.ends_with("``")) out += " (empty)";
+    at = end;
+  }
+  return out;
+}
 }  // namespace
 
 std::string_view Name(Diag kind) { return kNames[static_cast<size_t>(kind)]; }
@@ -28,7 +58,7 @@ std::string Format(const Diagnostic& d) {
   } else if (!d.file.empty()) {
     out += fmt::format("{}: ", d.file);
   }
-  out += fmt::format("{} [{}]\n", d.message, Name(d.kind));
+  out += fmt::format("{} [{}]\n", ReadableNames(d.message), Name(d.kind));
   if (d.line == 0) return out;
 
   std::string source = d.source;

@@ -38,6 +38,19 @@ class KeysOnce {
 
 }  // namespace
 
+std::string JsonFault(const Json::exception& error) {
+  // nlohmann: `key 'step' not found`, `array index 2 is out of range`.
+  constexpr std::string_view kKey = "key '";
+  std::string_view said = error.what();
+  size_t begin = said.find(kKey);
+  size_t end = said.rfind('\'');
+  if (dynamic_cast<const Json::out_of_range*>(&error) == nullptr)
+    return "a value in it has the wrong type";
+  if (begin == std::string_view::npos || end <= begin + kKey.size()) return "a list is too short";
+  begin += kKey.size();
+  return fmt::format("it has no `{}`", said.substr(begin, end - begin));
+}
+
 Result<Json> ParseJsonStrictly(std::string_view text, std::string_view what, int most_depth) {
   KeysOnce keys(most_depth);
   Json parsed;
@@ -47,7 +60,7 @@ Result<Json> ParseJsonStrictly(std::string_view text, std::string_view what, int
     const auto* parse_error = dynamic_cast<const Json::parse_error*>(&error);
     // A number that no double holds has no position.
     if (parse_error == nullptr)
-      return Error(Diag::kFileRead, "{} is no JSON: {}", what, error.what());
+      return Error(Diag::kFileRead, "{} has a number that a double cannot hold", what);
     return Error(Diag::kFileRead, "{} is no JSON at byte {} of {}", what, parse_error->byte,
                  text.size());
   }

@@ -1,4 +1,4 @@
-// JSON that is read with distrust.
+// Strict reading of JSON from files that may be damaged.
 #pragma once
 
 #include <string_view>
@@ -13,5 +13,8 @@ namespace heddle {
 // `most_depth`. `what` is for the messages: `its header`.
 Result<nlohmann::json> ParseJsonStrictly(std::string_view text, std::string_view what,
                                          int most_depth);
+
+// Describes why a document could not be read: "it has no `step`".
+std::string JsonFault(const nlohmann::json::exception& error);
 
 }  // namespace heddle

@@ -126,7 +126,7 @@ Result<RankRecord> ParseMark(std::string_view text) {
                                {piece.at("offset").get<Sizes>(), piece.at("shape").get<Sizes>()}});
     return record;
   } catch (const Json::exception& error) {
-    return Damaged(fmt::format("is no mark of a rank: {}", error.what()));
+    return Damaged(fmt::format("is not the mark of a rank: {}", JsonFault(error)));
   }
 }
 
@@ -196,7 +196,7 @@ Result<Manifest> ParseManifest(std::string_view text) {
     if (!complete.ok()) return Damaged(complete.diagnostics()[0].message);
     return manifest;
   } catch (const Json::exception& error) {
-    return Damaged(fmt::format("is no manifest: {}", error.what()));
+    return Damaged(fmt::format("is not a manifest: {}", JsonFault(error)));
   }
 }
 

@@ -13,8 +13,11 @@ namespace {
 struct CheckCommand {
   static constexpr const char* kName = "check";
   static constexpr const char* kSummary =
-      "Parse and verify a graph; report every error with its place";
+      "Parse and verify a graph; report every error with its position";
   static constexpr const char* kNote = "";
+  static constexpr const char* kExamples =
+      "heddle check step.hd\n"
+      "heddle check step.hd --json";
 
   std::string file;
   bool json = false;
@@ -61,8 +64,8 @@ std::string OpaqueNotes(const Module& module) {
 }
 
 void CheckCommand::Declare(Flags& flags) {
-  flags.Positional("FILE", file, "the graph, or - for standard input");
-  flags.Switch("--json", json, "print {ok, errors: [{file, line, column, kind, message}]}");
+  flags.Positional("FILE", file, "graph to check, or - for standard input");
+  flags.Switch("--json", json, "print JSON: {ok, errors: [{file, line, column, kind, message}]}");
 }
 
 ExitCode CheckCommand::Run(const Streams& streams) const {

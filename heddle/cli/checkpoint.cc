@@ -18,11 +18,14 @@ using Json = nlohmann::ordered_json;
 struct CheckpointCommand {
   static constexpr const char* kName = "checkpoint";
   static constexpr const char* kSummary =
-      "List the checkpoints of a folder, show one, or read every byte and compare hashes";
+      "List the checkpoints of a folder, show one, or verify their hashes";
   static constexpr const char* kNote =
-      "`ls` looks at manifests and sizes of files, `verify` at every byte. Exit code 2 if one is "
-      "not "
-      "whole.";
+      "`ls` reads manifests and file sizes, `show` lists the tensors of one checkpoint, and "
+      "`verify` "
+      "reads every byte. Exit code 2: a checkpoint is damaged.";
+  static constexpr const char* kExamples =
+      "heddle checkpoint ls runs/8b\n"
+      "heddle checkpoint verify runs/8b --step=1000";
 
   std::string action;
   std::string folder;
@@ -37,9 +40,11 @@ struct CheckpointCommand {
 
 void CheckpointCommand::Declare(Flags& flags) {
   flags.Positional("ACTION", action, "ls, show or verify", {"ls", "show", "verify"});
-  flags.Positional("FOLDER", folder, "where a run saves its checkpoints");
-  flags.Option("--step", step, "this one only (default: show the newest that is whole, else all)");
-  flags.Switch("--json", json, "print JSON; sizes are in bytes");
+  flags.Positional("FOLDER", folder, "folder that a run saves its checkpoints to");
+  flags.Option(
+      "--step", step,
+      "only the checkpoint of this step (default: all; for show: the newest complete one)");
+  flags.Switch("--json", json, "print JSON; sizes in bytes");
 }
 
 // What is wrong, without the kind.

@@ -7,13 +7,16 @@
 #include <new>
 #include <sstream>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
+#include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
+#include "heddle/report/stats.h"
 
 namespace heddle {
 
@@ -21,16 +24,14 @@ namespace {
 // Listed here so that the program without libtorch knows what it is asked for.
 constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
-    {"export", "Write a model as a Hugging Face folder"},
-    {"generate", "Let a trained model go on with a text"},
-    {"models", "List models, flavors, layers and numbers of parameters"},
-    {"plan", "Spread a training step over ranks and say what it takes"},
-    {"search",
-     "Find how to train a model on so many devices: mesh, placements, micro-batches, "
-     "checkpointing"},
+    {"export", "Write a checkpoint or weights as a Hugging Face folder"},
+    {"generate", "Generate text with a trained model"},
+    {"models", "List models and their flavors, layers and parameter counts"},
+    {"plan", "Partition a training step over ranks and report its memory, work and communication"},
+    {"search", "Find the fastest mesh, placements, micro-batches and checkpointing for N devices"},
     {"sim", "Capture and plan a model and simulate its step on a cluster", "--model"},
-    {"train", "Train a model on ranks"},
-    {"verify", "Train two ways and compare every bit after every step"},
+    {"train", "Train a model on one or many ranks"},
+    {"verify", "Train in two ways and compare every bit after every step"},
 };
 
 // Standard output. It is written where a command flushes, and at the end; one place sees whether it can be.
@@ -61,10 +62,13 @@ bool HasFlag(std::span<const std::string> args, std::string_view flag) {
 }
 
 bool IsTorchCommand(std::span<const std::string> args) {
-  return std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
-    return !args.empty() && c.name == args[0] &&
-           (c.with_flag.empty() || HasFlag(args, c.with_flag));
-  });
+  if (args.empty()) return false;
+  if (args[0] == "help") return IsTorchCommand(args.subspan(1));
+  bool describes_all = args[0] == "completion" || (args[0] == "doc" && args.size() > 1 &&
+                                                   std::ranges::find(args, "man") != args.end());
+  return describes_all || std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
+           return c.name == args[0] && (c.with_flag.empty() || HasFlag(args, c.with_flag));
+         });
 }
 
 ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& streams,
@@ -77,6 +81,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
   }
   AddCheck(commands);
   AddCheckpoint(commands);
+  AddCompletion(commands);
   AddDiff(commands);
   AddDoc(commands);
   AddImport(commands);
@@ -94,13 +99,15 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& str
 
 ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   OccupyStandardStreams();
-  // Whoever stops reading, as `head` does, ends this process without a word, even if its parent ignores the signal.
+  // A reader that stops early, such as `head`, ends this process silently, even if the parent process
+  // ignores SIGPIPE.
   std::signal(SIGPIPE, SIG_DFL);
   // A write beyond `ulimit -f` fails like a write to a full disk, and is reported.
   std::signal(SIGXFSZ, SIG_IGN);
   OutputBuffer buffer;
   std::ostream out(&buffer);
-  Streams streams{ReadStandardInput, out, std::cerr, WantsColor()};
+  bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  Streams streams{ReadStandardInput, out, std::cerr, WantsColor(), terminal, OutputWidth()};
   ExitCode code = ExitCode::kFault;
   try {
     code = RunCommandLine(std::vector<std::string>(argv + 1, argv + argc), streams, add_more);
@@ -120,6 +127,18 @@ bool WantsColor() {
   return (refused == nullptr || *refused == '\0') && ::isatty(STDOUT_FILENO) != 0;
 }
 
+size_t OutputWidth() {
+  constexpr size_t kOtherwise = 100;
+  constexpr size_t kLeast = 40;
+  constexpr size_t kMost = 120;
+  if (::isatty(STDOUT_FILENO) == 0) return kOtherwise;
+  winsize size{};
+  size_t columns = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  if (const char* given = std::getenv("COLUMNS"); given != nullptr && std::atoi(given) > 0)
+    columns = static_cast<size_t>(std::atoi(given));
+  return columns == 0 ? kOtherwise : std::clamp(columns, kLeast, kMost);
+}
+
 Result<std::string> ReadInput(const std::string& path, const Streams& streams) {
   if (path != "-") return ReadFile(path);
   return streams.in();
@@ -135,6 +154,21 @@ Result<Module> LoadModule(const std::string& path, const Streams& streams) {
 Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams) {
   if (!path.empty() && path != "-") return WriteFile(path, content);
   streams.out << content;
+  return Done{};
+}
+
+Status WriteGraph(const std::string& path, std::string_view text, const Streams& streams) {
+  // More than a few screens.
+  constexpr int64_t kMostLines = 200;
+  int64_t lines = std::ranges::count(text, '\n');
+  if (!path.empty() || !streams.terminal || lines <= kMostLines)
+    return WriteOutput(path, text, streams);
+  HEDDLE_TRY(Module module, ParseModule(std::string(text), "the graph", Ops()));
+  for (const Graph& graph : module.graphs)
+    streams.out << FormatStats(ComputeStats(module, graph)) << "\n";
+  streams.out << fmt::format(
+      "the graph has {} lines; `-o FILE` writes it to a file, `-o -` prints it here\n",
+      WithCommas(lines));
   return Done{};
 }
 
@@ -158,6 +192,13 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
     if (there) first = thing;
   }
   return Done{};
+}
+
+void PrintNotes(std::span<const std::string> notes, const Streams& streams) {
+  const char* rank = std::getenv("RANK");
+  bool other_rank = rank != nullptr && std::string_view(rank) != "0";
+  if (other_rank || std::getenv(kLaunchedVariable) != nullptr) return;
+  for (const std::string& note : notes) streams.err << fmt::format("note: {}\n", note);
 }
 
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {

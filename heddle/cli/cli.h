@@ -33,9 +33,15 @@ struct Streams {
   std::ostream& err;
   // `out` is a terminal whose user wants colours.
   bool color = false;
+  // `out` is a terminal; and the columns of a line.
+  bool terminal = false;
+  size_t width = 100;
 };
 // Whether standard output is one. NO_COLOR says no (no-color.org).
 bool WantsColor();
+// Columns of a line of standard output: $COLUMNS or the width of the terminal; 100 without a
+// terminal.
+size_t OutputWidth();
 
 class CommandSet;
 
@@ -54,7 +60,7 @@ struct TorchCommand {
   // Empty, or the flag with which alone it does.
   std::string_view with_flag = {};
 };
-// Whether `heddle ARGS...` is one.
+// Whether `heddle ARGS...` needs one: to run it, or to describe it.
 bool IsTorchCommand(std::span<const std::string> args);
 // Whether a flag is among the arguments, with a value behind it or not.
 bool HasFlag(std::span<const std::string> args, std::string_view flag);
@@ -69,6 +75,8 @@ std::string InputName(const std::string& path);
 Result<Module> LoadModule(const std::string& path, const Streams& streams);
 // To a file, or to standard output if `path` is empty or `-`.
 Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams);
+// The same for a graph. A terminal gets a summary of a long one instead, unless `path` is `-`.
+Status WriteGraph(const std::string& path, std::string_view text, const Streams& streams);
 // Prints JSON to standard output. Names of a graph may be any bytes: what is not UTF-8 is replaced.
 void PrintJson(const nlohmann::ordered_json& json, const Streams& streams);
 // Fails if two arguments both name standard input, which can be read once.
@@ -76,6 +84,10 @@ Status CheckOneInput(std::string_view a, const std::string& path_a, std::string_
                      const std::string& path_b);
 // Fails if several things would go to standard output. Each is given with whether it would.
 Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> things);
+// Prints `note: ...` lines to standard error. Of the ranks of a job, one process does.
+void PrintNotes(std::span<const std::string> notes, const Streams& streams);
+// The variable that tells a rank that the process which launched it printed the notes.
+constexpr const char* kLaunchedVariable = "HEDDLE_LAUNCHED";
 // Prints diagnostics; the exit code of a user's mistake.
 ExitCode Report(const Diagnostics& diagnostics, const Streams& streams);
 

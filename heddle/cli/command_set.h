@@ -8,18 +8,33 @@
 
 namespace heddle {
 
+// A command, as the help, the man page and the completions show it.
+struct CommandInfo {
+  std::string name;
+  // The name, with the flag that selects it among several: `sim --model`.
+  std::string title;
+  std::string summary;
+  std::string note;
+  // Command lines, one per line.
+  std::string examples;
+  // The arguments in short: ` FILE [FLAGS]`.
+  std::string usage;
+  std::vector<FlagInfo> flags;
+};
+
 class CommandSet {
  public:
   // A command is a struct with fields for its arguments and
-  //   static constexpr const char *kName, *kSummary, *kNote;
+  //   static constexpr const char *kName, *kSummary, *kNote, *kExamples;
   //   void Declare(Flags&);
   //   ExitCode Run(const Streams&) const;
-  // and, where another command of its name is for all other arguments, the flag that tells them apart:
+  // and, where another command has the same name, the flag that selects this one:
   //   static constexpr const char* kWithFlag;
-  template <typename T>
-  void Add() {
-    auto command = std::make_shared<T>();
-    Command& added = commands_.emplace_back(Command{T::kName, T::kSummary, T::kNote});
+  // `args` are for its constructor.
+  template <typename T, typename... Args>
+  void Add(Args&&... args) {
+    auto command = std::make_shared<T>(std::forward<Args>(args)...);
+    Command& added = commands_.emplace_back(Command{T::kName, T::kSummary, T::kNote, T::kExamples});
     if constexpr (requires { T::kWithFlag; }) added.with_flag = T::kWithFlag;
     added.run = [command](const Streams& streams) { return command->Run(streams); };
     command->Declare(added.flags);
@@ -27,31 +42,30 @@ class CommandSet {
 
   // A command that the help lists and this program cannot run.
   void AddListed(const TorchCommand& command) {
-    commands_.push_back(Command{command.name, command.summary, "", command.with_flag});
+    commands_.push_back(Command{command.name, command.summary, "", "", command.with_flag});
   }
 
   ExitCode Run(std::span<const std::string> args, const Streams& streams);
+  std::vector<CommandInfo> Describe() const;
 
  private:
   struct Command {
     const char* name;
     const char* summary;
     const char* note;
-    // Empty, or the flag that makes it this one of several of its name; the help lists the one without.
+    const char* examples;
+    // Empty, or the flag that selects it among the commands of its name. The help lists the one
+    // without.
     std::string_view with_flag = {};
     Flags flags = {};
-    // None if it is only listed.
+    // Null if it is only listed.
     std::function<ExitCode(const Streams&)> run = {};
 
-    // `sim --model`
-    std::string Title() const {
-      return name + (with_flag.empty() ? "" : " " + std::string(with_flag));
-    }
+    CommandInfo Describe() const;
   };
 
-  std::string Help() const;
-  static std::string Help(const Command& command);
-  // Where the first argument is no command: `--help`, `--version`, and slips.
+  Command* Find(std::span<const std::string> args);
+  // For a first argument that is not a command: `--help`, `--version`, and mistakes.
   Status RunWithoutCommand(std::span<const std::string> args, const Streams& streams) const;
 
   std::vector<Command> commands_;

@@ -1,4 +1,4 @@
-// The commands. Each is described in command_set.h's terms and lives in the file of its name.
+// The commands that need no libtorch. Each has its own file; command_set.h describes commands.
 #pragma once
 
 #include "heddle/cli/command_set.h"
@@ -8,6 +8,7 @@ namespace heddle {
 // One function per command, so that a command's type stays in its file.
 void AddCheck(CommandSet& commands);
 void AddCheckpoint(CommandSet& commands);
+void AddCompletion(CommandSet& commands);
 void AddDiff(CommandSet& commands);
 void AddDoc(CommandSet& commands);
 void AddImport(CommandSet& commands);

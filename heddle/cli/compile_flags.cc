@@ -14,9 +14,9 @@ namespace heddle {
 void TimeLimitFlag::Declare(Flags& flags, std::string_view who) {
   flags.Option(
       "--time-limit", text,
-      fmt::format("when {} stops with the best plan by then, as in 500ms, 60s (default: "
-                  "by no clock, but when the work of 10 s of one core is done, so that the "
-                  "same command gives the same plan on every machine)",
+      fmt::format("time after which {} stops with the best plan, as in 500ms, 60s (default: a "
+                  "deterministic work limit, about 10 s of one core, which gives the same plan on "
+                  "every machine)",
                   who));
 }
 
@@ -27,51 +27,53 @@ Result<Allowance> TimeLimitFlag::Parse() const {
 }
 
 void CompileFlags::Declare(Flags& flags, bool with_stage) {
+  flags.Section("Compilation");
   if (with_stage)
     flags.Option("--stage", stage,
-                 "the graph to write: captured, planned, lowered or final (default: final)");
+                 "graph to write: captured, planned, lowered or final (default: final)");
   flags.Option("--compile.pipeline", pipeline,
-               fmt::format("what runs after lowering: the name of a pipeline, or a file ending in "
+               fmt::format("pipeline that runs after lowering: a name, or a file ending in "
                            "`.pipeline` (default: {})",
                            usual_pipeline));
   flags.Option("--compile.passes", passes,
-               "the same as text, instead: passes and pipelines, as in 'clean, bucket-by-unit'");
-  flags.Option("--compile.disable_passes", disabled, "passes of the pipeline that do not run");
-  flags.Option("--parallelism.fsdp_reshard_after_forward", reshard,
-               "when gathered weights are freed: always, never, or default: always, but the unit "
-               "that backward needs first is kept; other units behind it, as in "
-               "default,layers.*=never");
+               "pipeline as text instead: passes and pipelines, as in 'clean, bucket-by-unit'");
+  flags.Option("--compile.disable_passes", disabled,
+               "passes of the pipeline to leave out, separated by commas");
   flags.Option("--compile.bucket_order", bucket_order,
-               "how a launch packs its tensors: parameter, as FSDP2, or graph, to compare");
-  flags.Option("--compile.bucket_plan", bucket_plan,
-               "a file with the modules that share launches, instead of units: groups with `;` "
-               "between them");
-  flags.Option("--compile.prefetch_forward", prefetch_forward,
-               "how many units ahead forward gathers");
+               "order of tensors in a bucket: parameter, as FSDP2, or graph, for comparison");
+  flags.Option("--compile.bucket_plan=FILE", bucket_plan,
+               "file with the modules that share a bucket, instead of one per unit: groups "
+               "separated by `;`");
+  flags.Option("--compile.prefetch_forward", prefetch_forward, "units that forward gathers ahead");
   flags.Option("--compile.prefetch_backward", prefetch_backward,
-               "how many units ahead backward gathers");
+               "units that backward gathers ahead");
   flags.Option("--compile.prefetch_max_bytes", prefetch_bytes,
-               "the most that gathers in flight may bring, as in 2GiB");
+               "limit of the bytes that gathers in flight bring, as in 2GiB");
   flags.Switch("--compile.async_tensor_parallel", async_tensor_parallel,
-               "exposed collectives of tensor parallelism, and what computes around them, run in "
-               "chunks where a simulation finds that faster: the pass async-tensor-parallel");
-  flags.Option("--activation_checkpoint.mode", checkpoint_mode,
-               "what backward computes again: none, full (all of each block), selective, or "
-               "min-cut (what costs next to nothing)");
-  flags.Option("--activation_checkpoint.selective_ac_option", checkpoint_option,
-               "for selective: op (TorchTitan's list of ops is kept; the default), or a number n: "
-               "every n-th block is computed again");
+               "split exposed tensor-parallel collectives and the ops around them into chunks "
+               "where a simulation finds that faster (pass async-tensor-parallel)");
+  flags.Option("--parallelism.fsdp_reshard_after_forward", reshard,
+               "when to free gathered weights: always, never, or default (always, except the unit "
+               "that backward needs first); per unit after a comma, as in "
+               "default,layers.*=never");
   flags.Switch("--parallelism.reduce_before_scatter", reduce_first,
-               "HSDP: all-reduce whole gradients and scatter them then; FSDP2 scatters first");
+               "HSDP: all-reduce whole gradients, then scatter them; FSDP2 scatters first");
   flags.Option("--parallelism.expert_rows", expert_rows,
-               "exact: rows of experts that ranks share take the memory that they need; bound: "
-               "they stand in buffers for all that may come, so that sizes are known beforehand");
-  flags.Switch("--remarks", remarks, "print what was declined, and why, to standard error");
+               "memory for the rows of shared experts: exact, or bound (allocate for the worst "
+               "case, so sizes are static)");
+  flags.Section("Activation checkpointing");
+  flags.Option("--activation_checkpoint.mode", checkpoint_mode,
+               "activations that backward recomputes: none, full (all of each block), selective, "
+               "or min-cut (only inexpensive ops)");
+  flags.Option("--activation_checkpoint.selective_ac_option", checkpoint_option,
+               "for selective: op (keep TorchTitan's list of ops; the default), or N (recompute "
+               "every N-th block)");
+  flags.Section("Debugging");
+  flags.Switch("--remarks", remarks,
+               "print transformations that passes declined, and why, to standard error");
   flags.Switch("--time", time, "print the time of each pass to standard error");
-  flags.Option("--dump-dir", manager.dump_dir,
-               "write the graph after each pass into this directory");
-  flags.Path("--compile.pipeline",
-             [](std::string_view value) { return value.ends_with(".pipeline"); });
+  flags.Option("--dump-dir=FOLDER", manager.dump_dir,
+               "write the graph after each pass to this folder");
   flags.Path("--compile.bucket_plan");
   flags.Path("--dump-dir");
 }

@@ -53,6 +53,10 @@ struct CompileFlags {
   Result<CompileOptions> Options(std::string plan, bool want_text) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
+  // Flags that had no effect, to standard error; --remarks lists them already.
+  void PrintNotes(const CompileReport& report, const Streams& streams) const {
+    if (!remarks) heddle::PrintNotes(report.notes, streams);
+  }
 
  private:
   Result<std::string> PipelineText() const;

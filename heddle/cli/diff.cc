@@ -13,8 +13,9 @@ namespace {
 struct DiffCommand {
   static constexpr const char* kName = "diff";
   static constexpr const char* kSummary =
-      "Show which nodes appeared (+), vanished (-), changed (< >) or moved (^) from A to B";
-  static constexpr const char* kNote = "Exit code 0 if there is no difference, 2 if there is one.";
+      "Show which nodes were added (+), removed (-), changed (< >) or moved (^) from A to B";
+  static constexpr const char* kNote = "Exit code 0: the graphs are equal; 2: they differ.";
+  static constexpr const char* kExamples = "heddle diff before.hd after.hd";
 
   std::string a;
   std::string b;
@@ -25,9 +26,9 @@ struct DiffCommand {
 };
 
 void DiffCommand::Declare(Flags& flags) {
-  flags.Positional("A", a, "the graph before, or - for standard input");
-  flags.Positional("B", b, "the graph after, or - for standard input");
-  flags.Switch("--json", json, "print [{kind, graph, before, after, from, to, follows}]");
+  flags.Positional("A", a, "first graph, or - for standard input");
+  flags.Positional("B", b, "second graph, or - for standard input");
+  flags.Switch("--json", json, "print JSON: [{kind, graph, before, after, from, to, follows}]");
 }
 
 ExitCode DiffCommand::Run(const Streams& streams) const {

@@ -6,6 +6,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/help.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/ops/example.h"
 #include "heddle/ops/ops.h"
@@ -16,9 +17,17 @@ namespace {
 
 struct DocCommand {
   static constexpr const char* kName = "doc";
-  static constexpr const char* kSummary = "Print the reference page of the ops or of the passes";
+  static constexpr const char* kSummary =
+      "Print a reference page: the ops, the passes, or the man page";
   static constexpr const char* kNote = "";
+  static constexpr const char* kExamples =
+      "heddle doc passes\n"
+      "heddle doc ops --json -o ops.json\n"
+      "heddle doc man | man -l -";
 
+  explicit DocCommand(const CommandSet& all) : commands(all) {}
+
+  const CommandSet& commands;
   std::string topic;
   std::string output;
   bool json = false;
@@ -174,14 +183,20 @@ nlohmann::ordered_json PassesJson() {
 }
 
 void DocCommand::Declare(Flags& flags) {
-  flags.Positional("TOPIC", topic, "ops or passes", {"ops", "passes"});
-  flags.Option("-o,--output", output, "where the page goes (default: standard output)");
-  flags.Switch("--json", json, "print a list of objects instead of Markdown");
+  flags.Positional("TOPIC", topic, "page to print: ops, passes or man", {"ops", "passes", "man"});
+  flags.Option("-o,--output=FILE", output, "file for the page (default: standard output)");
+  flags.Switch("--json", json, "print a list of JSON objects instead of Markdown");
 }
 
 ExitCode DocCommand::Run(const Streams& streams) const {
+  if (json && topic == "man") {
+    Failure wrong = Error(Diag::kUsage, "the man page has no JSON form; remove --json");
+    return Report(wrong.diagnostics, streams);
+  }
   std::string page;
-  if (json) {
+  if (topic == "man") {
+    page = FormatManPage(commands.Describe());
+  } else if (json) {
     page = (topic == "ops" ? OpsJson() : PassesJson()).dump(2) + "\n";
   } else {
     page = topic == "ops" ? OpsPage() : PassesPage();
@@ -192,6 +207,6 @@ ExitCode DocCommand::Run(const Streams& streams) const {
 
 }  // namespace
 
-void AddDoc(CommandSet& commands) { commands.Add<DocCommand>(); }
+void AddDoc(CommandSet& commands) { commands.Add<DocCommand>(commands); }
 
 }  // namespace heddle

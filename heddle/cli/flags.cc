@@ -5,11 +5,10 @@
 #include <cmath>
 
 #include "heddle/base/text.h"
+#include "heddle/cli/foreign_keys.h"
 
 namespace heddle {
 namespace {
-
-bool IsPositional(const std::string& name) { return !name.starts_with('-'); }
 
 // The name of a flag ends at the `=`; that of a short one, after its letter.
 std::string NameOf(const std::string& arg) {
@@ -50,13 +49,48 @@ JobValue NumberValue(double number) {
   return value;
 }
 
+std::string_view Placeholder(JobValueKind kind) {
+  switch (kind) {
+    case JobValueKind::kBool: return "";
+    case JobValueKind::kInt: return "INT";
+    case JobValueKind::kNumber: return "NUMBER";
+    case JobValueKind::kText:
+    case JobValueKind::kTexts: return "TEXT";
+  }
+  return "";
+}
+
+// The flags of `names` that end in `name` without its dashes: `--training.steps` for `--steps`.
+std::string SuffixHint(std::string_view name, std::span<const std::string_view> names) {
+  auto plain = [](std::string_view text) {
+    std::string out(text);
+    std::ranges::replace(out, '-', '_');
+    return out;
+  };
+  std::string suffix = "." + plain(name.substr(std::min<size_t>(name.size(), 2)));
+  std::string out;
+  for (std::string_view known : names) {
+    if (plain(known).ends_with(suffix))
+      out += fmt::format("{} `{}`", out.empty() ? "; write" : " or", known);
+  }
+  return out;
+}
+
 }  // namespace
 
-Flags::Flag& Flags::Add(std::string_view names, std::string_view value, std::string help,
-                        Setter set, Getter get) {
+std::string FlagInfo::Title() const {
+  std::vector<std::string_view> views(names.begin(), names.end());
+  return Join(views, ", ") + (value.empty() || positional() ? "" : " " + value);
+}
+
+Flags::Flag& Flags::Add(std::string_view names, JobValueKind kind, std::string help, Setter set,
+                        Getter get) {
   Flag flag;
-  for (std::string_view name : Split(names, ',')) flag.names.emplace_back(name);
-  flag.value = value;
+  size_t equals = names.find('=');
+  for (std::string_view name : Split(names.substr(0, equals), ',')) flag.names.emplace_back(name);
+  flag.section = flag.positional() ? "Arguments" : section_;
+  flag.kind = kind;
+  flag.value = equals == std::string_view::npos ? Placeholder(kind) : names.substr(equals + 1);
   flag.help = std::move(help);
   flag.set = std::move(set);
   flag.get = std::move(get);
@@ -66,8 +100,7 @@ Flags::Flag& Flags::Add(std::string_view names, std::string_view value, std::str
 
 void Flags::Positional(const std::string& name, std::string& target, std::string help,
                        std::vector<std::string> choices) {
-  auto set = [&target, choices = std::move(choices)](std::string_view name,
-                                                     const std::string& value) -> Status {
+  auto set = [&target, choices](std::string_view name, const std::string& value) -> Status {
     std::vector<std::string_view> views(choices.begin(), choices.end());
     if (!choices.empty() && std::ranges::find(choices, value) == choices.end())
       return Error(Diag::kBadChoice, "{} is `{}`{}; it is one of {}", name, value,
@@ -75,7 +108,9 @@ void Flags::Positional(const std::string& name, std::string& target, std::string
     target = value;
     return Done{};
   };
-  Add(name, name, std::move(help), std::move(set), {}).required = true;
+  Flag& flag = Add(name, JobValueKind::kText, std::move(help), std::move(set), {});
+  flag.required = true;
+  flag.choices = std::move(choices);
 }
 
 void Flags::Switch(std::string_view names, bool& target, std::string help) {
@@ -86,7 +121,7 @@ void Flags::Switch(std::string_view names, bool& target, std::string help) {
     target = value == "true";
     return Done{};
   };
-  Add(names, "", std::move(help), std::move(set), [&target] {
+  Add(names, JobValueKind::kBool, std::move(help), std::move(set), [&target] {
     return JobValue{JobValueKind::kBool, {target ? "true" : "false"}};
   });
 }
@@ -97,7 +132,7 @@ void Flags::Option(std::string_view names, std::string& target, std::string help
     target = value;
     return Done{};
   };
-  Add(names, "TEXT", std::move(help), std::move(set), [&target] {
+  Add(names, JobValueKind::kText, std::move(help), std::move(set), [&target] {
     return JobValue{JobValueKind::kText, {target}};
   }).required = required;
 }
@@ -107,7 +142,7 @@ void Flags::Option(std::string_view names, int64_t& target, std::string help,
   // Out of range: no default to show.
   if (target >= range.least && target <= range.most) help += fmt::format(" (default: {})", target);
   Add(
-      names, "INT", std::move(help),
+      names, JobValueKind::kInt, std::move(help),
       [&target, range](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadNumber(name, value, range));
         return Done{};
@@ -121,7 +156,7 @@ void Flags::Option(std::string_view names, int64_t& target, std::string help,
 void Flags::Option(std::string_view names, double& target, std::string help) {
   help += fmt::format(" (default: {})", target);
   Add(
-      names, "NUMBER", std::move(help),
+      names, JobValueKind::kNumber, std::move(help),
       [&target](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadDecimal(name, value));
         return Done{};
@@ -131,7 +166,7 @@ void Flags::Option(std::string_view names, double& target, std::string help) {
 
 void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::string help) {
   Add(
-      names, "INT", std::move(help),
+      names, JobValueKind::kInt, std::move(help),
       [&target](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadNumber(name, value, {}));
         return Done{};
@@ -144,7 +179,7 @@ void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::
 
 void Flags::Option(std::string_view names, std::optional<double>& target, std::string help) {
   Add(
-      names, "NUMBER", std::move(help),
+      names, JobValueKind::kNumber, std::move(help),
       [&target](std::string_view name, const std::string& value) -> Status {
         HEDDLE_TRY(target, ReadDecimal(name, value));
         return Done{};
@@ -160,7 +195,7 @@ void Flags::Option(std::string_view names, std::vector<std::string>& target, std
     target.push_back(value);
     return Done{};
   };
-  Add(names, "TEXT", std::move(help), std::move(set), [&target] {
+  Add(names, JobValueKind::kTexts, std::move(help), std::move(set), [&target] {
     return JobValue{JobValueKind::kTexts, target};
   }).repeats = true;
 }
@@ -180,9 +215,26 @@ Flags::Flag* Flags::Find(std::string_view name) {
 }
 
 Flags::Flag* Flags::NextPositional() {
-  auto at = std::ranges::find_if(
-      flags_, [](const Flag& f) { return IsPositional(f.names[0]) && !f.given; });
+  auto at = std::ranges::find_if(flags_, [](const Flag& f) { return f.positional() && !f.given; });
   return at == flags_.end() ? nullptr : &*at;
+}
+
+Failure Flags::UnknownFlag(const std::string& name) const {
+  std::vector<std::string_view> known;
+  if (name.starts_with("--")) {
+    known = {"--help"};
+    for (const Flag& f : flags_) known.insert(known.end(), f.names.begin(), f.names.end());
+  }
+  std::string hint = SuffixHint(name, known);
+  return Error(Diag::kUnknownFlag, "unknown argument `{}`{}", name,
+               hint.empty() ? NearestHint(name, known) : hint);
+}
+
+Status Flags::SetFlag(Flag& flag, std::string_view name, const std::string& value) {
+  if (flag.given && !flag.repeats) return Error(Diag::kUsage, "{} is given twice", name);
+  flag.given = true;
+  flag.origin = "flag";
+  return flag.set(name, value);
 }
 
 Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
@@ -190,26 +242,25 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   bool is_long = arg.starts_with("--");
   std::string name = NameOf(arg);
   bool attached = arg.size() > name.size();
+  if (name == "--") return Error(Diag::kUsage, "`{}` has no name of a flag before its `=`", arg);
+  const ForeignKey* foreign = is_long ? FindForeignKey(name.substr(2)) : nullptr;
   Flag* flag = Find(name);
+  if (flag == nullptr && foreign != nullptr && foreign->is_alias())
+    flag = Find(fmt::format("--{}", foreign->text));
   if (flag == nullptr) {
-    std::vector<std::string_view> known;
-    if (is_long) {
-      known = {"--help"};
-      for (const Flag& f : flags_) known.insert(known.end(), f.names.begin(), f.names.end());
-    }
-    return Error(Diag::kUnknownFlag, "unknown argument `{}`{}", name, NearestHint(name, known));
+    bool answers = foreign != nullptr && !foreign->is_alias() && (foreign->refused() || config_);
+    if (answers) return ReadForeign(*foreign, args, at);
+    return UnknownFlag(name);
   }
   std::string value = attached ? arg.substr(name.size() + (is_long ? 1 : 0)) : "true";
   if (!flag->value.empty() && !attached) {
-    // A flag is nobody's value: whoever means it writes `--name=--value`.
+    // A flag is not a value; `--name=--value` gives one that looks like a flag.
     if (at + 1 == args.size() || args[at + 1] == "--" || Find(NameOf(args[at + 1])) != nullptr)
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
     value = args[++at];
   }
-  if (flag->given && !flag->repeats) return Error(Diag::kUsage, "{} is given twice", name);
-  flag->given = true;
-  flag->origin = "flag";
-  return flag->set(name, value);
+  if (foreign != nullptr && foreign->IsOff(value)) return Done{};
+  return SetFlag(*flag, name, foreign == nullptr ? value : foreign->Translate(value));
 }
 
 Status Flags::ReadPositional(std::string_view command, const std::string& value) {
@@ -237,16 +288,53 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
       note(ReadPositional(command, args[at]).diagnostics());
     }
   }
-  if (config_ && !config_->file.empty()) note(ReadConfig().diagnostics());
-  // What is missing may be what was misspelled.
+  if (config_ && IsSet("--config")) note(ReadConfig().diagnostics());
+  if (mistakes.empty()) note(CheckRequirements().diagnostics());
+  // A missing argument may be a misspelt one.
   for (const Flag& flag : flags_) {
     if (flag.required && flag.origin == "default" && mistakes.empty())
       note({MakeDiagnostic(Diag::kUsage, "`heddle {}` needs {}: {}", command, flag.names[0],
                            flag.help)});
   }
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
+  for (const std::function<void()>& action : finally_) action();
   if (config_) config_->job = Job();
   if (values_ != nullptr) *values_ = ValueLines();
+  return Done{};
+}
+
+void Flags::Requires(std::string flag, std::string needs) {
+  requirements_.push_back({std::move(flag), std::move(needs)});
+}
+
+void Flags::Excludes(std::string flag, std::string section, std::string reason) {
+  exclusions_.push_back({std::move(flag), std::move(section), std::move(reason)});
+}
+
+bool Flags::IsSet(std::string_view names) const {
+  return std::ranges::any_of(Split(names, ','), [&](std::string_view name) {
+    return std::ranges::any_of(flags_, [&](const Flag& f) {
+      return std::ranges::find(f.names, name) != f.names.end() && f.origin != "default";
+    });
+  });
+}
+
+Status Flags::CheckRequirements() const {
+  for (const auto& [name, needs] : requirements_) {
+    bool given = std::ranges::any_of(flags_, [&](const Flag& f) {
+      return f.given && std::ranges::find(f.names, name) != f.names.end();
+    });
+    if (!given || IsSet(needs)) continue;
+    std::vector<std::string_view> all = Split(needs, ',');
+    return Error(Diag::kUsage, "{} has no effect without {}", name, Join(all, " or "));
+  }
+  for (const auto& [name, section, reason] : exclusions_) {
+    if (!IsSet(name)) continue;
+    for (const Flag& flag : flags_) {
+      if (flag.given && flag.section == section)
+        return Error(Diag::kUsage, "{} has no effect with {}: {}", flag.names[0], name, reason);
+    }
+  }
   return Done{};
 }
 
@@ -255,18 +343,23 @@ std::string Flags::Usage() const {
   for (const Flag& flag : flags_) {
     if (!flag.required) continue;
     out += " " + flag.names[0];
-    if (!IsPositional(flag.names[0])) out += " " + flag.value;
+    if (!flag.positional()) out += " " + flag.value;
   }
   bool optional = std::ranges::any_of(flags_, [](const Flag& f) { return !f.required; });
   return out + (optional ? " [FLAGS]" : "");
 }
 
-std::vector<std::pair<std::string, std::string>> Flags::Meanings() const {
-  std::vector<std::pair<std::string, std::string>> out;
+std::vector<FlagInfo> Flags::Infos() const {
+  std::vector<std::string_view> sections;
   for (const Flag& flag : flags_) {
-    std::vector<std::string_view> names(flag.names.begin(), flag.names.end());
-    bool has_value = !flag.value.empty() && !IsPositional(flag.names[0]);
-    out.emplace_back(Join(names, ", ") + (has_value ? " " + flag.value : ""), flag.help);
+    if (std::ranges::find(sections, flag.section) == sections.end())
+      sections.push_back(flag.section);
+  }
+  std::vector<FlagInfo> out;
+  for (std::string_view section : sections) {
+    for (const Flag& flag : flags_) {
+      if (flag.section == section) out.push_back(flag);
+    }
   }
   return out;
 }

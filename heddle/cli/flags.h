@@ -1,7 +1,8 @@
-// What a command takes from the command line, and how it is read.
+// The arguments of a command: their declaration, parsing and help.
 //
-// A flag is `--name=value`, `--name value`, `-n value` or `-nvalue`; a switch is on without a value, or `true` or `false`. What follows `--` is no flag. An empty
-// value is a value: `--name=`. All words that users read are ours.
+// A flag is `--name=value`, `--name value`, `-n value` or `-nvalue`. A switch is on without a value,
+// or takes `true` or `false`. Arguments after `--` are positional. An empty value is a value:
+// `--name=`. Every message is written here; messages of libraries are not passed on.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +25,39 @@ struct NumberRange {
   int64_t most = INT64_MAX;
 };
 
-// The arguments of one command. Targets must outlive the reading; their values before it are the defaults, which the help
-// shows.
+// One argument, as the help, the man page and the completions show it.
+struct FlagInfo {
+  // The heading that it is listed under.
+  std::string section;
+  // With their dashes; one name without dashes for a positional argument.
+  std::vector<std::string> names;
+  // The placeholder of its value, such as FILE; empty for a switch.
+  std::string value;
+  std::string help;
+  // The only values it takes; empty: any.
+  std::vector<std::string> choices;
+  bool required = false;
+
+  bool positional() const { return !names[0].starts_with('-'); }
+  // `-o, --output FILE`
+  std::string Title() const;
+};
+
+struct ForeignKey;
+
+// The arguments of one command. Targets must outlive the reading; their values before it are the
+// defaults, which the help shows.
 class Flags {
  public:
+  // The heading of the flags declared from here on.
+  void Section(std::string title) { section_ = std::move(title); }
   void Positional(const std::string& name, std::string& target, std::string help,
                   std::vector<std::string> choices = {});
-  // Names of a flag are given as `-o,--output`.
+  // Names of a flag are given as `-o,--output`, or with a placeholder of its value,
+  // `-o,--output=FILE`.
   void Switch(std::string_view names, bool& target, std::string help);
   void Option(std::string_view names, std::string& target, std::string help, bool required = false);
-  // Whoever takes the number may know a narrower range.
+  // The caller may check a narrower range.
   void Option(std::string_view names, int64_t& target, std::string help,
               const NumberRange& range = {});
   // A finite number that is not negative.
@@ -49,8 +73,16 @@ class Flags {
   // they are.
   void Path(std::string_view name, bool (*is_path)(std::string_view value) = nullptr);
 
-  // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. What stands on the command line wins over
-  // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
+  // `flag` on the command line is an error unless one of `needs` (`--a,--b`) is set.
+  void Requires(std::string flag, std::string needs);
+  // Flags of `section` on the command line are errors if `flag` is set, since `reason`.
+  void Excludes(std::string flag, std::string section, std::string reason);
+  // Runs after all values are set.
+  void Finally(std::function<void()> action) { finally_.push_back(std::move(action)); }
+
+  // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. Flags on
+  // the command line override the file. After the reading `job` holds the whole job, as TOML, with
+  // the origin of each value.
   void Config(std::string& job);
   // After the reading `lines` holds a line for each flag that can be in such a file:
   // `--name=value`, or `--name is not set`.
@@ -64,22 +96,20 @@ class Flags {
   Status Read(std::string_view command, std::span<const std::string> args);
   // ` FILE --plan TEXT [FLAGS]`: what follows the command's name.
   std::string Usage() const;
-  // For the help: each argument as it is written, and its meaning.
-  std::vector<std::pair<std::string, std::string>> Meanings() const;
-  // For the docs: a table in Markdown.
+  // All arguments, grouped by section.
+  std::vector<FlagInfo> Infos() const;
+  // For the docs: a table in Markdown for each section.
   std::string MarkdownTable() const;
+  // After the reading: keys of TorchTitan that were ignored, and why; one line each.
+  std::vector<std::string> Notes() const;
 
  private:
   using Getter = std::function<std::optional<JobValue>()>;
   // Sets the target. The flag as the user wrote it is for the message.
   using Setter = std::function<Status(std::string_view name, const std::string& value)>;
-  struct Flag {
-    // With their dashes; one without for a positional argument.
-    std::vector<std::string> names;
-    // What the value is called; empty for a switch.
-    std::string value;
-    std::string help;
-    bool required = false;
+  struct Flag : FlagInfo {
+    // The kind of value that a job file holds for it.
+    JobValueKind kind = JobValueKind::kText;
     bool repeats = false;
     Setter set;
     // The value of the target; none if it says that there is none.
@@ -91,28 +121,59 @@ class Flags {
     std::string origin = "default";
   };
 
-  Flag& Add(std::string_view names, std::string_view value, std::string help, Setter set,
-            Getter get);
+  Flag& Add(std::string_view names, JobValueKind kind, std::string help, Setter set, Getter get);
   Flag* Find(std::string_view name);
   Flag* NextPositional();
   // Reads the flag at args[at] and its value, and leaves `at` at the last argument it took.
   Status ReadFlag(std::span<const std::string> args, size_t& at);
   Status ReadPositional(std::string_view command, const std::string& value);
+  Status SetFlag(Flag& flag, std::string_view name, const std::string& value);
+  Failure UnknownFlag(const std::string& name) const;
+  Status CheckRequirements() const;
+  // Whether any of the names is set, by a flag or a job file.
+  bool IsSet(std::string_view names) const;
+  // --- flags_foreign.cc
+  // Refuses a flag of TorchTitan that is not an alias, or notes that it is ignored.
+  Status ReadForeign(const ForeignKey& foreign, std::span<const std::string> args, size_t& at);
+  // Refuses `key`, or notes in `file` that it is ignored.
+  Status RejectForeign(const ForeignKey& foreign, std::string_view key, const std::string& value,
+                       const std::string& file);
   // --- flags_config.cc
-  // What the file of `--config` says, where the command line does not.
+  // Sets the values of the `--config` file that the command line leaves open.
   Status ReadConfig();
   Status SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view origin);
-  // The key of a flag in a file, by one of its long names. TOML has no table and value of one name: next to `--model.dim`, `--model` is
-  // `model.name`.
+  // The key of a flag in a file, by one of its long names. A name in TOML is a table or a value, not
+  // both: next to `--model.dim`, `--model` is `model.name`.
   std::string KeyOf(std::string_view name) const;
   std::vector<std::string> KeysOf(const Flag& flag) const;
   std::string Job() const;
   std::string ValueLines() const;
 
+  struct Requirement {
+    std::string flag;
+    std::string needs;
+  };
+  struct Exclusion {
+    std::string flag;
+    std::string section;
+    std::string reason;
+  };
+  struct IgnoredKey {
+    // Empty for a flag of the command line.
+    std::string file;
+    std::string key;
+    std::string_view reason;
+  };
+
   std::vector<Flag> flags_;
   // Set by Values.
   std::string* values_ = nullptr;
-  // Targets of flags, too, so that they stay where they are.
+  std::string section_ = "Options";
+  std::vector<Requirement> requirements_;
+  std::vector<Exclusion> exclusions_;
+  std::vector<std::function<void()>> finally_;
+  std::vector<IgnoredKey> ignored_;
+  // On the heap, since they are targets of flags and must not move.
   struct ConfigFlags {
     std::string file;
     bool show = false;

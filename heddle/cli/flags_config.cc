@@ -1,4 +1,4 @@
-// Flags from a file, and back.
+// Reads flags from a job file, and writes them as one.
 #include <algorithm>
 
 #include <fmt/ranges.h>
@@ -6,13 +6,14 @@
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/flags.h"
+#include "heddle/cli/foreign_keys.h"
 
 namespace heddle {
 namespace {
 
 constexpr std::string_view kConfig = "--config";
 
-// What a file has to write for a flag.
+// The kind of value, in words.
 std::string_view Expected(JobValueKind kind) {
   switch (kind) {
     case JobValueKind::kText: return "a text in quotes";
@@ -24,21 +25,28 @@ std::string_view Expected(JobValueKind kind) {
   return "";
 }
 
-// Whole numbers are numbers, and one text is a list of one.
+// A whole number is a number, one text is a list of one, and some texts are true or false.
 bool Fits(JobValueKind given, JobValueKind wanted) {
   return given == wanted || (wanted == JobValueKind::kNumber && given == JobValueKind::kInt) ||
-         (wanted == JobValueKind::kTexts && given == JobValueKind::kText);
+         (wanted == JobValueKind::kTexts && given == JobValueKind::kText) ||
+         (wanted == JobValueKind::kText && given == JobValueKind::kBool);
+}
+
+std::string JoinedTexts(const JobValue& value) {
+  std::vector<std::string_view> views(value.texts.begin(), value.texts.end());
+  return Join(views, ", ");
 }
 
 }  // namespace
 
 void Flags::Config(std::string& job) {
   config_ = std::make_unique<ConfigFlags>(ConfigFlags{.file = "", .show = false, .job = job});
-  Option("--config", config_->file,
-         "a TOML file with values of flags: steps = 10 below [training] is --training.steps=10; "
-         "the command line wins over it");
+  Section("General");
+  Option("--config=FILE", config_->file,
+         "TOML file with values of flags: `steps = 10` below [training] is --training.steps=10; "
+         "flags on the command line override it");
   Switch("--config-show", config_->show,
-         "print the whole job as TOML, with where each value came from, and do nothing else");
+         "print the whole job as TOML, with the origin of each value, and exit");
 }
 
 std::string Flags::KeyOf(std::string_view name) const {
@@ -54,32 +62,34 @@ std::string Flags::KeyOf(std::string_view name) const {
 std::vector<std::string> Flags::KeysOf(const Flag& flag) const {
   std::vector<std::string> keys;
   for (const std::string& name : flag.names) {
-    // A file says nothing about files like it.
+    // A job file cannot name another one.
     if (name.starts_with("--") && !name.starts_with(kConfig)) keys.push_back(KeyOf(name));
   }
   return keys;
 }
 
 Status Flags::SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view origin) {
-  JobValueKind wanted = flag.value.empty()       ? JobValueKind::kBool
-                        : flag.repeats           ? JobValueKind::kTexts
-                        : flag.value == "INT"    ? JobValueKind::kInt
-                        : flag.value == "NUMBER" ? JobValueKind::kNumber
-                                                 : JobValueKind::kText;
   // Older job files write some switches as text, "true" or "false"; the setter checks the text.
-  bool quoted_switch = wanted == JobValueKind::kBool && entry.value.kind == JobValueKind::kText;
-  if (!quoted_switch && !Fits(entry.value.kind, wanted))
+  bool quoted_switch = flag.kind == JobValueKind::kBool && entry.value.kind == JobValueKind::kText;
+  if (!quoted_switch && !Fits(entry.value.kind, flag.kind))
     return Error(Diag::kJobFile, "`{}` is {}, expected {}", entry.key, Expected(entry.value.kind),
-                 Expected(wanted));
-  if (flag.given) return Done{};
+                 Expected(flag.kind));
+  const ForeignKey* foreign = FindForeignKey(entry.key);
+  if (flag.given || (foreign != nullptr && foreign->IsOff(JoinedTexts(entry.value)))) return Done{};
+  if (flag.origin != "default")
+    return Error(Diag::kJobFile, "`{}` sets {}, which {} sets, too", entry.key, flag.names.back(),
+                 flag.origin);
   flag.origin = origin;
   for (const std::string& text : entry.value.texts)
-    HEDDLE_RETURN_IF_ERROR(flag.set(entry.key, text));
+    HEDDLE_RETURN_IF_ERROR(
+        flag.set(entry.key, foreign == nullptr ? text : foreign->Translate(text)));
   return Done{};
 }
 
 Status Flags::ReadConfig() {
   const std::string& file = config_->file;
+  if (file.empty())
+    return Error(Diag::kUsage, "--config is empty; give it a TOML file, or leave it out");
   HEDDLE_TRY(std::string text, ReadFile(file));
   HEDDLE_TRY(std::vector<JobEntry> entries, ParseJob(file, text));
   SourceText source(file, text);
@@ -89,15 +99,21 @@ Status Flags::ReadConfig() {
   }
   std::vector<std::string_view> keys;
   for (const auto& [key, flag] : known) keys.push_back(key);
+  auto set = [&](const JobEntry& entry) -> Status {
+    const ForeignKey* foreign = FindForeignKey(entry.key);
+    std::string key(foreign != nullptr && foreign->is_alias() ? foreign->text : entry.key);
+    auto found = std::ranges::find(known, key, &std::pair<std::string, Flag*>::first);
+    if (found != known.end())
+      return SetFromConfig(*found->second, entry,
+                           fmt::format("{}:{}", file, source.Line(entry.offset)));
+    if (foreign != nullptr && !foreign->is_alias())
+      return RejectForeign(*foreign, entry.key, JoinedTexts(entry.value), file);
+    return Error(Diag::kUnknownFlag, "unknown key `{}`{}", entry.key, NearestHint(entry.key, keys));
+  };
   Diagnostics mistakes;
   for (const JobEntry& entry : entries) {
-    auto found = std::ranges::find(known, entry.key, &std::pair<std::string, Flag*>::first);
-    Status set = found == known.end()
-                     ? Status(Error(Diag::kUnknownFlag, "unknown key `{}`{}", entry.key,
-                                    NearestHint(entry.key, keys)))
-                     : SetFromConfig(*found->second, entry,
-                                     fmt::format("{}:{}", file, source.Line(entry.offset)));
-    for (const Diagnostic& mistake : set.diagnostics())
+    Status done = set(entry);
+    for (const Diagnostic& mistake : done.diagnostics())
       mistakes.push_back(source.At(mistake, entry.offset, entry.width));
   }
   if (mistakes.empty()) return Done{};
@@ -137,11 +153,17 @@ std::string Flags::ValueLines() const {
 }
 
 std::string Flags::MarkdownTable() const {
-  std::string out = "| flag | meaning |\n| --- | --- |\n";
-  for (const auto& [name, help] : Meanings()) {
+  std::string out;
+  std::string section;
+  for (const FlagInfo& flag : Infos()) {
+    if (flag.section != section) {
+      section = flag.section;
+      out += fmt::format("{}## {}\n\n| flag | meaning |\n| --- | --- |\n", out.empty() ? "" : "\n",
+                         section);
+    }
     std::string meaning;
-    for (char c : help) meaning += c == '|' ? "\\|" : std::string(1, c);
-    out += fmt::format("| `{}` | {} |\n", name, meaning);
+    for (char c : flag.help) meaning += c == '|' ? "\\|" : std::string(1, c);
+    out += fmt::format("| `{}` | {} |\n", flag.Title(), meaning);
   }
   return out;
 }

@@ -14,11 +14,14 @@ namespace {
 
 struct ImportCommand {
   static constexpr const char* kName = "import";
-  static constexpr const char* kSummary = "Make a graph of what PyTorch prints, dumps or exports";
+  static constexpr const char* kSummary =
+      "Convert a graph that PyTorch printed, dumped or exported";
   static constexpr const char* kNote =
-      "Reads FX graphs as print_readable prints them, repro files of Inductor, archives and JSON "
-      "of "
-      "torch.export, and JSON of other exporters; docs/import.md describes them.";
+      "Reads FX graphs printed by print_readable, repro files of Inductor, archives and JSON of "
+      "torch.export, and JSON of other exporters; see docs/import.md.";
+  static constexpr const char* kExamples =
+      "heddle import fx_graph_readable.py -o step.hd\n"
+      "heddle import export.pt2 --mesh=dp=8,tp=8 --group=0=dp --group=1=tp -o step.hd";
 
   std::string file;
   std::string output;
@@ -37,15 +40,17 @@ struct ImportCommand {
 };
 
 void ImportCommand::Declare(Flags& flags) {
-  flags.Positional("FILE", file, "what to read, or - for standard input");
-  flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
-  flags.Option("--mesh", mesh,
-               "the mesh that the process groups lie on, as in [dp=8,tp=8] (default: an axis for "
-               "each group)");
-  flags.Option("--group", groups, "the axes of a process group, as in 0=dp or 3=dp,tp");
-  flags.Option("--hint", hint, "what a size that is read from a tensor is taken for",
+  flags.Positional("FILE", file, "file to read, or - for standard input");
+  flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
+  flags.Option("--mesh=AXES", mesh,
+               "mesh of the process groups, slowest axis first, as in dp=8,tp=8 (default: one axis "
+               "per group)");
+  flags.Option("--group=NAME=AXES", groups,
+               "axes of a process group, as in 0=dp or 3=dp,tp; repeatable");
+  flags.Requires("--group", "--mesh");
+  flags.Option("--hint", hint, "value assumed for a size that the program reads from a tensor",
                {0, INT32_MAX});
-  flags.Switch("--json", json, "print what was read and assumed as an object; needs -o");
+  flags.Switch("--json", json, "print counts and remarks as JSON; needs -o");
 }
 
 Result<ImportOptions> ImportCommand::MakeOptions() const {
@@ -83,7 +88,7 @@ Status ImportCommand::RunImport(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", to_stdout}, {"--json", json}}));
   HEDDLE_TRY(ImportOptions options, MakeOptions());
   HEDDLE_TRY(Imported imported, ReadAndImport(options, streams));
-  HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(imported.module), streams));
+  HEDDLE_RETURN_IF_ERROR(WriteGraph(output, Print(imported.module), streams));
   if (json) {
     PrintJson(ToJson(imported), streams);
     return Done{};

@@ -17,11 +17,13 @@ namespace {
 struct MemoryCommand {
   static constexpr const char* kName = "memory";
   static constexpr const char* kSummary =
-      "Find what to keep, compute again or move to the host so that a step needs less memory";
+      "Choose activations to keep, recompute or offload so that a step fits into memory";
   static constexpr const char* kNote =
-      "Reads a lowered graph: local, before its pipeline. Each line is a choice that was tried for "
-      "good: the passes that carry it out run, the pipeline runs behind them, and the graph that "
-      "comes out is simulated.";
+      "Reads a lowered graph of one rank, before its pipeline. Each row was compiled with the full "
+      "pipeline and simulated.";
+  static constexpr const char* kExamples =
+      "heddle memory lowered.hd --sweep --html=curve.html\n"
+      "heddle memory lowered.hd --budget=60GiB -o marked.hd";
 
   std::string file;
   std::string pipeline = "fsdp";
@@ -33,17 +35,18 @@ struct MemoryCommand {
   bool json = false;
 
   void Declare(Flags& flags) {
-    flags.Positional("FILE", file, "the graph, or - for standard input");
-    flags.Switch("--sweep", sweep, "the curve of step time against peak");
-    flags.Option("--budget", budget, "the fastest step that needs at most this, as in 6GiB");
-    flags.Option("--pipeline", pipeline, "what runs behind the decisions (default: fsdp)");
-    flags.Option("--cluster", cluster,
-                 "what the step runs on, by name or as a path to a JSON file");
-    flags.Option("-o,--output", output,
-                 "with --budget: where the graph goes, with the decisions as marks; "
-                 "`rematerialize, offload` carries them out");
-    flags.Option("--html", html, "with --sweep: where the curve goes, for any browser");
-    flags.Switch("--json", json, "print a list of objects; sizes are in bytes");
+    flags.Positional("FILE", file, "lowered graph, or - for standard input");
+    flags.Section("Search");
+    flags.Switch("--sweep", sweep, "print the curve of step time against peak memory");
+    flags.Option("--budget", budget, "find the fastest step within this much memory, as in 6GiB");
+    flags.Option("--pipeline", pipeline, "pipeline that runs after the decisions");
+    flags.Option("--cluster", cluster, "cluster to simulate: a name, or a JSON file");
+    flags.Section("Output");
+    flags.Option("-o,--output=FILE", output,
+                 "with --budget: file for the graph with the decisions as marks, which "
+                 "`rematerialize, offload` applies");
+    flags.Option("--html=FILE", html, "with --sweep: write the curve for a browser to this file");
+    flags.Switch("--json", json, "print a list of JSON objects; sizes in bytes");
   }
 
   ExitCode Run(const Streams& streams) const {
@@ -54,10 +57,10 @@ struct MemoryCommand {
  private:
   Status CheckFlags() const {
     if (sweep == !budget.empty())
-      return Error(Diag::kUsage, "one of --sweep and --budget says what to find");
+      return Error(Diag::kUsage, "give exactly one of --sweep and --budget");
     if (!output.empty() && sweep)
-      return Error(Diag::kUsage, "--sweep finds a curve; --budget makes one graph for --output");
-    if (!html.empty() && !sweep) return Error(Diag::kUsage, "--html draws the curve of --sweep");
+      return Error(Diag::kUsage, "--output needs --budget; --sweep writes no graph");
+    if (!html.empty() && !sweep) return Error(Diag::kUsage, "--html needs --sweep");
     return CheckOneOutput(
         {{"the graph", output == "-"}, {"the page", html == "-"}, {"the list", json}});
   }

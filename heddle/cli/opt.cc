@@ -17,8 +17,11 @@ struct OptCommand {
   static constexpr const char* kSummary =
       "Run a pipeline of passes over a graph and print the result";
   static constexpr const char* kNote =
-      "A pipeline is a list, as in 'clean, repeat{dce, cse}'; `heddle doc passes` describes "
-      "passes, options and named pipelines.";
+      "A pipeline is a list of passes and named pipelines, as in 'clean, repeat{dce, cse}'. "
+      "`heddle doc passes` describes them and their options.";
+  static constexpr const char* kExamples =
+      "heddle opt step.hd --pipeline='clean, repeat{dce, cse}' -o clean.hd\n"
+      "heddle opt step.hd --pipeline=fsdp --remarks --time -o fsdp.hd";
 
   std::string file;
   std::string pipeline;
@@ -82,20 +85,25 @@ nlohmann::ordered_json ToJson(const RunReport& report) {
 }
 
 void OptCommand::Declare(Flags& flags) {
-  flags.Positional("FILE", file, "the graph, or - for standard input");
+  flags.Positional("FILE", file, "graph to transform, or - for standard input");
   flags.Option("--pipeline,--pass", pipeline,
-               "what to run; an empty pipeline prints the graph in canonical form");
-  flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
-  flags.Switch("--stats", stats, "print the counts of each pass to standard error");
-  flags.Switch("--remarks", remarks, "print what passes declined, and why, to standard error");
+               "passes to run (default: none, which prints the graph in canonical form)");
+  flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
+  flags.Section("Reports");
+  flags.Switch("--stats", stats, "print the counters of each pass to standard error");
+  flags.Switch("--remarks", remarks,
+               "print transformations that passes declined, and why, to standard error");
   flags.Switch("--time", time, "print the time of each pass to standard error");
-  flags.Switch("--json", json, "print the report of all passes as JSON; times are in nanoseconds");
-  flags.Option("--dump-dir", manager.dump_dir,
-               "write the graph after each pass into this directory, as step.0042.dce.changed.hd");
+  flags.Switch("--json", json,
+               "print the report of all passes as JSON, times in nanoseconds; the graph goes only "
+               "to -o");
+  flags.Section("Debugging");
+  flags.Option("--dump-dir=FOLDER", manager.dump_dir,
+               "write the graph after each pass to this folder, as step.0042.dce.changed.hd");
   flags.Option("--stop-after", manager.stop_after, "run only the first N passes (default: all)",
                {.least = 0});
-  flags.Option("--reproducer-dir", manager.reproducer_dir,
-               "where a failing pass leaves its reproducer");
+  flags.Option("--reproducer-dir=FOLDER", manager.reproducer_dir,
+               "folder for the reproducer of a failing pass");
 }
 
 ExitCode OptCommand::Run(const Streams& streams) const {
@@ -109,7 +117,7 @@ ExitCode OptCommand::Run(const Streams& streams) const {
   if (!report.ok()) return Report(report.diagnostics(), streams);
   // With --json, standard output is the report; the graph goes only to -o.
   if (!json || !output.empty()) {
-    Status written = WriteOutput(output, Print(*module), streams);
+    Status written = WriteGraph(output, Print(*module), streams);
     if (!written.ok()) return Report(written.diagnostics(), streams);
   }
   if (json) PrintJson(ToJson(*report), streams);

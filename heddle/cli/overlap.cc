@@ -107,11 +107,13 @@ class ScheduleWriter {
 struct OverlapCommand {
   static constexpr const char* kName = "overlap";
   static constexpr const char* kSummary =
-      "Schedule collectives behind compute, in buckets, under a cap on memory";
+      "Overlap bucketed collectives with compute within a memory limit";
   static constexpr const char* kNote =
-      "Reads the graph that a rank runs. Matrix products and attention keep their order; light "
-      "compute, which is all else, runs where it covers or feeds a collective. docs/overlap.md "
-      "describes schedules, buckets and files of costs.";
+      "Matrix products and attention keep their order; other ops move to where they hide or feed "
+      "a collective. docs/overlap.md describes schedules, buckets and files of measured times.";
+  static constexpr const char* kExamples =
+      "heddle overlap final.hd --cluster=h100-8x -o overlapped.hd\n"
+      "heddle overlap final.hd --memory=+1GiB --html=overlap.html";
 
   std::string file;
   SimFlags sim;
@@ -127,31 +129,31 @@ struct OverlapCommand {
   std::string schedule;
 
   void Declare(Flags& flags) {
-    flags.Positional("FILE", file, "the graph that a rank runs, or - for standard input");
+    flags.Positional("FILE", file, "graph of one rank, or - for standard input");
+    flags.Section("Schedule");
     flags.Option("--memory", memory,
-                 "the most that may be alive: 5GiB, or +1GiB above the peak of the given order "
-                 "(default: that peak)");
+                 "peak memory limit: 5GiB, or +1GiB above the peak of the given order (default: "
+                 "that peak)");
     flags.Option(
         "--buckets", buckets,
-        "which gathers of weights and reductions of gradients are launched together: auto, "
-        "none, or up to a size, as 25MiB");
-    flags.Option("--effort", effort, "fast, normal or best");
+        "buckets of weight gathers and gradient reductions: auto, none, or a maximum size, "
+        "as in 25MiB");
+    flags.Option("--effort", effort, "search effort: fast, normal or best");
     flags.Switch("--reorder-compute", reorder_compute,
-                 "matrix products and attention may leave their order: gradients of weights run "
-                 "later, where compute would stand still");
+                 "allow matrix products and attention to be reordered: weight gradients run later, "
+                 "where compute would be idle");
     flags.Switch("--strict", strict,
-                 "no collective passes another, nothing is merged, and compute keeps its order");
-    flags.Switch(
-        "--async-tensor-parallel", async_tensor_parallel,
-        "exposed collectives of tensor parallelism, and what computes around them, are cut "
-        "in chunks where that makes the step shorter");
-    flags.Option("-o,--output", output, "write the graph to this file");
-    flags.Option("--schedule", schedule,
-                 "write the order of names, and the members of buckets, to this file as JSON");
+                 "keep the order of collectives and of compute, and merge nothing");
+    flags.Switch("--async-tensor-parallel", async_tensor_parallel,
+                 "split exposed tensor-parallel collectives and the ops around them into chunks "
+                 "where that shortens the step");
+    flags.Section("Output");
+    flags.Option("-o,--output=FILE", output, "write the graph to this file");
+    flags.Option("--schedule=FILE", schedule,
+                 "write the order of node names and the members of buckets to this file as JSON");
     flags.Switch("--remarks", remarks,
-                 "say for each exposed collective why nothing hides it, what compute moved, and "
-                 "which layers "
-                 "have one schedule");
+                 "print why each exposed collective is not hidden, which ops moved, and which "
+                 "layers share a schedule");
     sim.Declare(flags);
     outputs.Declare(flags);
   }

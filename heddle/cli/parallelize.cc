@@ -14,10 +14,15 @@ namespace {
 
 struct ParallelizeCommand {
   static constexpr const char* kName = "parallelize";
-  static constexpr const char* kSummary = "Place a captured graph on a mesh as a plan says";
+  static constexpr const char* kSummary =
+      "Partition a captured graph over a mesh according to a plan";
   static constexpr const char* kNote =
-      "`heddle plan` writes plans for the usual ways with --write-plan; docs/plans.md describes "
-      "the text.";
+      "`heddle plan --write-plan` writes plans for the usual kinds of parallelism; docs/plans.md "
+      "describes the format.";
+  static constexpr const char* kExamples =
+      "heddle parallelize step.hd --plan=fsdp.plan --compile.pipeline=fsdp -o local.hd\n"
+      "heddle parallelize step.hd --plan=auto.plan --memory.budget=60GiB "
+      "--write-plan=found.plan -o local.hd";
 
   std::string file;
   std::string plan;
@@ -30,19 +35,21 @@ struct ParallelizeCommand {
   bool json = false;
 
   void Declare(Flags& flags) {
-    flags.Positional("FILE", file, "the captured graph, or - for standard input");
-    flags.Option("--plan", plan, "the file with the plan", true);
-    flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
-    flags.Option("--write-plan", plan_output,
-                 "where the plan goes, with what `auto` in it has found");
+    flags.Positional("FILE", file, "captured graph, or - for standard input");
+    flags.Option("--plan=FILE", plan, "plan to apply, or - for standard input", true);
+    flags.Section("Output");
+    flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
+    flags.Option("--write-plan=FILE", plan_output,
+                 "file for the plan, with the placements that `auto` found");
+    flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
+    flags.Section("Plans with `auto`");
     flags.Option("--cluster", cluster,
-                 "what `auto` is to make fast, by name or as a path to a JSON file");
+                 "cluster to find the fastest placements for: a name, or a JSON file");
     flags.Option("--memory.budget", memory_budget,
-                 "what `auto` may use of a rank for parameters, gradients, optimizer state and "
-                 "saved activations, as in 60GiB");
+                 "limit of a rank's parameters, gradients, optimizer state and saved activations, "
+                 "as in 60GiB");
     time_limit.Declare(flags, "`auto`");
     compile.Declare(flags);
-    flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
   }
 
   ExitCode Run(const Streams& streams) const {
@@ -56,7 +63,7 @@ struct ParallelizeCommand {
     Result<CompileReport> report = Compile(*module, *options);
     if (!report.ok()) return Report(report.diagnostics(), streams);
     if (want_graph) {
-      Status written = WriteOutput(output, report->text, streams);
+      Status written = WriteGraph(output, report->text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     if (!plan_output.empty()) {
@@ -65,6 +72,7 @@ struct ParallelizeCommand {
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     compile.Print(*report, streams);
+    compile.PrintNotes(*report, streams);
     if (json) {
       // One graph is the common case, and gets one object.
       auto list = nlohmann::ordered_json::array();

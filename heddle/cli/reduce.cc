@@ -13,10 +13,13 @@ namespace {
 struct ReduceCommand {
   static constexpr const char* kName = "reduce";
   static constexpr const char* kSummary =
-      "Find the smallest graph on which a pipeline still fails with a given error, or crashes";
+      "Shrink a graph while a pipeline still fails on it with a given error, or crashes";
   static constexpr const char* kNote =
-      "Each trial runs in a process of its own. With --error it fails if it prints the text, with "
+      "Each trial runs in its own process. With --error a trial fails if it prints the text, with "
       "--crash if its process dies.";
+  static constexpr const char* kExamples =
+      "heddle reduce failing.hd --pipeline=fsdp --error='kind mismatch' -o small.hd\n"
+      "heddle reduce failing.hd --pipeline=fsdp --crash -o small.hd";
 
   std::string file;
   std::string pipeline;
@@ -30,13 +33,14 @@ struct ReduceCommand {
 };
 
 void ReduceCommand::Declare(Flags& flags) {
-  flags.Positional("FILE", file, "the graph that fails, or - for standard input");
-  flags.Option("--pipeline,--pass", pipeline, "the pipeline that fails", true);
-  flags.Option("--error", error, "text that the error contains");
-  flags.Switch("--crash", crash, "look for a crash; with --error, for one that prints the text");
-  flags.Option("-o,--output", output, "where the smaller graph goes (default: standard output)");
+  flags.Positional("FILE", file, "graph that fails, or - for standard input");
+  flags.Option("--pipeline,--pass", pipeline, "pipeline that fails on it", true);
+  flags.Option("--error", error, "text that the error must contain");
+  flags.Switch("--crash", crash,
+               "look for a crash; with --error, for a crash that prints the text");
+  flags.Option("-o,--output=FILE", output, "file for the reduced graph (default: standard output)");
   flags.Option("--trial-seconds", seconds,
-               "a trial that takes longer, in seconds, does not count as failing",
+               "time limit of a trial, in seconds; a slower trial does not count as failing",
                {.least = 1, .most = 86'400});
 }
 
@@ -59,7 +63,7 @@ ExitCode ReduceCommand::Run(const Streams& streams) const {
   };
   Result<Module> reduced = ReduceModule(*module, *parsed, options);
   if (!reduced.ok()) return Report(reduced.diagnostics(), streams);
-  Status written = WriteOutput(output, Print(*reduced), streams);
+  Status written = WriteGraph(output, Print(*reduced), streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
 }
 

@@ -10,10 +10,12 @@ std::string LastPart(const std::string& path) { return path.substr(path.rfind('/
 struct ReportCommand {
   static constexpr const char* kName = "report";
   static constexpr const char* kSummary =
-      "Compare two schedules of a step on a cluster: which is faster, and why";
+      "Compare two schedules of a step on a cluster and explain the difference";
   static constexpr const char* kNote =
-      "FILE is compared with --against, collective by collective; --html writes both as one page, "
-      "which docs/report.md describes. Without --against it says what `heddle sim` says.";
+      "Compares FILE with --against, collective by collective; --html writes both to one page "
+      "(docs/report.md). Without --against it prints the same as `heddle sim`.";
+  static constexpr const char* kExamples =
+      "heddle report overlapped.hd --against=final.hd --html=report.html";
 
   std::string file;
   std::string against;
@@ -21,8 +23,8 @@ struct ReportCommand {
   SimOutputs outputs;
 
   void Declare(Flags& flags) {
-    flags.Positional("FILE", file, "the graph that a rank runs, or - for standard input");
-    flags.Option("--against", against, "the graph that it is compared with");
+    flags.Positional("FILE", file, "graph of one rank, or - for standard input");
+    flags.Option("--against=FILE", against, "graph to compare FILE with");
     sim.Declare(flags);
     outputs.Declare(flags);
   }

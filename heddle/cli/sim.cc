@@ -8,13 +8,15 @@ namespace {
 struct SimCommand {
   static constexpr const char* kName = "sim";
   static constexpr const char* kSummary =
-      "Simulate a graph on a cluster: time, exposed collectives, memory";
+      "Simulate a step on a cluster: time, exposed communication, memory";
   static constexpr const char* kNote =
-      "With --model instead of FILE it captures a model and plans it first: `heddle sim "
-      "--model=llama3 --help` describes that. Clusters: h100-8x, h200-8x, b200-8x, a100-8x, cpu, "
-      "h100-autoparallel, or "
-      "a JSON file of your own; docs/cost.md describes them and files of measured times, "
-      "docs/report.md what --html writes.";
+      "With --model instead of FILE, captures and plans a model first: see `heddle help sim "
+      "--model`. Clusters: h100-8x, h200-8x, b200-8x, a100-8x, cpu, h100-autoparallel, or a JSON "
+      "file. docs/cost.md describes clusters and files of measured times, docs/report.md the "
+      "report of --html.";
+  static constexpr const char* kExamples =
+      "heddle sim final.hd --cluster=h100-8x\n"
+      "heddle sim final.hd --trace=trace.json --json";
 
   std::string file;
   SimFlags sim;
@@ -22,7 +24,7 @@ struct SimCommand {
   std::string job;
 
   void Declare(Flags& flags) {
-    flags.Positional("FILE", file, "the graph that a rank runs, or - for standard input");
+    flags.Positional("FILE", file, "graph of one rank, or - for standard input");
     sim.Declare(flags);
     outputs.Declare(flags);
     flags.Config(job);

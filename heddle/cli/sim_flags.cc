@@ -35,28 +35,28 @@ Status CheckPairs(std::span<const SimulatedModule> modules) {
 }  // namespace
 
 void SimFlags::Declare(Flags& flags) {
-  flags.Option("--cluster", cluster, "what it runs on, by name or as a path to a JSON file");
+  flags.Section("Simulation");
+  flags.Option("--cluster", cluster, "cluster to simulate: a name, or a JSON file (docs/cost.md)");
   flags.Option("--nodes", nodes, "nodes of the cluster (default: as many as the mesh needs)");
-  flags.Option("--costs", costs,
-               "measured times that win over the models: JSON, or a table of collectives");
-  flags.Option("--collectives", collectives, "the model of collectives: native or nccl-2.27");
-  flags.Switch("--fuse", fuse, "price pointwise ops that feed each other as one kernel");
-  flags.Option(
-      "--expert_load", expert_load,
-      "how tokens divide among experts that ranks share: uniform, zipf:1.2, or a file with "
-      "the tokens of each expert, such as the metrics of `heddle train` (--metrics.jsonl); the "
-      "rank with the most decides");
+  flags.Option("--costs=FILE", costs,
+               "measured times, which override the cost model: JSON, or a table of collectives");
+  flags.Option("--collectives", collectives, "cost model of collectives: native or nccl-2.27");
+  flags.Switch("--fuse", fuse, "cost chains of pointwise ops as one kernel");
+  flags.Option("--expert_load", expert_load,
+               "distribution of tokens over experts: uniform, zipf:1.2, or a file with the tokens "
+               "of each expert, such as --metrics.jsonl of `heddle train`; the most loaded rank "
+               "sets the time");
   flags.Option("--slowdown", slowdown,
-               "per cent by which compute is slower while a collective is under way (default: the "
+               "slowdown of compute while a collective is in flight, in percent (default: the "
                "cluster's)");
   flags.Option("--memory-cap", memory_cap,
-               "what the schedule may use, as in 64GiB (default: the device's memory)");
+               "memory that the schedule may use, as in 64GiB (default: the device's memory)");
   flags.Switch("--free-inputs", free_inputs,
-               "let go of each input after its last reader (default: the caller holds them)");
-  flags.Option("--tokens", tokens,
-               "tokens of a step, all ranks together (default: what the graph says)");
+               "free each input after its last use (default: the caller keeps them)");
+  flags.Option("--tokens", tokens, "tokens per step over all ranks (default: from the graph)");
   flags.Option("--rules", rules,
-               "native, or autoparallel: 1 us for every node, links never shared, nothing packed");
+               "timeline rules: native, or autoparallel (1 us per node, links never shared, no "
+               "packing)");
 }
 
 Result<CostModel> SimFlags::Model() const {
@@ -108,11 +108,14 @@ Result<SimulatedModule> SimulateModule(std::string name, Module module, const Co
 }
 
 void SimOutputs::Declare(Flags& flags) {
-  flags.Option("--html", html, "write a report to this file, which any browser opens");
-  flags.Option("--trace", trace, "write a trace for Perfetto or chrome://tracing to this file");
-  flags.Switch("--timeline", timeline, "print everything that takes time, in order");
+  flags.Section("Output");
+  flags.Option("--html=FILE", html, "write a report for a browser to this file");
+  flags.Option("--trace=FILE", trace,
+               "write a trace for Perfetto or chrome://tracing to this file");
+  flags.Switch("--timeline", timeline, "print every kernel and collective in order of time");
   flags.Switch("--json", json,
-               "print an object, or a list of one for each graph; times are in milliseconds");
+               "print JSON: an object, or a list if there are several graphs; times in "
+               "milliseconds");
 }
 
 Status SimOutputs::Check() const {

@@ -24,10 +24,13 @@ constexpr double kConflictSeconds = 2;
 struct SolveCommand {
   static constexpr const char* kName = "solve";
   static constexpr const char* kSummary =
-      "Find the best assignment of a pairwise problem, with a proof of how good it is";
+      "Find the best assignment of a pairwise problem and prove its optimality gap";
   static constexpr const char* kNote =
-      "docs/solve.md describes problems and their files. Exit code 3: no assignment is possible; "
-      "4: none was found in time.";
+      "docs/solve.md describes problems and their files. Exit code 3: the problem is infeasible; "
+      "4: no assignment was found within the time limit.";
+  static constexpr const char* kExamples =
+      "heddle solve problem.json.gz --time-limit=60s\n"
+      "heddle solve problem.json --budget=memory=3 --json";
 
   std::string file;
   std::vector<std::string> budgets;
@@ -178,15 +181,15 @@ std::string FormatSolved(const Solved& solved, const std::string& name) {
 
 void SolveCommand::Declare(Flags& flags) {
   flags.Positional("FILE", file,
-                   "the problem, JSON, plain or compressed by gzip, or - for standard input");
-  flags.Option("--budget", budgets,
-               "NAME=HI: let that budget be at least 0 and at most HI, whatever the file says; any "
-               "number of times");
+                   "problem as JSON, optionally compressed with gzip, or - for standard input");
+  flags.Option("--budget=NAME=HI", budgets,
+               "replace the limits of a budget by 0 to HI, as in memory=3; repeatable");
   flags.Option("--time-limit", time_limit,
-               "stop with the best answer by then, as in 500ms, 10s, 2min");
-  flags.Switch("--json", json,
-               "print an object: status, objective, bound, gap (0: proved), x, seconds, budgets, "
-               "sizes, counts, and what conflicts");
+               "stop with the best assignment after this time, as in 500ms, 10s, 2min");
+  flags.Switch(
+      "--json", json,
+      "print JSON: status, objective, bound, gap (0: proved optimal), x, seconds, budgets, "
+      "sizes, counters and conflicts");
 }
 
 // Why there is no assignment.

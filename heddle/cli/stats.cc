@@ -14,8 +14,11 @@ namespace {
 struct StatsCommand {
   static constexpr const char* kName = "stats";
   static constexpr const char* kSummary =
-      "Count nodes, parameters, collectives and memory of a graph";
+      "Count the nodes, parameters, collectives and bytes of a graph";
   static constexpr const char* kNote = "";
+  static constexpr const char* kExamples =
+      "heddle stats step.hd\n"
+      "heddle stats final.hd --payloads";
 
   std::string file;
   bool payloads = false;
@@ -26,11 +29,10 @@ struct StatsCommand {
 };
 
 void StatsCommand::Declare(Flags& flags) {
-  flags.Positional("FILE", file, "the graph, or - for standard input");
-  flags.Switch("--payloads", payloads,
-               "print where each parameter lies in what is launched, instead");
+  flags.Positional("FILE", file, "graph to count, or - for standard input");
+  flags.Switch("--payloads", payloads, "print the offset of each parameter in its bucket instead");
   flags.Switch("--json", json,
-               "print an object, or a list of one for each graph; sizes are in bytes");
+               "print JSON: an object, or a list if there are several graphs; sizes in bytes");
 }
 
 ExitCode StatsCommand::Run(const Streams& streams) const {
@@ -38,7 +40,8 @@ ExitCode StatsCommand::Run(const Streams& streams) const {
   if (!module.ok()) return Report(module.diagnostics(), streams);
   if (payloads) {
     if (json)
-      return Report({MakeDiagnostic(Diag::kUsage, "--payloads is a table, not JSON")}, streams);
+      return Report({MakeDiagnostic(Diag::kUsage, "--payloads prints a table; remove --json")},
+                    streams);
     for (const Graph& graph : module->graphs) streams.out << FormatPayloads(graph);
     return ExitCode::kDone;
   }

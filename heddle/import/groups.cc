@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
+#include "heddle/ir/mesh_flag.h"
 
 namespace heddle {
 namespace {
@@ -87,9 +88,7 @@ const Axes* GroupAxes::Find(std::string_view group) const {
 }
 
 Status GroupAxes::FromOptions(const ImportOptions& options) {
-  Scanner scan(options.mesh);
-  SourceText source("--mesh", options.mesh);
-  HEDDLE_TRY(mesh_, ParseMesh(scan, source));
+  HEDDLE_TRY(mesh_, ParseMeshFlag(options.mesh));
   for (const auto& [name, list] : options.groups) {
     Axes axes;
     for (std::string_view word : Split(list, ',')) {

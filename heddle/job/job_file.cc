@@ -14,6 +14,31 @@ namespace {
 
 constexpr int64_t kMostDots = 1000;
 
+// The mistake in words, by the part of TOML that the parser was reading.
+std::string_view TomlMistake(std::string_view said) {
+  constexpr std::string_view kPrefix = "Error while parsing ";
+  std::string_view part;
+  if (said.starts_with(kPrefix))
+    part = said.substr(kPrefix.size(), said.find(':') - kPrefix.size());
+  auto has = [&](std::string_view text) { return said.find(text) != std::string_view::npos; };
+  if (has("cannot redefine")) return "this name is taken by an earlier key or table";
+  if (has("nested")) return "values are nested too deeply";
+  if (part.ends_with("string") || part == "unicode scalar sequence")
+    return "a text must end with its quote on the same line, without control characters or "
+           "unknown escapes";
+  if (part.ends_with("integer"))
+    return "not a whole number that fits into 64 bits; other texts go in quotes";
+  if (part.ends_with("floating-point")) return "not a number that a double can hold";
+  if (part.find("date") != std::string_view::npos || part == "time") return "not a date or a time";
+  if (part == "boolean") return "expected true or false";
+  if (part == "array") return "expected `,` or `]` in a list";
+  if (part == "inline table") return "expected `,` or `}` in a table";
+  if (part == "table header") return "expected a table, as in `[training]`";
+  if (part == "comment") return "a comment holds control characters";
+  if (part == "value") return "expected a value: a text in quotes, a number, true, false or a list";
+  return "expected a key and a value, as in `steps = 10`, and nothing after them";
+}
+
 // Reads one text.
 class JobReader {
  public:
@@ -75,6 +100,8 @@ void JobReader::AddValue(const std::string& key, const toml::key& written, const
   entry.key = key;
   entry.offset = Offset(written.source().begin);
   entry.width = std::max<size_t>(Offset(written.source().end) - entry.offset, 1);
+  if (written.str().empty())
+    return Mistake(entry.offset, entry.width, "the name of a key is empty");
   if (const toml::array* list = node.as_array()) {
     entry.value.kind = JobValueKind::kTexts;
     for (const toml::node& item : *list) {
@@ -125,10 +152,8 @@ Result<std::vector<JobEntry>> JobReader::Read() {
   toml::parse_result parsed = toml::parse(text_);
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    std::string_view what = error.description();
-    // `Error while parsing key-value pair: expected ...`
-    if (what.starts_with("Error while")) what = Trim(what.substr(what.find(':') + 1));
-    Mistake(Offset(error.source().begin), 1, fmt::format("no TOML: {}", what));
+    Mistake(Offset(error.source().begin), 1,
+            fmt::format("not TOML: {}", TomlMistake(error.description())));
   } else {
     AddTable(parsed.table(), "");
   }

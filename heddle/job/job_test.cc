@@ -40,7 +40,8 @@ TEST(JobFile, EntriesComeInTheOrderOfTheText) {
 
 TEST(JobFile, MistakesAreNamedWithTheirPlace) {
   EXPECT_EQ(Refusal("[training]\nsteps = 10 20\n"),
-            "job.toml:2:12: no TOML: expected a comment or whitespace, saw '2' [job-file]\n"
+            "job.toml:2:12: not TOML: expected a key and a value, as in `steps = 10`, and nothing "
+            "after them [job-file]\n"
             "steps = 10 20\n"
             "           ^\n");
   EXPECT_EQ(Refusal("\"ü\".b = [1]\nc = 1979-05-27\n"),

@@ -32,7 +32,10 @@ TEST(CheckpointFormatTest, Marks) {
   RankRecord read = *ParseMark(FormatMark(Record()));
   EXPECT_EQ(FormatMark(read), FormatMark(Record()));
   EXPECT_EQ(ParseMark(FormatFailureMark("no room")).diagnostics()[0].message, "no room");
-  EXPECT_FALSE(ParseMark("{}").ok());
+  EXPECT_EQ(ParseMark("{}").diagnostics()[0].message,
+            "is not the mark of a rank: it has no `bytes`");
+  EXPECT_EQ(ParseMark("{\"bytes\":1e999}").diagnostics()[0].message,
+            "the mark of a rank has a number that a double cannot hold");
   EXPECT_FALSE(ParseMark("{\"bytes\":").ok());
 }
 
@@ -64,8 +67,10 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
   EXPECT_EQ(SaidAfter([](Json& m) { m["step"] = -1; }), "says nothing of its step or its files");
   EXPECT_EQ(SaidAfter([](Json& m) { m["files"].clear(); }),
             "says nothing of its step or its files");
-  EXPECT_NE(SaidAfter([](Json& m) { m.erase("tensors"); }), "");
-  EXPECT_NE(SaidAfter([](Json& m) { m["tensors"] = 3; }), "");
+  EXPECT_EQ(SaidAfter([](Json& m) { m.erase("tensors"); }),
+            "is not a manifest: it has no `tensors`");
+  EXPECT_EQ(SaidAfter([](Json& m) { m["tensors"] = 3; }),
+            "is not a manifest: a value in it has the wrong type");
   auto w = [](auto edit) { return SaidAfter([&](Json& m) { edit(m["tensors"]["w"]); }); };
   EXPECT_EQ(w([](Json& t) { t["dtype"] = "F7"; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["shape"] = {4, INT64_MAX}; }), wrong);
@@ -81,7 +86,8 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
             "`w` of [4,2] has pieces that end at 3 of dimension 0");
   EXPECT_EQ(w([](Json& t) { t["pieces"].push_back(t["pieces"][0]); }),
             "`w` of [4,2] has 2 pieces, which do not cover it, each element once");
-  EXPECT_NE(w([](Json& t) { t["pieces"][0] = Json::array(); }), "");
+  EXPECT_EQ(w([](Json& t) { t["pieces"][0] = Json::array(); }),
+            "is not a manifest: a list is too short");
 }
 
 TEST(CheckpointFormatTest, GridsThatAreNone) {

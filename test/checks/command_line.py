@@ -4,15 +4,19 @@
 command_line.py HEDDLE [--sanitized]
 """
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
 import resource
+import shlex
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 import zipfile
 
@@ -51,11 +55,12 @@ class CommandLine(unittest.TestCase):
         calls = {
             "check": [[self.graph], [self.graph, "--json"]],
             "checkpoint": [["--help"]],
+            "completion": [["bash"], ["zsh"], ["fish"]],
             "diff": [[self.graph, other], [self.graph, other, "--json"]],
             "import": [["--help"]],
             "memory": [["--help"]],
             "train": [verify + ["--training.dataset=synthetic"]],
-            "doc": [["ops"], ["passes", "--json"]],
+            "doc": [["ops"], ["passes", "--json"], ["man"]],
             "opt": [[self.graph], [self.graph, "--json"]],
             "overlap": [[local], [local, "--json"]],
             "search": [["--help"]],
@@ -78,7 +83,7 @@ class CommandLine(unittest.TestCase):
             if "needs libtorch" in self.heddle(name, "--none").stderr:
                 variants = []
             yield from ([name, *arguments] for arguments in variants + [["--help"]])
-        yield from (["--help"], ["--version"])
+        yield from ([], ["help"], ["--help"], ["--version"])
 
     def test_a_result_that_cannot_be_written_is_a_failure(self):
         for args in self.commands():
@@ -91,14 +96,15 @@ class CommandLine(unittest.TestCase):
         for args in self.commands():
             with self.subTest(args):
                 done = self.heddle(*args)
-                self.assertEqual(done.returncode, 2 if args[0] == "diff" and "--help" not in args else 0, done.stderr)
+                self.assertEqual(done.returncode, 2 if args[:1] == ["diff"] and "--help" not in args else 0, done.stderr)
                 self.assertNotEqual(done.stdout, "")
 
-    def on_a_terminal(self, *args, **environment):
+    def on_a_terminal(self, *args, columns=0, **environment):
         """What a command prints where standard output is a terminal."""
         terminal, end = os.openpty()
-        variables = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-        subprocess.run([HEDDLE, *args], stdin=subprocess.DEVNULL, stdout=end, env={**variables, **environment}, check=True)
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        variables = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+        process = subprocess.Popen([HEDDLE, *args], stdin=subprocess.DEVNULL, stdout=end, env={**variables, **environment})
         os.close(end)
         printed = b""
         # The end of a terminal whose writer is gone is an error.
@@ -106,7 +112,78 @@ class CommandLine(unittest.TestCase):
             while part := os.read(terminal, 1 << 16):
                 printed += part
         os.close(terminal)
+        self.assertEqual(process.wait(), 0)
         return printed
+
+    def test_a_long_graph_goes_to_a_terminal_only_if_asked(self):
+        nodes = "".join(f"  %n{i} = aten.neg(%{'x' if i == 0 else f'n{i - 1}'}) : f32[8]\n" for i in range(300))
+        text = GRAPH.replace("metric %a", "metric %n299").replace("  %a = aten.neg(%x) : f32[8]\n", nodes)
+        graph = str(self.folder / "long.hd")
+        pathlib.Path(graph).write_text(text)
+        shown = self.on_a_terminal("opt", graph).decode()
+        self.assertIn("the graph has 303 lines; `-o FILE` writes it to a file, `-o -` prints it here", shown)
+        self.assertIn("300 nodes", shown)
+        self.assertNotIn("%n299 =", shown)
+        self.assertIn("%n299 =", self.on_a_terminal("opt", graph, "-o", "-").decode())
+        self.assertEqual(self.heddle("opt", graph).stdout, text)
+        # A short one is printed.
+        self.assertIn(b"%a = aten.neg", self.on_a_terminal("opt", self.graph))
+
+    def test_help_fits_the_terminal(self):
+        def width(text):
+            return max(len(line) for line in text.replace("\r", "").split("\n") if not line.startswith("  heddle "))
+        for args in (["opt", "--help"], ["--help"], ["sim", "--help"]):
+            with self.subTest(args):
+                self.assertIn(width(self.heddle(*args).stdout), range(90, 101))
+                self.assertEqual(self.heddle(*args, env={**os.environ, "COLUMNS": "60"}).stdout, self.heddle(*args).stdout)
+                self.assertIn(width(self.on_a_terminal(*args, columns=60).decode()), range(50, 61))
+                self.assertIn(width(self.on_a_terminal(*args, columns=60, COLUMNS="80").decode()), range(70, 81))
+                self.assertIn(width(self.on_a_terminal(*args, columns=500).decode()), range(100, 121))
+
+    def test_examples_of_the_help_have_flags_that_exist(self):
+        for name in re.findall(r"^  (\w+) ", self.heddle("--help").stdout, re.M):
+            text = self.heddle("help", name).stdout
+            if "needs libtorch" in self.heddle(name, "--none").stderr:
+                continue
+            examples = [line.strip() for line in text.partition("\nExamples:\n")[2].split("\n\n")[0].splitlines()]
+            self.assertTrue(examples, f"{name} has no example")
+            for example in examples:
+                words = shlex.split(re.sub(r"[|>)].*", "", example.replace("<(", "")))
+                args = words[words.index("heddle") + 1:]
+                self.assertEqual(args[0], name)
+                with self.subTest(example):
+                    # All mistakes are reported, and then nothing runs.
+                    config = [a for a in args if not a.startswith("--config")]
+                    self.assertEqual(self.heddle(*config, "--none").stderr, "unknown argument `--none` [unknown-flag]\n")
+
+    def test_bash_completes_commands_and_flags(self):
+        def complete(*words):
+            script = (f'source <("{HEDDLE}" completion bash); COMP_WORDS=({shlex.join(["heddle", *words])}); '
+                      f'COMP_CWORD={len(words)}; _heddle; printf "%s\\n" "${{COMPREPLY[@]}}"')
+            done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+            self.assertEqual(done.stderr, "")
+            return done.stdout.split()
+        self.assertEqual(complete("par"), ["parallelize"])
+        self.assertEqual(complete("help", "par"), ["parallelize"])
+        self.assertEqual(complete("opt", "--pi"), ["--pipeline"])
+        self.assertEqual(complete("checkpoint", "v"), ["verify"])
+        self.assertEqual(complete("doc", ""), ["ops", "passes", "man", "-o", "--output", "--json", "-h", "--help"])
+        if "needs libtorch" not in self.heddle("train", "--none").stderr:
+            self.assertEqual(complete("train", "--training.st"), ["--training.steps"])
+            self.assertIn("--parallelism.auto", complete("plan", "--parallelism."))
+
+    def test_other_shells_and_the_man_page_list_every_flag(self):
+        flags = re.findall(r"--[a-z][-\w.]*", self.heddle("parallelize", "--help").stdout.partition("\nExamples:")[0])
+        man = self.heddle("doc", "man").stdout.replace("\\-", "-")
+        for text in (self.heddle("completion", "zsh").stdout, man):
+            for flag in flags:
+                self.assertIn(flag, text)
+        fish = self.heddle("completion", "fish").stdout
+        for flag in ("--plan", "--compile.pipeline"):
+            self.assertIn(f"-l {flag[2:]} -r", fish)
+        for line in self.heddle("doc", "man").stdout.splitlines():
+            if line.startswith("."):
+                self.assertRegex(line, r"^\.(TH|SH|SS|PP|TP|B|I|RI|EX|EE)\b")
 
     def test_colours_are_for_terminals_whose_users_want_them(self):
         local = str(self.folder / "local.hd")

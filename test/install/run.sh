@@ -9,3 +9,8 @@ cmake -S "$source/test/install" -B "$scratch/build" -G Ninja -DCMAKE_PREFIX_PATH
 cmake --build "$scratch/build" >/dev/null
 "$scratch/build/uses_heddle"
 "$scratch/prefix/bin/heddle" --version
+share=$scratch/prefix/share
+for file in man/man1/heddle.1 bash-completion/completions/heddle zsh/site-functions/_heddle \
+  fish/vendor_completions.d/heddle.fish; do
+  grep -q parallelize "$share/$file" || { echo "$share/$file does not describe parallelize"; exit 1; }
+done

@@ -15,7 +15,9 @@ struct CaptureCommand {
   static constexpr const char* kName = "capture";
   static constexpr const char* kSummary = "Capture one training step of a model as a graph";
   static constexpr const char* kNote =
-      "No weight is allocated: any model can be captured on any machine.";
+      "Allocates no weights, so any model can be captured on any machine.";
+  static constexpr const char* kExamples =
+      "heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 -o step.hd";
 
   ModelFlags model;
   bool with_optimizer = false;
@@ -24,10 +26,11 @@ struct CaptureCommand {
 
   void Declare(Flags& flags) {
     model.Declare(flags);
+    flags.Section("Output");
     flags.Switch("--with-optimizer", with_optimizer,
-                 "append clipping by global norm (1.0) and AdamW");
-    flags.Switch("--time", time, "print seconds and peak memory to standard error");
-    flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
+                 "include gradient clipping (global norm 1.0) and AdamW");
+    flags.Switch("--time", time, "print time and peak memory of the capture to standard error");
+    flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
   }
   ExitCode Run(const Streams& streams) const;
 };
@@ -48,7 +51,7 @@ ExitCode CaptureCommand::Run(const Streams& streams) const {
                                Seconds(captured), Seconds(clock.Elapsed() - captured),
                                module->graphs[0].node_count(), Format(PeakMemory()));
   }
-  Status written = WriteOutput(output, text, streams);
+  Status written = WriteGraph(output, text, streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
 }
 

@@ -9,40 +9,20 @@
 
 namespace heddle {
 
-void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
-  device_flag = name_of_device;
+void ModelFlags::DeclareModel(Flags& flags) {
+  flags.Section("Model");
   flags.Option("--model", model,
-               "the family; `heddle models` lists them; or hf, the model that config.json at "
+               "model family (`heddle models` lists them), or hf: the model that config.json at "
                "--checkpoint.initial_load_path describes");
-  flags.Option("--flavor", flavor, "the size");
-  flags.Option("--checkpoint.initial_load_path", load_path,
-               "weights to begin with: a .safetensors file of Heddle's whole weights, or a Hugging "
-               "Face folder");
-  flags.Option("--training.local_batch_size", local_batch_size,
-               "sequences on each data-parallel rank");
-  flags.Option("--training.seq_len", seq_len, "tokens in a sequence");
-  flags.Option(
-      "--precision", precision,
-      "what the step computes with: bf16, f32 or f64; parameters are f32, or f64 with f64");
-  flags.Option(
-      "--attention", attention,
-      "attention kernel: flash or cudnn, one fused kernel; math, matmuls and a softmax; or "
-      "fastest, the first of cudnn, flash and math that supports the device, the precision "
-      "and the head size (cudnn is not deterministic)");
-  flags.Option(device_flag, device, "cpu or cuda: whose kernels the step is for");
-  flags.Option("--training.loss_divisor", loss_divisor,
-               "what the summed loss is divided by: valid_tokens, counted in the step over all "
-               "ranks, labels of -100 left out; or all_tokens, a constant");
-  flags.Option("--training.z_loss", z_loss,
-               "this times the square of each token's log normaliser is added to the loss");
-  flags.Option("--training.aux_loss", aux_loss,
-               "this times how unevenly each sequence uses the experts, 1 where it uses all alike, "
-               "is added to the loss by every mixture of experts");
+  flags.Option("--flavor", flavor, "size of the model");
+  flags.Option("--checkpoint.initial_load_path=PATH", load_path,
+               "initial weights: a .safetensors file of Heddle's, or a Hugging Face folder");
   flags.Path("--checkpoint.initial_load_path");
+  flags.Section("Model sizes");
   for (const ConfigField& field : ConfigFields()) {
     std::string name(field.name);
     std::string flag = "--model." + name;
-    std::string help = "instead of the flavor's " + name;
+    std::string help = "replace the flavor's " + name;
     if (field.size != nullptr) flags.Option(flag, sizes[name], help);
     if (field.number != nullptr) flags.Option(flag, numbers[name], help);
     if (field.choose != nullptr)
@@ -50,11 +30,36 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
   }
 }
 
+void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
+  device_flag = name_of_device;
+  DeclareModel(flags);
+  flags.Section("Batch and numerics");
+  flags.Option("--training.local_batch_size", local_batch_size,
+               "sequences on each data-parallel rank");
+  flags.Option("--training.seq_len", seq_len, "tokens in a sequence");
+  flags.Option("--precision", precision,
+               "type the step computes in: bf16, f32 or f64; parameters are f32, or f64 with f64");
+  flags.Option(
+      "--attention", attention,
+      "attention kernel: flash or cudnn (fused), math (separate ops), or fastest (the "
+      "first of cudnn, flash and math that supports device, precision and head size; cudnn is "
+      "not deterministic)");
+  flags.Option(device_flag, device, "device whose kernels the step uses: cpu or cuda");
+  flags.Option("--training.loss_divisor", loss_divisor,
+               "divisor of the summed loss: valid_tokens (labels other than -100, counted over all "
+               "ranks in the step), or all_tokens (a constant)");
+  flags.Option("--training.z_loss", z_loss,
+               "weight of the squared log normaliser of each token in the loss");
+  flags.Option(
+      "--training.aux_loss", aux_loss,
+      "weight of the load-balancing loss of experts, per sequence and layer (1: balanced)");
+}
+
 Status ModelFlags::CheckNoWeights() const {
   if (load_path.empty() || model == "hf") return Done{};
   return Error(Diag::kUsage,
-               "--checkpoint.initial_load_path is given, and no weight is loaded here; --model=hf "
-               "takes the model from its config.json");
+               "--checkpoint.initial_load_path has no effect: this command loads no weights; add "
+               "--model=hf to take the model from its config.json");
 }
 
 Result<ParamSource> ModelFlags::Params(Model& made, uint64_t seed) const {
@@ -65,7 +70,7 @@ Result<ParamSource> ModelFlags::Params(Model& made, uint64_t seed) const {
 Result<ModelConfig> ModelFlags::Config() const {
   if (model == "hf" && load_path.empty())
     return Error(Diag::kUsage,
-                 "--model is hf, and --checkpoint.initial_load_path does not say which folder");
+                 "--model=hf needs --checkpoint.initial_load_path, the folder with config.json");
   HEDDLE_TRY(ModelConfig config,
              model == "hf" ? ReadHfConfig(load_path) : FindModel(model, flavor));
   for (const auto& [name, value] : sizes) {
@@ -79,8 +84,7 @@ Result<ModelConfig> ModelFlags::Config() const {
   }
   for (const auto& [name, value] : numbers) {
     if (value && name.starts_with("rope_scaling.") && config.rope.scaling == RopeScaling::kNone)
-      return Error(Diag::kUsage,
-                   "--model.{} is given, and --model.rope_scaling.kind is none: nothing is scaled",
+      return Error(Diag::kUsage, "--model.{} has no effect: --model.rope_scaling.kind is none",
                    name);
   }
   return config;

@@ -30,7 +30,10 @@ struct ModelFlags {
   std::map<std::string, std::string> choices;
   std::string device_flag;
 
-  // Commands that run the model call the device's flag `--runtime.device`.
+  // The model alone, its sizes and initial weights.
+  void DeclareModel(Flags& flags);
+  // Also batch, numerics and device. Commands that run the model call the device's flag
+  // `--runtime.device`.
   void Declare(Flags& flags, std::string_view device_flag = "--device");
   Result<Target> ChooseTarget() const;
   // The device of the rank with this number on its machine, in exact mode (train/exact.h) if `deterministic` is set.

@@ -13,13 +13,15 @@ namespace {
 
 struct ModelsCommand {
   static constexpr const char* kName = "models";
-  static constexpr const char* kSummary = "List models, flavors, layers and numbers of parameters";
+  static constexpr const char* kSummary =
+      "List models and their flavors, layers and parameter counts";
   static constexpr const char* kNote = "";
+  static constexpr const char* kExamples = "heddle models";
 
   bool json = false;
 
   void Declare(Flags& flags) {
-    flags.Switch("--json", json, "print [{model, flavor, layers, parameters}]");
+    flags.Switch("--json", json, "print JSON: [{model, flavor, layers, parameters}]");
   }
   ExitCode Run(const Streams& streams) const;
 };

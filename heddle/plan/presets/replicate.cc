@@ -7,9 +7,7 @@ HEDDLE_DEFINE_PRESET(replicate){
     .name = "replicate",
     .axis = "dp_replicate",
     .degree_flag = "data_parallel_replicate_degree",
-    .help =
-        "ranks that hold copies of the parameters and parts of the batch (DDP; with sharding, "
-        "HSDP)",
+    .help = "ranks that replicate the parameters and shard the batch (DDP; with sharding, HSDP)",
     .splits_batch = true,
     // Whole parameters are what a draft begins with.
     .apply = [](PlanDraft&, AxisId) {},

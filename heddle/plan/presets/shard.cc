@@ -38,7 +38,7 @@ HEDDLE_DEFINE_PRESET(shard){
     .name = "shard",
     .axis = "dp",
     .degree_flag = "data_parallel_shard_degree",
-    .help = "ranks that hold parts of the parameters and of the batch (FSDP)",
+    .help = "ranks that shard the parameters and the batch (FSDP)",
     .splits_batch = true,
     .splits_params = true,
     .apply = Shard,

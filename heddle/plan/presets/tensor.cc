@@ -53,7 +53,7 @@ HEDDLE_DEFINE_PRESET(tensor){
     .name = "tensor",
     .axis = "tp",
     .degree_flag = "tensor_parallel_degree",
-    .help = "ranks that share heads, hidden units and the vocabulary",
+    .help = "ranks that shard heads, hidden units and the vocabulary (tensor parallelism)",
     .apply = Tensor,
 };
 

@@ -3,39 +3,42 @@
 #include <algorithm>
 
 #include "heddle/auto/alike.h"
+#include "heddle/ir/mesh_flag.h"
 #include "heddle/models/family.h"
 
 namespace heddle {
 
 void AutoFlags::Declare(Flags& flags) {
+  flags.Section("Automatic parallelism");
   flags.Switch("--parallelism.auto", automatic,
-               "find how everything is split over the mesh, so that the step is fastest on "
-               "--cluster");
-  flags.Option("--mesh", mesh,
-               "with --parallelism.auto: the axes, the slowest first, as in dp=32,tp=8 (default: "
-               "those of the degrees)");
+               "find the placements that make the step fastest on --cluster");
+  flags.Option("--mesh=AXES", mesh,
+               "with --parallelism.auto: mesh axes, slowest first, as in dp=32,tp=8 (default: from "
+               "the degrees)");
   time_limit.Declare(flags, "--parallelism.auto");
+  flags.Requires("--time-limit", "--parallelism.auto");
 }
 
 Status AutoFlags::Check(const ParallelFlags& parallel) const {
   if (!automatic && !mesh.empty())
     return Error(Diag::kUsage,
-                 "--mesh is given, and --parallelism.auto is not; presets take degrees, as in "
+                 "--mesh needs --parallelism.auto; without it, give degrees, as in "
                  "--parallelism.data_parallel_shard_degree=8");
   if (!automatic) return Done{};
   if (!parallel.plan_file.empty())
     return Error(Diag::kUsage,
-                 "--plan says how the step is spread, and so does --parallelism.auto");
+                 "--plan conflicts with --parallelism.auto, which finds a plan; drop one");
   if (parallel.expert != 1)
     return Error(Diag::kUsage,
-                 "--parallelism.expert_parallel_degree says what --parallelism.auto finds; one of "
-                 "them does");
+                 "--parallelism.expert_parallel_degree conflicts with --parallelism.auto, which "
+                 "chooses it; drop one");
   if (!mesh.empty() && parallel.HasDegrees())
-    return Error(Diag::kUsage, "--mesh and degrees of parallelism are both given");
+    return Error(Diag::kUsage, "--mesh conflicts with degrees of parallelism; drop one");
   ParallelFlags usual;
   auto check = [](std::string_view flag, const auto& given, const auto& other) -> Status {
     if (given == other) return Done{};
-    return Error(Diag::kUsage, "--{} says what --parallelism.auto finds; one of them does", flag);
+    return Error(Diag::kUsage, "--{} conflicts with --parallelism.auto, which chooses it; drop one",
+                 flag);
   };
   HEDDLE_RETURN_IF_ERROR(check("parallelism.enable_sequence_parallel", parallel.sequence_parallel,
                                usual.sequence_parallel));
@@ -76,16 +79,6 @@ Status AutoFlags::SetOptions(CompileOptions& options) const {
   HEDDLE_TRY(options.automatic.allowance, time_limit.Parse());
   options.tries_plans = true;
   return Done{};
-}
-
-Result<Mesh> ParseMeshFlag(std::string_view text) {
-  std::string list = fmt::format("[{}]", text);
-  SourceText source("--mesh", list);
-  Scanner scan(list);
-  HEDDLE_TRY(Mesh mesh, ParseMesh(scan, source));
-  if (mesh.empty() || !scan.AtEnd())
-    return Error(Diag::kMeshSize, "--mesh is `{}`; write axes and sizes, as in dp=32,tp=8", text);
-  return mesh;
 }
 
 Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,

@@ -29,7 +29,4 @@ Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
 // Ranks of the axes that presets split the batch over, by name; all, where no axis has the name of a preset's.
 int64_t BatchRanks(const Mesh& mesh);
 
-// `dp=32,tp=8`
-Result<Mesh> ParseMeshFlag(std::string_view text);
-
 }  // namespace heddle

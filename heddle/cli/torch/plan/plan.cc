@@ -23,11 +23,16 @@ namespace {
 
 struct PlanCommand {
   static constexpr const char* kName = "plan";
-  static constexpr const char* kSummary = "Spread a training step over ranks and say what it takes";
+  static constexpr const char* kSummary =
+      "Partition a training step over ranks and report its memory, work and communication";
   static constexpr const char* kNote =
-      "Captures the model, places it on the mesh, inserts collectives, and prints memory, work and "
-      "communication of one "
-      "rank. No weight is allocated, and nothing depends on how many ranks there are.";
+      "Captures the model, places it on the mesh, inserts collectives, and prints one rank's "
+      "memory, work and communication. Allocates no weights; the number of ranks does not change "
+      "the time it takes.";
+  static constexpr const char* kExamples =
+      "heddle plan --model=llama3 --flavor=8B --parallelism.data_parallel_shard_degree=64\n"
+      "heddle plan --model=llama3 --flavor=8B --parallelism.auto --mesh=dp=32,tp=8 "
+      "--write-plan=8b.plan";
 
   ModelFlags model;
   ParallelFlags parallel;
@@ -51,30 +56,30 @@ struct PlanCommand {
     parallel.Declare(flags);
     automatic.Declare(flags);
     compile.Declare(flags);
-    flags.Option("--memory.budget", memory_budget,
-                 "the most that a step may need, as in 60GiB: what is computed again is found, so "
-                 "that the step is fastest on --cluster");
-    flags.Option("--cluster", cluster,
-                 "what the step runs on, by name or as a path to a JSON file");
+    flags.Option(
+        "--memory.budget", memory_budget,
+        "memory limit of a step, as in 60GiB: finds the activations to recompute that make "
+        "the step fastest on --cluster");
+    flags.Option("--cluster", cluster, "cluster that runs the step: a name, or a JSON file");
     flags.Switch("--with-optimizer", with_optimizer,
-                 "capture clipping by global norm (1.0) and AdamW, too");
-    flags.Option("-o,--output", output, "where the graph of --stage goes");
-    flags.Option("--write-plan", plan_output,
-                 "where the plan goes, as text for `heddle parallelize`");
+                 "include gradient clipping (global norm 1.0) and AdamW");
+    flags.Section("Output");
+    flags.Option("-o,--output=FILE", output, "file for the graph of --stage");
+    flags.Option("--write-plan=FILE", plan_output,
+                 "file for the plan, which `heddle parallelize` and --plan read");
     flags.Switch("--payloads", payloads,
-                 "print where each parameter lies in what is launched, instead of the summary");
-    flags.Option("--explain", explain,
-                 "with --parallelism.auto: say why this parameter lies where it lies, and what "
-                 "every other storage would cost, instead of the summary");
-    flags.Option("--diff", diff,
-                 "print what two plans say differently, as in A.plan,B.plan, and plan nothing");
+                 "print the offset of each parameter in its bucket instead of the summary");
+    flags.Option(
+        "--explain", explain,
+        "with --parallelism.auto: print why this parameter has its placement, and the cost "
+        "of every other one, instead of the summary");
+    flags.Option("--diff=A,B", diff, "compare two plan files, as in A.plan,B.plan, and exit");
     flags.Switch("--diff-costs", diff_costs,
-                 "with --diff: simulate the model on --cluster with both plans, and with every "
+                 "with --diff: simulate the model on --cluster with both plans, and with each "
                  "difference alone");
-    flags.Option("--html", html,
-                 "write a report of the step, simulated on --cluster, to this file, which any "
-                 "browser opens");
-    flags.Switch("--json", json, "print the summary as JSON; sizes are in bytes");
+    flags.Option("--html=FILE", html,
+                 "write a report of the step, simulated on --cluster, to this file");
+    flags.Switch("--json", json, "print the summary as JSON; sizes in bytes");
     flags.Config(job);
   }
   ExitCode Run(const Streams& streams) const;
@@ -106,7 +111,7 @@ Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
 }
 
 Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
-  if (diff_costs) return Error(Diag::kUsage, "--diff-costs is about --diff, which is not given");
+  if (diff_costs) return Error(Diag::kUsage, "--diff-costs requires --diff");
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", PrintsGraph()},
                                          {"the plan", plan_output == "-"},
                                          {"the report", html == "-"},
@@ -232,8 +237,8 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   if (PrintsGraph()) {
-    if (output.empty()) streams.out << planned->report.text;
-    return ExitCode::kDone;
+    Status shown = output.empty() ? WriteGraph(output, planned->report.text, streams) : Done{};
+    return shown.ok() ? ExitCode::kDone : Report(shown.diagnostics(), streams);
   }
   if (plan_output == "-" || html == "-") return ExitCode::kDone;
   if (payloads) {

@@ -28,11 +28,14 @@ namespace {
 struct SearchCommand {
   static constexpr const char* kName = "search";
   static constexpr const char* kSummary =
-      "Find how to train a model on so many devices: mesh, placements, micro-batches, "
-      "checkpointing";
+      "Find the fastest mesh, placements, micro-batches and checkpointing for N devices";
   static constexpr const char* kNote =
-      "Every plan that is listed went through its passes and was simulated. docs/search.md tells "
-      "what is searched and how. Exit code 3: nothing fits into memory.";
+      "Every listed plan was compiled and simulated. docs/search.md describes the search. Exit "
+      "code 3: no plan fits into memory.";
+  static constexpr const char* kExamples =
+      "heddle search --model=llama3 --flavor=8B --devices=64 --cluster=h100-8x\n"
+      "heddle search --model=llama3 --flavor=70B --devices=256 "
+      "--training.global_batch_size=512 --write-plans=plans";
 
   ModelFlags model;
   int64_t devices = 0;
@@ -69,20 +72,20 @@ struct SearchCommand {
 
 void SearchCommand::Declare(Flags& flags) {
   model.Declare(flags);
-  flags.Option("--devices", devices, "how many there are", {.least = 0});
-  flags.Option("--cluster", cluster, "what they are, by name or as a path to a JSON file");
+  flags.Section("Search");
+  flags.Option("--devices", devices, "number of devices", {.least = 0});
+  flags.Option("--cluster", cluster, "cluster of the devices: a name, or a JSON file");
   flags.Option("--global_batch_size,--training.global_batch_size", global_batch,
-               "sequences of a step, of all devices (default: --training.local_batch_size for "
-               "each)",
+               "sequences per step over all devices (0: --training.local_batch_size for each)",
                {.least = 0});
   flags.Option("--memory.budget", memory_budget,
-               "the most that a step may need of a device, as in 60GiB (default: nine tenths of "
-               "its memory)");
+               "memory limit of a step on each device, as in 60GiB (default: 90 % of its memory)");
   flags.Option("--parallelism.auto", automatic,
-               "true or false: let the solver place the model, too, beside presets");
-  flags.Option("--write-plans", plans, "write the plans that are listed into this folder");
-  flags.Option("--html", html, "write a page that compares them to this file");
-  flags.Switch("--json", json, "print the answer as JSON");
+               "true or false: let the solver place the model, in addition to presets");
+  flags.Section("Output");
+  flags.Option("--write-plans=FOLDER", plans, "write the listed plans to this folder");
+  flags.Option("--html=FILE", html, "write a page that compares them to this file");
+  flags.Switch("--json", json, "print the result as JSON");
   flags.Config(job);
 }
 

@@ -11,11 +11,14 @@ struct SimModelCommand {
   static constexpr const char* kName = "sim";
   static constexpr const char* kWithFlag = "--model";
   static constexpr const char* kSummary =
-      "Capture and plan a model and simulate its step on a cluster: time, exposed collectives, "
-      "memory, and what the pipeline gains";
+      "Capture and plan a model and simulate its step on a cluster: time, exposed communication, "
+      "memory, and the gain of the pipeline";
   static constexpr const char* kNote =
-      "No weight is allocated, and no device is needed. docs/cost.md says what things cost, "
-      "docs/report.md what --html writes. With FILE instead of --model it simulates a graph.";
+      "Allocates no weights and needs no device. docs/cost.md describes the cost model, "
+      "docs/report.md the report of --html. With FILE instead of --model it simulates a graph.";
+  static constexpr const char* kExamples =
+      "heddle sim --model=llama3 --flavor=8B --parallelism.data_parallel_shard_degree=64 "
+      "--html=sim.html";
 
   ModelFlags model;
   ParallelFlags parallel;
@@ -31,9 +34,9 @@ struct SimModelCommand {
     parallel.Declare(flags);
     compile.Declare(flags, /*with_stage=*/false);
     flags.Switch("--with-optimizer", with_optimizer,
-                 "capture clipping by global norm (1.0) and AdamW, too");
+                 "include gradient clipping (global norm 1.0) and AdamW");
     flags.Option("--against", against,
-                 "the pipeline that it is compared with; the same one compares nothing");
+                 "pipeline to compare with; the same one as --compile.pipeline: no comparison");
     sim.Declare(flags);
     outputs.Declare(flags);
     flags.Config(job);
@@ -49,7 +52,7 @@ struct SimModelCommand {
 
 Result<SimulatedModule> SimulateWith(const CompileFlags& compile, const PlannedStep& step,
                                      const CostModel& costs, const SimulateOptions& options,
-                                     const Streams& streams) {
+                                     const Streams& streams, bool prints_notes) {
   HEDDLE_TRY(CompileOptions how, compile.Options(FormatPlan(step.plan), /*want_text=*/false));
   how.notes = step.layout.notes;
   how.manager.measure = true;
@@ -59,6 +62,7 @@ Result<SimulatedModule> SimulateWith(const CompileFlags& compile, const PlannedS
   HEDDLE_TRY(SimulatedModule simulated,
              SimulateModule(compile.PipelineName(), std::move(module), costs, options));
   simulated.passes = std::move(report.passes);
+  if (prints_notes) compile.PrintNotes(report, streams);
   return simulated;
 }
 
@@ -76,10 +80,12 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
     CompileFlags other(against);
     other.pipeline = against;
     other.reduce_first = compile.reduce_first;
-    HEDDLE_TRY(SimulatedModule simulated, SimulateWith(other, step, costs, options, streams));
+    HEDDLE_TRY(SimulatedModule simulated,
+               SimulateWith(other, step, costs, options, streams, /*prints_notes=*/false));
     modules.push_back(std::move(simulated));
   }
-  HEDDLE_TRY(SimulatedModule asked, SimulateWith(compile, step, costs, options, streams));
+  HEDDLE_TRY(SimulatedModule asked,
+             SimulateWith(compile, step, costs, options, streams, /*prints_notes=*/true));
   modules.push_back(std::move(asked));
   return outputs.Write(modules, costs, streams);
 }

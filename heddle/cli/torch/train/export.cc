@@ -12,11 +12,13 @@ namespace {
 
 struct ExportCommand {
   static constexpr const char* kName = "export";
-  static constexpr const char* kSummary = "Write a model as a Hugging Face folder";
+  static constexpr const char* kSummary = "Write a checkpoint or weights as a Hugging Face folder";
   static constexpr const char* kNote =
       "Writes config.json and the weights, in one file or in several with an index, for "
       "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM or DeepseekV3ForCausalLM of "
-      "transformers. A model that none of them computes is refused.";
+      "transformers. Models that none of these classes computes are refused.";
+  static constexpr const char* kExamples =
+      "heddle export --checkpoint=runs/8b --hf=out --dtype=bf16";
 
   ModelFlags model;
   std::string folder;
@@ -26,15 +28,17 @@ struct ExportCommand {
   int64_t shard_mib = 5 * 1024;
 
   void Declare(Flags& flags) {
-    flags.Option("--hf", folder, "the folder to write", /*required=*/true);
-    flags.Option("--checkpoint", checkpoint,
-                 "a folder of checkpoints: the model of its job.toml, with the newest weights");
-    flags.Option("--step", step, "the checkpoint of this step instead of the newest");
-    flags.Option("--dtype", dtype, "of the weights that are written: f32 or bf16");
-    flags.Option("--shard-size", shard_mib,
-                 "MiB: weights of more than this are cut into several files",
+    flags.Option("--hf=FOLDER", folder, "folder to write", /*required=*/true);
+    flags.Option("--checkpoint=FOLDER", checkpoint,
+                 "folder of checkpoints: export the newest, as the model of its job.toml");
+    flags.Option("--step", step, "export the checkpoint of this step instead of the newest");
+    flags.Option("--dtype", dtype, "type of the exported weights: f32 or bf16");
+    flags.Option("--shard-size", shard_mib, "maximum size of a weight file, in MiB",
                  {.least = 1, .most = 1 << 20});
-    model.Declare(flags);
+    model.DeclareModel(flags);
+    for (const char* section : {"Model", "Model sizes"})
+      flags.Excludes("--checkpoint", section, "its job.toml describes the model");
+    flags.Requires("--step", "--checkpoint");
   }
   ExitCode Run(const Streams& streams) const;
   Result<HfExport> Export(const Streams& streams) const;
@@ -46,15 +50,13 @@ Result<HfExport> ExportCommand::Export(const Streams& streams) const {
   HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
                           .most_bytes = MiB(shard_mib)};
   if (!checkpoint.empty()) {
-    if (!model.load_path.empty())
-      return Error(Diag::kUsage, "--checkpoint and --checkpoint.initial_load_path are both given");
     HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
     for (const std::string& note : job.notes) streams.err << note << "\n";
     return ExportHf(*job.model, job.params, folder, options);
   }
   if (model.load_path.empty())
     return Error(Diag::kUsage,
-                 "neither --checkpoint nor --checkpoint.initial_load_path says which weights");
+                 "no weights to export; give --checkpoint or --checkpoint.initial_load_path");
   HEDDLE_TRY(Model made, model.Make());
   HEDDLE_TRY(ParamSource params, model.Params(made, /*seed=*/0));
   return ExportHf(made, params, folder, options);

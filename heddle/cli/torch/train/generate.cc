@@ -18,11 +18,12 @@ namespace {
 
 struct GenerateCommand {
   static constexpr const char* kName = "generate";
-  static constexpr const char* kSummary = "Let a trained model go on with a text";
+  static constexpr const char* kSummary = "Generate text with a trained model";
   static constexpr const char* kNote =
-      "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and what "
-      "the "
-      "model makes of it. A model that was trained on tokens takes and prints numbers.";
+      "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and its "
+      "continuation. A model that was trained on token files reads and prints token numbers.";
+  static constexpr const char* kExamples =
+      "heddle generate --checkpoint=runs/text --prompt='graph @' --tokens=200";
 
   std::string folder;
   std::optional<int64_t> step;
@@ -32,15 +33,17 @@ struct GenerateCommand {
   bool json = false;
 
   void Declare(Flags& flags) {
-    flags.Option("--checkpoint", folder, "the folder of checkpoints", /*required=*/true);
-    flags.Option("--step", step, "the checkpoint of this step instead of the newest");
-    flags.Option("--prompt", prompt, "what the text begins with; for tokens, numbers with commas");
-    flags.Option("--tokens", options.tokens, "how many tokens are made at most", {.least = 1});
+    flags.Option("--checkpoint=FOLDER", folder, "folder of checkpoints", /*required=*/true);
+    flags.Option("--step", step, "use the checkpoint of this step instead of the newest");
+    flags.Option("--prompt", prompt,
+                 "start of the text; for models of token files, numbers separated by commas");
+    flags.Option("--tokens", options.tokens, "maximum number of tokens to generate", {.least = 1});
     flags.Option("--temperature", options.temperature,
-                 "0: always the likeliest token; 1: as likely as the model says");
-    flags.Option("--top_k", options.top_k, "draw from so many of the likeliest; 0: from all",
+                 "sampling temperature (0: always the most likely token; 1: the model's "
+                 "probabilities)");
+    flags.Option("--top_k", options.top_k, "sample from the K most likely tokens (0: from all)",
                  {.least = 0});
-    flags.Option("--seed", seed, "of the draws", {.least = 0});
+    flags.Option("--seed", seed, "seed of the sampling", {.least = 0});
     flags.Switch("--json", json, "print tokens and text as JSON");
   }
   ExitCode Run(const Streams& streams) const;

@@ -8,56 +8,73 @@
 
 namespace heddle {
 void JobFlags::Declare(Flags& flags) {
-  flags.Option("--training.dataset", dataset,
-               "what is learnt: text, the sources of heddle itself; synthetic, random tokens; or a "
-               "file or folder (docs/data.md)");
+  flags.Section("Data");
+  flags.Option(
+      "--training.dataset", dataset,
+      "training data: text (Heddle's own sources), synthetic (random tokens), or a file or "
+      "folder (docs/data.md)");
   flags.Option("--training.global_batch_size", global_batch_size,
-               "sequences in a step, over all ranks; gradients of several batches add up "
-               "(default: one batch)",
+               "sequences per step over all ranks; larger than one batch: accumulate gradients (0: "
+               "one batch)",
                {.least = 0});
   flags.Option("--training.shuffle", shuffle,
-               "true or false: sequences come in an order drawn from the seed");
+               "true or false: read sequences in an order drawn from the seed");
   flags.Switch("--training.document_boundaries", document_boundaries,
-               "the token behind the end of a document is no label");
+               "do not predict across document boundaries");
   flags.Option("--training.document_end", document_end,
-               "the token that ends a document, where files do not say");
+               "token that ends a document, if the files do not state it");
+  flags.Section("Learning rate");
   flags.Option("--lr_scheduler.warmup_steps", warmup_steps,
-               "steps in which the learning rate rises", {.least = 0});
-  flags.Option("--lr_scheduler.decay", decay,
-               "how the learning rate falls: none, linear, cosine or sqrt");
+               "steps in which the learning rate rises from 0", {.least = 0});
+  flags.Option("--lr_scheduler.decay", decay, "decay curve: none, linear, cosine or sqrt");
   flags.Option("--lr_scheduler.decay_ratio", decay_ratio,
-               "the share of steps in which it falls, the last ones; 1: all behind warm-up");
+               "fraction of steps, the last ones, in which the rate decays (1: all after warm-up)");
   flags.Option("--lr_scheduler.min_lr_factor", min_lr_factor,
-               "what it falls to, as a share of the full rate");
-  flags.Option("--checkpoint.folder", folder,
-               "where checkpoints go; a run goes on from the newest in it (default: none are "
-               "written)");
+               "final rate, as a fraction of --optimizer.lr");
+  flags.Section("Checkpoints");
+  flags.Switch("--checkpoint.enable", save_checkpoints,
+               "false: save no checkpoints, even with --checkpoint.folder (default: true)");
+  flags.Option("--checkpoint.folder=FOLDER", folder,
+               "folder for checkpoints; a run resumes from the newest one in it (default: save "
+               "none)");
   flags.Option("--checkpoint.interval", save_interval,
-               "save every so many steps, and behind the last; 0: behind the last alone",
+               "save every N steps and after the last; 0: only after the last", {.least = 0});
+  flags.Option("--checkpoint.keep", keep, "number of newest checkpoints to keep; 0: all",
                {.least = 0});
-  flags.Option("--checkpoint.keep", keep, "how many of the newest stay; 0: all", {.least = 0});
   flags.Option("--checkpoint.async", async,
-               "true or false: training goes on while files are written");
-  flags.Option("--checkpoint.load_step", load_step, "go on from this step instead of the newest");
+               "true or false: continue training while files are written");
+  flags.Option("--checkpoint.load_step", load_step, "resume from this step instead of the newest");
+  flags.Section("Validation");
+  flags.Switch("--validation.enable", validate,
+               "false: do not validate, even with --validation.interval (default: true)");
   flags.Option("--validation.interval", validation_interval,
-               "look at held-out data every so many steps; 0: never", {.least = 0});
+               "evaluate held-out data every N steps; 0: never", {.least = 0});
   flags.Option("--validation.steps", validation_steps, "batches of held-out data", {.least = 1});
-  flags.Option("--metrics.jsonl", jsonl, "a file that gets a line of JSON for each step");
-  flags.Option("--metrics.tensorboard", tensorboard, "a folder for TensorBoard's events");
-  flags.Option("--metrics.cluster", cluster,
-               "whose devices' peak mfu is a share of, by name or as a path to a JSON file "
-               "(default: the one that has the GPU of this machine)");
-  flags.Option("--metrics.log_freq", log_every, "print every so many steps", {.least = 1});
+  flags.Section("Metrics");
+  flags.Option("--metrics.jsonl=FILE", jsonl, "file that gets one line of JSON per step");
+  flags.Switch("--metrics.enable_tensorboard", write_events,
+               "false: write no TensorBoard events, even with --metrics.tensorboard");
+  flags.Option("--metrics.tensorboard=FOLDER", tensorboard, "folder for TensorBoard events");
+  flags.Option(
+      "--metrics.cluster", cluster,
+      "cluster whose peak FLOP/s MFU is computed against: a name, or a JSON file (default: "
+      "the one with this machine's GPU)");
+  flags.Option("--metrics.log_freq", log_every, "print every N steps", {.least = 1});
+  flags.Section("Faults");
   flags.Option("--fault.on_nan", on_nan,
-               "a loss that is not finite: stop, or skip the step; skipping keeps a copy of the "
-               "state");
+               "action on a loss that is not finite: stop, or skip the step, which keeps a copy of "
+               "the state");
   flags.Option("--fault.on_spike", on_spike,
-               "a loss far above the last 20: ignore, stop, or skip the step");
-  flags.Option("--fault.spike_factor", spike_factor, "how far above, as a multiple of their mean");
+               "action on a loss far above the last 20: ignore, stop, or skip the step");
+  flags.Option("--fault.spike_factor", spike_factor,
+               "multiple of the mean of the last 20 losses that counts as a spike");
   flags.Option("--fault.max_restarts", max_restarts,
-               "with --nproc: how often a job that lost a rank starts again", {.least = 0});
-  flags.Path("--training.dataset",
-             [](std::string_view value) { return value != "text" && value != "synthetic"; });
+               "with --nproc: restarts of a job that lost a rank", {.least = 0});
+  flags.Finally([this] {
+    if (!save_checkpoints) folder.clear();
+    if (!validate) validation_interval = 0;
+    if (!write_events) tensorboard.clear();
+  });
   flags.Path("--checkpoint.folder");
   flags.Path("--metrics.jsonl");
   flags.Path("--metrics.tensorboard");

@@ -24,16 +24,22 @@ struct JobFlags {
   double decay_ratio = 1;
   double min_lr_factor = 0;
 
+  bool save_checkpoints = true;
+  // Empty also if checkpoints are disabled.
   std::string folder;
   int64_t save_interval = 500;
   int64_t keep = 2;
   std::string async = "true";
   std::optional<int64_t> load_step;
 
+  bool validate = true;
+  // 0 also if validation is disabled.
   int64_t validation_interval = 0;
   int64_t validation_steps = 10;
 
   std::string jsonl;
+  bool write_events = true;
+  // Empty also if events are disabled.
   std::string tensorboard;
   std::string cluster;
   int64_t log_every = 1;

@@ -49,12 +49,13 @@ Difference DifferenceFrom(const Json& json) {
 }  // namespace
 
 void ProcessFlags::Declare(Flags& flags) {
-  flags.Option(kFlag, processes,
-               "start so many processes on this machine, a rank each (default: all ranks in this "
-               "process); torchrun does the same",
-               {.least = 0, .most = 4096});
-  flags.Option("--runtime.timeout", timeout,
-               "seconds that ranks which are processes wait for each other", {.least = 1});
+  flags.Option(
+      kFlag, processes,
+      "start N processes on this machine, one per rank, like torchrun (0: run all ranks in "
+      "this process)",
+      {.least = 0, .most = 4096});
+  flags.Option("--runtime.timeout", timeout, "seconds that processes wait for each other",
+               {.least = 1});
 }
 
 ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
@@ -66,6 +67,7 @@ ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const Sign
           .processes = ranks,
           .environment = {{"MASTER_ADDR", "127.0.0.1"},
                           {"MASTER_PORT", std::to_string(store->port)},
+                          {kLaunchedVariable, "1"},
                           // The name under which torchrun says that it holds the store.
                           {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
   Result<JobEnd> end = RunJob(job, gate);

@@ -9,12 +9,17 @@ namespace {
 
 struct TrainCommand {
   static constexpr const char* kName = "train";
-  static constexpr const char* kSummary = "Train a model on ranks";
+  static constexpr const char* kSummary = "Train a model on one or many ranks";
   static constexpr const char* kNote =
-      "Compiles the step for the mesh and trains it: all ranks in this process, a process for each "
-      "with --nproc, or one rank if RANK is set, as torchrun does. A run with --checkpoint.folder "
-      "goes on where the newest checkpoint in it ends. SIGTERM and the first Ctrl-C save and end "
-      "the run.";
+      "Compiles the step for the mesh and trains with it: all ranks in this process, one process "
+      "per rank with --nproc, or one rank if RANK is set, as torchrun does. With "
+      "--checkpoint.folder, a run resumes from the newest checkpoint. SIGTERM and the first "
+      "Ctrl-C save a checkpoint and end the run.";
+  static constexpr const char* kExamples =
+      "heddle train --model=llama3 --training.steps=100 --checkpoint.folder=runs/debug\n"
+      "heddle train --config=job.toml --nproc=8 "
+      "--parallelism.data_parallel_shard_degree=8\n"
+      "torchrun --nproc-per-node=8 --no-python heddle train --config=job.toml";
 
   TrainingFlags flags;
 

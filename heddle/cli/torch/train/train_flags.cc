@@ -5,30 +5,34 @@
 namespace heddle {
 
 void TrainFlags::Declare(Flags& flags) {
-  flags.Option("--training.steps", steps, "how many steps are trained", {.least = 1});
+  flags.Section("Training");
+  flags.Option("--training.steps", steps, "number of steps", {.least = 1});
   flags.Option("--training.max_norm", optimizer.max_norm,
-               "gradients are clipped to this norm; 0 for no clipping");
-  flags.Option("--optimizer.name", optimizer_name, "adamw");
+               "global norm that gradients are clipped to (0: no clipping)");
+  flags.Option("--debug.seed", seed, "seed of initial weights and data", {.least = 0});
+  flags.Section("Optimizer");
+  flags.Option("--optimizer.name", optimizer_name, "optimizer: adamw");
   flags.Option("--optimizer.implementation", implementation,
-               "how AdamW is computed: fused, in one kernel, or for-loop, in several, as PyTorch "
-               "does without `fused`; their bits differ");
-  flags.Option("--optimizer.lr", lr, "the learning rate of AdamW");
-  flags.Option("--optimizer.beta1", optimizer.beta1, "how slowly the first moment moves");
-  flags.Option("--optimizer.beta2", optimizer.beta2, "how slowly the second moment moves");
-  flags.Option("--optimizer.eps", optimizer.eps, "added to the root of the second moment");
+               "fused (one kernel), or for-loop (several, like PyTorch without `fused`); their "
+               "bits differ");
+  flags.Option("--optimizer.lr", lr, "learning rate");
+  flags.Option("--optimizer.beta1", optimizer.beta1, "decay rate of the first moment");
+  flags.Option("--optimizer.beta2", optimizer.beta2, "decay rate of the second moment");
+  flags.Option("--optimizer.eps", optimizer.eps, "term added to the root of the second moment");
   flags.Option("--optimizer.weight_decay", optimizer.weight_decay,
-               "parameters shrink by this, times the learning rate");
+               "weight decay, multiplied by the learning rate");
+  flags.Section("Runtime");
   flags.Option("--runtime.reducer", reducer,
-               "in which order values of ranks are added up: rank, gloo, ring:CHANNELS or tree");
+               "order in which values of ranks are summed: rank, gloo, ring:CHANNELS or tree");
   flags.Option("--runtime.threads", threads,
-               "threads that the ranks of one process share; no bit depends on it", {.least = 1});
-  flags.Option("--hashes", hashes,
-               "where hashes go: a line of JSON for each step, rank and parameter, of the bytes of "
-               "that rank's part of the master weights, and one with the loss as a hex float");
+               "threads that the ranks of one process share; results do not depend on it",
+               {.least = 1});
+  flags.Option("--hashes=FILE", hashes,
+               "write one line of JSON per step, rank and parameter with the hash of that rank's "
+               "shard of the master weights, and one with the loss as a hex float");
   flags.Path("--hashes");
   flags.Switch("--hash-gradients", hash_gradients,
-               "hashes of gradients before clipping, too; their names end in .grad");
-  flags.Option("--debug.seed", seed, "initial weights and data come from it", {.least = 0});
+               "with --hashes: also hash gradients before clipping; their names end in .grad");
 }
 
 Result<Reducer> TrainFlags::MakeReducer(bool processes, c10::DeviceType device) const {
@@ -50,7 +54,7 @@ Result<OptimizerOptions> TrainFlags::Optimizer() const {
 
 Status TrainFlags::Check() const {
   if (hash_gradients && hashes.empty())
-    return Error(Diag::kUsage, "--hash-gradients is given, and --hashes is not");
+    return Error(Diag::kUsage, "--hash-gradients requires --hashes");
   return Done{};
 }
 

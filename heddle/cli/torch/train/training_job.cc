@@ -42,7 +42,7 @@ Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
       CheckOneOutput({{"the hashes", flags_.train.hashes == "-"}, {"the log", true}}));
   HEDDLE_TRY(reducer_, flags_.train.MakeReducer(processes.has_value(), device_.type()));
   if (flags_.job.folder.empty() && flags_.job.load_step)
-    return Error(Diag::kUsage, "--checkpoint.load_step is given, and --checkpoint.folder is not");
+    return Error(Diag::kUsage, "--checkpoint.load_step requires --checkpoint.folder");
   return Done{};
 }
 
@@ -93,6 +93,7 @@ Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileRepor
   HEDDLE_TRY(CompileReport compiled, Compile(module, options));
   if (report == nullptr) return module;
   flags_.compile.Print(compiled, streams_);
+  flags_.compile.PrintNotes(compiled, streams_);
   *report = std::move(compiled);
   planned_ = std::move(planned);
   return module;

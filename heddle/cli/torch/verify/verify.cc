@@ -24,13 +24,17 @@ namespace {
 
 struct VerifyCommand {
   static constexpr const char* kName = "verify";
-  static constexpr const char* kSummary = "Train two ways and compare every bit after every step";
+  static constexpr const char* kSummary =
+      "Train in two ways and compare every bit after every step";
   static constexpr const char* kNote =
-      "Trains the compiled graph on all ranks of the mesh, in this process or in one for each, and "
-      "beside it the same job done another way. After every step the loss and every rank's "
-      "gradients, moments and "
-      "parameters must have the same bits; at the first that has not, it says where, and which "
-      "node and pass it came from, and ends with exit code 2.";
+      "Trains the compiled graph on all ranks of the mesh, in this process or in one per rank, and "
+      "the same job in another way. After every step the loss and every rank's gradients, moments "
+      "and parameters must have the same bits. At the first difference it prints the tensor, the "
+      "node and the pass that it came from, and exits with code 2.";
+  static constexpr const char* kExamples =
+      "heddle verify --model=llama3 --parallelism.data_parallel_shard_degree=4 "
+      "--training.steps=3\n"
+      "heddle verify --parallelism.tensor_parallel_degree=2 --against=processes --nproc=2";
 
   ModelFlags model;
   ParallelFlags parallel;
@@ -55,10 +59,11 @@ struct VerifyCommand {
     compile.Declare(flags);
     train.Declare(flags);
     process.Declare(flags);
+    flags.Section("Comparison");
     flags.Option("--against", against,
-                 "what the graph is held against: eager, the same training without a graph; none, "
-                 "nothing; processes, the same graph with a process for each rank; or a pipeline, "
-                 "which stands for that of --compile.passes as it is written");
+                 "run to compare with: eager (the same training without a graph), none, processes "
+                 "(the same graph with one process per rank), or a pipeline, written as for "
+                 "--compile.passes");
     flags.Switch("--json", json, "print the report as JSON");
     flags.Config(job);
     flags.Values(values);
@@ -145,6 +150,7 @@ Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline
   Module module = step_->module;
   HEDDLE_TRY(CompileReport report, Compile(module, options));
   command_.compile.Print(report, streams_);
+  if (!pipeline) command_.compile.PrintNotes(report, streams_);
   return module;
 }
 
