@@ -59,6 +59,8 @@ Result<SimulatedModule> SimulateWith(const CompileFlags& compile, const PlannedS
   HEDDLE_TRY(SimulatedModule simulated,
              SimulateModule(compile.PipelineName(), std::move(module), costs, options));
   simulated.passes = std::move(report.passes);
+  simulated.trained =
+      fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
   return simulated;
 }
 
