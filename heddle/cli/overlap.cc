@@ -132,8 +132,8 @@ struct OverlapCommand {
     flags.Positional("FILE", file, "graph of one rank, or - for standard input");
     flags.Section("Schedule");
     flags.Option("--memory", memory,
-                 "peak memory limit: 5GiB, or +1GiB above the peak of the given order (default: "
-                 "that peak)");
+                 "memory limit of the schedule: 5GiB, or +1GiB above the peak of the given order "
+                 "(default: that peak)");
     flags.Option(
         "--buckets", buckets,
         "buckets of weight gathers and gradient reductions: auto, none, or a maximum size, "
@@ -154,7 +154,7 @@ struct OverlapCommand {
     flags.Switch("--remarks", remarks,
                  "print why each exposed collective is not hidden, which ops moved, and which "
                  "layers share a schedule");
-    sim.Declare(flags);
+    sim.Declare(flags, false);
     outputs.Declare(flags);
   }
 
@@ -252,24 +252,28 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_TRY(CostModel model, sim.Model());
   HEDDLE_TRY(SimulateOptions sim_options, sim.Options());
   if (model.measured() != nullptr && model.measured()->study)
-    sim_options.memory = {InputMemory::kFreed, true};
+    sim_options.memory = {.inputs = InputMemory::kFreed, .as_study = true};
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
-  // By graph.
   std::vector<std::vector<EqualLayers>> layers;
+  std::vector<Bytes> caps;
   for (Graph& graph : module.graphs) {
     AnalysisCache analyses;
     PassContext context(module.mesh, analyses);
     HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, sim_options, options, context));
-    sim_options.memory_cap = result.cap;
+    caps.push_back(result.cap);
     layers.push_back(std::move(result.layers));
     if (!remarks) continue;
     for (const Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
   }
-  HEDDLE_TRY(SimulatedModule after, SimulateModule(InputName(file) + ", overlapped",
-                                                   std::move(module), model, sim_options));
+  SimulatedModule after{InputName(file) + ", overlapped", std::move(module)};
+  for (size_t i = 0; i < caps.size(); ++i) {
+    sim_options.memory_cap = caps[i];
+    HEDDLE_TRY(Simulation one, Simulate(after.module, after.module.graphs[i], model, sim_options));
+    after.simulations.push_back(std::move(one));
+  }
   // What is merged into a bucket has no name of its own any more, and no file of costs is wrong for it.
   for (size_t i = 0; i < after.simulations.size(); ++i)
     after.simulations[i].costs.measured.unknown_nodes =

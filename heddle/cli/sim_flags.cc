@@ -16,7 +16,11 @@ namespace heddle {
 namespace {
 
 SimulatedStep StepOf(const SimulatedModule& simulated, size_t graph, const CostModel& model) {
-  return {simulated.name, &simulated.module, &simulated.module.graphs[graph], &model,
+  return {simulated.name,
+          simulated.trained,
+          &simulated.module,
+          &simulated.module.graphs[graph],
+          &model,
           &simulated.simulations[graph]};
 }
 
@@ -34,7 +38,7 @@ Status CheckPairs(std::span<const SimulatedModule> modules) {
 
 }  // namespace
 
-void SimFlags::Declare(Flags& flags) {
+void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
   flags.Section("Simulation");
   flags.Option("--cluster", cluster, "cluster to simulate: a name, or a JSON file (docs/cost.md)");
   flags.Option("--nodes", nodes, "nodes of the cluster (default: as many as the mesh needs)");
@@ -49,8 +53,10 @@ void SimFlags::Declare(Flags& flags) {
   flags.Option("--slowdown", slowdown,
                "slowdown of compute while a collective is in flight, in percent (default: the "
                "cluster's)");
-  flags.Option("--memory-cap", memory_cap,
-               "memory that the schedule may use, as in 64GiB (default: the device's memory)");
+  if (with_memory_cap)
+    flags.Option("--memory-cap", memory_cap,
+                 "memory limit that reports compare the peak with, as in 64GiB; changes no "
+                 "schedule (default: the device's memory)");
   flags.Switch("--free-inputs", free_inputs,
                "free each input after its last use (default: the caller keeps them)");
   flags.Option("--tokens", tokens, "tokens per step over all ranks (default: from the graph)");

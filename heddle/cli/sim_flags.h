@@ -26,7 +26,8 @@ struct SimFlags {
   bool free_inputs = false;
   std::optional<int64_t> tokens;
 
-  void Declare(Flags& flags);
+  // A command whose own `--memory` limits the schedule declares no `--memory-cap`.
+  void Declare(Flags& flags, bool with_memory_cap = true);
   Result<CostModel> Model() const;
   Result<SimulateOptions> Options() const;
 };
@@ -38,6 +39,8 @@ struct SimulatedModule {
   Module module;
   // What made it, where that is known.
   std::vector<PassRecord> passes = {};
+  // The model, where that is known: `llama3 8B`.
+  std::string trained = {};
   // By graph.
   std::vector<Simulation> simulations = {};
 };

@@ -1,6 +1,7 @@
 #include "heddle/report/comparison.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
@@ -85,6 +86,37 @@ nlohmann::ordered_json ToJson(const std::vector<LaunchDifference>& differences) 
   return list;
 }
 
+// `8,192 tokens in 12.30 ms on [dp=8]`
+std::string Work(const SimulatedStep& step) {
+  const Simulation& s = *step.simulation;
+  return fmt::format("{} in {} on [{}]",
+                     s.tokens ? Counted(*s.tokens, "token") : "an unknown number of tokens",
+                     Format(s.timeline.makespan), Format(step.module->mesh));
+}
+
+// Compares steps with different numbers of tokens.
+std::string SpeedHeadline(const SimulatedStep& before, const SimulatedStep& after) {
+  std::string work = fmt::format("{} against {}", Work(after), Work(before));
+  const std::optional<double>& a = before.simulation->tokens_per_second;
+  const std::optional<double>& b = after.simulation->tokens_per_second;
+  if (!a || !b)
+    return fmt::format("{} and {} cannot be compared without their tokens (--tokens): {}",
+                       after.name, before.name, work);
+  double change = 100 * (*b / *a - 1);
+  if (std::abs(change) < 0.05)
+    return fmt::format("{} processes as many tokens/s as {}: {}", after.name, before.name, work);
+  return fmt::format("{} processes {:.1f} % {} tokens/s than {}: {}", after.name, std::abs(change),
+                     change < 0 ? "fewer" : "more", before.name, work);
+}
+
+// Whether `after` is at least as fast.
+bool IsFaster(const StepComparison& comparison) {
+  const Simulation& a = *comparison.before.simulation;
+  const Simulation& b = *comparison.after.simulation;
+  if (comparison.SameTokens()) return b.timeline.makespan <= a.timeline.makespan;
+  return a.tokens_per_second && b.tokens_per_second && *b.tokens_per_second >= *a.tokens_per_second;
+}
+
 nlohmann::ordered_json StepToJson(const SimulatedStep& step) {
   nlohmann::ordered_json out = {{"name", step.name}};
   out.update(ToJson(*step.module, *step.graph, *step.model, *step.simulation));
@@ -115,9 +147,18 @@ std::string LaunchDifference::Why() const {
   return out;
 }
 
+bool StepComparison::SameTokens() const {
+  const std::optional<int64_t>& a = before.simulation->tokens;
+  const std::optional<int64_t>& b = after.simulation->tokens;
+  if (a && b) return *a == *b;
+  // Graphs of one mesh are schedules of one step.
+  return !a && !b && before.module->mesh == after.module->mesh;
+}
+
 std::string StepComparison::Headline() const {
   const Timeline& a = before.simulation->timeline;
   const Timeline& b = after.simulation->timeline;
+  if (!SameTokens()) return SpeedHeadline(before, after);
   if (a.makespan == b.makespan)
     return fmt::format("{} takes as long as {}", after.name, before.name);
   std::string times =
@@ -125,8 +166,13 @@ std::string StepComparison::Headline() const {
           ? ""
           : fmt::format(", {:.2f} times as fast", static_cast<double>(a.makespan.value) /
                                                       static_cast<double>(b.makespan.value));
-  std::string out = fmt::format("{} takes {} than {}{}: {} is exposed", after.name,
-                                LessOrMore(a.makespan - b.makespan), before.name, times,
+  // Names both meshes where they differ.
+  const bool one_mesh = before.module->mesh == after.module->mesh;
+  auto name = [&](const SimulatedStep& step) {
+    return one_mesh ? step.name : fmt::format("{} on [{}]", step.name, Format(step.module->mesh));
+  };
+  std::string out = fmt::format("{} takes {} than {}{}: {} is exposed", name(after),
+                                LessOrMore(a.makespan - b.makespan), name(before), times,
                                 LessOrMore(a.exposed - b.exposed));
   Nanos compute = a.compute.busy - b.compute.busy;
   if (compute.value != 0) out += fmt::format(", compute takes {}", LessOrMore(compute));
@@ -147,13 +193,24 @@ StepComparison Compare(const SimulatedStep& before, const SimulatedStep& after) 
 std::string FormatComparison(const StepComparison& comparison, bool color) {
   const Simulation& a = *comparison.before.simulation;
   const Simulation& b = *comparison.after.simulation;
-  bool faster = b.timeline.makespan <= a.timeline.makespan;
+  const Mesh& mesh_before = comparison.before.module->mesh;
+  const Mesh& mesh_after = comparison.after.module->mesh;
+  bool faster = IsFaster(comparison);
   std::string out = fmt::format("{}{}{}\n\n", color ? (faster ? kGreen : kRed) : "",
                                 comparison.Headline(), color ? kPlain : "");
   TextTable figures({"", comparison.before.name + ">", comparison.after.name + ">"});
   auto row = [&](std::string what, const std::string& before, const std::string& after) {
     figures.AddRow({std::move(what), before, after});
   };
+  if (mesh_before != mesh_after)
+    row("mesh", fmt::format("[{}]", Format(mesh_before)), fmt::format("[{}]", Format(mesh_after)));
+  if (!comparison.SameTokens()) {
+    auto count = [](const auto& number) {
+      return number ? WithCommas(static_cast<int64_t>(*number)) : "unknown";
+    };
+    row("tokens", count(a.tokens), count(b.tokens));
+    row("tokens/s", count(a.tokens_per_second), count(b.tokens_per_second));
+  }
   row("step", Format(a.timeline.makespan), Format(b.timeline.makespan));
   row("compute", Format(a.timeline.compute.busy), Format(b.timeline.compute.busy));
   row("exposed", Format(a.timeline.exposed), Format(b.timeline.exposed));

@@ -14,6 +14,8 @@ namespace heddle {
 struct SimulatedStep {
   // What tells it from others: the name of its pipeline, or of its file.
   std::string name;
+  // The model that it trains, where that is known: `llama3 8B`.
+  std::string trained = {};
   const Module* module = nullptr;
   const Graph* graph = nullptr;
   const CostModel* model = nullptr;
@@ -38,7 +40,12 @@ struct StepComparison {
   std::vector<LaunchDifference> by_purpose;
   std::vector<LaunchDifference> by_unit;
 
-  // `fsdp takes 182.24 ms less than none, 1.20 times as fast: 223.24 ms less are exposed, compute takes 41.00 ms more`
+  // Whether both steps process the same number of tokens, as far as it is known. Otherwise tokens
+  // per second compare them.
+  bool SameTokens() const;
+  // `fsdp takes 182.24 ms less than none, 1.20 times as fast: 223.24 ms less are exposed, compute
+  // takes 41.00 ms more`; of steps with different numbers of tokens: `new.hd processes 96.0 % more
+  // tokens/s than old.hd: ...`
   std::string Headline() const;
 };
 

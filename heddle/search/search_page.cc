@@ -1,98 +1,95 @@
 #include "heddle/search/search_page.h"
 
-#include <algorithm>
+#include <fmt/ranges.h>
 
 #include "heddle/base/text.h"
 #include "heddle/report/html/page_files.h"
+#include "heddle/report/html/step_data.h"
 
 namespace heddle {
 namespace {
 
-constexpr double kWidth = 720;
-constexpr double kHeight = 320;
-constexpr double kMargin = 60;
+// In dependence order: later scripts use definitions of earlier ones.
+constexpr std::string_view kSearchScripts[] = {"common", "table", "search"};
 
-constexpr std::string_view kStyle =
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}"
-    "table{border-collapse:collapse;width:100%}th,td{padding:.3rem .6rem;text-align:right;"
-    "border-bottom:1px solid #8884}th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}"
-    "pre{overflow-x:auto;background:#8881;padding:.6rem}svg{max-width:100%;height:auto}"
-    "text{font-size:12px;fill:currentColor}@media(prefers-color-scheme:dark){"
-    "body{background:#181818;color:#ddd}}";
+std::string RowData(const SearchRow& row) {
+  return fmt::format(
+      "{{\"name\":{},\"plan\":{},\"tokens_per_second\":{},\"step\":{},\"exposed\":{},\"peak\":{},"
+      "\"command\":{},\"text\":{},\"published\":{}}}",
+      PageQuoted(row.name), PageQuoted(Format(row.point)), row.tokens_per_second,
+      row.outcome.step.value, row.outcome.exposed.value, row.outcome.peak.value,
+      PageQuoted(row.command), PageQuoted(row.text), row.published);
+}
 
-// Speed upwards, memory to the right, both from zero.
-std::string Chart(const std::vector<SearchRow>& rows, Bytes budget) {
-  double most_tokens = 1;
-  auto most_bytes = static_cast<double>(std::max<int64_t>(budget.value, 1));
-  for (const SearchRow& row : rows) {
-    most_tokens = std::max(most_tokens, row.tokens_per_second);
-    most_bytes = std::max(most_bytes, static_cast<double>(row.outcome.peak.value));
-  }
-  auto x = [&](double bytes) { return kMargin + bytes / most_bytes * (kWidth - 2 * kMargin); };
-  auto y = [&](double tokens) {
-    return kHeight - kMargin - tokens / most_tokens * (kHeight - 2 * kMargin);
+// The differences that explain other compute times; empty if there are none.
+std::string WhyCompute(const SearchPoint& first, const SearchPoint& second) {
+  const Arrangement& a = first.arrangement;
+  const Arrangement& b = second.arrangement;
+  auto recomputes = [](const std::string& policy) {
+    return policy == "none" ? std::string("nothing") : policy;
   };
-  std::string out = fmt::format(
-      "<svg viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"tokens per second against peak "
-      "memory\">\n",
-      kWidth, kHeight);
-  out += fmt::format("<path d=\"M{0} {1}V{2}H{3}\" fill=\"none\" stroke=\"currentColor\"/>\n",
-                     kMargin, kMargin / 2, kHeight - kMargin, kWidth - kMargin / 2);
-  double limit = x(static_cast<double>(budget.value));
-  out += fmt::format(
-      "<path d=\"M{:.1f} {}V{}\" stroke=\"currentColor\" stroke-dasharray=\"4\"/><text "
-      "x=\"{:.1f}\" y=\"{}\" text-anchor=\"end\">budget {}</text>\n",
-      limit, kMargin / 2, kHeight - kMargin, limit - 4, kMargin / 2 + 12, Format(budget));
-  out +=
-      fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">peak memory of a device</text>\n",
-                  kWidth / 2, kHeight - kMargin / 3);
-  out += fmt::format(
-      "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text><text x=\"{}\" y=\"{}\" "
-      "text-anchor=\"end\">0</text><text x=\"{}\" y=\"{}\">tokens/s</text>\n",
-      kMargin - 6, y(most_tokens) + 4, WithCommas(static_cast<int64_t>(most_tokens)), kMargin - 6,
-      y(0) + 4, kMargin + 6, kMargin / 2 + 4);
-  for (const SearchRow& row : rows) {
-    double at_x = x(static_cast<double>(row.outcome.peak.value));
-    double at_y = y(row.tokens_per_second);
-    bool numbered = !row.name.empty() && row.name[0] >= '0' && row.name[0] <= '9';
-    out += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"><title>{}</title></circle><text "
-        "x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
-        at_x, at_y, numbered ? "#2a78d6" : "#c2571a", HtmlText(row.plan), at_x + 8, at_y - 6,
-        HtmlText(row.name));
-  }
-  return out + "</svg>\n";
+  std::vector<std::string> why;
+  if (first.policy != second.policy)
+    why.push_back(fmt::format("backward recomputes {} instead of {}", recomputes(first.policy),
+                              recomputes(second.policy)));
+  if (a.micro_batches != b.micro_batches)
+    why.push_back(
+        fmt::format("it runs {} instead of {} micro-batches", a.micro_batches, b.micro_batches));
+  if (a.tensor != b.tensor)
+    why.push_back(fmt::format("{} instead of {} share each layer (tensor parallelism)",
+                              Counted(a.tensor, "rank"), b.tensor));
+  return why.empty() ? "" : fmt::format(" because {}", fmt::join(why, " and "));
 }
 
-std::string TableOf(const std::vector<SearchRow>& rows) {
-  std::string out =
-      "<table><thead><tr><th></th><th>plan</th><th>tokens/s</th><th>step</th><th>exposed</th>"
-      "<th>peak</th></tr></thead><tbody>\n";
-  for (const SearchRow& row : rows) {
-    out += fmt::format(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        HtmlText(row.name), HtmlText(row.plan),
-        WithCommas(static_cast<int64_t>(row.tokens_per_second)), Format(row.outcome.step),
-        Format(row.outcome.exposed), Format(row.outcome.peak));
-  }
-  return out + "</tbody></table>\n";
+std::string LessOrMore(int64_t less, const std::string& size) {
+  return fmt::format("{} {}", size, less < 0 ? "more" : "less");
 }
+
+Nanos Size(Nanos time) { return {time.value < 0 ? -time.value : time.value}; }
 
 }  // namespace
 
-std::string FormatSearchPage(const std::string& title, const std::vector<SearchRow>& rows,
-                             Bytes budget) {
-  std::string out = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width\"><title>{0}</title><style>{1}</style></head>\n<body>\n"
-      "<h1>{0}</h1>\n",
-      HtmlText(title), kStyle);
-  out += Chart(rows, budget) + TableOf(rows);
-  for (const SearchRow& row : rows) {
-    out += fmt::format("<details><summary>{}: {}</summary><pre>{}</pre></details>\n",
-                       HtmlText(row.name), HtmlText(row.plan), HtmlText(row.text));
-  }
-  return out + "</body></html>\n";
+std::string WhyFaster(const SearchRow& first, const SearchRow& second) {
+  const PointOutcome& a = first.outcome;
+  const PointOutcome& b = second.outcome;
+  const Nanos exposed = b.exposed - a.exposed;
+  const Nanos compute = (b.step - b.exposed) - (a.step - a.exposed);
+  std::vector<std::string> reasons;
+  if (exposed.value != 0)
+    reasons.push_back(LessOrMore(exposed.value, Format(Size(exposed))) + " exposed communication");
+  if (compute.value != 0)
+    reasons.push_back("compute takes " + LessOrMore(compute.value, Format(Size(compute))) +
+                      WhyCompute(first.point, second.point));
+  // The larger reason first.
+  if (reasons.size() == 2 && compute > exposed) std::swap(reasons[0], reasons[1]);
+  std::string out =
+      fmt::format("Plan {} processes {:.1f} % more tokens/s than plan {}", first.name,
+                  100 * (first.tokens_per_second / second.tokens_per_second - 1), second.name);
+  if (!reasons.empty()) out += fmt::format(": {}", fmt::join(reasons, "; "));
+  const Bytes more = a.peak - b.peak;
+  if (more.value > 0) out += fmt::format(". It needs {} more memory", Format(more));
+  if (more.value < 0) out += fmt::format(". It needs {} less memory", Format(b.peak - a.peak));
+  return out + ".";
+}
+
+std::string FormatSearchPage(const SearchPage& page) {
+  std::string plans;
+  for (const SearchRow& row : page.rows) plans += (plans.empty() ? "" : ",\n") + RowData(row);
+  const bool compares = page.rows.size() > 1 && !page.rows[1].published;
+  std::string data = fmt::format(
+      "{{\"model\":{},\"cluster\":{},\"devices\":{},\"sequences\":{},\"seq_len\":{},\"budget\":{},"
+      "\"points\":{},\"tried\":{},\"pruned\":{},\"why\":{},\"plans\":[{}]}}",
+      PageQuoted(page.model), PageQuoted(page.cluster), page.devices, page.sequences, page.seq_len,
+      page.budget.value, page.points, page.tried, page.pruned,
+      PageQuoted(compares ? WhyFaster(page.rows[0], page.rows[1]) : ""), plans);
+  std::string scripts;
+  for (std::string_view name : kSearchScripts) scripts += PageFile(name);
+  std::string html(PageFile("search_page"));
+  ReplaceMark(html, "/*style*/", PageFile("style"));
+  ReplaceMark(html, "/*script*/", scripts);
+  // Last: names of users may contain marks.
+  ReplaceMark(html, "/*data*/", data);
+  return html;
 }
 
 }  // namespace heddle

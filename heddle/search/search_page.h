@@ -1,4 +1,4 @@
-// The plans that a search has found, beside each other on a page that any browser opens.
+// The plans that a search has found, as one HTML page that needs no other file.
 #pragma once
 
 #include <string>
@@ -9,17 +9,39 @@
 namespace heddle {
 
 struct SearchRow {
-  // `1`, or who published it.
+  // `1`, or the publisher of a known configuration.
   std::string name;
-  std::string plan;
+  SearchPoint point;
   double tokens_per_second = 0;
   PointOutcome outcome;
-  // The plan as text.
+  // The command that runs it, and the plan as text.
+  std::string command;
   std::string text;
+  bool published = false;
 };
 
-// A chart of speed against memory, a table, and the plans. Needs no other file.
-std::string FormatSearchPage(const std::string& title, const std::vector<SearchRow>& rows,
-                             Bytes budget);
+struct SearchPage {
+  // `llama3 8B`
+  std::string model;
+  std::string cluster;
+  int64_t devices = 1;
+  // Sequences of a step on all devices.
+  int64_t sequences = 1;
+  int64_t seq_len = 1;
+  Bytes budget;
+  // The fastest first. Not empty.
+  std::vector<SearchRow> rows;
+  size_t points = 0;
+  size_t tried = 0;
+  size_t pruned = 0;
+};
+
+// Why the first plan is faster than the second: `Plan 1 is 1.3 % faster than plan 2: 2.10 ms less
+// exposed communication, and compute takes 9.80 ms less because backward recomputes nothing instead
+// of min-cut; it needs 17.30 GiB more memory.`
+std::string WhyFaster(const SearchRow& first, const SearchRow& second);
+
+// A chart of speed against memory, a table, and the command and text of each plan.
+std::string FormatSearchPage(const SearchPage& page);
 
 }  // namespace heddle

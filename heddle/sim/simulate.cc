@@ -56,15 +56,16 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
                  .bounds = {},
                  .path = {},
                  .why = {},
+                 .tokens = {},
                  .tokens_per_second = {},
                  .mfu = {}};
   out.bounds = FindLowerBounds(graph, out.graph, out.timeline);
   out.path = FindCriticalPath(out.graph, out.timeline);
   out.why = ExplainExposure(graph, out.graph, out.timeline, cap);
+  out.tokens = options.tokens ? options.tokens : TokensOf(graph);
   auto step = static_cast<double>(out.timeline.makespan.value);
   if (step == 0) return out;
-  std::optional<int64_t> tokens = options.tokens ? options.tokens : TokensOf(graph);
-  if (tokens) out.tokens_per_second = static_cast<double>(*tokens) / step * kNanosPerSecond;
+  if (out.tokens) out.tokens_per_second = static_cast<double>(*out.tokens) / step * kNanosPerSecond;
   double ideal = IdealNanos(graph, out.costs);
   if (ideal > 0) out.mfu = ideal / step;
   return out;

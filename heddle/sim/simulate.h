@@ -33,8 +33,11 @@ struct Simulation {
   CriticalPath path;
   // By collective of the timeline.
   std::vector<Exposure> why;
-  // None where nobody knows the tokens, or the graph has no matrix products in its forward phase.
+  // Tokens of one step on all ranks. None where the graph has no batch input of integers and the
+  // user gives no number.
+  std::optional<int64_t> tokens;
   std::optional<double> tokens_per_second;
+  // None where the graph has no matrix products in its forward phase.
   std::optional<double> mfu;
 };
 

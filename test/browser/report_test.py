@@ -1,4 +1,4 @@
-"""The page of `heddle sim --html` and `heddle report --html`, opened in a headless Chromium.
+"""The pages of `heddle sim --html`, `heddle report --html` and `heddle search --html`, opened in a headless Chromium.
 
 report_test.py HEDDLE FOLDER. Screenshots go into FOLDER. Exits with 77 where there is no Chromium; HEDDLE_CHROMIUM names another one.
 """
@@ -220,6 +220,32 @@ class ReportTest(unittest.TestCase):
         self.page.dark(True)
         self.page.screenshot(FOLDER / "dark.png")
 
+    def test_steps_with_different_tokens_compare_speed(self):
+        few, many = (f"""heddle 1 local
+mesh [dp={ranks}]
+graph @step(%t: i64[1,{512 * ranks}] batch "tokens" of i64[{ranks}{{dp}},{512 * ranks}], %x: bf16[1024,512] batch "x", %w: bf16[512,512] param 0 "w") -> (metric %y) {{
+  %y = aten.mm(%x, %w) : bf16[1024,512]
+}}
+""" for ranks in (2, 4))
+        self.open(write_page("many", many, few))
+        headline = self.page.run("document.getElementById('headline').innerText")
+        self.assertIn("% more tokens/s than", headline)
+        for mesh in ("[dp=2]", "[dp=4]"):
+            self.assertIn(mesh, headline)
+        cards = self.page.run("[...document.querySelectorAll('.figure')].map((card) => card.innerText)")
+        step = next(card for card in cards if card.startswith("step"))
+        self.assertNotIn("%", step)
+        self.assertIn("4 sequences of 2,048 tokens on 4 h100-8x devices", self.page.run("document.getElementById('title').innerText"))
+
+    def test_terms_are_explained(self):
+        self.open(write_page("terms", layered_graph(2)))
+        self.page.run("document.getElementById('terms').open = true")
+        words = self.page.run("document.getElementById('terms').innerText")
+        for word in ("exposed", "hidden", "MFU", "critical path", "unshard"):
+            self.assertIn(word, words)
+        titles = self.page.run("[...document.querySelectorAll('.figure h2')].map((name) => [name.textContent, name.title])")
+        self.assertEqual([name for name, title in titles if not title], [])
+
     def test_names_are_only_texts(self):
         graph = layered_graph(2, unit=HOSTILE + "{}", label=HOSTILE + "{}")
         self.open(write_page("hostile'\"&<b>", graph, layered_graph(2)))
@@ -255,6 +281,102 @@ class ReportTest(unittest.TestCase):
         })()""")
         print(f"{nodes} nodes: {path.stat().st_size / 2**20:.2f} MiB, opened in {opened:.2f} s; a frame takes {frames[20]:.1f} ms, at most {frames[-1]:.1f} ms")
         self.page.screenshot(FOLDER / "large.png")
+
+
+class SearchTest(unittest.TestCase):
+    """The page of `heddle search --html`."""
+
+    @classmethod
+    def setUpClass(cls):
+        help_text = subprocess.run([HEDDLE, "search", "--help"], capture_output=True, text=True, check=False)
+        if help_text.returncode != 0:
+            raise unittest.SkipTest("this build has no `heddle search`")
+        cls.path = FOLDER / "search.html"
+        cls.answer = json.loads(heddle("search", "--model=llama3", "--flavor=debugmodel", "--training.seq_len=256", "--devices=8",
+                                       "--global_batch_size=16", f"--html={cls.path}", "--json"))
+        cls.page = browser.Page(PROGRAM)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.page.close()
+
+    def setUp(self):
+        self.page.problems.clear()
+        self.page.requests.clear()
+        self.page.dark(False)
+        self.page.open(self.path)
+
+    def tearDown(self):
+        self.assertEqual(self.page.problems, [])
+        self.assertEqual([url for url in self.page.requests if not url.startswith("file:")], [])
+
+    def test_shows_every_plan(self):
+        front = self.answer["front"]
+        self.assertGreater(len(front), 1)
+        self.assertEqual(self.page.run("document.querySelectorAll('#plot circle').length"), len(front))
+        self.assertEqual(self.page.run("document.querySelectorAll('#plans tbody tr').length"), len(front))
+        title = self.page.run("document.getElementById('title').innerText")
+        self.assertIn("llama3 debugmodel on 8 h100-8x devices", title)
+        self.assertIn("16 sequences of 256 tokens", self.page.run("document.getElementById('subtitle').innerText"))
+        headline = self.page.run("document.getElementById('headline').innerText")
+        faster = 100 * (front[0]["tokens_per_second"] / front[1]["tokens_per_second"] - 1)
+        self.assertIn(f"Plan 1 processes {faster:.1f} % more tokens/s than plan 2: ", headline)
+
+    def test_axes_have_ticks_and_units(self):
+        for axis, unit in (("peak memory of a device in GiB", "GiB"), ("tokens/s", "tokens/s")):
+            self.assertIn(axis, self.page.run("[...document.querySelectorAll('#plot .axis')].map((text) => text.textContent)"), unit)
+        self.assertGreaterEqual(self.page.run("document.querySelectorAll('#plot .tick').length"), 6)
+
+    def test_labels_do_not_overlap(self):
+        for width in (1440, 420):
+            self.page.call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+            self.page.open(self.path)
+            overlaps = self.page.run("""(() => {
+              const boxes = [...document.querySelectorAll("#plot text")].map((text) => text.getBoundingClientRect());
+              let count = 0;
+              for (let i = 0; i < boxes.length; ++i)
+                for (let k = 0; k < i; ++k)
+                  count += boxes[i].left < boxes[k].right - 1 && boxes[k].left < boxes[i].right - 1
+                    && boxes[i].top < boxes[k].bottom - 1 && boxes[k].top < boxes[i].bottom - 1;
+              return count;
+            })()""")
+            self.assertEqual(overlaps, 0, width)
+            self.assertEqual(self.page.run("document.documentElement.scrollWidth > window.innerWidth"), False, width)
+            self.page.screenshot(FOLDER / f"search-{width}.png")
+        self.page.call("Emulation.setDeviceMetricsOverride", width=1440, height=1000, deviceScaleFactor=1, mobile=False)
+        self.page.dark(True)
+        self.page.screenshot(FOLDER / "search-dark.png")
+
+    def test_hover_shows_the_numbers(self):
+        last = len(self.answer["front"]) - 1
+        x, y = self.page.run(f"""(() => {{
+          const box = [...document.querySelectorAll("#plot circle")].find((dot) => dot.getAttribute("aria-label").startsWith("plan {last + 1}:")).getBoundingClientRect();
+          return [box.left + box.width / 2, box.top + box.height / 2];
+        }})()""")
+        self.page.mouse("mouseMoved", x, y)
+        tip = self.page.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText")
+        self.assertIn(f"plan {last + 1}", tip)
+        self.assertIn(f"{round(self.answer['front'][last]['tokens_per_second']):,}", tip)
+        for word in ("step", "exposed", "peak memory", "of the budget"):
+            self.assertIn(word, tip)
+        self.page.mouse("mouseMoved", 5, 5)
+        self.assertTrue(self.page.run("document.getElementById('tip').hidden"))
+
+    def test_copies_the_command_of_the_chosen_plan(self):
+        self.page.run("document.querySelectorAll('#plans tbody tr')[1].click()")
+        self.assertIn("plan 2", self.page.run("document.querySelector('#chosen h2').innerText"))
+        shown = self.page.run("document.querySelector('.command pre').innerText")
+        for flag in self.answer["front"][1]["flags"].split():
+            self.assertIn(flag, shown)
+        copied = self.page.run("""(async () => {
+          let copied = "";
+          Object.defineProperty(navigator, "clipboard", {configurable: true, value: {writeText: async (text) => { copied = text; }}});
+          document.getElementById("copy").click();
+          await new Promise((done) => setTimeout(done, 50));
+          return copied;
+        })()""")
+        self.assertEqual(copied, shown)
+        self.assertEqual(self.page.run("document.getElementById('copy').innerText"), "copied")
 
 
 if __name__ == "__main__":

@@ -157,7 +157,9 @@ class Replay:
         return max([now] + list(free.values())), exposed
 
     def peak(self):
-        """Storages shared by `alias_arg`, inputs freed behind their last readers; a copy at each wait, packed ones beside a bucket."""
+        """Storages are shared by `alias_arg`, so a wait allocates nothing. Inputs of the graph and of
+        collectives are freed after their last readers. A bucket has a packed copy of its inputs at its start and, for gathers,
+        the gathered buffer at its wait, where the results are copied out of it."""
         if not any("alloc" in n for n in self.nodes.values()):
             return None
         storages, size, owner, last = {}, {}, {}, {}
@@ -179,12 +181,10 @@ class Replay:
                 for arg in record["args"]:
                     for storage in storages[arg]:
                         last[storage] = position
-            if node["kind"] == "wait" and node["args"][0] in self.nodes:
-                extra[position] = sum(self.nodes[m]["bytes"] for m in members)
-            elif len(members) > 1:
+            if len(members) > 1 and node["kind"] == "start":
                 extra[position] = sum(self.nodes[m]["in_bytes"] for m in members)
-                if node["collective"] == "all_gather":
-                    extra[position] += sum(self.nodes[m]["out_bytes"] for m in members)
+            elif len(members) > 1 and self.nodes[node["args"][0]]["collective"] == "all_gather":
+                extra[position] = sum(self.nodes[m]["bytes"] for m in members)
         born, gone = [0] * len(self.order), [0] * len(self.order)
         for storage, position in owner.items():
             born[position] += size[storage]

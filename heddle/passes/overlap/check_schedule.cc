@@ -197,19 +197,18 @@ class ScheduleChecker {
     return last;
   }
 
-  // A wait copies what it gives. A bucket is packed, and a gather of several has a buffer besides its result.
+  // The packed operands of a bucket at its start; the buffer of gathered tensors at its wait.
   Bytes Passing(NodeId id) const {
     auto bytes = [&](auto values) {
       Bytes sum;
       for (ValueId v : values) sum += after_.types().bytes(after_.type(v));
       return sum;
     };
-    if (after_[id].op == op::comm_wait)
-      return after_[after_.operands(id)[0]].producer ? bytes(after_.results(id)) : Bytes{};
-    if (!IsStart(after_, id) || after_.operands(id).size() == 1) return {};
-    Bytes packed = bytes(after_.operands(id));
-    if (after_[id].op == op::comm_all_gather) packed += bytes(after_.results(id));
-    return packed;
+    const bool waits = after_[id].op == op::comm_wait;
+    const NodeId start = waits ? after_[after_.operands(id)[0]].producer : id;
+    if (!start || !IsStart(after_, start) || after_.operands(start).size() == 1) return {};
+    if (!waits) return bytes(after_.operands(id));
+    return after_[start].op == op::comm_all_gather ? bytes(after_.results(id)) : Bytes{};
   }
 
   Status CheckMemory(Bytes cap, const MemoryRules& rules) const {

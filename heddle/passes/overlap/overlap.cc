@@ -1,6 +1,7 @@
 #include "heddle/passes/overlap/overlap.h"
 
 #include <algorithm>
+#include <map>
 
 #include "heddle/base/text.h"
 #include "heddle/cost/comm/collective.h"
@@ -34,6 +35,20 @@ Status CheckCurves(const Mesh& mesh, const Graph& graph, const CostModel& model)
   return Done{};
 }
 
+// The best schedule of a round.
+struct FoundSchedule {
+  Outcome outcome;
+  // None while the given graph is the best.
+  std::optional<Graph> graph;
+  Buckets buckets;
+  std::vector<EqualLayers> layers;
+  // Step times of the ways to merge that were tried quickly.
+  std::map<Buckets, Nanos> tried;
+};
+
+// Searches in rounds, from little effort and freedom to much. A round that finds no shorter step
+// than the rounds with less effort or less freedom has their result. So more effort, or more
+// freedom, never makes a step longer.
 class OverlapSearch {
  public:
   OverlapSearch(const Module& module, const Graph& graph, const CostModel& model,
@@ -43,29 +58,38 @@ class OverlapSearch {
         model_(model),
         sim_(sim),
         options_(options),
+        round_(options),
         runs_(FindEqualLayers(graph)) {}
 
-  // The best graph there is, or none if the given one is.
-  Result<std::optional<Graph>> Run();
+  Result<FoundSchedule> Run();
 
   Bytes cap() const { return cap_; }
   const Outcome& before() const { return before_; }
-  const Outcome& best() const { return best_; }
   const std::vector<LayerRun>& runs() const { return runs_; }
-  const std::vector<EqualLayers>& layers() const { return layers_; }
 
  private:
-  // How long the step is with the best order found; INT64_MAX if none keeps the cap.
-  Result<Nanos> Try(Graph graph, bool thorough);
-  FoundOrder Search(const Graph& graph, const SimGraph& sim, bool thorough) const;
+  // The options of the rounds, as rows of equal freedom and rising effort.
+  std::vector<std::vector<OverlapOptions>> Rounds() const;
+  // `less_free`: the result of the round with as much effort and less freedom, or null.
+  Status RunRound(const SimGraph& sim, const FoundSchedule* less_free);
+  Result<std::vector<Buckets>> Ways(const SimGraph& sim) const;
+  // The given result instead of this round's, unless this round's step is shorter.
+  void KeepShorter(const FoundSchedule& other);
+  // Step time of the best order found; INT64_MAX if none keeps the cap.
+  Result<Nanos> Try(Graph graph, bool thorough, Bytes spare = {});
+  FoundOrder Search(const Graph& graph, const SimGraph& sim, bool thorough, Bytes spare) const;
   Result<Nanos> TryBuckets(const Buckets& buckets, bool thorough);
   // Every way to merge, and then the best of them again, with more effort.
-  Status TryAll(const std::vector<Buckets>& ways);
+  Status TryAll(const std::vector<Buckets>& ways, const FoundSchedule* less_free);
+  // Step time of a way to merge, without another try where one was made with less effort.
+  Result<Nanos> TryOnce(const Buckets& way, const FoundSchedule* less_free);
   // Ways next to the best one, as long as one is better.
   Status TryNext();
   // Compute that was moved once may be moved again.
   Status TryAgain();
-  // Equal layers of what was found get one schedule.
+  // The best way to merge once more, listed with more memory than the cap.
+  Status TrySpare();
+  // Equal layers of the schedule get one order.
   Status Share();
 
   const Module& module_;
@@ -73,95 +97,167 @@ class OverlapSearch {
   const CostModel& model_;
   const SimulateOptions& sim_;
   const OverlapOptions& options_;
-  // Of the graph that is given.
+  // The options of the current round.
+  OverlapOptions round_;
+  // Equal layers of the given graph.
   const std::vector<LayerRun> runs_;
   Bytes cap_;
   Outcome before_;
-  Outcome best_;
-  // The least that any order needed.
+  // The smallest peak of any order.
   Bytes least_;
-  std::optional<Graph> found_;
-  // What is merged in it.
-  Buckets buckets_;
-  std::vector<EqualLayers> layers_;
+  FoundSchedule found_;
 };
 
-Result<std::optional<Graph>> OverlapSearch::Run() {
+std::vector<std::vector<OverlapOptions>> OverlapSearch::Rounds() const {
+  std::vector<std::vector<OverlapOptions>> rounds;
+  for (bool reorder : {false, true}) {
+    if (reorder && options_.freedom() != Freedom::kAll) continue;
+    rounds.emplace_back();
+    for (Effort effort : {Effort::kFast, Effort::kNormal, Effort::kBest}) {
+      if (effort > options_.effort) continue;
+      rounds.back().push_back(options_);
+      rounds.back().back().effort = effort;
+      rounds.back().back().reorder_compute = reorder;
+    }
+  }
+  return rounds;
+}
+
+Result<FoundSchedule> OverlapSearch::Run() {
   HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph_));
   SimGraph sim(graph_, costs, sim_.memory);
   Replay replay(sim, TimelineOptions(model_, sim_));
-  before_ = best_ = replay.outcome();
+  before_ = found_.outcome = replay.outcome();
   least_ = before_.peak;
   cap_ = options_.memory.Of(before_.peak);
-  if (cap_ < before_.peak) best_.makespan = {INT64_MAX};
-  const bool small = OrderSearch::IsSmall(graph_);
-  // Who names a size gets buckets of that size, although the step might be shorter without.
-  const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
-  std::vector<Buckets> ways;
-  if (!sized) ways.emplace_back();
-  if (!options_.strict) {
-    // What a few nodes are merged into does not depend on the cap, as what is tried with them does not.
-    Bytes room = small ? Bytes{INT64_MAX} : cap_;
-    HEDDLE_TRY(std::vector<Buckets> merged,
-               BucketCandidates(module_, graph_, model_, sim, room, options_));
-    ways.insert(ways.end(), merged.begin(), merged.end());
+  if (cap_ < before_.peak) found_.outcome.makespan = {INT64_MAX};
+  const FoundSchedule given = found_;
+  // By effort: the results with less freedom.
+  std::vector<FoundSchedule> less_free;
+  for (const std::vector<OverlapOptions>& row : Rounds()) {
+    std::vector<FoundSchedule> results;
+    for (size_t i = 0; i < row.size(); ++i) {
+      found_ = given;
+      if (i > 0) found_.tried = results[i - 1].tried;
+      round_ = row[i];
+      HEDDLE_RETURN_IF_ERROR(RunRound(sim, less_free.empty() ? nullptr : &less_free[i]));
+      if (i > 0) KeepShorter(results[i - 1]);
+      if (!less_free.empty()) KeepShorter(less_free[i]);
+      results.push_back(found_);
+    }
+    less_free = std::move(results);
   }
-  HEDDLE_RETURN_IF_ERROR(TryAll(ways));
-  if (sized && !found_) HEDDLE_RETURN_IF_ERROR(Try(graph_, !small));
-  if (best_.peak > cap_ || best_.makespan.value == INT64_MAX)
+  if (found_.outcome.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible,
                  "{} of memory is too little; the smallest peak found is {}, {} bytes",
                  Format(cap_), Format(least_), least_.value);
-  HEDDLE_RETURN_IF_ERROR(Share());
   return std::move(found_);
 }
 
-Status OverlapSearch::TryAll(const std::vector<Buckets>& ways) {
+void OverlapSearch::KeepShorter(const FoundSchedule& other) {
+  if (other.outcome.makespan > found_.outcome.makespan) return;
+  std::map<Buckets, Nanos> tried = std::move(found_.tried);
+  found_ = other;
+  found_.tried = std::move(tried);
+}
+
+Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim) const {
+  // A user who names a size gets buckets of that size, even where the step would be shorter
+  // without.
+  const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
+  std::vector<Buckets> ways;
+  if (!sized) ways.emplace_back();
+  if (options_.strict) return ways;
+  // For small graphs the ways to merge must not depend on the cap: a larger cap never makes such a
+  // step longer.
+  Bytes room = OrderSearch::IsSmall(graph_) ? Bytes{INT64_MAX} : cap_;
+  HEDDLE_TRY(std::vector<Buckets> merged,
+             BucketCandidates(module_, graph_, model_, sim, room, round_));
+  ways.insert(ways.end(), merged.begin(), merged.end());
+  return ways;
+}
+
+Status OverlapSearch::RunRound(const SimGraph& sim, const FoundSchedule* less_free) {
+  HEDDLE_TRY(std::vector<Buckets> ways, Ways(sim));
+  HEDDLE_RETURN_IF_ERROR(TryAll(ways, less_free));
+  const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
+  if (sized && !found_.graph) HEDDLE_RETURN_IF_ERROR(TryBuckets({}, !OrderSearch::IsSmall(graph_)));
+  return found_.outcome.makespan.value == INT64_MAX ? Done{} : Share();
+}
+
+Result<Nanos> OverlapSearch::TryOnce(const Buckets& way, const FoundSchedule* less_free) {
+  auto known = found_.tried.find(way);
+  if (known != found_.tried.end()) return known->second;
+  if (less_free != nullptr && !OrderSearch::IsSmall(graph_)) {
+    // Skip ways that are much slower with less freedom.
+    constexpr int64_t kBehind = 32;
+    auto before = less_free->tried.find(way);
+    const int64_t best = less_free->outcome.makespan.value;
+    if (before != less_free->tried.end() && before->second.value > best + best / kBehind)
+      return Nanos{INT64_MAX};
+  }
+  HEDDLE_TRY(Nanos makespan, TryBuckets(way, false));
+  found_.tried[way] = makespan;
+  return makespan;
+}
+
+Status OverlapSearch::TryAll(const std::vector<Buckets>& ways, const FoundSchedule* less_free) {
   std::vector<std::pair<Nanos, size_t>> tried;
   for (size_t i = 0; i < ways.size(); ++i) {
-    HEDDLE_TRY(Nanos makespan, TryBuckets(ways[i], false));
+    HEDDLE_TRY(Nanos makespan, TryOnce(ways[i], less_free));
     tried.emplace_back(makespan, i);
   }
-  // For a few nodes, more effort with some ways would make more memory not always better.
-  if (OrderSearch::IsSmall(graph_) || options_.effort == Effort::kFast) return Done{};
+  // For small graphs, more effort for some ways only would let a larger cap make a step longer.
+  if (OrderSearch::IsSmall(graph_) || round_.effort == Effort::kFast) return Done{};
   std::ranges::sort(tried);
-  size_t again = options_.effort == Effort::kNormal ? 3 : 10;
+  size_t again = round_.effort == Effort::kNormal ? 3 : 10;
   tried.resize(std::min(tried.size(), again));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
   if (options_.strict) return Done{};
   const bool any = options_.buckets.kind == BucketRule::Kind::kAuto;
   if (any) HEDDLE_RETURN_IF_ERROR(TryNext());
+  HEDDLE_RETURN_IF_ERROR(TrySpare());
   HEDDLE_RETURN_IF_ERROR(TryAgain());
   if (!any) return Done{};
-  const Nanos best = best_.makespan;
-  if (std::optional<Buckets> way = Repeated(graph_, runs_, buckets_))
+  const Nanos shortest = found_.outcome.makespan;
+  if (std::optional<Buckets> way = Repeated(graph_, runs_, found_.buckets))
     HEDDLE_RETURN_IF_ERROR(TryBuckets(*way, true));
-  return best_.makespan < best ? TryAgain() : Done{};
+  return found_.outcome.makespan < shortest ? TryAgain() : Done{};
+}
+
+Status OverlapSearch::TrySpare() {
+  constexpr int64_t kShare = 256;
+  Graph graph = graph_;
+  AnalysisCache analyses;
+  PassContext context(module_.mesh, analyses);
+  if (!found_.buckets.empty()) MergeBuckets(graph, context, found_.buckets);
+  HEDDLE_RETURN_IF_ERROR(Try(std::move(graph), true, {cap_.value / kShare}));
+  return Done{};
 }
 
 Status OverlapSearch::TryAgain() {
   constexpr int kTries = 3;
-  for (int i = 0; i < kTries && found_; ++i) {
-    const Nanos best = best_.makespan;
-    HEDDLE_RETURN_IF_ERROR(Try(*found_, true));
-    if (best_.makespan == best) break;
+  for (int i = 0; i < kTries && found_.graph; ++i) {
+    const Nanos best = found_.outcome.makespan;
+    HEDDLE_RETURN_IF_ERROR(Try(*found_.graph, true));
+    if (found_.outcome.makespan == best) break;
   }
   return Done{};
 }
 
 Status OverlapSearch::TryNext() {
-  const int most = options_.effort == Effort::kNormal ? 8 : 64;
+  const int most = round_.effort == Effort::kNormal ? 8 : 64;
   int tried = 0;
-  for (bool better = true; better && found_ && !buckets_.empty();) {
+  for (bool better = true; better && found_.graph && !found_.buckets.empty();) {
     better = false;
-    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_));
-    SimGraph sim(*found_, costs, sim_.memory);
+    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_.graph));
+    SimGraph sim(*found_.graph, costs, sim_.memory);
     Timeline timeline = MakeTimeline(sim, TimelineOptions(model_, sim_));
-    size_t bucket = MostExposed(graph_, buckets_, *found_, timeline);
-    if (bucket == buckets_.size()) break;
-    for (const Buckets& way : WithShorter(graph_, buckets_, bucket)) {
+    size_t bucket = MostExposed(graph_, found_.buckets, *found_.graph, timeline);
+    if (bucket == found_.buckets.size()) break;
+    for (const Buckets& way : WithShorter(graph_, found_.buckets, bucket)) {
       if (tried++ == most) return Done{};
-      const Nanos best = best_.makespan;
+      const Nanos best = found_.outcome.makespan;
       HEDDLE_TRY(Nanos makespan, TryBuckets(way, false));
       better = better || makespan < best;
     }
@@ -170,75 +266,76 @@ Status OverlapSearch::TryNext() {
 }
 
 Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
-  const Nanos best = best_.makespan;
+  const Nanos best = found_.outcome.makespan;
   Graph graph = graph_;
   AnalysisCache analyses;
   PassContext context(module_.mesh, analyses);
   if (!buckets.empty() && MergeBuckets(graph, context, buckets) == Changed::kNo)
     return Nanos{INT64_MAX};
   HEDDLE_TRY(Nanos makespan, Try(std::move(graph), thorough));
-  if (makespan < best) buckets_ = buckets;
+  if (makespan < best) found_.buckets = buckets;
   return makespan;
 }
 
 Status OverlapSearch::Share() {
-  const Graph& graph = found_ ? *found_ : graph_;
+  const Graph& graph = found_.graph ? *found_.graph : graph_;
   const LayerWords words(graph_, runs_, graph);
   if (runs_.empty()) return Done{};
   std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
-  if (found_ && options_.effort != Effort::kFast) {
-    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_));
-    SimGraph sim(*found_, costs, sim_.memory);
+  if (found_.graph && round_.effort != Effort::kFast) {
+    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_.graph));
+    SimGraph sim(*found_.graph, costs, sim_.memory);
     Replay replay(sim, TimelineOptions(model_, sim_));
-    StepShape shape(*found_, sim, options_.freedom());
-    ShareLayers(words, shape, {best_.makespan, cap_, options_.strict}, replay);
-    // A few nodes: shorter with some caps would make more memory not always better.
-    if (!OrderSearch::IsSmall(graph_) || replay.outcome().makespan == best_.makespan) {
+    StepShape shape(*found_.graph, sim, round_.freedom());
+    ShareLayers(words, shape, {found_.outcome.makespan, cap_, options_.strict}, replay);
+    // For small graphs, a step that is shorter only under some caps would let a larger cap make it
+    // longer.
+    if (!OrderSearch::IsSmall(graph_) || replay.outcome().makespan == found_.outcome.makespan) {
       order = replay.order();
-      best_ = replay.outcome();
+      found_.outcome = replay.outcome();
     }
   }
-  layers_ = DescribeLayers(graph_, words, order);
+  found_.layers = DescribeLayers(graph_, words, order);
   if (std::ranges::is_sorted(order)) return Done{};
-  Rewriter rewriter(*found_);
+  Rewriter rewriter(*found_.graph);
   rewriter.Reorder(order);
   rewriter.Commit();
   return Done{};
 }
 
-FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough) const {
+FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough,
+                                 Bytes spare) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
   auto search = [&](Freedom freedom) {
-    return OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough);
+    return OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough, spare);
   };
-  FoundOrder found = search(options_.freedom());
-  if (!thorough && !OrderSearch::IsSmall(graph)) return found;
-  // With less freedom, too: what is greedy with more may end behind.
-  for (Freedom less : {Freedom::kLight, Freedom::kNone}) {
-    if (less >= options_.freedom()) continue;
-    FoundOrder other = search(less);
-    const Bytes least = std::min(found.least, other.least);
-    const bool better = !other.order.empty() &&
-                        (found.order.empty() || other.outcome.makespan < found.outcome.makespan);
-    if (better) found = std::move(other);
-    found.least = least;
-  }
+  FoundOrder found = search(round_.freedom());
+  if (round_.freedom() != Freedom::kLight || (!thorough && !OrderSearch::IsSmall(graph)) ||
+      spare.value > 0)
+    return found;
+  // The scheduler is greedy: without moves of compute it may find a shorter step.
+  FoundOrder fixed = search(Freedom::kNone);
+  const Bytes least = std::min(found.least, fixed.least);
+  const bool better = !fixed.order.empty() &&
+                      (found.order.empty() || fixed.outcome.makespan < found.outcome.makespan);
+  if (better) found = std::move(fixed);
+  found.least = least;
   return found;
 }
 
-Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough) {
+Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough, Bytes spare) {
   HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph));
   SimGraph sim(graph, costs, sim_.memory);
-  FoundOrder found = Search(graph, sim, thorough);
+  FoundOrder found = Search(graph, sim, thorough, spare);
   least_ = std::min(least_, found.least);
   if (found.order.empty()) return Nanos{INT64_MAX};
   const Nanos makespan = found.outcome.makespan;
-  if (makespan >= best_.makespan) return makespan;
-  best_ = found.outcome;
+  if (makespan >= found_.outcome.makespan) return makespan;
+  found_.outcome = found.outcome;
   Rewriter rewriter(graph);
   rewriter.Reorder(found.order);
   rewriter.Commit();
-  found_ = std::move(graph);
+  found_.graph = std::move(graph);
   return makespan;
 }
 
@@ -250,16 +347,16 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
   bool merges = options.buckets.kind != BucketRule::Kind::kNone && !options.strict;
   if (merges) HEDDLE_RETURN_IF_ERROR(CheckCurves(module.mesh, graph, model));
   OverlapSearch search(module, graph, model, sim, options);
-  HEDDLE_TRY(std::optional<Graph> found, search.Run());
+  HEDDLE_TRY(FoundSchedule found, search.Run());
   OverlapResult result{.cap = search.cap(),
                        .before = search.before(),
-                       .after = search.best(),
-                       .layers = search.layers()};
-  if (found) {
+                       .after = found.outcome,
+                       .layers = std::move(found.layers)};
+  if (found.graph) {
     HEDDLE_RETURN_IF_ERROR(
-        CheckSchedule(graph, *found, search.cap(), sim.memory, options.freedom()));
-    result.moved = ExplainMoved(graph, search.runs(), *found, context);
-    graph = std::move(*found);
+        CheckSchedule(graph, *found.graph, search.cap(), sim.memory, options.freedom()));
+    result.moved = ExplainMoved(graph, search.runs(), *found.graph, context);
+    graph = std::move(*found.graph);
     result.changed = Changed::kYes;
   }
   ExplainLayers(graph, result.layers, context);

@@ -1,10 +1,13 @@
 // The figures of a step, or of two beside each other; and what differs between two, collective by collective.
 
+// Steps with different numbers of tokens are compared by tokens/s, MFU and memory alone.
+const sameTokens = () => graph.steps.every((step) => step.tokens === graph.steps[0].tokens);
+
 function figure(name, show, better, note) {
   const steps = graph.steps;
   const values = steps.map((step) => show(step));
   if (values.every((value) => value === null)) return null;
-  const card = element("div", "figure", element("h2", "", name));
+  const card = element("div", "figure", term("h2", "", name));
   values.forEach((value, i) => {
     const row = element("p", "value", element("b", "", value ?? "–"));
     if (steps.length > 1) row.prepend(element("span", "who", steps[i].name));
@@ -23,14 +26,15 @@ function figure(name, show, better, note) {
 }
 
 const less = (get) => get;
+const perStep = (get) => sameTokens() ? get : null;
 const more = (get) => Object.assign((step) => get(step), {down: false});
 
 function showFigures() {
   const section = byId("figures");
   const cards = [
-    figure("step", (s) => formatTime(s.makespan), less((s) => s.makespan), (s) => `at least ${formatTime(s.bound)}: ${s.bound_name}`),
-    figure("exposed", (s) => formatTime(s.exposed), less((s) => s.exposed), (s) => `${formatShare(s.exposed, s.makespan)} of the step`),
-    figure("compute", (s) => formatTime(s.compute), less((s) => s.compute), (s) => `${formatShare(s.compute, s.makespan)} of the step`),
+    figure("step", (s) => formatTime(s.makespan), perStep((s) => s.makespan), (s) => `at least ${formatTime(s.bound)}: ${s.bound_name}`),
+    figure("exposed", (s) => formatTime(s.exposed), perStep((s) => s.exposed), (s) => `${formatShare(s.exposed, s.makespan)} of the step`),
+    figure("compute", (s) => formatTime(s.compute), perStep((s) => s.compute), (s) => `${formatShare(s.compute, s.makespan)} of the step`),
     figure("peak memory", (s) => formatBytes(s.peak), less((s) => s.peak), (s) => s.peak > s.cap ? `does not fit ${formatBytes(s.cap)}` : `${formatShare(s.peak, s.cap)} of ${formatBytes(s.cap)}`),
     figure("MFU", (s) => s.mfu === null ? null : `${(100 * s.mfu).toFixed(1)} %`, more((s) => s.mfu), () => "of the device's peak"),
     figure("tokens/s", (s) => s.tokens_per_second === null ? null : formatCount(s.tokens_per_second), more((s) => s.tokens_per_second),

@@ -118,28 +118,4 @@ const timeOf = (step, i) => {
 };
 // The node that runs on the compute stream at `time`.
 const nodeAt = (step, time) => Math.min(Math.max(upper(step.nodes.reached, time) - 1, 0), step.count - 1);
-
-// --- Words
-
-function scaled(value, units) {
-  const size = Math.abs(value);
-  let unit = units[0];
-  for (const candidate of units) if (size >= candidate[0]) unit = candidate;
-  const number = value / unit[0];
-  const digits = Number.isInteger(number) && unit === units[0] ? 0 : Math.abs(number) >= 100 ? 1 : 2;
-  return `${number.toFixed(digits)} ${unit[1]}`;
-}
-const formatTime = (ns) => scaled(ns, [[1, "ns"], [1e3, "us"], [1e6, "ms"], [1e9, "s"]]);
-const formatBytes = (bytes) => scaled(bytes, [[1, "B"], [2 ** 10, "KiB"], [2 ** 20, "MiB"], [2 ** 30, "GiB"], [2 ** 40, "TiB"]]);
-const formatCount = (count) => Math.round(count).toLocaleString("en-US");
-const formatShare = (part, whole) => whole > 0 ? `${(100 * part / whole).toFixed(1)} %` : "";
 const formatReasons = (step, i) => reasonsOf(step, i).map((r) => `${r.name} ${formatTime(r.time)}`).join(", ");
-
-// An element with a class and children; texts stay texts.
-function element(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-const byId = (id) => document.getElementById(id);

@@ -46,8 +46,15 @@ function showLegend() {
   byId("legend").replaceChildren(...shown.map(([color, name]) => {
     const dot = element("i");
     if (color === "exposed") dot.className = "hatch"; else dot.style.background = `var(--${color})`;
-    return element("span", "", dot, name);
+    return element("span", "", dot, term("span", "", name));
   }));
+}
+
+// `2 x 8,192 tokens a step`, or without the shape where the graph does not state it.
+function workOf(step) {
+  if (step.tokens === null) return "";
+  const shape = step.batch.length === 2 ? `${formatCount(step.batch[0])} sequences of ${formatCount(step.batch[1])} tokens` : "";
+  return shape || `${formatCount(step.tokens)} tokens a step`;
 }
 
 function showGraph(index) {
@@ -55,9 +62,10 @@ function showGraph(index) {
   tabStep = graph.steps.length - 1;
   const step = graph.steps[tabStep];
   const names = graph.steps.length > 1 ? `${graph.steps[0].name} and ${step.name}` : step.name;
-  byId("title").textContent = `@${step.graph} on ${step.cluster}`;
+  const work = workOf(step);
+  byId("title").textContent = `${step.trained || "@" + step.graph}${work ? ", " + work : ""} on ${formatCount(step.ranks)} ${step.cluster} ${step.ranks === 1 ? "device" : "devices"}`;
   document.title = `${names} on ${step.cluster}: Heddle report`;
-  byId("subtitle").textContent = `${names} · mesh ${step.mesh} · ${formatCount(step.ranks)} ${step.ranks === 1 ? "rank" : "ranks"} on ${formatCount(step.machines)} ${step.machines === 1 ? "node" : "nodes"} · collectives by the model ${step.model} · ${formatCount(step.count)} nodes in the graph`;
+  byId("subtitle").textContent = `${step.trained ? "@" + step.graph + " · " : ""}${names} · mesh ${step.mesh} · ${formatCount(step.ranks)} ${step.ranks === 1 ? "rank" : "ranks"} on ${formatCount(step.machines)} ${step.machines === 1 ? "node" : "nodes"} · collectives by the model ${step.model} · ${formatCount(step.count)} nodes in the graph`;
   byId("headline").hidden = !graph.comparison;
   byId("headline").textContent = graph.comparison ? graph.comparison.headline + "." : "";
   inspected = "";
@@ -217,9 +225,7 @@ function setCritical(on) {
   redraw();
 }
 function switchTheme() {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
+  toggleTheme();
   readColors();
   redraw();
 }
@@ -273,6 +279,8 @@ function onKey(event) {
 function start() {
   readColors();
   buildHelp();
+  showTerms(["step", "compute", "exposed", "hidden", "at least", "critical path", "peak memory", "MFU", "tokens/s", "queued", "unit",
+    "unshard", "grad", "tensor", "expert", "loss", "norm"]);
   const choice = byId("graphs");
   graphs.forEach((g, i) => {
     const option = element("option", "", "@" + g.steps[0].graph);

@@ -7,8 +7,8 @@ namespace heddle {
 namespace {
 
 // In the order in which they stand in the page: later ones use what earlier ones define.
-constexpr std::string_view kScripts[] = {"data",   "chart",   "lanes",   "memory", "view",
-                                         "tables", "modules", "compare", "main"};
+constexpr std::string_view kScripts[] = {"common", "data",   "chart",   "lanes",   "memory", "view",
+                                         "table",  "tables", "modules", "compare", "main"};
 
 // What differs between two steps, as the tables show it.
 std::string ComparisonData(const StepComparison& comparison) {

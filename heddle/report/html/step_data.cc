@@ -113,14 +113,31 @@ class StepWriter {
         "\"name\":{},\"graph\":{},\"mesh\":{},\"cluster\":{},\"model\":{},\"ranks\":{},"
         "\"machines\":{},\"makespan\":{},\"compute\":{},\"exposed\":{},\"bound\":{},"
         "\"bound_name\":{},\"peak\":{},\"peak_position\":{},\"cap\":{},\"tokens_per_second\":{},"
-        "\"mfu\":{},\"streams\":{}],\"busy\":{}],\"stream_exposed\":{}],\"held_names\":[{}],"
+        "\"mfu\":{},\"trained\":{},\"tokens\":{},\"batch\":[{}],\"streams\":{}],\"busy\":{}],"
+        "\"stream_exposed\":{}],\"held_names\":[{}],"
         "\"reason_names\":[{}]",
         PageQuoted(step_.name), PageQuoted(graph_.name()), PageQuoted(Format(module_.mesh)),
         PageQuoted(step_.model->cluster().name),
         PageQuoted(Name(step_.model->options().collectives)), s_.ranks, s_.nodes, t.makespan.value,
         t.compute.busy.value, t.exposed.value, s_.bounds.best().value,
         PageQuoted(NameOfBest(s_.bounds)), t.peak.value, t.peak_position, s_.memory_cap.value,
-        optional(s_.tokens_per_second), optional(s_.mfu), streams, busy, exposed, held, reasons);
+        optional(s_.tokens_per_second), optional(s_.mfu), PageQuoted(step_.trained),
+        s_.tokens ? std::to_string(*s_.tokens) : "null", BatchShape(), streams, busy, exposed, held,
+        reasons);
+  }
+
+  // Sequences and their length, where the tokens are a batch input of two dimensions.
+  std::string BatchShape() const {
+    for (const Input& input : graph_.inputs()) {
+      TypeId type = input.global.type ? input.global.type : graph_.type(input.value);
+      if (input.role != InputRole::kBatch || !IsInteger(graph_.types().dtype(type))) continue;
+      const bool sized = graph_.types().elements_bound(type) == s_.tokens;
+      std::span<const Dim> dims = graph_.types().dims(type);
+      if (!sized || dims.size() != 2) return "";
+      const SymbolTable& symbols = graph_.types().symbols();
+      return fmt::format("{},{}", symbols.Bound(dims[0]), symbols.Bound(dims[1]));
+    }
+    return "";
   }
 
   int64_t Text(std::string_view text) { return static_cast<int64_t>(strings_.Number(text)); }

@@ -89,11 +89,12 @@ void SimGraph::AddCopies(const Graph& graph) {
   };
   for (NodeId id : graph.nodes()) {
     const Task& task = tasks_[id.index()];
-    if (task.kind == Task::Kind::kWait && task.start != Task::kNone)
+    if (task.kind == Task::Kind::kStart && graph.operands(id).size() > 1)
+      passing_[id.index()] = bytes(graph.operands(id));
+    if (task.kind != Task::Kind::kWait || task.start == Task::kNone) continue;
+    const NodeId start(task.start);
+    if (graph[start].op == op::comm_all_gather && graph.operands(start).size() > 1)
       passing_[id.index()] = bytes(graph.results(id));
-    if (task.kind != Task::Kind::kStart || graph.operands(id).size() == 1) continue;
-    passing_[id.index()] = bytes(graph.operands(id));
-    if (graph[id].op == op::comm_all_gather) passing_[id.index()] += born_[id.index()];
   }
 }
 

@@ -38,8 +38,9 @@ enum class InputMemory : uint8_t { kHeld, kFreed };
 
 struct MemoryRules {
   InputMemory inputs = InputMemory::kHeld;
-  // As PyTorch's memory profile counts, and studies of its scheduler with it: what a collective is given is needed up to its start, a
-  // wait copies, and a bucket is packed into a copy. Otherwise the network reads up to the wait, as it does on devices.
+  // As studies of PyTorch's scheduler count: the inputs of a collective are needed up to its start,
+  // not up to its wait. A bucket has copies: the packed inputs at its start, and the gathered
+  // buffer at its wait, where the results are copied out of it.
   bool as_study = false;
 };
 

@@ -173,6 +173,8 @@ Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) c
   HEDDLE_TRY(SimulatedModule simulated,
              SimulateModule(compile.PipelineName(), planned.step.module, costs, {}));
   simulated.passes = planned.report.passes;
+  const ModelConfig& config = planned.step.model.config;
+  simulated.trained = fmt::format("{} {}", config.family->name, config.flavor);
   return WritePage(html, {&simulated, 1}, costs, streams);
 }
 

@@ -65,6 +65,8 @@ struct SearchCommand {
   Status CheckSizes() const;
   Status WriteFiles(const Answer& answer, const Streams& streams) const;
   double TokensPerSecond(const Answer& answer, const TriedPoint& tried) const;
+  // The command that runs a plan.
+  std::string CommandOf(const Answer& answer, const TriedPoint& tried) const;
   nlohmann::ordered_json RowOf(const Answer& answer, const TriedPoint& tried) const;
   nlohmann::ordered_json ToJson(const Answer& answer) const;
   std::string FormatAnswer(const Answer& answer) const;
@@ -178,6 +180,11 @@ double SearchCommand::TokensPerSecond(const Answer& answer, const TriedPoint& tr
   return static_cast<double>(answer.sequences * model.seq_len) / Seconds(tried.outcome.step);
 }
 
+std::string SearchCommand::CommandOf(const Answer& answer, const TriedPoint& tried) const {
+  return fmt::format("heddle train --model={} --flavor={} --training.seq_len={} {}", model.model,
+                     model.flavor, model.seq_len, FlagsOf(tried.point, answer.sequences));
+}
+
 nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoint& tried) const {
   const Arrangement& a = tried.point.arrangement;
   double tokens = TokensPerSecond(answer, tried);
@@ -261,14 +268,29 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
   std::vector<SearchRow> rows;
   size_t n = 0;
   auto add = [&](std::string name, const TriedPoint& tried) {
-    rows.push_back({std::move(name), Format(tried.point), TokensPerSecond(answer, tried),
-                    tried.outcome, FormatPlan(tried.plan)});
+    rows.push_back({.name = std::move(name),
+                    .point = tried.point,
+                    .tokens_per_second = TokensPerSecond(answer, tried),
+                    .outcome = tried.outcome,
+                    .command = CommandOf(answer, tried),
+                    .text = FormatPlan(tried.plan)});
   };
   for (const TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
-  if (answer.published) add(answer.publisher, *answer.published);
-  std::string title =
-      fmt::format("{} {} on {} devices of {}", model.model, model.flavor, devices, cluster);
-  return WriteOutput(html, FormatSearchPage(title, rows, answer.budget), streams);
+  if (answer.published) {
+    add(answer.publisher, *answer.published);
+    rows.back().published = true;
+  }
+  SearchPage page{.model = fmt::format("{} {}", model.model, model.flavor),
+                  .cluster = cluster,
+                  .devices = devices,
+                  .sequences = answer.sequences,
+                  .seq_len = model.seq_len,
+                  .budget = answer.budget,
+                  .rows = std::move(rows),
+                  .points = answer.result.points,
+                  .tried = answer.result.tried,
+                  .pruned = answer.result.pruned};
+  return WriteOutput(html, FormatSearchPage(page), streams);
 }
 
 ExitCode SearchCommand::Run(const Streams& streams) const {

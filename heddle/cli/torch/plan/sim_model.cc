@@ -63,6 +63,8 @@ Result<SimulatedModule> SimulateWith(const CompileFlags& compile, const PlannedS
              SimulateModule(compile.PipelineName(), std::move(module), costs, options));
   simulated.passes = std::move(report.passes);
   if (prints_notes) compile.PrintNotes(report, streams);
+  simulated.trained =
+      fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
   return simulated;
 }
 

@@ -62,6 +62,9 @@ class TrainingJob {
   Result<Module> Compiled(const CaptureOptions& capture, CompileReport* report);
   Status CompileAll();
   Status CheckMemory() const;
+  // What to change where parameters and moments, or all else, need too much memory.
+  std::string StateAdvice() const;
+  std::string ActivationAdvice() const;
   int64_t RanksHere() const;
   DeviceMemory OwnMemory() const;
   Status FindCheckpoint();

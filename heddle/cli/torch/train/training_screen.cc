@@ -1,4 +1,6 @@
 // What a training run says before it begins, and whether it fits into memory.
+#include <fmt/ranges.h>
+
 #include "heddle/base/text.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/train/training_job.h"
@@ -98,11 +100,41 @@ Status TrainingJob::CheckMemory() const {
                "training needs at least {} here, {} of it parameters, moments and copies of them "
                "for {}; {} are available; {}",
                Format(need.least), Format(state), Counted(RanksHere(), "rank"),
-               Format(*memory.available),
-               state_alone ? "a larger --parallelism.data_parallel_shard_degree instead of "
-                             "replicas, more machines, or a smaller flavor would make it fit"
-                           : "a smaller --training.local_batch_size or --training.seq_len, or "
-                             "--parallelism.fsdp_reshard_after_forward=always, would make it fit");
+               Format(*memory.available), state_alone ? StateAdvice() : ActivationAdvice());
+}
+
+// A larger shard degree helps only where each rank has its own memory: ranks that share one hold
+// all shards together.
+std::string TrainingJob::StateAdvice() const {
+  const int64_t replicas = planned_->layout.degree("replicate");
+  const int64_t shards = planned_->layout.degree("shard");
+  if (replicas > 1)
+    return fmt::format(
+        "every replica has its own copy: use --parallelism.data_parallel_replicate_degree=1 "
+        "--parallelism.data_parallel_shard_degree={}",
+        replicas * shards);
+  const bool apart = RanksHere() == 1 && !device_.is_cpu();
+  if (apart)
+    return fmt::format(
+        "use more GPUs and a --parallelism.data_parallel_shard_degree above {}, or a smaller model",
+        shards);
+  if (ranks() > 1 && !device_.is_cpu())
+    return fmt::format("all ranks share this GPU: start one process per GPU (--nproc={})", ranks());
+  return ranks() > 1
+             ? "all ranks share this memory, so more shards do not reduce it: use a smaller "
+               "model, or one GPU per rank"
+             : "use a smaller model";
+}
+
+std::string TrainingJob::ActivationAdvice() const {
+  std::vector<std::string> ways;
+  if (flags_.model.local_batch_size > 1) ways.emplace_back("a smaller --training.local_batch_size");
+  ways.emplace_back("a smaller --training.seq_len");
+  if (flags_.compile.checkpoint_mode == "none" || flags_.compile.checkpoint_mode.empty())
+    ways.emplace_back("--activation_checkpoint.mode=full");
+  if (flags_.compile.reshard == "never")
+    ways.emplace_back("--parallelism.fsdp_reshard_after_forward=always");
+  return fmt::format("use {}", fmt::join(ways, " or "));
 }
 
 }  // namespace heddle

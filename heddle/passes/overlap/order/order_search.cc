@@ -30,7 +30,7 @@ Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
 
 ListedOrder OrderSearch::List(ListOptions options) {
   constexpr int kTries = 5;
-  Bytes target = options.cap;
+  const Bytes target = std::min(options.cap, cap_);
   ListedOrder first;
   for (int i = 0; i < kTries; ++i) {
     ListedOrder listed = scheduler_.Run(options, &base_);
@@ -44,8 +44,8 @@ ListedOrder OrderSearch::List(ListOptions options) {
 
 // For a few nodes, levels that do not depend on the cap: what was tried for a cap is tried for a larger one, which so never makes a
 // step longer. For many that would take too long.
-std::vector<Bytes> OrderSearch::Levels(Bytes cap) const {
-  if (!IsSmall()) return {cap};
+std::vector<Bytes> OrderSearch::Levels(Bytes cap, Bytes spare) const {
+  if (!IsSmall()) return {cap + spare};
   constexpr int64_t kSteps = 16;
   std::vector<Bytes> levels;
   for (int64_t i = 1; i <= 2 * kSteps; ++i) {
@@ -94,7 +94,7 @@ Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
   return peak;
 }
 
-FoundOrder OrderSearch::Run(Bytes cap, bool thorough) {
+FoundOrder OrderSearch::Run(Bytes cap, bool thorough, Bytes spare) {
   cap_ = cap;
   thorough_ = thorough;
   best_ = {};
@@ -104,7 +104,7 @@ FoundOrder OrderSearch::Run(Bytes cap, bool thorough) {
   // With no memory to spare: the least that this can do with.
   if (given_.peak > cap || IsSmall())
     Judge(scheduler_.Run({.cap = {}, .ahead = false, .strict = strict}, nullptr).order);
-  for (Bytes level : Levels(cap)) {
+  for (Bytes level : Levels(cap, spare)) {
     if (TryUnder(level, 0) <= level) continue;
     // Where the given order needs most, nothing may come later that lets go of anything. Up to there it stays as it is.
     size_t peak_at = MakeTimeline(sim_, sim_options_).peak_position;

@@ -24,7 +24,9 @@ class OrderSearch {
               const OverlapOptions& options, Freedom freedom);
 
   // `thorough`: with many bounds on how early collectives start and how much compute is put off, and not just with two.
-  FoundOrder Run(Bytes cap, bool thorough);
+  // `spare`: memory above the cap that large graphs are listed with. The scheduler overestimates
+  // what an early start holds, so that such an order may keep the cap after all.
+  FoundOrder Run(Bytes cap, bool thorough, Bytes spare = {});
 
   // So few that everything may be tried.
   static bool IsSmall(const Graph& graph) { return graph.node_count() <= kFewNodes; }
@@ -35,8 +37,8 @@ class OrderSearch {
   // Lists with ever less memory until the order keeps the cap. The first order.
   ListedOrder List(ListOptions options);
 
-  // Caps to schedule under, all at most `cap`.
-  std::vector<Bytes> Levels(Bytes cap) const;
+  // Caps to schedule under.
+  std::vector<Bytes> Levels(Bytes cap, Bytes spare) const;
   // Lets compute move as far as it may; with `in_order`, lists it in its order, too. The longest lead.
   Nanos ListMoving(ListOptions options, bool in_order);
   Bytes TryUnder(Bytes level, uint32_t kept);
