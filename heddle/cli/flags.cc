@@ -237,6 +237,9 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
                            flag.help)});
   }
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
+  for (const Flag& flag : flags_) {
+    if (flag.origin != "default") given_->names_.insert(flag.names.begin(), flag.names.end());
+  }
   if (config_) config_->job = Job();
   return Done{};
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,17 @@ namespace heddle {
 struct NumberRange {
   int64_t least = INT64_MIN;
   int64_t most = INT64_MAX;
+};
+
+// The flags that the user gave, on the command line or in a job file.
+class GivenFlags {
+ public:
+  // `--name`, by any of its names.
+  bool Has(std::string_view name) const { return names_.contains(name); }
+
+ private:
+  friend class Flags;
+  std::set<std::string, std::less<>> names_;
 };
 
 // The arguments of one command. Targets must outlive the reading; their values before it are the defaults, which the help
@@ -47,10 +59,17 @@ class Flags {
   // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. What stands on the command line wins over
   // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
   void Config(std::string& job);
+  // The keys of all flags in a job file.
+  std::set<std::string> Keys() const;
+  // Keys of other commands, which a job file may have.
+  void AcceptKeys(std::set<std::string> keys) { other_keys_ = std::move(keys); }
   // The job, if the user wants to see it and no more.
   const std::string* shown_config() const {
     return config_ && config_->show ? &config_->job : nullptr;
   }
+
+  // Filled by Read; it outlives this.
+  std::shared_ptr<const GivenFlags> given() const { return given_; }
 
   // Sets the targets. `command` is for the messages. Reports every mistake.
   Status Read(std::string_view command, std::span<const std::string> args);
@@ -99,6 +118,8 @@ class Flags {
   std::string Job() const;
 
   std::vector<Flag> flags_;
+  std::shared_ptr<GivenFlags> given_ = std::make_shared<GivenFlags>();
+  std::set<std::string> other_keys_;
   // Targets of flags, too, so that they stay where they are.
   struct ConfigFlags {
     std::string file;

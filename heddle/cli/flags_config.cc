@@ -58,6 +58,14 @@ std::vector<std::string> Flags::KeysOf(const Flag& flag) const {
   return keys;
 }
 
+std::set<std::string> Flags::Keys() const {
+  std::set<std::string> keys;
+  for (const Flag& flag : flags_) {
+    for (std::string& key : KeysOf(flag)) keys.insert(std::move(key));
+  }
+  return keys;
+}
+
 Status Flags::SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view origin) {
   JobValueKind wanted = flag.value.empty()       ? JobValueKind::kBool
                         : flag.repeats           ? JobValueKind::kTexts
@@ -88,6 +96,7 @@ Status Flags::ReadConfig() {
   Diagnostics mistakes;
   for (const JobEntry& entry : entries) {
     auto found = std::ranges::find(known, entry.key, &std::pair<std::string, Flag*>::first);
+    if (found == known.end() && other_keys_.contains(entry.key)) continue;
     Status set = found == known.end()
                      ? Status(Error(Diag::kUnknownFlag, "unknown key `{}`{}", entry.key,
                                     NearestHint(entry.key, keys)))

@@ -34,7 +34,6 @@ struct PlanCommand {
   AutoFlags automatic;
   CompileFlags compile{"fsdp"};
   std::string cluster = "h100-8x";
-  std::string memory_budget;
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;
@@ -51,9 +50,7 @@ struct PlanCommand {
     parallel.Declare(flags);
     automatic.Declare(flags);
     compile.Declare(flags);
-    flags.Option("--memory.budget", memory_budget,
-                 "the most that a step may need, as in 60GiB: what is computed again is found, so "
-                 "that the step is fastest on --cluster");
+    compile.DeclareBudget(flags);
     flags.Option("--cluster", cluster,
                  "what the step runs on, by name or as a path to a JSON file");
     flags.Switch("--with-optimizer", with_optimizer,
@@ -83,8 +80,6 @@ struct PlanCommand {
   struct Planned {
     PlannedStep step;
     CompileReport report;
-    // As written by a preset, or found.
-    const Plan& plan() const { return report.found ? report.found->plan : step.plan; }
   };
   Result<PlannedStep> MakeStep(const Streams& streams) const;
   Result<Planned> Make(const Streams& streams) const;
@@ -100,7 +95,7 @@ struct PlanCommand {
 
 // As degrees or a mesh say, or a file.
 Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
-  CaptureOptions capture;
+  CaptureOptions capture{.accumulate = true};
   if (with_optimizer) capture.optimizer = OptimizerOptions();
   return PlanStep(model, parallel, automatic, streams, capture);
 }
@@ -121,27 +116,12 @@ Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
 }
 
 Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) const {
-  CompileFlags flags = compile;
-  bool by_budget = flags.checkpoint_mode == "memory_budget";
-  if (by_budget) flags.checkpoint_mode.clear();
-  if (by_budget && memory_budget.empty())
-    return Error(Diag::kUsage, "--activation_checkpoint.mode=memory_budget needs --memory.budget");
-  if (!flags.checkpoint_mode.empty() && !memory_budget.empty())
-    return Error(
-        Diag::kUsage,
-        "--memory.budget finds what is computed again, and --activation_checkpoint.mode={} "
-        "says it; one of them does",
-        flags.checkpoint_mode);
-  HEDDLE_TRY(CompileOptions options,
-             flags.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
-  options.cluster = cluster;
-  options.notes = step.layout.notes;
+  HEDDLE_TRY(CompileOptions options, compile.Options(step.plan, !output.empty() || PrintsGraph()));
+  HEDDLE_RETURN_IF_ERROR(compile.SetCluster(cluster, options));
+  options.notes.insert(options.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
   if (automatic.automatic) {
     HEDDLE_RETURN_IF_ERROR(automatic.SetOptions(options));
     options.rivals = step.rivals;
-  }
-  if (!memory_budget.empty()) {
-    HEDDLE_TRY(options.budget, ParseBudget(memory_budget));
   }
   return options;
 }
@@ -160,13 +140,14 @@ std::vector<std::string> NotesOf(const CompileReport& report) {
 Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) const {
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, planned.report.text, streams));
   if (!plan_output.empty())
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.plan()), streams));
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.report.plan), streams));
   if (html.empty()) return Done{};
   SimFlags sim;
   sim.cluster = cluster;
   HEDDLE_TRY(CostModel costs, sim.Model());
   HEDDLE_TRY(SimulatedModule simulated,
-             SimulateModule(compile.PipelineName(), planned.step.module, costs, {}));
+             SimulateModule(compile.PipelineName(planned.step.plan.decisions), planned.step.module,
+                            costs, {}));
   simulated.passes = planned.report.passes;
   return WritePage(html, {&simulated, 1}, costs, streams);
 }
@@ -183,8 +164,8 @@ Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
   HEDDLE_TRY(AutoPlanner planner,
              AutoPlanner::Make(step.module, step.plan, costs, Limit(allowance)));
   AutoPlanner::Request request;
-  if (!memory_budget.empty()) {
-    HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));
+  if (!compile.memory_budget.empty()) {
+    HEDDLE_TRY(Bytes budget, ParseBudget(compile.memory_budget));
     request.memory = MemoryLimit{budget, true};
   }
   return ExplainStorage(planner, step.module.graphs[0], step.plan, explain, request);

@@ -62,7 +62,7 @@ std::string TrainingJob::Screen() const {
            FormatNeed(NeedOf(summary_, RanksHere())),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
-  line("pipeline", flags_.compile.PipelineName());
+  line("pipeline", flags_.compile.PipelineName(planned_->plan.decisions));
   return out + FormatCosts(report_) + "\n";
 }
 
