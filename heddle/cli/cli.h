@@ -33,6 +33,9 @@ struct Streams {
   std::ostream& err;
   // `out` is a terminal whose user wants colours.
   bool color = false;
+  // The command line: the program as the user called it, and its arguments.
+  std::string program = "heddle";
+  std::vector<std::string> args = {};
 };
 // Whether standard output is one. NO_COLOR says no (no-color.org).
 bool WantsColor();
@@ -58,6 +61,8 @@ struct TorchCommand {
 bool IsTorchCommand(std::span<const std::string> args);
 // Whether a flag is among the arguments, with a value behind it or not.
 bool HasFlag(std::span<const std::string> args, std::string_view flag);
+// The same, or the job file of --config has the flag's key, or a key below it.
+bool HasFlagOrKey(std::span<const std::string> args, std::string_view flag);
 
 // --- For the command files
 
@@ -69,6 +74,8 @@ std::string InputName(const std::string& path);
 Result<Module> LoadModule(const std::string& path, const Streams& streams);
 // To a file, or to standard output if `path` is empty or `-`.
 Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams);
+// An argument for a POSIX shell, in quotes where it needs them.
+std::string ShellQuoted(std::string_view text);
 // Prints JSON to standard output. Names of a graph may be any bytes: what is not UTF-8 is replaced.
 void PrintJson(const nlohmann::ordered_json& json, const Streams& streams);
 // Fails if two arguments both name standard input, which can be read once.

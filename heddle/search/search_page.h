@@ -16,6 +16,8 @@ struct SearchRow {
   PointOutcome outcome;
   // The plan as text.
   std::string text;
+  // Runs it, or writes its job; empty for published plans.
+  std::string command = {};
 };
 
 // A chart of speed against memory, a table, and the plans. Needs no other file.
