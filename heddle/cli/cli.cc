@@ -15,6 +15,7 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/ir/verify/parse_module.h"
+#include "heddle/job/job_file.h"
 #include "heddle/ops/ops.h"
 #include "heddle/report/stats.h"
 
@@ -61,18 +62,40 @@ bool HasFlag(std::span<const std::string> args, std::string_view flag) {
   });
 }
 
+bool HasFlagOrKey(std::span<const std::string> args, std::string_view flag) {
+  if (HasFlag(args, flag)) return true;
+  constexpr std::string_view kConfig = "--config";
+  std::string file;
+  for (size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    if (args[i].starts_with("--config=")) file = args[i].substr(kConfig.size() + 1);
+    if (args[i] == kConfig && i + 1 < args.size()) file = args[i + 1];
+  }
+  if (file.empty()) return false;
+  // A file that cannot be read is reported by the command.
+  Result<std::string> text = ReadFile(file);
+  if (!text.ok()) return false;
+  Result<std::vector<JobEntry>> entries = ParseJob(file, *text);
+  if (!entries.ok()) return false;
+  std::string_view key = flag.substr(2);
+  return std::ranges::any_of(*entries, [&](const JobEntry& entry) {
+    return entry.key == key || entry.key.starts_with(std::string(key) + ".");
+  });
+}
+
 bool IsTorchCommand(std::span<const std::string> args) {
   if (args.empty()) return false;
   if (args[0] == "help") return IsTorchCommand(args.subspan(1));
   bool describes_all = args[0] == "completion" || (args[0] == "doc" && args.size() > 1 &&
                                                    std::ranges::find(args, "man") != args.end());
   return describes_all || std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
-           return c.name == args[0] && (c.with_flag.empty() || HasFlag(args, c.with_flag));
+           return c.name == args[0] && (c.with_flag.empty() || HasFlagOrKey(args, c.with_flag));
          });
 }
 
-ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& streams,
+ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& caller,
                         void (*add_more)(CommandSet&)) {
+  Streams streams = caller;
+  streams.args = args;
   CommandSet commands;
   if (add_more != nullptr) {
     add_more(commands);
@@ -108,6 +131,7 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   std::ostream out(&buffer);
   bool terminal = ::isatty(STDOUT_FILENO) != 0;
   Streams streams{ReadStandardInput, out, std::cerr, WantsColor(), terminal, OutputWidth()};
+  if (argc > 0) streams.program = argv[0];
   ExitCode code = ExitCode::kFault;
   try {
     code = RunCommandLine(std::vector<std::string>(argv + 1, argv + argc), streams, add_more);
@@ -170,6 +194,16 @@ Status WriteGraph(const std::string& path, std::string_view text, const Streams&
       "the graph has {} lines; `-o FILE` writes it to a file, `-o -` prints it here\n",
       WithCommas(lines));
   return Done{};
+}
+
+std::string ShellQuoted(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(text);
+  std::string out = "'";
+  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
 }
 
 void PrintJson(const nlohmann::ordered_json& json, const Streams& streams) {

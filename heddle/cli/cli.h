@@ -36,6 +36,9 @@ struct Streams {
   // `out` is a terminal; and the columns of a line.
   bool terminal = false;
   size_t width = 100;
+  // The command line: the program as the user called it, and its arguments.
+  std::string program = "heddle";
+  std::vector<std::string> args = {};
 };
 // Whether standard output is one. NO_COLOR says no (no-color.org).
 bool WantsColor();
@@ -64,6 +67,8 @@ struct TorchCommand {
 bool IsTorchCommand(std::span<const std::string> args);
 // Whether a flag is among the arguments, with a value behind it or not.
 bool HasFlag(std::span<const std::string> args, std::string_view flag);
+// The same, or the job file of --config has the flag's key, or a key below it.
+bool HasFlagOrKey(std::span<const std::string> args, std::string_view flag);
 
 // --- For the command files
 
@@ -77,6 +82,8 @@ Result<Module> LoadModule(const std::string& path, const Streams& streams);
 Status WriteOutput(const std::string& path, std::string_view content, const Streams& streams);
 // The same for a graph. A terminal gets a summary of a long one instead, unless `path` is `-`.
 Status WriteGraph(const std::string& path, std::string_view text, const Streams& streams);
+// An argument for a POSIX shell, in quotes where it needs them.
+std::string ShellQuoted(std::string_view text);
 // Prints JSON to standard output. Names of a graph may be any bytes: what is not UTF-8 is replaced.
 void PrintJson(const nlohmann::ordered_json& json, const Streams& streams);
 // Fails if two arguments both name standard input, which can be read once.

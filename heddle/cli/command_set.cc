@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <set>
 
 #include "heddle/base/text.h"
 #include "heddle/cli/help.h"
@@ -49,7 +50,7 @@ Status CommandSet::RunWithoutCommand(std::span<const std::string> args,
 CommandSet::Command* CommandSet::Find(std::span<const std::string> args) {
   auto command = std::ranges::find_if(commands_, [&](const Command& c) {
     return !args.empty() && args[0] == c.name &&
-           (c.with_flag.empty() || HasFlag(args, c.with_flag));
+           (c.with_flag.empty() || HasFlagOrKey(args, c.with_flag));
   });
   return command == commands_.end() ? nullptr : &*command;
 }
@@ -81,6 +82,10 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
     streams.out << command->flags.MarkdownTable();
     return ExitCode::kDone;
   }
+  // A job file may be meant for several commands.
+  std::set<std::string> keys;
+  for (const Command& other : commands_) keys.merge(other.flags.Keys());
+  command->flags.AcceptKeys(std::move(keys));
   Status read = command->flags.Read(command->name, args);
   if (!read.ok()) return Report(read.diagnostics(), streams);
   PrintNotes(command->flags.Notes(), streams);

@@ -6,6 +6,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
+#include "heddle/budget/choice.h"
 #include "heddle/cli/choice.h"
 #include "heddle/passes/passes.h"
 
@@ -27,6 +28,7 @@ Result<Allowance> TimeLimitFlag::Parse() const {
 }
 
 void CompileFlags::Declare(Flags& flags, bool with_stage) {
+  given = flags.given();
   flags.Section("Compilation");
   if (with_stage)
     flags.Option("--stage", stage,
@@ -78,7 +80,15 @@ void CompileFlags::Declare(Flags& flags, bool with_stage) {
   flags.Path("--dump-dir");
 }
 
-std::string CompileFlags::PipelineName() const {
+void CompileFlags::DeclareBudget(Flags& flags) {
+  has_budget = true;
+  flags.Option("--memory.budget", memory_budget,
+               "peak memory limit of a step on each device, as in 60GiB: what backward recomputes "
+               "is searched, so that the step is fastest on the cluster");
+}
+
+std::string CompileFlags::PipelineName(const PlanDecisions& decisions) const {
+  if (decisions.pipeline) return *decisions.pipeline;
   if (!passes.empty()) return passes;
   return pipeline.empty() ? std::string(usual_pipeline) : pipeline;
 }
@@ -112,7 +122,6 @@ Result<PipelineChanges> CompileFlags::Changes() const {
     changes.settings.push_back(
         {fmt::format("--{}", flag), std::move(of_passes), std::move(option), value});
   };
-  set("parallelism.fsdp_reshard_after_forward", reshard, {"reshard-after-forward"}, "policy");
   set("compile.bucket_order", bucket_order, {"bucket-by-unit", "bucket-by-size"}, "order");
   set("compile.prefetch_forward", prefetch_forward, {"prefetch"}, "forward");
   set("compile.prefetch_backward", prefetch_backward, {"prefetch"}, "backward");
@@ -124,10 +133,11 @@ Result<PipelineChanges> CompileFlags::Changes() const {
   return changes;
 }
 
-Result<std::string> CompileFlags::MemoryPipeline() const {
+Result<std::optional<std::string>> CompileFlags::CheckpointPolicyName() const {
   constexpr std::string_view kModes[] = {"none", "full", "selective", "min-cut"};
   std::string_view mode = checkpoint_mode.empty() ? "none" : std::string_view(checkpoint_mode);
-  if (std::ranges::find(kModes, mode) == std::end(kModes))
+  bool by_budget = has_budget && mode == "memory_budget";
+  if (!by_budget && std::ranges::find(kModes, mode) == std::end(kModes))
     return Error(Diag::kBadChoice, "--activation_checkpoint.mode: `{}` is no mode; there are {}{}",
                  mode, Join(kModes, ", "), NearestHint(mode, kModes));
   if (mode != "selective" && !checkpoint_option.empty())
@@ -135,33 +145,140 @@ Result<std::string> CompileFlags::MemoryPipeline() const {
                  "--activation_checkpoint.selective_ac_option goes with "
                  "--activation_checkpoint.mode=selective; the mode is {}",
                  mode);
-  if (mode == "none") return std::string();
-  std::string policy(mode);
-  if (!checkpoint_option.empty() && checkpoint_option != "op") {
-    auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-    if (!std::ranges::all_of(checkpoint_option, is_digit))
-      return Error(Diag::kBadChoice,
-                   "--activation_checkpoint.selective_ac_option: `{}` is neither `op` nor a number "
-                   "of blocks",
-                   checkpoint_option);
-    policy = fmt::format("layers:{}", checkpoint_option);
+  if (by_budget) {
+    if (memory_budget.empty())
+      return Error(Diag::kUsage,
+                   "--activation_checkpoint.mode=memory_budget needs --memory.budget");
+    return std::optional<std::string>();
   }
-  return CheckpointPipeline(policy);
+  if (checkpoint_mode.empty()) return std::optional<std::string>();
+  if (!memory_budget.empty())
+    return Error(Diag::kUsage,
+                 "--memory.budget searches what backward recomputes, and "
+                 "--activation_checkpoint.mode={} decides it; remove one of them",
+                 mode);
+  if (checkpoint_option.empty() || checkpoint_option == "op")
+    return std::optional(std::string(mode));
+  auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (!std::ranges::all_of(checkpoint_option, is_digit))
+    return Error(Diag::kBadChoice,
+                 "--activation_checkpoint.selective_ac_option: `{}` is neither `op` nor a number "
+                 "of blocks",
+                 checkpoint_option);
+  return std::optional(fmt::format("layers:{}", checkpoint_option));
 }
 
-Result<CompileOptions> CompileFlags::Options(std::string plan, bool want_text) const {
+namespace {
+
+Failure Contradiction(std::string_view flag, std::string_view value, std::string_view statement) {
+  return Error(Diag::kUsage,
+               "{}={} contradicts the plan, which states `{}`; remove the flag, or the statement",
+               flag, value, statement);
+}
+
+// A statement as the plan has it.
+std::string StatementOf(PlanDecisions only) { return std::string(Trim(FormatDecisions(only))); }
+
+}  // namespace
+
+Status CompileFlags::DecideMemory(PlanDecisions& decisions) const {
+  HEDDLE_TRY(std::optional<std::string> policy, CheckpointPolicyName());
+  if (policy && decisions.checkpoint && *policy != *decisions.checkpoint)
+    return Contradiction("--activation_checkpoint.mode", *policy,
+                         StatementOf({.checkpoint = decisions.checkpoint}));
+  if (policy && !decisions.marks.empty())
+    return Contradiction("--activation_checkpoint.mode", *policy,
+                         StatementOf({.marks = {decisions.marks[0]}}));
+  // Recomputing nothing is the default, which a plan leaves out.
+  if (policy && policy != "none") decisions.checkpoint = policy;
+  if (memory_budget.empty()) return Done{};
+  HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));
+  if (decisions.budget && *decisions.budget != budget)
+    return Contradiction("--memory.budget", memory_budget,
+                         StatementOf({.budget = decisions.budget}));
+  if (!decisions.budget && decisions.decides_memory()) {
+    std::string stated = decisions.checkpoint ? StatementOf({.checkpoint = decisions.checkpoint})
+                                              : StatementOf({.marks = {decisions.marks[0]}});
+    return Contradiction("--memory.budget", memory_budget, stated);
+  }
+  decisions.budget = budget;
+  return Done{};
+}
+
+Status CompileFlags::DecidePipeline(PlanDecisions& decisions,
+                                    std::vector<std::string>& notes) const {
+  HEDDLE_TRY(std::string text, PipelineText());
+  HEDDLE_TRY(PipelineChanges changes, Changes());
+  bool named = !pipeline.empty() || !passes.empty();
+  bool changed = !changes.added.empty() || !changes.settings.empty() || !changes.disabled.empty();
+  if (!named && !changed) return Done{};
+  std::string_view flag = !passes.empty() ? "--compile.passes" : "--compile.pipeline";
+  HEDDLE_TRY(Pipeline wanted,
+             ParsePipeline(named ? text : decisions.pipeline.value_or(text), Passes()));
+  HEDDLE_TRY(notes, AdjustPipeline(changes, Passes(), wanted));
+  if (!decisions.pipeline) {
+    decisions.pipeline = !changed && Passes().FindPipeline(text) != nullptr ? text : Format(wanted);
+    return Done{};
+  }
+  HEDDLE_TRY(Pipeline stated, ParsePipeline(*decisions.pipeline, Passes()));
+  if (Format(wanted) == Format(stated)) return Done{};
+  if (!named && !changes.settings.empty())
+    flag = changes.settings[0].flag;
+  else if (!named)
+    flag = changes.added.empty() ? "--compile.disable_passes" : changes.added[0].flag;
+  std::string value = named                       ? PipelineName({})
+                      : !changes.settings.empty() ? changes.settings[0].value
+                      : !changes.added.empty()    ? std::string("true")
+                                                  : disabled;
+  return Contradiction(flag, value, StatementOf({.pipeline = decisions.pipeline}));
+}
+
+Status CompileFlags::Decide(PlanDecisions& decisions, std::vector<std::string>& notes) const {
+  auto is_given = [&](std::string_view flag) { return given && given->Has(flag); };
+  HEDDLE_RETURN_IF_ERROR(DecidePipeline(decisions, notes));
+  HEDDLE_RETURN_IF_ERROR(DecideMemory(decisions));
+  if (!reshard.empty()) {
+    if (decisions.reshard.value_or(reshard) != reshard)
+      return Contradiction("--parallelism.fsdp_reshard_after_forward", reshard,
+                           StatementOf({.reshard = decisions.reshard}));
+    decisions.reshard = reshard;
+  }
+  if (reduce_first || is_given("--parallelism.reduce_before_scatter")) {
+    if (decisions.reduce_first.value_or(reduce_first) != reduce_first)
+      return Contradiction("--parallelism.reduce_before_scatter", reduce_first ? "true" : "false",
+                           StatementOf({.reduce_first = decisions.reduce_first}));
+    decisions.reduce_first = reduce_first;
+  }
+  HEDDLE_TRY(bool buffers, (Choose<bool>("--parallelism.expert_rows", expert_rows,
+                                         {{"exact", false}, {"bound", true}})));
+  if (buffers || is_given("--parallelism.expert_rows")) {
+    if (decisions.expert_buffers.value_or(buffers) != buffers)
+      return Contradiction("--parallelism.expert_rows", expert_rows,
+                           StatementOf({.expert_buffers = decisions.expert_buffers}));
+    decisions.expert_buffers = buffers;
+  }
+  return Done{};
+}
+
+Result<CompileOptions> CompileFlags::Options(const Plan& plan, bool want_text) const {
   CompileOptions options;
-  options.plan = std::move(plan);
-  HEDDLE_TRY(options.pipeline, PipelineText());
-  HEDDLE_TRY(options.changes, Changes());
-  HEDDLE_TRY(options.memory, MemoryPipeline());
-  options.reduce_first = reduce_first;
-  HEDDLE_TRY(options.expert_buffers, (Choose<bool>("--parallelism.expert_rows", expert_rows,
-                                                   {{"exact", false}, {"bound", true}})));
+  options.plan = FormatPlan(plan);
+  options.pipeline = usual_pipeline;
+  PlanDecisions decisions = plan.decisions;
+  HEDDLE_RETURN_IF_ERROR(Decide(decisions, options.notes));
+  SetDecisions(decisions, options);
   options.manager = manager;
   HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));
   if (want_text) options.print = asked;
   return options;
+}
+
+Status CompileFlags::SetCluster(const std::string& cluster, CompileOptions& options) const {
+  const std::optional<std::string>& stated = options.decisions.cluster;
+  if (stated && *stated != cluster && given && given->Has("--cluster"))
+    return Contradiction("--cluster", cluster, StatementOf({.cluster = stated}));
+  options.cluster = stated.value_or(cluster);
+  return Done{};
 }
 
 void CompileFlags::Print(const CompileReport& report, const Streams& streams) const {

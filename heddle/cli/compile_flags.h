@@ -1,6 +1,9 @@
 // The flags of the commands that take a captured graph to the one that runs.
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
 #include "heddle/compile/compile.h"
@@ -41,16 +44,26 @@ struct CompileFlags {
   std::string checkpoint_option = {};
   bool reduce_first = false;
   std::string expert_rows = "exact";
+  // The most that a step may need of a device; empty: no limit.
+  std::string memory_budget = {};
+  bool has_budget = false;
   bool remarks = false;
   bool time = false;
   ManagerOptions manager = {};
+  std::shared_ptr<const GivenFlags> given = {};
 
   // Commands that write no graph have no --stage.
   void Declare(Flags& flags, bool with_stage = true);
-  // The pipeline as reports name it.
-  std::string PipelineName() const;
-  // For a plan, given as its text. With `want_text` the report has the graph of the stage asked for.
-  Result<CompileOptions> Options(std::string plan, bool want_text) const;
+  // --memory.budget, for commands in which it limits the whole step.
+  void DeclareBudget(Flags& flags);
+  // The pipeline as reports name it, for a plan.
+  std::string PipelineName(const PlanDecisions& decisions) const;
+  // For a plan: its statements and the flags together. Fails for a flag that contradicts a
+  // statement. With `want_text` the report has the graph of the stage asked for.
+  Result<CompileOptions> Options(const Plan& plan, bool want_text) const;
+  // Sets the cluster that the step is made fast on: the plan's, or that of --cluster. Fails if the
+  // user gave another one than the plan's.
+  Status SetCluster(const std::string& cluster, CompileOptions& options) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
   // Flags that had no effect, to standard error; --remarks lists them already.
@@ -61,7 +74,12 @@ struct CompileFlags {
  private:
   Result<std::string> PipelineText() const;
   Result<PipelineChanges> Changes() const;
-  Result<std::string> MemoryPipeline() const;
+  // The policy of `checkpoint` that the flags name; none if they do not.
+  Result<std::optional<std::string>> CheckpointPolicyName() const;
+  // Adds what the flags decide to `decisions`; `notes` gets flags that have no effect.
+  Status Decide(PlanDecisions& decisions, std::vector<std::string>& notes) const;
+  Status DecidePipeline(PlanDecisions& decisions, std::vector<std::string>& notes) const;
+  Status DecideMemory(PlanDecisions& decisions) const;
 };
 
 }  // namespace heddle

@@ -298,6 +298,9 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
   }
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
   for (const std::function<void()>& action : finally_) action();
+  for (const Flag& flag : flags_) {
+    if (flag.origin != "default") given_->names_.insert(flag.names.begin(), flag.names.end());
+  }
   if (config_) config_->job = Job();
   if (values_ != nullptr) *values_ = ValueLines();
   return Done{};

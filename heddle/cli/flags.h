@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,17 @@ namespace heddle {
 struct NumberRange {
   int64_t least = INT64_MIN;
   int64_t most = INT64_MAX;
+};
+
+// The flags that the user gave, on the command line or in a job file.
+class GivenFlags {
+ public:
+  // `--name`, by any of its names.
+  bool Has(std::string_view name) const { return names_.contains(name); }
+
+ private:
+  friend class Flags;
+  std::set<std::string, std::less<>> names_;
 };
 
 // One argument, as the help, the man page and the completions show it.
@@ -87,10 +99,17 @@ class Flags {
   // After the reading `lines` holds a line for each flag that can be in such a file:
   // `--name=value`, or `--name is not set`.
   void Values(std::string& lines) { values_ = &lines; }
+  // The keys of all flags in a job file.
+  std::set<std::string> Keys() const;
+  // Keys of other commands, which a job file may have.
+  void AcceptKeys(std::set<std::string> keys) { other_keys_ = std::move(keys); }
   // The job, if the user wants to see it and no more.
   const std::string* shown_config() const {
     return config_ && config_->show ? &config_->job : nullptr;
   }
+
+  // Filled by Read; it outlives this.
+  std::shared_ptr<const GivenFlags> given() const { return given_; }
 
   // Sets the targets. `command` is for the messages. Reports every mistake.
   Status Read(std::string_view command, std::span<const std::string> args);
@@ -173,6 +192,8 @@ class Flags {
   std::vector<Exclusion> exclusions_;
   std::vector<std::function<void()>> finally_;
   std::vector<IgnoredKey> ignored_;
+  std::shared_ptr<GivenFlags> given_ = std::make_shared<GivenFlags>();
+  std::set<std::string> other_keys_;
   // On the heap, since they are targets of flags and must not move.
   struct ConfigFlags {
     std::string file;

@@ -68,6 +68,14 @@ std::vector<std::string> Flags::KeysOf(const Flag& flag) const {
   return keys;
 }
 
+std::set<std::string> Flags::Keys() const {
+  std::set<std::string> keys;
+  for (const Flag& flag : flags_) {
+    for (std::string& key : KeysOf(flag)) keys.insert(std::move(key));
+  }
+  return keys;
+}
+
 Status Flags::SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view origin) {
   // Older job files write some switches as text, "true" or "false"; the setter checks the text.
   bool quoted_switch = flag.kind == JobValueKind::kBool && entry.value.kind == JobValueKind::kText;
@@ -108,6 +116,7 @@ Status Flags::ReadConfig() {
                            fmt::format("{}:{}", file, source.Line(entry.offset)));
     if (foreign != nullptr && !foreign->is_alias())
       return RejectForeign(*foreign, entry.key, JoinedTexts(entry.value), file);
+    if (other_keys_.contains(key)) return Done{};
     return Error(Diag::kUnknownFlag, "unknown key `{}`{}", entry.key, NearestHint(entry.key, keys));
   };
   Diagnostics mistakes;

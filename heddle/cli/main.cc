@@ -26,7 +26,9 @@ heddle::ExitCode RunTorchProgram(char** argv) {
 
 int main(int argc, char** argv) {
 #if HEDDLE_TORCH
-  if (heddle::IsTorchCommand(std::vector<std::string>(argv + 1, argv + argc)))
+  std::vector<std::string> args(argv + 1, argv + argc);
+  // A job file may have keys of commands that only the other program knows.
+  if (heddle::IsTorchCommand(args) || heddle::HasFlag(args, "--config"))
     return static_cast<int>(RunTorchProgram(argv));
 #endif
   return static_cast<int>(heddle::RunProgram(argc, argv));

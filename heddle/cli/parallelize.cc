@@ -67,8 +67,8 @@ struct ParallelizeCommand {
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     if (!plan_output.empty()) {
-      Status written = WriteOutput(
-          plan_output, report->found ? FormatPlan(report->found->plan) : *text, streams);
+      Status written =
+          WriteOutput(plan_output, report->found ? FormatPlan(report->plan) : *text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     compile.Print(*report, streams);
@@ -84,9 +84,12 @@ struct ParallelizeCommand {
     return ExitCode::kDone;
   }
 
+  // The plan as its author wrote it, so that messages name its lines.
   Result<CompileOptions> Options(std::string text, bool want_graph) const {
-    HEDDLE_TRY(CompileOptions options, compile.Options(std::move(text), want_graph));
-    options.cluster = cluster;
+    HEDDLE_TRY(Plan parsed, ParsePlan(text, InputName(plan)));
+    HEDDLE_TRY(CompileOptions options, compile.Options(parsed, want_graph));
+    options.plan = std::move(text);
+    HEDDLE_RETURN_IF_ERROR(compile.SetCluster(cluster, options));
     HEDDLE_TRY(options.automatic.allowance, time_limit.Parse());
     if (!memory_budget.empty()) {
       HEDDLE_TRY(Bytes bytes, ParseBudget(memory_budget));

@@ -6,8 +6,11 @@
 #include "heddle/base/text.h"
 #include "heddle/budget/search.h"
 #include "heddle/ir/text/print.h"
+#include "heddle/passes/memory/policy.h"
 #include "heddle/passes/passes.h"
+#include "heddle/plan/marks.h"
 #include "heddle/report/summary.h"
+#include "heddle/sim/simulate.h"
 
 namespace heddle {
 namespace {
@@ -21,6 +24,11 @@ std::string PlanningPipeline(std::string_view plan) {
 std::string LoweringPipeline(const CompileOptions& options) {
   return fmt::format("lower{{reduce_first={}}}, localize{}", options.reduce_first,
                      options.expert_buffers ? "{exact_experts=false}" : "");
+}
+
+bool HasBackward(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(),
+                             [&](NodeId id) { return graph[id].phase == Phase::kBackward; });
 }
 
 class Compiler {
@@ -49,6 +57,7 @@ class Compiler {
     report_.first_after_lowering = report_.passes.size();
     HEDDLE_RETURN_IF_ERROR(AddMemory(after));
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kFinal, after));
+    HEDDLE_RETURN_IF_ERROR(CheckBudget());
     report_.cleaning = clock.Elapsed() - printing_ - report_.parallelize;
     return std::move(report_);
   }
@@ -57,17 +66,38 @@ class Compiler {
   // The plan as text, with what `auto` finds.
   Result<std::string> FinishPlan() {
     HEDDLE_TRY(Plan plan, ParsePlan(options_.plan, "plan"));
+    // Plans are told apart by their placements while one is looked for.
+    plan.decisions = {};
+    report_.plan = plan;
+    report_.plan.decisions = options_.decisions;
     if (!plan.automatic) return options_.plan;
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     HEDDLE_TRY(report_.found, FindPlan(module_, plan, options_, model));
+    report_.plan = report_.found->plan;
+    report_.plan.decisions = options_.decisions;
+    if (options_.tries_plans) StatePipeline();
     return FormatPlan(report_.found->plan);
+  }
+
+  // A search tried plans with this pipeline, on this cluster: they are part of the answer.
+  void StatePipeline() {
+    PlanDecisions& decisions = report_.plan.decisions;
+    if (!decisions.pipeline) decisions.pipeline = options_.pipeline;
+    if (!decisions.cluster) decisions.cluster = options_.cluster;
   }
 
   // Puts the passes that decide about memory in front of the others.
   Status AddMemory(Pipeline& after) {
     std::string text = options_.memory.empty() ? "" : "clean, " + options_.memory;
-    if (options_.budget) {
+    // A graph without backward has nothing to keep.
+    bool has_backward = std::ranges::any_of(module_.graphs, HasBackward);
+    if (!options_.decisions.marks.empty() && has_backward) {
+      HEDDLE_RETURN_IF_ERROR(Clean());
+      for (Graph& graph : module_.graphs)
+        HEDDLE_RETURN_IF_ERROR(SetMarks(options_.decisions.marks, graph));
+      text = kCarryOut;
+    } else if (options_.budget && has_backward) {
       HEDDLE_RETURN_IF_ERROR(KeepBudget(after));
       text = kCarryOut;
     }
@@ -77,17 +107,52 @@ class Compiler {
     return Done{};
   }
 
+  Status Clean() {
+    HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
+    return Run(clean, options_.manager);
+  }
+
   // Marks what is decided for the budget.
   Status KeepBudget(const Pipeline& after) {
-    HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
-    HEDDLE_RETURN_IF_ERROR(Run(clean, options_.manager));
+    HEDDLE_RETURN_IF_ERROR(Clean());
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     HEDDLE_TRY(auto search, MemorySearch::Make(module_, after, model));
     HEDDLE_TRY(report_.memory, search->Within(*options_.budget));
     HEDDLE_TRY(report_.decisions, ListDecisions(search->trials(), report_.memory->marks));
+    StateMemory(*report_.memory);
     Module marked = search->trials().Marked(report_.memory->marks);
     module_ = std::move(marked);
+    return Done{};
+  }
+
+  // The plan states a policy by its name, and other answers node by node.
+  void StateMemory(const MemoryChoice& choice) {
+    PlanDecisions& decisions = report_.plan.decisions;
+    StatePipeline();
+    decisions.budget = options_.budget;
+    if (CheckpointPolicy::Parse(choice.policy).ok())
+      decisions.checkpoint = choice.policy;
+    else
+      decisions.marks = StatementsOf(module_.graphs[0], choice.marks);
+  }
+
+  // A plan that was found under a budget keeps to it, whatever step it is used for.
+  Status CheckBudget() {
+    const std::optional<Bytes>& budget = options_.decisions.budget;
+    if (!budget || options_.budget) return Done{};
+    HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
+    HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+    for (const Graph& graph : module_.graphs) {
+      HEDDLE_TRY(GraphCosts costs, model.Price(module_, graph));
+      Bytes peak = MakeTimeline(SimGraph(graph, costs), TimelineOptions(model, {})).peak;
+      if (peak <= *budget) continue;
+      return Error(Diag::kInfeasible,
+                   "the plan has a budget of {} for each rank, and this step takes {} with its "
+                   "decisions; find a plan for this step with --memory.budget, or remove the "
+                   "statement `budget`",
+                   Format(*budget), Format(peak));
+    }
     return Done{};
   }
 
@@ -121,6 +186,27 @@ class Compiler {
 
 std::string CheckpointPipeline(std::string_view policy) {
   return fmt::format("checkpoint{{policy={}}}, rematerialize", Quoted(policy));
+}
+
+void SetDecisions(const PlanDecisions& decisions, CompileOptions& options) {
+  options.decisions = decisions;
+  if (decisions.cluster) options.cluster = *decisions.cluster;
+  if (decisions.pipeline) {
+    options.pipeline = *decisions.pipeline;
+    options.changes = {};
+  }
+  if (decisions.reshard)
+    options.changes.settings.push_back({"--parallelism.fsdp_reshard_after_forward",
+                                        {"reshard-after-forward"},
+                                        "policy",
+                                        *decisions.reshard});
+  if (decisions.reduce_first) options.reduce_first = *decisions.reduce_first;
+  if (decisions.expert_buffers) options.expert_buffers = *decisions.expert_buffers;
+  // Without a policy nothing is marked, but the passes are those of a search that chose none.
+  if (decisions.checkpoint)
+    options.memory = *decisions.checkpoint == "none" ? std::string(kCarryOut)
+                                                     : CheckpointPipeline(*decisions.checkpoint);
+  if (decisions.budget && !decisions.decides_memory()) options.budget = decisions.budget;
 }
 
 std::string_view Name(Stage stage) { return kStages[static_cast<size_t>(stage)]; }

@@ -41,6 +41,9 @@ struct CompileOptions {
   bool reduce_first = false;
   // Rows of experts that ranks share stand in buffers of the most that may come.
   bool expert_buffers = false;
+  // Decisions that the plan or a flag states, for the plan of the report. The options above hold
+  // them, too, except for `marks` (SetDecisions).
+  PlanDecisions decisions = {};
   // What is known already to have no effect, for the report.
   std::vector<std::string> notes = {};
   ManagerOptions manager = {};
@@ -49,6 +52,9 @@ struct CompileOptions {
 };
 
 struct CompileReport {
+  // The whole plan: with placements that `auto` found, and decisions that a search made. Compiled
+  // again with SetDecisions it gives the same graph.
+  Plan plan;
   // What `auto` found.
   std::optional<FoundPlan> found;
   // What fits into the budget, and what it decides.
@@ -69,6 +75,9 @@ struct CompileReport {
 
 // What is to run for a policy of `checkpoint`, in front of the rest of a pipeline.
 std::string CheckpointPipeline(std::string_view policy);
+
+// Sets the options as a plan states. Options that it leaves open stay as they are.
+void SetDecisions(const PlanDecisions& decisions, CompileOptions& options);
 
 // Takes `module` through all stages.
 Result<CompileReport> Compile(Module& module, const CompileOptions& options);

@@ -25,6 +25,8 @@ std::string WithDifference(std::string_view text, const PlanDifference& differen
 Result<StepOutcome> OutcomeOf(const Module& captured, std::string plan,
                               const CompileOptions& options, const CostModel& model) {
   CompileOptions how = options;
+  HEDDLE_TRY(Plan parsed, ParsePlan(plan, "plan"));
+  SetDecisions(parsed.decisions, how);
   how.plan = std::move(plan);
   how.print = {};
   Module module = captured;

@@ -1,7 +1,10 @@
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "heddle/base/scanner.h"
 #include "heddle/base/text.h"
+#include "heddle/plan/parse_decisions.h"
 #include "heddle/plan/plan.h"
 
 namespace heddle {
@@ -79,8 +82,20 @@ class PlanParser {
     if (word == "grads") return ParseGrads(at);
     if (word == "data-grads") return ParseDataGrads(at);
     if (word == "tensor-grads") return ParseTensorGrads(at);
+    if (std::ranges::find(kDecisionStatements, word) != std::end(kDecisionStatements))
+      return ParseDecisionAt(at, word);
+    std::vector<std::string_view> known(std::begin(kStatements), std::end(kStatements));
+    known.insert(known.end(), std::begin(kDecisionStatements), std::end(kDecisionStatements));
     return Fail(at, word.size(), Diag::kSyntax, "`{}` is not a statement of a plan{}", word,
-                NearestHint(word, kStatements));
+                NearestHint(word, known));
+  }
+
+  bool ParseDecisionAt(size_t at, std::string_view word) {
+    if (word != "keep" && !Once(at, word, decision_lines_[std::string(word)])) return false;
+    Status parsed = ParseDecision(word, source_.Line(at), scan_, plan_.decisions);
+    if (parsed.ok()) return true;
+    diagnostics_.push_back(source_.At(parsed.diagnostics()[0], Here(), 1));
+    return false;
   }
 
   bool ParsePattern(std::string& out, uint32_t& line) {
@@ -332,6 +347,7 @@ class PlanParser {
   uint32_t grads_line_ = 0;
   uint32_t data_grads_line_ = 0;
   uint32_t tensor_grads_line_ = 0;
+  std::map<std::string, uint32_t> decision_lines_;
   Diagnostics diagnostics_;
 };
 

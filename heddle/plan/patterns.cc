@@ -1,6 +1,7 @@
 #include "heddle/plan/patterns.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -29,6 +30,34 @@ Status CheckNodes(const Module& module, const Plan& plan) {
                    rule.line, rule.op, rule.number, Name(rule.phase), rule.pattern);
   }
   return Done{};
+}
+
+// Takes a number of at most 18 digits from `text`, and moves `at` after it.
+std::optional<int64_t> TakeNumber(std::string_view text, size_t& at) {
+  constexpr size_t kMostDigits = 18;
+  size_t begin = at;
+  int64_t number = 0;
+  for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
+    if (at - begin == kMostDigits) return std::nullopt;
+    number = number * 10 + (text[at] - '0');
+  }
+  if (at == begin) return std::nullopt;
+  return number;
+}
+
+// Where a range `{3-7}` at p matches a whole part of the name at n: the positions after both.
+std::optional<std::pair<size_t, size_t>> MatchRange(std::string_view pattern, size_t p,
+                                                    std::string_view name, size_t n) {
+  if (p >= pattern.size() || pattern[p] != '{' || (n > 0 && name[n - 1] != '.'))
+    return std::nullopt;
+  std::optional<int64_t> first = TakeNumber(pattern, ++p);
+  if (!first || p >= pattern.size() || pattern[p] != '-') return std::nullopt;
+  std::optional<int64_t> last = TakeNumber(pattern, ++p);
+  if (!last || p >= pattern.size() || pattern[p] != '}') return std::nullopt;
+  std::optional<int64_t> number = TakeNumber(name, n);
+  if (!number || (n < name.size() && name[n] != '.')) return std::nullopt;
+  if (*number < *first || *number > *last) return std::nullopt;
+  return std::pair(p + 1, n);
 }
 
 Names NamesOf(const Module& module) {
@@ -84,7 +113,10 @@ bool MatchesPattern(std::string_view pattern, std::string_view name) {
   size_t p = 0;
   size_t n = 0;
   while (n < name.size()) {
-    if (pattern.substr(p).starts_with("**")) {
+    if (std::optional<std::pair<size_t, size_t>> range = MatchRange(pattern, p, name, n)) {
+      p = range->first;
+      n = range->second;
+    } else if (pattern.substr(p).starts_with("**")) {
       two = {p += 2, n};
       one = {};
     } else if (p < pattern.size() && pattern[p] == '*') {

@@ -1,6 +1,7 @@
 // Patterns of a plan, and the names of a module that they are held against.
 //
-// In a pattern `*` stands for anything within one part of a dotted name, `**` for anything.
+// In a pattern `*` matches anything within one part of a dotted name, `**` anything, and
+// `{3-7}` a part that is a number from 3 to 7.
 #pragma once
 
 #include <set>

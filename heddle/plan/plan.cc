@@ -13,6 +13,7 @@ bool IsGradDivisor(double divisor) {
 std::string FormatPlan(const Plan& plan) {
   const Mesh& mesh = plan.mesh;
   std::string out = fmt::format("heddle plan 1\nmesh [{}]\n", Format(mesh));
+  out += FormatDecisions(plan.decisions);
   if (plan.average) out += "grads average\n";
   if (plan.grad_divisor != 1.0) {
     out += "grads divide ";

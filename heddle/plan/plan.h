@@ -11,7 +11,9 @@
 //   auto
 //
 // A placement lists dimensions: `-` is whole, `dp` is split over that axis, `{tp,dp}` over two, the outermost first; dimensions
-// that are not listed are whole. In patterns `*` stands for anything within one part of a dotted name, `**` for anything.
+// that are not listed are whole. In patterns `*` matches anything within one part of a dotted name,
+// `**` anything, and `{3-7}` a part that is a number from 3 to 7. Further statements are about
+// decisions beyond placements (decisions.h).
 #pragma once
 
 #include <optional>
@@ -23,6 +25,7 @@
 #include "heddle/ir/graph.h"
 #include "heddle/ir/mesh.h"
 #include "heddle/ir/placement.h"
+#include "heddle/plan/decisions.h"
 
 namespace heddle {
 
@@ -104,6 +107,8 @@ struct Plan {
   // Gradients are summed over the ranks that share the batch in the type they were computed in, and widened behind that; FSDP2's
   // `reduce_dtype`, where it is the narrow one.
   bool narrow_grads = false;
+  // The step beyond placements: batch, recomputation, pipeline.
+  PlanDecisions decisions = {};
 };
 
 // Whether gradients can be divided by it: positive, and so is its inverse.

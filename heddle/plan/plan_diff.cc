@@ -18,7 +18,8 @@ std::string_view SubjectOf(std::string_view line) {
     else if (line[i] == '[' && !quoted)
       return line.substr(0, i);
   }
-  size_t space = line.find(' ');
+  // A `keep` statement is about a node; its last word is the decision.
+  size_t space = line.starts_with("keep ") ? line.rfind(' ') : line.find(' ');
   return line.substr(0, space);
 }
 

@@ -32,6 +32,9 @@ class Summary {
                        model_.options().rules == TimelineRules::kAutoParallel
                            ? ", timeline by AutoParallel's rules"
                            : "");
+    if (s_.whole)
+      Line("whole step", s_.whole->time,
+           fmt::format("{} micro-batches; below, the last of them", s_.whole->micro_batches));
     Line("step", t.makespan,
          Bar(t.compute.busy, {}, kGreen) + Bar(t.exposed, t.compute.busy, kRed));
     if (!t.streams.empty()) Overlap();
@@ -211,6 +214,10 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const Co
       {"streams", streams},
       {"collectives", collectives},
       {"measured", measured}};
+  if (s.whole) {
+    json["micro_batches"] = s.whole->micro_batches;
+    json["step_ms"] = Millis(s.whole->time);
+  }
   // What AutoParallel calls compute is without it.
   if (model.options().rules == TimelineRules::kAutoParallel)
     json["launch_ms"] = Millis(s.costs.launches);

@@ -39,7 +39,6 @@ std::vector<int64_t> ExpertDegrees(int64_t experts, const Arrangement& arrangeme
 struct Degree {
   std::string_view preset;
   std::string_view axis;
-  std::string_view flag;
   int64_t ranks;
 };
 std::vector<Degree> Degrees(const Arrangement& arrangement) {
@@ -49,10 +48,10 @@ std::vector<Degree> Degrees(const Arrangement& arrangement) {
                     : preset->name == "shard"   ? arrangement.shard
                     : preset->name == "tensor"  ? arrangement.tensor
                                                 : 1;
-    if (ranks > 1) out.push_back({preset->name, preset->axis, preset->degree_flag, ranks});
+    if (ranks > 1) out.push_back({preset->name, preset->axis, ranks});
   }
   // One rank is a mesh, too.
-  if (out.empty()) out.push_back({"shard", "dp", "data_parallel_shard_degree", 1});
+  if (out.empty()) out.push_back({"shard", "dp", 1});
   return out;
 }
 
@@ -85,19 +84,6 @@ std::string Format(const Arrangement& arrangement) {
   if (arrangement.experts > 1) out += fmt::format(", ep {}", arrangement.experts);
   if (arrangement.micro_batches > 1)
     out += fmt::format(", {} micro-batches", arrangement.micro_batches);
-  return out;
-}
-
-std::string FlagsOf(const Arrangement& arrangement, int64_t global_batch) {
-  std::string out;
-  for (const Degree& degree : Degrees(arrangement))
-    out += fmt::format("--parallelism.{}={} ", degree.flag, degree.ranks);
-  if (arrangement.experts > 1)
-    out += fmt::format("--parallelism.expert_parallel_degree={} ", arrangement.experts);
-  int64_t local = global_batch / arrangement.batch_ranks() / arrangement.micro_batches;
-  out += fmt::format("--training.local_batch_size={}", local);
-  if (arrangement.micro_batches > 1)
-    out += fmt::format(" --training.global_batch_size={}", global_batch);
   return out;
 }
 

@@ -29,8 +29,6 @@ Mesh MeshOf(const Arrangement& arrangement);
 PresetOptions PresetOf(const Arrangement& arrangement);
 // `dp 64`, `dp_replicate 2, dp 4, tp 8, 2 micro-batches`
 std::string Format(const Arrangement& arrangement);
-// As a user of `heddle plan` or `heddle train` asks for it.
-std::string FlagsOf(const Arrangement& arrangement, int64_t global_batch);
 
 // What arrangements there may be of.
 struct ArrangementSpace {

@@ -45,15 +45,6 @@ std::string Format(const SearchPoint& point) {
   return out;
 }
 
-std::string FlagsOf(const SearchPoint& point, int64_t global_batch) {
-  std::string out = FlagsOf(point.arrangement, global_batch);
-  if (point.policy != "none") out += " --activation_checkpoint.mode=" + point.policy;
-  if (point.reshard != "default")
-    out += " --parallelism.fsdp_reshard_after_forward=" + point.reshard;
-  if (point.scheduled == ScheduledBy::kOverlap) out += " --compile.pipeline=overlap";
-  return out;
-}
-
 StepRequest PointEvaluator::RequestFor(const SearchPoint& point, int64_t layers) const {
   const Arrangement& arrangement = point.arrangement;
   return {.sequences = global_batch_ / arrangement.micro_batches,
@@ -76,6 +67,19 @@ Result<Plan> PointEvaluator::PlanFor(const SearchPoint& point, int64_t layers) {
   if (point.placed == PlacedBy::kAuto) return found_.at(point.arrangement);
   HEDDLE_TRY(const Module* module, Captured(RequestFor(point, layers)));
   return model_.preset(module->graphs[0], point.arrangement);
+}
+
+PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) const {
+  PlanDecisions out;
+  out.batch = {global_batch_, model_.seq_len, point.arrangement.micro_batches};
+  // Stated only if it differs from the default for the mesh (planned_step.cc).
+  bool apart = RequestFor(point, model_.layers).norms_apart;
+  if (apart != MeshOf(point.arrangement).Find("tp").has_value()) out.norms_apart = apart;
+  out.cluster = cluster_;
+  out.pipeline = point.scheduled == ScheduledBy::kOverlap ? "overlap" : "fsdp";
+  out.reshard = point.reshard;
+  out.checkpoint = point.policy;
+  return out;
 }
 
 Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
@@ -150,6 +154,7 @@ Result<PointOutcome> PointEvaluator::Extrapolate(const SearchPoint& point, bool 
 Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
   HEDDLE_TRY(PointOutcome outcome, Evaluate(point, model_.layers));
   HEDDLE_TRY(Plan plan, PlanFor(point, model_.layers));
+  plan.decisions = DecisionsFor(point);
   return TriedPoint{point, outcome, std::move(plan)};
 }
 

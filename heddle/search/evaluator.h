@@ -39,6 +39,8 @@ struct SearchedModel {
   std::function<bool(int64_t)> may_split;
   // Of a mixture; 0 for none.
   int64_t experts = 0;
+  // Tokens of a sequence, for the plans.
+  int64_t seq_len = 1;
 };
 
 enum class PlacedBy : uint8_t { kPreset, kAuto };
@@ -55,8 +57,6 @@ struct SearchPoint {
   auto operator<=>(const SearchPoint&) const = default;
 };
 std::string Format(const SearchPoint& point);
-// Flags of `heddle train` that make it.
-std::string FlagsOf(const SearchPoint& point, int64_t global_batch);
 
 // Of all micro-batches and the optimizer.
 struct PointOutcome {
@@ -107,6 +107,8 @@ class PointEvaluator {
   StepRequest RequestFor(const SearchPoint& point, int64_t layers) const;
   Result<const Module*> Captured(const StepRequest& request);
   Result<Plan> PlanFor(const SearchPoint& point, int64_t layers);
+  // The decisions of a plan for the point.
+  PlanDecisions DecisionsFor(const SearchPoint& point) const;
   Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
   Result<Module> Finished(const SearchPoint& point, const StepRequest& request, bool schedules);
   Result<PointOutcome> Evaluate(const SearchPoint& point, int64_t layers, bool schedules = true);

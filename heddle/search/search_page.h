@@ -14,8 +14,9 @@ struct SearchRow {
   SearchPoint point;
   double tokens_per_second = 0;
   PointOutcome outcome;
-  // The command that runs it, and the plan as text.
+  // The command that runs it, or that writes its job; empty for a published row.
   std::string command;
+  // The plan as text.
   std::string text;
   bool published = false;
 };

@@ -71,4 +71,17 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
   return out;
 }
 
+void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last) {
+  const Timeline& timeline = last.timeline;
+  WholeStep whole{count, timeline.makespan + other.timeline.makespan * (count - 1),
+                  timeline.exposed + other.timeline.exposed * (count - 1)};
+  double times = whole.time.value == 0
+                     ? 1
+                     : static_cast<double>(timeline.makespan.value) * static_cast<double>(count) /
+                           static_cast<double>(whole.time.value);
+  if (last.tokens_per_second) *last.tokens_per_second *= times;
+  if (last.mfu) *last.mfu *= times;
+  last.whole = whole;
+}
+
 }  // namespace heddle

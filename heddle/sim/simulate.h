@@ -21,6 +21,13 @@ struct SimulateOptions {
   MemoryRules memory = {};
 };
 
+// A step of several micro-batches: forward and backward run once for each.
+struct WholeStep {
+  int64_t micro_batches = 1;
+  Nanos time;
+  Nanos exposed;
+};
+
 struct Simulation {
   // Of the cluster; and devices that the step runs on.
   int64_t nodes = 1;
@@ -39,6 +46,8 @@ struct Simulation {
   std::optional<double> tokens_per_second;
   // None where the graph has no matrix products in its forward phase.
   std::optional<double> mfu;
+  // Where the graph is one micro-batch of a step; the two figures above are of the step then.
+  std::optional<WholeStep> whole = {};
 };
 
 // The rules that a model's timelines go by.
@@ -47,5 +56,8 @@ SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& option
 // `graph` is local; otherwise, and where the mesh does not fit, an error.
 Result<Simulation> Simulate(const Module& module, const Graph& graph, const CostModel& model,
                             const SimulateOptions& options);
+
+// Makes `last` the last of `count` micro-batches, of which the others take as long as `other`.
+void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last);
 
 }  // namespace heddle

@@ -39,13 +39,6 @@ def check_plan(heddle, folder, number, row):
     sequences = SEQUENCES // row["micro_batches"] // (row["dp_replicate"] * row["dp_shard"])
     planned = json.loads(run(heddle, "plan", *MODEL, f"--training.local_batch_size={sequences}", f"--plan={path}", "--json"))
     check(planned["ranks"] == DEVICES, f"{path.name}: heddle plan sees {planned['ranks']} ranks")
-    if row["placed_by"] == "preset":
-        # The flags that the answer names make the same plan.
-        of_flags = folder / f"{number}.flags.plan"
-        run(heddle, "plan", *MODEL, *[f for f in row["flags"].split() if "global_batch" not in f], f"--write-plan={of_flags}")
-        differences = subprocess.run([heddle, "plan", f"--diff={path},{of_flags}", "--json"], capture_output=True, text=True)
-        named = [d for d in json.loads(differences.stdout) if "mesh" in d["before"] + d["after"]]
-        check(not named, f"{row['flags']} make another mesh: {named}")
 
 
 def loss(heddle, folder, *flags):
@@ -57,9 +50,14 @@ def loss(heddle, folder, *flags):
 
 
 def check_training(heddle, folder, row):
-    """`heddle train` takes the plan: as many sequences on one rank have the same loss."""
+    """A plan of placements alone leaves the batch to flags. One rank with all of it has the same loss."""
     ranks = row["dp_replicate"] * row["dp_shard"]
-    there = loss(heddle, folder, f"--plan={folder / '1.plan'}", "--training.local_batch_size=1")
+    plan = folder / "placements.plan"
+    decisions = ("batch", "norms", "cluster", "budget", "pipeline", "reshard", "checkpoint", "keep")
+    lines = (folder / "1.plan").read_text().splitlines(keepends=True)
+    plan.write_text("".join(line for line in lines if not line.startswith(decisions)))
+    there = loss(heddle, folder, f"--plan={plan}", "--training.local_batch_size=1")
+    plan.unlink()
     alone = loss(heddle, folder, f"--training.local_batch_size={ranks}")
     check(abs(there - alone) < 1e-5, f"the first plan trains with a loss of {there}, one rank with {alone}")
 

@@ -10,6 +10,7 @@
 namespace heddle {
 
 void ModelFlags::DeclareModel(Flags& flags) {
+  given = flags.given();
   flags.Section("Model");
   flags.Option("--model", model,
                "model family (`heddle models` lists them), or hf: the model that config.json at "
@@ -65,6 +66,37 @@ Status ModelFlags::CheckNoWeights() const {
 Result<ParamSource> ModelFlags::Params(Model& made, uint64_t seed) const {
   if (!load_path.empty()) return LoadParams(made, load_path);
   return InitialParams(made, seed);
+}
+
+std::vector<JobLine> ModelFlags::JobLines() const {
+  std::vector<JobLine> out;
+  auto add = [&](std::string key, JobValueKind kind, std::string value) {
+    out.push_back({std::move(key), JobValue{kind, {std::move(value)}}, ""});
+  };
+  auto number = [&](std::string key, double value) {
+    std::string text;
+    AppendFloat(text, value);
+    add(std::move(key), JobValueKind::kNumber, std::move(text));
+  };
+  add("flavor", JobValueKind::kText, flavor);
+  add("precision", JobValueKind::kText, precision);
+  add("attention", JobValueKind::kText, attention);
+  if (given && given->Has(device_flag)) add(device_flag.substr(2), JobValueKind::kText, device);
+  add("model.name", JobValueKind::kText, model);
+  for (const auto& [name, value] : sizes) {
+    if (value) add("model." + name, JobValueKind::kInt, std::to_string(*value));
+  }
+  for (const auto& [name, value] : numbers) {
+    if (value) number("model." + name, *value);
+  }
+  for (const auto& [name, value] : choices) {
+    if (!value.empty()) add("model." + name, JobValueKind::kText, value);
+  }
+  if (!load_path.empty()) add("checkpoint.initial_load_path", JobValueKind::kText, load_path);
+  add("training.loss_divisor", JobValueKind::kText, loss_divisor);
+  number("training.z_loss", z_loss);
+  number("training.aux_loss", aux_loss);
+  return out;
 }
 
 Result<ModelConfig> ModelFlags::Config() const {

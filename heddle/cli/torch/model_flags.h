@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "heddle/cli/flags.h"
@@ -29,6 +30,7 @@ struct ModelFlags {
   std::map<std::string, std::optional<double>> numbers;
   std::map<std::string, std::string> choices;
   std::string device_flag;
+  std::shared_ptr<const GivenFlags> given = {};
 
   // The model alone, its sizes and initial weights.
   void DeclareModel(Flags& flags);
@@ -42,6 +44,9 @@ struct ModelFlags {
   Status CheckNoWeights() const;
   // The first weights: those at the path, or random ones. The model must outlive the source.
   Result<ParamSource> Params(Model& model, uint64_t seed) const;
+  // For a job file: which model, and its numerics. The batch and, unless the user gave it, the
+  // device are left out.
+  std::vector<JobLine> JobLines() const;
   // The sizes and constants alone.
   Result<ModelConfig> Config() const;
   // The model for a batch of local_batch_size on each of `batch_ranks` ranks; with sequence parallelism norms work apart

@@ -35,6 +35,7 @@ Status ParallelFlags::CheckPlanIsFile() const {
 }
 
 void ParallelFlags::Declare(Flags& flags) {
+  given = flags.given();
   flags.Section("Parallelism");
   for (size_t i = 0; i < Presets().size(); ++i) {
     const Preset& preset = *Presets()[i];
@@ -254,6 +255,45 @@ Status ParallelFlags::SetGradients(std::string_view precision, Plan& plan) const
   }
   plan.grad_divisor = factor;
   return Done{};
+}
+
+Status ParallelFlags::CheckPlan(const ModelConfig& config, std::string_view precision,
+                                const Plan& plan) const {
+  if (world != 0 && world != plan.mesh.ranks())
+    return Error(Diag::kUsage, "--world_size is {}, and the plan is for {} on the mesh [{}]", world,
+                 Counted(plan.mesh.ranks(), "rank"), Format(plan.mesh));
+  ParallelFlags of_degrees = *this;
+  of_degrees.world = 0;
+  if (of_degrees.HasDegrees()) {
+    of_degrees.world = world;
+    HEDDLE_TRY(Layout layout, of_degrees.MakeLayout(config));
+    if (layout.mesh != plan.mesh)
+      return Error(Diag::kUsage,
+                   "the degrees of parallelism make the mesh [{}], and the plan is for [{}]; "
+                   "remove the flags, or --plan",
+                   Format(layout.mesh), Format(plan.mesh));
+  }
+  Plan of_flags;
+  HEDDLE_RETURN_IF_ERROR(SetGradients(precision, of_flags));
+  auto check = [&](std::string_view flag, std::string_view value, bool agrees,
+                   std::string_view statement) -> Status {
+    if (agrees || !given || !given->Has(flag)) return Done{};
+    return Error(Diag::kUsage, "{}={} contradicts the statement `{}` of the plan; remove the flag",
+                 flag, value, statement);
+  };
+  std::string grads = plan.average               ? std::string("grads average")
+                      : plan.grad_divisor != 1.0 ? fmt::format("grads divide {}", plan.grad_divisor)
+                                                 : std::string("grads sum");
+  HEDDLE_RETURN_IF_ERROR(
+      check("--parallelism.gradients", gradients,
+            of_flags.average == plan.average && of_flags.grad_divisor == plan.grad_divisor, grads));
+  HEDDLE_RETURN_IF_ERROR(
+      check("--parallelism.tensor_gradients", tensor_gradients,
+            of_flags.wide_tensor_grads == plan.wide_tensor_grads,
+            plan.wide_tensor_grads ? "tensor-grads wide" : "tensor-grads narrow"));
+  return check("--training.mixed_precision_reduce", reduce_type,
+               of_flags.narrow_grads == plan.narrow_grads,
+               plan.narrow_grads ? "data-grads narrow" : "data-grads wide");
 }
 
 }  // namespace heddle

@@ -1,6 +1,8 @@
 // The flags that say how a step is spread over ranks. TorchTitan's spelling where it has one.
 #pragma once
 
+#include <memory>
+
 #include "heddle/cli/flags.h"
 #include "heddle/models/config.h"
 #include "heddle/plan/presets/presets.h"
@@ -26,6 +28,7 @@ struct ParallelFlags {
   std::string reduce_type = "f32";
   // A file that says all of it; empty: none.
   std::string plan_file;
+  std::shared_ptr<const GivenFlags> given = {};
 
   void Declare(Flags& flags);
   bool HasDegrees() const;
@@ -48,6 +51,8 @@ struct ParallelFlags {
   Result<Layout> MakeLayout(const ModelConfig& config) const;
   // How gradients are reduced, where the step computes with `precision`.
   Status SetGradients(std::string_view precision, Plan& plan) const;
+  // That no flag contradicts a plan from a file: degrees, and how gradients are reduced.
+  Status CheckPlan(const ModelConfig& config, std::string_view precision, const Plan& plan) const;
   bool reduces_narrow() const { return reduce_type == "bf16"; }
 
  private:

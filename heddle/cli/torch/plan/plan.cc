@@ -39,7 +39,6 @@ struct PlanCommand {
   AutoFlags automatic;
   CompileFlags compile{"fsdp"};
   std::string cluster = "h100-8x";
-  std::string memory_budget;
   bool with_optimizer = false;
   std::string output;
   std::string plan_output;
@@ -56,10 +55,7 @@ struct PlanCommand {
     parallel.Declare(flags);
     automatic.Declare(flags);
     compile.Declare(flags);
-    flags.Option(
-        "--memory.budget", memory_budget,
-        "memory limit of a step, as in 60GiB: finds the activations to recompute that make "
-        "the step fastest on --cluster");
+    compile.DeclareBudget(flags);
     flags.Option("--cluster", cluster, "cluster that runs the step: a name, or a JSON file");
     flags.Switch("--with-optimizer", with_optimizer,
                  "include gradient clipping (global norm 1.0) and AdamW");
@@ -88,8 +84,6 @@ struct PlanCommand {
   struct Planned {
     PlannedStep step;
     CompileReport report;
-    // As written by a preset, or found.
-    const Plan& plan() const { return report.found ? report.found->plan : step.plan; }
   };
   Result<PlannedStep> MakeStep(const Streams& streams) const;
   Result<Planned> Make(const Streams& streams) const;
@@ -105,7 +99,7 @@ struct PlanCommand {
 
 // As degrees or a mesh say, or a file.
 Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
-  CaptureOptions capture;
+  CaptureOptions capture{.accumulate = true};
   if (with_optimizer) capture.optimizer = OptimizerOptions();
   return PlanStep(model, parallel, automatic, streams, capture);
 }
@@ -126,27 +120,12 @@ Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
 }
 
 Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) const {
-  CompileFlags flags = compile;
-  bool by_budget = flags.checkpoint_mode == "memory_budget";
-  if (by_budget) flags.checkpoint_mode.clear();
-  if (by_budget && memory_budget.empty())
-    return Error(Diag::kUsage, "--activation_checkpoint.mode=memory_budget needs --memory.budget");
-  if (!flags.checkpoint_mode.empty() && !memory_budget.empty())
-    return Error(
-        Diag::kUsage,
-        "--memory.budget finds what is computed again, and --activation_checkpoint.mode={} "
-        "says it; one of them does",
-        flags.checkpoint_mode);
-  HEDDLE_TRY(CompileOptions options,
-             flags.Options(FormatPlan(step.plan), !output.empty() || PrintsGraph()));
-  options.cluster = cluster;
-  options.notes = step.layout.notes;
+  HEDDLE_TRY(CompileOptions options, compile.Options(step.plan, !output.empty() || PrintsGraph()));
+  HEDDLE_RETURN_IF_ERROR(compile.SetCluster(cluster, options));
+  options.notes.insert(options.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
   if (automatic.automatic) {
     HEDDLE_RETURN_IF_ERROR(automatic.SetOptions(options));
     options.rivals = step.rivals;
-  }
-  if (!memory_budget.empty()) {
-    HEDDLE_TRY(options.budget, ParseBudget(memory_budget));
   }
   return options;
 }
@@ -165,13 +144,14 @@ std::vector<std::string> NotesOf(const CompileReport& report) {
 Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) const {
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, planned.report.text, streams));
   if (!plan_output.empty())
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.plan()), streams));
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.report.plan), streams));
   if (html.empty()) return Done{};
   SimFlags sim;
   sim.cluster = cluster;
   HEDDLE_TRY(CostModel costs, sim.Model());
   HEDDLE_TRY(SimulatedModule simulated,
-             SimulateModule(compile.PipelineName(), planned.step.module, costs, {}));
+             SimulateModule(compile.PipelineName(planned.step.plan.decisions), planned.step.module,
+                            costs, {}));
   simulated.passes = planned.report.passes;
   const ModelConfig& config = planned.step.model.config;
   simulated.trained = fmt::format("{} {}", config.family->name, config.flavor);
@@ -190,8 +170,8 @@ Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
   HEDDLE_TRY(AutoPlanner planner,
              AutoPlanner::Make(step.module, step.plan, costs, Limit(allowance)));
   AutoPlanner::Request request;
-  if (!memory_budget.empty()) {
-    HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));
+  if (!compile.memory_budget.empty()) {
+    HEDDLE_TRY(Bytes budget, ParseBudget(compile.memory_budget));
     request.memory = MemoryLimit{budget, true};
   }
   return ExplainStorage(planner, step.module.graphs[0], step.plan, explain, request);

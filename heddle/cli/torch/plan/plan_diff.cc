@@ -39,10 +39,10 @@ Result<PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& req
   if (plans.a.automatic || plans.b.automatic)
     return Error(Diag::kUsage, "a plan that says `auto` has no costs before it is found");
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  CaptureOptions capture;
+  CaptureOptions capture{.accumulate = true};
   if (request.with_optimizer) capture.optimizer = OptimizerOptions();
   HEDDLE_TRY(PlannedStep step, PlanStep(model, plans.a, capture));
-  HEDDLE_TRY(CompileOptions options, compile.Options("", false));
+  HEDDLE_TRY(CompileOptions options, compile.Options(plans.a, false));
   options.cluster = request.cluster;
   HEDDLE_TRY(Cluster loaded, LoadCluster(request.cluster));
   HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));

@@ -44,6 +44,7 @@ struct SearchCommand {
   std::string memory_budget;
   std::string automatic = "true";
   std::string plans;
+  std::string jobs;
   std::string html;
   bool json = false;
   std::string job;
@@ -64,12 +65,14 @@ struct SearchCommand {
   Result<SearchedModel> MakeSearched(const ModelConfig& config) const;
   Status CheckSizes() const;
   Status WriteFiles(const Answer& answer, const Streams& streams) const;
+  Status WriteJob(const Answer& answer, const TriedPoint& tried, const std::string& path,
+                  const Streams& streams) const;
+  // Simulates the job of row `n`, from 1; without --write-jobs, writes the jobs.
+  std::string CommandFor(size_t n, const Streams& streams) const;
   double TokensPerSecond(const Answer& answer, const TriedPoint& tried) const;
-  // The command that runs a plan.
-  std::string CommandOf(const Answer& answer, const TriedPoint& tried) const;
   nlohmann::ordered_json RowOf(const Answer& answer, const TriedPoint& tried) const;
-  nlohmann::ordered_json ToJson(const Answer& answer) const;
-  std::string FormatAnswer(const Answer& answer) const;
+  nlohmann::ordered_json ToJson(const Answer& answer, const Streams& streams) const;
+  std::string FormatAnswer(const Answer& answer, const Streams& streams) const;
 };
 
 void SearchCommand::Declare(Flags& flags) {
@@ -86,6 +89,9 @@ void SearchCommand::Declare(Flags& flags) {
                "true or false: let the solver place the model, in addition to presets");
   flags.Section("Output");
   flags.Option("--write-plans=FOLDER", plans, "write the listed plans to this folder");
+  flags.Option("--write-jobs=FOLDER", jobs,
+               "write a job file for each listed plan to this folder, for `heddle sim|train|verify "
+               "--config`");
   flags.Option("--html=FILE", html, "write a page that compares them to this file");
   flags.Switch("--json", json, "print the result as JSON");
   flags.Config(job);
@@ -113,6 +119,7 @@ Result<SearchedModel> SearchCommand::MakeSearched(const ModelConfig& config) con
   searched.layers = config.n_layers;
   searched.small_layers = config.moe.experts > 0 ? config.moe.dense_layers + 2 : 2;
   searched.experts = config.moe.experts;
+  searched.seq_len = model.seq_len;
   searched.may_split = [config](int64_t tensor) { return CheckHeads(config, tensor).ok(); };
   searched.capture = [this](const StepRequest& request) -> Result<Module> {
     ModelFlags flags = model;
@@ -167,6 +174,7 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   if (terminal) streams.err << "\r\x1b[K" << std::flush;
   if (!found.ok()) return std::move(found).failure();
   answer.result = *std::move(found);
+  for (TriedPoint& tried : answer.result.front) tried.plan.decisions.budget = answer.budget;
   if (auto published =
           PublishedFor(config.family->name, config.flavor, devices, answer.sequences)) {
     HEDDLE_TRY(answer.published, search.Try(published->point));
@@ -178,11 +186,6 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
 
 double SearchCommand::TokensPerSecond(const Answer& answer, const TriedPoint& tried) const {
   return static_cast<double>(answer.sequences * model.seq_len) / Seconds(tried.outcome.step);
-}
-
-std::string SearchCommand::CommandOf(const Answer& answer, const TriedPoint& tried) const {
-  return fmt::format("heddle train --model={} --flavor={} --training.seq_len={} {}", model.model,
-                     model.flavor, model.seq_len, FlagsOf(tried.point, answer.sequences));
 }
 
 nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoint& tried) const {
@@ -202,13 +205,23 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoi
           {"tokens_per_second_per_device", tokens / static_cast<double>(devices)},
           {"step_ms", Millis(tried.outcome.step)},
           {"exposed_ms", Millis(tried.outcome.exposed)},
-          {"peak_bytes", tried.outcome.peak.value},
-          {"flags", FlagsOf(tried.point, answer.sequences)}};
+          {"peak_bytes", tried.outcome.peak.value}};
 }
 
-nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer) const {
+std::string SearchCommand::CommandFor(size_t n, const Streams& streams) const {
+  std::string out = ShellQuoted(streams.program);
+  if (!jobs.empty())
+    return out + " sim " + ShellQuoted(fmt::format("--config={}/{}.toml", jobs, n));
+  for (const std::string& arg : streams.args) out += " " + ShellQuoted(arg);
+  return out + " --write-jobs=jobs";
+}
+
+nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams& streams) const {
   auto front = nlohmann::ordered_json::array();
-  for (const TriedPoint& tried : answer.result.front) front.push_back(RowOf(answer, tried));
+  for (const TriedPoint& tried : answer.result.front) {
+    front.push_back(RowOf(answer, tried));
+    front.back()["command"] = CommandFor(front.size(), streams);
+  }
   nlohmann::ordered_json out = {{"devices", devices},
                                 {"cluster", cluster},
                                 {"global_batch_size", answer.sequences},
@@ -228,7 +241,7 @@ nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer) const {
   return out;
 }
 
-std::string SearchCommand::FormatAnswer(const Answer& answer) const {
+std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& streams) const {
   TextTable table({"", "plan", "tokens/s>", "per device>", "step>", "exposed>", "peak>"});
   auto add = [&](std::string name, const TriedPoint& tried) {
     double tokens = TokensPerSecond(answer, tried);
@@ -240,18 +253,44 @@ std::string SearchCommand::FormatAnswer(const Answer& answer) const {
   size_t n = 0;
   for (const TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
   if (answer.published) add(answer.publisher, *answer.published);
-  const TriedPoint& best = answer.result.front[0];
   std::string out = table.Format();
-  out += fmt::format("\nthe fastest: {}", FlagsOf(best.point, answer.sequences));
-  if (best.point.placed == PlacedBy::kAuto)
-    out += "; placed by the solver: --write-plans writes its plan";
-  out += "\n";
+  if (!answer.result.notes.empty()) out += "\n";
   for (const std::string& note : answer.result.notes) out += fmt::format("note: {}\n", note);
-  return out + fmt::format(
-                   "\n{} plans: {} simulated, {} pruned, in {:.1f} s; {} sequences a step, "
-                   "at most {} of a device\n",
-                   answer.result.points, answer.result.tried, answer.result.pruned, answer.seconds,
-                   answer.sequences, Format(answer.budget));
+  return out +
+         fmt::format(
+             "\n{} plans: {} simulated, {} pruned, in {:.1f} s; {} sequences a step, "
+             "at most {} of a device\n",
+             answer.result.points, answer.result.tried, answer.result.pruned, answer.seconds,
+             answer.sequences, Format(answer.budget)) +
+         fmt::format("\n{}:\n{}\n",
+                     jobs.empty() ? "to write these plans as jobs" : "to simulate the first job",
+                     CommandFor(1, streams));
+}
+
+// A whole job: `heddle sim`, `train` and `verify` run it with --config.
+Status SearchCommand::WriteJob(const Answer& answer, const TriedPoint& tried,
+                               const std::string& path, const Streams& streams) const {
+  std::string plan = path + ".plan";
+  HEDDLE_RETURN_IF_ERROR(WriteOutput(
+      plan, fmt::format("// {}\n{}", Format(tried.point), FormatPlan(tried.plan)), streams));
+  const Arrangement& arrangement = tried.point.arrangement;
+  const PlanBatch& batch = *tried.plan.decisions.batch;
+  std::vector<JobLine> lines = model.JobLines();
+  auto add = [&](std::string key, JobValueKind kind, std::string value) {
+    lines.push_back({std::move(key), JobValue{kind, {std::move(value)}}, ""});
+  };
+  add("plan", JobValueKind::kText, AbsolutePath(plan));
+  add("cluster", JobValueKind::kText, cluster);
+  add("with-optimizer", JobValueKind::kBool, "true");
+  add("training.seq_len", JobValueKind::kInt, std::to_string(batch.seq_len));
+  add("training.local_batch_size", JobValueKind::kInt,
+      std::to_string(batch.pass_sequences() / arrangement.batch_ranks()));
+  add("training.global_batch_size", JobValueKind::kInt, std::to_string(batch.sequences));
+  std::string text =
+      fmt::format("# {}\n# predicted: {} tokens/s, step {}, peak {} on {}\n", Format(tried.point),
+                  WithCommas(static_cast<int64_t>(TokensPerSecond(answer, tried))),
+                  Format(tried.outcome.step), Format(tried.outcome.peak), cluster);
+  return WriteOutput(path + ".toml", text + FormatJob(lines), streams);
 }
 
 Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) const {
@@ -264,6 +303,12 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
       HEDDLE_RETURN_IF_ERROR(WriteOutput(path, text, streams));
     }
   }
+  if (!jobs.empty()) {
+    HEDDLE_RETURN_IF_ERROR(MakeDirectories(jobs));
+    size_t n = 0;
+    for (const TriedPoint& tried : answer.result.front)
+      HEDDLE_RETURN_IF_ERROR(WriteJob(answer, tried, fmt::format("{}/{}", jobs, ++n), streams));
+  }
   if (html.empty()) return Done{};
   std::vector<SearchRow> rows;
   size_t n = 0;
@@ -272,10 +317,13 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
                     .point = tried.point,
                     .tokens_per_second = TokensPerSecond(answer, tried),
                     .outcome = tried.outcome,
-                    .command = CommandOf(answer, tried),
+                    .command = {},
                     .text = FormatPlan(tried.plan)});
   };
-  for (const TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
+  for (const TriedPoint& tried : answer.result.front) {
+    add(fmt::format("{}", ++n), tried);
+    rows.back().command = CommandFor(n, streams);
+  }
   if (answer.published) {
     add(answer.publisher, *answer.published);
     rows.back().published = true;
@@ -299,9 +347,9 @@ ExitCode SearchCommand::Run(const Streams& streams) const {
   Status written = WriteFiles(*answer, streams);
   if (!written.ok()) return Report(written.diagnostics(), streams);
   if (json)
-    PrintJson(ToJson(*answer), streams);
+    PrintJson(ToJson(*answer, streams), streams);
   else if (html != "-")
-    streams.out << FormatAnswer(*answer);
+    streams.out << FormatAnswer(*answer, streams);
   return ExitCode::kDone;
 }
 

@@ -33,6 +33,7 @@ struct SimModelCommand {
     model.Declare(flags);
     parallel.Declare(flags);
     compile.Declare(flags, /*with_stage=*/false);
+    compile.DeclareBudget(flags);
     flags.Switch("--with-optimizer", with_optimizer,
                  "include gradient clipping (global norm 1.0) and AdamW");
     flags.Option("--against", against,
@@ -48,23 +49,69 @@ struct SimModelCommand {
 
  private:
   Status Simulate(const Streams& streams) const;
+  CaptureOptions Capture() const;
+  Result<SimulatedModule> SimulateAsked(const PlannedStep& step, const CostModel& costs,
+                                        const SimulateOptions& options,
+                                        const Streams& streams) const;
+  Result<SimulatedModule> SimulateOther(const PlannedStep& step, const CostModel& costs,
+                                        const SimulateOptions& options) const;
 };
 
-Result<SimulatedModule> SimulateWith(const CompileFlags& compile, const PlannedStep& step,
-                                     const CostModel& costs, const SimulateOptions& options,
-                                     const Streams& streams, bool prints_notes) {
-  HEDDLE_TRY(CompileOptions how, compile.Options(FormatPlan(step.plan), /*want_text=*/false));
-  how.notes = step.layout.notes;
+// `llama3 8B`
+std::string TrainedModel(const PlannedStep& step) {
+  return fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
+}
+
+CaptureOptions SimModelCommand::Capture() const {
+  CaptureOptions capture{.accumulate = true};
+  if (with_optimizer) capture.optimizer = OptimizerOptions();
+  return capture;
+}
+
+Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
+                                                       const CostModel& costs,
+                                                       const SimulateOptions& options,
+                                                       const Streams& streams) const {
+  HEDDLE_TRY(CompileOptions how, compile.Options(step.plan, /*want_text=*/false));
+  how.notes.insert(how.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
   how.manager.measure = true;
   Module module = step.module;
   HEDDLE_TRY(CompileReport report, Compile(module, how));
   compile.Print(report, streams);
-  HEDDLE_TRY(SimulatedModule simulated,
-             SimulateModule(compile.PipelineName(), std::move(module), costs, options));
+  HEDDLE_TRY(SimulatedModule simulated, SimulateModule(compile.PipelineName(step.plan.decisions),
+                                                       std::move(module), costs, options));
+  compile.PrintNotes(report, streams);
   simulated.passes = std::move(report.passes);
-  if (prints_notes) compile.PrintNotes(report, streams);
-  simulated.trained =
-      fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
+  simulated.trained = TrainedModel(step);
+  if (step.micro_batches() == 1) return simulated;
+  // All but the last micro-batch leave the optimizer out.
+  CaptureOptions without = Capture();
+  without.optimizer.reset();
+  HEDDLE_TRY(PlannedStep more, PlanPass(model, report.plan, without));
+  HEDDLE_TRY(how, compile.Options(report.plan, /*want_text=*/false));
+  HEDDLE_RETURN_IF_ERROR(Compile(more.module, how));
+  HEDDLE_TRY(Simulation other,
+             heddle::Simulate(more.module, more.module.graphs[0], costs, options));
+  AddMicroBatches(other, step.micro_batches(), simulated.simulations[0]);
+  return simulated;
+}
+
+// The pipeline as it is written: flags and statements that change it are about the one asked for.
+Result<SimulatedModule> SimModelCommand::SimulateOther(const PlannedStep& step,
+                                                       const CostModel& costs,
+                                                       const SimulateOptions& options) const {
+  CompileFlags other(against);
+  other.pipeline = against;
+  HEDDLE_TRY(CompileOptions asked, compile.Options(step.plan, /*want_text=*/false));
+  Plan plan = step.plan;
+  plan.decisions = {.reduce_first = asked.reduce_first, .expert_buffers = asked.expert_buffers};
+  HEDDLE_TRY(CompileOptions how, other.Options(plan, /*want_text=*/false));
+  how.manager.measure = true;
+  Module module = step.module;
+  HEDDLE_TRY(CompileReport report, Compile(module, how));
+  HEDDLE_TRY(SimulatedModule simulated, SimulateModule(against, std::move(module), costs, options));
+  simulated.passes = std::move(report.passes);
+  simulated.trained = TrainedModel(step);
   return simulated;
 }
 
@@ -72,22 +119,13 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   HEDDLE_TRY(CostModel costs, sim.Model());
   HEDDLE_TRY(SimulateOptions options, sim.Options());
-  HEDDLE_TRY(
-      PlannedStep step,
-      PlanStep(model, parallel, streams,
-               {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
+  HEDDLE_TRY(PlannedStep step, PlanStep(model, parallel, streams, Capture()));
   std::vector<SimulatedModule> modules;
-  if (against != compile.PipelineName()) {
-    // As it is written: flags that change the pipeline are about the one that is asked for.
-    CompileFlags other(against);
-    other.pipeline = against;
-    other.reduce_first = compile.reduce_first;
-    HEDDLE_TRY(SimulatedModule simulated,
-               SimulateWith(other, step, costs, options, streams, /*prints_notes=*/false));
+  if (against != compile.PipelineName(step.plan.decisions)) {
+    HEDDLE_TRY(SimulatedModule simulated, SimulateOther(step, costs, options));
     modules.push_back(std::move(simulated));
   }
-  HEDDLE_TRY(SimulatedModule asked,
-             SimulateWith(compile, step, costs, options, streams, /*prints_notes=*/true));
+  HEDDLE_TRY(SimulatedModule asked, SimulateAsked(step, costs, options, streams));
   modules.push_back(std::move(asked));
   return outputs.Write(modules, costs, streams);
 }

@@ -124,14 +124,6 @@ Result<std::unique_ptr<Dataset>> JobFlags::OpenDataset(const Model& model, int64
   return opened;
 }
 
-Result<int64_t> JobFlags::Accumulated(int64_t rows) const {
-  if (global_batch_size == 0) return 1;
-  if (global_batch_size % rows == 0) return global_batch_size / rows;
-  return Error(Diag::kModelSize,
-               "--training.global_batch_size is {}, no multiple of the {} of all ranks",
-               global_batch_size, Counted(rows, "sequence"));
-}
-
 BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len) {
   return
       [&dataset, split, seq_len](int64_t step, int64_t first_row, int64_t rows) -> Result<Batch> {

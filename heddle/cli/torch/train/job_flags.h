@@ -56,8 +56,6 @@ struct JobFlags {
   // For batches of `global_batch` rows.
   Result<std::unique_ptr<Dataset>> OpenDataset(const Model& model, int64_t global_batch,
                                                uint64_t seed) const;
-  // How many batches of `rows` make a step.
-  Result<int64_t> Accumulated(int64_t rows) const;
 };
 
 // Rows of the data as tensors. The dataset must outlive it.

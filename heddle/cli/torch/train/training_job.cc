@@ -26,6 +26,7 @@ void TrainingFlags::Declare(Flags& flags) {
       "add in any order, which is faster");
   parallel.Declare(flags);
   compile.Declare(flags);
+  compile.DeclareBudget(flags);
   train.Declare(flags);
   job.Declare(flags);
   process.Declare(flags);
@@ -81,47 +82,48 @@ Status TrainingJob::FindPeak() {
   return Done{};
 }
 
-Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileReport* report) {
-  HEDDLE_TRY(PlannedStep planned,
-             PlanStep(flags_.model, flags_.parallel, streams_, capture,
-                      accumulated_ > 1 ? LossDivisor::kGiven : std::optional<LossDivisor>()));
-  HEDDLE_TRY(CompileOptions options,
-             flags_.compile.Options(FormatPlan(planned.plan), /*want_text=*/false));
-  options.notes = planned.layout.notes;
-  options.manager.measure = report != nullptr;
-  Module module = planned.module;
-  HEDDLE_TRY(CompileReport compiled, Compile(module, options));
-  if (report == nullptr) return module;
-  flags_.compile.Print(compiled, streams_);
-  flags_.compile.PrintNotes(compiled, streams_);
-  *report = std::move(compiled);
-  planned_ = std::move(planned);
-  return module;
+Status TrainingJob::CompileStep(const CaptureOptions& capture) {
+  HEDDLE_TRY(planned_, PlanStep(flags_.model, flags_.parallel, streams_, capture,
+                                flags_.job.global_batch_size));
+  HEDDLE_TRY(CompileOptions options, flags_.compile.Options(planned_->plan, /*want_text=*/false));
+  const std::vector<std::string>& notes = planned_->layout.notes;
+  options.notes.insert(options.notes.begin(), notes.begin(), notes.end());
+  options.manager.measure = true;
+  step_ = planned_->module;
+  HEDDLE_TRY(report_, Compile(step_, options));
+  flags_.compile.Print(report_, streams_);
+  flags_.compile.PrintNotes(report_, streams_);
+  accumulated_ = planned_->micro_batches();
+  summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
+  return Done{};
+}
+
+Result<Module> TrainingJob::Compiled(const CaptureOptions& capture) {
+  HEDDLE_TRY(PlannedStep planned, PlanPass(flags_.model, report_.plan, capture));
+  HEDDLE_TRY(CompileOptions options, flags_.compile.Options(report_.plan, /*want_text=*/false));
+  HEDDLE_RETURN_IF_ERROR(Compile(planned.module, options));
+  return std::move(planned.module);
 }
 
 Status TrainingJob::CompileAll() {
-  HEDDLE_TRY(ParallelFlags::Layout layout, LayoutFor(flags_.model, flags_.parallel, streams_));
-  HEDDLE_TRY(accumulated_,
-             flags_.job.Accumulated(flags_.model.local_batch_size * layout.batch_ranks));
   CaptureOptions step;
   HEDDLE_TRY(step.optimizer, flags_.train.Optimizer());
-  step.accumulate = accumulated_ > 1;
+  step.accumulate = true;
   step.metrics = true;
-  HEDDLE_TRY(step_, Compiled(step, &report_));
-  summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
+  HEDDLE_RETURN_IF_ERROR(CompileStep(step));
   if (accumulated_ > 1) {
-    HEDDLE_TRY(first_, Compiled({.metrics = true}, nullptr));
+    HEDDLE_TRY(first_, Compiled({.metrics = true}));
   }
   if (accumulated_ > 2) {
     CaptureOptions more;
     more.accumulate = true;
     more.metrics = true;
-    HEDDLE_TRY(more_, Compiled(more, nullptr));
+    HEDDLE_TRY(more_, Compiled(more));
   }
   if (flags_.job.validation_interval > 0) {
     CaptureOptions forward;
     forward.forward_only = true;
-    HEDDLE_TRY(forward_, Compiled(forward, nullptr));
+    HEDDLE_TRY(forward_, Compiled(forward));
   }
   return Done{};
 }
@@ -202,7 +204,7 @@ Status TrainingJob::OpenWriter() {
   std::iota(options.ranks.begin(), options.ranks.end(), 0);
   options.texts = {{"job.toml", flags_.text},
                    {"graph.hd", heddle::Print(step_)},
-                   {"step.plan", FormatPlan(planned_->plan)}};
+                   {"step.plan", FormatPlan(report_.plan)}};
   if (peers_ == nullptr) {
     HEDDLE_TRY(writer_, CheckpointWriter::Open(std::move(options)));
     return Done{};

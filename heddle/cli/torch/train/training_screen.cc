@@ -82,7 +82,7 @@ std::string TrainingJob::Screen() const {
            FormatNeed(NeedOf(run, RanksHere(), buffer)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
-  line("pipeline", flags_.compile.PipelineName());
+  line("pipeline", flags_.compile.PipelineName(planned_->plan.decisions));
   if (std::optional<AttentionKind> attention = model.attention())
     line("attention", std::string(Name(*attention)));
   return out + FormatCosts(report_) + "\n";

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/hash.h"
+#include "heddle/budget/trial.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/plan/planned_step.h"
@@ -15,6 +16,7 @@
 #include "heddle/ir/text/print.h"
 #include "heddle/metrics/progress.h"
 #include "heddle/passes/passes.h"
+#include "heddle/plan/marks.h"
 #include "heddle/train/exact.h"
 #include "heddle/verify/eager_run.h"
 #include "heddle/verify/verify.h"
@@ -57,13 +59,14 @@ struct VerifyCommand {
     model.Declare(flags, "--runtime.device");
     parallel.Declare(flags);
     compile.Declare(flags);
+    compile.DeclareBudget(flags);
     train.Declare(flags);
     process.Declare(flags);
     flags.Section("Comparison");
     flags.Option("--against", against,
                  "run to compare with: eager (the same training without a graph), none, processes "
                  "(the same graph with one process per rank), or a pipeline, written as for "
-                 "--compile.passes");
+                 "--compile.passes (default: eager; clean with --plan)");
     flags.Switch("--json", json, "print the report as JSON");
     flags.Config(job);
     flags.Values(values);
@@ -71,18 +74,33 @@ struct VerifyCommand {
   ExitCode Run(const Streams& streams) const;
   // As one rank of a job.
   ExitCode RunAs(const PeerAddress& address, const Streams& streams) const;
+  // Eager training cannot follow a plan from a file.
+  std::string Against() const {
+    bool chosen = parallel.plan_file.empty() || model.given->Has("--against");
+    return chosen ? against : "clean";
+  }
+};
+
+// The graphs of a step: the first and the others of several micro-batches, and the last.
+struct StepGraphs {
+  Module step;
+  std::optional<Module> first = {};
+  std::optional<Module> more = {};
 };
 
 // One run of the command.
 class Verification {
  public:
   Verification(const VerifyCommand& command, const Streams& streams)
-      : command_(command), streams_(streams), progress_(streams.err, "step", command.train.steps) {}
+      : command_(command),
+        streams_(streams),
+        against_(command.Against()),
+        progress_(streams.err, "step", command.train.steps) {}
 
   // Everything that can be wrong with flags and files. Unless all ranks are in this process, `processes` is how many the job has;
   // 0: as many as the mesh has ranks.
   Status Prepare(std::optional<int64_t> processes, int64_t local_rank = 0);
-  int64_t ranks() const { return graph_.mesh.ranks(); }
+  int64_t ranks() const { return graph_.step.mesh.ranks(); }
   // From here on, this process has one rank only. Fails if the others do other work.
   Status Join(Peers& peers);
   // What goes wrong now is no mistake of the user's.
@@ -90,12 +108,17 @@ class Verification {
   ExitCode Print(const Streams& streams) const;
 
  private:
-  bool against_pipeline() const { return IsPipeline(command_.against); }
+  bool against_pipeline() const { return IsPipeline(against_); }
   // With a pipeline, or by the flags.
-  Result<Module> Compiled(const std::optional<std::string>& pipeline) const;
-  Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
-  Result<std::unique_ptr<Session>> MakeLockstep(const Module& module) const;
-  Result<std::unique_ptr<Session>> MakeSession(const Module& module, WorldOptions world) const;
+  Result<CompileOptions> Options(const std::optional<std::string>& pipeline) const;
+  Result<Module> Compiled(const CaptureOptions& capture,
+                          const std::optional<std::string>& pipeline) const;
+  Result<StepGraphs> CompiledStep(const std::optional<std::string>& pipeline) const;
+  Status CompileOwn();
+  Result<std::unique_ptr<Session>> MakeSession(const StepGraphs& graphs) const;
+  Result<std::unique_ptr<Session>> MakeLockstep(const StepGraphs& graphs) const;
+  Result<std::unique_ptr<Session>> MakeSession(const StepGraphs& graphs,
+                                               SessionOptions options) const;
   EagerOptions Eager() const;
   Status CheckEager() const;
   Status FindPass();
@@ -105,6 +128,8 @@ class Verification {
 
   const VerifyCommand& command_;
   const Streams& streams_;
+  // Eager, none, processes, or a pipeline.
+  std::string against_;
   // None if all ranks are in this process.
   Peers* peers_ = nullptr;
   Progress progress_;
@@ -114,11 +139,13 @@ class Verification {
   Reducer reducer_;
   ParamSource params_;
   HashLog hashes_;
+  // The plan with all that flags and searches decide.
+  Plan plan_;
   // The pipeline that the flags ask for.
   CompileOptions own_;
-  Module graph_;
-  // That of the pipeline which it is held against.
-  Module other_;
+  StepGraphs graph_;
+  // That of the pipeline which it is compared with.
+  StepGraphs other_;
   VerifyOptions options_;
   VerifyReport report_;
 };
@@ -138,40 +165,76 @@ Status Verification::CheckEager() const {
   return Done{};
 }
 
-Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline) const {
-  HEDDLE_TRY(CompileOptions options,
-             command_.compile.Options(FormatPlan(step_->plan), /*want_text=*/false));
-  options.notes = step_->layout.notes;
-  if (pipeline) {
-    options.pipeline = *pipeline;
-    options.changes = {};
-    options.memory = {};
+Result<CompileOptions> Verification::Options(const std::optional<std::string>& pipeline) const {
+  HEDDLE_TRY(CompileOptions options, command_.compile.Options(plan_, /*want_text=*/false));
+  if (!pipeline) return options;
+  options.pipeline = *pipeline;
+  options.changes = {};
+  options.memory = {};
+  options.budget = {};
+  options.decisions = {};
+  return options;
+}
+
+Result<Module> Verification::Compiled(const CaptureOptions& capture,
+                                      const std::optional<std::string>& pipeline) const {
+  HEDDLE_TRY(PlannedStep step, PlanPass(command_.model, plan_, capture));
+  HEDDLE_TRY(CompileOptions options, Options(pipeline));
+  HEDDLE_RETURN_IF_ERROR(Compile(step.module, options));
+  return std::move(step.module);
+}
+
+Result<StepGraphs> Verification::CompiledStep(const std::optional<std::string>& pipeline) const {
+  StepGraphs graphs;
+  HEDDLE_TRY(graphs.step, Compiled({.optimizer = optimizer_, .accumulate = true}, pipeline));
+  if (step_->micro_batches() > 1) {
+    HEDDLE_TRY(graphs.first, Compiled({}, pipeline));
+    HEDDLE_TRY(graphs.more, Compiled({.accumulate = true}, pipeline));
   }
-  Module module = step_->module;
-  HEDDLE_TRY(CompileReport report, Compile(module, options));
+  return graphs;
+}
+
+// Compiles the step by the flags, and keeps the decisions of a search in the plan.
+Status Verification::CompileOwn() {
+  plan_ = step_->plan;
+  HEDDLE_TRY(CompileOptions options, Options(std::nullopt));
+  const std::vector<std::string>& notes = step_->layout.notes;
+  options.notes.insert(options.notes.begin(), notes.begin(), notes.end());
+  graph_.step = step_->module;
+  HEDDLE_TRY(CompileReport report, Compile(graph_.step, options));
   command_.compile.Print(report, streams_);
-  if (!pipeline) command_.compile.PrintNotes(report, streams_);
-  return module;
+  command_.compile.PrintNotes(report, streams_);
+  plan_ = report.plan;
+  HEDDLE_TRY(own_, Options(std::nullopt));
+  if (step_->micro_batches() > 1) {
+    HEDDLE_TRY(graph_.first, Compiled({}, std::nullopt));
+    HEDDLE_TRY(graph_.more, Compiled({.accumulate = true}, std::nullopt));
+  }
+  return Done{};
 }
 
-Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module) const {
-  if (peers_ == nullptr) return MakeLockstep(module);
-  HEDDLE_TRY(WorldOptions world, OwnRank(*peers_, module, device_));
-  return MakeSession(module, std::move(world));
-}
-
-Result<std::unique_ptr<Session>> Verification::MakeLockstep(const Module& module) const {
-  return MakeSession(module,
-                     {.device = device_, .reducer = reducer_, .threads = command_.train.threads});
-}
-
-Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module,
-                                                           WorldOptions world) const {
+Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs) const {
+  if (peers_ == nullptr) return MakeLockstep(graphs);
   SessionOptions options;
-  options.world = std::move(world);
+  options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
+  return MakeSession(graphs, std::move(options));
+}
+
+Result<std::unique_ptr<Session>> Verification::MakeLockstep(const StepGraphs& graphs) const {
+  SessionOptions options;
+  options.world = {.device = device_, .reducer = reducer_, .threads = command_.train.threads};
+  return MakeSession(graphs, std::move(options));
+}
+
+Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs,
+                                                           SessionOptions options) const {
   options.params = params_;
   options.batches = command_.train.Batches(step_->model);
-  HEDDLE_TRY(Session session, Session::Make(step_->model, module, options));
+  options.accumulated = step_->micro_batches();
+  StepModules modules{.step = &graphs.step,
+                      .first = graphs.first ? &*graphs.first : nullptr,
+                      .more = graphs.more ? &*graphs.more : nullptr};
+  HEDDLE_TRY(Session session, Session::Make(step_->model, modules, options));
   return std::make_unique<Session>(std::move(session));
 }
 
@@ -200,26 +263,25 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
   HEDDLE_TRY(reducer_, command_.train.MakeReducer(processes.has_value(), device_.type()));
-  if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
+  if (against_ == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(optimizer_, command_.train.Optimizer());
-  HEDDLE_TRY(step_,
-             PlanStep(command_.model, command_.parallel, streams_, {.optimizer = optimizer_}));
+  HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, streams_,
+                             {.optimizer = optimizer_, .accumulate = true}));
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
   HEDDLE_TRY(params_,
              command_.model.Params(step_->model, static_cast<uint64_t>(command_.train.seed)));
-  HEDDLE_TRY(own_, command_.compile.Options("", /*want_text=*/false));
-  HEDDLE_TRY(graph_, Compiled(std::nullopt));
+  HEDDLE_RETURN_IF_ERROR(CompileOwn());
   options_.steps = command_.train.steps;
   options_.lr = command_.train.lr;
   options_.params = step_->model.params.size();
   options_.graph = [this] { return MakeSession(graph_); };
-  if (command_.against == "eager") {
+  if (against_ == "eager") {
     HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Eager()));
     options_.eager = [this] { return MakeEagerRun(step_->model, Eager()); };
   }
   if (against_pipeline()) {
-    HEDDLE_TRY(other_, Compiled(command_.against));
+    HEDDLE_TRY(other_, CompiledStep(against_));
     options_.other_graph = [this] { return MakeSession(other_); };
   }
   options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
@@ -233,13 +295,12 @@ Status Verification::Join(Peers& peers) {
   peers_ = &peers;
   options_.share_comparison = ShareComparison(peers);
   options_.share_origin = ShareOrigin(peers);
-  if (command_.against == "processes")
-    options_.other_graph = [this] { return MakeLockstep(graph_); };
+  if (against_ == "processes") options_.other_graph = [this] { return MakeLockstep(graph_); };
   HEDDLE_RETURN_IF_ERROR(
       AgreeOnJob(peers, command_.values,
                  fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraph {:016x}",
-                             step_->model.config.family->name, Format(graph_.mesh),
-                             Hash64(FormatPlan(step_->plan)), Hash64(heddle::Print(graph_)))));
+                             step_->model.config.family->name, Format(graph_.step.mesh),
+                             Hash64(FormatPlan(plan_)), Hash64(heddle::Print(graph_.step)))));
   if (command_.model.load_path.empty()) return Done{};
   StateHash hash;
   ParamSource params = hash.Adding(params_);
@@ -258,16 +319,30 @@ Status Verification::Train() {
 
 // One of the two pipelines changes bits of the graph that both begin with.
 Status Verification::FindPass() {
-  HEDDLE_TRY(Module lowered, Compiled(""));
-  std::string own = own_.memory.empty() ? own_.pipeline
-                                        : fmt::format("clean, {},\n{}", own_.memory, own_.pipeline);
+  HEDDLE_TRY(StepGraphs lowered, CompiledStep(""));
+  // The marks of a plan are made after `clean`.
+  bool marked = !own_.decisions.marks.empty();
+  std::string memory = marked ? std::string(kCarryOut) : own_.memory;
+  std::string own =
+      memory.empty() ? own_.pipeline : fmt::format("clean, {},\n{}", memory, own_.pipeline);
   for (const auto& [text, changes] :
-       {std::pair(own, own_.changes), std::pair(command_.against, PipelineChanges())}) {
+       {std::pair(own, own_.changes), std::pair(against_, PipelineChanges())}) {
     HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, Passes()));
     HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
+    StepGraphs begin = lowered;
+    if (marked && text == own) {
+      HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes()));
+      HEDDLE_RETURN_IF_ERROR(RunPipeline(begin.step, clean));
+      HEDDLE_RETURN_IF_ERROR(SetMarks(own_.decisions.marks, begin.step.graphs[0]));
+    }
+    // Changes the last micro-batch; the others stay as they are.
+    auto make = [&](const Module& module) {
+      StepGraphs changed = lowered;
+      changed.step = module;
+      return MakeSession(changed);
+    };
     HEDDLE_TRY(report_.pass,
-               FirstDifferingPass(lowered, pipeline, options_, report_.rows.back().step,
-                                  [this](const Module& m) { return MakeSession(m); }));
+               FirstDifferingPass(begin.step, pipeline, options_, report_.rows.back().step, make));
     if (!report_.pass) continue;
     report_.pass = fmt::format("{} of pipeline `{}`", *report_.pass, text);
     break;
@@ -290,10 +365,10 @@ VerifiedJob Verification::Job() const {
   return {.model = std::string(config.family->name),
           .flavor = config.flavor,
           .precision = command_.model.precision,
-          .mesh = graph_.mesh,
+          .mesh = graph_.step.mesh,
           .processes = peers_ != nullptr,
-          .pipeline = own_.pipeline,
-          .against = command_.against,
+          .pipeline = command_.compile.PipelineName(step_->plan.decisions),
+          .against = against_,
           .reducer = peers_ != nullptr && !device_.is_cpu() ? "nccl" : reducer_.Format(),
           .attention = attention ? std::string(Name(*attention)) : "",
           .device = device_.type(),
@@ -314,7 +389,7 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
   Result<std::optional<PeerAddress>> address = PeerAddress::FromEnvironment();
   if (!address.ok()) return Report(address.diagnostics(), streams);
   if (*address) return RunAs(**address, streams);
-  bool launches = process.processes > 0 || against == "processes";
+  bool launches = process.processes > 0 || Against() == "processes";
   std::optional<SignalGate> gate;
   std::optional<SetupGuard> setup;
   if (launches) setup.emplace(gate.emplace());
