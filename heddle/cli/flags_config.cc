@@ -109,8 +109,12 @@ Status Flags::ReadConfig() {
   for (const auto& [key, flag] : known) keys.push_back(key);
   auto set = [&](const JobEntry& entry) -> Status {
     const ForeignKey* foreign = FindForeignKey(entry.key);
-    std::string key(foreign != nullptr && foreign->is_alias() ? foreign->text : entry.key);
-    auto found = std::ranges::find(known, key, &std::pair<std::string, Flag*>::first);
+    auto find = [&](std::string_view key) {
+      return std::ranges::find(known, key, &std::pair<std::string, Flag*>::first);
+    };
+    auto found = find(entry.key);
+    if (found == known.end() && foreign != nullptr && foreign->is_alias())
+      found = find(foreign->text);
     if (found != known.end())
       return SetFromConfig(*found->second, entry,
                            fmt::format("{}:{}", file, source.Line(entry.offset)));

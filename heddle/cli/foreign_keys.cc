@@ -79,6 +79,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"metrics.save_for_all_ranks", kRefused, "Heddle writes one log for all ranks", "false"},
     {"metrics.rank_0_only", kIgnored, "Heddle writes one log for all ranks", "true"},
     // [model]
+    {"model.name", kAlias, "model"},
     {"model.flavor", kAlias, "flavor"},
     {"model.hf_assets_path", kIgnored, kNoTokenizer},
     {"hf_assets_path", kIgnored, kNoTokenizer},
