@@ -25,6 +25,8 @@ struct ImportCommand {
   std::string mesh;
   std::vector<std::string> groups;
   int64_t hint = 512;
+  bool global = false;
+  std::vector<std::string> params;
   bool json = false;
 
   void Declare(Flags& flags);
@@ -44,6 +46,12 @@ void ImportCommand::Declare(Flags& flags) {
   flags.Option("--group", groups, "the axes of a process group, as in 0=dp or 3=dp,tp");
   flags.Option("--hint", hint, "what a size that is read from a tensor is taken for",
                {0, INT32_MAX});
+  flags.Switch("--global", global,
+               "make a global graph, of the whole step before it is spread over ranks, for "
+               "`heddle parallelize`; the file has no collectives");
+  flags.Option("--params", params,
+               "inputs that are parameters, where the file does not state it: names with * for any "
+               "text, numbers from 0 or ranges, as in params_* or 0-11");
   flags.Switch("--json", json, "print what was read and assumed as an object; needs -o");
 }
 
@@ -51,6 +59,11 @@ Result<ImportOptions> ImportCommand::MakeOptions() const {
   ImportOptions options;
   options.mesh = mesh;
   options.hint = hint;
+  options.global = global;
+  options.params = params;
+  if (global && (!mesh.empty() || !groups.empty()))
+    return Error(Diag::kUsage, "--{} is given with --global; a plan gives a global graph its mesh",
+                 mesh.empty() ? "group" : "mesh");
   for (const std::string& group : groups) {
     size_t equals = group.find('=');
     if (equals == std::string::npos)
