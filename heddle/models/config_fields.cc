@@ -18,10 +18,11 @@ constexpr std::string_view kGroupScores[] = {"max", "top2"};
   {                                                                  \
     name, nullptr, [](ModelConfig& c) -> double& { return c.field; } \
   }
-#define HEDDLE_CHOICE(name, field, choices)                                                    \
-  {                                                                                            \
-    name, nullptr, nullptr,                                                                    \
-        [](ModelConfig& c, size_t i) { c.field = static_cast<decltype(c.field)>(i); }, choices \
+#define HEDDLE_CHOICE(name, field, choices)                                                     \
+  {                                                                                             \
+    name, nullptr, nullptr,                                                                     \
+        [](ModelConfig& c, size_t i) { c.field = static_cast<decltype(c.field)>(i); }, choices, \
+        [](const ModelConfig& c) { return static_cast<size_t>(c.field); }                       \
   }
 
 constexpr ConfigField kFields[] = {

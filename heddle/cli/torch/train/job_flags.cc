@@ -6,7 +6,7 @@
 #include "heddle/cli/choice.h"
 
 namespace heddle {
-void JobFlags::Declare(Flags& flags) {
+void JobFlags::DeclareSteps(Flags& flags) {
   flags.Option("--training.dataset", dataset,
                "what is learnt: text, the sources of heddle itself; synthetic, random tokens; or a "
                "file or folder (docs/data.md)");
@@ -28,6 +28,14 @@ void JobFlags::Declare(Flags& flags) {
                "the share of steps in which it falls, the last ones; 1: all behind warm-up");
   flags.Option("--lr_scheduler.min_lr_factor", min_lr_factor,
                "what it falls to, as a share of the full rate");
+  flags.Option("--validation.interval", validation_interval,
+               "compute the loss of held-out data every N steps (0: never)", {.least = 0});
+  flags.Option("--validation.steps", validation_steps, "batches of held-out data in a validation",
+               {.least = 1});
+}
+
+void JobFlags::Declare(Flags& flags) {
+  DeclareSteps(flags);
   flags.Option("--checkpoint.folder", folder,
                "where checkpoints go; a run goes on from the newest in it (default: none are "
                "written)");
@@ -38,9 +46,6 @@ void JobFlags::Declare(Flags& flags) {
   flags.Option("--checkpoint.async", async,
                "true or false: training goes on while files are written");
   flags.Option("--checkpoint.load_step", load_step, "go on from this step instead of the newest");
-  flags.Option("--validation.interval", validation_interval,
-               "look at held-out data every so many steps; 0: never", {.least = 0});
-  flags.Option("--validation.steps", validation_steps, "batches of held-out data", {.least = 1});
   flags.Option("--metrics.jsonl", jsonl, "a file that gets a line of JSON for each step");
   flags.Option("--metrics.tensorboard", tensorboard, "a folder for TensorBoard's events");
   flags.Option("--metrics.cluster", cluster,

@@ -11,6 +11,7 @@
 #include "heddle/base/hash.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
+#include "heddle/cli/torch/train/step_graphs.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/train/device.h"
 #include "heddle/train/resume.h"
@@ -79,47 +80,19 @@ Status TrainingJob::FindPeak() {
   return Done{};
 }
 
-Result<Module> TrainingJob::Compiled(const CaptureOptions& capture, CompileReport* report) {
-  HEDDLE_TRY(PlannedStep planned,
-             PlanStep(flags_.model, flags_.parallel, streams_, capture,
-                      accumulated_ > 1 ? LossDivisor::kGiven : std::optional<LossDivisor>()));
-  HEDDLE_TRY(CompileOptions options,
-             flags_.compile.Options(FormatPlan(planned.plan), /*want_text=*/false));
-  options.notes = planned.layout.notes;
-  options.manager.measure = report != nullptr;
-  Module module = planned.module;
-  HEDDLE_TRY(CompileReport compiled, Compile(module, options));
-  if (report == nullptr) return module;
-  flags_.compile.Print(compiled, streams_);
-  *report = std::move(compiled);
-  planned_ = std::move(planned);
-  return module;
-}
-
 Status TrainingJob::CompileAll() {
-  HEDDLE_TRY(ParallelFlags::Layout layout, LayoutFor(flags_.model, flags_.parallel, streams_));
-  HEDDLE_TRY(accumulated_,
-             flags_.job.Accumulated(flags_.model.local_batch_size * layout.batch_ranks));
-  CaptureOptions step;
-  HEDDLE_TRY(step.optimizer, flags_.train.Optimizer());
-  step.accumulate = accumulated_ > 1;
-  step.metrics = true;
-  HEDDLE_TRY(step_, Compiled(step, &report_));
+  HEDDLE_TRY(OptimizerOptions optimizer, flags_.train.Optimizer());
+  StepGraphOptions options{flags_.model,     flags_.parallel, flags_.compile, flags_.job, optimizer,
+                           /*metrics=*/true, /*measure=*/true};
+  HEDDLE_TRY(StepGraphs graphs, CompileStepGraphs(options, streams_));
+  accumulated_ = graphs.accumulated;
+  report_ = std::move(graphs.report);
+  planned_ = std::move(graphs.planned);
+  step_ = std::move(graphs.step);
+  first_ = std::move(graphs.first);
+  more_ = std::move(graphs.more);
+  forward_ = std::move(graphs.forward);
   summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
-  if (accumulated_ > 1) {
-    HEDDLE_TRY(first_, Compiled({.metrics = true}, nullptr));
-  }
-  if (accumulated_ > 2) {
-    CaptureOptions more;
-    more.accumulate = true;
-    more.metrics = true;
-    HEDDLE_TRY(more_, Compiled(more, nullptr));
-  }
-  if (flags_.job.validation_interval > 0) {
-    CaptureOptions forward;
-    forward.forward_only = true;
-    HEDDLE_TRY(forward_, Compiled(forward, nullptr));
-  }
   return Done{};
 }
 

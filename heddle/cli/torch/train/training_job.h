@@ -54,7 +54,6 @@ class TrainingJob {
   bool speaks() const { return peers_ == nullptr || peers_->rank() == 0; }
   Status CheckFlags(std::optional<int64_t> processes);
   Status FindPeak();
-  Result<Module> Compiled(const CaptureOptions& capture, CompileReport* report);
   Status CompileAll();
   Status CheckMemory() const;
   int64_t RanksHere() const;

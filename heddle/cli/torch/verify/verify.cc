@@ -9,7 +9,9 @@
 #include "heddle/cli/torch/plan/planned_step.h"
 #include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/train/processes.h"
+#include "heddle/cli/torch/train/step_graphs.h"
 #include "heddle/cli/torch/train/train_flags.h"
+#include "heddle/cli/torch/verify/against_pytorch.h"
 #include "heddle/cli/torch/verify/verify_report.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/metrics/progress.h"
@@ -35,8 +37,10 @@ struct VerifyCommand {
   ParallelFlags parallel;
   CompileFlags compile{"fsdp"};
   TrainFlags train;
+  JobFlags steps;
   ProcessFlags process;
   std::string against = "eager";
+  std::string python = "python3";
   bool json = false;
   std::string job;
 
@@ -44,17 +48,21 @@ struct VerifyCommand {
     // The job that `train` has.
     model.precision = "f32";
     model.seq_len = 256;
+    steps.dataset = "synthetic";
   }
   void Declare(Flags& flags) {
     model.Declare(flags, "--runtime.device");
     parallel.Declare(flags);
     compile.Declare(flags);
     train.Declare(flags);
+    steps.DeclareSteps(flags);
     process.Declare(flags);
     flags.Option("--against", against,
-                 "what the graph is held against: eager, the same training without a graph; none, "
-                 "nothing; processes, the same graph with a process for each rank; or a pipeline, "
-                 "which stands for that of --compile.passes as it is written");
+                 "what the graph is compared with: eager, the same training without a graph; "
+                 "pytorch, PyTorch's own FSDP2 and tensor parallelism, one process per rank; none, "
+                 "nothing; processes, the same graph with one process per rank; or a pipeline, "
+                 "which replaces that of --compile.passes");
+    flags.Option("--python", python, "the Python that has torch, for --against=pytorch");
     flags.Switch("--json", json, "print the report as JSON");
     flags.Config(job);
   }
@@ -72,9 +80,12 @@ class Verification {
   // Everything that can be wrong with flags and files. Unless all ranks are in this process, `processes` is how many the job has;
   // 0: as many as the mesh has ranks.
   Status Prepare(std::optional<int64_t> processes, int64_t local_rank = 0);
-  int64_t ranks() const { return graph_.mesh.ranks(); }
+  int64_t ranks() const { return graph().mesh.ranks(); }
   // From here on, this process has one rank only. Fails if the others do other work.
   Status Join(Peers& peers);
+  // --against=pytorch: starts PyTorch, or checks that it could be started.
+  Status StartReference();
+  Status CheckReference() const;
   // What goes wrong now is no mistake of the user's.
   Status Train();
   ExitCode Print(const Streams& streams) const;
@@ -85,9 +96,15 @@ class Verification {
   Result<Module> Compiled(const std::optional<std::string>& pipeline) const;
   Result<std::unique_ptr<Session>> MakeSession(const Module& module) const;
   Result<std::unique_ptr<Session>> MakeLockstep(const Module& module) const;
-  Result<std::unique_ptr<Session>> MakeSession(const Module& module, WorldOptions world) const;
+  Result<std::unique_ptr<Session>> MakeSession(const Module& module, SessionOptions options) const;
   EagerOptions Eager() const;
   Status CheckEager() const;
+  // Gradient accumulation and validation are compared with PyTorch's alone.
+  Status CheckSteps() const;
+  const PlannedStep& step() const { return graphs_->planned; }
+  const Module& graph() const { return graphs_->step; }
+  bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
+  PyTorchJob ReferenceJob() const;
   Status FindPass();
   VerifiedJob Job() const;
   // Steps are shown as they are done.
@@ -99,14 +116,16 @@ class Verification {
   Peers* peers_ = nullptr;
   Progress progress_;
   c10::Device device_ = c10::kCPU;
-  std::optional<PlannedStep> step_;
   OptimizerOptions optimizer_;
+  std::optional<Schedule> schedule_;
+  std::unique_ptr<Dataset> dataset_;
   Reducer reducer_;
   ParamSource params_;
   HashLog hashes_;
   // The pipeline that the flags ask for.
   CompileOptions own_;
-  Module graph_;
+  std::optional<StepGraphs> graphs_;
+  std::optional<AgainstPyTorch> pytorch_;
   // That of the pipeline which it is held against.
   Module other_;
   VerifyOptions options_;
@@ -128,16 +147,31 @@ Status Verification::CheckEager() const {
   return Done{};
 }
 
+Status Verification::CheckSteps() const {
+  if (command_.against == "pytorch") return Done{};
+  const JobFlags& steps = command_.steps;
+  if (steps.validation_interval > 0)
+    return Error(Diag::kBadChoice,
+                 "--validation.interval is {}; only --against=pytorch validates, --against is {}",
+                 steps.validation_interval, command_.against);
+  if (graphs_->accumulated > 1 && command_.against != "none")
+    return Error(Diag::kBadChoice,
+                 "--training.global_batch_size is {}, which takes {} batches in a step; only "
+                 "--against=pytorch and none accumulate gradients, --against is {}",
+                 steps.global_batch_size, graphs_->accumulated, command_.against);
+  return Done{};
+}
+
 Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline) const {
   HEDDLE_TRY(CompileOptions options,
-             command_.compile.Options(FormatPlan(step_->plan), /*want_text=*/false));
-  options.notes = step_->layout.notes;
+             command_.compile.Options(FormatPlan(step().plan), /*want_text=*/false));
+  options.notes = step().layout.notes;
   if (pipeline) {
     options.pipeline = *pipeline;
     options.changes = {};
     options.memory = {};
   }
-  Module module = step_->module;
+  Module module = step().module;
   HEDDLE_TRY(CompileReport report, Compile(module, options));
   command_.compile.Print(report, streams_);
   return module;
@@ -145,32 +179,35 @@ Result<Module> Verification::Compiled(const std::optional<std::string>& pipeline
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module) const {
   if (peers_ == nullptr) return MakeLockstep(module);
-  HEDDLE_TRY(WorldOptions world, OwnRank(*peers_, module, device_));
-  return MakeSession(module, std::move(world));
+  SessionOptions options;
+  options.world_of = [this](const Module& m) { return OwnRank(*peers_, m, device_); };
+  return MakeSession(module, std::move(options));
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeLockstep(const Module& module) const {
-  return MakeSession(module,
-                     {.device = device_, .reducer = reducer_, .threads = command_.train.threads});
+  SessionOptions options;
+  options.world = {.device = device_, .reducer = reducer_, .threads = command_.train.threads};
+  return MakeSession(module, std::move(options));
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const Module& module,
-                                                           WorldOptions world) const {
-  SessionOptions options;
-  options.world = std::move(world);
+                                                           SessionOptions options) const {
   options.params = params_;
-  options.batches = command_.train.Batches(step_->model);
-  HEDDLE_TRY(Session session, Session::Make(step_->model, module, options));
+  options.batches = BatchesOf(*dataset_, DataSplit::kTrain, step().model.batch.seq_len);
+  options.accumulated = graphs_->accumulated;
+  // Other pipelines have one graph for a step.
+  StepModules modules = &module == &graph() ? graphs_->modules() : StepModules{.step = &module};
+  HEDDLE_TRY(Session session, Session::Make(step().model, modules, options));
   return std::make_unique<Session>(std::move(session));
 }
 
 EagerOptions Verification::Eager() const {
-  return {.replicate = step_->layout.degree("replicate"),
-          .shard = step_->layout.degree("shard"),
-          .tensor = step_->layout.degree("tensor"),
-          .expert = step_->layout.expert,
-          .sequence_parallel = step_->layout.preset.sequence_parallel,
-          .split_loss = step_->layout.preset.split_loss,
+  return {.replicate = step().layout.degree("replicate"),
+          .shard = step().layout.degree("shard"),
+          .tensor = step().layout.degree("tensor"),
+          .expert = step().layout.expert,
+          .sequence_parallel = step().layout.preset.sequence_parallel,
+          .split_loss = step().layout.preset.split_loss,
           .expert_tensor = command_.parallel.expert_tensor,
           .reducer = reducer_,
           .optimizer = optimizer_,
@@ -178,7 +215,7 @@ EagerOptions Verification::Eager() const {
           // Backward on a GPU has one thread for all ranks.
           .threads = device_.is_cpu() ? command_.train.threads : 1,
           .params = params_,
-          .batches = command_.train.Batches(step_->model),
+          .batches = BatchesOf(*dataset_, DataSplit::kTrain, step().model.batch.seq_len),
           .device = device_};
 }
 
@@ -191,29 +228,35 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
   HEDDLE_TRY(reducer_, command_.train.MakeReducer(processes.has_value(), device_.type()));
   if (command_.against == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(optimizer_, command_.train.Optimizer());
-  HEDDLE_TRY(step_,
-             PlanStep(command_.model, command_.parallel, streams_, {.optimizer = optimizer_}));
+  HEDDLE_TRY(schedule_, command_.steps.MakeSchedule(command_.train.steps, command_.train.lr));
+  HEDDLE_TRY(graphs_, CompileStepGraphs({command_.model, command_.parallel, command_.compile,
+                                         command_.steps, optimizer_},
+                                        streams_));
+  HEDDLE_RETURN_IF_ERROR(CheckSteps());
+  if (command_.against == "pytorch") HEDDLE_RETURN_IF_ERROR(LayoutForPyTorch(ReferenceJob()));
   if (processes.value_or(0) > 0)
-    HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
-  HEDDLE_TRY(params_,
-             command_.model.Params(step_->model, static_cast<uint64_t>(command_.train.seed)));
+    HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step().layout.mesh));
+  auto seed = static_cast<uint64_t>(command_.train.seed);
+  Model& model = graphs_->planned.model;
+  HEDDLE_TRY(params_, command_.model.Params(model, seed));
+  HEDDLE_TRY(dataset_,
+             command_.steps.OpenDataset(model, graphs_->accumulated * model.batch.batch, seed));
   HEDDLE_TRY(own_, command_.compile.Options("", /*want_text=*/false));
-  HEDDLE_TRY(graph_, Compiled(std::nullopt));
   options_.steps = command_.train.steps;
-  options_.lr = command_.train.lr;
-  options_.params = step_->model.params.size();
-  options_.graph = [this] { return MakeSession(graph_); };
+  options_.lr = [this](int64_t step) { return schedule_->At(step); };
+  options_.params = step().model.params.size();
+  options_.graph = [this] { return MakeSession(graph()); };
   if (command_.against == "eager") {
-    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Eager()));
-    options_.eager = [this] { return MakeEagerRun(step_->model, Eager()); };
+    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step().model, Eager()));
+    options_.eager = [this] { return MakeEagerRun(step().model, Eager()); };
   }
   if (against_pipeline()) {
     HEDDLE_TRY(other_, Compiled(command_.against));
     options_.other_graph = [this] { return MakeSession(other_); };
   }
   options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
-    if (peers_ == nullptr || peers_->rank() == 0) Show(row);
-    return hashes_.Add(command_.train, session, step_->model, peers_);
+    if (leads()) Show(row);
+    return hashes_.Add(command_.train, session, step().model, peers_);
   };
   return Done{};
 }
@@ -223,21 +266,47 @@ Status Verification::Join(Peers& peers) {
   options_.share_comparison = ShareComparison(peers);
   options_.share_origin = ShareOrigin(peers);
   if (command_.against == "processes")
-    options_.other_graph = [this] { return MakeLockstep(graph_); };
-  const auto& batch = step_->model.batch;
+    options_.other_graph = [this] { return MakeLockstep(graph()); };
+  const auto& batch = step().model.batch;
   std::string job = fmt::format(
       "heddle {}, torch {}\nmodel {} {} in {}\nmesh [{}]\nbatch {} x {}\ngraph {:016x}\nplan "
       "{:016x}\n"
       "against {}\nsteps {}, seed {}, lr {}",
-      Version(), HEDDLE_TORCH_VERSION, step_->model.config.family->name, step_->model.config.flavor,
-      command_.model.precision, Format(graph_.mesh), batch.batch, batch.seq_len,
-      Hash64(heddle::Print(graph_)), Hash64(FormatPlan(step_->plan)), command_.against,
+      Version(), HEDDLE_TORCH_VERSION, step().model.config.family->name, step().model.config.flavor,
+      command_.model.precision, Format(graph().mesh), batch.batch, batch.seq_len,
+      Hash64(heddle::Print(graph())), Hash64(FormatPlan(step().plan)), command_.against,
       command_.train.steps, command_.train.seed, command_.train.lr);
   return peers.Agree("job", job);
 }
 
+PyTorchJob Verification::ReferenceJob() const {
+  return {.model = command_.model,
+          .parallel = command_.parallel,
+          .train = command_.train,
+          .job = command_.steps,
+          .step = step(),
+          .accumulated = graphs_->accumulated,
+          .reduce_first = command_.compile.reduce_first};
+}
+
+Status Verification::CheckReference() const {
+  if (command_.against != "pytorch") return Done{};
+  return PyTorchReference(command_.python, HEDDLE_TORCH_VERSION).CheckTorch();
+}
+
+Status Verification::StartReference() {
+  if (command_.against != "pytorch") return Done{};
+  pytorch_.emplace(ReferenceJob(), *dataset_, peers_);
+  return pytorch_->Start(command_.python, HEDDLE_TORCH_VERSION, params_, streams_);
+}
+
 Status Verification::Train() {
-  HEDDLE_TRY(report_, Verify(options_));
+  if (command_.against == "pytorch") {
+    HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession(graph()));
+    HEDDLE_TRY(report_, pytorch_->Train(*session, options_));
+  } else {
+    HEDDLE_TRY(report_, Verify(options_));
+  }
   progress_.Clear();
   HEDDLE_RETURN_IF_ERROR(hashes_.Write(command_.train, peers_, streams_));
   return report_.differs() && against_pipeline() ? FindPass() : Status(Done{});
@@ -272,17 +341,18 @@ void Verification::Show(const StepRow& row) {
 }
 
 VerifiedJob Verification::Job() const {
-  const ModelConfig& config = step_->model.config;
+  const ModelConfig& config = step().model.config;
   return {.model = std::string(config.family->name),
           .flavor = config.flavor,
           .precision = command_.model.precision,
-          .mesh = graph_.mesh,
+          .mesh = graph().mesh,
           .processes = peers_ != nullptr,
           .pipeline = own_.pipeline,
           .against = command_.against,
           .reducer = peers_ != nullptr && !device_.is_cpu() ? "nccl" : reducer_.Format(),
+          .pytorch = pytorch_ ? pytorch_->version() : "",
           .device = device_.type(),
-          .params = step_->model.params};
+          .params = step().model.params};
 }
 
 ExitCode Verification::Print(const Streams& streams) const {
@@ -306,6 +376,8 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
   Status prepared =
       verification.Prepare(launches ? std::optional(process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
+  Status reference = launches ? verification.CheckReference() : verification.StartReference();
+  if (!reference.ok()) return Report(reference.diagnostics(), streams);
   if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams);
   Status trained = verification.Train();
   if (trained.ok()) return verification.Print(streams);
@@ -317,6 +389,7 @@ ExitCode VerifyCommand::RunAs(const PeerAddress& address, const Streams& streams
   Verification verification(*this, streams);
   auto work = [&](Peers& peers) -> Result<ExitCode> {
     HEDDLE_RETURN_IF_ERROR(verification.Join(peers));
+    HEDDLE_RETURN_IF_ERROR(verification.StartReference());
     HEDDLE_RETURN_IF_ERROR(verification.Train());
     // All have the same report.
     std::ostringstream unseen;

@@ -22,6 +22,8 @@ struct VerifiedJob {
   // As --against says it.
   std::string against;
   std::string reducer;
+  // The version of PyTorch that it is compared with, if it is.
+  std::string pytorch;
   c10::DeviceType device;
   std::span<const ParamSpec> params;
 };
