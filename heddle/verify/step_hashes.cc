@@ -34,9 +34,11 @@ Status StepHashes::Add(std::string_view lines) {
       // Programs may write the same number with other digits.
       value = HexFloat(std::strtod(json[loss].get<std::string>().c_str(), nullptr));
     }
-    if (fits && json.contains("name") && json["name"].is_string() && json.contains("sha256")) {
+    bool hashed = fits && json.contains("name") && json["name"].is_string() &&
+                  json.contains("sha256") && json["sha256"].is_string() && json.contains("shape");
+    if (hashed) {
       name = json["name"];
-      value = fmt::format("{} {}", json["sha256"].dump(), json.value("shape", json).dump());
+      value = fmt::format("{} {}", json["sha256"].get<std::string>(), json["shape"].dump());
     }
     if (name.empty())
       return Error(Diag::kRunFault, "`{}` is not a line of hashes", line.substr(0, 200));

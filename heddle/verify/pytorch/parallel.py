@@ -76,8 +76,12 @@ def apply_tensor_parallel(job, model, mesh):
         layer["attention_norm"] = layer["ffn_norm"] = norm
     if job["model"]["family"] == "qwen3":
         # Every rank has the norms of its own heads: dimension 2 of [batch, position, head, size].
-        layer["attention.q_norm"] = layer["attention.k_norm"] = SequenceParallel(sequence_dim=2)
+        heads = SequenceParallel(sequence_dim=2, use_local_output=True)
+        layer["attention.q_norm"] = layer["attention.k_norm"] = heads
     parallelize_module(model, mesh, whole)
+    if job["model"]["tied"] == "true":
+        # Both modules have made a DTensor of the one parameter.
+        model.output.weight = model.tok_embeddings.weight
     for block in model.layers.values():
         parallelize_module(block, mesh, layer)
 

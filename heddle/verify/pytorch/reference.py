@@ -271,8 +271,11 @@ def train_rank(job, rank, port, to_parent):
     die_with_parent()
     torch.set_num_threads(1)
     torch._C._set_mkldnn_enabled(False)
+    # The command may be a rank of torchrun's; this job is not, and has a store of its own.
+    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
-                      WORLD_SIZE=str(job["world"]))
+                      WORLD_SIZE=str(job["world"]), LOCAL_RANK=str(rank),
+                      LOCAL_WORLD_SIZE=str(job["world"]))
     if job["device"] == "cuda":
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.use_deterministic_algorithms(True)

@@ -62,7 +62,7 @@ std::string OriginText(const VerifiedJob& job, const VerifyReport& report) {
     text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report.origin->what,
                         report.origin->step, report.origin->rank, report.origin->node);
   if (report.pass) text += fmt::format("the first pass that changes bits is {}\n", *report.pass);
-  if (report.differs() && report.wrong_weights.empty() && job.reducer != "rank")
+  if (report.differs() && job.against != "pytorch" && job.reducer != "rank")
     text += fmt::format(
         "sums in the order `{}` depend on which tensors are reduced together; those of "
         "--runtime.reducer=rank do not\n",
