@@ -54,8 +54,7 @@ oracle: build
 	@$(TEST_SETUP)
 	@$(PYTHON) test/oracle/ops_conformance.py build/heddle
 	@$(PYTHON) test/oracle/llama3_step.py build/test/step_dump
-	@$(PYTHON) test/oracle/fsdp2.py build/heddle --all
-	@$(PYTHON) test/oracle/experts.py build/heddle --all
+	@$(PYTHON) test/oracle/pytorch.py build/heddle --all
 	@$(PYTHON) test/oracle/hf_models.py build/heddle
 	@$(PYTHON) test/oracle/text_loss.py build/heddle
 

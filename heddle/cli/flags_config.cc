@@ -120,7 +120,8 @@ Status Flags::ReadConfig() {
                            fmt::format("{}:{}", file, source.Line(entry.offset)));
     if (foreign != nullptr && !foreign->is_alias())
       return RejectForeign(*foreign, entry.key, JoinedTexts(entry.value), file);
-    if (other_keys_.contains(key)) return Done{};
+    std::string key(foreign != nullptr ? foreign->text : entry.key);
+    if (other_keys_.contains(entry.key) || other_keys_.contains(key)) return Done{};
     return Error(Diag::kUnknownFlag, "unknown key `{}`{}", entry.key, NearestHint(entry.key, keys));
   };
   Diagnostics mistakes;

@@ -28,6 +28,8 @@ struct ImportCommand {
   std::string mesh;
   std::vector<std::string> groups;
   int64_t hint = 512;
+  bool global = false;
+  std::vector<std::string> params;
   bool json = false;
 
   void Declare(Flags& flags);
@@ -50,6 +52,12 @@ void ImportCommand::Declare(Flags& flags) {
   flags.Requires("--group", "--mesh");
   flags.Option("--hint", hint, "value assumed for a size that the program reads from a tensor",
                {0, INT32_MAX});
+  flags.Switch("--global", global,
+               "make a global graph, the whole step before it is partitioned over ranks, for "
+               "`heddle parallelize`; the file has no collectives");
+  flags.Option("--params", params,
+               "inputs that are parameters, if the file does not state it: names with * for any "
+               "text, numbers from 0 or ranges, as in params_* or 0-11");
   flags.Switch("--json", json, "print counts and remarks as JSON; needs -o");
 }
 
@@ -57,6 +65,11 @@ Result<ImportOptions> ImportCommand::MakeOptions() const {
   ImportOptions options;
   options.mesh = mesh;
   options.hint = hint;
+  options.global = global;
+  options.params = params;
+  if (global && (!mesh.empty() || !groups.empty()))
+    return Error(Diag::kUsage, "--{} is given with --global; a plan gives a global graph its mesh",
+                 mesh.empty() ? "group" : "mesh");
   for (const std::string& group : groups) {
     size_t equals = group.find('=');
     if (equals == std::string::npos)

@@ -57,6 +57,8 @@ struct ParallelizeCommand {
     if (!text.ok()) return Report(text.diagnostics(), streams);
     Result<Module> module = LoadModule(file, streams);
     if (!module.ok()) return Report(module.diagnostics(), streams);
+    Status global = CheckGlobal(*module);
+    if (!global.ok()) return Report(global.diagnostics(), streams);
     bool want_graph = !json || !output.empty();
     Result<CompileOptions> options = Options(*text, want_graph);
     if (!options.ok()) return Report(options.diagnostics(), streams);
@@ -96,6 +98,14 @@ struct ParallelizeCommand {
       options.automatic.memory = {bytes, true};
     }
     return options;
+  }
+
+  Status CheckGlobal(const Module& module) const {
+    if (module.view == View::kGlobal) return Done{};
+    return Error(Diag::kPassView,
+                 "{} is a local graph, which one rank runs; parallelize takes a global graph, of "
+                 "the whole step: `heddle capture` and `heddle import --global` write one",
+                 InputName(file));
   }
 
   // A plan that can be read: its mistakes are shown in its own file.

@@ -19,8 +19,10 @@ Result<Imported> BuildGraph(ForeignProgram& program, const SourceText& source,
 Result<Imported> GraphBuilder::Build() {
   if (options_.hint < 0)
     return Error(Diag::kBadChoice, "--hint is {}, expected a size", options_.hint);
-  HEDDLE_TRY(groups_, GroupAxes::Make(program_, options_, imported_.remarks));
-  imported_.module.view = View::kLocal;
+  if (!options_.global) {
+    HEDDLE_TRY(groups_, GroupAxes::Make(program_, options_, imported_.remarks));
+  }
+  imported_.module.view = options_.global ? View::kGlobal : View::kLocal;
   imported_.module.mesh = groups_.mesh();
   imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
@@ -113,6 +115,12 @@ void GraphBuilder::AddRemarks() {
     remarks.push_back(fmt::format("{} is not in the table of ops: {} opaque", name,
                                   nodes == 1 ? "1 node is" : fmt::format("{} nodes are", nodes)));
   }
+  bool any_aten = std::ranges::any_of(
+      opaque, [](const auto& entry) { return entry.first.starts_with("aten."); });
+  if (program_.has_signature && any_aten)
+    remarks.push_back(
+        "torch.export keeps composite ops whole; `exported.run_decompositions()` before "
+        "torch.export.save splits them into ops that the table has");
 }
 
 Status GraphBuilder::AddInputs() {
@@ -181,6 +189,13 @@ Status GraphBuilder::AddOutputs() {
 
 Status GraphBuilder::AddCall(const ForeignCall& call) {
   const Target& target = targets_[call.target];
+  bool communicates =
+      target.kind == Target::Kind::kCollective || target.kind == Target::Kind::kWait;
+  if (options_.global && communicates)
+    return Fail(call, Diag::kUsage,
+                "`{}` is a collective, and --global asks for a graph without ranks; import a graph "
+                "of one rank without --global",
+                program_.target(call));
   switch (target.kind) {
     case Target::Kind::kTable: return AddTableCall(call, target.op);
     case Target::Kind::kOpaque: return AddOpaqueCall(call);

@@ -21,8 +21,8 @@ Result<Imported> ImportText(const std::string& text, const std::string& file,
   Result<Imported> imported = BuildGraph(program, source, options);
   Status verified = Done{};
   if (imported.ok()) {
-    SetRoles(program, *imported);
-    verified = Verify(imported->module);
+    verified = SetRoles(program, options, *imported);
+    if (verified.ok()) verified = Verify(imported->module);
     if (verified.ok()) return imported;
   }
   Failure failure = imported.ok() ? std::move(verified).failure() : std::move(imported).failure();

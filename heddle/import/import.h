@@ -20,6 +20,11 @@ struct ImportOptions {
   std::vector<std::pair<std::string, std::string>> groups;
   // What a size that is read from a tensor is taken for.
   int64_t hint = 512;
+  // The graph is a global one, of the whole step before it is spread over ranks.
+  bool global = false;
+  // Inputs that are parameters, where the file does not state roles: names with `*` for any text,
+  // numbers from 0, or ranges of numbers.
+  std::vector<std::string> params = {};
 };
 
 // What the file had, as its writer counts.

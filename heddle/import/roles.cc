@@ -6,6 +6,7 @@
 #include <set>
 
 #include "heddle/base/text.h"
+#include "heddle/import/given_params.h"
 #include "heddle/ir/edit/rewriter.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
@@ -26,13 +27,19 @@ bool IsReduction(OpId op) { return op == op::comm_reduce_scatter || op == op::co
 
 class RoleSetter {
  public:
-  RoleSetter(const ForeignProgram& program, Imported& imported)
-      : program_(program), imported_(imported), graph_(imported.module.graphs[0]) {}
+  // `given`: whether each input is a parameter; empty if the user does not say.
+  RoleSetter(const ForeignProgram& program, std::vector<bool> given, Imported& imported)
+      : program_(program),
+        given_(std::move(given)),
+        imported_(imported),
+        graph_(imported.module.graphs[0]) {}
 
   void Run() {
     FindRoots();
     if (program_.has_signature) {
       RolesOfSignature();
+    } else if (!given_.empty()) {
+      RolesAsGiven();
     } else if (FindNumbers()) {
       RolesOfNames();
     }
@@ -112,6 +119,53 @@ class RoleSetter {
         if (!target) output.role = OutputRole::kMetric;
       }
     }
+  }
+
+  // The user names the parameters. Outputs with the shapes of all of them, in their order, are their
+  // gradients; a step returns them last.
+  void RolesAsGiven() {
+    std::vector<ValueId> params;
+    for (Input& input : graph_.mutable_inputs()) {
+      input.label = graph_.name(input.value);
+      bool constant = input.label.starts_with("_tensor_constant");
+      input.role = constant ? InputRole::kBuffer : InputRole::kBatch;
+      if (!given_[input.value.index()]) continue;
+      input.role = InputRole::kParam;
+      input.index = static_cast<int64_t>(params.size());
+      params.push_back(input.value);
+    }
+    std::vector<Output>& outputs = graph_.mutable_outputs();
+    for (Output& output : outputs) {
+      if (output.role == OutputRole::kPlain) output.role = OutputRole::kMetric;
+    }
+    size_t first = imported_.counts.outputs + 1;
+    auto are_gradients = [&](size_t begin) {
+      for (size_t i = 0; i < params.size(); ++i) {
+        if (!SameDims(params[i], outputs[begin + i].value)) return false;
+      }
+      return true;
+    };
+    while (first-- > 0) {
+      if (first + params.size() <= imported_.counts.outputs && are_gradients(first)) break;
+    }
+    has_grads_ = first != SIZE_MAX;
+    if (has_grads_) {
+      for (size_t i = 0; i < params.size(); ++i) {
+        outputs[first + i].role = OutputRole::kGrad;
+        outputs[first + i].index = static_cast<int64_t>(i);
+      }
+      Output& loss = outputs[0];
+      bool scalar = graph_.types().rank(graph_.type(loss.value)) == 0;
+      if (first > 0 && scalar && IsFloat(DTypeOf(loss.value))) loss.role = OutputRole::kLoss;
+    }
+    imported_.remarks.push_back(
+        has_grads_
+            ? fmt::format("outputs {} to {} have the shapes of the {} (--params), in their "
+                          "order, and are taken for their gradients",
+                          first, first + params.size() - 1, Counted(params.size(), "parameter"))
+            : fmt::format("no outputs in a row have the shapes of the {} (--params): the "
+                          "graph is taken for a forward graph",
+                          Counted(params.size(), "parameter")));
   }
 
   // Whether there are any.
@@ -325,6 +379,7 @@ class RoleSetter {
   }
 
   const ForeignProgram& program_;
+  std::vector<bool> given_;
   Imported& imported_;
   Graph& graph_;
   std::vector<ValueId> roots_;
@@ -348,8 +403,10 @@ class RoleSetter {
 
 }  // namespace
 
-void SetRoles(const ForeignProgram& program, Imported& imported) {
-  RoleSetter(program, imported).Run();
+Status SetRoles(const ForeignProgram& program, const ImportOptions& options, Imported& imported) {
+  HEDDLE_TRY(std::vector<bool> given, FindGivenParams(program, imported, options.params));
+  RoleSetter(program, std::move(given), imported).Run();
+  return Done{};
 }
 
 }  // namespace heddle

@@ -6,7 +6,8 @@
 
 namespace heddle {
 
-// Adds a remark for everything that was guessed.
-void SetRoles(const ForeignProgram& program, Imported& imported);
+// Adds a remark for everything that was guessed. Fails for ImportOptions::params that name no input,
+// or that contradict a signature.
+Status SetRoles(const ForeignProgram& program, const ImportOptions& options, Imported& imported);
 
 }  // namespace heddle

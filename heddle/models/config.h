@@ -112,7 +112,7 @@ struct ConfigField {
   // Sets what the choice at a position stands for.
   void (*choose)(ModelConfig&, size_t) = nullptr;
   std::span<const std::string_view> choices = {};
-  // The position of the present choice.
+  // The position of the choice that the configuration has.
   size_t (*chosen)(const ModelConfig&) = nullptr;
 };
 // All of them, in the order in which they are listed to users.

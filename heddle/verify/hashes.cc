@@ -16,27 +16,35 @@ std::string Line(Json line) {
 
 }  // namespace
 
-std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params, bool gradients) {
+std::string HashLine(int64_t step, int64_t rank, const std::string& name,
+                     const at::Tensor& tensor) {
+  at::Tensor plain = tensor.cpu().contiguous();
+  return Line({{"step", step},
+               {"rank", rank},
+               {"name", name},
+               {"shape", plain.sizes().vec()},
+               {"sha256", Sha256(plain.data_ptr(), plain.nbytes())}});
+}
+
+std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params, bool gradients,
+                      bool moments) {
   std::string lines;
   for (size_t at = 0; at < run.ranks().size(); ++at) {
-    Json start = {{"step", run.steps()}, {"rank", run.ranks()[at]}};
-    Json loss = start;
-    loss["loss"] = HexFloat(run.loss(at).item<double>());
-    lines += Line(std::move(loss));
+    int64_t rank = run.ranks()[at];
+    lines += Line(
+        {{"step", run.steps()}, {"rank", rank}, {"loss", HexFloat(run.loss(at).item<double>())}});
     auto add = [&](Held held, std::string_view suffix) {
       for (size_t i = 0; i < params.size(); ++i) {
         at::Tensor tensor = run.held(held, at, i);
         if (!tensor.defined()) continue;
-        tensor = tensor.cpu().contiguous();
-        Json line = start;
-        line["name"] = params[i].name + std::string(suffix);
-        line["shape"] = tensor.sizes().vec();
-        line["sha256"] = Sha256(tensor.data_ptr(), tensor.nbytes());
-        lines += Line(std::move(line));
+        lines += HashLine(run.steps(), rank, params[i].name + std::string(suffix), tensor);
       }
     };
     add(Held::kParam, "");
     if (gradients) add(Held::kGrad, ".grad");
+    if (!moments) continue;
+    add(Held::kExpAvg, ".exp_avg");
+    add(Held::kExpAvgSq, ".exp_avg_sq");
   }
   return lines;
 }

@@ -9,9 +9,9 @@ namespace {
 
 template <typename Run>
 Result<std::unique_ptr<Run>> TrainedFor(const std::function<Result<std::unique_ptr<Run>>()>& make,
-                                        int64_t steps, double lr) {
+                                        int64_t steps, const std::function<double(int64_t)>& lr) {
   HEDDLE_TRY(std::unique_ptr<Run> run, make());
-  for (int64_t step = 0; step < steps; ++step) HEDDLE_RETURN_IF_ERROR(run->Step(lr));
+  for (int64_t step = 1; step <= steps; ++step) HEDDLE_RETURN_IF_ERROR(run->Step(lr(step)));
   return run;
 }
 
@@ -26,18 +26,18 @@ Result<std::optional<NodeFinding>> FindOrigin(const VerifyOptions& options, cons
   if (!row.comparison.first) {
     // From the beginning: parameters go bad in an optimizer, one step before the loss.
     HEDDLE_TRY(std::unique_ptr<Session> session, options.graph());
-    return FirstNotFinite(
-        *session, [&](int64_t) { return options.lr; }, row.step);
+    return FirstNotFinite(*session, options.lr, row.step);
   }
   HEDDLE_TRY(std::unique_ptr<Session> session, TrainedFor(options.graph, row.step - 1, options.lr));
   if (options.other_graph) {
     HEDDLE_TRY(std::unique_ptr<Session> other,
                TrainedFor(options.other_graph, row.step - 1, options.lr));
-    return FirstAgainstGraph(*session, *other, options.lr);
+    return FirstAgainstGraph(*session, *other, options.lr(row.step));
   }
   HEDDLE_TRY(std::unique_ptr<TrainingRun> eager,
              TrainedFor(options.eager, row.step - 1, options.lr));
-  return FirstAgainstEager(*session, *eager, options.lr, options.params, *row.comparison.first);
+  return FirstAgainstEager(*session, *eager, options.lr(row.step), options.params,
+                           *row.comparison.first);
 }
 
 }  // namespace
@@ -53,8 +53,9 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
     HEDDLE_TRY(other, options.other_graph());
   }
   while (session->steps() < options.steps && !report.differs() && report.finite) {
-    HEDDLE_RETURN_IF_ERROR(session->Step(options.lr));
-    if (other) HEDDLE_RETURN_IF_ERROR(other->Step(options.lr));
+    double lr = options.lr(session->steps() + 1);
+    HEDDLE_RETURN_IF_ERROR(session->Step(lr));
+    if (other) HEDDLE_RETURN_IF_ERROR(other->Step(lr));
     StepRow row;
     row.step = session->steps();
     row.loss = session->loss(0).item<double>();

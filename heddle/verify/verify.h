@@ -10,6 +10,7 @@
 #include "heddle/train/session.h"
 #include "heddle/verify/compare.h"
 #include "heddle/verify/first_node.h"
+#include "heddle/verify/step_hashes.h"
 
 namespace heddle {
 
@@ -25,11 +26,17 @@ struct StepRow {
   int64_t step = 0;
   double loss = 0;
   Comparison comparison;
+  // Instead, against PyTorch: the number of hashes that were compared, and the first that differs.
+  size_t hashes = 0;
+  std::optional<HashDifference> hash_difference = {};
+
+  bool differs() const { return comparison.first || hash_difference; }
 };
 
 struct VerifyOptions {
   int64_t steps = 1;
-  double lr = 0;
+  // The learning rate of a step; steps count from 1.
+  std::function<double(int64_t step)> lr;
   // How many parameters the model has.
   size_t params = 0;
   SessionMaker graph;
@@ -51,8 +58,12 @@ struct VerifyReport {
   std::optional<NodeFinding> origin;
   // Where two pipelines were compared: the first pass that changes bits, in words.
   std::optional<std::string> pass;
+  // Against PyTorch: the fault of the initial weights; empty if they are right.
+  std::string wrong_weights = {};
 
-  bool differs() const { return !rows.empty() && rows.back().comparison.first.has_value(); }
+  bool differs() const {
+    return !wrong_weights.empty() || (!rows.empty() && rows.back().differs());
+  }
 };
 
 Result<VerifyReport> Verify(const VerifyOptions& options);

@@ -70,7 +70,7 @@ SessionMaker FsdpJob::Sessions(const Module& graph, const Reducer& reducer) cons
 
 Result<VerifyReport> FsdpJob::Train(const Module& graph, const Reducer& reducer,
                                     VerifyOptions options) const {
-  options.lr = 1e-3;
+  options.lr = [](int64_t) { return 1e-3; };
   options.params = model_.params.size();
   options.graph = Sessions(graph, reducer);
   return Verify(options);

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Models of transformers against Heddle's: hf_models.py HEDDLE
+"""Models of transformers against Heddle's: hf_models.py HEDDLE [--only TEXT]
 
-Tiny random models go both ways. Saved there and loaded here, they give transformers' loss; exported from here and loaded there,
-again, and every tensor keeps its bits. Skipped, with a line that says so, where transformers is missing.
+Tiny random models go both ways. Saved there and loaded here, they give transformers' loss and the gradient of every parameter;
+exported from here and loaded there, again, and every tensor keeps its bits. Skipped, with a line that says so, where transformers
+is missing.
 """
+import argparse
+import copy
 import json
 import os
 import re
@@ -13,6 +16,8 @@ import tempfile
 
 SEED, STEP, ROWS, LENGTH = 42, 1, 2, 48
 TOLERANCE = 1e-5
+# Of a gradient: the largest difference, as a share of the largest element.
+GRADIENT_TOLERANCE = 1e-4
 SHARED = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, vocab_size=512,
               max_position_embeddings=256)
 MIXTURE = dict(num_experts_per_tok=2, moe_intermediate_size=48)
@@ -76,6 +81,48 @@ def loss_here(heddle, folder, flags):
         return next(float.fromhex(line["loss"]) for line in map(json.loads, file) if "loss" in line)
 
 
+def tensors_here(heddle, folder, flags, kind):
+    """Tensors of a one-step training run by Heddle's names: `param`, or `exp_avg`, which is the gradient with beta1=0."""
+    from safetensors.torch import load_file
+    saved = tempfile.mkdtemp(dir=folder)
+    # A rate of 0 keeps the parameters as they were loaded.
+    rate = 0 if kind == "param" else 1e-3
+    subprocess.check_call([heddle, "train", "--precision=f32", "--training.dataset=synthetic", f"--training.steps={STEP}",
+                           f"--training.seq_len={LENGTH}", f"--training.local_batch_size={ROWS}", f"--debug.seed={SEED}",
+                           f"--checkpoint.folder={saved}", "--training.max_norm=0", "--optimizer.beta1=0", f"--optimizer.lr={rate}"]
+                          + flags, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tensors = load_file(os.path.join(saved, f"step-{STEP:08d}", "rank-00000.safetensors"))
+    gradients = {name.removesuffix(".exp_avg"): tensor for name, tensor in tensors.items() if name.endswith(".exp_avg")}
+    return gradients if kind == "exp_avg" else {name: tensors[name] for name in gradients}
+
+
+def wrong_gradients(torch, heddle, folder, model, flags):
+    """Gradients of a model of transformers, against those of the same model here.
+
+    Heddle's loader brings theirs into Heddle's names and layouts: they are saved as if they were weights, and loaded.
+    """
+    tokens = tokens_of(torch, model.config.vocab_size)
+    model.zero_grad()
+    logits = model.eval()(tokens[:, :-1]).logits
+    torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    gradients = copy.deepcopy(model)
+    with torch.no_grad():
+        for param, original in zip(gradients.parameters(), model.parameters(), strict=True):
+            param.copy_(torch.zeros_like(param) if original.grad is None else original.grad)
+    place = os.path.join(folder, "gradients")
+    gradients.save_pretrained(place)
+    theirs = tensors_here(heddle, folder, ["--model=hf", f"--checkpoint.initial_load_path={place}"], "param")
+    ours = tensors_here(heddle, folder, flags, "exp_avg")
+    if not ours or ours.keys() != theirs.keys():
+        return [f"gradients of other parameters: {sorted(ours.keys() ^ theirs.keys())[:3]}"]
+    wrong = []
+    for name, expected in theirs.items():
+        apart, largest = (ours[name] - expected).abs().max().item(), expected.abs().max().item()
+        if not apart <= GRADIENT_TOLERANCE * largest:
+            wrong.append(f"gradient of {name} is off by {apart:.2e}, its largest element is {largest:.2e}")
+    return wrong[:3]
+
+
 def near(name, ours, theirs):
     if abs(ours - theirs) <= TOLERANCE:
         return []
@@ -103,6 +150,7 @@ def check_theirs(torch, transformers, heddle, kind, config, largest):
         flags = ["--model=hf", f"--checkpoint.initial_load_path={saved}"]
         wrong = near("loaded here", loss_here(heddle, folder, flags), theirs)
         subprocess.check_call([heddle, "export", f"--hf={exported}", "--shard-size=1"] + flags, stdout=subprocess.DEVNULL)
+        wrong += wrong_gradients(torch, heddle, folder, model, flags)
         back = model_class.from_pretrained(exported)
         wrong += near("exported", theirs, loss_there(torch, back)) + same_tensors(torch, model, back)
     return wrong
@@ -130,7 +178,8 @@ def check_own(torch, transformers, heddle, class_name, flags):
         ours = loss_here(heddle, folder, flags)
         subprocess.check_call([heddle, "export", f"--hf={exported}"] + flags, stdout=subprocess.DEVNULL)
         model = getattr(transformers, class_name).from_pretrained(exported)
-        return near("exported", ours, loss_there(torch, model))
+        return (near("exported", ours, loss_there(torch, model))
+                + wrong_gradients(torch, heddle, folder, model, flags))
 
 
 def check_balance(torch, transformers, heddle):
@@ -151,6 +200,10 @@ def check_balance(torch, transformers, heddle):
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("heddle")
+    parser.add_argument("--only", default="", help="models whose names have this")
+    options = parser.parse_args()
     try:
         import transformers
     except ImportError:
@@ -161,17 +214,18 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    heddle, failed = sys.argv[1], 0
+    heddle, failed = options.heddle, 0
     jobs = [(f"{kind} {config}", lambda a=(kind, config, largest): check_theirs(torch, transformers, heddle, *a))
             for kind, config, largest in MODELS]
     jobs += [(f"{name} of Heddle's", lambda a=(name, flags): check_own(torch, transformers, heddle, *a)) for name, flags in OWN]
     jobs.append(("auxiliary loss of Qwen3Moe", lambda: check_balance(torch, transformers, heddle)))
+    jobs = [(name, job) for name, job in jobs if options.only in name]
     for name, job in jobs:
         wrong = job()
         failed += bool(wrong)
-        print(f"{name}: {'; '.join(wrong) or 'same'}")
+        print(f"{name}: {'; '.join(wrong) or 'same'}", flush=True)
     print(f"transformers {transformers.__version__}: {len(jobs) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return 1 if failed or not jobs else 0
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "i64": torch.int64, "bool": torch.bool}
 
 
-def import_file(heddle, path):
+def import_file(heddle, path, *flags):
     out = path.with_suffix(".hd")
-    done = subprocess.run([heddle, "import", path, "-o", out], capture_output=True, text=True, check=False)
+    done = subprocess.run([heddle, "import", path, "-o", out, *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out.read_text()
 
@@ -213,6 +213,68 @@ def test_exported_transformer(heddle, folder):
         check_same(run(text, [*inputs, *batch]), [program.module()(*batch)])
 
 
+FSDP = """heddle plan 1
+mesh [dp=2]
+input "*" [dp]
+param "**" store [dp] compute [-]
+"""
+
+
+def parallelize(heddle, path, plan):
+    path.with_suffix(".plan").write_text(plan)
+    return subprocess.run([heddle, "parallelize", path.with_suffix(".hd"), f"--plan={path.with_suffix('.plan')}"], capture_output=True,
+                          text=True, check=False)
+
+
+def test_named_parameters(heddle, folder):
+    """Steps that make_fx traces with parameters in a dictionary and as flat arguments: roles, results, and FSDP of them."""
+    model = Transformer()
+    params = {name: param.detach().requires_grad_() for name, param in model.named_parameters()}
+    batch = [torch.randint(37, (2, 6)) for _ in range(2)]
+
+    def step(params, tokens, labels):
+        loss = torch.func.functional_call(model, params, (tokens, labels))
+        return loss, dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))
+
+    def flat(*args):
+        loss, grads = step(dict(zip(params, args, strict=False)), *args[len(params):])
+        return loss, *grads.values()
+
+    inputs = [*params.values(), *batch]
+    wanted = [t.detach() for t in flat(*inputs)]
+    cases = (("dict", make_fx(step, tracing_mode="fake")(params, *batch), "--params=params_*"),
+             ("flat", make_fx(flat, tracing_mode="fake")(*inputs), f"--params=0-{len(params) - 1}"))
+    for name, traced, flag in cases:
+        path = folder / f"{name}.py"
+        path.write_text(traced.print_readable(print_output=False))
+        text = import_file(heddle, path, "--global", flag)
+        assert text.startswith("heddle 1 global") and " bwd:" in text, text
+        assert text.count(" param ") == text.count("grad ") == len(params) and "loss %" in text, text
+        check_same(run(text, [t.detach() for t in inputs]), wanted)
+        done = parallelize(heddle, path, FSDP)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("why=unshard") >= 1 and "comm.reduce_scatter" in done.stdout, done.stdout
+    import_file(heddle, path, flag)
+    done = parallelize(heddle, path, FSDP)
+    assert done.returncode == 1 and "heddle import --global" in done.stderr, done.stderr
+
+
+def test_exported_is_parallelized(heddle, folder):
+    """An exported model as a global graph; what a plain export keeps whole is named with the remedy."""
+    model, x = Block(), torch.randn(4, 16)
+    program = torch.export.export(model, (x,))
+    path = folder / "plain.pt2"
+    torch.export.save(program, path)
+    done = subprocess.run([heddle, "import", path], capture_output=True, text=True, check=True)
+    assert "run_decompositions()" in done.stderr, done.stderr
+    torch.export.save(program.run_decompositions(), path)
+    done = subprocess.run([heddle, "import", path], capture_output=True, text=True, check=True)
+    assert "run_decompositions()" not in done.stderr, done.stderr
+    import_file(heddle, path, "--global")
+    done = parallelize(heddle, path, FSDP)
+    assert done.returncode == 0 and "why=unshard" in done.stdout, done.stderr
+
+
 def stats(heddle, path):
     return json.loads(subprocess.run([heddle, "stats", path, "--json"], capture_output=True, text=True, check=True).stdout)
 
@@ -299,7 +361,7 @@ def main():
     torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as folder:
         for test in (test_export, test_exported_transformer, test_print_readable, test_training_step, test_forward_and_backward, test_collectives,
-                     test_joint_graph):
+                     test_joint_graph, test_named_parameters, test_exported_is_parallelized):
             test(heddle, pathlib.Path(folder))
             print(test.__name__, "ok")
 

@@ -36,7 +36,7 @@ class VerifyTest : public testing::Test {
   VerifyTest() : job_({"llama3", "debugmodel", DType::kF32}, {"fsdp2_tp2", 1, 2, 2}) {
     MakeExact();
     options_.steps = 3;
-    options_.lr = 1e-3;
+    options_.lr = [](int64_t) { return 1e-3; };
     options_.params = job_.model().params.size();
     options_.graph = [this] { return job_.MakeSession(broken_); };
   }
@@ -81,7 +81,7 @@ TEST_F(VerifyTest, FindsThePassThatChangesBits) {
 }
 
 TEST_F(VerifyTest, FindsTheNodeThatMadeTheFirstNan) {
-  options_.lr = 1e30;
+  options_.lr = [](int64_t) { return 1e30; };
   VerifyReport report = *Verify(options_);
   EXPECT_FALSE(report.finite);
   EXPECT_FALSE(report.differs());

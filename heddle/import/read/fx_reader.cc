@@ -163,8 +163,53 @@ class FxReader {
       cursor_.set_offset(call.offset);
       return ReadCall(call, {});
     }
-    if (cursor_.Take(':')) call.stated = Annotation();
+    if (cursor_.Peek() == ',') return ReadFlattening(call.offset);
+    if (cursor_.Take(':')) {
+      call.stated = Annotation();
+      cursor_.SkipBlanks();
+      if (cursor_.Peek() == ';') return ReadDeclaration(name, call.stated);
+    }
     return cursor_.Expect('=', "after the name of a result") && ReadCall(call, name);
+  }
+
+  // `params_1: "f32[32, 16]"; `: the type of an input inside a dictionary, list or tuple.
+  bool ReadDeclaration(std::string_view name, const Type* type) {
+    cursor_.set_offset(cursor_.offset() + 1);
+    WordId word = program_.Word(name);
+    declared_.resize(program_.words.size());
+    declared_[word] = type;
+    return true;
+  }
+
+  // `params_1, params_2, x_1, = fx_pytree.tree_flatten_spec([params, x], self._in_spec)`: the inputs of
+  // the graph are on the left, and the arguments of `forward` hold them.
+  bool ReadFlattening(size_t begin) {
+    std::vector<ForeignInput> inputs;
+    cursor_.set_offset(begin);
+    while (!cursor_.Take('=')) {
+      ForeignInput input;
+      input.offset = cursor_.offset();
+      std::string_view name = cursor_.TakeName();
+      if (name.empty())
+        return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax, "expected the name of an input");
+      input.name = program_.Word(name);
+      declared_.resize(program_.words.size());
+      input.type = declared_[input.name];
+      inputs.push_back(input);
+      cursor_.SkipBlanks();
+      if (!cursor_.Take(',')) break;
+      cursor_.SkipBlanks();
+    }
+    cursor_.Take('=');
+    cursor_.SkipBlanks();
+    if (!cursor_.TakeText("fx_pytree.tree_flatten_spec(") || !program_.calls.empty())
+      return cursor_.Fail(begin, 1, Diag::kSyntax,
+                          "several names are assigned; only the inputs of a graph are, from "
+                          "`fx_pytree.tree_flatten_spec`, before its first statement");
+    program_.inputs = std::move(inputs);
+    program_.arguments = program_.inputs.size();
+    cursor_.SkipLine();
+    return true;
   }
 
   // What stands behind `=`, to the end of the line.
@@ -190,6 +235,9 @@ class FxReader {
   bool ReadReturn() {
     program_.output_call.offset = cursor_.offset() - 6;
     program_.output_call.name = program_.Word("output");
+    cursor_.SkipBlanks();
+    // The tree that the caller gets back; its leaves are the outputs.
+    cursor_.TakeText("pytree.tree_unflatten(");
     ForeignValue value;
     if (!cursor_.Value(value)) return false;
     if (value.kind == Kind::kList) {
@@ -348,6 +396,8 @@ class FxReader {
   // The last call of each name, among the first of them.
   Table<WordId, uint32_t> named_calls_;
   uint32_t calls_with_names_ = 0;
+  // Types of inputs that a dictionary, list or tuple holds.
+  Table<WordId, const Type*> declared_;
   StringTable<Id<struct AnnotationTag>> annotations_;
   std::vector<const Type*> annotated_;
 };

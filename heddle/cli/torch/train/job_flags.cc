@@ -7,7 +7,7 @@
 #include "heddle/cost/cluster/cluster.h"
 
 namespace heddle {
-void JobFlags::Declare(Flags& flags) {
+void JobFlags::DeclareSteps(Flags& flags) {
   flags.Section("Data");
   flags.Option(
       "--training.dataset", dataset,
@@ -31,9 +31,21 @@ void JobFlags::Declare(Flags& flags) {
                "fraction of steps, the last ones, in which the rate decays (1: all after warm-up)");
   flags.Option("--lr_scheduler.min_lr_factor", min_lr_factor,
                "final rate, as a fraction of --optimizer.lr");
+  flags.Section("Validation");
+  flags.Option("--validation.interval", validation_interval,
+               "evaluate held-out data every N steps; 0: never", {.least = 0});
+  flags.Option("--validation.steps", validation_steps, "batches of held-out data", {.least = 1});
+  flags.Path("--training.dataset",
+             [](std::string_view value) { return value != "text" && value != "synthetic"; });
+}
+
+void JobFlags::Declare(Flags& flags) {
+  DeclareSteps(flags);
+  flags.Switch("--validation.enable", validate,
+               "false: do not validate, even with --validation.interval");
   flags.Section("Checkpoints");
   flags.Switch("--checkpoint.enable", save_checkpoints,
-               "false: save no checkpoints, even with --checkpoint.folder (default: true)");
+               "false: save no checkpoints, even with --checkpoint.folder");
   flags.Option("--checkpoint.folder=FOLDER", folder,
                "folder for checkpoints; a run resumes from the newest one in it (default: save "
                "none)");
@@ -44,12 +56,6 @@ void JobFlags::Declare(Flags& flags) {
   flags.Option("--checkpoint.async", async,
                "true or false: continue training while files are written");
   flags.Option("--checkpoint.load_step", load_step, "resume from this step instead of the newest");
-  flags.Section("Validation");
-  flags.Switch("--validation.enable", validate,
-               "false: do not validate, even with --validation.interval (default: true)");
-  flags.Option("--validation.interval", validation_interval,
-               "evaluate held-out data every N steps; 0: never", {.least = 0});
-  flags.Option("--validation.steps", validation_steps, "batches of held-out data", {.least = 1});
   flags.Section("Metrics");
   flags.Option("--metrics.jsonl=FILE", jsonl, "file that gets one line of JSON per step");
   flags.Switch("--metrics.enable_tensorboard", write_events,

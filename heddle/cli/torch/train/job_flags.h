@@ -50,6 +50,8 @@ struct JobFlags {
   int64_t max_restarts = 0;
 
   void Declare(Flags& flags);
+  // Data, learning rate and validation alone: what decides the numbers of a run.
+  void DeclareSteps(Flags& flags);
   Result<Schedule> MakeSchedule(int64_t steps, double lr) const;
   Result<OddLoss> OnNotFinite() const;
   Result<OddLoss> OnSpike() const;

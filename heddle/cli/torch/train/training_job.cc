@@ -10,6 +10,7 @@
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
 #include "heddle/cli/torch/train/run_settings.h"
+#include "heddle/cli/torch/train/step_graphs.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/train/device.h"
 #include "heddle/train/resume.h"
@@ -82,49 +83,20 @@ Status TrainingJob::FindPeak() {
   return Done{};
 }
 
-Status TrainingJob::CompileStep(const CaptureOptions& capture) {
-  HEDDLE_TRY(planned_, PlanStep(flags_.model, flags_.parallel, streams_, capture,
-                                flags_.job.global_batch_size));
-  HEDDLE_TRY(CompileOptions options, flags_.compile.Options(planned_->plan, /*want_text=*/false));
-  const std::vector<std::string>& notes = planned_->layout.notes;
-  options.notes.insert(options.notes.begin(), notes.begin(), notes.end());
-  options.manager.measure = true;
-  step_ = planned_->module;
-  HEDDLE_TRY(report_, Compile(step_, options));
-  flags_.compile.Print(report_, streams_);
-  flags_.compile.PrintNotes(report_, streams_);
-  accumulated_ = planned_->micro_batches();
-  summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
-  return Done{};
-}
-
-Result<Module> TrainingJob::Compiled(const CaptureOptions& capture) {
-  HEDDLE_TRY(PlannedStep planned, PlanPass(flags_.model, report_.plan, capture));
-  HEDDLE_TRY(CompileOptions options, flags_.compile.Options(report_.plan, /*want_text=*/false));
-  HEDDLE_RETURN_IF_ERROR(Compile(planned.module, options));
-  return std::move(planned.module);
-}
-
 Status TrainingJob::CompileAll() {
-  CaptureOptions step;
-  HEDDLE_TRY(step.optimizer, flags_.train.Optimizer());
-  step.accumulate = true;
-  step.metrics = true;
-  HEDDLE_RETURN_IF_ERROR(CompileStep(step));
-  if (accumulated_ > 1) {
-    HEDDLE_TRY(first_, Compiled({.metrics = true}));
-  }
-  if (accumulated_ > 2) {
-    CaptureOptions more;
-    more.accumulate = true;
-    more.metrics = true;
-    HEDDLE_TRY(more_, Compiled(more));
-  }
-  if (flags_.job.validation_interval > 0) {
-    CaptureOptions forward;
-    forward.forward_only = true;
-    HEDDLE_TRY(forward_, Compiled(forward));
-  }
+  HEDDLE_TRY(OptimizerOptions optimizer, flags_.train.Optimizer());
+  HEDDLE_TRY(CompiledStep compiled,
+             CompileStep({flags_.model, flags_.parallel, flags_.compile, flags_.job, optimizer,
+                          /*metrics=*/true, /*measure=*/true},
+                         streams_));
+  accumulated_ = compiled.planned.micro_batches();
+  report_ = std::move(compiled.report);
+  planned_ = std::move(compiled.planned);
+  step_ = std::move(compiled.graphs.step);
+  first_ = std::move(compiled.graphs.first);
+  more_ = std::move(compiled.graphs.more);
+  forward_ = std::move(compiled.graphs.forward);
+  summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
   return Done{};
 }
 

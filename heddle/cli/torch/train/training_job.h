@@ -59,10 +59,6 @@ class TrainingJob {
   bool speaks() const { return peers_ == nullptr || peers_->rank() == 0; }
   Status CheckFlags(std::optional<int64_t> processes);
   Status FindPeak();
-  // The step, by the flags: decides the plan.
-  Status CompileStep(const CaptureOptions& capture);
-  // Another graph of the same plan.
-  Result<Module> Compiled(const CaptureOptions& capture);
   Status CompileAll();
   Status CheckMemory() const;
   // What to change where parameters and moments, or all else, need too much memory.

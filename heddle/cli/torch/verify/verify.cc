@@ -11,7 +11,9 @@
 #include "heddle/cli/torch/train/agreement.h"
 #include "heddle/cli/torch/train/hash_log.h"
 #include "heddle/cli/torch/train/processes.h"
+#include "heddle/cli/torch/train/step_graphs.h"
 #include "heddle/cli/torch/train/train_flags.h"
+#include "heddle/cli/torch/verify/against_pytorch.h"
 #include "heddle/cli/torch/verify/verify_report.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/metrics/progress.h"
@@ -42,8 +44,10 @@ struct VerifyCommand {
   ParallelFlags parallel;
   CompileFlags compile{"fsdp"};
   TrainFlags train;
+  JobFlags steps;
   ProcessFlags process;
   std::string against = "eager";
+  std::string python = "python3";
   bool json = false;
   std::string job;
   // For comparing the flags with those of other ranks.
@@ -54,6 +58,7 @@ struct VerifyCommand {
     model.precision = "f32";
     model.seq_len = 256;
     model.deterministic = true;
+    steps.dataset = "synthetic";
   }
   void Declare(Flags& flags) {
     model.Declare(flags, "--runtime.device");
@@ -61,12 +66,16 @@ struct VerifyCommand {
     compile.Declare(flags);
     compile.DeclareBudget(flags);
     train.Declare(flags);
+    steps.DeclareSteps(flags);
     process.Declare(flags);
     flags.Section("Comparison");
-    flags.Option("--against", against,
-                 "run to compare with: eager (the same training without a graph), none, processes "
-                 "(the same graph with one process per rank), or a pipeline, written as for "
-                 "--compile.passes (default: eager; clean with --plan)");
+    flags.Option(
+        "--against", against,
+        "run to compare with: eager (the same training without a graph), pytorch (PyTorch's "
+        "own FSDP2 and tensor parallelism, one process per rank), none, processes (the same "
+        "graph with one process per rank), or a pipeline, written as for --compile.passes "
+        "(default: eager; clean with --plan)");
+    flags.Option("--python=PATH", python, "Python that has torch, for --against=pytorch");
     flags.Switch("--json", json, "print the report as JSON");
     flags.Config(job);
     flags.Values(values);
@@ -81,13 +90,6 @@ struct VerifyCommand {
   }
 };
 
-// The graphs of a step: the first and the others of several micro-batches, and the last.
-struct StepGraphs {
-  Module step;
-  std::optional<Module> first = {};
-  std::optional<Module> more = {};
-};
-
 // One run of the command.
 class Verification {
  public:
@@ -100,9 +102,12 @@ class Verification {
   // Everything that can be wrong with flags and files. Unless all ranks are in this process, `processes` is how many the job has;
   // 0: as many as the mesh has ranks.
   Status Prepare(std::optional<int64_t> processes, int64_t local_rank = 0);
-  int64_t ranks() const { return graph_.step.mesh.ranks(); }
+  int64_t ranks() const { return graph().mesh.ranks(); }
   // From here on, this process has one rank only. Fails if the others do other work.
   Status Join(Peers& peers);
+  // --against=pytorch: starts PyTorch, or checks that it could be started.
+  Status StartReference();
+  Status CheckReference() const;
   // What goes wrong now is no mistake of the user's.
   Status Train();
   ExitCode Print(const Streams& streams) const;
@@ -111,16 +116,23 @@ class Verification {
   bool against_pipeline() const { return IsPipeline(against_); }
   // With a pipeline, or by the flags.
   Result<CompileOptions> Options(const std::optional<std::string>& pipeline) const;
-  Result<Module> Compiled(const CaptureOptions& capture,
-                          const std::optional<std::string>& pipeline) const;
-  Result<StepGraphs> CompiledStep(const std::optional<std::string>& pipeline) const;
-  Status CompileOwn();
+  // The graphs of a step with a pipeline instead of the one that the flags name.
+  Result<StepGraphs> CompiledWith(const std::string& pipeline) const;
   Result<std::unique_ptr<Session>> MakeSession(const StepGraphs& graphs) const;
   Result<std::unique_ptr<Session>> MakeLockstep(const StepGraphs& graphs) const;
   Result<std::unique_ptr<Session>> MakeSession(const StepGraphs& graphs,
                                                SessionOptions options) const;
   EagerOptions Eager() const;
   Status CheckEager() const;
+  // Gradient accumulation and validation are compared with PyTorch's alone.
+  Status CheckSteps() const;
+  const PlannedStep& step() const { return compiled_->planned; }
+  const Module& graph() const { return compiled_->graphs.step; }
+  // With all that flags and searches decide.
+  const Plan& plan() const { return compiled_->report.plan; }
+  int64_t micro_batches() const { return step().micro_batches(); }
+  bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
+  PyTorchJob ReferenceJob() const;
   Status FindPass();
   VerifiedJob Job() const;
   // Steps are shown as they are done.
@@ -128,23 +140,23 @@ class Verification {
 
   const VerifyCommand& command_;
   const Streams& streams_;
-  // Eager, none, processes, or a pipeline.
+  // Eager, pytorch, none, processes, or a pipeline.
   std::string against_;
   // None if all ranks are in this process.
   Peers* peers_ = nullptr;
   Progress progress_;
   c10::Device device_ = c10::kCPU;
-  std::optional<PlannedStep> step_;
   OptimizerOptions optimizer_;
+  std::optional<Schedule> schedule_;
+  std::unique_ptr<Dataset> dataset_;
   Reducer reducer_;
   ParamSource params_;
   HashLog hashes_;
-  // The plan with all that flags and searches decide.
-  Plan plan_;
   // The pipeline that the flags ask for.
   CompileOptions own_;
-  StepGraphs graph_;
-  // That of the pipeline which it is compared with.
+  std::optional<CompiledStep> compiled_;
+  std::optional<AgainstPyTorch> pytorch_;
+  // The graphs of the pipeline that it is compared with.
   StepGraphs other_;
   VerifyOptions options_;
   VerifyReport report_;
@@ -165,8 +177,23 @@ Status Verification::CheckEager() const {
   return Done{};
 }
 
+Status Verification::CheckSteps() const {
+  if (against_ == "pytorch") return Done{};
+  const JobFlags& steps = command_.steps;
+  if (steps.validation_interval > 0)
+    return Error(Diag::kBadChoice,
+                 "--validation.interval is {}; only --against=pytorch validates, --against is {}",
+                 steps.validation_interval, against_);
+  if (micro_batches() > 1 && against_ == "eager")
+    return Error(Diag::kBadChoice,
+                 "the step has {} micro-batches; eager training does not accumulate gradients: use "
+                 "--against=pytorch, none, processes or a pipeline",
+                 micro_batches());
+  return Done{};
+}
+
 Result<CompileOptions> Verification::Options(const std::optional<std::string>& pipeline) const {
-  HEDDLE_TRY(CompileOptions options, command_.compile.Options(plan_, /*want_text=*/false));
+  HEDDLE_TRY(CompileOptions options, command_.compile.Options(plan(), /*want_text=*/false));
   if (!pipeline) return options;
   options.pipeline = *pipeline;
   options.changes = {};
@@ -176,41 +203,14 @@ Result<CompileOptions> Verification::Options(const std::optional<std::string>& p
   return options;
 }
 
-Result<Module> Verification::Compiled(const CaptureOptions& capture,
-                                      const std::optional<std::string>& pipeline) const {
-  HEDDLE_TRY(PlannedStep step, PlanPass(command_.model, plan_, capture));
-  HEDDLE_TRY(CompileOptions options, Options(pipeline));
-  HEDDLE_RETURN_IF_ERROR(Compile(step.module, options));
-  return std::move(step.module);
-}
-
-Result<StepGraphs> Verification::CompiledStep(const std::optional<std::string>& pipeline) const {
-  StepGraphs graphs;
-  HEDDLE_TRY(graphs.step, Compiled({.optimizer = optimizer_, .accumulate = true}, pipeline));
-  if (step_->micro_batches() > 1) {
-    HEDDLE_TRY(graphs.first, Compiled({}, pipeline));
-    HEDDLE_TRY(graphs.more, Compiled({.accumulate = true}, pipeline));
-  }
-  return graphs;
-}
-
-// Compiles the step by the flags, and keeps the decisions of a search in the plan.
-Status Verification::CompileOwn() {
-  plan_ = step_->plan;
-  HEDDLE_TRY(CompileOptions options, Options(std::nullopt));
-  const std::vector<std::string>& notes = step_->layout.notes;
-  options.notes.insert(options.notes.begin(), notes.begin(), notes.end());
-  graph_.step = step_->module;
-  HEDDLE_TRY(CompileReport report, Compile(graph_.step, options));
-  command_.compile.Print(report, streams_);
-  command_.compile.PrintNotes(report, streams_);
-  plan_ = report.plan;
-  HEDDLE_TRY(own_, Options(std::nullopt));
-  if (step_->micro_batches() > 1) {
-    HEDDLE_TRY(graph_.first, Compiled({}, std::nullopt));
-    HEDDLE_TRY(graph_.more, Compiled({.accumulate = true}, std::nullopt));
-  }
-  return Done{};
+Result<StepGraphs> Verification::CompiledWith(const std::string& pipeline) const {
+  auto compile = [&](const CaptureOptions& capture) -> Result<Module> {
+    HEDDLE_TRY(PlannedStep pass, PlanPass(command_.model, plan(), capture));
+    HEDDLE_TRY(CompileOptions options, Options(pipeline));
+    HEDDLE_RETURN_IF_ERROR(Compile(pass.module, options));
+    return std::move(pass.module);
+  };
+  return CompilePasses({.micro_batches = micro_batches(), .optimizer = optimizer_}, compile);
 }
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs) const {
@@ -229,22 +229,20 @@ Result<std::unique_ptr<Session>> Verification::MakeLockstep(const StepGraphs& gr
 Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs,
                                                            SessionOptions options) const {
   options.params = params_;
-  options.batches = command_.train.Batches(step_->model);
-  options.accumulated = step_->micro_batches();
-  StepModules modules{.step = &graphs.step,
-                      .first = graphs.first ? &*graphs.first : nullptr,
-                      .more = graphs.more ? &*graphs.more : nullptr};
-  HEDDLE_TRY(Session session, Session::Make(step_->model, modules, options));
+  options.batches = BatchesOf(*dataset_, DataSplit::kTrain, step().model.batch.seq_len);
+  options.accumulated = micro_batches();
+  options.count_ignored = command_.model.loss_divisor == "all_tokens";
+  HEDDLE_TRY(Session session, Session::Make(step().model, graphs.modules(), options));
   return std::make_unique<Session>(std::move(session));
 }
 
 EagerOptions Verification::Eager() const {
-  return {.replicate = step_->layout.degree("replicate"),
-          .shard = step_->layout.degree("shard"),
-          .tensor = step_->layout.degree("tensor"),
-          .expert = step_->layout.expert,
-          .sequence_parallel = step_->layout.preset.sequence_parallel,
-          .split_loss = step_->layout.preset.split_loss,
+  return {.replicate = step().layout.degree("replicate"),
+          .shard = step().layout.degree("shard"),
+          .tensor = step().layout.degree("tensor"),
+          .expert = step().layout.expert,
+          .sequence_parallel = step().layout.preset.sequence_parallel,
+          .split_loss = step().layout.preset.split_loss,
           .expert_tensor = command_.parallel.expert_tensor,
           .reducer = reducer_,
           .optimizer = optimizer_,
@@ -252,7 +250,7 @@ EagerOptions Verification::Eager() const {
           // Backward on a GPU has one thread for all ranks.
           .threads = device_.is_cpu() ? command_.train.threads : 1,
           .params = params_,
-          .batches = command_.train.Batches(step_->model),
+          .batches = BatchesOf(*dataset_, DataSplit::kTrain, step().model.batch.seq_len),
           .device = device_};
 }
 
@@ -265,28 +263,35 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
   HEDDLE_TRY(reducer_, command_.train.MakeReducer(processes.has_value(), device_.type()));
   if (against_ == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_TRY(optimizer_, command_.train.Optimizer());
-  HEDDLE_TRY(step_, PlanStep(command_.model, command_.parallel, streams_,
-                             {.optimizer = optimizer_, .accumulate = true}));
+  HEDDLE_TRY(schedule_, command_.steps.MakeSchedule(command_.train.steps, command_.train.lr));
+  HEDDLE_TRY(compiled_, CompileStep({command_.model, command_.parallel, command_.compile,
+                                     command_.steps, optimizer_},
+                                    streams_));
+  HEDDLE_RETURN_IF_ERROR(CheckSteps());
+  if (against_ == "pytorch") HEDDLE_RETURN_IF_ERROR(LayoutForPyTorch(ReferenceJob()));
   if (processes.value_or(0) > 0)
-    HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step_->layout.mesh));
-  HEDDLE_TRY(params_,
-             command_.model.Params(step_->model, static_cast<uint64_t>(command_.train.seed)));
-  HEDDLE_RETURN_IF_ERROR(CompileOwn());
+    HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step().layout.mesh));
+  auto seed = static_cast<uint64_t>(command_.train.seed);
+  Model& model = compiled_->planned.model;
+  HEDDLE_TRY(params_, command_.model.Params(model, seed));
+  HEDDLE_TRY(dataset_,
+             command_.steps.OpenDataset(model, micro_batches() * model.batch.batch, seed));
+  HEDDLE_TRY(own_, Options(std::nullopt));
   options_.steps = command_.train.steps;
-  options_.lr = command_.train.lr;
-  options_.params = step_->model.params.size();
-  options_.graph = [this] { return MakeSession(graph_); };
+  options_.lr = [this](int64_t step) { return schedule_->At(step); };
+  options_.params = step().model.params.size();
+  options_.graph = [this] { return MakeSession(compiled_->graphs); };
   if (against_ == "eager") {
-    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step_->model, Eager()));
-    options_.eager = [this] { return MakeEagerRun(step_->model, Eager()); };
+    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step().model, Eager()));
+    options_.eager = [this] { return MakeEagerRun(step().model, Eager()); };
   }
   if (against_pipeline()) {
-    HEDDLE_TRY(other_, CompiledStep(against_));
+    HEDDLE_TRY(other_, CompiledWith(against_));
     options_.other_graph = [this] { return MakeSession(other_); };
   }
   options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
-    if (peers_ == nullptr || peers_->rank() == 0) Show(row);
-    return hashes_.Add(command_.train, session, step_->model, peers_);
+    if (leads()) Show(row);
+    return hashes_.Add(command_.train, session, step().model, peers_);
   };
   return Done{};
 }
@@ -295,23 +300,50 @@ Status Verification::Join(Peers& peers) {
   peers_ = &peers;
   options_.share_comparison = ShareComparison(peers);
   options_.share_origin = ShareOrigin(peers);
-  if (against_ == "processes") options_.other_graph = [this] { return MakeLockstep(graph_); };
+  if (against_ == "processes")
+    options_.other_graph = [this] { return MakeLockstep(compiled_->graphs); };
   HEDDLE_RETURN_IF_ERROR(
       AgreeOnJob(peers, command_.values,
                  fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraph {:016x}",
-                             step_->model.config.family->name, Format(graph_.step.mesh),
-                             Hash64(FormatPlan(plan_)), Hash64(heddle::Print(graph_.step)))));
+                             step().model.config.family->name, Format(graph().mesh),
+                             Hash64(FormatPlan(plan())), Hash64(heddle::Print(graph())))));
   if (command_.model.load_path.empty()) return Done{};
   StateHash hash;
   ParamSource params = hash.Adding(params_);
-  for (size_t param = 0; param < step_->model.params.size(); ++param)
+  for (size_t param = 0; param < step().model.params.size(); ++param)
     HEDDLE_RETURN_IF_ERROR(params(param));
-  for (const auto& [name, buffer] : step_->model.state) hash.Add(buffer);
+  for (const auto& [name, buffer] : step().model.state) hash.Add(buffer);
   return hash.Agree(peers, command_.model.load_path);
 }
 
+PyTorchJob Verification::ReferenceJob() const {
+  return {.model = command_.model,
+          .parallel = command_.parallel,
+          .train = command_.train,
+          .job = command_.steps,
+          .step = step(),
+          .accumulated = micro_batches(),
+          .reduce_first = command_.compile.reduce_first};
+}
+
+Status Verification::CheckReference() const {
+  if (against_ != "pytorch") return Done{};
+  return PyTorchReference(command_.python, HEDDLE_TORCH_VERSION).CheckTorch();
+}
+
+Status Verification::StartReference() {
+  if (against_ != "pytorch") return Done{};
+  pytorch_.emplace(ReferenceJob(), *dataset_, peers_);
+  return pytorch_->Start(command_.python, HEDDLE_TORCH_VERSION, params_, streams_);
+}
+
 Status Verification::Train() {
-  HEDDLE_TRY(report_, Verify(options_));
+  if (against_ == "pytorch") {
+    HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession(compiled_->graphs));
+    HEDDLE_TRY(report_, pytorch_->Train(*session, options_));
+  } else {
+    HEDDLE_TRY(report_, Verify(options_));
+  }
   progress_.Clear();
   HEDDLE_RETURN_IF_ERROR(hashes_.Write(command_.train, peers_, streams_));
   return report_.differs() && against_pipeline() ? FindPass() : Status(Done{});
@@ -319,7 +351,7 @@ Status Verification::Train() {
 
 // One of the two pipelines changes bits of the graph that both begin with.
 Status Verification::FindPass() {
-  HEDDLE_TRY(StepGraphs lowered, CompiledStep(""));
+  HEDDLE_TRY(StepGraphs lowered, CompiledWith(""));
   // The marks of a plan are made after `clean`.
   bool marked = !own_.decisions.marks.empty();
   std::string memory = marked ? std::string(kCarryOut) : own_.memory;
@@ -360,19 +392,20 @@ void Verification::Show(const StepRow& row) {
 }
 
 VerifiedJob Verification::Job() const {
-  const ModelConfig& config = step_->model.config;
-  std::optional<AttentionKind> attention = step_->model.attention();
+  const ModelConfig& config = step().model.config;
+  std::optional<AttentionKind> attention = step().model.attention();
   return {.model = std::string(config.family->name),
           .flavor = config.flavor,
           .precision = command_.model.precision,
-          .mesh = graph_.step.mesh,
+          .mesh = graph().mesh,
           .processes = peers_ != nullptr,
-          .pipeline = command_.compile.PipelineName(step_->plan.decisions),
+          .pipeline = command_.compile.PipelineName(step().plan.decisions),
           .against = against_,
           .reducer = peers_ != nullptr && !device_.is_cpu() ? "nccl" : reducer_.Format(),
           .attention = attention ? std::string(Name(*attention)) : "",
+          .pytorch = pytorch_ ? pytorch_->version() : "",
           .device = device_.type(),
-          .params = step_->model.params};
+          .params = step().model.params};
 }
 
 ExitCode Verification::Print(const Streams& streams) const {
@@ -397,6 +430,8 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
   Status prepared =
       verification.Prepare(launches ? std::optional(process.processes) : std::nullopt);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
+  Status reference = launches ? verification.CheckReference() : verification.StartReference();
+  if (!reference.ok()) return Report(reference.diagnostics(), streams);
   setup.reset();
   if (launches) return RunOnProcesses(verification.ranks(), process, *gate, streams).code;
   Status trained = verification.Train();
@@ -409,6 +444,7 @@ ExitCode VerifyCommand::RunAs(const PeerAddress& address, const Streams& streams
   Verification verification(*this, streams);
   auto work = [&](Peers& peers) -> Result<ExitCode> {
     HEDDLE_RETURN_IF_ERROR(verification.Join(peers));
+    HEDDLE_RETURN_IF_ERROR(verification.StartReference());
     HEDDLE_RETURN_IF_ERROR(verification.Train());
     // All have the same report.
     std::ostringstream unseen;

@@ -17,7 +17,29 @@ std::string Row(std::string_view step, std::string_view loss, std::string_view h
                      tensors, elements, bits);
 }
 
+// `gradient of `norm.weight`` for `norm.weight.grad`.
+std::string HashedName(std::string_view name) {
+  for (auto [suffix, what] : {std::pair<std::string_view, std::string_view>(".grad", "gradient"),
+                              {".exp_avg", "exp_avg"},
+                              {".exp_avg_sq", "exp_avg_sq"}}) {
+    if (name.ends_with(suffix))
+      return fmt::format("{} of `{}`", what, name.substr(0, name.size() - suffix.size()));
+  }
+  bool loss = name == "loss" || name == "validation_loss";
+  return loss ? std::string(name == "loss" ? "loss" : "validation loss")
+              : fmt::format("`{}`", name);
+}
+
+std::string DifferenceText(const HashDifference& d, int64_t step) {
+  return fmt::format(
+      "step {} differs: rank {}, {}; {} of {} hashes differ\n  graph    {}\n  PyTorch  {}\n"
+      "--against=eager tells whether the graph differs from Heddle's eager training, too; if it "
+      "does not, the fault is in code that both share (docs/verify.md)\n",
+      step, d.rank, HashedName(d.name), d.differing, d.compared, d.first, d.second);
+}
+
 std::string DifferenceText(const VerifiedJob& job, const StepRow& row) {
+  if (row.hash_difference) return DifferenceText(*row.hash_difference, row.step);
   const Difference& d = *row.comparison.first;
   std::string what = d.held ? fmt::format("{} of `{}`", Name(*d.held), job.params[d.param].name)
                             : std::string("loss");
@@ -41,7 +63,7 @@ std::string OriginText(const VerifiedJob& job, const VerifyReport& report) {
                         report.origin->step, report.origin->rank, report.origin->node);
   if (report.pass) text += fmt::format("the first pass that changes bits is {}\n", *report.pass);
   // A single rank adds nothing up with others.
-  if (report.differs() && job.reducer != "rank" && job.mesh.ranks() > 1)
+  if (report.differs() && job.against != "pytorch" && job.reducer != "rank" && job.mesh.ranks() > 1)
     text += fmt::format(
         "sums in the order `{}` depend on which tensors are reduced together; those of "
         "--runtime.reducer=rank do not\n",
@@ -52,23 +74,32 @@ std::string OriginText(const VerifiedJob& job, const VerifyReport& report) {
 }  // namespace
 
 bool IsPipeline(std::string_view against) {
-  return against != "eager" && against != "none" && against != "processes";
+  return against != "eager" && against != "none" && against != "processes" && against != "pytorch";
 }
 
 std::string FormatHead(const VerifiedJob& job) {
   std::string other = job.against == "none"        ? "alone"
                       : job.against == "eager"     ? "against eager"
                       : job.against == "processes" ? "against lockstep"
-                                                   : "against `" + job.against + "`";
+                      : job.against == "pytorch"
+                          ? fmt::format("against PyTorch {}, one process per rank, over {}",
+                                        job.pytorch, job.device == c10::kCPU ? "Gloo" : "NCCL")
+                          : "against `" + job.against + "`";
   std::string attention = job.attention.empty() ? "" : fmt::format("; {} attention", job.attention);
   return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}{}\n\n",
                      job.model, job.flavor, job.precision, Counted(job.mesh.ranks(), "rank"),
                      job.processes ? ", a process each," : "", Format(job.mesh), job.pipeline,
                      other, job.reducer, ExactMode(job.device), attention) +
-         Row("step", "loss", "", "ranks", "tensors", "elements", "differing bits");
+         (job.against == "pytorch"
+              ? Row("step", "loss", "", "ranks", "", "hashes", "differing hashes")
+              : Row("step", "loss", "", "ranks", "tensors", "elements", "differing bits"));
 }
 
 std::string FormatStep(const VerifiedJob& job, const StepRow& row) {
+  if (job.against == "pytorch")
+    return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
+               std::to_string(job.mesh.ranks()), "", WithCommas(static_cast<int64_t>(row.hashes)),
+               std::to_string(row.hash_difference ? row.hash_difference->differing : 0));
   return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
              std::to_string(job.mesh.ranks()), WithCommas(row.comparison.tensors),
              WithCommas(row.comparison.elements),
@@ -77,6 +108,8 @@ std::string FormatStep(const VerifiedJob& job, const StepRow& row) {
 
 std::string FormatEnd(const VerifiedJob& job, const VerifyReport& report) {
   std::string text;
+  if (!report.wrong_weights.empty())
+    return fmt::format("the initial weights are wrong: {}\n", report.wrong_weights);
   if (report.differs()) text += DifferenceText(job, report.rows.back());
   text += OriginText(job, report);
   if (report.finite && !report.differs() && job.against != "none")
@@ -94,13 +127,29 @@ nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report
   out["reducer"] = job.reducer;
   out["steps"] = nlohmann::ordered_json::array();
   for (const StepRow& row : report.rows) {
+    if (job.against == "pytorch") {
+      out["steps"].push_back(
+          {{"step", row.step}, {"loss", HexFloat(row.loss)}, {"hashes", row.hashes}});
+      continue;
+    }
     out["steps"].push_back({{"step", row.step},
                             {"loss", HexFloat(row.loss)},
                             {"tensors", row.comparison.tensors},
                             {"elements", row.comparison.elements},
                             {"differing_bits", row.comparison.differing_bits}});
   }
-  if (report.differs()) {
+  if (!report.wrong_weights.empty()) {
+    out["difference"] = {{"weights", report.wrong_weights}};
+  } else if (report.differs() && report.rows.back().hash_difference) {
+    const HashDifference& d = *report.rows.back().hash_difference;
+    out["difference"] = {{"step", report.rows.back().step},
+                         {"rank", d.rank},
+                         {"name", d.name},
+                         {"graph", d.first},
+                         {"other", d.second},
+                         {"differing", d.differing},
+                         {"compared", d.compared}};
+  } else if (report.differs()) {
     const Difference& d = *report.rows.back().comparison.first;
     out["difference"] = {{"step", report.rows.back().step},
                          {"rank", d.rank},

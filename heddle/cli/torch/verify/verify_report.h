@@ -24,6 +24,8 @@ struct VerifiedJob {
   std::string reducer;
   // The attention kernel; empty for a model without attention.
   std::string attention;
+  // The version of PyTorch that it is compared with, if it is.
+  std::string pytorch;
   c10::DeviceType device;
   std::span<const ParamSpec> params;
 };

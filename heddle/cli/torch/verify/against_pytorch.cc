@@ -1,0 +1,92 @@
+#include "heddle/cli/torch/verify/against_pytorch.h"
+
+#include <cmath>
+
+#include "heddle/verify/hashes.h"
+
+namespace heddle {
+
+Status AgainstPyTorch::Start(const std::string& python, const std::string& torch,
+                             const ParamSource& params, const Streams& streams) {
+  if (!leads()) return Done{};
+  reference_.emplace(python, torch);
+  HEDDLE_TRY(PyTorchLayout layout, LayoutForPyTorch(job_));
+  HEDDLE_RETURN_IF_ERROR(WritePyTorchJob(job_, layout, params, dataset_, reference_->folder()));
+  HEDDLE_RETURN_IF_ERROR(reference_->Start());
+  std::string built = torch.substr(0, torch.find('+'));
+  if (!version().empty() && !version().starts_with(built))
+    streams.err << fmt::format(
+        "remark: {} has torch {}, this program libtorch {}; kernels of different versions may "
+        "differ in the last bit\n",
+        python, version(), built);
+  return Done{};
+}
+
+Result<std::string> AgainstPyTorch::OwnLines(Session& session) const {
+  std::string lines =
+      HashLines(session, job_.step.model.params, /*gradients=*/true, /*moments=*/true);
+  for (size_t at = 0; at < session.ranks().size(); ++at) {
+    for (const Session::UpdatedBuffer& buffer : session.updated_buffers(at))
+      lines += HashLine(session.steps(), session.ranks()[at], buffer.name, buffer.tensor);
+  }
+  int64_t interval = job_.job.validation_interval;
+  if (interval == 0 || session.steps() % interval != 0) return lines;
+  BatchSource held_out = BatchesOf(dataset_, DataSplit::kHeldOut, job_.step.model.batch.seq_len);
+  double sum = 0;
+  for (int64_t number = 1; number <= job_.job.validation_steps; ++number) {
+    HEDDLE_TRY(double loss, session.Evaluate(held_out, number));
+    sum += loss;
+  }
+  std::string mean = HexFloat(sum / static_cast<double>(job_.job.validation_steps));
+  for (int64_t rank : session.ranks())
+    lines += fmt::format("{{\"rank\":{},\"validation_loss\":\"{}\"}}\n", rank, mean);
+  return lines;
+}
+
+Result<StepHashes> AgainstPyTorch::AllHashes(Session& session) const {
+  HEDDLE_TRY(std::string own, OwnLines(session));
+  std::vector<std::string> all = {own};
+  if (peers_ != nullptr) {
+    HEDDLE_TRY(all, peers_->Exchange(own));
+  }
+  StepHashes hashes;
+  for (const std::string& lines : all) HEDDLE_RETURN_IF_ERROR(hashes.Add(lines));
+  return hashes;
+}
+
+Result<std::optional<HashDifference>> AgainstPyTorch::Compare(const StepHashes& own) {
+  std::optional<HashDifference> found;
+  if (leads()) {
+    HEDDLE_TRY(StepHashes theirs, reference_->NextStep());
+    found = HashDifference::Find(own, theirs);
+  }
+  if (peers_ == nullptr) return found;
+  HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(found ? "differs" : ""));
+  // The other ranks need no more than the fact: rank 0 prints the report.
+  if (!leads() && !all[0].empty()) found.emplace();
+  return found;
+}
+
+Result<VerifyReport> AgainstPyTorch::Train(Session& session, const VerifyOptions& options) {
+  VerifyReport report;
+  if (leads()) report.wrong_weights = reference_->wrong_weights();
+  if (peers_ != nullptr) {
+    HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(report.wrong_weights));
+    report.wrong_weights = all[0];
+  }
+  while (session.steps() < options.steps && !report.differs() && report.finite) {
+    HEDDLE_RETURN_IF_ERROR(session.Step(options.lr(session.steps() + 1)));
+    StepRow row;
+    row.step = session.steps();
+    row.loss = session.loss(0).item<double>();
+    HEDDLE_TRY(StepHashes own, AllHashes(session));
+    row.hashes = own.size();
+    HEDDLE_TRY(row.hash_difference, Compare(own));
+    report.finite = std::isfinite(row.loss);
+    HEDDLE_RETURN_IF_ERROR(options.on_step(session, row));
+    report.rows.push_back(std::move(row));
+  }
+  return report;
+}
+
+}  // namespace heddle

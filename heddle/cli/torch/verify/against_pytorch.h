@@ -1,0 +1,43 @@
+// AgainstPyTorch: a graph's training compared with PyTorch's, hash by hash.
+#pragma once
+
+#include <optional>
+
+#include "heddle/cli/torch/verify/pytorch_job.h"
+#include "heddle/cli/torch/verify/pytorch_reference.h"
+#include "heddle/runtime/process/peers.h"
+#include "heddle/verify/verify.h"
+
+namespace heddle {
+
+class AgainstPyTorch {
+ public:
+  // `peers` is null if all ranks are in this process. All of it must outlive this.
+  AgainstPyTorch(const PyTorchJob& job, const Dataset& dataset, Peers* peers)
+      : job_(job), dataset_(dataset), peers_(peers) {}
+
+  // Starts PyTorch, on rank 0 alone. `torch` is the version that this program is built with.
+  Status Start(const std::string& python, const std::string& torch, const ParamSource& params,
+               const Streams& streams);
+  // The version of the torch that trains; empty on other ranks than 0.
+  std::string version() const { return reference_ ? reference_->version() : ""; }
+  // Trains the graph step by step until a hash differs. Takes steps, learning rates and on_step from
+  // the options.
+  Result<VerifyReport> Train(Session& session, const VerifyOptions& options);
+
+ private:
+  bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
+  // Lines of hashes of this process's ranks after a step.
+  Result<std::string> OwnLines(Session& session) const;
+  // The hashes of all ranks.
+  Result<StepHashes> AllHashes(Session& session) const;
+  // Rank 0 compares and tells the others.
+  Result<std::optional<HashDifference>> Compare(const StepHashes& own);
+
+  PyTorchJob job_;
+  const Dataset& dataset_;
+  Peers* peers_;
+  std::optional<PyTorchReference> reference_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,241 @@
+#include "heddle/cli/torch/verify/pytorch_job.h"
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/file.h"
+#include "heddle/models/family.h"
+#include "heddle/train/safetensors.h"
+
+namespace heddle {
+namespace {
+
+// `what` names the flag or the model, with its value.
+Failure Refused(std::string_view what, std::string_view instead = "") {
+  return Error(Diag::kBadChoice, "--against=pytorch does not support {}{}{}", what,
+               instead.empty() ? "" : "; ", instead);
+}
+
+Status CheckNumerics(const PyTorchJob& job) {
+  const ParallelFlags& parallel = job.parallel;
+  if (parallel.gradients != "sum") return Refused("--parallelism.gradients=" + parallel.gradients);
+  if (parallel.tensor_gradients != "narrow")
+    return Refused("--parallelism.tensor_gradients=" + parallel.tensor_gradients);
+  if (job.reduce_first) return Refused("--parallelism.reduce_before_scatter");
+  if (job.train.reducer != "gloo")
+    return Refused("--runtime.reducer=" + job.train.reducer, "PyTorch adds as Gloo does: gloo");
+  return Done{};
+}
+
+Status CheckTensor(const PyTorchJob& job, const PyTorchLayout& layout) {
+  const ModelConfig& config = job.step.model.config;
+  std::string_view family = config.family->name;
+  if ((family != "llama3" && family != "qwen3") || config.moe.experts > 0)
+    return Refused(fmt::format("tensor parallelism (degree {}) of {} {}", layout.tensor, family,
+                               config.flavor),
+                   "it has that of llama3, and of qwen3 without experts");
+  if (layout.split_loss && job.model.z_loss > 0)
+    return Refused(fmt::format("--training.z_loss={} with a loss split over {} ranks",
+                               job.model.z_loss, layout.tensor),
+                   "--parallelism.enable_loss_parallel=false gathers the logits");
+  return Done{};
+}
+
+Status CheckExpertRanks(const PyTorchJob& job, const PyTorchLayout& layout) {
+  if (layout.replicate > 1 || layout.tensor > 1)
+    return Refused(fmt::format("expert parallelism (degree {}) together with {}", layout.expert,
+                               layout.tensor > 1 ? "tensor parallelism" : "replicas"));
+  for (const ParamSpec& param : job.step.model.params) {
+    if (param.shape.size() < 3 && param.shape[0] % layout.shard != 0)
+      return Refused(
+          fmt::format("expert parallelism with `{}`, whose {} rows do not divide among "
+                      "{} ranks",
+                      param.name, param.shape[0], layout.shard));
+  }
+  return Done{};
+}
+
+// FSDP2 splits stacks of experts inside the experts only where they divide.
+Status CheckStacks(const PyTorchJob& job, const PyTorchLayout& layout) {
+  int64_t ranks = layout.shard / layout.expert;
+  for (const ParamSpec& param : job.step.model.params) {
+    if (param.shape.size() != 3 || ranks <= param.shape[0] / layout.expert) continue;
+    if (param.shape[1] % ranks != 0)
+      return Refused(
+          fmt::format("`{}` on {} ranks, among which its dimension 1 of {} does not "
+                      "divide",
+                      param.name, ranks, param.shape[1]));
+  }
+  return Done{};
+}
+
+// The degrees that make the mesh of a plan, with the names that presets give to axes.
+std::optional<ParallelFlags> DegreesOf(const Mesh& mesh) {
+  ParallelFlags flags;
+  for (const MeshAxis& axis : mesh.axes()) {
+    bool known = false;
+    for (size_t i = 0; i < Presets().size(); ++i) {
+      const Preset& preset = *Presets()[i];
+      bool inner = preset.name == "shard" && axis.name == "dp_in_ep";
+      if (axis.name != preset.axis && !inner &&
+          !(preset.name == "shard" && axis.name == "dp_mod_ep"))
+        continue;
+      flags.degrees[i] *= axis.size;
+      if (inner) flags.expert = axis.size;
+      known = true;
+    }
+    if (!known) return std::nullopt;
+  }
+  return flags;
+}
+
+// The layout by degrees whose plan is the one that is given.
+Result<std::optional<ParallelFlags::Layout>> LayoutOfPlan(const PyTorchJob& job) {
+  const PlannedStep& step = job.step;
+  const ModelConfig& config = step.model.config;
+  std::optional<ParallelFlags> flags = DegreesOf(step.plan.mesh);
+  if (!flags) return std::optional<ParallelFlags::Layout>();
+  std::vector<int64_t> experts = {flags->expert};
+  if (config.moe.experts > 0 && flags->expert == 1) experts.push_back(flags->degrees[1]);
+  for (int64_t expert : experts) {
+    for (bool sequence_parallel : {true, false}) {
+      for (bool split_loss : {true, false}) {
+        flags->expert = expert;
+        flags->sequence_parallel = sequence_parallel ? "true" : "false";
+        flags->loss_parallel = split_loss ? "true" : "false";
+        Result<ParallelFlags::Layout> layout = flags->MakeLayout(config);
+        if (!layout.ok() || !(layout->mesh == step.plan.mesh)) continue;
+        HEDDLE_TRY(Plan plan, MakePlan(step.module.graphs[0], layout->mesh, config.family->rules(),
+                                       layout->preset));
+        plan.narrow_grads = step.plan.narrow_grads;
+        if (FormatPlan(plan) == FormatPlan(step.plan)) return std::optional(*std::move(layout));
+      }
+    }
+  }
+  return std::optional<ParallelFlags::Layout>();
+}
+
+nlohmann::ordered_json ModelJson(const ModelConfig& config) {
+  ModelConfig copy = config;
+  nlohmann::ordered_json json = {{"family", config.family->name}};
+  for (const ConfigField& field : ConfigFields()) {
+    std::string name(field.name);
+    if (field.size != nullptr) json[name] = field.size(copy);
+    if (field.number != nullptr) json[name] = field.number(copy);
+    if (field.choose != nullptr) json[name] = field.choices[field.chosen(config)];
+  }
+  return json;
+}
+
+Status WriteWeights(const Model& model, const ParamSource& params, const std::string& path) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (size_t i = 0; i < model.params.size(); ++i) {
+    HEDDLE_TRY(at::Tensor whole, params(i));
+    tensors.emplace_back(model.params[i].name, whole);
+  }
+  for (const StepInput& input : model.inputs) {
+    if (IsState(input)) tensors.emplace_back(input.name, MakeBuffer(model, input));
+  }
+  HEDDLE_TRY(std::string bytes, FormatSafetensors(tensors));
+  return WriteFile(path, bytes);
+}
+
+Status WriteData(const PyTorchJob& job, const Dataset& dataset, const std::string& path) {
+  const BatchConfig& batch = job.step.model.batch;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  auto add = [&](std::string_view name, DataSplit split, int64_t steps) -> Status {
+    BatchSource batches = BatchesOf(dataset, split, batch.seq_len);
+    for (int64_t step = 1; step <= steps; ++step) {
+      HEDDLE_TRY(Batch rows, batches(step, 0, batch.batch * job.accumulated));
+      tensors.emplace_back(fmt::format("{}.{}.tokens", name, step), rows.tokens);
+      tensors.emplace_back(fmt::format("{}.{}.labels", name, step), rows.labels);
+    }
+    return Done{};
+  };
+  HEDDLE_RETURN_IF_ERROR(add("train", DataSplit::kTrain, job.train.steps));
+  if (job.job.validation_interval > 0)
+    HEDDLE_RETURN_IF_ERROR(add("held_out", DataSplit::kHeldOut, job.job.validation_steps));
+  HEDDLE_TRY(std::string bytes, FormatSafetensors(tensors));
+  return WriteFile(path, bytes);
+}
+
+}  // namespace
+
+Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
+  HEDDLE_RETURN_IF_ERROR(CheckNumerics(job));
+  ParallelFlags::Layout layout = job.step.layout;
+  if (!job.parallel.plan_file.empty()) {
+    HEDDLE_TRY(std::optional<ParallelFlags::Layout> named, LayoutOfPlan(job));
+    if (!named)
+      return Refused(fmt::format("the plan {}", job.parallel.plan_file),
+                     "its placements are not those of FSDP, HSDP, tensor or expert parallelism "
+                     "as --parallelism flags write them");
+    layout = *std::move(named);
+  } else if (job.parallel.expert_tensor > 1 && layout.expert > 1) {
+    return Refused(
+        fmt::format("--parallelism.expert_tensor_parallel_degree={}", job.parallel.expert_tensor));
+  }
+  PyTorchLayout found{layout.degree("replicate"),      layout.degree("shard"),
+                      layout.degree("tensor"),         layout.expert,
+                      layout.preset.sequence_parallel, layout.preset.split_loss};
+  if (job.model.device == "cuda" && (found.world() > 1 || job.step.model.config.moe.experts > 0))
+    return Refused(fmt::format("--runtime.device=cuda on {} ranks of {}", found.world(),
+                               job.step.model.config.family->name),
+                   "on GPUs it has one rank of a model without experts");
+  if (found.tensor > 1) HEDDLE_RETURN_IF_ERROR(CheckTensor(job, found));
+  if (found.expert > 1) HEDDLE_RETURN_IF_ERROR(CheckExpertRanks(job, found));
+  HEDDLE_RETURN_IF_ERROR(CheckStacks(job, found));
+  return found;
+}
+
+Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
+                       const ParamSource& params, const Dataset& dataset,
+                       const std::string& folder) {
+  const Model& model = job.step.model;
+  const OptimizerOptions& optimizer = job.train.optimizer;
+  std::string weights = folder + "/weights.safetensors";
+  HEDDLE_RETURN_IF_ERROR(WriteWeights(model, params, weights));
+  std::string data;
+  if (job.job.dataset != "synthetic") {
+    data = folder + "/data.safetensors";
+    HEDDLE_RETURN_IF_ERROR(WriteData(job, dataset, data));
+  }
+  nlohmann::ordered_json json = {{"model", ModelJson(model.config)},
+                                 {"weights", weights},
+                                 {"initial", job.model.load_path.empty()},
+                                 {"data", data},
+                                 {"device", job.model.device},
+                                 {"attention", job.model.attention},
+                                 {"precision", job.model.precision},
+                                 {"reduce", job.step.plan.narrow_grads ? "bf16" : "f32"},
+                                 {"replicate", layout.replicate},
+                                 {"shard", layout.shard},
+                                 {"tensor", layout.tensor},
+                                 {"expert", layout.expert},
+                                 {"world", layout.world()},
+                                 {"sequence_parallel", layout.sequence_parallel},
+                                 {"split_loss", layout.split_loss},
+                                 {"rows", job.model.local_batch_size},
+                                 {"seq_len", model.batch.seq_len},
+                                 {"steps", job.train.steps},
+                                 {"accumulated", job.accumulated},
+                                 {"seed", job.train.seed},
+                                 {"loss_divisor", job.model.loss_divisor},
+                                 {"z_loss", job.model.z_loss},
+                                 {"aux_loss", job.model.aux_loss},
+                                 {"implementation", job.train.implementation},
+                                 {"lr", job.train.lr},
+                                 {"beta1", optimizer.beta1},
+                                 {"beta2", optimizer.beta2},
+                                 {"eps", optimizer.eps},
+                                 {"weight_decay", optimizer.weight_decay},
+                                 {"max_norm", optimizer.max_norm},
+                                 {"warmup_steps", job.job.warmup_steps},
+                                 {"decay", job.job.decay},
+                                 {"decay_ratio", job.job.decay_ratio},
+                                 {"min_lr_factor", job.job.min_lr_factor},
+                                 {"validation_interval", job.job.validation_interval},
+                                 {"validation_steps", job.job.validation_steps}};
+  return WriteFile(folder + "/job.json", json.dump());
+}
+
+}  // namespace heddle
