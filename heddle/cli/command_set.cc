@@ -112,6 +112,7 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
   }
   Status read = command->flags.Read(command->name, args);
   if (!read.ok()) return Report(read.diagnostics(), streams);
+  for (const std::string& hint : command->flags.hints()) streams.err << "note: " << hint << "\n";
   if (const std::string* job = command->flags.shown_config()) {
     streams.out << *job;
     return ExitCode::kDone;

@@ -164,10 +164,19 @@ void Flags::Option(std::string_view names, std::vector<std::string>& target, std
   }).repeats = true;
 }
 
+void Flags::AcceptOld(std::string_view old, std::string_view name) {
+  Flag* flag = Find(name);
+  HEDDLE_CHECK(flag != nullptr, name);
+  flag->old_names.emplace_back(old);
+}
+
 Flags::Flag* Flags::Find(std::string_view name) {
   if (!name.starts_with('-')) return nullptr;
-  auto at = std::ranges::find_if(
-      flags_, [&](const Flag& f) { return std::ranges::find(f.names, name) != f.names.end(); });
+  auto has = [&](const std::vector<std::string>& names) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  auto at =
+      std::ranges::find_if(flags_, [&](const Flag& f) { return has(f.names) || has(f.old_names); });
   return at == flags_.end() ? nullptr : &*at;
 }
 
@@ -201,6 +210,8 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   if (flag->given && !flag->repeats) return Error(Diag::kUsage, "{} is given twice", name);
   flag->given = true;
   flag->origin = "flag";
+  if (std::ranges::find(flag->old_names, name) != flag->old_names.end())
+    hints_.push_back(fmt::format("{} is called {} now; both are accepted", name, flag->names[0]));
   return flag->set(name, value);
 }
 

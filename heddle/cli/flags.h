@@ -43,6 +43,11 @@ class Flags {
   void Option(std::string_view names, std::optional<double>& target, std::string help);
   // May be given any number of times.
   void Option(std::string_view names, std::vector<std::string>& target, std::string help);
+  // Accepts `old` in place of `name`, a flag added before. The help does not list `old`; using it
+  // leaves a hint.
+  void AcceptOld(std::string_view old, std::string_view name);
+  // For the user, after the reading: which flags have another name now.
+  const std::vector<std::string>& hints() const { return hints_; }
 
   // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. What stands on the command line wins over
   // the file. After the reading `job` holds the whole job, as TOML, with where each value came from.
@@ -68,6 +73,8 @@ class Flags {
   struct Flag {
     // With their dashes; one without for a positional argument.
     std::vector<std::string> names;
+    // Other spellings, from AcceptOld.
+    std::vector<std::string> old_names = {};
     // What the value is called; empty for a switch.
     std::string value;
     std::string help;
@@ -99,6 +106,7 @@ class Flags {
   std::string Job() const;
 
   std::vector<Flag> flags_;
+  std::vector<std::string> hints_;
   // Targets of flags, too, so that they stay where they are.
   struct ConfigFlags {
     std::string file;

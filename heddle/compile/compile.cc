@@ -25,7 +25,8 @@ std::string LoweringPipeline(const CompileOptions& options) {
 
 class Compiler {
  public:
-  Compiler(Module& module, const CompileOptions& options) : module_(module), options_(options) {}
+  Compiler(Module& module, const CompileOptions& options)
+      : module_(module), options_(options), budget_(options.budget) {}
 
   Result<CompileReport> Run() {
     HEDDLE_TRY(std::string plan, FinishPlan());
@@ -61,13 +62,14 @@ class Compiler {
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     HEDDLE_TRY(report_.found, FindPlan(module_, plan, options_, model));
+    if (report_.found->budget) budget_ = report_.found->budget;
     return FormatPlan(report_.found->plan);
   }
 
   // Puts the passes that decide about memory in front of the others.
   Status AddMemory(Pipeline& after) {
     std::string text = options_.memory.empty() ? "" : "clean, " + options_.memory;
-    if (options_.budget) {
+    if (budget_) {
       HEDDLE_RETURN_IF_ERROR(KeepBudget(after));
       text = kCarryOut;
     }
@@ -84,7 +86,13 @@ class Compiler {
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     HEDDLE_TRY(auto search, MemorySearch::Make(module_, after, model));
-    HEDDLE_TRY(report_.memory, search->Within(*options_.budget));
+    Result<MemoryChoice> within = search->Within(*budget_);
+    if (!within.ok()) {
+      bool infeasible = within.diagnostics()[0].kind == Diag::kInfeasible;
+      if (infeasible && options_.least_peak != nullptr) *options_.least_peak = search->least();
+      return std::move(within).failure();
+    }
+    report_.memory = *std::move(within);
     HEDDLE_TRY(report_.decisions, ListDecisions(search->trials(), report_.memory->marks));
     Module marked = search->trials().Marked(report_.memory->marks);
     module_ = std::move(marked);
@@ -112,6 +120,8 @@ class Compiler {
 
   Module& module_;
   const CompileOptions& options_;
+  // That of the options, or the one that the plan was found with.
+  std::optional<Bytes> budget_;
   CompileReport report_;
   // Time that went into texts, which is nobody's to pay.
   Nanos printing_;

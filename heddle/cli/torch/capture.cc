@@ -6,6 +6,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
+#include "heddle/cost/cluster/cluster.h"
 #include "heddle/ir/text/print.h"
 
 namespace heddle {
@@ -18,14 +19,17 @@ struct CaptureCommand {
       "No weight is allocated: any model can be captured on any machine.";
 
   ModelFlags model;
-  bool with_optimizer = false;
+  OptimizerFlags optimizer;
+  std::string cluster = "h100-8x";
   std::string output;
   bool time = false;
 
   void Declare(Flags& flags) {
-    model.Declare(flags);
-    flags.Switch("--with-optimizer", with_optimizer,
-                 "append clipping by global norm (1.0) and AdamW");
+    model.Declare(flags, &cluster);
+    optimizer.Declare(flags);
+    flags.Option("--cluster", cluster,
+                 "cluster that the step is for (name or JSON file): its device type is the default "
+                 "of --runtime.device");
     flags.Switch("--time", time, "print seconds and peak memory to standard error");
     flags.Option("-o,--output", output, "where the graph goes (default: standard output)");
   }
@@ -35,11 +39,14 @@ struct CaptureCommand {
 ExitCode CaptureCommand::Run(const Streams& streams) const {
   Status needless = model.CheckNoWeights();
   if (!needless.ok()) return Report(needless.diagnostics(), streams);
+  if (Result<Cluster> known = LoadCluster(cluster); !known.ok())
+    return Report(known.diagnostics(), streams);
+  Result<std::optional<OptimizerOptions>> chosen = optimizer.Choose();
+  if (!chosen.ok()) return Report(chosen.diagnostics(), streams);
   Result<Model> made = model.Make();
   if (!made.ok()) return Report(made.diagnostics(), streams);
   Clock clock;
-  Result<Module> module =
-      CaptureModel(*made, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt);
+  Result<Module> module = CaptureModel(*made, *chosen);
   if (!module.ok()) return Report(module.diagnostics(), streams);
   Nanos captured = clock.Elapsed();
   std::string text = Print(*module);

@@ -1,7 +1,12 @@
 #include "heddle/cli/torch/model_flags.h"
 
+#include <ATen/Context.h>
+
+#include <ostream>
+
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
+#include "heddle/cost/cluster/cluster.h"
 #include "heddle/hf/folder.h"
 #include "heddle/hf/load.h"
 #include "heddle/train/device.h"
@@ -9,8 +14,10 @@
 
 namespace heddle {
 
-void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
-  device_flag = name_of_device;
+constexpr std::string_view kDeviceFlag = "--runtime.device";
+
+void ModelFlags::Declare(Flags& flags, const std::string* of_cluster) {
+  cluster = of_cluster;
   flags.Option("--model", model,
                "the family; `heddle models` lists them; or hf, the model that config.json at "
                "--checkpoint.initial_load_path describes");
@@ -27,7 +34,10 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
   flags.Option("--attention", attention,
                "flash or cudnn, one fused kernel; math, its parts; or fastest, the first of cudnn, "
                "flash and math that has the device, the precision and the size of heads");
-  flags.Option(device_flag, device, "cpu or cuda: whose kernels the step is for");
+  flags.Option(kDeviceFlag, device,
+               fmt::format("cpu or cuda: device whose kernels the step uses (default: {})",
+                           cluster != nullptr ? "the device type of --cluster" : "cpu"));
+  flags.AcceptOld("--device", kDeviceFlag);
   flags.Option("--training.loss_divisor", loss_divisor,
                "what the summed loss is divided by: valid_tokens, counted in the step over all "
                "ranks, labels of -100 left out; or all_tokens, a constant");
@@ -84,13 +94,29 @@ Result<ModelConfig> ModelFlags::Config() const {
 }
 
 Result<Target> ModelFlags::ChooseTarget() const {
-  return Choose<Target>(device_flag, device, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}});
+  HEDDLE_TRY(std::string name, DeviceName());
+  return Choose<Target>(kDeviceFlag, name, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}});
 }
 
-Result<c10::Device> ModelFlags::Open(int64_t local_rank, bool exact) const {
+Result<std::string> ModelFlags::DeviceName() const {
+  if (!device.empty()) return device;
+  if (cluster == nullptr) return std::string(Name(DeviceType::kCpu));
+  HEDDLE_TRY(Cluster loaded, LoadCluster(*cluster));
+  return std::string(Name(loaded.device.type));
+}
+
+std::string ModelFlags::DeviceNote(bool machine_has_gpu) const {
+  if (!device.empty() || !machine_has_gpu) return "";
+  return fmt::format(
+      "note: running on the CPU, the default; this machine has a GPU, which {}=cuda uses\n",
+      kDeviceFlag);
+}
+
+Result<c10::Device> ModelFlags::Open(int64_t local_rank, bool exact, const Streams& streams) const {
   HEDDLE_TRY(Target target, ChooseTarget());
   c10::DeviceType type = target == Target::kCuda ? c10::kCUDA : c10::kCPU;
   if (exact) MakeExact(type);
+  if (local_rank == 0) streams.err << DeviceNote(at::hasCUDA());
   return OpenDevice(type, local_rank);
 }
 
@@ -113,7 +139,7 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
                (cuda && numerics.attention == AttentionKind::kFlash);
   if (fused && !(cuda && numerics.compute == DType::kBF16))
     return Error(Diag::kBadChoice, "--attention is {}, which is for bf16 on cuda, not for {} on {}",
-                 attention, precision, device);
+                 attention, precision, cuda ? "cuda" : "cpu");
   HEDDLE_TRY(numerics.loss_divisor,
              (Choose<LossDivisor>("--training.loss_divisor", loss_divisor,
                                   {{"valid_tokens", LossDivisor::kValidTokens},
@@ -128,6 +154,20 @@ Result<Model> ModelFlags::Make(int64_t batch_ranks, bool sequence_parallel,
         "--training.local_batch_size is {}, on {}; the whole batch does not fit into 64 bits",
         local_batch_size, Counted(batch_ranks, "rank"));
   return MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
+}
+
+void OptimizerFlags::Declare(Flags& flags) {
+  flags.Switch("--without-optimizer", without,
+               "leave the optimizer out of the step; by default the step clips by global norm "
+               "(1.0) and updates with AdamW");
+  flags.Switch("--with-optimizer", with, "include the optimizer, which is the default");
+}
+
+Result<std::optional<OptimizerOptions>> OptimizerFlags::Choose() const {
+  if (with && without)
+    return Error(Diag::kUsage,
+                 "--with-optimizer conflicts with --without-optimizer; remove one of them");
+  return without ? std::nullopt : std::optional(OptimizerOptions());
 }
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
 #include "heddle/models/model.h"
 #include "heddle/train/session.h"
@@ -17,7 +18,8 @@ struct ModelFlags {
   int64_t seq_len = 2048;
   std::string precision = "bf16";
   std::string attention = "fastest";
-  std::string device = "cpu";
+  // Empty: that of the cluster, or cpu for commands that run the model.
+  std::string device;
   std::string loss_divisor = "valid_tokens";
   double z_loss = 0;
   double aux_loss = 0;
@@ -26,13 +28,20 @@ struct ModelFlags {
   std::map<std::string, std::optional<int64_t>> sizes;
   std::map<std::string, std::optional<double>> numbers;
   std::map<std::string, std::string> choices;
-  std::string device_flag;
+  // The target of --cluster, for commands whose default device is that of a cluster; or null.
+  const std::string* cluster = nullptr;
 
-  // Commands that run the model call the device's flag `--runtime.device`.
-  void Declare(Flags& flags, std::string_view device_flag = "--device");
+  // `of_cluster`, unless null, must outlive this.
+  void Declare(Flags& flags, const std::string* of_cluster = nullptr);
   Result<Target> ChooseTarget() const;
+  // `cuda`: what ChooseTarget chooses.
+  Result<std::string> DeviceName() const;
   // Where the rank with this number on its machine computes; in exact mode (train/exact.h), or not.
-  Result<c10::Device> Open(int64_t local_rank, bool exact) const;
+  // The first rank prints DeviceNote.
+  Result<c10::Device> Open(int64_t local_rank, bool exact, const Streams& streams) const;
+  // For commands that run the model: the CPU computes by default although the machine has a GPU.
+  // Empty unless that is so.
+  std::string DeviceNote(bool machine_has_gpu) const;
   // For commands that load no weights: only --model=hf takes anything from the path.
   Status CheckNoWeights() const;
   // The first weights: those at the path, or random ones. The model must outlive the source.
@@ -43,6 +52,16 @@ struct ModelFlags {
   // (StepNumerics). `divisor`: instead of loss_divisor.
   Result<Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false,
                      std::optional<LossDivisor> divisor = std::nullopt) const;
+};
+
+// Whether the captured step includes the optimizer: clipping by global norm (1.0) and AdamW.
+struct OptimizerFlags {
+  bool with = false;
+  bool without = false;
+
+  void Declare(Flags& flags);
+  // None: without. Fails if the flags contradict each other.
+  Result<std::optional<OptimizerOptions>> Choose() const;
 };
 
 }  // namespace heddle

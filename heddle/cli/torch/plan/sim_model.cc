@@ -20,18 +20,17 @@ struct SimModelCommand {
   ModelFlags model;
   ParallelFlags parallel;
   CompileFlags compile{"fsdp"};
-  bool with_optimizer = false;
+  OptimizerFlags optimizer;
   std::string against = "none";
   SimFlags sim;
   SimOutputs outputs;
   std::string job;
 
   void Declare(Flags& flags) {
-    model.Declare(flags);
+    model.Declare(flags, &sim.cluster);
     parallel.Declare(flags);
     compile.Declare(flags, /*with_stage=*/false);
-    flags.Switch("--with-optimizer", with_optimizer,
-                 "capture clipping by global norm (1.0) and AdamW, too");
+    optimizer.Declare(flags);
     flags.Option("--against", against,
                  "the pipeline that it is compared with; the same one compares nothing");
     sim.Declare(flags);
@@ -66,10 +65,10 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   HEDDLE_TRY(CostModel costs, sim.Model());
   HEDDLE_TRY(SimulateOptions options, sim.Options());
-  HEDDLE_TRY(
-      PlannedStep step,
-      PlanStep(model, parallel, streams,
-               {.optimizer = with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt}));
+  CaptureOptions capture;
+  HEDDLE_TRY(capture.optimizer, optimizer.Choose());
+  HEDDLE_TRY(std::string device, model.DeviceName());
+  HEDDLE_TRY(PlannedStep step, PlanStep(model, parallel, streams, capture));
   std::vector<SimulatedModule> modules;
   if (against != compile.PipelineName()) {
     // As it is written: flags that change the pipeline are about the one that is asked for.
@@ -81,7 +80,8 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
   }
   HEDDLE_TRY(SimulatedModule asked, SimulateWith(compile, step, costs, options, streams));
   modules.push_back(std::move(asked));
-  return outputs.Write(modules, costs, streams);
+  return outputs.Write(modules, costs, streams,
+                       SimulatedModel{std::move(device), capture.optimizer.has_value()});
 }
 
 }  // namespace

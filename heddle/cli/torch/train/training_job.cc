@@ -21,7 +21,7 @@ namespace heddle {
 using OrderedJson = nlohmann::ordered_json;
 
 void TrainingFlags::Declare(Flags& flags) {
-  model.Declare(flags, "--runtime.device");
+  model.Declare(flags);
   parallel.Declare(flags);
   compile.Declare(flags);
   train.Declare(flags);
@@ -45,7 +45,7 @@ Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
 
 Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
   HEDDLE_TRY(bool exact, ChooseBool("--debug.deterministic", flags_.job.deterministic));
-  HEDDLE_TRY(device_, flags_.model.Open(local_rank, exact));
+  HEDDLE_TRY(device_, flags_.model.Open(local_rank, exact, streams_));
   HEDDLE_RETURN_IF_ERROR(CheckFlags(processes));
   const JobFlags& job = flags_.job;
   HEDDLE_RETURN_IF_ERROR(FindPeak());

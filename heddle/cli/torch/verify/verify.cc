@@ -46,7 +46,7 @@ struct VerifyCommand {
     model.seq_len = 256;
   }
   void Declare(Flags& flags) {
-    model.Declare(flags, "--runtime.device");
+    model.Declare(flags);
     parallel.Declare(flags);
     compile.Declare(flags);
     train.Declare(flags);
@@ -183,7 +183,7 @@ EagerOptions Verification::Eager() const {
 }
 
 Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
-  HEDDLE_TRY(device_, command_.model.Open(local_rank, /*exact=*/true));
+  HEDDLE_TRY(device_, command_.model.Open(local_rank, /*exact=*/true, streams_));
   HEDDLE_RETURN_IF_ERROR(command_.train.Check());
   HEDDLE_RETURN_IF_ERROR(command_.parallel.CheckPlanIsFile());
   HEDDLE_RETURN_IF_ERROR(
