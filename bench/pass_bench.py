@@ -66,7 +66,7 @@ def run_inductor(layers):
 
 def run_heddle(heddle, layers):
     command = [heddle, "plan", "--json", "--flavor=debugmodel", f"--model.n_layers={layers}", f"--training.seq_len={torch_llama.POSITIONS}",
-               f"--parallelism.data_parallel_shard_degree={RANKS}"]
+               f"--parallelism.data_parallel_shard_degree={RANKS}", "--without-optimizer"]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return report["seconds"]["passes"]
 

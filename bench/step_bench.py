@@ -115,7 +115,7 @@ def main():
         print(f"{f'fsdp {model} {flavor} {shard} x {tensor}':34}{work * 1e3:8.1f} ms{goal * 1e3:5.0f} ms{'' if work <= goal else '  over the goal'}")
         report["pipelines"].append({"model": model, "flavor": flavor, "shard": shard, "tensor": tensor, "seconds": work})
     for layers in (6, 32):
-        _, capture, _ = run_capture(heddle, ["--flavor=debugmodel", f"--model.n_layers={layers}"])
+        _, capture, _ = run_capture(heddle, ["--flavor=debugmodel", f"--model.n_layers={layers}", "--without-optimizer"])
         seconds, nodes = run_make_fx(layers)
         print(f"llama3 debugmodel, {layers:2} layers: make_fx {seconds:.2f} s ({nodes} nodes), heddle {capture:.3f} s, {seconds / capture:.0f} times faster")
         report["make_fx"].append({"layers": layers, "make_fx_seconds": seconds, "heddle_seconds": capture, "ratio": seconds / capture})

@@ -32,6 +32,8 @@ class MemorySearch {
   Result<std::vector<MemoryChoice>> Sweep();
 
   Trials& trials() { return trials_; }
+  // The least peak of all choices that were tried.
+  Bytes least() const { return trials_.Smallest().peak; }
 
  private:
   // A trial, and the name of its marks.

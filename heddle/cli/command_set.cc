@@ -89,6 +89,7 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
   Status read = command->flags.Read(command->name, args);
   if (!read.ok()) return Report(read.diagnostics(), streams);
   PrintNotes(command->flags.Notes(), streams);
+  PrintNotes(command->flags.hints(), streams);
   if (const std::string* job = command->flags.shown_config()) {
     streams.out << *job;
     return ExitCode::kDone;

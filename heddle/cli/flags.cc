@@ -207,10 +207,19 @@ void Flags::Path(std::string_view name, bool (*is_path)(std::string_view value))
   flag->names_path = is_path;
 }
 
+void Flags::AcceptOld(std::string_view old, std::string_view name) {
+  Flag* flag = Find(name);
+  HEDDLE_CHECK(flag != nullptr, name);
+  flag->old_names.emplace_back(old);
+}
+
 Flags::Flag* Flags::Find(std::string_view name) {
   if (!name.starts_with('-')) return nullptr;
-  auto at = std::ranges::find_if(
-      flags_, [&](const Flag& f) { return std::ranges::find(f.names, name) != f.names.end(); });
+  auto has = [&](const std::vector<std::string>& names) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  auto at =
+      std::ranges::find_if(flags_, [&](const Flag& f) { return has(f.names) || has(f.old_names); });
   return at == flags_.end() ? nullptr : &*at;
 }
 
@@ -259,6 +268,8 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
     value = args[++at];
   }
+  if (std::ranges::find(flag->old_names, name) != flag->old_names.end())
+    hints_.push_back(fmt::format("{} is called {} now; both are accepted", name, flag->names[0]));
   if (foreign != nullptr && foreign->IsOff(value)) return Done{};
   return SetFlag(*flag, name, foreign == nullptr ? value : foreign->Translate(value));
 }

@@ -79,6 +79,11 @@ class Flags {
   void Option(std::string_view names, std::optional<double>& target, std::string help);
   // May be given any number of times.
   void Option(std::string_view names, std::vector<std::string>& target, std::string help);
+  // Accepts `old` in place of `name`, a flag added before. The help does not list `old`; using it
+  // leaves a hint.
+  void AcceptOld(std::string_view old, std::string_view name);
+  // For the user, after the reading: which flags have another name now.
+  const std::vector<std::string>& hints() const { return hints_; }
 
   // Marks a flag, added before, as a path. The job that Config writes has the absolute path, so it
   // works from any directory. Empty values, `-` and values for which `is_path` is false stay as
@@ -127,6 +132,8 @@ class Flags {
   // Sets the target. The flag as the user wrote it is for the message.
   using Setter = std::function<Status(std::string_view name, const std::string& value)>;
   struct Flag : FlagInfo {
+    // Other spellings, from AcceptOld.
+    std::vector<std::string> old_names = {};
     // The kind of value that a job file holds for it.
     JobValueKind kind = JobValueKind::kText;
     bool repeats = false;
@@ -194,6 +201,7 @@ class Flags {
   std::vector<IgnoredKey> ignored_;
   std::shared_ptr<GivenFlags> given_ = std::make_shared<GivenFlags>();
   std::set<std::string> other_keys_;
+  std::vector<std::string> hints_;
   // On the heap, since they are targets of flags and must not move.
   struct ConfigFlags {
     std::string file;

@@ -104,6 +104,7 @@ Status Flags::ReadConfig() {
   std::vector<std::pair<std::string, Flag*>> known;
   for (Flag& flag : flags_) {
     for (std::string& key : KeysOf(flag)) known.emplace_back(std::move(key), &flag);
+    for (const std::string& old : flag.old_names) known.emplace_back(KeyOf(old), &flag);
   }
   std::vector<std::string_view> keys;
   for (const auto& [key, flag] : known) keys.push_back(key);

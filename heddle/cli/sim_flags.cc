@@ -144,7 +144,8 @@ Status SimOutputs::WriteFiles(std::span<const SimulatedModule> modules, const Co
 }
 
 Status SimOutputs::Write(std::span<const SimulatedModule> modules, const CostModel& model,
-                         const Streams& streams) const {
+                         const Streams& streams,
+                         const std::optional<SimulatedModel>& captured) const {
   HEDDLE_RETURN_IF_ERROR(CheckPairs(modules));
   const SimulatedModule& last = modules.back();
   auto list = nlohmann::ordered_json::array();
@@ -167,6 +168,9 @@ Status SimOutputs::Write(std::span<const SimulatedModule> modules, const CostMod
   if (trace == "-" || html == "-") return Done{};
   // One graph is the common case, and gets one object.
   if (json) {
+    for (nlohmann::ordered_json& one : list) {
+      if (captured) one.update({{"device", captured->device}, {"optimizer", captured->optimizer}});
+    }
     PrintJson(list.size() == 1 ? list[0] : list, streams);
   } else {
     streams.out << text;

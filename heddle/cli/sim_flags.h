@@ -47,6 +47,13 @@ struct SimulatedModule {
 Result<SimulatedModule> SimulateModule(std::string name, Module module, const CostModel& model,
                                        const SimulateOptions& options);
 
+// The captured model that was simulated, for JSON.
+struct SimulatedModel {
+  // `cuda`: whose kernels the step uses.
+  std::string device;
+  bool optimizer = false;
+};
+
 struct SimOutputs {
   std::string html;
   std::string trace;
@@ -61,7 +68,8 @@ struct SimOutputs {
                     const Streams& streams) const;
   // One module, or two that are compared; summary, JSON, timeline and trace are of the last.
   Status Write(std::span<const SimulatedModule> modules, const CostModel& model,
-               const Streams& streams) const;
+               const Streams& streams,
+               const std::optional<SimulatedModel>& captured = std::nullopt) const;
 };
 // A report of one module, or of two that are compared, as an HTML file.
 Status WritePage(const std::string& path, std::span<const SimulatedModule> modules,

@@ -33,7 +33,8 @@ bool HasBackward(const Graph& graph) {
 
 class Compiler {
  public:
-  Compiler(Module& module, const CompileOptions& options) : module_(module), options_(options) {}
+  Compiler(Module& module, const CompileOptions& options)
+      : module_(module), options_(options), budget_(options.budget) {}
 
   Result<CompileReport> Run() {
     HEDDLE_TRY(std::string plan, FinishPlan());
@@ -74,6 +75,7 @@ class Compiler {
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     HEDDLE_TRY(report_.found, FindPlan(module_, plan, options_, model));
+    if (report_.found->budget) budget_ = report_.found->budget;
     report_.plan = report_.found->plan;
     report_.plan.decisions = options_.decisions;
     if (options_.tries_plans) StatePipeline();
@@ -97,7 +99,7 @@ class Compiler {
       for (Graph& graph : module_.graphs)
         HEDDLE_RETURN_IF_ERROR(SetMarks(options_.decisions.marks, graph));
       text = kCarryOut;
-    } else if (options_.budget && has_backward) {
+    } else if (budget_ && has_backward) {
       HEDDLE_RETURN_IF_ERROR(KeepBudget(after));
       text = kCarryOut;
     }
@@ -118,7 +120,13 @@ class Compiler {
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     HEDDLE_TRY(auto search, MemorySearch::Make(module_, after, model));
-    HEDDLE_TRY(report_.memory, search->Within(*options_.budget));
+    Result<MemoryChoice> within = search->Within(*budget_);
+    if (!within.ok()) {
+      bool infeasible = within.diagnostics()[0].kind == Diag::kInfeasible;
+      if (infeasible && options_.least_peak != nullptr) *options_.least_peak = search->least();
+      return std::move(within).failure();
+    }
+    report_.memory = *std::move(within);
     HEDDLE_TRY(report_.decisions, ListDecisions(search->trials(), report_.memory->marks));
     StateMemory(*report_.memory);
     Module marked = search->trials().Marked(report_.memory->marks);
@@ -130,7 +138,7 @@ class Compiler {
   void StateMemory(const MemoryChoice& choice) {
     PlanDecisions& decisions = report_.plan.decisions;
     StatePipeline();
-    decisions.budget = options_.budget;
+    decisions.budget = budget_;
     if (CheckpointPolicy::Parse(choice.policy).ok())
       decisions.checkpoint = choice.policy;
     else
@@ -140,7 +148,7 @@ class Compiler {
   // A plan that was found under a budget keeps to it, whatever step it is used for.
   Status CheckBudget() {
     const std::optional<Bytes>& budget = options_.decisions.budget;
-    if (!budget || options_.budget) return Done{};
+    if (!budget || budget_) return Done{};
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
     for (const Graph& graph : module_.graphs) {
@@ -177,6 +185,8 @@ class Compiler {
 
   Module& module_;
   const CompileOptions& options_;
+  // That of the options, or the one that the plan was found with.
+  std::optional<Bytes> budget_;
   CompileReport report_;
   // Time that went into texts, which is nobody's to pay.
   Nanos printing_;

@@ -30,8 +30,12 @@ struct CompileOptions {
   // Plans are simulated before one of them is taken, these among them (find_plan.h); otherwise the sum of all costs decides.
   bool tries_plans = false;
   std::vector<RivalPlan> rivals = {};
+  // With `tries_plans` and no `budget`: the memory of a device, which the chosen plan must fit into.
+  std::optional<DeviceLimit> limit = {};
   // The most that a step may need, if given: `memory` is then found, as what is fastest on `cluster`.
   std::optional<Bytes> budget = {};
+  // Unless null, and if nothing fits into the budget: receives the least peak possible.
+  std::optional<Bytes>* least_peak = nullptr;
   // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.
   std::string memory = {};
   // What runs after lowering, and how it differs from its text.

@@ -26,23 +26,71 @@ class PlanFinder {
     HEDDLE_TRY(AutoPlanner planner,
                AutoPlanner::Make(module_, plan_, model_, Limit(options_.automatic.allowance)));
     found_.pricing = clock.Elapsed();
-    for (const std::optional<MemoryLimit>& limit : Limits())
-      HEDDLE_RETURN_IF_ERROR(Solve(planner, limit));
-    for (const RivalPlan& rival : options_.rivals) {
-      // A preset that does not suit the graph is no rival.
-      if (Status tried = Try(rival.name, rival.plan); !tried.ok()) continue;
-    }
-    if (found_.trials.empty()) return std::move(nothing_).failure();
+    budget_ = options_.budget;
+    HEDDLE_RETURN_IF_ERROR(
+        TryAll(planner, budget_ ? LimitsFor(*budget_) : Limits{options_.automatic.memory}));
+    if (options_.limit && !budget_ && !(is_chosen_ && FitsDevice(found_.trials[found_.chosen])))
+      HEDDLE_RETURN_IF_ERROR(FitIntoDevice(planner));
+    if (!is_chosen_) return std::move(nothing_).failure();
     found_.plan = found_.trials[found_.chosen].plan;
     return std::move(found_);
   }
 
  private:
+  using Limits = std::vector<std::optional<MemoryLimit>>;
+
+  Status TryAll(AutoPlanner& planner, const Limits& limits) {
+    for (const std::optional<MemoryLimit>& limit : limits)
+      HEDDLE_RETURN_IF_ERROR(Solve(planner, limit));
+    for (const RivalPlan& rival : options_.rivals) {
+      // A preset that does not suit the graph is no rival.
+      if (Status tried = Try(rival.name, rival.plan); !tried.ok()) continue;
+    }
+    return Done{};
+  }
+
+  bool FitsDevice(const PlanTrial& trial) const {
+    return trial.outcome.peak <= options_.limit->memory;
+  }
+
+  // The fastest plan needs more than the device has: finds the fastest that does not.
+  Status FitIntoDevice(AutoPlanner& planner) {
+    Bytes memory = options_.limit->memory;
+    is_chosen_ = false;
+    if (options_.limit->may_recompute) {
+      // The same plans are tried again, now with recomputation.
+      if (!found_.trials.empty()) found_.too_large = found_.trials[found_.chosen].outcome.peak;
+      found_.trials.clear();
+      texts_.clear();
+      found_.budget = budget_ = memory;
+      return TryAll(planner, LimitsFor(memory));
+    }
+    HEDDLE_RETURN_IF_ERROR(TryAll(planner, LimitsFor(memory)));
+    const PlanTrial* least = nullptr;
+    for (size_t i = 0; i < found_.trials.size(); ++i) {
+      const PlanTrial& trial = found_.trials[i];
+      if (FitsDevice(trial)) Consider(i);
+      if (least == nullptr || trial.outcome.peak < least->outcome.peak) least = &trial;
+    }
+    if (!is_chosen_ && least != nullptr)
+      nothing_ = Error(Diag::kInfeasible,
+                       "no plan fits into the {} of a device; the least possible is {}, with "
+                       "`{}`",
+                       Format(memory), Format(least->outcome.peak), least->name);
+    return Done{};
+  }
+
+  void Consider(size_t trial) {
+    if (is_chosen_ &&
+        found_.trials[trial].outcome.step >= found_.trials[found_.chosen].outcome.step)
+      return;
+    is_chosen_ = true;
+    found_.chosen = trial;
+  }
+
   // With a budget, activations are kept, or computed again, so that they count in full or not at all; and what passes for a moment may
   // want its share.
-  std::vector<std::optional<MemoryLimit>> Limits() const {
-    if (!options_.budget) return {options_.automatic.memory};
-    Bytes all = *options_.budget;
+  static Limits LimitsFor(Bytes all) {
     Bytes half{all.value / 2};
     Bytes quarter{all.value / 4};
     return {std::nullopt, MemoryLimit{all, true}, MemoryLimit{all, false}, MemoryLimit{half, false},
@@ -57,7 +105,7 @@ class PlanFinder {
       found_.solving += clock.Elapsed();
       if (!solved.ok()) {
         // The limit may be spent on the way; what was found until then counts.
-        if (round == 0) nothing_ = std::move(solved).failure();
+        if (round == 0) SetNothing(std::move(solved).failure(), std::nullopt);
         return Done{};
       }
       if (!is_solved_) found_.solved = *solved;
@@ -85,23 +133,32 @@ class PlanFinder {
     CompileOptions how = options_;
     how.plan = std::move(text);
     how.print = {};
+    how.budget = budget_;
     // What is taken runs once more, with checks.
     how.manager = {};
     how.manager.check = false;
     Module module = module_;
+    std::optional<Bytes> least;
+    how.least_peak = &least;
     Result<CompileReport> report = Compile(module, how);
     if (!report.ok() && report.diagnostics()[0].kind == Diag::kInfeasible) {
-      nothing_ = std::move(report).failure();
+      SetNothing(std::move(report).failure(), least);
       return Done{};
     }
     if (!report.ok()) return std::move(report).failure();
     HEDDLE_TRY(StepOutcome outcome, MeasureStep(module, model_));
     found_.trials.push_back(
         {std::move(name), plan, outcome, report->memory ? report->memory->policy : std::string()});
-    const PlanTrial& best = found_.trials[found_.chosen];
-    if (outcome.step < best.outcome.step) found_.chosen = found_.trials.size() - 1;
+    Consider(found_.trials.size() - 1);
     found_.trying += clock.Elapsed();
     return Done{};
+  }
+
+  // Keeps the reason that comes nearest to fitting.
+  void SetNothing(Failure why, std::optional<Bytes> least) {
+    if (least_ && (!least || *least >= *least_)) return;
+    nothing_ = std::move(why);
+    least_ = least;
   }
 
   const Module& module_;
@@ -109,9 +166,14 @@ class PlanFinder {
   const CompileOptions& options_;
   const CostModel& model_;
   FoundPlan found_;
+  // The largest peak of a trial.
+  std::optional<Bytes> budget_;
   bool is_solved_ = false;
+  // found_.chosen is a trial.
+  bool is_chosen_ = false;
   std::set<std::string> texts_;
-  // Why there is no plan, if there is none.
+  // The reason to report if nothing fits, and the least peak that it names.
+  std::optional<Bytes> least_;
   Result<Done> nothing_ = Error(Diag::kInfeasible, "no plan fits");
 };
 

@@ -23,6 +23,13 @@ struct RivalPlan {
   Plan plan;
 };
 
+// The memory of a device: the budget of steps for which the user gave none.
+struct DeviceLimit {
+  Bytes memory;
+  // Recomputation may be chosen so that a step fits.
+  bool may_recompute = true;
+};
+
 struct PlanTrial {
   std::string name;
   Plan plan;
@@ -38,6 +45,10 @@ struct FoundPlan {
   // In the order in which they were tried, each plan once; and which of them it is. None where nothing was simulated.
   std::vector<PlanTrial> trials;
   size_t chosen = 0;
+  // If the fastest plan did not fit into the device: the budget of the trials, the device's memory;
+  // and the peak of that plan.
+  std::optional<Bytes> budget;
+  Bytes too_large;
   // Listing and pricing of choices; solving; simulating.
   Nanos pricing;
   Nanos solving;

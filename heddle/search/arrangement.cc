@@ -94,6 +94,9 @@ std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
     int64_t data = space.devices / tensor;
     if (space.global_batch % data != 0) continue;
     for (int64_t replicate : Divisors(data)) {
+      int64_t copy = space.devices / replicate;
+      bool fills_nodes = copy % space.node_devices == 0 || space.node_devices % copy == 0;
+      if (replicate > 1 && !fills_nodes) continue;
       std::vector<int64_t> counts = Divisors(space.global_batch / data);
       size_t first = counts.size() - std::min(counts.size(), kMostMicroBatches);
       for (int64_t micro : std::span(counts).subspan(first)) {

@@ -42,8 +42,8 @@ struct ArrangementSpace {
   std::function<bool(int64_t)> may_split;
 };
 
-// Every arrangement in which each rank has as many sequences, and as many experts, as any other; of one mesh at most 16, those with the
-// fewest sequences in a micro-batch.
+// Every arrangement in which all ranks have the same number of sequences and of experts. Each of several copies of the model fills
+// whole nodes, or they share nodes evenly. Of one mesh at most 16 numbers of micro-batches: those with the fewest sequences in each.
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
 
 }  // namespace heddle

@@ -10,12 +10,18 @@ namespace {
 
 constexpr std::string_view kPolicies[] = {"none", "min-cut", "selective", "full"};
 constexpr std::string_view kReshard[] = {"default", "never"};
-// Points of the front beyond the fastest; each saves so many hundredths of memory over the one before.
-constexpr size_t kMostFront = 6;
-constexpr int64_t kLeastSaving = 10;
+// Margin for the error of promises, in hundredths of time and of memory. It is a heuristic: promised
+// peaks may be further off. With 1 the exhaustive test misses plans of the front.
+constexpr int64_t kPromiseError = 3;
 
 bool IsFaster(const PointOutcome& a, const PointOutcome& b) {
   return std::pair(a.step, a.peak) < std::pair(b.step, b.peak);
+}
+
+// The promise less the margin.
+template <typename T>
+T AtLeast(T promised) {
+  return {promised.value / 100 * (100 - kPromiseError)};
 }
 
 }  // namespace
@@ -49,17 +55,30 @@ void PlanSearch::Keep(TriedPoint tried) {
   const TriedPoint& last = tried_.back();
   if (last.outcome.peak > options_.budget) return;
   if (!best_ || IsFaster(last.outcome, tried_[*best_].outcome)) best_ = tried_.size() - 1;
+  for (Candidate& candidate : candidates_) Compare(last, candidate);
+}
+
+bool PlanSearch::Candidate::PromisesToFit(Bytes budget) const {
+  return !promise || AtLeast(promise->peak) <= budget;
+}
+
+void PlanSearch::Compare(const TriedPoint& tried, Candidate& candidate) {
+  if (candidate.fate != Fate::kOpen) return;
+  Nanos step = tried.outcome.step;
+  Bytes peak = tried.outcome.peak;
+  if (step <= candidate.least_step() && peak <= candidate.least_peak()) {
+    candidate.fate = Fate::kBeaten;
+  } else if (candidate.promise && step <= AtLeast(candidate.promise->step) &&
+             peak <= AtLeast(candidate.promise->peak)) {
+    candidate.fate = Fate::kPromisedWorse;
+  }
 }
 
 void PlanSearch::Report(std::string_view doing) const {
   if (!options_.progress) return;
   size_t done = 0;
   const TriedPoint* best = best_ ? &tried_[*best_] : nullptr;
-  for (const Candidate& candidate : candidates_) {
-    bool beaten = !candidate.MayFit(options_.budget) ||
-                  (best != nullptr && best->outcome.step <= candidate.bound());
-    done += candidate.is_done || beaten ? 1 : 0;
-  }
+  for (const Candidate& candidate : candidates_) done += candidate.fate == Fate::kOpen ? 0 : 1;
   options_.progress({done, candidates_.size(), doing, best});
 }
 
@@ -85,37 +104,47 @@ void PlanSearch::Bound() {
       if (outcome.ok()) at->second = outcome->compute;
       if (!outcome.ok()) Note(plain, outcome.diagnostics());
     }
-    candidate.compute = at->second.value_or(Nanos{});
-    candidate.is_done = !at->second;
+    if (!at->second) {
+      candidate.fate = Fate::kDone;
+      continue;
+    }
+    candidate.compute = *at->second;
   }
 }
 
-// One step further: from bounds to what small models promise, and from there to what it is.
+// Takes the candidate one step further: from bounds to a promise, from a promise to a simulation.
 void PlanSearch::Settle(Candidate& candidate) {
-  if (!candidate.thought) {
+  if (!candidate.promise) {
     Result<PointOutcome> promised = evaluator_.Promise(candidate.point);
-    if (promised.ok()) candidate.thought = *promised;
-    if (!promised.ok()) Note(candidate.point, promised.diagnostics());
-    candidate.is_done = !promised.ok();
+    if (!promised.ok()) {
+      candidate.fate = Fate::kDone;
+      return Note(candidate.point, promised.diagnostics());
+    }
+    candidate.promise = *promised;
+    if (candidate.least_peak() > options_.budget) candidate.fate = Fate::kBeaten;
+    for (const TriedPoint& tried : tried_) {
+      if (tried.outcome.peak <= options_.budget) Compare(tried, candidate);
+    }
     return;
   }
-  candidate.is_done = true;
+  candidate.fate = Fate::kDone;
   Result<TriedPoint> tried = evaluator_.Try(candidate.point);
-  candidate.is_tried = tried.ok();
   if (!tried.ok()) return Note(candidate.point, tried.diagnostics());
   Keep(*std::move(tried));
 }
 
-// The candidate that may be the fastest, or null if none may any more. Those that are thought not to fit come last: few are left then.
+// The fastest candidate that may be part of the front, or null if none may. Those that promise not to fit come last, and only if
+// nothing else fits.
 PlanSearch::Candidate* PlanSearch::Next() {
   Candidate* next = nullptr;
   auto rank = [&](const Candidate& candidate) {
-    return std::pair(!candidate.Promises(options_.budget), candidate.expected());
+    return std::pair(!candidate.PromisesToFit(options_.budget), candidate.expected());
   };
   for (Candidate& candidate : candidates_) {
-    if (candidate.is_done || !candidate.MayFit(options_.budget)) continue;
-    if (best_ && tried_[*best_].outcome.step <= candidate.bound()) continue;
-    if (next == nullptr || rank(candidate) < rank(*next)) next = &candidate;
+    if (candidate.fate != Fate::kOpen) continue;
+    if (best_ && !candidate.PromisesToFit(options_.budget)) candidate.fate = Fate::kPromisedWorse;
+    if (candidate.fate == Fate::kOpen && (next == nullptr || rank(candidate) < rank(*next)))
+      next = &candidate;
   }
   return next;
 }
@@ -134,19 +163,23 @@ Result<SearchResult> PlanSearch::Run() {
   if (!best_) return NothingFits();
   if (options_.automatic) AddAutomatic();
   if (options_.overlap) AddOverlap();
-  FillFront();
-  size_t dealt_with = 0;
-  for (const Candidate& candidate : candidates_) dealt_with += candidate.is_done ? 1 : 0;
-  return SearchResult{Front(), candidates_.size() + others_, tried_.size(),
-                      candidates_.size() - dealt_with, std::move(notes_)};
+  auto count = [&](Fate fate) {
+    return static_cast<size_t>(std::ranges::count(candidates_, fate, &Candidate::fate));
+  };
+  return SearchResult{.front = Front(),
+                      .points = candidates_.size() + others_,
+                      .tried = tried_.size(),
+                      .pruned = count(Fate::kBeaten) + count(Fate::kPromisedWorse),
+                      .pruned_by_promise = count(Fate::kPromisedWorse),
+                      .notes = std::move(notes_)};
 }
 
 // With what would: the plan of which small models promise the least, and what of its peak stays whatever is scheduled how.
 Failure PlanSearch::NothingFits() {
   const Candidate* least = nullptr;
   for (const Candidate& candidate : candidates_) {
-    if (!candidate.thought) continue;
-    if (least == nullptr || candidate.thought->peak < least->thought->peak) least = &candidate;
+    if (!candidate.promise) continue;
+    if (least == nullptr || candidate.promise->peak < least->promise->peak) least = &candidate;
   }
   if (least == nullptr)
     return Error(Diag::kInfeasible, "no plan can be carried out; {}",
@@ -217,29 +250,6 @@ std::vector<TriedPoint> PlanSearch::Front() const {
       front.push_back(std::move(tried));
   }
   return front;
-}
-
-PlanSearch::Candidate* PlanSearch::NextOfFront(Bytes below) {
-  Candidate* next = nullptr;
-  for (Candidate& candidate : candidates_) {
-    if (candidate.is_done || !candidate.Promises(below)) continue;
-    if (next == nullptr || candidate.expected() < next->expected()) next = &candidate;
-  }
-  return next;
-}
-
-// Less memory for more time: one after the other, the fastest that needs less than those before.
-void PlanSearch::FillFront() {
-  Bytes below = tried_[*best_].outcome.peak;
-  for (size_t added = 0; added < kMostFront;) {
-    Candidate* next = NextOfFront(Bytes{below.value / 100 * (100 - kLeastSaving)});
-    if (next == nullptr) return;
-    Report("front");
-    Settle(*next);
-    if (!next->is_tried || tried_.back().outcome.peak >= below) continue;
-    below = tried_.back().outcome.peak;
-    ++added;
-  }
 }
 
 }  // namespace heddle

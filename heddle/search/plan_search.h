@@ -41,13 +41,16 @@ struct PlanSearchOptions {
 };
 
 struct SearchResult {
-  // Those that fit, from the fastest on, without those that another beats in time and memory. The first is the answer.
+  // The plans that fit and that no other plan beats: no other that fits is at least as fast and needs
+  // at most as much memory. From the fastest to the smallest; the first is the answer.
   std::vector<TriedPoint> front;
   // Of presets, of the solver and of `overlap`.
   size_t points = 0;
   // Simulated whole.
   size_t tried = 0;
+  // Not simulated whole: beaten by their bounds, or by the promise of small models.
   size_t pruned = 0;
+  size_t pruned_by_promise = 0;
   // What was left out, and why.
   std::vector<std::string> notes;
 };
@@ -65,31 +68,28 @@ class PlanSearch {
   std::vector<SearchPoint> Space() const;
 
  private:
-  // A point on its way: what it computes at least, and what it is thought to come to.
+  // kDone: tried, or refused by a pass. The others are pruned: by bounds, by a promise.
+  enum class Fate : uint8_t { kOpen, kDone, kBeaten, kPromisedWorse };
+  // A point that may be tried: its bounds, and the promise of small models.
   struct Candidate {
     SearchPoint point;
     Nanos compute = {};
-    // By small models.
-    std::optional<PointOutcome> thought = {};
-    // It was tried, or cannot be carried out.
-    bool is_done = false;
-    bool is_tried = false;
+    std::optional<PointOutcome> promise = {};
+    Fate fate = Fate::kOpen;
 
-    Nanos expected() const { return thought ? thought->step : compute; }
-    // By its bound, and by what small models promise, which may be too much: peaks do not always grow by the same with every layer.
-    bool MayFit(Bytes budget) const { return !thought || thought->floor <= budget; }
-    bool Promises(Bytes budget) const { return !thought || thought->peak <= budget; }
-    Nanos bound() const { return thought ? std::max(thought->bound, compute) : compute; }
+    Nanos expected() const { return promise ? promise->step : compute; }
+    Nanos least_step() const { return promise ? std::max(promise->bound, compute) : compute; }
+    Bytes least_peak() const { return promise ? promise->floor : Bytes{}; }
+    bool PromisesToFit(Bytes budget) const;
   };
 
   void Bound();
   Candidate* Next();
-  // The candidate that may be the next one of the front: less than `below`, and as fast as can be.
-  Candidate* NextOfFront(Bytes below);
   void Settle(Candidate& candidate);
+  // Closes the candidate if the point, which fits, beats its bounds or its promise.
+  static void Compare(const TriedPoint& tried, Candidate& candidate);
   void AddAutomatic();
   void AddOverlap();
-  void FillFront();
   Failure NothingFits();
   void Note(const SearchPoint& point, const Diagnostics& why);
   void Keep(TriedPoint tried);

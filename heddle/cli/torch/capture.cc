@@ -6,6 +6,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
+#include "heddle/cost/cluster/cluster.h"
 #include "heddle/ir/text/print.h"
 
 namespace heddle {
@@ -20,15 +21,18 @@ struct CaptureCommand {
       "heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 -o step.hd";
 
   ModelFlags model;
-  bool with_optimizer = false;
+  OptimizerFlags optimizer;
+  std::string cluster = "h100-8x";
   std::string output;
   bool time = false;
 
   void Declare(Flags& flags) {
-    model.Declare(flags);
+    model.Declare(flags, &cluster);
+    flags.Option("--cluster", cluster,
+                 "cluster that the step is for: a name, or a JSON file; its device type is the "
+                 "default of --runtime.device");
     flags.Section("Output");
-    flags.Switch("--with-optimizer", with_optimizer,
-                 "include gradient clipping (global norm 1.0) and AdamW");
+    optimizer.Declare(flags);
     flags.Switch("--time", time, "print time and peak memory of the capture to standard error");
     flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
   }
@@ -38,11 +42,14 @@ struct CaptureCommand {
 ExitCode CaptureCommand::Run(const Streams& streams) const {
   Status needless = model.CheckNoWeights();
   if (!needless.ok()) return Report(needless.diagnostics(), streams);
+  if (Result<Cluster> known = LoadCluster(cluster); !known.ok())
+    return Report(known.diagnostics(), streams);
+  Result<std::optional<OptimizerOptions>> chosen = optimizer.Choose();
+  if (!chosen.ok()) return Report(chosen.diagnostics(), streams);
   Result<Model> made = model.Make();
   if (!made.ok()) return Report(made.diagnostics(), streams);
   Clock clock;
-  Result<Module> module =
-      CaptureModel(*made, with_optimizer ? std::optional(OptimizerOptions()) : std::nullopt);
+  Result<Module> module = CaptureModel(*made, *chosen);
   if (!module.ok()) return Report(module.diagnostics(), streams);
   Nanos captured = clock.Elapsed();
   std::string text = Print(*module);

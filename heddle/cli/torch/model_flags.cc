@@ -1,13 +1,20 @@
 #include "heddle/cli/torch/model_flags.h"
 
+#include <ATen/Context.h>
+
+#include <ostream>
+
 #include "heddle/base/text.h"
 #include "heddle/cli/choice.h"
+#include "heddle/cost/cluster/cluster.h"
 #include "heddle/hf/folder.h"
 #include "heddle/hf/load.h"
 #include "heddle/train/device.h"
 #include "heddle/train/exact.h"
 
 namespace heddle {
+
+constexpr std::string_view kDeviceFlag = "--runtime.device";
 
 void ModelFlags::DeclareModel(Flags& flags) {
   given = flags.given();
@@ -31,8 +38,8 @@ void ModelFlags::DeclareModel(Flags& flags) {
   }
 }
 
-void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
-  device_flag = name_of_device;
+void ModelFlags::Declare(Flags& flags, const std::string* of_cluster) {
+  cluster = of_cluster;
   DeclareModel(flags);
   flags.Section("Batch and numerics");
   flags.Option("--training.local_batch_size", local_batch_size,
@@ -45,7 +52,10 @@ void ModelFlags::Declare(Flags& flags, std::string_view name_of_device) {
       "attention kernel: flash or cudnn (fused), math (separate ops), or fastest (the "
       "first of cudnn, flash and math that supports device, precision and head size; cudnn is "
       "not deterministic)");
-  flags.Option(device_flag, device, "device whose kernels the step uses: cpu or cuda");
+  flags.Option(kDeviceFlag, device,
+               fmt::format("device whose kernels the step uses: cpu or cuda (default: {})",
+                           cluster != nullptr ? "the device type of --cluster" : "cpu"));
+  flags.AcceptOld("--device", kDeviceFlag);
   flags.Option("--training.loss_divisor", loss_divisor,
                "divisor of the summed loss: valid_tokens (labels other than -100, counted over all "
                "ranks in the step), or all_tokens (a constant)");
@@ -81,7 +91,7 @@ std::vector<JobLine> ModelFlags::JobLines() const {
   add("flavor", JobValueKind::kText, flavor);
   add("precision", JobValueKind::kText, precision);
   add("attention", JobValueKind::kText, attention);
-  if (given && given->Has(device_flag)) add(device_flag.substr(2), JobValueKind::kText, device);
+  if (!device.empty()) add(std::string(kDeviceFlag.substr(2)), JobValueKind::kText, device);
   add("model.name", JobValueKind::kText, model);
   for (const auto& [name, value] : sizes) {
     if (value) add("model." + name, JobValueKind::kInt, std::to_string(*value));
@@ -123,13 +133,29 @@ Result<ModelConfig> ModelFlags::Config() const {
 }
 
 Result<Target> ModelFlags::ChooseTarget() const {
-  return Choose<Target>(device_flag, device, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}});
+  HEDDLE_TRY(std::string name, DeviceName());
+  return Choose<Target>(kDeviceFlag, name, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}});
 }
 
-Result<c10::Device> ModelFlags::Open(int64_t local_rank) const {
+Result<std::string> ModelFlags::DeviceName() const {
+  if (!device.empty()) return device;
+  if (cluster == nullptr) return std::string(Name(DeviceType::kCpu));
+  HEDDLE_TRY(Cluster loaded, LoadCluster(*cluster));
+  return std::string(Name(loaded.device.type));
+}
+
+std::string ModelFlags::DeviceNote(bool machine_has_gpu) const {
+  if (!device.empty() || !machine_has_gpu) return "";
+  return fmt::format(
+      "note: running on the CPU, the default; this machine has a GPU, which {}=cuda uses\n",
+      kDeviceFlag);
+}
+
+Result<c10::Device> ModelFlags::Open(int64_t local_rank, const Streams& streams) const {
   HEDDLE_TRY(Target target, ChooseTarget());
   c10::DeviceType type = target == Target::kCuda ? c10::kCUDA : c10::kCPU;
   if (deterministic) MakeExact(type);
+  if (local_rank == 0) streams.err << DeviceNote(at::hasCUDA());
   return OpenDevice(type, local_rank);
 }
 
@@ -158,7 +184,7 @@ Result<Model> ModelFlags::MakeWith(const ModelConfig& config, int64_t batch_rank
                (cuda && numerics.attention == AttentionKind::kFlash);
   if (fused && !(cuda && numerics.compute == DType::kBF16))
     return Error(Diag::kBadChoice, "--attention is {}, which is for bf16 on cuda, not for {} on {}",
-                 attention, precision, device);
+                 attention, precision, cuda ? "cuda" : "cpu");
   if (deterministic && numerics.attention == AttentionKind::kCudnn)
     return Error(Diag::kBadChoice,
                  "--attention=cudnn gives other gradients in every run; use --attention=flash, or "
@@ -178,6 +204,20 @@ Result<Model> ModelFlags::MakeWith(const ModelConfig& config, int64_t batch_rank
         "--training.local_batch_size is {}, on {}; the whole batch does not fit into 64 bits",
         local_batch_size, Counted(batch_ranks, "rank"));
   return MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
+}
+
+void OptimizerFlags::Declare(Flags& flags) {
+  flags.Switch("--without-optimizer", without,
+               "leave the optimizer out of the step; by default the step clips by global norm "
+               "(1.0) and updates with AdamW");
+  flags.Switch("--with-optimizer", with, "include the optimizer, which is the default");
+}
+
+Result<std::optional<OptimizerOptions>> OptimizerFlags::Choose() const {
+  if (with && without)
+    return Error(Diag::kUsage,
+                 "--with-optimizer conflicts with --without-optimizer; remove one of them");
+  return without ? std::nullopt : std::optional(OptimizerOptions());
 }
 
 }  // namespace heddle

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
 #include "heddle/models/model.h"
 #include "heddle/train/session.h"
@@ -18,7 +19,8 @@ struct ModelFlags {
   int64_t seq_len = 2048;
   std::string precision = "bf16";
   std::string attention = "fastest";
-  std::string device = "cpu";
+  // Empty: that of the cluster, or cpu for commands that run the model.
+  std::string device;
   // Same bits in every run. Commands that run a step set it; planning predicts the fastest kernels.
   bool deterministic = false;
   std::string loss_divisor = "valid_tokens";
@@ -29,17 +31,23 @@ struct ModelFlags {
   std::map<std::string, std::optional<int64_t>> sizes;
   std::map<std::string, std::optional<double>> numbers;
   std::map<std::string, std::string> choices;
-  std::string device_flag;
+  // The target of --cluster, for commands whose default device is that of a cluster; or null.
+  const std::string* cluster = nullptr;
   std::shared_ptr<const GivenFlags> given = {};
 
   // The model alone, its sizes and initial weights.
   void DeclareModel(Flags& flags);
-  // Also batch, numerics and device. Commands that run the model call the device's flag
-  // `--runtime.device`.
-  void Declare(Flags& flags, std::string_view device_flag = "--device");
+  // Also batch, numerics and device. `of_cluster`, unless null, must outlive this.
+  void Declare(Flags& flags, const std::string* of_cluster = nullptr);
   Result<Target> ChooseTarget() const;
-  // The device of the rank with this number on its machine, in exact mode (train/exact.h) if `deterministic` is set.
-  Result<c10::Device> Open(int64_t local_rank) const;
+  // `cuda`: the name of the target.
+  Result<std::string> DeviceName() const;
+  // The device of the rank with this number on its machine, in exact mode (train/exact.h) if
+  // `deterministic` is set. The first rank prints DeviceNote.
+  Result<c10::Device> Open(int64_t local_rank, const Streams& streams) const;
+  // For commands that run the model: the CPU computes by default although the machine has a GPU.
+  // Empty unless that is so.
+  std::string DeviceNote(bool machine_has_gpu) const;
   // For commands that load no weights: only --model=hf takes anything from the path.
   Status CheckNoWeights() const;
   // The first weights: those at the path, or random ones. The model must outlive the source.
@@ -57,6 +65,16 @@ struct ModelFlags {
   Result<Model> MakeWith(const ModelConfig& config, int64_t batch_ranks = 1,
                          bool sequence_parallel = false,
                          std::optional<LossDivisor> divisor = std::nullopt) const;
+};
+
+// Whether the captured step includes the optimizer: clipping by global norm (1.0) and AdamW.
+struct OptimizerFlags {
+  bool with = false;
+  bool without = false;
+
+  void Declare(Flags& flags);
+  // None: without. Fails if the flags contradict each other.
+  Result<std::optional<OptimizerOptions>> Choose() const;
 };
 
 }  // namespace heddle

@@ -7,6 +7,8 @@
 
 namespace heddle {
 
+std::string_view Name(DeviceType type) { return type == DeviceType::kCuda ? "cuda" : "cpu"; }
+
 std::span<const NamedCluster> BuiltInClusters() {
   static constexpr NamedCluster kClusters[] = {
 #include "heddle/cost/cluster/clusters.inc"
@@ -24,16 +26,13 @@ Result<Cluster> LoadCluster(const std::string& name_or_path) {
     return ParseCluster(text, name_or_path);
   }
   std::vector<std::string_view> names;
-  std::string all;
   for (const NamedCluster& cluster : BuiltInClusters()) {
     if (cluster.name == name_or_path) return ParseCluster(cluster.text, name_or_path + ".json");
     names.push_back(cluster.name);
-    all += fmt::format("{}{}", all.empty() ? "" : ", ", cluster.name);
   }
-  std::string_view nearest = Nearest(name_or_path, names);
-  return Error(Diag::kUnknownCluster, "no cluster is called `{}`; {}, or a path to a JSON file",
-               name_or_path,
-               nearest.empty() ? "there are " + all : fmt::format("nearest is `{}`", nearest));
+  return Error(Diag::kUnknownCluster,
+               "no cluster is called `{}`{}; use {}, or a path to a JSON file", name_or_path,
+               NearestHint(name_or_path, names), Join(names, ", "));
 }
 
 std::optional<Cluster> ClusterOfDevice(std::string_view name) {

@@ -52,7 +52,12 @@ struct MemoryFigures {
   Nanos block_time;
 };
 
+// Whose kernels a step on a cluster runs.
+enum class DeviceType : uint8_t { kCuda, kCpu };
+std::string_view Name(DeviceType type);
+
 struct Device {
+  DeviceType type = DeviceType::kCuda;
   // What drivers call it.
   std::vector<std::string> names;
   Bytes memory;

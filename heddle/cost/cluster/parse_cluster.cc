@@ -81,7 +81,9 @@ void ReadKernels(JsonFields fields, Device& device) {
 }
 
 Device ReadDevice(JsonFields fields) {
+  constexpr std::string_view kTypes[] = {"cuda", "cpu"};
   Device device;
+  device.type = static_cast<DeviceType>(fields.Choice("type", kTypes, 0));
   if (fields.Has("names")) device.names = fields.Texts("names");
   // An exbibyte at most, so that it can be counted in bytes.
   device.memory = {static_cast<int64_t>(std::min(fields.Positive("memory_gib"), 0x1p30) * 0x1p30)};

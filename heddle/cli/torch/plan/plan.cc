@@ -39,7 +39,7 @@ struct PlanCommand {
   AutoFlags automatic;
   CompileFlags compile{"fsdp"};
   std::string cluster = "h100-8x";
-  bool with_optimizer = false;
+  OptimizerFlags optimizer;
   std::string output;
   std::string plan_output;
   bool payloads = false;
@@ -51,14 +51,13 @@ struct PlanCommand {
   std::string job;
 
   void Declare(Flags& flags) {
-    model.Declare(flags);
+    model.Declare(flags, &cluster);
     parallel.Declare(flags);
     automatic.Declare(flags);
     compile.Declare(flags);
     compile.DeclareBudget(flags);
     flags.Option("--cluster", cluster, "cluster that runs the step: a name, or a JSON file");
-    flags.Switch("--with-optimizer", with_optimizer,
-                 "include gradient clipping (global norm 1.0) and AdamW");
+    optimizer.Declare(flags);
     flags.Section("Output");
     flags.Option("-o,--output=FILE", output, "file for the graph of --stage");
     flags.Option("--write-plan=FILE", plan_output,
@@ -84,6 +83,8 @@ struct PlanCommand {
   struct Planned {
     PlannedStep step;
     CompileReport report;
+    // `cuda`: whose kernels the step uses.
+    std::string device;
   };
   Result<PlannedStep> MakeStep(const Streams& streams) const;
   Result<Planned> Make(const Streams& streams) const;
@@ -100,7 +101,7 @@ struct PlanCommand {
 // As degrees or a mesh say, or a file.
 Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
   CaptureOptions capture{.accumulate = true};
-  if (with_optimizer) capture.optimizer = OptimizerOptions();
+  HEDDLE_TRY(capture.optimizer, optimizer.Choose());
   return PlanStep(model, parallel, automatic, streams, capture);
 }
 
@@ -116,7 +117,8 @@ Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
   HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
   options.manager.measure = true;
   HEDDLE_TRY(CompileReport report, Compile(step.module, options));
-  return Planned{std::move(step), std::move(report)};
+  HEDDLE_TRY(std::string device, model.DeviceName());
+  return Planned{std::move(step), std::move(report), std::move(device)};
 }
 
 Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) const {
@@ -126,13 +128,23 @@ Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) c
   if (automatic.automatic) {
     HEDDLE_RETURN_IF_ERROR(automatic.SetOptions(options));
     options.rivals = step.rivals;
+    HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
+    options.limit = DeviceLimit{loaded.device.memory, compile.checkpoint_mode.empty()};
   }
   return options;
 }
 
-// What a person should read before running the plan, whether remarks were asked for or not.
-std::vector<std::string> NotesOf(const CompileReport& report) {
+// Notes that are printed with or without --remarks. `memory` is that of a device.
+std::vector<std::string> NotesOf(const CompileReport& report, Bytes peak, Bytes memory) {
   std::vector<std::string> notes = report.notes;
+  if (report.found && report.found->budget)
+    notes.push_back(
+        fmt::format("the fastest plan without recomputation needs {}, and a device has {}; this "
+                    "plan is the fastest that fits",
+                    Format(report.found->too_large), Format(*report.found->budget)));
+  if (peak > memory)
+    notes.push_back(fmt::format("the step needs {}, more than the {} of a device", Format(peak),
+                                Format(memory)));
   for (const PassRecord& record : report.passes) {
     for (const Remark& remark : record.remarks) {
       if (remark.kind == RemarkKind::kGradientsDivided) notes.push_back(remark.text);
@@ -188,8 +200,10 @@ ExitCode PlanCommand::RunExplain(const Streams& streams) const {
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
+  Result<Cluster> known = LoadCluster(cluster);
+  if (!known.ok()) return Report(known.diagnostics(), streams);
   if (!diff.empty())
-    return RunPlanDiff({diff, diff_costs, json, cluster, with_optimizer}, model, compile, streams);
+    return RunPlanDiff({diff, diff_costs, json, cluster, optimizer}, model, compile, streams);
   if (!explain.empty()) return RunExplain(streams);
   Result<Planned> planned = Make(streams);
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
@@ -200,7 +214,8 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
                                   planned->report.whole_work[0]);
   double seconds[] = {Seconds(planned->step.capture), Seconds(planned->report.parallelize),
                       Seconds(planned->report.cleaning)};
-  std::vector<std::string> notes = NotesOf(planned->report);
+  std::vector<std::string> notes =
+      NotesOf(planned->report, summary.peak_bytes, known->device.memory);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
     if (planned->report.memory) {
@@ -215,6 +230,8 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
       out["seconds"].update({{"pricing", Seconds(found->pricing)},
                              {"solving", Seconds(found->solving)},
                              {"trying", Seconds(found->trying)}});
+    out["device"] = planned->device;
+    out["optimizer"] = summary.has_optimizer;
     PrintJson(out, streams);
     return ExitCode::kDone;
   }

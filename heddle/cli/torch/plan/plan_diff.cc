@@ -40,7 +40,7 @@ Result<PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& req
     return Error(Diag::kUsage, "a plan that says `auto` has no costs before it is found");
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
   CaptureOptions capture{.accumulate = true};
-  if (request.with_optimizer) capture.optimizer = OptimizerOptions();
+  HEDDLE_TRY(capture.optimizer, request.optimizer.Choose());
   HEDDLE_TRY(PlannedStep step, PlanStep(model, plans.a, capture));
   HEDDLE_TRY(CompileOptions options, compile.Options(plans.a, false));
   options.cluster = request.cluster;

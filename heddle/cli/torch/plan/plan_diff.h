@@ -14,7 +14,7 @@ struct PlanDiffRequest {
   bool costs = false;
   bool json = false;
   std::string cluster;
-  bool with_optimizer = false;
+  OptimizerFlags optimizer;
 };
 
 // The exit code says whether they differ.

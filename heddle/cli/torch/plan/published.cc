@@ -16,7 +16,7 @@ struct Published {
 // Its training configurations, and for Llama 3 its report on H100 of December 2024: fully sharded, with tensor parallelism within nodes
 // for the large models. Where a configuration names no checkpointing, its default is selective. 405B runs there with eight pipeline
 // stages and in fp8, too, which is left out.
-constexpr std::string_view kSource = "TorchTitan";
+constexpr std::string_view kSource = "TorchTitan's settings, simulated";
 constexpr Published kPublished[] = {
     {"llama3", "8B", 1, 1, 1, "selective"},       {"llama3", "70B", 8, 1, 8, "full"},
     {"llama3", "405B", 8, 1, 2, "full"},          {"qwen3", "14B", 1, 1, 4, "selective"},

@@ -57,6 +57,8 @@ struct SearchCommand {
     SearchResult result;
     std::optional<TriedPoint> published;
     std::string publisher;
+    // `cuda`: whose kernels the step uses.
+    std::string device;
     Bytes budget;
     int64_t sequences = 0;
     double seconds = 0;
@@ -76,7 +78,7 @@ struct SearchCommand {
 };
 
 void SearchCommand::Declare(Flags& flags) {
-  model.Declare(flags);
+  model.Declare(flags, &cluster);
   flags.Section("Search");
   flags.Option("--devices", devices, "number of devices", {.least = 0});
   flags.Option("--cluster", cluster, "cluster of the devices: a name, or a JSON file");
@@ -150,6 +152,7 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   HEDDLE_TRY(ModelConfig config, model.Config());
   HEDDLE_TRY(SearchedModel searched, MakeSearched(config));
   Answer answer;
+  HEDDLE_TRY(answer.device, model.DeviceName());
   answer.sequences = global_batch != 0 ? global_batch : devices * model.local_batch_size;
   answer.budget = {costs.cluster().device.memory.value / 10 * 9};
   if (!memory_budget.empty()) {
@@ -222,13 +225,10 @@ nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams
     front.push_back(RowOf(answer, tried));
     front.back()["command"] = CommandFor(front.size(), streams);
   }
-  nlohmann::ordered_json out = {{"devices", devices},
-                                {"cluster", cluster},
-                                {"global_batch_size", answer.sequences},
-                                {"seq_len", model.seq_len},
-                                {"budget_bytes", answer.budget.value},
-                                {"best", front[0]},
-                                {"front", front}};
+  nlohmann::ordered_json out = {{"devices", devices},       {"cluster", cluster},
+                                {"device", answer.device},  {"global_batch_size", answer.sequences},
+                                {"seq_len", model.seq_len}, {"budget_bytes", answer.budget.value},
+                                {"best", front[0]},         {"front", front}};
   if (answer.published) {
     out["published"] = RowOf(answer, *answer.published);
     out["published"]["source"] = answer.publisher;
@@ -236,6 +236,7 @@ nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams
   out["points"] = answer.result.points;
   out["tried"] = answer.result.tried;
   out["pruned"] = answer.result.pruned;
+  out["pruned_by_promise"] = answer.result.pruned_by_promise;
   out["notes"] = answer.result.notes;
   out["seconds"] = answer.seconds;
   return out;

@@ -23,19 +23,18 @@ struct SimModelCommand {
   ModelFlags model;
   ParallelFlags parallel;
   CompileFlags compile{"fsdp"};
-  bool with_optimizer = false;
+  OptimizerFlags optimizer;
   std::string against = "none";
   SimFlags sim;
   SimOutputs outputs;
   std::string job;
 
   void Declare(Flags& flags) {
-    model.Declare(flags);
+    model.Declare(flags, &sim.cluster);
     parallel.Declare(flags);
     compile.Declare(flags, /*with_stage=*/false);
     compile.DeclareBudget(flags);
-    flags.Switch("--with-optimizer", with_optimizer,
-                 "include gradient clipping (global norm 1.0) and AdamW");
+    optimizer.Declare(flags);
     flags.Option("--against", against,
                  "pipeline to compare with; the same one as --compile.pipeline: no comparison");
     sim.Declare(flags);
@@ -49,7 +48,7 @@ struct SimModelCommand {
 
  private:
   Status Simulate(const Streams& streams) const;
-  CaptureOptions Capture() const;
+  Result<CaptureOptions> Capture() const;
   Result<SimulatedModule> SimulateAsked(const PlannedStep& step, const CostModel& costs,
                                         const SimulateOptions& options,
                                         const Streams& streams) const;
@@ -62,9 +61,9 @@ std::string TrainedModel(const PlannedStep& step) {
   return fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
 }
 
-CaptureOptions SimModelCommand::Capture() const {
+Result<CaptureOptions> SimModelCommand::Capture() const {
   CaptureOptions capture{.accumulate = true};
-  if (with_optimizer) capture.optimizer = OptimizerOptions();
+  HEDDLE_TRY(capture.optimizer, optimizer.Choose());
   return capture;
 }
 
@@ -85,7 +84,7 @@ Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
   simulated.trained = TrainedModel(step);
   if (step.micro_batches() == 1) return simulated;
   // All but the last micro-batch leave the optimizer out.
-  CaptureOptions without = Capture();
+  HEDDLE_TRY(CaptureOptions without, Capture());
   without.optimizer.reset();
   HEDDLE_TRY(PlannedStep more, PlanPass(model, report.plan, without));
   HEDDLE_TRY(how, compile.Options(report.plan, /*want_text=*/false));
@@ -119,7 +118,9 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   HEDDLE_TRY(CostModel costs, sim.Model());
   HEDDLE_TRY(SimulateOptions options, sim.Options());
-  HEDDLE_TRY(PlannedStep step, PlanStep(model, parallel, streams, Capture()));
+  HEDDLE_TRY(CaptureOptions capture, Capture());
+  HEDDLE_TRY(std::string device, model.DeviceName());
+  HEDDLE_TRY(PlannedStep step, PlanStep(model, parallel, streams, capture));
   std::vector<SimulatedModule> modules;
   if (against != compile.PipelineName(step.plan.decisions)) {
     HEDDLE_TRY(SimulatedModule simulated, SimulateOther(step, costs, options));
@@ -127,7 +128,8 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
   }
   HEDDLE_TRY(SimulatedModule asked, SimulateAsked(step, costs, options, streams));
   modules.push_back(std::move(asked));
-  return outputs.Write(modules, costs, streams);
+  return outputs.Write(modules, costs, streams,
+                       SimulatedModel{std::move(device), capture.optimizer.has_value()});
 }
 
 }  // namespace

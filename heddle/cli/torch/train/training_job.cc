@@ -20,7 +20,7 @@ namespace heddle {
 
 void TrainingFlags::Declare(Flags& flags) {
   model.deterministic = true;
-  model.Declare(flags, "--runtime.device");
+  model.Declare(flags);
   flags.Switch(
       "--debug.deterministic", model.deterministic,
       "give the same bits in every run; =false allows oneDNN, threads and GPU kernels that "
@@ -49,7 +49,7 @@ Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
 }
 
 Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
-  HEDDLE_TRY(device_, flags_.model.Open(local_rank));
+  HEDDLE_TRY(device_, flags_.model.Open(local_rank, streams_));
   HEDDLE_RETURN_IF_ERROR(CheckFlags(processes));
   const JobFlags& job = flags_.job;
   HEDDLE_RETURN_IF_ERROR(FindPeak());

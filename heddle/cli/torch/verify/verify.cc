@@ -61,7 +61,7 @@ struct VerifyCommand {
     steps.dataset = "synthetic";
   }
   void Declare(Flags& flags) {
-    model.Declare(flags, "--runtime.device");
+    model.Declare(flags);
     parallel.Declare(flags);
     compile.Declare(flags);
     compile.DeclareBudget(flags);
@@ -255,7 +255,7 @@ EagerOptions Verification::Eager() const {
 }
 
 Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
-  HEDDLE_TRY(device_, command_.model.Open(local_rank));
+  HEDDLE_TRY(device_, command_.model.Open(local_rank, streams_));
   HEDDLE_RETURN_IF_ERROR(command_.train.Check());
   HEDDLE_RETURN_IF_ERROR(command_.parallel.CheckPlanIsFile());
   HEDDLE_RETURN_IF_ERROR(
