@@ -76,9 +76,10 @@ bool HasFlagOrKey(std::span<const std::string> args, std::string_view flag) {
   if (!text.ok()) return false;
   Result<std::vector<JobEntry>> entries = ParseJob(file, *text);
   if (!entries.ok()) return false;
-  std::string_view key = flag.substr(2);
+  // `--model` is `model.name` in a file; sizes and other keys of the table do not choose a model.
+  std::string key(flag.substr(2));
   return std::ranges::any_of(*entries, [&](const JobEntry& entry) {
-    return entry.key == key || entry.key.starts_with(std::string(key) + ".");
+    return entry.key == key || entry.key == key + ".name" || entry.key == key + ".flavor";
   });
 }
 
