@@ -85,7 +85,7 @@ void WritePage(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
   const Graph& graph = step.module.graphs[0];
   Simulation simulation = *Simulate(step.module, graph, step.model, {});
-  ReportedGraph reported = {{{"step", &step.module, &graph, &step.model, &simulation}}};
+  ReportedGraph reported = {{{"step", "", &step.module, &graph, &step.model, &simulation}}};
   size_t bytes = 0;
   for (auto _ : state) bytes = FormatPage({reported}).size();
   state.counters["bytes_per_node"] =

@@ -24,20 +24,21 @@ bool IsFaster(const MemoryChoice& a, const MemoryChoice& b) {
 
 Result<std::unique_ptr<MemorySearch>> MemorySearch::Make(const Module& module,
                                                          const Pipeline& after,
-                                                         const CostModel& model) {
+                                                         const CostModel& model, bool offloads) {
   HEDDLE_TRY(RunTimes times, FindRunTimes(module, model));
-  return std::make_unique<MemorySearch>(module, after, model, std::move(times));
+  return std::make_unique<MemorySearch>(module, after, model, std::move(times), offloads);
 }
 
 MemorySearch::MemorySearch(const Module& module, const Pipeline& after, const CostModel& model,
-                           RunTimes times)
+                           RunTimes times, bool offloads)
     : trials_(module, after, model),
       weights_(module.graphs[0]),
       blocks_(module.graphs[0]),
       times_(std::move(times)),
       cut_(module.graphs[0], weights_, times_.all),
       computing_(module.graphs[0], weights_, times_.compute),
-      variants_(module.graphs[0], weights_, blocks_) {}
+      variants_(module.graphs[0], weights_, blocks_),
+      offloads_(offloads) {}
 
 Status MemorySearch::TryLevel(const Level& level) {
   HEDDLE_TRY(const MemoryChoice* choice, trials_.Try(level.name, level.marks));
@@ -67,6 +68,7 @@ Status MemorySearch::TryVariants() {
     Level level{base.name, base.choice->marks};
     for (const Level& one : {variants_.WithWeights(level), variants_.GatheredAgain(level)})
       HEDDLE_RETURN_IF_ERROR(TryLevel(one));
+    if (!offloads_) continue;
     for (double share : kShares)
       HEDDLE_RETURN_IF_ERROR(
           TryLevel(variants_.Offloaded(level, trials_.model(), times_.once, share)));

@@ -20,9 +20,11 @@ namespace heddle {
 class MemorySearch {
  public:
   // `clean` has run on `module`, which has one local graph; `after` is what runs behind the decisions. All outlive this.
+  // `offloads`: activations may move to the host, whose memory does not count.
   static Result<std::unique_ptr<MemorySearch>> Make(const Module& module, const Pipeline& after,
-                                                    const CostModel& model);
-  MemorySearch(const Module& module, const Pipeline& after, const CostModel& model, RunTimes times);
+                                                    const CostModel& model, bool offloads = true);
+  MemorySearch(const Module& module, const Pipeline& after, const CostModel& model, RunTimes times,
+               bool offloads);
   MemorySearch(const MemorySearch&) = delete;
   MemorySearch& operator=(const MemorySearch&) = delete;
 
@@ -72,6 +74,7 @@ class MemorySearch {
   // The same where nothing but compute takes time: a bound.
   PricedCut computing_;
   LevelVariants variants_;
+  bool offloads_;
   // Tried, in this order; and those of them on the lower hull, from the fastest to the smallest.
   std::vector<Point> levels_;
   std::vector<Point> hull_;

@@ -119,7 +119,7 @@ class Compiler {
     HEDDLE_RETURN_IF_ERROR(Clean());
     HEDDLE_TRY(Cluster cluster, LoadCluster(options_.cluster));
     HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
-    HEDDLE_TRY(auto search, MemorySearch::Make(module_, after, model));
+    HEDDLE_TRY(auto search, MemorySearch::Make(module_, after, model, options_.offloads));
     Result<MemoryChoice> within = search->Within(*budget_);
     if (!within.ok()) {
       bool infeasible = within.diagnostics()[0].kind == Diag::kInfeasible;

@@ -34,6 +34,8 @@ struct CompileOptions {
   std::optional<DeviceLimit> limit = {};
   // The most that a step may need, if given: `memory` is then found, as what is fastest on `cluster`.
   std::optional<Bytes> budget = {};
+  // For the budget, activations may move to the host. False where the host computes.
+  bool offloads = true;
   // Unless null, and if nothing fits into the budget: receives the least peak possible.
   std::optional<Bytes>* least_peak = nullptr;
   // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.

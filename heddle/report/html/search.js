@@ -2,7 +2,7 @@
 
 const search = JSON.parse(byId("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const PLOT = {height: 380, left: 76, right: 24, top: 18, bottom: 52};
+const PLOT = {height: 380, left: 92, right: 24, top: 18, bottom: 52};
 let chosen = 0;
 
 function svg(tag, attributes, text) {
@@ -57,14 +57,14 @@ function placeLabels(points, bounds) {
   const free = (box) => box.left >= bounds.left && box.right <= bounds.right && box.top >= bounds.top && box.bottom <= bounds.bottom
     && taken.every((other) => box.right <= other.left || box.left >= other.right || box.bottom <= other.top || box.top >= other.bottom);
   return points.map(({x, y, label}) => {
-    const width = label.length * 7 + 2;
+    const width = label.length * 8 + 4;
     for (let far = 10; far < 120; far += 14) {
       for (const [dx, dy] of [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]]) {
         const left = x + dx * far - (dx < 0 ? width : dx === 0 ? width / 2 : 0);
-        const box = {left, right: left + width, top: y + dy * far - 8, bottom: y + dy * far + 8};
+        const box = {left, right: left + width, top: y + dy * far - 10, bottom: y + dy * far + 10};
         if (!free(box)) continue;
         taken.push(box);
-        return {x: left + 1, y: y + dy * far + 4, far};
+        return {x: left + 2, y: y + dy * far + 4, far};
       }
     }
     return null;

@@ -123,6 +123,7 @@ Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
 
 Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) const {
   HEDDLE_TRY(CompileOptions options, compile.Options(step.plan, !output.empty() || PrintsGraph()));
+  options.offloads = step.model.numerics.target == Target::kCuda;
   HEDDLE_RETURN_IF_ERROR(compile.SetCluster(cluster, options));
   options.notes.insert(options.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
   if (automatic.automatic) {

@@ -74,6 +74,7 @@ Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
   HEDDLE_TRY(CompileOptions how, compile.Options(step.plan, /*want_text=*/false));
   how.notes.insert(how.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
   how.manager.measure = true;
+  how.offloads = step.model.numerics.target == Target::kCuda;
   Module module = step.module;
   HEDDLE_TRY(CompileReport report, Compile(module, how));
   compile.Print(report, streams);

@@ -36,6 +36,7 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options, const Streams&
   const std::vector<std::string>& notes = planned.layout.notes;
   how.notes.insert(how.notes.begin(), notes.begin(), notes.end());
   how.manager.measure = options.measure;
+  how.offloads = planned.model.numerics.target == Target::kCuda;
   Module step = planned.module;
   HEDDLE_TRY(CompileReport report, Compile(step, how));
   options.compile.Print(report, streams);
