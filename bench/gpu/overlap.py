@@ -91,7 +91,7 @@ def pairs(m, n, k):
 
 def run():
     module = Module(read("small.cu"))
-    case(module, 8192, 2048, 16384, 512, 1)   # w1's gradient beside the bytes of a SwiGLU backward
+    case(module, 8192, 2048, 16384, 512, 1)   # w1's gradient next to a copy with the bytes of a SwiGLU backward
     case(module, 2048, 2048, 16384, 128, 2)
     case(module, 2048, 768, 8192, 48, 2)
     for shape in ((768, 768, 8192), (256, 768, 8192), (2048, 768, 8192), (768, 2048, 8192)):

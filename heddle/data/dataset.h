@@ -46,7 +46,7 @@ struct TokenCheck {
   // The steps that the run trains.
   int64_t first_step = 1;
   int64_t last_step = 1;
-  // Of data with more bytes than this, only the rows of these steps are checked.
+  // If the data has more bytes than this, only the rows of these steps are checked.
   int64_t most_bytes = int64_t{16} << 30;
   // Called every few seconds with a line about the progress.
   std::function<void(const std::string&)> progress = {};

@@ -39,7 +39,7 @@ std::string Format(const PlanBatch& batch);
 // A `keep` statement: whether forward's values are kept for backward. It is about nodes of the
 // lowered graph after `clean`, named as in a `node` statement.
 struct PlanMark {
-  // Of scopes; empty for nodes that are in none.
+  // A pattern of scopes; empty for nodes without a scope.
   std::string pattern;
   std::string op;
   Phase phase = Phase::kForward;

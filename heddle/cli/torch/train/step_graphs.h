@@ -39,7 +39,7 @@ struct StepGraphs {
 
 struct CompiledStep {
   PlannedStep planned;
-  // Of the step. Its plan has all decisions; the other graphs follow it.
+  // The report of the step. Its plan has all decisions; the other graphs follow it.
   CompileReport report;
   StepGraphs graphs;
 };
