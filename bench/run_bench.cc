@@ -87,7 +87,7 @@ class StepBench {
     presets.axes.emplace("shard", "dp");
     Plan plan =
         *MakePlan(module.graphs[0], Mesh({{"dp", ranks}}), model_.config.family->rules(), presets);
-    CompileReport report = *Compile(module, {.plan = FormatPlan(plan), .pipeline = "fsdp"});
+    CompileReport report = *Compile(module, plan, {.pipeline = "fsdp"});
     SessionOptions options;
     options.params = InitialParams(model_, 1);
     options.batches = SyntheticBatches(model_, 1);

@@ -49,7 +49,12 @@ void Spread(Module module) {
   }
   if (has_params) plan += fmt::format("param \"**\" store [{}] compute [-]\n", axis);
   if (has_batch) plan += fmt::format("input \"**\" [{}]\n", axis);
-  Result<CompileReport> report = Compile(module, {.plan = plan, .pipeline = ""});
+  Result<Plan> parsed = ParsePlan(plan, "plan");
+  if (!parsed.ok()) {
+    (void)Format(parsed.diagnostics());
+    return;
+  }
+  Result<CompileReport> report = Compile(module, *parsed, {.pipeline = ""});
   if (!report.ok()) (void)Format(report.diagnostics());
 }
 

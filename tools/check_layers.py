@@ -1,127 +1,87 @@
 #!/usr/bin/env python3
-"""Fails if a folder of heddle/ includes one that it may not: dependence goes one way.
+"""Fails if a folder of heddle/ includes a folder that its CMake target does not link.
 
-The edges are those of docs/architecture.md. A folder may also include what its dependencies may. Folders in TORCH may
-include libtorch; no other may.
+CMake is the only place where dependence is written. A folder may also include what its dependencies
+link. Targets marked TORCH, and those that link one, may include libtorch; no others may. With --dot,
+prints the graph of targets for Graphviz.
 """
 import pathlib
 import re
 import sys
 
-ALLOWED = {
-    "base": [],
-    "solve/problem": ["base"],
-    "solve/reduce": ["solve/problem"],
-    "solve/search": ["solve/reduce"],
-    "solve": ["solve/search"],
-    "ir": ["base"],
-    "ir/edit": ["ir"],
-    "ir/text": ["ir/edit"],
-    "ir/verify": ["ir/text"],
-    "ir/test": ["ir/verify"],
-    "ops": ["ir/verify"],
-    "analysis": ["ops"],
-    "cost/cluster": ["ir"],
-    "cost/comm": ["cost/cluster", "ops"],
-    "cost": ["cost/comm", "analysis"],
-    "sim/timeline": ["cost"],
-    "sim/explain": ["sim/timeline"],
-    "sim": ["sim/explain"],
-    "plan": ["ops"],
-    "plan/presets": ["plan"],
-    "shard": ["ops"],
-    "pass": ["analysis"],
-    "passes/clean": ["pass"],
-    "passes/fsdp": ["pass", "plan"],
-    "passes/memory": ["passes/fsdp", "solve"],
-    "passes/overlap/order": ["passes/fsdp", "sim"],
-    "passes/overlap/buckets": ["passes/overlap/order"],
-    "passes/overlap/layers": ["passes/overlap/order"],
-    "passes/overlap": ["passes/overlap/buckets", "passes/overlap/layers"],
-    "passes/chunks": ["passes/overlap"],
-    "passes/tokens": ["passes/chunks", "passes/memory"],
-    "passes/parallel/redistribute": ["pass", "shard"],
-    "passes/parallel/propagate": ["passes/parallel/redistribute", "plan"],
-    "passes/parallel/lower": ["passes/parallel/redistribute"],
-    "passes": ["passes/chunks", "passes/clean", "passes/fsdp", "passes/memory", "passes/overlap",
-               "passes/parallel/lower", "passes/parallel/propagate", "passes/tokens"],
-    "report": ["sim"],
-    "report/html": ["report", "pass"],
-    "import/read": ["ir"],
-    "import": ["import/read", "ops"],
-    "auto/shared": ["solve"],
-    "auto": ["passes", "cost", "auto/shared"],
-    "budget": ["passes", "report"],
-    "compile": ["auto", "budget"],
-    "search": ["compile", "plan/presets", "report/html"],
-    "checkpoint": ["ir"],
-    "cli": ["checkpoint", "compile", "import", "job", "launch", "metrics", "report/html"],
-    "data": ["checkpoint"],
-    "job": ["base"],
-    "launch": ["base"],
-    "metrics": ["base"],
-    "aten": ["ops"],
-    "capture": ["aten"],
-    "models": ["capture", "data", "plan/presets"],
-    "runtime": ["aten", "analysis"],
-    "runtime/process": ["runtime"],
-    "eager": ["models", "runtime"],
-    "train": ["compile", "models", "runtime", "checkpoint"],
-    "verify": ["train", "eager"],
-    "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process", "search", "verify"],
-    "cli/torch/plan": ["cli/torch"],
-    "cli/torch/train": ["cli/torch/plan"],
-    "cli/torch/verify": ["cli/torch/train"],
-}
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "cli/torch", "cli/torch/plan",
-         "cli/torch/train", "cli/torch/verify"]
-# Above everything: may include any folder, and nothing includes them.
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = re.compile(r"heddle_target\(([\w/]+)([^)]*)\)")
+LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?) PUBLIC([^)]*)\)")
+INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
+# Above everything: these may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 
-INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
+
+def read_targets():
+    """By folder: the folders that its target links, and whether it sees libtorch."""
+    words = {}
+    for path in sorted((ROOT / "heddle").rglob("CMakeLists.txt")):
+        text = re.sub(r"#.*", "", path.read_text())
+        for name, rest in TARGET.findall(text):
+            words[name] = rest.split()
+        for name, rest in LIBRARY.findall(text):
+            words[name.replace("_", "/")] = rest.split() + (["TORCH"] if "torch" in name else [])
+    folder_of_target = {f"heddle_{name.replace('/', '_')}": name for name in words}
+    return {name: ([folder_of_target[word] for word in rest if word in folder_of_target],
+                   "TORCH" in rest) for name, rest in words.items()}
 
 
-def reachable(folder):
+def reachable(folder, targets):
     seen, open_folders = {folder}, [folder]
     while open_folders:
-        for below in ALLOWED[open_folders.pop()]:
+        for below in targets[open_folders.pop()][0]:
             if below not in seen:
                 seen.add(below)
                 open_folders.append(below)
     return seen
 
 
-def folder_of(path):
-    """The folder of heddle/ that a path below heddle/ belongs to: the longest that is listed."""
+def folder_of(path, targets):
+    """The folder of heddle/ that a path below heddle/ belongs to: the longest that has a target."""
     parts = pathlib.PurePosixPath(path).parts[:-1]
     for n in range(len(parts), 0, -1):
-        if "/".join(parts[:n]) in ALLOWED:
+        if "/".join(parts[:n]) in targets:
             return "/".join(parts[:n])
     return None
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
+def problems_of(path, targets):
+    relative = path.relative_to(ROOT / "heddle").as_posix()
+    folder = folder_of(relative, targets)
+    if folder is None:
+        return [f"heddle/{relative}: its folder has no target"]
+    allowed = reachable(folder, targets)
     problems = []
-    files = sorted(p for p in (root / "heddle").rglob("*") if p.suffix in (".h", ".cc", ".def"))
-    for path in files:
-        relative = path.relative_to(root / "heddle").as_posix()
-        folder = folder_of(relative)
-        if folder is None:
-            problems.append(f"heddle/{relative}: its folder is not listed in {pathlib.Path(__file__).name}")
-            continue
-        allowed = reachable(folder)
-        for include in INCLUDE.findall(path.read_text()):
-            if include.startswith("heddle/"):
-                target = folder_of(include.removeprefix("heddle/"))
-                if target not in allowed:
-                    problems.append(f"heddle/{relative}: {folder} may not include {target} ({include})")
-            elif re.match(r"(torch|ATen|c10)/", include) and folder not in TORCH:
-                problems.append(f"heddle/{relative}: {folder} may not include libtorch ({include})")
-            elif include.split("/")[0] in TOP:
-                problems.append(f"heddle/{relative}: nothing includes {include}")
-    print("\n".join(problems) if problems else f"{len(files)} files, every include goes down")
+    for include in INCLUDE.findall(path.read_text()):
+        if include.startswith("heddle/"):
+            below = folder_of(include.removeprefix("heddle/"), targets)
+            if below not in allowed:
+                problems.append(f"heddle/{relative}: {folder} does not link {below} ({include})")
+        elif re.match(r"(torch|ATen|c10)/", include) and not any(targets[f][1] for f in allowed):
+            problems.append(f"heddle/{relative}: {folder} may not include libtorch ({include})")
+        elif include.split("/")[0] in TOP:
+            problems.append(f"heddle/{relative}: nothing includes {include}")
+    return problems
+
+
+def main():
+    targets = read_targets()
+    if "--dot" in sys.argv:
+        edges = [f'  "{name}" -> "{below}"' for name in targets for below in targets[name][0]]
+        print("digraph {\n" + "\n".join(sorted(edges)) + "\n}")
+        return 0
+    files = sorted(p for p in (ROOT / "heddle").rglob("*") if p.suffix in (".h", ".cc", ".def")
+                   and p.parent.name != "test" and not p.name.endswith("_test.cc"))
+    problems = [f"heddle/{name}: its target links itself, through others" for name in targets
+                if any(name in reachable(below, targets) for below in targets[name][0])]
+    problems += [problem for path in files for problem in problems_of(path, targets)]
+    print("\n".join(problems) if problems
+          else f"{len(files)} files in {len(targets)} folders, every include goes down")
     return 1 if problems else 0
 
 

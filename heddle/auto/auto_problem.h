@@ -8,18 +8,10 @@
 #include "heddle/auto/price_sheet.h"
 #include "heddle/auto/shared/shared_moves.h"
 #include "heddle/cost/cost_model.h"
+#include "heddle/cost/move_shares.h"
 #include "heddle/solve/problem/problem.h"
 
 namespace heddle {
-
-// How much of their time moves cost: 1 is all of it, less where the rest hides behind compute.
-struct MoveShares {
-  // Parameters that are gathered; gradients that are reduced; all others.
-  double gathers = 1;
-  double gradients = 1;
-  double tensors = 1;
-  bool operator==(const MoveShares&) const = default;
-};
 
 // All prices of one graph on one mesh, asked for once. Problems with other shares and limits follow from them.
 class ProblemMaker;

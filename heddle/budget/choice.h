@@ -9,19 +9,19 @@
 
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
-#include "heddle/ir/graph.h"
+#include "heddle/evaluate/evaluate.h"
 
 namespace heddle {
 
 // By value: what is decided. kDefault for what nobody decides.
 using Marks = std::vector<Keep>;
 
-struct MemoryChoice {
+// With the outcome of the step.
+struct MemoryChoice : StepOutcome {
   // What it is called, for people: `full`, or `cut 3:12, none` for 12 blocks of the one and the rest of the other.
   std::string policy;
   Marks marks;
-  Bytes peak;
-  Nanos step;
+  MoveShares shares;
   // On the compute stream, in addition to what a step without recomputation has there.
   Nanos recompute;
   // Of values that forward makes and something behind it reads.

@@ -9,12 +9,9 @@
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
 #include "heddle/report/summary.h"
-#include "heddle/sim/timeline/replay.h"
 
 namespace heddle {
 namespace {
-
-constexpr double kThousandths = 1000;
 
 Pipeline Program(std::string_view text) {
   Result<Pipeline> pipeline = ParsePipeline(text, Passes(), Author::kProgram);
@@ -22,9 +19,9 @@ Pipeline Program(std::string_view text) {
   return *std::move(pipeline);
 }
 
-int64_t StatOf(const RunReport& report, std::string_view pass, std::string_view stat) {
+int64_t StatOf(std::span<const PassRecord> passes, std::string_view pass, std::string_view stat) {
   int64_t sum = 0;
-  for (const PassRecord& record : report.passes) {
+  for (const PassRecord& record : passes) {
     if (record.pass.substr(0, record.pass.find('{')) != pass) continue;
     for (const auto& [name, n] : record.stats) sum += name == stat ? n : 0;
   }
@@ -37,7 +34,7 @@ Trials::Trials(const Module& module, const Pipeline& after, const CostModel& mod
     : module_(module),
       pipeline_(Program(kCarryOut)),
       only_cleans_(Format(after) == Format(Program("clean"))),
-      model_(model) {
+      evaluator_(model) {
   pipeline_.insert(pipeline_.end(), after.begin(), after.end());
 }
 
@@ -69,30 +66,25 @@ Result<Module> Trials::CarriedOut(const Marks& marks) const {
 }
 
 Result<MemoryChoice> Trials::Run(std::string policy, const Marks& marks) {
-  Module module = Marked(marks);
-  ManagerOptions unchecked;
-  unchecked.check = false;
-  HEDDLE_TRY(RunReport report, RunPipeline(module, pipeline_, unchecked));
-  const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(GraphCosts costs, model_.Price(module, graph));
-  SimGraph sim(graph, costs);
-  double slowdown = model_.cluster().device.overlap_slowdown;
-  Replay replay(sim, {.slowdown = static_cast<int64_t>(slowdown * kThousandths + 0.5)});
-  // Where nothing is decided comes first.
+  HEDDLE_TRY(Evaluation evaluated, evaluator_.Run(Marked(marks), pipeline_));
+  const StepBounds& bounds = evaluated.outcome.bounds;
+  Bytes kept = KeptForBackward(evaluated.module.graphs[0]);
+  // The first trial decides nothing.
   if (tried_.empty()) {
-    step_ = replay.outcome().makespan;
-    compute_ = sim.compute();
-    inputs_ = sim.inputs();
+    step_ = evaluated.outcome.step;
+    compute_ = bounds.compute;
+    inputs_ = bounds.peak - kept;
   }
-  return MemoryChoice{.policy = std::move(policy),
-                      .marks = marks,
-                      .peak = replay.outcome().peak,
-                      .step = replay.outcome().makespan,
-                      .recompute = std::max(Nanos{}, sim.compute() - compute_),
-                      .kept = KeptForBackward(graph),
-                      .recomputed = StatOf(report, "rematerialize", "copies"),
-                      .offloaded = Bytes{StatOf(report, "offload", "bytes")},
-                      .bound = {}};
+  MemoryChoice choice;
+  static_cast<StepOutcome&>(choice) = evaluated.outcome;
+  choice.policy = std::move(policy);
+  choice.marks = marks;
+  choice.shares = evaluated.shares;
+  choice.recompute = std::max(Nanos{}, bounds.compute - compute_);
+  choice.kept = kept;
+  choice.recomputed = StatOf(evaluated.passes, "rematerialize", "copies");
+  choice.offloaded = Bytes{StatOf(evaluated.passes, "offload", "bytes")};
+  return choice;
 }
 
 Result<const MemoryChoice*> Trials::Try(std::string policy, const Marks& marks) {
@@ -115,7 +107,7 @@ const MemoryChoice& Trials::Smallest() const {
 Result<std::string> Trials::HoldsPeak(const MemoryChoice& choice) const {
   constexpr size_t kNamed = 3;
   Module module = Marked(choice.marks);
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline_));
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline_, evaluator_.Unchecked()));
   const Graph& graph = module.graphs[0];
   Liveness liveness(graph);
   MemoryTimeline timeline = ComputeMemoryTimeline(graph, liveness);

@@ -1,7 +1,5 @@
-// Trials: decisions about memory, tried for good.
-//
-// The passes that carry the decisions out run, the rest of the pipeline behind them, and the graph that comes out is simulated. So a peak is
-// the peak, to the byte, and a time has what the schedule hides.
+// Trials: decisions about memory, carried out, with the rest of the pipeline after them, and evaluated
+// (evaluate/evaluate.h).
 #pragma once
 
 #include <map>
@@ -9,13 +7,10 @@
 
 #include "heddle/base/result.h"
 #include "heddle/budget/choice.h"
-#include "heddle/cost/cost_model.h"
-#include "heddle/pass/pipeline.h"
+#include "heddle/evaluate/evaluate.h"
+#include "heddle/passes/memory/memory_passes.h"
 
 namespace heddle {
-
-// The passes that carry marks out.
-inline constexpr std::string_view kCarryOut = "rematerialize, offload";
 
 class Trials {
  public:
@@ -24,7 +19,7 @@ class Trials {
 
   const Module& module() const { return module_; }
   const Graph& graph() const { return module_.graphs[0]; }
-  const CostModel& model() const { return model_; }
+  const CostModel& model() const { return evaluator_.costs(); }
   // Whether nothing behind the decisions moves a node.
   bool only_cleans() const { return only_cleans_; }
 
@@ -52,7 +47,7 @@ class Trials {
   const Module& module_;
   Pipeline pipeline_;
   bool only_cleans_;
-  const CostModel& model_;
+  Evaluator evaluator_;
   std::map<Marks, MemoryChoice> tried_;
   Nanos step_;
   Nanos compute_;

@@ -260,25 +260,26 @@ Status CompileFlags::Decide(PlanDecisions& decisions, std::vector<std::string>& 
   return Done{};
 }
 
-Result<CompileOptions> CompileFlags::Options(const Plan& plan, bool want_text) const {
-  CompileOptions options;
-  options.plan = FormatPlan(plan);
-  options.pipeline = usual_pipeline;
-  PlanDecisions decisions = plan.decisions;
-  HEDDLE_RETURN_IF_ERROR(Decide(decisions, options.notes));
-  SetDecisions(decisions, options);
-  options.manager = manager;
+Result<CompileJob> CompileFlags::Job(const Plan& plan, bool want_text) const {
+  CompileJob job{plan, {}};
+  job.options.pipeline = usual_pipeline;
+  HEDDLE_RETURN_IF_ERROR(Decide(job.plan.decisions, job.options.notes));
+  job.options.manager = manager;
   HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));
-  if (want_text) options.print = asked;
-  return options;
+  if (want_text) job.options.print = asked;
+  return job;
 }
 
-Status CompileFlags::SetCluster(const std::string& cluster, CompileOptions& options) const {
-  const std::optional<std::string>& stated = options.decisions.cluster;
+Result<std::string> CompileFlags::ClusterOf(const Plan& plan, const std::string& cluster) const {
+  const std::optional<std::string>& stated = plan.decisions.cluster;
   if (stated && *stated != cluster && given && given->Has("--cluster"))
     return Contradiction("--cluster", cluster, StatementOf({.cluster = stated}));
-  options.cluster = stated.value_or(cluster);
-  return Done{};
+  return stated.value_or(cluster);
+}
+
+Result<CostModel> CostsFor(const Plan& plan) {
+  HEDDLE_TRY(Cluster cluster, LoadCluster(plan.decisions.cluster.value_or(PlanRequest().cluster)));
+  return CostModel::Make(std::move(cluster), {});
 }
 
 void CompileFlags::Print(const CompileReport& report, const Streams& streams) const {

@@ -6,7 +6,8 @@
 
 #include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
-#include "heddle/compile/compile.h"
+#include "heddle/compile/adjust_pipeline.h"
+#include "heddle/find/find_plan.h"
 
 namespace heddle {
 
@@ -18,6 +19,12 @@ struct TimeLimitFlag {
   void Declare(Flags& flags, std::string_view who);
   // So much time, and the work of it; unless it is given, the work alone that is usual.
   Result<Allowance> Parse() const;
+};
+
+// A plan with all that flags decide, and how it is compiled.
+struct CompileJob {
+  Plan plan;
+  CompileOptions options;
 };
 
 struct CompileFlags {
@@ -60,10 +67,10 @@ struct CompileFlags {
   std::string PipelineName(const PlanDecisions& decisions) const;
   // For a plan: its statements and the flags together. Fails for a flag that contradicts a
   // statement. With `want_text` the report has the graph of the stage asked for.
-  Result<CompileOptions> Options(const Plan& plan, bool want_text) const;
-  // Sets the cluster that the step is made fast on: the plan's, or that of --cluster. Fails if the
-  // user gave another one than the plan's.
-  Status SetCluster(const std::string& cluster, CompileOptions& options) const;
+  Result<CompileJob> Job(const Plan& plan, bool want_text) const;
+  // The cluster that the step is made fast on: the plan's, or that of --cluster. Fails if the user
+  // gave another one than the plan's.
+  Result<std::string> ClusterOf(const Plan& plan, const std::string& cluster) const;
   // Remarks and times, to standard error, where asked for.
   void Print(const CompileReport& report, const Streams& streams) const;
   // Flags that had no effect, to standard error; --remarks lists them already.
@@ -81,5 +88,8 @@ struct CompileFlags {
   Status DecidePipeline(PlanDecisions& decisions, std::vector<std::string>& notes) const;
   Status DecideMemory(PlanDecisions& decisions) const;
 };
+
+// The costs of the cluster that a plan states, or of the default, for commands without --cluster.
+Result<CostModel> CostsFor(const Plan& plan);
 
 }  // namespace heddle

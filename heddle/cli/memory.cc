@@ -6,6 +6,7 @@
 #include "heddle/budget/decisions.h"
 #include "heddle/budget/search.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/sim_flags.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
@@ -27,7 +28,7 @@ struct MemoryCommand {
 
   std::string file;
   std::string pipeline = "fsdp";
-  std::string cluster = "h100-8x";
+  CostFlags costs;
   std::string budget;
   std::string output;
   std::string html;
@@ -40,7 +41,7 @@ struct MemoryCommand {
     flags.Switch("--sweep", sweep, "print the curve of step time against peak memory");
     flags.Option("--budget", budget, "find the fastest step within this much memory, as in 6GiB");
     flags.Option("--pipeline", pipeline, "pipeline that runs after the decisions");
-    flags.Option("--cluster", cluster, "cluster to simulate: a name, or a JSON file");
+    costs.Declare(flags, "cluster to simulate");
     flags.Section("Output");
     flags.Option("-o,--output=FILE", output,
                  "with --budget: file for the graph with the decisions as marks, which "
@@ -80,8 +81,7 @@ struct MemoryCommand {
     HEDDLE_TRY(Pipeline after, ParsePipeline(pipeline, Passes()));
     HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
     HEDDLE_RETURN_IF_ERROR(RunPipeline(module, clean));
-    HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
-    HEDDLE_TRY(CostModel model, CostModel::Make(std::move(loaded), {}));
+    HEDDLE_TRY(CostModel model, costs.Model());
     HEDDLE_TRY(auto search, MemorySearch::Make(module, after, model));
     if (sweep) {
       HEDDLE_TRY(std::vector<MemoryChoice> curve, search->Sweep());
@@ -93,7 +93,7 @@ struct MemoryCommand {
 
   Status ShowCurve(const std::vector<MemoryChoice>& choices, const Streams& streams) const {
     if (!html.empty()) {
-      MemoryCurve curve{.title = fmt::format("{}, {}, {}", file, pipeline, cluster),
+      MemoryCurve curve{.title = fmt::format("{}, {}, {}", file, pipeline, costs.cluster),
                         .columns = {"recompute", "nodes", "kept", "on the host"},
                         .points = {}};
       for (const MemoryChoice& choice : choices)

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
+#include "heddle/cli/sim_flags.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
@@ -30,6 +31,7 @@ struct OptCommand {
   bool remarks = false;
   bool time = false;
   bool json = false;
+  CostFlags costs;
   ManagerOptions manager;
 
   void Declare(Flags& flags);
@@ -89,6 +91,8 @@ void OptCommand::Declare(Flags& flags) {
   flags.Option("--pipeline,--pass", pipeline,
                "passes to run (default: none, which prints the graph in canonical form)");
   flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
+  flags.Section("Passes that price nodes");
+  costs.Declare(flags, "cluster that runs the step");
   flags.Section("Reports");
   flags.Switch("--stats", stats, "print the counters of each pass to standard error");
   flags.Switch("--remarks", remarks,
@@ -113,7 +117,11 @@ ExitCode OptCommand::Run(const Streams& streams) const {
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   Result<Module> module = LoadModule(file, streams);
   if (!module.ok()) return Report(module.diagnostics(), streams);
-  Result<RunReport> report = RunPipeline(*module, *parsed, manager);
+  Result<CostModel> model = costs.Model();
+  if (!model.ok()) return Report(model.diagnostics(), streams);
+  ManagerOptions options = manager;
+  options.costs = &*model;
+  Result<RunReport> report = RunPipeline(*module, *parsed, options);
   if (!report.ok()) return Report(report.diagnostics(), streams);
   // With --json, standard output is the report; the graph goes only to -o.
   if (!json || !output.empty()) {

@@ -6,6 +6,7 @@
 #include "heddle/budget/choice.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/compile_flags.h"
+#include "heddle/cli/sim_flags.h"
 #include "heddle/plan/plan.h"
 #include "heddle/report/summary.h"
 
@@ -28,7 +29,7 @@ struct ParallelizeCommand {
   std::string plan;
   std::string output;
   std::string plan_output;
-  std::string cluster = "h100-8x";
+  CostFlags costs;
   std::string memory_budget;
   TimeLimitFlag time_limit;
   CompileFlags compile;
@@ -43,8 +44,7 @@ struct ParallelizeCommand {
                  "file for the plan, with the placements that `auto` found");
     flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
     flags.Section("Plans with `auto`");
-    flags.Option("--cluster", cluster,
-                 "cluster to find the fastest placements for: a name, or a JSON file");
+    costs.Declare(flags, "cluster to find the fastest placements and schedules for");
     flags.Option("--memory.budget", memory_budget,
                  "limit of a rank's parameters, gradients, optimizer state and saved activations, "
                  "as in 60GiB");
@@ -60,17 +60,16 @@ struct ParallelizeCommand {
     Status global = CheckGlobal(*module);
     if (!global.ok()) return Report(global.diagnostics(), streams);
     bool want_graph = !json || !output.empty();
-    Result<CompileOptions> options = Options(*text, want_graph);
-    if (!options.ok()) return Report(options.diagnostics(), streams);
-    Result<CompileReport> report = Compile(*module, *options);
-    if (!report.ok()) return Report(report.diagnostics(), streams);
+    Result<Parallelized> done = Parallelize(*module, *text, want_graph);
+    if (!done.ok()) return Report(done.diagnostics(), streams);
+    const CompileReport* report = &done->report;
     if (want_graph) {
       Status written = WriteGraph(output, report->text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     if (!plan_output.empty()) {
-      Status written =
-          WriteOutput(plan_output, report->found ? FormatPlan(report->plan) : *text, streams);
+      Status written = WriteOutput(
+          plan_output, done->found.placements ? FormatPlan(done->found.plan) : *text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     compile.Print(*report, streams);
@@ -80,24 +79,33 @@ struct ParallelizeCommand {
       auto list = nlohmann::ordered_json::array();
       for (size_t g = 0; g < module->graphs.size(); ++g)
         list.push_back(ToJson(Summarize(*module, module->graphs[g], report->whole_work[g])));
-      if (report->found) list[0]["auto"] = ToJson(*report->found);
+      if (done->found.placements) list[0]["auto"] = ToJson(*done->found.placements);
       PrintJson(list.size() == 1 ? list[0] : list, streams);
     }
     return ExitCode::kDone;
   }
 
-  // The plan as its author wrote it, so that messages name its lines.
-  Result<CompileOptions> Options(std::string text, bool want_graph) const {
+  struct Parallelized {
+    FoundPlan found;
+    CompileReport report;
+  };
+  Result<Parallelized> Parallelize(Module& module, const std::string& text, bool want_graph) const {
     HEDDLE_TRY(Plan parsed, ParsePlan(text, InputName(plan)));
-    HEDDLE_TRY(CompileOptions options, compile.Options(parsed, want_graph));
-    options.plan = std::move(text);
-    HEDDLE_RETURN_IF_ERROR(compile.SetCluster(cluster, options));
-    HEDDLE_TRY(options.automatic.allowance, time_limit.Parse());
+    HEDDLE_TRY(CompileJob job, compile.Job(parsed, want_graph));
+    PlanRequest request;
+    HEDDLE_TRY(request.cluster, compile.ClusterOf(job.plan, costs.cluster));
+    HEDDLE_TRY(request.automatic.allowance, time_limit.Parse());
     if (!memory_budget.empty()) {
       HEDDLE_TRY(Bytes bytes, ParseBudget(memory_budget));
-      options.automatic.memory = {bytes, true};
+      request.automatic.memory = {bytes, true};
     }
-    return options;
+    CostFlags priced = costs;
+    priced.cluster = request.cluster;
+    HEDDLE_TRY(CostModel model, priced.Model());
+    job.options.manager.costs = &model;
+    HEDDLE_TRY(FoundPlan found, FindPlan(module, job.plan, request, job.options));
+    HEDDLE_TRY(CompileReport report, Compile(module, found.plan, job.options));
+    return Parallelized{std::move(found), std::move(report)};
   }
 
   Status CheckGlobal(const Module& module) const {

@@ -38,9 +38,9 @@ Status CheckPairs(std::span<const SimulatedModule> modules) {
 
 }  // namespace
 
-void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
-  flags.Section("Simulation");
-  flags.Option("--cluster", cluster, "cluster to simulate: a name, or a JSON file (docs/cost.md)");
+void CostFlags::Declare(Flags& flags, std::string_view cluster_help) {
+  flags.Option("--cluster", cluster,
+               fmt::format("{}: a name, or a JSON file (docs/cost.md)", cluster_help));
   flags.Option("--nodes", nodes, "nodes of the cluster (default: as many as the mesh needs)");
   flags.Option("--costs=FILE", costs,
                "measured times, which override the cost model: JSON, or a table of collectives");
@@ -50,6 +50,14 @@ void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
                "distribution of tokens over experts: uniform, zipf:1.2, or a file with the tokens "
                "of each expert, such as --metrics.jsonl of `heddle train`; the most loaded rank "
                "sets the time");
+  flags.Option("--rules", rules,
+               "timeline rules: native, or autoparallel (1 us per node, links never shared, no "
+               "packing)");
+}
+
+void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
+  flags.Section("Simulation");
+  CostFlags::Declare(flags, "cluster to simulate");
   flags.Option("--slowdown", slowdown,
                "slowdown of compute while a collective is in flight, in percent (default: the "
                "cluster's)");
@@ -60,12 +68,9 @@ void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
   flags.Switch("--free-inputs", free_inputs,
                "free each input after its last use (default: the caller keeps them)");
   flags.Option("--tokens", tokens, "tokens per step over all ranks (default: from the graph)");
-  flags.Option("--rules", rules,
-               "timeline rules: native, or autoparallel (1 us per node, links never shared, no "
-               "packing)");
 }
 
-Result<CostModel> SimFlags::Model() const {
+Result<CostModel> CostFlags::Model() const {
   CostOptions options;
   options.nodes = nodes;
   options.fuse = fuse;

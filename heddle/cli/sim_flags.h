@@ -13,7 +13,8 @@
 
 namespace heddle {
 
-struct SimFlags {
+// What nodes cost: the flags of every command in which something is priced.
+struct CostFlags {
   std::string cluster = "h100-8x";
   std::optional<int64_t> nodes;
   std::string costs;
@@ -21,6 +22,12 @@ struct SimFlags {
   std::string rules = "native";
   bool fuse = false;
   std::string expert_load = "uniform";
+
+  void Declare(Flags& flags, std::string_view cluster_help);
+  Result<CostModel> Model() const;
+};
+
+struct SimFlags : CostFlags {
   std::optional<int64_t> slowdown;
   std::string memory_cap;
   bool free_inputs = false;
@@ -28,7 +35,6 @@ struct SimFlags {
 
   // A command whose own `--memory` limits the schedule declares no `--memory-cap`.
   void Declare(Flags& flags, bool with_memory_cap = true);
-  Result<CostModel> Model() const;
   Result<SimulateOptions> Options() const;
 };
 

@@ -82,17 +82,4 @@ Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
   return notes;
 }
 
-Status SetWhereDefault(std::string_view pass, std::string_view option, std::string_view value,
-                       Pipeline& pipeline) {
-  for (PipelineItem& item : pipeline) {
-    HEDDLE_RETURN_IF_ERROR(SetWhereDefault(pass, option, value, item.repeated));
-    if (item.pass == nullptr || item.pass->name != pass) continue;
-    auto def = std::ranges::find(item.pass->options, option, &OptionDef::name);
-    HEDDLE_CHECK(def != item.pass->options.end(), "a pass has no such option");
-    bool is_default = def->get(item.options.get()) == def->get(item.pass->make_options().get());
-    if (is_default) HEDDLE_RETURN_IF_ERROR(def->set(item.options.get(), value));
-  }
-  return Done{};
-}
-
 }  // namespace heddle

@@ -37,8 +37,4 @@ struct PipelineChanges {
 Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
                                                 const PassTable& passes, Pipeline& pipeline);
 
-// Gives an option of all such passes a value where it has its default.
-Status SetWhereDefault(std::string_view pass, std::string_view option, std::string_view value,
-                       Pipeline& pipeline);
-
 }  // namespace heddle

@@ -1,4 +1,5 @@
-// From a captured graph and a plan to the graph that runs: what the command line, training and Python share.
+// From a captured graph and a complete plan to the graph that runs. Searches (find/, search/) complete
+// plans; nothing is searched here.
 #pragma once
 
 #include <string>
@@ -7,10 +8,8 @@
 
 #include "heddle/base/result.h"
 #include "heddle/base/units.h"
-#include "heddle/budget/decisions.h"
-#include "heddle/compile/adjust_pipeline.h"
-#include "heddle/compile/find_plan.h"
 #include "heddle/pass/manager.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle {
 
@@ -21,51 +20,17 @@ std::string_view Name(Stage stage);
 Result<Stage> ParseStage(std::string_view name);
 
 struct CompileOptions {
-  // The text of a plan, as its author wrote it, so that messages point into it.
-  std::string plan;
-  // What a step is to be fast on, a name or a file (docs/cost.md): for the pass `overlap`, and for a plan that says `auto`, with what
-  // fits into memory.
-  std::string cluster = "h100-8x";
-  AutoOptions automatic = {};
-  // Plans are simulated before one of them is taken, these among them (find_plan.h); otherwise the sum of all costs decides.
-  bool tries_plans = false;
-  std::vector<RivalPlan> rivals = {};
-  // With `tries_plans` and no `budget`: the memory of a device, which the chosen plan must fit into.
-  std::optional<DeviceLimit> limit = {};
-  // The most that a step may need, if given: `memory` is then found, as what is fastest on `cluster`.
-  std::optional<Bytes> budget = {};
-  // For the budget, activations may move to the host. False where the host computes.
-  bool offloads = true;
-  // Unless null, and if nothing fits into the budget: receives the least peak possible.
-  std::optional<Bytes>* least_peak = nullptr;
-  // What runs between lowering and the pipeline: decisions about memory, on gradients and gathers that stand alone. May be empty.
-  std::string memory = {};
-  // What runs after lowering, and how it differs from its text.
+  // The passes after lowering, if the plan states none: a pipeline's name, or its text.
   std::string pipeline = "clean";
-  PipelineChanges changes = {};
-  // HSDP: gradients are all-reduced whole and scattered then; FSDP2 scatters first.
-  bool reduce_first = false;
-  // Rows of experts that ranks share stand in buffers of the most that may come.
-  bool expert_buffers = false;
-  // Decisions that the plan or a flag states, for the plan of the report. The options above hold
-  // them, too, except for `marks` (SetDecisions).
-  PlanDecisions decisions = {};
-  // What is known already to have no effect, for the report.
+  // For the report: what is already known to have no effect.
   std::vector<std::string> notes = {};
+  // Its `costs` price nodes for passes, and check the plan's budget.
   ManagerOptions manager = {};
   // The stage whose text is wanted, if any.
   std::optional<Stage> print = {};
 };
 
 struct CompileReport {
-  // The whole plan: with placements that `auto` found, and decisions that a search made. Compiled
-  // again with SetDecisions it gives the same graph.
-  Plan plan;
-  // What `auto` found.
-  std::optional<FoundPlan> found;
-  // What fits into the budget, and what it decides.
-  std::optional<MemoryChoice> memory;
-  std::vector<DecisionLine> decisions;
   std::vector<PassRecord> passes;
   // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
   size_t first_after_lowering = 0;
@@ -79,13 +44,21 @@ struct CompileReport {
   std::string text;
 };
 
-// What is to run for a policy of `checkpoint`, in front of the rest of a pipeline.
-std::string CheckpointPipeline(std::string_view policy);
+// Takes `module` through all stages. A budget of the plan is a limit: if the step needs more,
+// Diag::kInfeasible. The plan's cluster is not read: the caller makes `costs` of it.
+Result<CompileReport> Compile(Module& module, const Plan& plan, const CompileOptions& options);
 
-// Sets the options as a plan states. Options that it leaves open stay as they are.
-void SetDecisions(const PlanDecisions& decisions, CompileOptions& options);
-
-// Takes `module` through all stages.
-Result<CompileReport> Compile(Module& module, const CompileOptions& options);
+// The stages up to kLowered, for searches that go on from there. The manager checks nothing.
+Status Lower(Module& module, const Plan& plan);
+// The passes after lowering and decisions about memory. `notes` gets what has no effect.
+Result<Pipeline> FinalPasses(const PlanDecisions& decisions, const CompileOptions& options,
+                             std::vector<std::string>& notes);
+// All passes after lowering: those that carry out decisions about memory, then FinalPasses. If the
+// plan marks values, runs `clean` on the lowered module and marks them.
+Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
+                                     const CompileOptions& options,
+                                     std::vector<std::string>& notes);
+// What backward recomputes can be decided.
+bool HasBackward(const Module& module);
 
 }  // namespace heddle

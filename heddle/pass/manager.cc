@@ -88,6 +88,9 @@ class Manager {
       return Error(Diag::kPassView, "{} needs a {} module, this one is {}", pass.name,
                    Name(pass.needs), Name(module_.view));
     }
+    if (pass.prices && options_.costs == nullptr)
+      return Error(Diag::kPassOption, "{} needs the costs of a cluster, and none is given",
+                   pass.name);
     PassRecord record{options_.passes_before + static_cast<int64_t>(report_.passes.size()) + 1,
                       Format(item),
                       Changed::kNo,
@@ -98,7 +101,7 @@ class Manager {
     // Without checks nobody looks at it.
     Module before = options_.check ? module_ : Module();
     CrashScope scope(*this, before, record);
-    PassContext context(module_.mesh, analyses_);
+    PassContext context(module_.mesh, analyses_, options_.costs);
     Clock clock;
     Result<Changed> changed = pass.run(module_, item.options.get(), context);
     record.time = clock.Elapsed();

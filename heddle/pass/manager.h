@@ -32,6 +32,8 @@ struct ManagerOptions {
   bool check = true;
   // Runs passes that may round even if nobody asked for them by name.
   bool allow_rounding = false;
+  // What passes price nodes by; it outlives the run. Null: a pass that prices nodes fails.
+  const CostModel* costs = nullptr;
 };
 
 // What a schedule costs: collectives launched, and the largest peak of memory of any graph.

@@ -29,6 +29,8 @@
 
 namespace heddle {
 
+class CostModel;
+
 // What a pass may do to the bits of outputs.
 enum class Numerics : uint8_t {
   // Nothing.
@@ -65,11 +67,17 @@ std::string Format(const Remark& remark);
 
 class PassContext {
  public:
-  PassContext(const Mesh& mesh, AnalysisCache& analyses) : mesh_(mesh), analyses_(analyses) {}
+  PassContext(const Mesh& mesh, AnalysisCache& analyses, const CostModel* costs = nullptr)
+      : mesh_(mesh), analyses_(analyses), costs_(costs) {}
 
   const Mesh& mesh() const { return mesh_; }
   // What is known about graphs as they are now. Passes of one pipeline share it; a commit makes it void.
   AnalysisCache& analyses() { return analyses_; }
+  // The prices of nodes on the cluster that runs the step, for a pass with `PassDef::prices`.
+  const CostModel& costs() const {
+    HEDDLE_CHECK(costs_ != nullptr, "a pass without `prices` asks for costs");
+    return *costs_;
+  }
 
   // Adds to one of the pass's declared statistics.
   void Count(std::string_view stat, int64_t n = 1);
@@ -86,6 +94,7 @@ class PassContext {
  private:
   const Mesh& mesh_;
   AnalysisCache& analyses_;
+  const CostModel* costs_;
   std::vector<std::pair<std::string, int64_t>> counts_;
   std::vector<Remark> remarks_;
 };
@@ -144,6 +153,8 @@ struct PassDef {
   bool sets_units = false;
   // Set by a pass that schedules. For all others the manager checks that each communicator launches in the same order.
   bool reorders_launches = false;
+  // Set by a pass that decides by the times of a cluster (PassContext::costs).
+  bool prices = false;
   std::span<const std::string_view> stats = {};
   // What the pass promises of the module. The manager checks it after the pass and after every later pass of the pipeline.
   Status (*ensures)(const Module&) = nullptr;

@@ -10,6 +10,13 @@ bool IsGradDivisor(double divisor) {
   return divisor > 0 && std::isfinite(divisor) && std::isnormal(1.0 / divisor);
 }
 
+Plan Plan::UpToLowering() const {
+  Plan out = *this;
+  out.decisions = {.reduce_first = decisions.reduce_first,
+                   .expert_buffers = decisions.expert_buffers};
+  return out;
+}
+
 std::string FormatPlan(const Plan& plan) {
   const Mesh& mesh = plan.mesh;
   std::string out = fmt::format("heddle plan 1\nmesh [{}]\n", Format(mesh));

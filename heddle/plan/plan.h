@@ -109,6 +109,9 @@ struct Plan {
   bool narrow_grads = false;
   // The step beyond placements: batch, recomputation, pipeline.
   PlanDecisions decisions = {};
+
+  // The same lowered graph, with nothing decided about what follows.
+  Plan UpToLowering() const;
 };
 
 // Whether gradients can be divided by it: positive, and so is its inverse.

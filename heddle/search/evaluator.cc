@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/compile/adjust_pipeline.h"
+#include "heddle/passes/memory/memory_passes.h"
 #include "heddle/passes/passes.h"
 
 namespace heddle {
@@ -10,13 +11,6 @@ namespace {
 
 // Of lowered modules that are kept, together.
 constexpr size_t kMostNodes = 400'000;
-// Of what comes out nothing but numbers is wanted; who carries out a plan has its passes checked.
-ManagerOptions Unchecked() {
-  ManagerOptions options;
-  options.check = false;
-  return options;
-}
-
 // What decides about memory, and a pipeline by its name; without `schedules` the first alone.
 std::string PipelineOf(const SearchPoint& point, bool schedules) {
   std::string text = point.policy == "none" ? "clean" : CheckpointPipeline(point.policy);
@@ -26,12 +20,6 @@ std::string PipelineOf(const SearchPoint& point, bool schedules) {
 
 OptionSetting ReshardOf(const SearchPoint& point) {
   return {"reshard", {"reshard-after-forward"}, "policy", point.reshard};
-}
-
-// From what two sizes come to, what a size comes to that has so many layers more, where each adds the same.
-template <typename T>
-T Line(T small, T large, int64_t more) {
-  return large + (large - small) * more;
 }
 
 }  // namespace
@@ -90,10 +78,9 @@ Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
   HEDDLE_TRY(const Module* captured, Captured(request));
   HEDDLE_TRY(Plan plan, PlanFor(point, request.layers));
   Module module = *captured;
-  CompileOptions how;
-  how.plan = FormatPlan(plan);
-  how.manager = Unchecked();
-  HEDDLE_RETURN_IF_ERROR(Compile(module, how));
+  HEDDLE_RETURN_IF_ERROR(Lower(module, plan));
+  HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, clean, evaluator_.Unchecked()));
   kept_nodes_ += module.graphs[0].node_count();
   while (kept_nodes_ > kMostNodes && !order_.empty()) {
     auto oldest = lowered_.find(order_.front());
@@ -105,62 +92,62 @@ Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
   return &lowered_.emplace(key, std::move(module)).first->second;
 }
 
-Result<Module> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
-                                        bool schedules) {
+Result<Evaluation> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
+                                            bool schedules) {
   HEDDLE_TRY(const Module* lowered, Lowered(point, request));
   HEDDLE_TRY(Pipeline pipeline,
              ParsePipeline(PipelineOf(point, schedules), Passes(), Author::kProgram));
   PipelineChanges changes;
   if (schedules) changes.settings = {ReshardOf(point)};
   HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
-  HEDDLE_RETURN_IF_ERROR(SetWhereDefault("overlap", "cluster", cluster_, pipeline));
-  Module module = *lowered;
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline, Unchecked()));
-  return module;
+  return evaluator_.Run(*lowered, pipeline);
 }
 
-Result<PointOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t layers,
-                                              bool schedules) {
+Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t layers,
+                                             bool schedules) {
   StepRequest request = RequestFor(point, layers);
-  HEDDLE_TRY(Module last_module, Finished(point, request, schedules));
-  HEDDLE_TRY(StepOutcome last, MeasureStep(last_module, costs_));
-  PointOutcome out{last.step, last.exposed, last.peak, last.compute, last.bound, last.floor};
+  HEDDLE_TRY(Evaluation last, Finished(point, request, schedules));
+  StepOutcome out = last.outcome;
   int64_t others = point.arrangement.micro_batches - 1;
   if (others == 0) return out;
   request.updates = false;
-  HEDDLE_TRY(Module other_module, Finished(point, request, schedules));
-  HEDDLE_TRY(StepOutcome other, MeasureStep(other_module, costs_));
+  HEDDLE_TRY(Evaluation evaluated, Finished(point, request, schedules));
+  const StepOutcome& other = evaluated.outcome;
   out.step += other.step * others;
   out.exposed += other.exposed * others;
-  out.compute += other.compute * others;
-  out.bound += other.bound * others;
+  out.bounds.compute += other.bounds.compute * others;
+  out.bounds.step += other.bounds.step * others;
   out.peak = std::max(out.peak, other.peak);
-  out.floor = std::max(out.floor, other.floor);
+  out.bounds.peak = std::max(out.bounds.peak, other.bounds.peak);
   return out;
 }
 
 // A bound is the largest of several, each of which grows by the same with every layer, or by more. So the line is never above it.
-Result<PointOutcome> PointEvaluator::Extrapolate(const SearchPoint& point, bool schedules) {
+Result<StepOutcome> PointEvaluator::Extrapolate(const SearchPoint& point, bool schedules) {
   int64_t small = model_.small_layers;
   if (model_.layers <= small + 1) return Evaluate(point, model_.layers, schedules);
-  HEDDLE_TRY(PointOutcome a, Evaluate(point, small, schedules));
-  HEDDLE_TRY(PointOutcome b, Evaluate(point, small + 1, schedules));
+  HEDDLE_TRY(StepOutcome a, Evaluate(point, small, schedules));
+  HEDDLE_TRY(StepOutcome b, Evaluate(point, small + 1, schedules));
   int64_t more = model_.layers - small - 1;
-  return PointOutcome{Line(a.step, b.step, more),   Line(a.exposed, b.exposed, more),
-                      Line(a.peak, b.peak, more),   Line(a.compute, b.compute, more),
-                      Line(a.bound, b.bound, more), Line(a.floor, b.floor, more)};
+  auto line = [more](auto small, auto large) { return large + (large - small) * more; };
+  return StepOutcome{.step = line(a.step, b.step),
+                     .exposed = line(a.exposed, b.exposed),
+                     .peak = line(a.peak, b.peak),
+                     .bounds = {.compute = line(a.bounds.compute, b.bounds.compute),
+                                .step = line(a.bounds.step, b.bounds.step),
+                                .peak = line(a.bounds.peak, b.bounds.peak)}};
 }
 
 Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
-  HEDDLE_TRY(PointOutcome outcome, Evaluate(point, model_.layers));
+  HEDDLE_TRY(StepOutcome outcome, Evaluate(point, model_.layers));
   HEDDLE_TRY(Plan plan, PlanFor(point, model_.layers));
   plan.decisions = DecisionsFor(point);
   return TriedPoint{point, outcome, std::move(plan)};
 }
 
 Result<StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
-  HEDDLE_TRY(Module module, Finished(point, RequestFor(point, model_.layers), true));
-  return Summarize(module, module.graphs[0]);
+  HEDDLE_TRY(Evaluation whole, Finished(point, RequestFor(point, model_.layers), true));
+  return Summarize(whole.module, whole.module.graphs[0]);
 }
 
 Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowance) {
@@ -168,12 +155,14 @@ Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowanc
   Plan plan;
   plan.mesh = MeshOf(point.arrangement);
   plan.automatic = true;
+  plan.decisions.reshard = point.reshard;
+  PlanRequest request;
+  request.automatic.allowance = allowance;
+  request.tries_plans = true;
   CompileOptions how;
   how.pipeline = PipelineOf(point, true);
-  how.changes.settings = {ReshardOf(point)};
-  how.automatic.allowance = allowance;
-  how.tries_plans = true;
-  HEDDLE_TRY(FoundPlan found, FindPlan(*module, plan, how, costs_));
+  how.manager = evaluator_.Unchecked();
+  HEDDLE_TRY(FoundPlacements found, FindPlacements(*module, plan, request, how));
   found_[point.arrangement] = std::move(found.plan);
   return Done{};
 }

@@ -10,7 +10,7 @@
 #include <string>
 #include <tuple>
 
-#include "heddle/compile/compile.h"
+#include "heddle/find/find_placements.h"
 #include "heddle/report/summary.h"
 #include "heddle/search/arrangement.h"
 
@@ -58,21 +58,10 @@ struct SearchPoint {
 };
 std::string Format(const SearchPoint& point);
 
-// Of all micro-batches and the optimizer.
-struct PointOutcome {
-  Nanos step = {};
-  Nanos exposed = {};
-  Bytes peak = {};
-  // Bounds (StepOutcome).
-  Nanos compute = {};
-  Nanos bound = {};
-  Bytes floor = {};
-  bool operator==(const PointOutcome&) const = default;
-};
-
 struct TriedPoint {
   SearchPoint point;
-  PointOutcome outcome;
+  // Of all micro-batches and the optimizer.
+  StepOutcome outcome;
   Plan plan;
 };
 
@@ -82,19 +71,19 @@ class PointEvaluator {
   PointEvaluator(SearchedModel model, const CostModel& costs, std::string cluster,
                  int64_t global_batch)
       : model_(std::move(model)),
-        costs_(costs),
+        evaluator_(costs),
         cluster_(std::move(cluster)),
         global_batch_(global_batch) {}
 
   const SearchedModel& model() const { return model_; }
-  const CostModel& costs() const { return costs_; }
+  const CostModel& costs() const { return evaluator_.costs(); }
 
   // What it comes to.
   Result<TriedPoint> Try(const SearchPoint& point);
   // What small models promise of it. Bounds are bounds of the large one.
-  Result<PointOutcome> Promise(const SearchPoint& point) { return Extrapolate(point, true); }
-  // Of a schedule nothing but bounds, `compute` and `floor`.
-  Result<PointOutcome> Bound(const SearchPoint& point) { return Extrapolate(point, false); }
+  Result<StepOutcome> Promise(const SearchPoint& point) { return Extrapolate(point, true); }
+  // Without a schedule: only `bounds.compute` and `bounds.peak` count.
+  Result<StepOutcome> Bound(const SearchPoint& point) { return Extrapolate(point, false); }
   // Where memory goes.
   Result<StepSummary> Summary(const SearchPoint& point);
   // Lets the solver place the model on the mesh of a point, for its schedule. Other points of that mesh have its placements, too, if they
@@ -110,13 +99,13 @@ class PointEvaluator {
   // The decisions of a plan for the point.
   PlanDecisions DecisionsFor(const SearchPoint& point) const;
   Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
-  Result<Module> Finished(const SearchPoint& point, const StepRequest& request, bool schedules);
-  Result<PointOutcome> Evaluate(const SearchPoint& point, int64_t layers, bool schedules = true);
+  Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request, bool schedules);
+  Result<StepOutcome> Evaluate(const SearchPoint& point, int64_t layers, bool schedules = true);
   // By two small models.
-  Result<PointOutcome> Extrapolate(const SearchPoint& point, bool schedules);
+  Result<StepOutcome> Extrapolate(const SearchPoint& point, bool schedules);
 
   SearchedModel model_;
-  const CostModel& costs_;
+  Evaluator evaluator_;
   std::string cluster_;
   int64_t global_batch_;
   std::map<StepRequest, Module> captured_;

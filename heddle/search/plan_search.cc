@@ -14,7 +14,7 @@ constexpr std::string_view kReshard[] = {"default", "never"};
 // peaks may be further off. With 1 the exhaustive test misses plans of the front.
 constexpr int64_t kPromiseError = 3;
 
-bool IsFaster(const PointOutcome& a, const PointOutcome& b) {
+bool IsFaster(const StepOutcome& a, const StepOutcome& b) {
   return std::pair(a.step, a.peak) < std::pair(b.step, b.peak);
 }
 
@@ -100,8 +100,8 @@ void PlanSearch::Bound() {
     auto [at, added] = known.try_emplace({plain.arrangement, plain.policy});
     if (added) {
       Report("bounds");
-      Result<PointOutcome> outcome = evaluator_.Bound(plain);
-      if (outcome.ok()) at->second = outcome->compute;
+      Result<StepOutcome> outcome = evaluator_.Bound(plain);
+      if (outcome.ok()) at->second = outcome->bounds.compute;
       if (!outcome.ok()) Note(plain, outcome.diagnostics());
     }
     if (!at->second) {
@@ -115,7 +115,7 @@ void PlanSearch::Bound() {
 // Takes the candidate one step further: from bounds to a promise, from a promise to a simulation.
 void PlanSearch::Settle(Candidate& candidate) {
   if (!candidate.promise) {
-    Result<PointOutcome> promised = evaluator_.Promise(candidate.point);
+    Result<StepOutcome> promised = evaluator_.Promise(candidate.point);
     if (!promised.ok()) {
       candidate.fate = Fate::kDone;
       return Note(candidate.point, promised.diagnostics());

@@ -63,7 +63,7 @@ class PlanSearch {
   Result<SearchResult> Run();
   // What one point comes to, and what small models promise of it.
   Result<TriedPoint> Try(const SearchPoint& point) { return evaluator_.Try(point); }
-  Result<PointOutcome> Promise(const SearchPoint& point) { return evaluator_.Promise(point); }
+  Result<StepOutcome> Promise(const SearchPoint& point) { return evaluator_.Promise(point); }
   // All points of presets.
   std::vector<SearchPoint> Space() const;
 
@@ -74,12 +74,12 @@ class PlanSearch {
   struct Candidate {
     SearchPoint point;
     Nanos compute = {};
-    std::optional<PointOutcome> promise = {};
+    std::optional<StepOutcome> promise = {};
     Fate fate = Fate::kOpen;
 
     Nanos expected() const { return promise ? promise->step : compute; }
-    Nanos least_step() const { return promise ? std::max(promise->bound, compute) : compute; }
-    Bytes least_peak() const { return promise ? promise->floor : Bytes{}; }
+    Nanos least_step() const { return promise ? std::max(promise->bounds.step, compute) : compute; }
+    Bytes least_peak() const { return promise ? promise->bounds.peak : Bytes{}; }
     bool PromisesToFit(Bytes budget) const;
   };
 

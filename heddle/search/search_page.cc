@@ -50,8 +50,8 @@ Nanos Size(Nanos time) { return {time.value < 0 ? -time.value : time.value}; }
 }  // namespace
 
 std::string WhyFaster(const SearchRow& first, const SearchRow& second) {
-  const PointOutcome& a = first.outcome;
-  const PointOutcome& b = second.outcome;
+  const StepOutcome& a = first.outcome;
+  const StepOutcome& b = second.outcome;
   const Nanos exposed = b.exposed - a.exposed;
   const Nanos compute = (b.step - b.exposed) - (a.step - a.exposed);
   std::vector<std::string> reasons;

@@ -13,7 +13,7 @@ struct SearchRow {
   std::string name;
   SearchPoint point;
   double tokens_per_second = 0;
-  PointOutcome outcome;
+  StepOutcome outcome;
   // The command that runs it, or that writes its job; empty for a published row.
   std::string command;
   // The plan as text.

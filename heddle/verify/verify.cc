@@ -78,7 +78,8 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
 }
 
 Result<std::optional<std::string>> FirstDifferingPass(
-    const Module& before, const Pipeline& pipeline, const VerifyOptions& options, int64_t steps,
+    const Module& before, const Pipeline& pipeline, const ManagerOptions& manager,
+    const VerifyOptions& options, int64_t steps,
     const std::function<Result<std::unique_ptr<Session>>(const Module&)>& make) {
   auto train = [&](const Module& module) {
     return TrainedFor<Session>([&] { return make(module); }, steps, options.lr);
@@ -87,9 +88,9 @@ Result<std::optional<std::string>> FirstDifferingPass(
   std::vector<std::string> names;
   auto differs_after = [&](int64_t passes) -> Result<bool> {
     Module module = before;
-    ManagerOptions manager;
-    manager.stop_after = passes;
-    HEDDLE_TRY(RunReport report, RunPipeline(module, pipeline, manager));
+    ManagerOptions some = manager;
+    some.stop_after = passes;
+    HEDDLE_TRY(RunReport report, RunPipeline(module, pipeline, some));
     if (passes < 0) {
       for (const PassRecord& record : report.passes) names.push_back(record.pass);
     }

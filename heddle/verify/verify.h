@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "heddle/pass/pipeline.h"
+#include "heddle/pass/manager.h"
 #include "heddle/train/session.h"
 #include "heddle/verify/compare.h"
 #include "heddle/verify/first_node.h"
@@ -69,9 +69,10 @@ struct VerifyReport {
 Result<VerifyReport> Verify(const VerifyOptions& options);
 
 // The first pass of a pipeline after which training differs from that of the graph before it, within `steps` steps; none if the
-// pipeline changes no bit. `make` compiles a graph for running.
+// pipeline changes no bit. `manager` runs the passes; `make` compiles a graph for running.
 Result<std::optional<std::string>> FirstDifferingPass(
-    const Module& before, const Pipeline& pipeline, const VerifyOptions& options, int64_t steps,
+    const Module& before, const Pipeline& pipeline, const ManagerOptions& manager,
+    const VerifyOptions& options, int64_t steps,
     const std::function<Result<std::unique_ptr<Session>>(const Module&)>& make);
 
 }  // namespace heddle

@@ -33,7 +33,7 @@ const CostModel& Model() {
 // The kernels and collectives of the graph of one rank.
 Result<Nanos> CostOf(const Module& captured, const Plan& plan) {
   Module module = captured;
-  HEDDLE_RETURN_IF_ERROR(Compile(module, {.plan = FormatPlan(plan), .pipeline = ""}));
+  HEDDLE_RETURN_IF_ERROR(Compile(module, plan, {.pipeline = ""}));
   HEDDLE_TRY(GraphCosts costs, Model().Price(module, module.graphs[0]));
   Nanos sum;
   for (NodeId node : module.graphs[0].nodes()) {

@@ -9,6 +9,7 @@
 #include "heddle/base/file.h"
 #include "heddle/base/test/extent.h"
 #include "heddle/base/text.h"
+#include "heddle/cost/cost_model.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
@@ -54,6 +55,8 @@ Result<Changed> RunPasses(Module& module, std::string text, const std::string& p
   static const TempDir scratch;
   ManagerOptions options;
   options.reproducer_dir = scratch.path();
+  static const CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  options.costs = &costs;
   HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, passes));
   HEDDLE_TRY(RunReport report, RunPipeline(module, pipeline, options));
   Changed changed = Changed::kNo;

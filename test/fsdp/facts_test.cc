@@ -18,7 +18,7 @@ Module Step(const char* family, const char* flavor, int64_t ranks, const std::st
   Module module = *CaptureModel(model, std::nullopt);
   Plan plan = *MakePlan(module.graphs[0], Mesh({{"dp", ranks}}), config.family->rules(),
                         {.axes = {{"shard", "dp"}}});
-  Result<CompileReport> report = Compile(module, {.plan = FormatPlan(plan), .pipeline = pipeline});
+  Result<CompileReport> report = Compile(module, plan, {.pipeline = pipeline});
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }
@@ -109,9 +109,9 @@ TEST(Costs, OfEachPassAreMeasured) {
   Module module = *CaptureModel(model, std::nullopt);
   Plan plan = *MakePlan(module.graphs[0], Mesh({{"dp", 4}}), config.family->rules(),
                         {.axes = {{"shard", "dp"}}});
-  CompileOptions options{.plan = FormatPlan(plan), .pipeline = "fsdp"};
+  CompileOptions options{.pipeline = "fsdp"};
   options.manager.measure = true;
-  CompileReport report = *Compile(module, options);
+  CompileReport report = *Compile(module, plan, options);
   for (size_t i = 0; i < report.first_after_lowering; ++i)
     EXPECT_EQ(report.passes[i].after.launches, 0);
   const PassRecord* last = nullptr;

@@ -52,7 +52,7 @@ Module FsdpJob::Compiled(const std::string& pipeline) const {
   }
   Plan plan = *MakePlan(whole_.graphs[0], Mesh(axes), model_.config.family->rules(), presets);
   Module module = whole_;
-  Result<CompileReport> report = Compile(module, {.plan = FormatPlan(plan), .pipeline = pipeline});
+  Result<CompileReport> report = Compile(module, plan, {.pipeline = pipeline});
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }

@@ -166,8 +166,8 @@ TEST(ExpertMemory, IsWhatWasPredictedOrLess) {
     for (bool exact : {false, true}) {
       SCOPED_TRACE(fmt::format("{} {}", debug.family, exact ? "exact" : "bound"));
       Module local = step.whole;
-      Result<CompileReport> report =
-          Compile(local, {.plan = FormatPlan(plan), .pipeline = "", .expert_buffers = !exact});
+      plan.decisions.expert_buffers = !exact;
+      Result<CompileReport> report = Compile(local, plan, {.pipeline = ""});
       ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
       ExpectThePredictedBytes(local, Split(local, step.inputs), exact);
       Module scheduled = After(local, "fsdp");

@@ -1,6 +1,7 @@
 // Every model on every usual mesh gives the loss and gradients of the whole graph, in f64.
 #include <ATen/Parallel.h>
 
+#include "heddle/cost/cost_model.h"
 #include "heddle/ir/structural_hash.h"
 #include "heddle/pass/manager.h"
 #include "heddle/passes/passes.h"
@@ -153,8 +154,11 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
           *MakePlan(whole.graphs[0], Mesh(on.mesh), model.config.family->rules(), on.preset);
       Module local = Parallelized(whole, plan);
       if (testing::Test::HasFatalFailure()) return;
+      CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
+      ManagerOptions manager;
+      manager.costs = &costs;
       Result<RunReport> report =
-          RunPipeline(local, *ParsePipeline("chunk-tokens{parts=2}, fsdp", Passes()));
+          RunPipeline(local, *ParsePipeline("chunk-tokens{parts=2}, fsdp", Passes()), manager);
       ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
       EXPECT_EQ(report->passes[0].changed, Changed::kYes);
       ExpectTheWholeGraphsOutputs(whole, local, InputsOf(model, whole));

@@ -13,9 +13,9 @@
 
 namespace heddle {
 
-Module Parallelized(Module module, const Plan& plan, bool reduce_first) {
-  Result<CompileReport> report =
-      Compile(module, {.plan = FormatPlan(plan), .pipeline = "", .reduce_first = reduce_first});
+Module Parallelized(Module module, Plan plan, bool reduce_first) {
+  plan.decisions.reduce_first = reduce_first;
+  Result<CompileReport> report = Compile(module, plan, {.pipeline = ""});
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }

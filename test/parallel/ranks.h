@@ -13,7 +13,7 @@
 namespace heddle {
 
 // From captured to local; fails the test with the diagnostics.
-Module Parallelized(Module module, const Plan& plan, bool reduce_first = false);
+Module Parallelized(Module module, Plan plan, bool reduce_first = false);
 
 // What RunOnWhole gives; fails the test with its diagnostics.
 std::vector<at::Tensor> OutputsOf(const Module& module, const std::vector<at::Tensor>& inputs);

@@ -45,17 +45,18 @@ std::vector<TriedPoint> TryAll(PlanSearch& search) {
   for (const SearchPoint& point : search.Space()) {
     Result<TriedPoint> tried = search.Try(point);
     EXPECT_TRUE(tried.ok()) << Format(tried.diagnostics());
-    Result<PointOutcome> promised = search.Promise(point);
+    Result<StepOutcome> promised = search.Promise(point);
     EXPECT_TRUE(promised.ok()) << Format(promised.diagnostics());
     // Kernels are rounded up to nanoseconds one by one, so layers differ by a few.
     constexpr int64_t kRounding = 1000;
-    EXPECT_LE(promised->compute.value, tried->outcome.step.value + kRounding) << Format(point);
-    EXPECT_NEAR(static_cast<double>(promised->compute.value),
-                static_cast<double>(tried->outcome.compute.value), kRounding)
+    EXPECT_LE(promised->bounds.compute.value, tried->outcome.step.value + kRounding)
         << Format(point);
-    EXPECT_LE(promised->bound.value, tried->outcome.step.value + kRounding) << Format(point);
-    EXPECT_LE(promised->floor, tried->outcome.peak) << Format(point);
-    EXPECT_EQ(promised->floor, tried->outcome.floor) << Format(point);
+    EXPECT_NEAR(static_cast<double>(promised->bounds.compute.value),
+                static_cast<double>(tried->outcome.bounds.compute.value), kRounding)
+        << Format(point);
+    EXPECT_LE(promised->bounds.step.value, tried->outcome.step.value + kRounding) << Format(point);
+    EXPECT_LE(promised->bounds.peak, tried->outcome.peak) << Format(point);
+    EXPECT_EQ(promised->bounds.peak, tried->outcome.bounds.peak) << Format(point);
     // Well within the margin of the search.
     auto near = [](int64_t thought, int64_t is) { return std::abs(thought - is) <= is / 100; };
     EXPECT_TRUE(near(promised->step.value, tried->outcome.step.value)) << Format(point);
@@ -64,7 +65,7 @@ std::vector<TriedPoint> TryAll(PlanSearch& search) {
   return all;
 }
 
-bool Beats(const PointOutcome& a, const PointOutcome& b) {
+bool Beats(const StepOutcome& a, const StepOutcome& b) {
   return a.step <= b.step && a.peak <= b.peak && (a.step < b.step || a.peak < b.peak);
 }
 

@@ -5,7 +5,6 @@ namespace heddle {
 namespace {
 
 struct AsyncPassOptions {
-  std::string cluster = "h100-8x";
   std::string memory;
   int64_t chunks = 0;
   bool reorder_compute = true;
@@ -16,8 +15,7 @@ Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassC
   async.chunks = options.chunks;
   HEDDLE_TRY(async.overlap.memory, ParsePeakLimit(options.memory));
   async.overlap.reorder_compute = options.reorder_compute;
-  HEDDLE_TRY(Cluster cluster, LoadCluster(options.cluster));
-  HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+  const CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(AsyncResult result, AsyncTensorParallel(module, graph, model, {}, async));
@@ -35,7 +33,6 @@ Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassC
 }
 
 constexpr OptionDef kAsyncTensorParallelOptions[] = {
-    Option<&AsyncPassOptions::cluster>("cluster", "what the step runs on, a name or a file"),
     Option<&AsyncPassOptions::memory>(
         "memory",
         "the most that may be alive, as 5GiB, or +1GiB above the peak of the order given; "
@@ -61,6 +58,7 @@ HEDDLE_DEFINE_PASS(async_tensor_parallel){
     .needs = View::kLocal,
     .numerics = Numerics::kRounding,
     .reorders_launches = true,
+    .prices = true,
     .stats = kAsyncTensorParallelStats,
 };
 

@@ -5,7 +5,6 @@ namespace heddle {
 namespace {
 
 struct OverlapPassOptions {
-  std::string cluster = "h100-8x";
   std::string memory;
   std::string cap = "auto";
   std::string effort = "normal";
@@ -21,8 +20,7 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
   HEDDLE_TRY(overlap.effort, ParseEffort(options.effort));
   overlap.reorder_compute = options.reorder_compute;
   overlap.strict = options.strict;
-  HEDDLE_TRY(Cluster cluster, LoadCluster(options.cluster));
-  HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+  const CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, {}, overlap, context));
@@ -39,7 +37,6 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
 }
 
 constexpr OptionDef kOverlapOptions[] = {
-    Option<&OverlapPassOptions::cluster>("cluster", "what the step runs on, a name or a file"),
     Option<&OverlapPassOptions::memory>(
         "memory",
         "the most that may be alive, as 5GiB, or +1GiB above the peak of the order given; "
@@ -67,6 +64,7 @@ HEDDLE_DEFINE_PASS(overlap){
     .needs = View::kLocal,
     .numerics = Numerics::kRegrouping,
     .reorders_launches = true,
+    .prices = true,
     .stats = kOverlapStats,
 };
 

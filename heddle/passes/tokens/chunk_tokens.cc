@@ -20,7 +20,6 @@ namespace {
 
 struct ChunkTokensOptions {
   int64_t parts = 2;
-  std::string cluster = "h100-8x";
 };
 
 ChunkThreads ThreadsOf(const Graph& graph, const TokenWriter& writer, int64_t parts) {
@@ -68,8 +67,7 @@ Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
                             PassContext& context) {
   if (options.parts < 2)
     return Error(Diag::kPassOption, "`parts` is {}; tokens are in 2 or more", options.parts);
-  HEDDLE_TRY(Cluster cluster, LoadCluster(options.cluster));
-  HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+  const CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(Changed one, ChunkGraph(module, graph, options, model, context));
@@ -79,9 +77,7 @@ Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
 }
 
 constexpr OptionDef kChunkTokensOptions[] = {
-    Option<&ChunkTokensOptions::parts>("parts", "in how many parts tokens are"),
-    Option<&ChunkTokensOptions::cluster>(
-        "cluster", "whose times decide how parts take turns, a name or a file")};
+    Option<&ChunkTokensOptions::parts>("parts", "in how many parts tokens are")};
 constexpr std::string_view kChunkTokensStats[] = {"mixtures"};
 
 }  // namespace
@@ -96,6 +92,7 @@ HEDDLE_DEFINE_PASS(chunk_tokens){
     .needs = View::kLocal,
     .numerics = Numerics::kRounding,
     .reorders_launches = true,
+    .prices = true,
     .stats = kChunkTokensStats,
 };
 

@@ -75,12 +75,6 @@ int64_t BatchRanks(const Mesh& mesh) {
   return named ? ranks : mesh.ranks();
 }
 
-Status AutoFlags::SetOptions(CompileOptions& options) const {
-  HEDDLE_TRY(options.automatic.allowance, time_limit.Parse());
-  options.tries_plans = true;
-  return Done{};
-}
-
 Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
                                          const ModelConfig& config) {
   std::vector<std::string> axes;

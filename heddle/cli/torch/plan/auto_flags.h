@@ -3,7 +3,7 @@
 
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
-#include "heddle/compile/compile.h"
+#include "heddle/find/find_plan.h"
 
 namespace heddle {
 
@@ -19,7 +19,6 @@ struct AutoFlags {
   // each rank of all, where no axis has such a name.
   Result<ParallelFlags::Layout> MakeLayout(const ParallelFlags& parallel,
                                            const ModelConfig& config) const;
-  Status SetOptions(CompileOptions& options) const;
 };
 
 // The presets whose axes a mesh can have, in their order, each with a plan.

@@ -14,8 +14,8 @@
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/plan/plan_diff.h"
 #include "heddle/cli/torch/plan/planned_step.h"
-#include "heddle/compile/explain_storage.h"
 #include "heddle/compile/payloads.h"
+#include "heddle/find/explain_storage.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -38,7 +38,7 @@ struct PlanCommand {
   ParallelFlags parallel;
   AutoFlags automatic;
   CompileFlags compile{"fsdp"};
-  std::string cluster = "h100-8x";
+  CostFlags costs;
   OptimizerFlags optimizer;
   std::string output;
   std::string plan_output;
@@ -51,12 +51,13 @@ struct PlanCommand {
   std::string job;
 
   void Declare(Flags& flags) {
-    model.Declare(flags, &cluster);
+    model.Declare(flags, &costs.cluster);
     parallel.Declare(flags);
     automatic.Declare(flags);
     compile.Declare(flags);
     compile.DeclareBudget(flags);
-    flags.Option("--cluster", cluster, "cluster that runs the step: a name, or a JSON file");
+    flags.Section("Costs");
+    costs.Declare(flags, "cluster that runs the step");
     optimizer.Declare(flags);
     flags.Section("Output");
     flags.Option("-o,--output=FILE", output, "file for the graph of --stage");
@@ -82,13 +83,17 @@ struct PlanCommand {
  private:
   struct Planned {
     PlannedStep step;
+    FoundPlan found;
     CompileReport report;
+    // The time that FindPlan took.
+    Nanos finding;
     // `cuda`: whose kernels the step uses.
     std::string device;
   };
   Result<PlannedStep> MakeStep(const Streams& streams) const;
   Result<Planned> Make(const Streams& streams) const;
-  Result<CompileOptions> CompileOptionsFor(const PlannedStep& step) const;
+  Result<PlanRequest> RequestFor(const PlannedStep& step, const std::string& cluster,
+                                 const CostModel& model) const;
   Status WriteFiles(const Planned& planned, const Streams& streams) const;
   Result<StorageExplanation> Explain(const Streams& streams) const;
   ExitCode RunExplain(const Streams& streams) const;
@@ -114,35 +119,45 @@ Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
                                          {"payloads", payloads}}));
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
   HEDDLE_TRY(PlannedStep step, MakeStep(streams));
-  HEDDLE_TRY(CompileOptions options, CompileOptionsFor(step));
-  options.manager.measure = true;
-  HEDDLE_TRY(CompileReport report, Compile(step.module, options));
-  HEDDLE_TRY(std::string device, model.DeviceName());
-  return Planned{std::move(step), std::move(report), std::move(device)};
+  HEDDLE_TRY(CompileJob job, compile.Job(step.plan, !output.empty() || PrintsGraph()));
+  CostFlags priced = costs;
+  HEDDLE_TRY(priced.cluster, compile.ClusterOf(job.plan, costs.cluster));
+  HEDDLE_TRY(CostModel model, priced.Model());
+  job.options.notes.insert(job.options.notes.begin(), step.layout.notes.begin(),
+                           step.layout.notes.end());
+  job.options.manager.measure = true;
+  job.options.manager.costs = &model;
+  HEDDLE_TRY(PlanRequest request, RequestFor(step, priced.cluster, model));
+  Clock clock;
+  HEDDLE_TRY(FoundPlan found, FindPlan(step.module, job.plan, request, job.options));
+  Nanos finding = clock.Elapsed();
+  HEDDLE_TRY(CompileReport report, Compile(step.module, found.plan, job.options));
+  HEDDLE_TRY(std::string device, this->model.DeviceName());
+  return Planned{std::move(step), std::move(found), std::move(report), finding, std::move(device)};
 }
 
-Result<CompileOptions> PlanCommand::CompileOptionsFor(const PlannedStep& step) const {
-  HEDDLE_TRY(CompileOptions options, compile.Options(step.plan, !output.empty() || PrintsGraph()));
-  options.offloads = step.model.numerics.target == Target::kCuda;
-  HEDDLE_RETURN_IF_ERROR(compile.SetCluster(cluster, options));
-  options.notes.insert(options.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
-  if (automatic.automatic) {
-    HEDDLE_RETURN_IF_ERROR(automatic.SetOptions(options));
-    options.rivals = step.rivals;
-    HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
-    options.limit = DeviceLimit{loaded.device.memory, compile.checkpoint_mode.empty()};
-  }
-  return options;
+Result<PlanRequest> PlanCommand::RequestFor(const PlannedStep& step, const std::string& cluster,
+                                            const CostModel& model) const {
+  PlanRequest request;
+  request.cluster = cluster;
+  request.offloads = step.model.numerics.target == Target::kCuda;
+  if (!automatic.automatic) return request;
+  HEDDLE_TRY(request.automatic.allowance, automatic.time_limit.Parse());
+  request.tries_plans = true;
+  request.rivals = step.rivals;
+  request.limit = DeviceLimit{model.cluster().device.memory, compile.checkpoint_mode.empty()};
+  return request;
 }
 
 // Notes that are printed with or without --remarks. `memory` is that of a device.
-std::vector<std::string> NotesOf(const CompileReport& report, Bytes peak, Bytes memory) {
+std::vector<std::string> NotesOf(const FoundPlan& found, const CompileReport& report, Bytes peak,
+                                 Bytes memory) {
   std::vector<std::string> notes = report.notes;
-  if (report.found && report.found->budget)
+  if (found.placements && found.placements->budget)
     notes.push_back(
         fmt::format("the fastest plan without recomputation needs {}, and a device has {}; this "
                     "plan is the fastest that fits",
-                    Format(report.found->too_large), Format(*report.found->budget)));
+                    Format(found.placements->too_large), Format(*found.placements->budget)));
   if (peak > memory)
     notes.push_back(fmt::format("the step needs {}, more than the {} of a device", Format(peak),
                                 Format(memory)));
@@ -157,18 +172,16 @@ std::vector<std::string> NotesOf(const CompileReport& report, Bytes peak, Bytes 
 Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) const {
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, planned.report.text, streams));
   if (!plan_output.empty())
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.report.plan), streams));
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.found.plan), streams));
   if (html.empty()) return Done{};
-  SimFlags sim;
-  sim.cluster = cluster;
-  HEDDLE_TRY(CostModel costs, sim.Model());
+  HEDDLE_TRY(CostModel model, costs.Model());
   HEDDLE_TRY(SimulatedModule simulated,
              SimulateModule(compile.PipelineName(planned.step.plan.decisions), planned.step.module,
-                            costs, {}));
+                            model, {}));
   simulated.passes = planned.report.passes;
   const ModelConfig& config = planned.step.model.config;
   simulated.trained = fmt::format("{} {}", config.family->name, config.flavor);
-  return WritePage(html, {&simulated, 1}, costs, streams);
+  return WritePage(html, {&simulated, 1}, model, streams);
 }
 
 // Solved anew, with the prices that the chosen plan was found by.
@@ -177,11 +190,10 @@ Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
     return Error(Diag::kUsage,
                  "--explain is about what --parallelism.auto finds, which is not given");
   HEDDLE_TRY(PlannedStep step, MakeStep(streams));
-  HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
-  HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
+  HEDDLE_TRY(CostModel priced, costs.Model());
   HEDDLE_TRY(Allowance allowance, automatic.time_limit.Parse());
   HEDDLE_TRY(AutoPlanner planner,
-             AutoPlanner::Make(step.module, step.plan, costs, Limit(allowance)));
+             AutoPlanner::Make(step.module, step.plan, priced, Limit(allowance)));
   AutoPlanner::Request request;
   if (!compile.memory_budget.empty()) {
     HEDDLE_TRY(Bytes budget, ParseBudget(compile.memory_budget));
@@ -201,10 +213,10 @@ ExitCode PlanCommand::RunExplain(const Streams& streams) const {
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
-  Result<Cluster> known = LoadCluster(cluster);
+  Result<Cluster> known = LoadCluster(costs.cluster);
   if (!known.ok()) return Report(known.diagnostics(), streams);
   if (!diff.empty())
-    return RunPlanDiff({diff, diff_costs, json, cluster, optimizer}, model, compile, streams);
+    return RunPlanDiff({diff, diff_costs, json, costs, optimizer}, model, compile, streams);
   if (!explain.empty()) return RunExplain(streams);
   Result<Planned> planned = Make(streams);
   if (!planned.ok()) return Report(planned.diagnostics(), streams);
@@ -213,21 +225,24 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   compile.Print(planned->report, streams);
   StepSummary summary = Summarize(planned->step.module, planned->step.module.graphs[0],
                                   planned->report.whole_work[0]);
-  double seconds[] = {Seconds(planned->step.capture), Seconds(planned->report.parallelize),
-                      Seconds(planned->report.cleaning)};
+  double seconds[] = {Seconds(planned->step.capture), Seconds(planned->finding),
+                      Seconds(planned->report.parallelize), Seconds(planned->report.cleaning)};
   std::vector<std::string> notes =
-      NotesOf(planned->report, summary.peak_bytes, known->device.memory);
+      NotesOf(planned->found, planned->report, summary.peak_bytes, known->device.memory);
   if (json) {
     nlohmann::ordered_json out = ToJson(summary);
-    if (planned->report.memory) {
-      out.update(ToJson(*planned->report.memory));
-      out["decisions"] = ToJson(planned->report.decisions);
+    if (planned->found.memory) {
+      out.update(ToJson(*planned->found.memory));
+      out["decisions"] = ToJson(planned->found.decisions);
     }
-    if (planned->report.found) out["auto"] = ToJson(*planned->report.found);
+    if (planned->found.placements) out["auto"] = ToJson(*planned->found.placements);
     out["passes"] = CostsToJson(planned->report);
     out["notes"] = notes;
-    out["seconds"] = {{"capture", seconds[0]}, {"parallelize", seconds[1]}, {"passes", seconds[2]}};
-    if (const std::optional<FoundPlan>& found = planned->report.found)
+    out["seconds"] = {{"capture", seconds[0]},
+                      {"find", seconds[1]},
+                      {"parallelize", seconds[2]},
+                      {"passes", seconds[3]}};
+    if (const std::optional<FoundPlacements>& found = planned->found.placements)
       out["seconds"].update({{"pricing", Seconds(found->pricing)},
                              {"solving", Seconds(found->solving)},
                              {"trying", Seconds(found->trying)}});
@@ -247,15 +262,17 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
   std::string memory;
-  if (planned->report.memory)
-    memory = "\n" + FormatChoices({*planned->report.memory}) + "\n" +
-             FormatDecisions(planned->report.decisions);
-  if (planned->report.found) memory += "\n" + FormatTrials(*planned->report.found);
+  if (planned->found.memory)
+    memory = "\n" + FormatChoices({*planned->found.memory}) + "\n" +
+             FormatDecisions(planned->found.decisions);
+  if (planned->found.placements) memory += "\n" + FormatTrials(*planned->found.placements);
   streams.out << FormatSummary(summary) << memory << FormatCosts(planned->report)
               << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(
-                     "\nplanned in {:.3f} s: capture {:.3f}, parallelize {:.3f}, passes {:.3f}\n",
-                     seconds[0] + seconds[1] + seconds[2], seconds[0], seconds[1], seconds[2]);
+                     "\nplanned in {:.3f} s: capture {:.3f}, find {:.3f}, parallelize {:.3f}, "
+                     "passes {:.3f}\n",
+                     seconds[0] + seconds[1] + seconds[2] + seconds[3], seconds[0], seconds[1],
+                     seconds[2], seconds[3]);
   return ExitCode::kDone;
 }
 

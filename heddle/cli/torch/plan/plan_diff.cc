@@ -6,7 +6,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cli/torch/plan/planned_step.h"
-#include "heddle/compile/diff_costs.h"
+#include "heddle/find/diff_costs.h"
 
 namespace heddle {
 namespace {
@@ -42,11 +42,11 @@ Result<PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& req
   CaptureOptions capture{.accumulate = true};
   HEDDLE_TRY(capture.optimizer, request.optimizer.Choose());
   HEDDLE_TRY(PlannedStep step, PlanStep(model, plans.a, capture));
-  HEDDLE_TRY(CompileOptions options, compile.Options(plans.a, false));
-  options.cluster = request.cluster;
-  HEDDLE_TRY(Cluster loaded, LoadCluster(request.cluster));
-  HEDDLE_TRY(CostModel costs, CostModel::Make(std::move(loaded), {}));
-  return CompareCosts(step.module, plans.a, plans.b, options, costs);
+  HEDDLE_TRY(CompileJob a, compile.Job(plans.a, /*want_text=*/false));
+  HEDDLE_TRY(CompileJob b, compile.Job(plans.b, /*want_text=*/false));
+  HEDDLE_TRY(CostModel costs, request.priced.Model());
+  a.options.manager.costs = &costs;
+  return CompareCosts(step.module, a.plan, b.plan, a.options);
 }
 
 }  // namespace

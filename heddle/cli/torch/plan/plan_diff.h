@@ -3,6 +3,7 @@
 
 #include "heddle/cli/cli.h"
 #include "heddle/cli/compile_flags.h"
+#include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/model_flags.h"
 
 namespace heddle {
@@ -13,7 +14,7 @@ struct PlanDiffRequest {
   // The step of the model is simulated with both, and with every difference alone.
   bool costs = false;
   bool json = false;
-  std::string cluster;
+  CostFlags priced;
   OptimizerFlags optimizer;
 };
 

@@ -194,21 +194,21 @@ double SearchCommand::TokensPerSecond(const Answer& answer, const TriedPoint& tr
 nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoint& tried) const {
   const Arrangement& a = tried.point.arrangement;
   double tokens = TokensPerSecond(answer, tried);
-  return {{"mesh", fmt::format("[{}]", Format(MeshOf(a)))},
-          {"dp_replicate", a.replicate},
-          {"dp_shard", a.shard},
-          {"tp", a.tensor},
-          {"ep", a.experts},
-          {"micro_batches", a.micro_batches},
-          {"placed_by", tried.point.placed == PlacedBy::kAuto ? "auto" : "preset"},
-          {"checkpoint", tried.point.policy},
-          {"reshard", tried.point.reshard},
-          {"pipeline", tried.point.scheduled == ScheduledBy::kOverlap ? "overlap" : "fsdp"},
-          {"tokens_per_second", tokens},
-          {"tokens_per_second_per_device", tokens / static_cast<double>(devices)},
-          {"step_ms", Millis(tried.outcome.step)},
-          {"exposed_ms", Millis(tried.outcome.exposed)},
-          {"peak_bytes", tried.outcome.peak.value}};
+  nlohmann::ordered_json row = {
+      {"mesh", fmt::format("[{}]", Format(MeshOf(a)))},
+      {"dp_replicate", a.replicate},
+      {"dp_shard", a.shard},
+      {"tp", a.tensor},
+      {"ep", a.experts},
+      {"micro_batches", a.micro_batches},
+      {"placed_by", tried.point.placed == PlacedBy::kAuto ? "auto" : "preset"},
+      {"checkpoint", tried.point.policy},
+      {"reshard", tried.point.reshard},
+      {"pipeline", tried.point.scheduled == ScheduledBy::kOverlap ? "overlap" : "fsdp"},
+      {"tokens_per_second", tokens},
+      {"tokens_per_second_per_device", tokens / static_cast<double>(devices)}};
+  row.update(heddle::ToJson(tried.outcome));
+  return row;
 }
 
 std::string SearchCommand::CommandFor(size_t n, const Streams& streams) const {

@@ -71,12 +71,17 @@ Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
                                                        const CostModel& costs,
                                                        const SimulateOptions& options,
                                                        const Streams& streams) const {
-  HEDDLE_TRY(CompileOptions how, compile.Options(step.plan, /*want_text=*/false));
+  HEDDLE_TRY(CompileJob job, compile.Job(step.plan, /*want_text=*/false));
+  CompileOptions& how = job.options;
   how.notes.insert(how.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
   how.manager.measure = true;
-  how.offloads = step.model.numerics.target == Target::kCuda;
+  how.manager.costs = &costs;
+  PlanRequest request;
+  request.cluster = sim.cluster;
+  request.offloads = step.model.numerics.target == Target::kCuda;
+  HEDDLE_TRY(FoundPlan found, FindPlan(step.module, job.plan, request, how));
   Module module = step.module;
-  HEDDLE_TRY(CompileReport report, Compile(module, how));
+  HEDDLE_TRY(CompileReport report, Compile(module, found.plan, how));
   compile.Print(report, streams);
   HEDDLE_TRY(SimulatedModule simulated, SimulateModule(compile.PipelineName(step.plan.decisions),
                                                        std::move(module), costs, options));
@@ -87,9 +92,8 @@ Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
   // All but the last micro-batch leave the optimizer out.
   HEDDLE_TRY(CaptureOptions without, Capture());
   without.optimizer.reset();
-  HEDDLE_TRY(PlannedStep more, PlanPass(model, report.plan, without));
-  HEDDLE_TRY(how, compile.Options(report.plan, /*want_text=*/false));
-  HEDDLE_RETURN_IF_ERROR(Compile(more.module, how));
+  HEDDLE_TRY(PlannedStep more, PlanPass(model, found.plan, without));
+  HEDDLE_RETURN_IF_ERROR(Compile(more.module, found.plan, how));
   HEDDLE_TRY(Simulation other,
              heddle::Simulate(more.module, more.module.graphs[0], costs, options));
   AddMicroBatches(other, step.micro_batches(), simulated.simulations[0]);
@@ -102,13 +106,12 @@ Result<SimulatedModule> SimModelCommand::SimulateOther(const PlannedStep& step,
                                                        const SimulateOptions& options) const {
   CompileFlags other(against);
   other.pipeline = against;
-  HEDDLE_TRY(CompileOptions asked, compile.Options(step.plan, /*want_text=*/false));
-  Plan plan = step.plan;
-  plan.decisions = {.reduce_first = asked.reduce_first, .expert_buffers = asked.expert_buffers};
-  HEDDLE_TRY(CompileOptions how, other.Options(plan, /*want_text=*/false));
-  how.manager.measure = true;
+  HEDDLE_TRY(CompileJob asked, compile.Job(step.plan, /*want_text=*/false));
+  HEDDLE_TRY(CompileJob job, other.Job(asked.plan.UpToLowering(), /*want_text=*/false));
+  job.options.manager.measure = true;
+  job.options.manager.costs = &costs;
   Module module = step.module;
-  HEDDLE_TRY(CompileReport report, Compile(module, how));
+  HEDDLE_TRY(CompileReport report, Compile(module, job.plan, job.options));
   HEDDLE_TRY(SimulatedModule simulated, SimulateModule(against, std::move(module), costs, options));
   simulated.passes = std::move(report.passes);
   simulated.trained = TrainedModel(step);

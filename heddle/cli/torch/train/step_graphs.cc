@@ -32,21 +32,27 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options, const Streams&
   capture.metrics = options.metrics;
   HEDDLE_TRY(PlannedStep planned, PlanStep(options.model, options.parallel, streams, capture,
                                            options.job.global_batch_size));
-  HEDDLE_TRY(CompileOptions how, options.compile.Options(planned.plan, /*want_text=*/false));
+  HEDDLE_TRY(CompileJob job, options.compile.Job(planned.plan, /*want_text=*/false));
+  HEDDLE_TRY(CostModel model, CostsFor(job.plan));
+  auto costs = std::make_unique<const CostModel>(std::move(model));
+  CompileOptions& how = job.options;
   const std::vector<std::string>& notes = planned.layout.notes;
   how.notes.insert(how.notes.begin(), notes.begin(), notes.end());
   how.manager.measure = options.measure;
-  how.offloads = planned.model.numerics.target == Target::kCuda;
+  how.manager.costs = costs.get();
+  PlanRequest request;
+  request.cluster = job.plan.decisions.cluster.value_or(request.cluster);
+  request.offloads = planned.model.numerics.target == Target::kCuda;
+  HEDDLE_TRY(FoundPlan found, FindPlan(planned.module, job.plan, request, how));
   Module step = planned.module;
-  HEDDLE_TRY(CompileReport report, Compile(step, how));
+  HEDDLE_TRY(CompileReport report, Compile(step, found.plan, how));
   options.compile.Print(report, streams);
   options.compile.PrintNotes(report, streams);
   // The graphs that follow the plan of the step.
   auto compile = [&](const CaptureOptions& other) -> Result<Module> {
     if (other.optimizer) return std::move(step);
-    HEDDLE_TRY(PlannedStep pass, PlanPass(options.model, report.plan, other));
-    HEDDLE_TRY(CompileOptions same, options.compile.Options(report.plan, /*want_text=*/false));
-    HEDDLE_RETURN_IF_ERROR(Compile(pass.module, same));
+    HEDDLE_TRY(PlannedStep pass, PlanPass(options.model, found.plan, other));
+    HEDDLE_RETURN_IF_ERROR(Compile(pass.module, found.plan, how));
     return std::move(pass.module);
   };
   HEDDLE_TRY(StepGraphs graphs, CompilePasses({.micro_batches = planned.micro_batches(),
@@ -54,7 +60,8 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options, const Streams&
                                                .metrics = options.metrics,
                                                .validates = options.job.validation_interval > 0},
                                               compile));
-  return CompiledStep{std::move(planned), std::move(report), std::move(graphs)};
+  return CompiledStep{std::move(planned), std::move(found.plan), std::move(costs),
+                      std::move(how),     std::move(report),     std::move(graphs)};
 }
 
 }  // namespace heddle

@@ -2,6 +2,7 @@
 // and validation.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "heddle/cli/compile_flags.h"
@@ -39,7 +40,12 @@ struct StepGraphs {
 
 struct CompiledStep {
   PlannedStep planned;
-  // The report of the step. Its plan has all decisions; the other graphs follow it.
+  // With all that flags and searches decide. The other graphs follow it, too.
+  Plan plan;
+  // How they were compiled; `costs` is what its manager refers to.
+  std::unique_ptr<const CostModel> costs;
+  CompileOptions options;
+  // Of the step.
   CompileReport report;
   StepGraphs graphs;
 };

@@ -91,6 +91,7 @@ Status TrainingJob::CompileAll() {
                          streams_));
   accumulated_ = compiled.planned.micro_batches();
   report_ = std::move(compiled.report);
+  compiled_plan_ = std::move(compiled.plan);
   planned_ = std::move(compiled.planned);
   step_ = std::move(compiled.graphs.step);
   first_ = std::move(compiled.graphs.first);
@@ -176,7 +177,7 @@ Status TrainingJob::OpenWriter() {
   std::iota(options.ranks.begin(), options.ranks.end(), 0);
   options.texts = {{"job.toml", flags_.text},
                    {"graph.hd", heddle::Print(step_)},
-                   {"step.plan", FormatPlan(report_.plan)}};
+                   {"step.plan", FormatPlan(compiled_plan_)}};
   if (peers_ == nullptr) {
     HEDDLE_TRY(writer_, CheckpointWriter::Open(std::move(options)));
     return Done{};

@@ -105,6 +105,8 @@ class TrainingJob {
   std::optional<Module> more_;
   std::optional<Module> forward_;
   CompileReport report_;
+  // With all that flags and searches decide.
+  Plan compiled_plan_;
   StepSummary summary_;
   // The largest token of the data. Not set if only a part was checked.
   std::optional<int64_t> largest_token_;

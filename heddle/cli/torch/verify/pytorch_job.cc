@@ -107,6 +107,7 @@ Result<std::optional<ParallelFlags::Layout>> LayoutOfPlan(const PyTorchJob& job)
         HEDDLE_TRY(Plan plan, MakePlan(step.module.graphs[0], layout->mesh, config.family->rules(),
                                        layout->preset));
         plan.narrow_grads = step.plan.narrow_grads;
+        plan.decisions = step.plan.decisions;
         if (FormatPlan(plan) == FormatPlan(step.plan)) return std::optional(*std::move(layout));
       }
     }

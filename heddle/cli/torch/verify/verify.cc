@@ -114,8 +114,6 @@ class Verification {
 
  private:
   bool against_pipeline() const { return IsPipeline(against_); }
-  // With a pipeline, or by the flags.
-  Result<CompileOptions> Options(const std::optional<std::string>& pipeline) const;
   // The graphs of a step with a pipeline instead of the one that the flags name.
   Result<StepGraphs> CompiledWith(const std::string& pipeline) const;
   Result<std::unique_ptr<Session>> MakeSession(const StepGraphs& graphs) const;
@@ -129,7 +127,7 @@ class Verification {
   const PlannedStep& step() const { return compiled_->planned; }
   const Module& graph() const { return compiled_->graphs.step; }
   // With all that flags and searches decide.
-  const Plan& plan() const { return compiled_->report.plan; }
+  const Plan& plan() const { return compiled_->plan; }
   int64_t micro_batches() const { return step().micro_batches(); }
   bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
   PyTorchJob ReferenceJob() const;
@@ -152,8 +150,6 @@ class Verification {
   Reducer reducer_;
   ParamSource params_;
   HashLog hashes_;
-  // The pipeline that the flags ask for.
-  CompileOptions own_;
   std::optional<CompiledStep> compiled_;
   std::optional<AgainstPyTorch> pytorch_;
   // The graphs of the pipeline that it is compared with.
@@ -192,22 +188,12 @@ Status Verification::CheckSteps() const {
   return Done{};
 }
 
-Result<CompileOptions> Verification::Options(const std::optional<std::string>& pipeline) const {
-  HEDDLE_TRY(CompileOptions options, command_.compile.Options(plan(), /*want_text=*/false));
-  if (!pipeline) return options;
-  options.pipeline = *pipeline;
-  options.changes = {};
-  options.memory = {};
-  options.budget = {};
-  options.decisions = {};
-  return options;
-}
-
 Result<StepGraphs> Verification::CompiledWith(const std::string& pipeline) const {
   auto compile = [&](const CaptureOptions& capture) -> Result<Module> {
     HEDDLE_TRY(PlannedStep pass, PlanPass(command_.model, plan(), capture));
-    HEDDLE_TRY(CompileOptions options, Options(pipeline));
-    HEDDLE_RETURN_IF_ERROR(Compile(pass.module, options));
+    CompileOptions options = compiled_->options;
+    options.pipeline = pipeline;
+    HEDDLE_RETURN_IF_ERROR(Compile(pass.module, plan().UpToLowering(), options));
     return std::move(pass.module);
   };
   return CompilePasses({.micro_batches = micro_batches(), .optimizer = optimizer_}, compile);
@@ -276,7 +262,6 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
   HEDDLE_TRY(params_, command_.model.Params(model, seed));
   HEDDLE_TRY(dataset_,
              command_.steps.OpenDataset(model, micro_batches() * model.batch.batch, seed));
-  HEDDLE_TRY(own_, Options(std::nullopt));
   options_.steps = command_.train.steps;
   options_.lr = [this](int64_t step) { return schedule_->At(step); };
   options_.params = step().model.params.size();
@@ -352,31 +337,25 @@ Status Verification::Train() {
 // One of the two pipelines changes bits of the graph that both begin with.
 Status Verification::FindPass() {
   HEDDLE_TRY(StepGraphs lowered, CompiledWith(""));
-  // The marks of a plan are made after `clean`.
-  bool marked = !own_.decisions.marks.empty();
-  std::string memory = marked ? std::string(kCarryOut) : own_.memory;
-  std::string own =
-      memory.empty() ? own_.pipeline : fmt::format("clean, {},\n{}", memory, own_.pipeline);
-  for (const auto& [text, changes] :
-       {std::pair(own, own_.changes), std::pair(against_, PipelineChanges())}) {
-    HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, Passes()));
-    HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
+  CompileOptions options = compiled_->options;
+  std::string own = plan().decisions.pipeline.value_or(options.pipeline);
+  for (const std::string& name : {own, against_}) {
+    options.pipeline = name;
     StepGraphs begin = lowered;
-    if (marked && text == own) {
-      HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes()));
-      HEDDLE_RETURN_IF_ERROR(RunPipeline(begin.step, clean));
-      HEDDLE_RETURN_IF_ERROR(SetMarks(own_.decisions.marks, begin.step.graphs[0]));
-    }
+    std::vector<std::string> notes;
+    HEDDLE_TRY(Pipeline pipeline,
+               PassesAfterLowering(begin.step, name == own ? plan() : plan().UpToLowering(),
+                                   options, notes));
     // Changes the last micro-batch; the others stay as they are.
     auto make = [&](const Module& module) {
       StepGraphs changed = lowered;
       changed.step = module;
       return MakeSession(changed);
     };
-    HEDDLE_TRY(report_.pass,
-               FirstDifferingPass(begin.step, pipeline, options_, report_.rows.back().step, make));
+    HEDDLE_TRY(report_.pass, FirstDifferingPass(begin.step, pipeline, options.manager, options_,
+                                                report_.rows.back().step, make));
     if (!report_.pass) continue;
-    report_.pass = fmt::format("{} of pipeline `{}`", *report_.pass, text);
+    report_.pass = fmt::format("{} of pipeline `{}`", *report_.pass, name);
     break;
   }
   return Done{};

@@ -15,6 +15,7 @@
 #include "heddle/ops/ops.h"
 #include "heddle/passes/parallel/propagate/group_norm.h"
 #include "heddle/passes/parallel/propagate/plannable.h"
+#include "heddle/passes/parallel/propagate/propagate.h"
 #include "heddle/passes/parallel/propagate/propagator.h"
 #include "heddle/passes/parallel/propagate/spread_experts.h"
 #include "heddle/passes/parallel/propagate/write_out.h"
@@ -240,14 +241,26 @@ PlacementId Propagator::Summed(PlacementId id) {
   return graph_.placements().Intern(std::move(placement));
 }
 
+// How the pass reads its plan from the text of a pipeline, and shows it.
+static Status ParseOption(std::string_view text, std::optional<Plan>& out) {
+  std::string unquoted;
+  HEDDLE_RETURN_IF_ERROR(ParseOption(text, unquoted));
+  HEDDLE_TRY(out, ParsePlan(unquoted, "plan"));
+  return Done{};
+}
+static std::string FormatOption(const std::optional<Plan>& plan) {
+  return plan ? FormatOption(FormatPlan(*plan)) : "";
+}
+
 namespace {
 
 struct PropagateOptions {
-  std::string plan;
+  std::optional<Plan> plan = {};
 };
 
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
-  HEDDLE_TRY(Plan plan, ParsePlan(options.plan, "plan"));
+  if (!options.plan) return Error(Diag::kPassOption, "there is no plan");
+  const Plan& plan = *options.plan;
   if (plan.automatic)
     return Error(Diag::kPlan,
                  "the plan says `auto`; `heddle parallelize` fills in what it leaves open");
@@ -287,5 +300,10 @@ HEDDLE_DEFINE_PASS(propagate){
     .sets_units = true,
     .stats = kPropagateStats,
 };
+
+void SetPlan(const Plan& plan, PipelineItem& item) {
+  HEDDLE_CHECK(item.pass == &kPassDef_propagate, "the pass is propagate");
+  static_cast<PropagateOptions*>(item.options.get())->plan = plan;
+}
 
 }  // namespace heddle

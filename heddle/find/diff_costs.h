@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "heddle/compile/compile.h"
+#include "heddle/evaluate/evaluate.h"
 #include "heddle/plan/plan_diff.h"
 
 namespace heddle {
@@ -25,9 +26,9 @@ struct PlanComparison {
   std::vector<DifferenceCost> differences;
 };
 
-// `module` is captured. Every plan goes through the pipeline of `options` and is simulated.
+// `module` is captured. Every plan is carried out with `options`, which have costs, and is simulated.
 Result<PlanComparison> CompareCosts(const Module& module, const Plan& a, const Plan& b,
-                                    const CompileOptions& options, const CostModel& model);
+                                    const CompileOptions& options);
 std::string Format(const PlanComparison& comparison);
 nlohmann::ordered_json ToJson(const PlanComparison& comparison);
 

@@ -1,9 +1,8 @@
-#include "heddle/compile/diff_costs.h"
+#include "heddle/find/diff_costs.h"
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
-#include "heddle/report/launches.h"
 #include "heddle/report/table.h"
 
 namespace heddle {
@@ -22,16 +21,15 @@ std::string WithDifference(std::string_view text, const PlanDifference& differen
   return out;
 }
 
-Result<StepOutcome> OutcomeOf(const Module& captured, std::string plan,
-                              const CompileOptions& options, const CostModel& model) {
+Result<StepOutcome> OutcomeOf(const Module& captured, const Plan& plan,
+                              const CompileOptions& options) {
   CompileOptions how = options;
-  HEDDLE_TRY(Plan parsed, ParsePlan(plan, "plan"));
-  SetDecisions(parsed.decisions, how);
-  how.plan = std::move(plan);
   how.print = {};
   Module module = captured;
-  HEDDLE_RETURN_IF_ERROR(Compile(module, how));
-  return MeasureStep(module, model);
+  HEDDLE_RETURN_IF_ERROR(Compile(module, plan, how));
+  Evaluator evaluator(*options.manager.costs);
+  HEDDLE_TRY(Evaluation evaluated, evaluator.Run(std::move(module), {}));
+  return evaluated.outcome;
 }
 
 std::string Signed(Nanos time) {
@@ -41,22 +39,20 @@ std::string Signed(Bytes bytes) {
   return bytes.value < 0 ? "-" + Format(Bytes{-bytes.value}) : "+" + Format(bytes);
 }
 
-nlohmann::ordered_json ToJson(const StepOutcome& outcome) {
-  return {{"step_ms", Millis(outcome.step)},
-          {"exposed_ms", Millis(outcome.exposed)},
-          {"peak_bytes", outcome.peak.value}};
-}
-
 }  // namespace
 
 Result<PlanComparison> CompareCosts(const Module& module, const Plan& a, const Plan& b,
-                                    const CompileOptions& options, const CostModel& model) {
+                                    const CompileOptions& options) {
   std::string text = FormatPlan(a);
   PlanComparison out;
-  HEDDLE_TRY(out.before, OutcomeOf(module, text, options, model));
-  HEDDLE_TRY(out.after, OutcomeOf(module, FormatPlan(b), options, model));
+  HEDDLE_TRY(out.before, OutcomeOf(module, a, options));
+  HEDDLE_TRY(out.after, OutcomeOf(module, b, options));
   for (PlanDifference& difference : Diff(a, b)) {
-    Result<StepOutcome> alone = OutcomeOf(module, WithDifference(text, difference), options, model);
+    auto changed = [&]() -> Result<StepOutcome> {
+      HEDDLE_TRY(Plan plan, ParsePlan(WithDifference(text, difference), "plan"));
+      return OutcomeOf(module, plan, options);
+    };
+    Result<StepOutcome> alone = changed();
     DifferenceCost cost{std::move(difference), std::nullopt, ""};
     if (alone.ok()) cost.alone = *alone;
     if (!alone.ok()) cost.refusal = alone.diagnostics()[0].message;

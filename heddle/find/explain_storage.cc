@@ -1,4 +1,4 @@
-#include "heddle/compile/explain_storage.h"
+#include "heddle/find/explain_storage.h"
 
 #include <algorithm>
 #include <map>

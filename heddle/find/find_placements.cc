@@ -1,12 +1,11 @@
-#include "heddle/compile/find_plan.h"
+#include "heddle/find/find_placements.h"
 
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
-#include "heddle/compile/compile.h"
-#include "heddle/report/launches.h"
+#include "heddle/passes/passes.h"
 #include "heddle/report/table.h"
 
 namespace heddle {
@@ -17,19 +16,19 @@ constexpr int kRounds = 3;
 
 class PlanFinder {
  public:
-  PlanFinder(const Module& module, const Plan& plan, const CompileOptions& options,
-             const CostModel& model)
-      : module_(module), plan_(plan), options_(options), model_(model) {}
+  PlanFinder(const Module& module, const Plan& plan, const PlanRequest& request,
+             const CompileOptions& options)
+      : module_(module), plan_(plan), request_(request), options_(options) {}
 
-  Result<FoundPlan> Run() {
+  Result<FoundPlacements> Run() {
     Clock clock;
-    HEDDLE_TRY(AutoPlanner planner,
-               AutoPlanner::Make(module_, plan_, model_, Limit(options_.automatic.allowance)));
+    HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module_, plan_, *options_.manager.costs,
+                                                      Limit(request_.automatic.allowance)));
     found_.pricing = clock.Elapsed();
-    budget_ = options_.budget;
+    if (!plan_.decisions.decides_memory()) budget_ = plan_.decisions.budget;
     HEDDLE_RETURN_IF_ERROR(
-        TryAll(planner, budget_ ? LimitsFor(*budget_) : Limits{options_.automatic.memory}));
-    if (options_.limit && !budget_ && !(is_chosen_ && FitsDevice(found_.trials[found_.chosen])))
+        TryAll(planner, budget_ ? LimitsFor(*budget_) : Limits{request_.automatic.memory}));
+    if (request_.limit && !budget_ && !(is_chosen_ && FitsDevice(found_.trials[found_.chosen])))
       HEDDLE_RETURN_IF_ERROR(FitIntoDevice(planner));
     if (!is_chosen_) return std::move(nothing_).failure();
     found_.plan = found_.trials[found_.chosen].plan;
@@ -42,7 +41,7 @@ class PlanFinder {
   Status TryAll(AutoPlanner& planner, const Limits& limits) {
     for (const std::optional<MemoryLimit>& limit : limits)
       HEDDLE_RETURN_IF_ERROR(Solve(planner, limit));
-    for (const RivalPlan& rival : options_.rivals) {
+    for (const RivalPlan& rival : request_.rivals) {
       // A preset that does not suit the graph is no rival.
       if (Status tried = Try(rival.name, rival.plan); !tried.ok()) continue;
     }
@@ -50,14 +49,14 @@ class PlanFinder {
   }
 
   bool FitsDevice(const PlanTrial& trial) const {
-    return trial.outcome.peak <= options_.limit->memory;
+    return trial.outcome.peak <= request_.limit->memory;
   }
 
   // The fastest plan needs more than the device has: finds the fastest that does not.
   Status FitIntoDevice(AutoPlanner& planner) {
-    Bytes memory = options_.limit->memory;
+    Bytes memory = request_.limit->memory;
     is_chosen_ = false;
-    if (options_.limit->may_recompute) {
+    if (request_.limit->may_recompute) {
       // The same plans are tried again, now with recomputation.
       if (!found_.trials.empty()) found_.too_large = found_.trials[found_.chosen].outcome.peak;
       found_.trials.clear();
@@ -113,7 +112,7 @@ class PlanFinder {
       size_t before = found_.trials.size();
       HEDDLE_RETURN_IF_ERROR(Try(NameOf(limit, round), solved->plan));
       if (found_.trials.size() == before) return Done{};
-      shares = found_.trials.back().outcome.shares;
+      shares = found_.trials.back().shares;
     }
     return Done{};
   }
@@ -125,32 +124,54 @@ class PlanFinder {
                        limit->counts_saved ? "" : " without activations");
   }
 
-  // A plan that was tried already, or that fits into no budget, is none.
+  // A plan that was tried already, or that does not fit into the budget, is no trial.
   Status Try(std::string name, const Plan& plan) {
-    std::string text = FormatPlan(plan);
-    if (!texts_.insert(text).second) return Done{};
+    if (!texts_.insert(FormatPlan(plan)).second) return Done{};
     Clock clock;
-    CompileOptions how = options_;
-    how.plan = std::move(text);
-    how.print = {};
-    how.budget = budget_;
-    // What is taken runs once more, with checks.
-    how.manager = {};
-    how.manager.check = false;
-    Module module = module_;
+    // Plans are told apart by their placements; their decisions are the same.
+    Plan whole = plan;
+    whole.decisions = plan_.decisions;
+    PlanTrial trial{std::move(name), plan, {}, {}, {}};
     std::optional<Bytes> least;
-    how.least_peak = &least;
-    Result<CompileReport> report = Compile(module, how);
-    if (!report.ok() && report.diagnostics()[0].kind == Diag::kInfeasible) {
-      SetNothing(std::move(report).failure(), least);
+    Status tried =
+        budget_ && HasBackward(module_) ? FitMemory(whole, trial, least) : Carry(whole, trial);
+    if (!tried.ok() && tried.diagnostics()[0].kind == Diag::kInfeasible) {
+      SetNothing(std::move(tried).failure(), least);
       return Done{};
     }
-    if (!report.ok()) return std::move(report).failure();
-    HEDDLE_TRY(StepOutcome outcome, MeasureStep(module, model_));
-    found_.trials.push_back(
-        {std::move(name), plan, outcome, report->memory ? report->memory->policy : std::string()});
+    if (!tried.ok()) return tried;
+    found_.trials.push_back(std::move(trial));
     Consider(found_.trials.size() - 1);
     found_.trying += clock.Elapsed();
+    return Done{};
+  }
+
+  // With the fastest decisions about memory within the budget. If none fits, `least` is the least peak.
+  Status FitMemory(const Plan& plan, PlanTrial& trial, std::optional<Bytes>& least) const {
+    HEDDLE_TRY(LoweredStep lowered, LoweredStep::Make(module_, plan, options_));
+    HEDDLE_TRY(auto search, lowered.Search(request_.offloads));
+    Result<MemoryChoice> within = search->Within(*budget_);
+    if (!within.ok()) {
+      least = search->least();
+      return std::move(within).failure();
+    }
+    trial.outcome = *within;
+    trial.shares = within->shares;
+    trial.policy = within->policy;
+    return Done{};
+  }
+
+  // As the plan says.
+  Status Carry(const Plan& plan, PlanTrial& trial) const {
+    Evaluator evaluator(*options_.manager.costs);
+    CompileOptions how = options_;
+    how.print = {};
+    how.manager = evaluator.Unchecked();
+    Module module = module_;
+    HEDDLE_RETURN_IF_ERROR(Compile(module, plan, how));
+    HEDDLE_TRY(Evaluation evaluated, evaluator.Run(std::move(module), {}));
+    trial.outcome = evaluated.outcome;
+    trial.shares = evaluated.shares;
     return Done{};
   }
 
@@ -163,9 +184,9 @@ class PlanFinder {
 
   const Module& module_;
   const Plan& plan_;
+  const PlanRequest& request_;
   const CompileOptions& options_;
-  const CostModel& model_;
-  FoundPlan found_;
+  FoundPlacements found_;
   // The largest peak of a trial.
   std::optional<Bytes> budget_;
   bool is_solved_ = false;
@@ -179,18 +200,36 @@ class PlanFinder {
 
 }  // namespace
 
-Result<FoundPlan> FindPlan(const Module& module, const Plan& plan, const CompileOptions& options,
-                           const CostModel& model) {
-  if (options.tries_plans) return PlanFinder(module, plan, options, model).Run();
+Result<LoweredStep> LoweredStep::Make(const Module& captured, const Plan& plan,
+                                      const CompileOptions& options) {
+  const CostModel* costs = options.manager.costs;
+  HEDDLE_CHECK(costs != nullptr, "a budget needs costs");
+  LoweredStep step{captured, {}, costs};
+  std::vector<std::string> notes;
+  HEDDLE_TRY(step.after, FinalPasses(plan.decisions, options, notes));
+  HEDDLE_RETURN_IF_ERROR(Lower(step.module, plan));
+  HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(step.module, clean, Evaluator(*costs).Unchecked()));
+  return step;
+}
+
+Result<std::unique_ptr<MemorySearch>> LoweredStep::Search(bool offloads) const {
+  return MemorySearch::Make(module, after, *costs, offloads);
+}
+
+Result<FoundPlacements> FindPlacements(const Module& module, const Plan& plan,
+                                       const PlanRequest& request, const CompileOptions& options) {
+  HEDDLE_CHECK(options.manager.costs != nullptr, "`auto` needs costs");
+  if (request.tries_plans) return PlanFinder(module, plan, request, options).Run();
   Clock clock;
-  FoundPlan found;
-  HEDDLE_TRY(found.solved, CompletePlan(module, plan, model, options.automatic));
+  FoundPlacements found;
+  HEDDLE_TRY(found.solved, CompletePlan(module, plan, *options.manager.costs, request.automatic));
   found.plan = found.solved.plan;
   found.solving = clock.Elapsed();
   return found;
 }
 
-nlohmann::ordered_json ToJson(const FoundPlan& found) {
+nlohmann::ordered_json ToJson(const FoundPlacements& found) {
   const AutoPlan& solved = found.solved;
   nlohmann::ordered_json out = {
       {"cost_ns", solved.cost.value},   {"objective_ns", solved.objective.value},
@@ -203,10 +242,8 @@ nlohmann::ordered_json ToJson(const FoundPlan& found) {
   if (found.trials.empty()) return out;
   auto trials = nlohmann::ordered_json::array();
   for (const PlanTrial& trial : found.trials) {
-    trials.push_back({{"name", trial.name},
-                      {"step_ms", Millis(trial.outcome.step)},
-                      {"exposed_ms", Millis(trial.outcome.exposed)},
-                      {"peak_bytes", trial.outcome.peak.value}});
+    trials.push_back({{"name", trial.name}});
+    trials.back().update(ToJson(trial.outcome));
     if (!trial.policy.empty()) trials.back()["policy"] = trial.policy;
   }
   out["tried"] = std::move(trials);
@@ -214,7 +251,7 @@ nlohmann::ordered_json ToJson(const FoundPlan& found) {
   return out;
 }
 
-std::string FormatTrials(const FoundPlan& found) {
+std::string FormatTrials(const FoundPlacements& found) {
   TextTable table({"plan", "step>", "exposed>", "peak>", ""});
   for (size_t i = 0; i < found.trials.size(); ++i) {
     const PlanTrial& trial = found.trials[i];

@@ -1,0 +1,15 @@
+// MoveShares: how much of the time of collectives a step waits for.
+#pragma once
+
+namespace heddle {
+
+// 1 counts the whole time of a collective; less, if the rest hides behind compute.
+struct MoveShares {
+  // Gathered parameters; reduced gradients; all other tensors.
+  double gathers = 1;
+  double gradients = 1;
+  double tensors = 1;
+  bool operator==(const MoveShares&) const = default;
+};
+
+}  // namespace heddle
