@@ -103,15 +103,14 @@ Result<Evaluation> PointEvaluator::Finished(const SearchPoint& point, const Step
   return evaluator_.Run(*lowered, pipeline);
 }
 
-Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t layers,
-                                             bool schedules) {
+Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t layers) {
   StepRequest request = RequestFor(point, layers);
-  HEDDLE_TRY(Evaluation last, Finished(point, request, schedules));
+  HEDDLE_TRY(Evaluation last, Finished(point, request, true));
   StepOutcome out = last.outcome;
   int64_t others = point.arrangement.micro_batches - 1;
   if (others == 0) return out;
   request.updates = false;
-  HEDDLE_TRY(Evaluation evaluated, Finished(point, request, schedules));
+  HEDDLE_TRY(Evaluation evaluated, Finished(point, request, true));
   const StepOutcome& other = evaluated.outcome;
   out.step += other.step * others;
   out.exposed += other.exposed * others;
@@ -123,11 +122,11 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
 }
 
 // A bound is the largest of several, each of which grows by the same with every layer, or by more. So the line is never above it.
-Result<StepOutcome> PointEvaluator::Extrapolate(const SearchPoint& point, bool schedules) {
+Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
   int64_t small = model_.small_layers;
-  if (model_.layers <= small + 1) return Evaluate(point, model_.layers, schedules);
-  HEDDLE_TRY(StepOutcome a, Evaluate(point, small, schedules));
-  HEDDLE_TRY(StepOutcome b, Evaluate(point, small + 1, schedules));
+  if (model_.layers <= small + 1) return Evaluate(point, model_.layers);
+  HEDDLE_TRY(StepOutcome a, Evaluate(point, small));
+  HEDDLE_TRY(StepOutcome b, Evaluate(point, small + 1));
   int64_t more = model_.layers - small - 1;
   auto line = [more](auto small, auto large) { return large + (large - small) * more; };
   return StepOutcome{.step = line(a.step, b.step),
@@ -136,6 +135,21 @@ Result<StepOutcome> PointEvaluator::Extrapolate(const SearchPoint& point, bool s
                      .bounds = {.compute = line(a.bounds.compute, b.bounds.compute),
                                 .step = line(a.bounds.step, b.bounds.step),
                                 .peak = line(a.bounds.peak, b.bounds.peak)}};
+}
+
+// With several micro-batches the optimizer, a small part, is left out, so that one graph serves all.
+Result<Nanos> PointEvaluator::LeastCompute(const SearchPoint& point) {
+  auto compute_with = [&](int64_t layers) -> Result<Nanos> {
+    StepRequest request = RequestFor(point, layers);
+    request.updates = point.arrangement.micro_batches == 1;
+    HEDDLE_TRY(Evaluation evaluated, Finished(point, request, false));
+    return evaluated.outcome.bounds.compute * point.arrangement.micro_batches;
+  };
+  int64_t small = model_.small_layers;
+  if (model_.layers <= small + 1) return compute_with(model_.layers);
+  HEDDLE_TRY(Nanos a, compute_with(small));
+  HEDDLE_TRY(Nanos b, compute_with(small + 1));
+  return b + (b - a) * (model_.layers - small - 1);
 }
 
 Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {

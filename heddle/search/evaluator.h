@@ -81,9 +81,9 @@ class PointEvaluator {
   // What it comes to.
   Result<TriedPoint> Try(const SearchPoint& point);
   // What small models promise of it. Bounds are bounds of the large one.
-  Result<StepOutcome> Promise(const SearchPoint& point) { return Extrapolate(point, true); }
-  // Without a schedule: only `bounds.compute` and `bounds.peak` count.
-  Result<StepOutcome> Bound(const SearchPoint& point) { return Extrapolate(point, false); }
+  Result<StepOutcome> Promise(const SearchPoint& point);
+  // At least so much time does a rank compute, however its step is scheduled.
+  Result<Nanos> LeastCompute(const SearchPoint& point);
   // Where memory goes.
   Result<StepSummary> Summary(const SearchPoint& point);
   // Lets the solver place the model on the mesh of a point, for its schedule. Other points of that mesh have its placements, too, if they
@@ -100,9 +100,7 @@ class PointEvaluator {
   PlanDecisions DecisionsFor(const SearchPoint& point) const;
   Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
   Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request, bool schedules);
-  Result<StepOutcome> Evaluate(const SearchPoint& point, int64_t layers, bool schedules = true);
-  // By two small models.
-  Result<StepOutcome> Extrapolate(const SearchPoint& point, bool schedules);
+  Result<StepOutcome> Evaluate(const SearchPoint& point, int64_t layers);
 
   SearchedModel model_;
   Evaluator evaluator_;

@@ -88,8 +88,8 @@ void PlanSearch::Note(const SearchPoint& point, const Diagnostics& why) {
   if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(std::move(note));
 }
 
-// What a rank computes at least, however it is scheduled: copies of the model do not change what forward and backward do, and the
-// optimizer does the least where nothing is kept twice.
+// Bounds the compute of every candidate. Copies of the model do not change the work of forward and
+// backward, and the optimizer does the least if nothing is kept twice.
 void PlanSearch::Bound() {
   std::map<std::tuple<Arrangement, std::string>, std::optional<Nanos>> known;
   for (Candidate& candidate : candidates_) {
@@ -100,9 +100,9 @@ void PlanSearch::Bound() {
     auto [at, added] = known.try_emplace({plain.arrangement, plain.policy});
     if (added) {
       Report("bounds");
-      Result<StepOutcome> outcome = evaluator_.Bound(plain);
-      if (outcome.ok()) at->second = outcome->bounds.compute;
-      if (!outcome.ok()) Note(plain, outcome.diagnostics());
+      Result<Nanos> compute = evaluator_.LeastCompute(plain);
+      if (compute.ok()) at->second = *compute;
+      if (!compute.ok()) Note(plain, compute.diagnostics());
     }
     if (!at->second) {
       candidate.fate = Fate::kDone;
