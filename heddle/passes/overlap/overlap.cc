@@ -41,7 +41,6 @@ struct FoundSchedule {
   // None while the given graph is the best.
   std::optional<Graph> graph;
   Buckets buckets;
-  std::vector<EqualLayers> layers;
   // Step times of the ways to merge that were tried quickly.
   std::map<Buckets, Nanos> tried;
 };
@@ -89,8 +88,6 @@ class OverlapSearch {
   Status TryAgain();
   // The best way to merge once more, listed with more memory than the cap.
   Status TrySpare();
-  // Equal layers of the schedule get one order.
-  Status Share();
 
   const Module& module_;
   const Graph& graph_;
@@ -182,7 +179,7 @@ Status OverlapSearch::RunRound(const SimGraph& sim, const FoundSchedule* less_fr
   HEDDLE_RETURN_IF_ERROR(TryAll(ways, less_free));
   const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
   if (sized && !found_.graph) HEDDLE_RETURN_IF_ERROR(TryBuckets({}, !OrderSearch::IsSmall(graph_)));
-  return found_.outcome.makespan.value == INT64_MAX ? Done{} : Share();
+  return Done{};
 }
 
 Result<Nanos> OverlapSearch::TryOnce(const Buckets& way, const FoundSchedule* less_free) {
@@ -277,32 +274,6 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
   return makespan;
 }
 
-Status OverlapSearch::Share() {
-  const Graph& graph = found_.graph ? *found_.graph : graph_;
-  const LayerWords words(graph_, runs_, graph);
-  if (runs_.empty()) return Done{};
-  std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
-  if (found_.graph && round_.effort != Effort::kFast) {
-    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_.graph));
-    SimGraph sim(*found_.graph, costs, sim_.memory);
-    Replay replay(sim, TimelineOptions(model_, sim_));
-    StepShape shape(*found_.graph, sim, round_.freedom());
-    ShareLayers(words, shape, {found_.outcome.makespan, cap_, options_.strict}, replay);
-    // For small graphs, a step that is shorter only under some caps would let a larger cap make it
-    // longer.
-    if (!OrderSearch::IsSmall(graph_) || replay.outcome().makespan == found_.outcome.makespan) {
-      order = replay.order();
-      found_.outcome = replay.outcome();
-    }
-  }
-  found_.layers = DescribeLayers(graph_, words, order);
-  if (std::ranges::is_sorted(order)) return Done{};
-  Rewriter rewriter(*found_.graph);
-  rewriter.Reorder(order);
-  rewriter.Commit();
-  return Done{};
-}
-
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough,
                                  Bytes spare) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
@@ -348,10 +319,7 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
   if (merges) HEDDLE_RETURN_IF_ERROR(CheckCurves(module.mesh, graph, model));
   OverlapSearch search(module, graph, model, sim, options);
   HEDDLE_TRY(FoundSchedule found, search.Run());
-  OverlapResult result{.cap = search.cap(),
-                       .before = search.before(),
-                       .after = found.outcome,
-                       .layers = std::move(found.layers)};
+  OverlapResult result{.cap = search.cap(), .before = search.before(), .after = found.outcome};
   if (found.graph) {
     HEDDLE_RETURN_IF_ERROR(
         CheckSchedule(graph, *found.graph, search.cap(), sim.memory, options.freedom()));
@@ -359,7 +327,6 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
     graph = std::move(*found.graph);
     result.changed = Changed::kYes;
   }
-  ExplainLayers(graph, result.layers, context);
   HEDDLE_RETURN_IF_ERROR(ExplainExposed(module, graph, model, sim, search.cap(), context));
   return result;
 }

@@ -19,73 +19,6 @@ struct State {
   uint32_t buckets = 0;
 };
 
-class Chooser {
- public:
-  explicit Chooser(const BucketProblem& problem)
-      : problem_(problem),
-        held_(problem.jobs.size() + 1),
-        others_(problem.jobs.size() + 1),
-        earliest_(problem.jobs.size() + 1) {
-    for (size_t i = 0; i < problem.jobs.size(); ++i) {
-      held_[i + 1] = held_[i] + problem.jobs[i].held;
-      others_[i + 1] = others_[i] + problem.jobs[i].others;
-    }
-    for (size_t i = 1; i <= problem.jobs.size(); ++i) {
-      Nanos released = problem.jobs[i - 1].release;
-      earliest_[i] = i == 1 ? released : std::max(earliest_[i - 1], released);
-    }
-  }
-
-  // When a bucket from `begin` up to `end`, of which `room` may be held, can begin, if compute is not behind.
-  Nanos Ready(size_t begin, size_t end, Bytes room) const {
-    Nanos ready = earliest_[end];
-    // Jobs before `gone` must have been needed, so that this bucket has room.
-    auto gone =
-        static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - room) - held_.begin());
-    gone = std::min(gone, begin);
-    if (gone > 0 && problem_.jobs[gone - 1].deadline.value != INT64_MAX)
-      ready = std::max(ready, problem_.jobs[gone - 1].deadline);
-    return ready;
-  }
-  // After that bucket.
-  State Next(const State& state, size_t begin, size_t end, Nanos ready,
-             const BucketCost& cost) const {
-    State next = state;
-    // Others up to the first member are launched before the bucket, those up to the last behind it.
-    next.free += problem_.jobs[begin].others;
-    KeepUp(next, problem_.jobs[begin].others_due);
-    next.free = std::max(next.free, ready + state.delay + cost.ahead) + cost.length;
-    next.delay += cost.ahead + cost.behind;
-    Nanos due = problem_.jobs[begin].deadline;
-    if (due.value != INT64_MAX) next.delay = std::max(next.delay, next.free - due + cost.behind);
-    next.free += others_[end] - others_[begin + 1];
-    KeepUp(next, problem_.jobs[end - 1].others_due);
-    next.begin = static_cast<uint32_t>(begin);
-    next.buckets = state.buckets + 1;
-    return next;
-  }
-  Nanos End(State state) const {
-    state.free += problem_.others;
-    KeepUp(state, problem_.others_due);
-    return std::max(state.free, problem_.compute + state.delay);
-  }
-  // What a bucket of these holds fits, or it is alone.
-  bool Allowed(size_t begin, size_t end, Bytes room) const {
-    return end - begin == 1 || held_[end] - held_[begin] <= room;
-  }
-
- private:
-  // What is done when the communicator is free was due then.
-  static void KeepUp(State& state, Nanos due) {
-    if (due.value != INT64_MAX) state.delay = std::max(state.delay, state.free - due);
-  }
-
-  const BucketProblem& problem_;
-  std::vector<Bytes> held_;
-  std::vector<Nanos> others_;
-  std::vector<Nanos> earliest_;
-};
-
 // Of all ways to cut a prefix, those that no other is better than: by delay, so that the communicator is free ever earlier.
 class Front {
  public:
@@ -119,21 +52,99 @@ class Front {
   std::vector<State> states_;
 };
 
-}  // namespace
-
-Nanos StepWith(const BucketProblem& problem, std::span<const size_t> begins) {
-  Chooser chooser(problem);
-  State state;
-  for (size_t b = 0; b < begins.size(); ++b) {
-    size_t end = b + 1 < begins.size() ? begins[b + 1] : problem.jobs.size();
-    Bytes room{INT64_MAX};
-    for (size_t i = begins[b]; i < end; ++i) room = std::min(room, problem.jobs[i].room);
-    if (!chooser.Allowed(begins[b], end, room)) return {INT64_MAX};
-    Nanos ready = chooser.Ready(begins[b], end, room);
-    state = chooser.Next(state, begins[b], end, ready, problem.price(begins[b], end));
+class Chooser {
+ public:
+  explicit Chooser(const BucketProblem& problem)
+      : problem_(problem),
+        held_(problem.jobs.size() + 1),
+        others_(problem.jobs.size() + 1),
+        earliest_(problem.jobs.size() + 1) {
+    for (size_t i = 0; i < problem.jobs.size(); ++i) {
+      held_[i + 1] = held_[i] + problem.jobs[i].held;
+      others_[i + 1] = others_[i] + problem.jobs[i].others;
+    }
+    for (size_t i = 1; i <= problem.jobs.size(); ++i) {
+      Nanos released = problem.jobs[i - 1].release;
+      earliest_[i] = i == 1 ? released : std::max(earliest_[i - 1], released);
+    }
   }
-  return chooser.End(state);
-}
+
+  // When a bucket from `begin` up to `end`, of which `room` may be held, can begin, if compute is not behind.
+  Nanos Ready(size_t begin, size_t end, Bytes room) const {
+    Nanos ready = earliest_[end];
+    // Jobs before `gone` must have been needed, so that this bucket has room.
+    auto gone =
+        static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - room) - held_.begin());
+    gone = std::min(gone, begin);
+    if (gone > 0 && problem_.jobs[gone - 1].deadline.value != INT64_MAX)
+      ready = std::max(ready, problem_.jobs[gone - 1].deadline);
+    return ready;
+  }
+  // Adds the states after that bucket, which follows one of `states`.
+  //
+  // Two kinds of state are skipped because another one is better, which saves most of the work:
+  // those where the following state ends earlier and delays compute no more, and those after the
+  // first state in which the bucket waits for compute and nothing else.
+  void AddNext(const std::vector<State>& states, size_t begin, size_t end, Nanos ready,
+               const BucketCost& cost, Front& front) const {
+    State next;
+    for (size_t s = 0; s < states.size(); ++s) {
+      State after = Next(states[s], begin, end, ready, cost);
+      after.from = static_cast<uint32_t>(s);
+      const bool better = s > 0 && after.free < next.free && after.delay <= next.delay;
+      if (s > 0 && !better) front.Add(next);
+      next = after;
+      if (WaitsForCompute(states[s], begin, ready, cost)) break;
+    }
+    front.Add(next);
+  }
+  Nanos End(State state) const {
+    state.free += problem_.others;
+    KeepUp(state, problem_.others_due);
+    return std::max(state.free, problem_.compute + state.delay);
+  }
+  // What a bucket of these holds fits, or it is alone.
+  bool Allowed(size_t begin, size_t end, Bytes room) const {
+    return end - begin == 1 || held_[end] - held_[begin] <= room;
+  }
+
+ private:
+  // The communicator is idle when the bucket begins, and what it did before was not late.
+  bool WaitsForCompute(const State& state, size_t begin, Nanos ready,
+                       const BucketCost& cost) const {
+    const Nanos free = state.free + problem_.jobs[begin].others;
+    const Nanos due = problem_.jobs[begin].others_due;
+    return free <= ready + state.delay + cost.ahead &&
+           (due.value == INT64_MAX || free - due <= state.delay);
+  }
+  State Next(const State& state, size_t begin, size_t end, Nanos ready,
+             const BucketCost& cost) const {
+    State next = state;
+    // Others up to the first member are launched before the bucket, those up to the last behind it.
+    next.free += problem_.jobs[begin].others;
+    KeepUp(next, problem_.jobs[begin].others_due);
+    next.free = std::max(next.free, ready + state.delay + cost.ahead) + cost.length;
+    next.delay += cost.ahead + cost.behind;
+    Nanos due = problem_.jobs[begin].deadline;
+    if (due.value != INT64_MAX) next.delay = std::max(next.delay, next.free - due + cost.behind);
+    next.free += others_[end] - others_[begin + 1];
+    KeepUp(next, problem_.jobs[end - 1].others_due);
+    next.begin = static_cast<uint32_t>(begin);
+    next.buckets = state.buckets + 1;
+    return next;
+  }
+  // What is done when the communicator is free was due then.
+  static void KeepUp(State& state, Nanos due) {
+    if (due.value != INT64_MAX) state.delay = std::max(state.delay, state.free - due);
+  }
+
+  const BucketProblem& problem_;
+  std::vector<Bytes> held_;
+  std::vector<Nanos> others_;
+  std::vector<Nanos> earliest_;
+};
+
+}  // namespace
 
 std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
   Chooser chooser(problem);
@@ -148,11 +159,7 @@ std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
       if (!chooser.Allowed(begin, end, room)) break;
       const BucketCost cost = problem.price(begin, end);
       const Nanos ready = chooser.Ready(begin, end, room);
-      for (size_t s = 0; s < states[begin].size(); ++s) {
-        State next = chooser.Next(states[begin][s], begin, end, ready, cost);
-        next.from = static_cast<uint32_t>(s);
-        front.Add(next);
-      }
+      chooser.AddNext(states[begin], begin, end, ready, cost, front);
     }
     states[end] = front.Take();
   }
