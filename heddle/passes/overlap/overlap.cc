@@ -71,7 +71,9 @@ class OverlapSearch {
   std::vector<std::vector<OverlapOptions>> Rounds() const;
   // `less_free`: the result of the round with as much effort and less freedom, or null.
   Status RunRound(const SimGraph& sim, const FoundSchedule* less_free);
-  Result<std::vector<Buckets>> Ways(const SimGraph& sim) const;
+  Result<std::vector<Buckets>> Ways(const SimGraph& sim, const FoundSchedule* less_free) const;
+  // The number of ways to merge that are worth a thorough try.
+  size_t Promising() const { return round_.effort == Effort::kBest ? 10 : 3; }
   // The given result instead of this round's, unless this round's step is shorter.
   void KeepShorter(const FoundSchedule& other);
   // Step time of the best order found; INT64_MAX if none keeps the cap.
@@ -158,7 +160,19 @@ void OverlapSearch::KeepShorter(const FoundSchedule& other) {
   found_.tried = std::move(tried);
 }
 
-Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim) const {
+// The ways with the shortest steps, shortest first.
+std::vector<Buckets> Shortest(const std::map<Buckets, Nanos>& tried, size_t most) {
+  std::vector<std::pair<Nanos, const Buckets*>> ways;
+  for (const auto& [way, makespan] : tried) ways.emplace_back(makespan, &way);
+  std::ranges::stable_sort(ways, {}, &std::pair<Nanos, const Buckets*>::first);
+  ways.resize(std::min(ways.size(), most));
+  std::vector<Buckets> shortest;
+  for (const auto& [makespan, way] : ways) shortest.push_back(*way);
+  return shortest;
+}
+
+Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim,
+                                                 const FoundSchedule* less_free) const {
   // A user who names a size gets buckets of that size, even where the step would be shorter
   // without.
   const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
@@ -168,14 +182,22 @@ Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim) const {
   // For small graphs the ways to merge must not depend on the cap: a larger cap never makes such a
   // step longer.
   Bytes room = OrderSearch::IsSmall(graph_) ? Bytes{INT64_MAX} : cap_;
+  OverlapOptions options = round_;
+  if (less_free != nullptr && !OrderSearch::IsSmall(graph_)) {
+    // The best ways with less freedom replace most of the search for other ones.
+    options.effort = round_.effort == Effort::kBest ? Effort::kNormal : Effort::kFast;
+    ways = Shortest(less_free->tried, Promising());
+  }
   HEDDLE_TRY(std::vector<Buckets> merged,
-             BucketCandidates(module_, graph_, model_, sim, room, round_));
-  ways.insert(ways.end(), merged.begin(), merged.end());
+             BucketCandidates(module_, graph_, model_, sim, room, options));
+  for (Buckets& way : merged) {
+    if (std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
+  }
   return ways;
 }
 
 Status OverlapSearch::RunRound(const SimGraph& sim, const FoundSchedule* less_free) {
-  HEDDLE_TRY(std::vector<Buckets> ways, Ways(sim));
+  HEDDLE_TRY(std::vector<Buckets> ways, Ways(sim, less_free));
   HEDDLE_RETURN_IF_ERROR(TryAll(ways, less_free));
   const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
   if (sized && !found_.graph) HEDDLE_RETURN_IF_ERROR(TryBuckets({}, !OrderSearch::IsSmall(graph_)));
@@ -207,8 +229,7 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways, const FoundSchedu
   // For small graphs, more effort for some ways only would let a larger cap make a step longer.
   if (OrderSearch::IsSmall(graph_) || round_.effort == Effort::kFast) return Done{};
   std::ranges::sort(tried);
-  size_t again = round_.effort == Effort::kNormal ? 3 : 10;
-  tried.resize(std::min(tried.size(), again));
+  tried.resize(std::min(tried.size(), Promising()));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
   if (options_.strict) return Done{};
   const bool any = options_.buckets.kind == BucketRule::Kind::kAuto;

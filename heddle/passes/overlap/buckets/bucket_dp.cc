@@ -35,6 +35,23 @@ class Front {
     }
   }
 
+  // The same for several states, by rising delay and falling free time.
+  void Merge(const std::vector<State>& states) {
+    if (states.empty()) return;
+    merged_.clear();
+    auto at = std::ranges::upper_bound(states_, states[0], Before);
+    merged_.assign(states_.begin(), at);
+    auto keep = [&](const State& state) {
+      if (merged_.empty() || state.free < merged_.back().free) merged_.push_back(state);
+    };
+    for (const State& state : states) {
+      for (; at != states_.end() && !Before(state, *at); ++at) keep(*at);
+      keep(state);
+    }
+    for (; at != states_.end(); ++at) keep(*at);
+    states_.swap(merged_);
+  }
+
   // At most kMostStates of them, evenly, with both ends.
   std::vector<State> Take() {
     if (states_.size() <= kMostStates) return std::move(states_);
@@ -50,6 +67,7 @@ class Front {
   }
 
   std::vector<State> states_;
+  std::vector<State> merged_;
 };
 
 class Chooser {
@@ -82,21 +100,25 @@ class Chooser {
   }
   // Adds the states after that bucket, which follows one of `states`.
   //
-  // Two kinds of state are skipped because another one is better, which saves most of the work:
-  // those where the following state ends earlier and delays compute no more, and those after the
-  // first state in which the bucket waits for compute and nothing else.
+  // `states` are sorted by rising delay and falling free time, and mostly so are those after them.
+  // No state is better than the first one in which the bucket waits for compute and nothing else.
   void AddNext(const std::vector<State>& states, size_t begin, size_t end, Nanos ready,
-               const BucketCost& cost, Front& front) const {
-    State next;
+               const BucketCost& cost, Front& front) {
+    sorted_.clear();
     for (size_t s = 0; s < states.size(); ++s) {
-      State after = Next(states[s], begin, end, ready, cost);
-      after.from = static_cast<uint32_t>(s);
-      const bool better = s > 0 && after.free < next.free && after.delay <= next.delay;
-      if (s > 0 && !better) front.Add(next);
-      next = after;
+      State next = Next(states[s], begin, end, ready, cost);
+      next.from = static_cast<uint32_t>(s);
+      while (!sorted_.empty() && next.free < sorted_.back().free &&
+             next.delay <= sorted_.back().delay)
+        sorted_.pop_back();
+      if (sorted_.empty() || (next.free < sorted_.back().free)) {
+        sorted_.push_back(next);
+      } else {
+        front.Add(next);
+      }
       if (WaitsForCompute(states[s], begin, ready, cost)) break;
     }
-    front.Add(next);
+    front.Merge(sorted_);
   }
   Nanos End(State state) const {
     state.free += problem_.others;
@@ -142,6 +164,7 @@ class Chooser {
   std::vector<Bytes> held_;
   std::vector<Nanos> others_;
   std::vector<Nanos> earliest_;
+  std::vector<State> sorted_;
 };
 
 }  // namespace
