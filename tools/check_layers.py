@@ -38,7 +38,7 @@ ALLOWED = {
     "passes/overlap/buckets": ["passes/overlap/order"],
     "passes/overlap": ["passes/overlap/buckets"],
     "passes/chunks": ["passes/overlap"],
-    "passes/tokens": ["passes/chunks", "passes/memory"],
+    "passes/tokens": ["passes/chunks"],
     "passes/parallel/redistribute": ["pass", "shard"],
     "passes/parallel/propagate": ["passes/parallel/redistribute", "plan"],
     "passes/parallel/lower": ["passes/parallel/redistribute"],

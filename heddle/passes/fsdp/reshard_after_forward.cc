@@ -17,12 +17,12 @@
 #include <map>
 #include <set>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/fsdp/unit_policy.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 namespace {

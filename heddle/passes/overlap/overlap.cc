@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
 #include "heddle/cost/comm/collective.h"
 #include "heddle/cost/comm/group.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/overlap/buckets/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/describe.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/analysis/blocks.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/memory/blocks.h"
 
 namespace heddle {
 namespace {

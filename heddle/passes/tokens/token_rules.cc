@@ -1,8 +1,8 @@
 // How nodes work on parts of the tokens.
 #include <algorithm>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/tokens/token_region.h"
 
 namespace heddle {
