@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/analysis/liveness.h"
+#include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/trial.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/memory/recompute.h"
 #include "heddle/report/table.h"
 

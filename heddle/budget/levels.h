@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "heddle/analysis/blocks.h"
+#include "heddle/analysis/weights.h"
 #include "heddle/budget/trial.h"
-#include "heddle/passes/fsdp/weights.h"
-#include "heddle/passes/memory/blocks.h"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/passes/fsdp/weights.h"
+#include "heddle/analysis/weights.h"
 #include "heddle/passes/memory/recompute.h"
 #include "heddle/solve/max_flow.h"
 

@@ -152,8 +152,7 @@ struct OverlapCommand {
     flags.Option("--schedule=FILE", schedule,
                  "write the order of node names and the members of buckets to this file as JSON");
     flags.Switch("--remarks", remarks,
-                 "print why each exposed collective is not hidden, which ops moved, and which "
-                 "layers share a schedule");
+                 "print why each exposed collective is not hidden, and which ops moved");
     sim.Declare(flags, false);
     outputs.Declare(flags);
   }
@@ -172,20 +171,6 @@ struct OverlapCommand {
   Status WriteFiles(const Module& before, const Module& after, const CostModel& model,
                     const Streams& streams) const;
 };
-
-ordered_json ToJson(const std::vector<EqualLayers>& all) {
-  auto list = ordered_json::array();
-  for (const EqualLayers& layers : all) {
-    auto shared = ordered_json::array();
-    for (const SharedLayers& one : layers.shared)
-      shared.push_back({{"from", one.first}, {"to", one.last}, {"period", one.period}});
-    list.push_back({{"first", layers.first},
-                    {"count", layers.count},
-                    {"nodes", layers.nodes},
-                    {"shared", std::move(shared)}});
-  }
-  return list;
-}
 
 Result<OverlapOptions> OverlapCommand::Options() const {
   OverlapOptions options;
@@ -257,14 +242,12 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
-  std::vector<std::vector<EqualLayers>> layers;
   std::vector<Bytes> caps;
   for (Graph& graph : module.graphs) {
     AnalysisCache analyses;
     PassContext context(module.mesh, analyses);
     HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, sim_options, options, context));
     caps.push_back(result.cap);
-    layers.push_back(std::move(result.layers));
     if (!remarks) continue;
     for (const Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
   }
@@ -289,8 +272,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
         json["launches"] = s.timeline.collectives.size();
         return json;
       };
-      list.push_back(
-          {{"before", one(before)}, {"after", one(after)}, {"layers", ToJson(layers[i])}});
+      list.push_back({{"before", one(before)}, {"after", one(after)}});
     }
     PrintJson(list.size() == 1 ? list[0] : list, streams);
     rest.json = false;
@@ -299,15 +281,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   std::vector<SimulatedModule> both;
   both.push_back(std::move(before));
   both.push_back(std::move(after));
-  if (!outputs.json) {
-    HEDDLE_RETURN_IF_ERROR(rest.Write(both, model, streams));
-    for (const std::vector<EqualLayers>& of_graph : layers) {
-      for (const EqualLayers& one : of_graph)
-        streams.out << "\nfrom %" << one.first << " " << Format(one) << "\n";
-    }
-    return Done{};
-  }
-  return rest.WriteFiles(both, model, streams);
+  return outputs.json ? rest.WriteFiles(both, model, streams) : rest.Write(both, model, streams);
 }
 
 Status OverlapCommand::WriteFiles(const Module& before, const Module& after, const CostModel& model,

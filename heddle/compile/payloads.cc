@@ -2,9 +2,9 @@
 
 #include <map>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/report/table.h"
 
 namespace heddle {

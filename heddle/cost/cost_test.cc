@@ -12,6 +12,11 @@
 namespace heddle {
 namespace {
 
+// A group of `nodes` nodes with `per_node` ranks on each.
+GroupShape EvenGroup(int64_t nodes, int64_t per_node) {
+  return {nodes * per_node, nodes, per_node, per_node};
+}
+
 std::string Text(const Diagnostics& diagnostics) { return Format(diagnostics); }
 
 TEST(Rate, LogarithmsAndPowersAreThoseOfTheLibrary) {

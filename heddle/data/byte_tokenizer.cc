@@ -36,16 +36,6 @@ std::vector<int64_t> BytesToTokens(std::string_view text) {
   return tokens;
 }
 
-Result<std::string> TokensToBytes(std::span<const int64_t> tokens) {
-  std::string text;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= kByteVocab)
-      return Error(Diag::kData, "token {} is {}, and bytes are 0 to 255", i, tokens[i]);
-    text += static_cast<char>(tokens[i]);
-  }
-  return text;
-}
-
 std::string TokensToText(std::span<const int64_t> tokens) {
   std::string text;
   auto end = std::ranges::find(tokens, kByteDocumentEnd);

@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/result.h"
-
 namespace heddle {
 
 // The least vocabulary that byte-level text needs.
@@ -20,9 +18,8 @@ constexpr int64_t kByteDocumentEnd = 0;
 size_t Utf8Length(std::string_view text);
 
 std::vector<int64_t> BytesToTokens(std::string_view text);
-// Fails for a token that is no byte. A vocabulary may have more of them, and an untrained model may say them.
-Result<std::string> TokensToBytes(std::span<const int64_t> tokens);
-// The same for people: what is no UTF-8, no byte, or not to be printed is shown as U+FFFD. Ends at the end of a document.
+// Text to print: invalid UTF-8, tokens that are not bytes, and control characters become U+FFFD.
+// Stops at the end of a document.
 std::string TokensToText(std::span<const int64_t> tokens);
 
 }  // namespace heddle

@@ -41,8 +41,7 @@ int64_t MaxFlow::Solve(FlowNodeId source_id, FlowNodeId sink_id) {
   if (InfinitePath(source, sink)) return kInfinite;
   int64_t flow = 0;
   while (FindLevels(source, sink)) flow += FillLevels(source, sink);
-  from_source_ = Reach(source, false);
-  to_sink_ = Reach(sink, true);
+  to_sink_ = ReachesSink(sink);
   return flow;
 }
 
@@ -125,16 +124,16 @@ int64_t MaxFlow::FillLevels(uint32_t source, uint32_t sink) {
   }
 }
 
-std::vector<bool> MaxFlow::Reach(uint32_t start, bool back) const {
+std::vector<bool> MaxFlow::ReachesSink(uint32_t sink) const {
   std::vector<bool> seen(node_count_);
-  std::vector<uint32_t> open{start};
-  seen[start] = true;
+  std::vector<uint32_t> open{sink};
+  seen[sink] = true;
   while (!open.empty()) {
     uint32_t node = open.back();
     open.pop_back();
     for (uint32_t i = first_[node]; i < first_[node + 1]; ++i) {
       uint32_t a = by_node_[i];
-      if (arcs_[back ? a ^ 1 : a].left == 0 || seen[arcs_[a].to]) continue;
+      if (arcs_[a ^ 1].left == 0 || seen[arcs_[a].to]) continue;
       seen[arcs_[a].to] = true;
       open.push_back(arcs_[a].to);
     }
@@ -143,14 +142,5 @@ std::vector<bool> MaxFlow::Reach(uint32_t start, bool back) const {
 }
 
 int64_t MaxFlow::Flow(FlowEdgeId edge) const { return arcs_[2 * edge.index() + 1].left; }
-
-std::vector<FlowEdgeId> MaxFlow::CutEdges() const {
-  std::vector<FlowEdgeId> cut;
-  for (size_t e = 0; e < capacities_.size(); ++e) {
-    uint32_t from = arcs_[2 * e + 1].to;
-    if (from_source_[from] && !from_source_[arcs_[2 * e].to]) cut.push_back(FlowEdgeId(e));
-  }
-  return cut;
-}
 
 }  // namespace heddle

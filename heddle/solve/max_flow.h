@@ -28,11 +28,8 @@ class MaxFlow {
   // --- After Solve
 
   int64_t Flow(FlowEdgeId edge) const;
-  // The cut nearest to the source, and the one nearest to the sink. Both are cheapest; often they are the same.
-  bool OnSourceSide(FlowNodeId node) const { return from_source_[node.index()]; }
+  // Of the cheapest cuts, the one nearest to the sink.
   bool OnSinkSide(FlowNodeId node) const { return to_sink_[node.index()]; }
-  // The edges that leave the source side, in the order in which they were added.
-  std::vector<FlowEdgeId> CutEdges() const;
 
  private:
   // An edge, and the way back at the next number: together they hold what may still flow.
@@ -45,8 +42,8 @@ class MaxFlow {
   bool FindLevels(uint32_t source, uint32_t sink);
   int64_t FillLevels(uint32_t source, uint32_t sink);
   bool Advance(uint32_t node);
-  // What can be reached from `start` along arcs that have something left; against them if `back`.
-  std::vector<bool> Reach(uint32_t start, bool back) const;
+  // By node: whether arcs with capacity left lead from it to the sink.
+  std::vector<bool> ReachesSink(uint32_t sink) const;
   bool InfinitePath(uint32_t source, uint32_t sink) const;
 
   size_t node_count_ = 0;
@@ -59,7 +56,6 @@ class MaxFlow {
   std::vector<uint32_t> level_;
   std::vector<uint32_t> next_;
   std::vector<uint32_t> path_;
-  std::vector<bool> from_source_;
   std::vector<bool> to_sink_;
 };
 

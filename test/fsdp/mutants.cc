@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 namespace {

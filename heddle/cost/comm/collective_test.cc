@@ -7,6 +7,11 @@
 namespace heddle {
 namespace {
 
+// A group of `nodes` nodes with `per_node` ranks on each.
+GroupShape EvenGroup(int64_t nodes, int64_t per_node) {
+  return {nodes * per_node, nodes, per_node, per_node};
+}
+
 constexpr CollectiveKind kGather = CollectiveKind::kAllGather;
 constexpr CollectiveKind kScatter = CollectiveKind::kReduceScatter;
 constexpr CollectiveKind kReduce = CollectiveKind::kAllReduce;
@@ -150,7 +155,6 @@ TEST(Native, HoldsForEveryGroupAndSize) {
                                     static_cast<double>(per_node), cluster);
             ASSERT_GE(now[k], before[k]) << Name(kind) << " falls at " << bytes;
             ASSERT_GE(static_cast<double>(now[k].value), wire * (1 - 1e-12));
-            ASSERT_GE(now[k], WireTime(kind, {bytes}, group, cluster));
             before[k] = now[k];
             ++questions;
           }

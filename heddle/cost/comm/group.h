@@ -26,9 +26,4 @@ struct GroupShape {
 // `mesh` has at most kMostRanks ranks.
 GroupShape ShapeOfGroups(const Mesh& mesh, const Axes& axes, int64_t devices_per_node);
 
-// A group of `nodes` nodes with as many ranks on each.
-constexpr GroupShape EvenGroup(int64_t nodes, int64_t per_node) {
-  return {nodes * per_node, nodes, per_node, per_node};
-}
-
 }  // namespace heddle

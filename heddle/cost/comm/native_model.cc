@@ -66,14 +66,6 @@ double BestProtocol(CollectiveKind kind, double bytes, const GroupShape& group,
 
 }  // namespace
 
-Nanos WireTime(CollectiveKind kind, Bytes bytes, const GroupShape& group, const Cluster& cluster) {
-  if (group.ranks <= 1) return {0};
-  Traffic traffic = TrafficOf(kind, group, cluster);
-  auto count = static_cast<double>(bytes.value);
-  return WholeNanos(std::max(traffic.network * count / PortsRate(group, cluster),
-                             traffic.node * count / cluster.node_rate.per_nano));
-}
-
 Nanos NativeTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
                  const Cluster& cluster) {
   if (group.ranks <= 1) return {0};

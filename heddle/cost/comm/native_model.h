@@ -9,9 +9,6 @@
 
 namespace heddle {
 
-// The least that links allow: all of what must enter a node, and a device, at their full rates. `bytes` are CountedBytes().
-Nanos WireTime(CollectiveKind kind, Bytes bytes, const GroupShape& group, const Cluster& cluster);
-
 Nanos NativeTime(CollectiveKind kind, Bytes bytes, const GroupShape& group, const Cluster& cluster);
 
 }  // namespace heddle

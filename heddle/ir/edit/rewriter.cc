@@ -128,11 +128,6 @@ void Rewriter::SetAttrs(NodeId node, AttrsId attrs) {
   graph_.nodes_[node].attrs = attrs;
 }
 
-void Rewriter::SetScope(NodeId node, ScopeId scope) {
-  edited_ = true;
-  graph_.nodes_[node].scope = scope;
-}
-
 void Rewriter::SetPhase(NodeId node, Phase phase) {
   edited_ = true;
   graph_.nodes_[node].phase = phase;

@@ -57,19 +57,6 @@ class Rewriter {
   // All nodes of the graph, new ones included, in a new order.
   void Reorder(std::span<const NodeId> order);
 
-  // Why a node cannot move: it would pass one that must stay on its side. One reads what the other makes, or a storage that
-  // the other, an update, takes over; or both draw random numbers.
-  struct Blocked {
-    NodeId moved;
-    NodeId passed;
-    bool operator==(const Blocked&) const = default;
-  };
-  // Moves `nodes` together next to the anchor, which is none of them, in the order that they have. If one of them is
-  // blocked, none moves. Looks once at every node between the first and the last of `nodes` and the anchor. An update
-  // counts as taking over every storage that it can, spared ones included.
-  std::optional<Blocked> TryMoveBefore(std::span<const NodeId> nodes, NodeId anchor);
-  std::optional<Blocked> TryMoveAfter(std::span<const NodeId> nodes, NodeId anchor);
-
   // --- Nodes and values
 
   void Erase(NodeId node);
@@ -86,7 +73,6 @@ class Rewriter {
   void SetOperands(NodeId node, std::span<const ValueId> operands, AttrsId attrs);
   void SetOp(NodeId node, OpId op, AttrsId attrs);
   void SetAttrs(NodeId node, AttrsId attrs);
-  void SetScope(NodeId node, ScopeId scope);
   void SetPhase(NodeId node, Phase phase);
   void SetStream(NodeId node, uint8_t stream);
   // For a value that stands for one that is gone.
@@ -124,9 +110,6 @@ class Rewriter {
   std::vector<NodeId> InOrder(std::span<const NodeId> nodes) const;
   std::vector<NodeId> CloneBehind(NodeId behind, std::span<const NodeId> nodes,
                                   std::optional<Phase> phase);
-  std::optional<Blocked> FindBlocked(const std::vector<bool>& in_set, NodeId from, NodeId anchor,
-                                     bool passes_anchor) const;
-  std::optional<Blocked> TryMove(std::span<const NodeId> nodes, NodeId anchor, bool behind_anchor);
   std::vector<NodeId> NewOrder() const;
   void Rebuild(const std::vector<NodeId>& order);
 

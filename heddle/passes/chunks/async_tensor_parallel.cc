@@ -5,8 +5,9 @@
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/chunks/chunk_order.h"
+#include "heddle/passes/chunks/chunk_region.h"
 #include "heddle/passes/chunks/chunk_times.h"
-#include "heddle/passes/chunks/chunk_writer.h"
+#include "heddle/passes/chunks/region_writer.h"
 #include "heddle/passes/overlap/order/order_search.h"
 #include "heddle/sim/explain/movable.h"
 
@@ -43,7 +44,7 @@ class ChunkSearch {
   std::optional<Cut> CutOf(NodeId start, uint32_t dim, const CutRules& rules) const;
   Status Try(const Way& way, const SimGraph& sim, const GraphCosts& costs);
   Result<Nanos> Judge(const Graph& graph, const CostModel& model);
-  ChunkThreads ThreadsOf(const Graph& graph, const ChunkWriter& writer, int64_t chunks,
+  ChunkThreads ThreadsOf(const Graph& graph, const RegionWriter& writer, int64_t chunks,
                          const std::unordered_set<std::string_view>& rest) const;
 
   const Module& module_;
@@ -111,7 +112,7 @@ Result<Nanos> ChunkSearch::Judge(const Graph& graph, const CostModel& model) {
   return found.order.empty() ? Nanos{INT64_MAX} : found.outcome.makespan;
 }
 
-ChunkThreads ChunkSearch::ThreadsOf(const Graph& graph, const ChunkWriter& writer, int64_t chunks,
+ChunkThreads ChunkSearch::ThreadsOf(const Graph& graph, const RegionWriter& writer, int64_t chunks,
                                     const std::unordered_set<std::string_view>& rest) const {
   ChunkThreads threads{.chunks = static_cast<uint32_t>(chunks),
                        .chunk_of = std::vector<uint32_t>(graph.node_count(), kNoChunk),
@@ -122,10 +123,10 @@ ChunkThreads ChunkSearch::ThreadsOf(const Graph& graph, const ChunkWriter& write
     threads.floats[id.index()] = true;
     threads.fills[id.index()] = graph[id].op == op::cat;
   }
-  for (const ChunkCopy& copy : writer.copies()) {
+  for (const PieceCopy& copy : writer.copies()) {
     NodeId id = graph[graph.FindValue(copy.name)].producer;
     threads.floats[id.index()] = threads.fills[id.index()] = false;
-    threads.chunk_of[id.index()] = static_cast<uint32_t>(copy.chunk);
+    threads.chunk_of[id.index()] = static_cast<uint32_t>(copy.piece);
   }
   return threads;
 }
@@ -146,8 +147,8 @@ Status ChunkSearch::Try(const Way& way, const SimGraph& sim, const GraphCosts& c
       rest.insert(graph_.name(graph_[id].first_result));
   }
   Graph graph = graph_;
-  ChunkWriter writer(graph, region, rules);
-  writer.Run();
+  RegionWriter writer(graph, module_.mesh, region);
+  HEDDLE_RETURN_IF_ERROR(writer.Run());
   HEDDLE_TRY(auto times, TimesOfChunks(module_, graph_, graph, model_, costs, writer));
   HEDDLE_TRY(CostModel model, WithTimes(model_, times));
   HEDDLE_TRY(GraphCosts chunked, model.Price(module_, graph));

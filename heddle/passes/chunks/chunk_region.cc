@@ -10,14 +10,7 @@ namespace heddle {
 
 ChunkRegion::ChunkRegion(const Graph& graph, const Uses& uses, CutRules& rules,
                          std::vector<bool> fixed)
-    : graph_(graph),
-      uses_(uses),
-      rules_(rules),
-      fixed_(std::move(fixed)),
-      in_(graph.node_count()),
-      refused_(graph.node_count()),
-      cuts_(graph.node_count()),
-      cut_(graph.value_count()) {}
+    : CutRegion(graph, uses, rules), fixed_(std::move(fixed)), refused_(graph.node_count()) {}
 
 bool ChunkRegion::IsStart(NodeId node) const { return IsLaunch(graph_, node); }
 bool ChunkRegion::Works(NodeId node) const { return IsMatrixWork(graph_.op(node)); }
@@ -41,7 +34,7 @@ void ChunkRegion::Grow(NodeId start, const Cut& cut) {
 
 // Whoever makes the value, and whoever reads it.
 void ChunkRegion::Reach(ValueId v) {
-  const Cut cut = *cut_[v.index()];
+  const Cut cut = *values_[v.index()];
   if (NodeId producer = graph_[v].producer) {
     size_t result = v.index() - graph_[producer].first_result.index();
     if (!in_[producer.index()] && !refused_[producer.index()])
@@ -57,7 +50,7 @@ void ChunkRegion::Join(NodeId node, const std::optional<NodeCut>& cut) {
   refused_[node.index()] = true;
   if (!cut || fixed_[node.index()] || graph_[node].phase != phase_) return;
   auto agrees = [&](ValueId v, const std::optional<Cut>& one) {
-    return !one || !cut_[v.index()] || *cut_[v.index()] == *one;
+    return !one || !values_[v.index()] || *values_[v.index()] == *one;
   };
   for (size_t i = 0; i < cut->operands.size(); ++i) {
     if (!agrees(graph_.operands(node)[i], cut->operands[i])) return;
@@ -69,19 +62,12 @@ void ChunkRegion::Join(NodeId node, const std::optional<NodeCut>& cut) {
   in_[node.index()] = true;
   cuts_[node.index()] = *cut;
   auto add = [&](ValueId v, const std::optional<Cut>& one) {
-    if (!one || cut_[v.index()]) return;
-    cut_[v.index()] = one;
+    if (!one || values_[v.index()]) return;
+    values_[v.index()] = one;
     open_.push_back(v);
   };
   for (size_t i = 0; i < cut->operands.size(); ++i) add(graph_.operands(node)[i], cut->operands[i]);
   for (size_t i = 0; i < cut->results.size(); ++i) add(graph_.results(node)[i], cut->results[i]);
-}
-
-bool ChunkRegion::ReadWhole(ValueId v) const {
-  if (uses_.is_output(v)) return true;
-  return std::ranges::any_of(uses_.of(v), [&](const Use& use) {
-    return !in_[use.node.index()] || !cuts_[use.node.index()].operands[use.operand];
-  });
 }
 
 void ChunkRegion::MarkNear() {

@@ -6,13 +6,12 @@
 
 #include <vector>
 
-#include "heddle/analysis/uses.h"
-#include "heddle/passes/chunks/cut.h"
+#include "heddle/passes/chunks/cut_region.h"
 #include "heddle/sim/timeline/sim_graph.h"
 
 namespace heddle {
 
-class ChunkRegion {
+class ChunkRegion : public CutRegion {
  public:
   // All outlive this. `fixed` nodes never join.
   ChunkRegion(const Graph& graph, const Uses& uses, CutRules& rules, std::vector<bool> fixed);
@@ -22,13 +21,8 @@ class ChunkRegion {
   // What does not pay is left out with `if_cheap`.
   void Trim(const SimGraph& sim, const CostModel& model, bool if_cheap);
 
-  bool has(NodeId node) const { return in_[node.index()]; }
-  const NodeCut& cut(NodeId node) const { return cuts_[node.index()]; }
   // How many collectives are in it.
   size_t collectives() const;
-  // Whether anything reads the whole of a value that the region makes in chunks.
-  bool ReadWhole(ValueId v) const;
-  bool ReadOnce(ValueId v) const { return uses_.of(v).size() == 1 && !uses_.is_output(v); }
 
  private:
   void Join(NodeId node, const std::optional<NodeCut>& cut);
@@ -40,15 +34,8 @@ class ChunkRegion {
   bool IsStart(NodeId node) const;
   bool Works(NodeId node) const;
 
-  const Graph& graph_;
-  const Uses& uses_;
-  CutRules& rules_;
   std::vector<bool> fixed_;
-  std::vector<bool> in_;
   std::vector<bool> refused_;
-  std::vector<NodeCut> cuts_;
-  // By value.
-  std::vector<std::optional<Cut>> cut_;
   std::vector<ValueId> open_;
   Phase phase_ = Phase::kForward;
   // By node: a collective of the region comes before it, or after it; products since the last one, or up to the next.

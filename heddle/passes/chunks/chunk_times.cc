@@ -1,10 +1,12 @@
 #include "heddle/passes/chunks/chunk_times.h"
 
+#include "heddle/ops/ops.h"
+
 namespace heddle {
 
 Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
     const Module& module, const Graph& before, const Graph& after, const CostModel& model,
-    const GraphCosts& costs, const ChunkWriter& writer) {
+    const GraphCosts& costs, const RegionWriter& writer) {
   std::map<std::string, Nanos, std::less<>> times;
   const MeasuredCosts* measured = model.measured();
   if (measured == nullptr || measured->nodes.empty()) return times;
@@ -15,7 +17,7 @@ Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
   HEDDLE_TRY(GraphCosts whole, plain.Price(module, before));
   HEDDLE_TRY(GraphCosts parts, plain.Price(module, after));
   Nanos launch = model.cluster().device.launch;
-  for (const ChunkCopy& copy : writer.copies()) {
+  for (const PieceCopy& copy : writer.copies()) {
     NodeId from = before[before.FindValue(copy.original)].producer;
     NodeId to = after[after.FindValue(copy.name)].producer;
     const NodeCost& cost = costs.nodes[from];
@@ -31,7 +33,9 @@ Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
     times[copy.name] = work + std::min(launches, cost.compute - added);
   }
   for (const std::string& name : writer.moves()) {
-    Bytes bytes = after.types().bytes(after.type(after.FindValue(name)));
+    const ValueId moved = after.FindValue(name);
+    if (after[after[moved].producer].op == op::slice_Tensor) continue;
+    Bytes bytes = after.types().bytes(after.type(moved));
     times[name] =
         study ? WholeNanos(InNanos(bytes * 2, measured->study->memory)) : model.Pack(bytes);
   }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "heddle/cost/cost_model.h"
-#include "heddle/passes/chunks/chunk_writer.h"
+#include "heddle/passes/chunks/region_writer.h"
 
 namespace heddle {
 
@@ -13,6 +13,6 @@ namespace heddle {
 // lose efficiency with their sizes. Copies stream at the rate of the measurements. `costs` are those of `before`.
 Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
     const Module& module, const Graph& before, const Graph& after, const CostModel& model,
-    const GraphCosts& costs, const ChunkWriter& writer);
+    const GraphCosts& costs, const RegionWriter& writer);
 
 }  // namespace heddle

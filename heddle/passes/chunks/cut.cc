@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 namespace {
@@ -78,6 +78,9 @@ int64_t CutRules::DimAttr(NodeId node) const {
 }
 
 bool CutRules::Divides(const Type& type, const Cut& cut) const {
+  if (cut.kind == Cut::Kind::kSum) return true;
+  // A piece has as many of its own rows as it has.
+  if (cut.kind == Cut::Kind::kOwn && IsSymbol(type.dims[cut.dim])) return true;
   if (type.async || cut.dim >= type.rank() || IsSymbol(type.dims[cut.dim])) return false;
   int64_t size = type.dims[cut.dim];
   return size > 0 && size % cut.blocks == 0 && size / cut.blocks % chunks_ == 0;
@@ -175,10 +178,10 @@ std::optional<NodeCut> CutRules::OfFactors(NodeId node, const Seed& seed) {
 
 Type CutRules::ChunkType(const Type& type, const std::optional<Cut>& cut) const {
   Type chunk = type;
-  if (!cut) return chunk;
+  if (!cut || cut->kind == Cut::Kind::kSum) return chunk;
   if (type.async) {
     for (Type& element : chunk.elements) element = ChunkType(element, cut);
-  } else {
+  } else if (!IsSymbol(chunk.dims[cut->dim])) {
     chunk.dims[cut->dim] /= chunks_;
   }
   return chunk;
@@ -187,7 +190,9 @@ Type CutRules::ChunkType(const Type& type, const std::optional<Cut>& cut) const 
 Attrs CutRules::ChunkAttrs(NodeId node, const NodeCut& cut) const {
   Attrs attrs = graph_.attrs(node);
   const OpDef& def = *graph_.op(node).def;
-  if (!def.shape_attr.empty() && !cut.results.empty() && cut.results[0]) {
+  const bool divided =
+      !cut.results.empty() && cut.results[0] && cut.results[0]->kind != Cut::Kind::kSum;
+  if (!def.shape_attr.empty() && divided) {
     Type type = ChunkType(TypeOf(graph_[node].first_result), cut.results[0]);
     attrs.Set(def.shape_attr, std::vector<int64_t>(type.dims.begin(), type.dims.end()));
   }

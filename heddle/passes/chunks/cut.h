@@ -13,13 +13,24 @@
 
 namespace heddle {
 
+// How a value relates to one of the pieces that a region runs in.
 struct Cut {
+  enum class Kind : uint8_t {
+    // One of the equal slices of the whole along a dimension.
+    kRows,
+    // Exists in this piece only, as its tokens sorted by expert: not a slice of anything, never
+    // joined.
+    kOwn,
+    // The pieces add up to the whole, as counts and gradients of weights do.
+    kSum,
+  };
   uint32_t dim = 0;
   int64_t blocks = 1;
+  Kind kind = Kind::kRows;
   bool operator==(const Cut&) const = default;
 };
 
-// By operand and result; none for those that are not divided.
+// By operand and result; none for values that are whole in every piece.
 struct NodeCut {
   std::vector<std::optional<Cut>> operands;
   std::vector<std::optional<Cut>> results;
@@ -50,6 +61,8 @@ class CutRules {
   const Factors* FactorsOf(NodeId node);
   // Whether the call takes chunks, and gives them.
   bool Holds(NodeId node, const NodeCut& cut);
+  // No operand and no result is divided.
+  NodeCut Empty(NodeId node) const;
 
  private:
   struct Seed {
@@ -63,7 +76,6 @@ class CutRules {
   // Where parts of one size stand one behind the other along a dimension, as in what ranks give: the whole is `part` or not.
   static std::optional<NodeCut> OfParts(const Seed& seed, bool seed_is_whole, int64_t parts,
                                         const NodeCut& shape);
-  NodeCut Empty(NodeId node) const;
   bool Divides(const Type& type, const Cut& cut) const;
   Type TypeOf(ValueId v) const;
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/pass/pass.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 

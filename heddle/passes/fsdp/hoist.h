@@ -1,8 +1,8 @@
 // Moving a gather ahead of its place takes with it what it gathers.
 #pragma once
 
+#include "heddle/analysis/weights.h"
 #include "heddle/passes/fsdp/scheduler.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 

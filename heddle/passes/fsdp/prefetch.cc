@@ -13,13 +13,13 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/fsdp/hoist.h"
 #include "heddle/passes/fsdp/scheduler.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 namespace {

@@ -17,12 +17,13 @@
 #include <map>
 #include <set>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
+#include "heddle/ir/edit/inserter.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/fsdp/unit_policy.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 namespace {
@@ -51,23 +52,12 @@ class Resharder {
         takeovers_(graph),
         copy_of_(graph.node_count()),
         is_kept_(graph.value_count()),
-        rewriter_(graph) {}
+        rewriter_(graph),
+        inserter_(graph, rewriter_) {}
 
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
  private:
-  // A node of one operand and one result, behind or before another, in the scope of a third.
-  struct Inserted {
-    OpId op;
-    ValueId operand;
-    std::string name;
-    Attrs attrs = {};
-    Keep keep = Keep::kDefault;
-    NodeId like;
-    NodeId behind = {};
-    NodeId before = {};
-  };
-
   Status Walk() {
     HEDDLE_RETURN_IF_ERROR(policy_.CheckUnits(Units()));
     size_t count = graph_.node_count();
@@ -177,19 +167,6 @@ class Resharder {
                  Format(context_.mesh()));
   }
 
-  ValueId Insert(const Inserted& what, TypeId type) {
-    ResultSpec result{type, what.name, PlacementTable::kReplicated, what.keep};
-    NodeSpec spec{.op = what.op,
-                  .operands = {&what.operand, 1},
-                  .attrs = graph_.InternAttrs(what.attrs),
-                  .results = {&result, 1},
-                  .scope = graph_[what.like].scope,
-                  .phase = graph_[what.behind ? what.behind : what.before].phase};
-    NodeId node = what.behind ? rewriter_.InsertAfter(what.behind, spec)
-                              : rewriter_.InsertBefore(what.before, spec);
-    return graph_[node].first_result;
-  }
-
   Status GatherFromPart(ValueId v, int64_t ranks, NodeId node) {
     NodeId wait = graph_[v].producer;
     NodeId gather = weights_.gather(v);
@@ -203,29 +180,18 @@ class Resharder {
                 graph_.types().symbols(), {graph_.types()[graph_.type(v)]});
     HEDDLE_TRY(Types part, InferTypes(args));
     std::string name(graph_.name(v));
-    ValueId kept = Insert({.op = op::shard_slice,
-                           .operand = v,
-                           .name = name,
-                           .attrs = part_attrs,
-                           .keep = Keep::kMustSave,
-                           .like = wait,
-                           .behind = wait},
-                          graph_.types().Intern(part[0]));
+    ValueId kept = inserter_.Add(Inserter::After(wait), op::shard_slice, name, {v}, part_attrs,
+                                 graph_.types().Intern(part[0]));
+    rewriter_.SetKeep(kept, Keep::kMustSave);
     Attrs attrs = part_attrs;
     attrs.list_sizes = {1};
     attrs.Set("why", Why::kUnshard);
     if (!weights_.unit(v).empty()) attrs.Set("unit", std::string(weights_.unit(v)));
     TypeId whole = graph_.type(v);
-    ValueId handle = Insert({.op = op::comm_all_gather,
-                             .operand = kept,
-                             .name = name + "!",
-                             .attrs = attrs,
-                             .like = wait,
-                             .before = node},
-                            graph_.types().Async({&whole, 1}));
-    from_part_[v] =
-        Insert({.op = op::comm_wait, .operand = handle, .name = name, .like = wait, .before = node},
-               whole);
+    const Inserter::Place here{node, false, wait};
+    ValueId handle = inserter_.Add(here, op::comm_all_gather, name + "!", {kept}, attrs,
+                                   graph_.types().Async({&whole, 1}));
+    from_part_[v] = inserter_.Add(here, op::comm_wait, name, {handle}, {}, whole);
     context_.Count("gathers");
     context_.Count("parts");
     return Done{};
@@ -273,6 +239,7 @@ class Resharder {
   // By weight of which a part is kept: what backward gathers from parts.
   std::map<ValueId, ValueId> from_part_;
   Rewriter rewriter_;
+  Inserter inserter_;
   struct Kept {
     ValueId first;
     int64_t count;

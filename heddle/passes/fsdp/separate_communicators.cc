@@ -12,8 +12,8 @@
 #include <set>
 
 #include "heddle/analysis/launch.h"
+#include "heddle/analysis/weights.h"
 #include "heddle/pass/pass.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 namespace {

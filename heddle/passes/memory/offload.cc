@@ -16,6 +16,7 @@
 // run on the copy engine. A value that an update takes over stays.
 #include <algorithm>
 
+#include "heddle/ir/edit/inserter.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
@@ -37,7 +38,8 @@ class Offloader {
         takeovers_(graph),
         last_read_(graph.value_count()),
         first_needed_(graph.value_count()),
-        rewriter_(graph) {}
+        rewriter_(graph),
+        inserter_(graph, rewriter_) {}
 
   Changed Run() {
     FindReaders();
@@ -81,22 +83,6 @@ class Offloader {
     return false;
   }
 
-  struct Place {
-    NodeId behind;
-    NodeId before;
-  };
-  ValueId Insert(OpId op, ValueId operand, TypeId type, std::string name, Place place) {
-    ResultSpec result{.type = type, .name = name};
-    NodeId at = place.behind ? place.behind : place.before;
-    NodeSpec spec{.op = op,
-                  .operands = {&operand, 1},
-                  .results = {&result, 1},
-                  .scope = graph_[graph_[operand].producer].scope,
-                  .phase = graph_[at].phase};
-    NodeId node = place.behind ? rewriter_.InsertAfter(at, spec) : rewriter_.InsertBefore(at, spec);
-    return graph_[node].first_result;
-  }
-
   // What came back.
   ValueId Move(ValueId v) {
     NodeId producer = graph_[v].producer;
@@ -111,18 +97,19 @@ class Offloader {
     on_host.space = Space::kHost;
     TypeId host = graph_.types().Intern(on_host);
     std::string name(graph_.name(v));
-    ValueId out = Insert(op::mem_offload, v, graph_.types().Async({&host, 1}), name + ".host!",
-                         {.behind = producer, .before = {}});
+    ValueId out = inserter_.Add(Inserter::After(producer), op::mem_offload, name + ".host!", {v},
+                                {}, graph_.types().Async({&host, 1}));
     // The wait of a copy that begins at the last node of forward follows it.
     NodeId start = graph_[out].producer;
+    if (!rewriter_.Before(start, out_end)) out_end = start;
     ValueId held =
-        Insert(op::comm_wait, out, host, name + ".host",
-               {.behind = rewriter_.Before(start, out_end) ? out_end : start, .before = {}});
-    ValueId in = Insert(op::mem_reload, held, graph_.types().Async({&device, 1}), name + ".back!",
-                        {.behind = {}, .before = back_begin});
+        inserter_.Add({out_end, true, producer}, op::comm_wait, name + ".host", {out}, {}, host);
+    ValueId in = inserter_.Add({back_begin, false, producer}, op::mem_reload, name + ".back!",
+                               {held}, {}, graph_.types().Async({&device, 1}));
     context_.Count("values");
     context_.Count("bytes", graph_.types().bytes(device).value);
-    return Insert(op::comm_wait, in, device, name + ".back", {.behind = {}, .before = needed});
+    return inserter_.Add({needed, false, producer}, op::comm_wait, name + ".back", {in}, {},
+                         device);
   }
 
   void Redirect() {
@@ -151,6 +138,7 @@ class Offloader {
   size_t size_ = 0;
   std::vector<std::pair<ValueId, ValueId>> back_;
   Rewriter rewriter_;
+  Inserter inserter_;
 };
 
 Result<Changed> Offload(Graph& graph, const OffloadOptions& options, PassContext& context) {

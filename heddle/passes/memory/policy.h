@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/analysis/blocks.h"
+#include "heddle/analysis/weights.h"
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
-#include "heddle/passes/fsdp/weights.h"
-#include "heddle/passes/memory/blocks.h"
 
 namespace heddle {
 

@@ -23,12 +23,6 @@ bool CanRecompute(const Graph& graph, NodeId node) {
   return false;
 }
 
-NodeId LaunchOf(const Graph& graph, NodeId node) {
-  if (!IsWait(graph, node)) return {};
-  ValueId handle = graph.operands(node)[0];
-  return handle ? graph[handle].producer : NodeId();
-}
-
 std::span<const ValueId> NeededAgain(const Graph& graph, NodeId node) {
   NodeId launch = LaunchOf(graph, node);
   return graph.operands(launch ? launch : node);

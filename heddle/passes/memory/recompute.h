@@ -1,6 +1,7 @@
 // What backward may compute again, and what the marks of values ask for.
 #pragma once
 
+#include "heddle/analysis/launch.h"
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
 
@@ -20,9 +21,6 @@ inline bool Crosses(const Graph& graph, NodeId node, ValueId v) {
   return graph[node].phase != Phase::kForward && v && graph[v].producer &&
          graph[graph[v].producer].phase == Phase::kForward;
 }
-
-// The node that launches what `node` waits for, or none.
-NodeId LaunchOf(const Graph& graph, NodeId node);
 
 // What must be there to compute `node` again: its operands; for a wait, those of its launch, which is repeated with it.
 std::span<const ValueId> NeededAgain(const Graph& graph, NodeId node);

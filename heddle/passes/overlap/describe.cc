@@ -7,7 +7,6 @@
 
 #include "heddle/base/text.h"
 #include "heddle/cost/kernel_time.h"
-#include "heddle/passes/overlap/layers/share_layers.h"
 #include "heddle/sim/explain/movable.h"
 #include "heddle/sim/explain/reasons.h"
 
@@ -37,44 +36,6 @@ struct Moved {
 };
 
 }  // namespace
-
-std::vector<EqualLayers> DescribeLayers(const Graph& graph, const LayerWords& words,
-                                        std::span<const NodeId> order) {
-  std::vector<EqualLayers> all;
-  for (const LayerRun& run : words.runs()) {
-    NodeId first(run.first);
-    for (uint32_t i = run.nodes; i-- > 0;) {
-      if (IsMatrixWork(graph.op(NodeId(run.first + i)))) first = NodeId(run.first + i);
-    }
-    EqualLayers& layers = all.emplace_back();
-    if (graph[first].result_count > 0) layers.first = graph.name(graph[first].first_result);
-    layers.count = run.count;
-    layers.nodes = run.nodes;
-  }
-  for (const SharedLayers& shared : FindShared(words, order))
-    all[shared.run].shared.push_back(shared);
-  for (EqualLayers& layers : all) std::ranges::sort(layers.shared, {}, &SharedLayers::first);
-  return all;
-}
-
-std::string Format(const EqualLayers& layers) {
-  std::string text = fmt::format("{} equal layers of {} nodes: ", layers.count, layers.nodes);
-  if (layers.shared.empty()) return text + "no two have one schedule";
-  for (size_t i = 0; i < layers.shared.size(); ++i) {
-    const SharedLayers& shared = layers.shared[i];
-    text += fmt::format("{}layers {} to {} have one schedule", i == 0 ? "" : ", ", shared.first,
-                        shared.last);
-    if (shared.period > 1) text += fmt::format(" for every {}", shared.period);
-  }
-  return text;
-}
-
-void ExplainLayers(const Graph& graph, const std::vector<EqualLayers>& layers,
-                   PassContext& context) {
-  for (const EqualLayers& one : layers)
-    context.AddRemark(graph, graph.FindValue(one.first), RemarkKind::kEqualLayers, "{}",
-                      Format(one));
-}
 
 int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, const Graph& after,
                      PassContext& context) {

@@ -11,10 +11,10 @@
 #include <optional>
 
 #include "heddle/analysis/launch.h"
+#include "heddle/analysis/weights.h"
 #include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
-#include "heddle/passes/fsdp/weights.h"
 
 namespace heddle {
 namespace {

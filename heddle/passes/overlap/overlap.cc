@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
 #include "heddle/cost/comm/collective.h"
 #include "heddle/cost/comm/group.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/overlap/buckets/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
 #include "heddle/passes/overlap/describe.h"
@@ -41,7 +41,6 @@ struct FoundSchedule {
   // None while the given graph is the best.
   std::optional<Graph> graph;
   Buckets buckets;
-  std::vector<EqualLayers> layers;
   // Step times of the ways to merge that were tried quickly.
   std::map<Buckets, Nanos> tried;
 };
@@ -72,7 +71,9 @@ class OverlapSearch {
   std::vector<std::vector<OverlapOptions>> Rounds() const;
   // `less_free`: the result of the round with as much effort and less freedom, or null.
   Status RunRound(const SimGraph& sim, const FoundSchedule* less_free);
-  Result<std::vector<Buckets>> Ways(const SimGraph& sim) const;
+  Result<std::vector<Buckets>> Ways(const SimGraph& sim, const FoundSchedule* less_free) const;
+  // The number of ways to merge that are worth a thorough try.
+  size_t Promising() const { return round_.effort == Effort::kBest ? 10 : 3; }
   // The given result instead of this round's, unless this round's step is shorter.
   void KeepShorter(const FoundSchedule& other);
   // Step time of the best order found; INT64_MAX if none keeps the cap.
@@ -89,8 +90,6 @@ class OverlapSearch {
   Status TryAgain();
   // The best way to merge once more, listed with more memory than the cap.
   Status TrySpare();
-  // Equal layers of the schedule get one order.
-  Status Share();
 
   const Module& module_;
   const Graph& graph_;
@@ -161,7 +160,19 @@ void OverlapSearch::KeepShorter(const FoundSchedule& other) {
   found_.tried = std::move(tried);
 }
 
-Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim) const {
+// The ways with the shortest steps, shortest first.
+std::vector<Buckets> Shortest(const std::map<Buckets, Nanos>& tried, size_t most) {
+  std::vector<std::pair<Nanos, const Buckets*>> ways;
+  for (const auto& [way, makespan] : tried) ways.emplace_back(makespan, &way);
+  std::ranges::stable_sort(ways, {}, &std::pair<Nanos, const Buckets*>::first);
+  ways.resize(std::min(ways.size(), most));
+  std::vector<Buckets> shortest;
+  for (const auto& [makespan, way] : ways) shortest.push_back(*way);
+  return shortest;
+}
+
+Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim,
+                                                 const FoundSchedule* less_free) const {
   // A user who names a size gets buckets of that size, even where the step would be shorter
   // without.
   const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
@@ -171,18 +182,26 @@ Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim) const {
   // For small graphs the ways to merge must not depend on the cap: a larger cap never makes such a
   // step longer.
   Bytes room = OrderSearch::IsSmall(graph_) ? Bytes{INT64_MAX} : cap_;
+  OverlapOptions options = round_;
+  if (less_free != nullptr && !OrderSearch::IsSmall(graph_)) {
+    // The best ways with less freedom replace most of the search for other ones.
+    options.effort = round_.effort == Effort::kBest ? Effort::kNormal : Effort::kFast;
+    ways = Shortest(less_free->tried, Promising());
+  }
   HEDDLE_TRY(std::vector<Buckets> merged,
-             BucketCandidates(module_, graph_, model_, sim, room, round_));
-  ways.insert(ways.end(), merged.begin(), merged.end());
+             BucketCandidates(module_, graph_, model_, sim, room, options));
+  for (Buckets& way : merged) {
+    if (std::ranges::find(ways, way) == ways.end()) ways.push_back(std::move(way));
+  }
   return ways;
 }
 
 Status OverlapSearch::RunRound(const SimGraph& sim, const FoundSchedule* less_free) {
-  HEDDLE_TRY(std::vector<Buckets> ways, Ways(sim));
+  HEDDLE_TRY(std::vector<Buckets> ways, Ways(sim, less_free));
   HEDDLE_RETURN_IF_ERROR(TryAll(ways, less_free));
   const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
   if (sized && !found_.graph) HEDDLE_RETURN_IF_ERROR(TryBuckets({}, !OrderSearch::IsSmall(graph_)));
-  return found_.outcome.makespan.value == INT64_MAX ? Done{} : Share();
+  return Done{};
 }
 
 Result<Nanos> OverlapSearch::TryOnce(const Buckets& way, const FoundSchedule* less_free) {
@@ -210,8 +229,7 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways, const FoundSchedu
   // For small graphs, more effort for some ways only would let a larger cap make a step longer.
   if (OrderSearch::IsSmall(graph_) || round_.effort == Effort::kFast) return Done{};
   std::ranges::sort(tried);
-  size_t again = round_.effort == Effort::kNormal ? 3 : 10;
-  tried.resize(std::min(tried.size(), again));
+  tried.resize(std::min(tried.size(), Promising()));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
   if (options_.strict) return Done{};
   const bool any = options_.buckets.kind == BucketRule::Kind::kAuto;
@@ -277,32 +295,6 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
   return makespan;
 }
 
-Status OverlapSearch::Share() {
-  const Graph& graph = found_.graph ? *found_.graph : graph_;
-  const LayerWords words(graph_, runs_, graph);
-  if (runs_.empty()) return Done{};
-  std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
-  if (found_.graph && round_.effort != Effort::kFast) {
-    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_.graph));
-    SimGraph sim(*found_.graph, costs, sim_.memory);
-    Replay replay(sim, TimelineOptions(model_, sim_));
-    StepShape shape(*found_.graph, sim, round_.freedom());
-    ShareLayers(words, shape, {found_.outcome.makespan, cap_, options_.strict}, replay);
-    // For small graphs, a step that is shorter only under some caps would let a larger cap make it
-    // longer.
-    if (!OrderSearch::IsSmall(graph_) || replay.outcome().makespan == found_.outcome.makespan) {
-      order = replay.order();
-      found_.outcome = replay.outcome();
-    }
-  }
-  found_.layers = DescribeLayers(graph_, words, order);
-  if (std::ranges::is_sorted(order)) return Done{};
-  Rewriter rewriter(*found_.graph);
-  rewriter.Reorder(order);
-  rewriter.Commit();
-  return Done{};
-}
-
 FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough,
                                  Bytes spare) const {
   SimOptions timeline = TimelineOptions(model_, sim_);
@@ -348,10 +340,7 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
   if (merges) HEDDLE_RETURN_IF_ERROR(CheckCurves(module.mesh, graph, model));
   OverlapSearch search(module, graph, model, sim, options);
   HEDDLE_TRY(FoundSchedule found, search.Run());
-  OverlapResult result{.cap = search.cap(),
-                       .before = search.before(),
-                       .after = found.outcome,
-                       .layers = std::move(found.layers)};
+  OverlapResult result{.cap = search.cap(), .before = search.before(), .after = found.outcome};
   if (found.graph) {
     HEDDLE_RETURN_IF_ERROR(
         CheckSchedule(graph, *found.graph, search.cap(), sim.memory, options.freedom()));
@@ -359,7 +348,6 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
     graph = std::move(*found.graph);
     result.changed = Changed::kYes;
   }
-  ExplainLayers(graph, result.layers, context);
   HEDDLE_RETURN_IF_ERROR(ExplainExposed(module, graph, model, sim, search.cap(), context));
   return result;
 }

@@ -28,10 +28,6 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
     context.Count("microseconds_before", result.before.makespan.value / 1000);
     context.Count("microseconds_after", result.after.makespan.value / 1000);
     context.Count("light_moved", result.moved);
-    for (const EqualLayers& layers : result.layers) {
-      for (const SharedLayers& shared : layers.shared)
-        context.Count("layers_shared", shared.count());
-    }
   }
   return changed;
 }
@@ -50,7 +46,7 @@ constexpr OptionDef kOverlapOptions[] = {
     Option<&OverlapPassOptions::strict>(
         "strict", "no collective passes another, nothing is merged, and compute keeps its order")};
 constexpr std::string_view kOverlapStats[] = {"microseconds_before", "microseconds_after",
-                                              "light_moved", "layers_shared"};
+                                              "light_moved"};
 
 }  // namespace
 

@@ -10,7 +10,6 @@
 #include "heddle/passes/overlap/buckets/bucket_dp.h"
 #include "heddle/passes/overlap/buckets/bucket_moves.h"
 #include "heddle/passes/overlap/check_schedule.h"
-#include "heddle/passes/overlap/layers/share_layers.h"
 #include "heddle/passes/overlap/order/range_peaks.h"
 #include "heddle/passes/overlap/overlap.h"
 #include "heddle/sim/test/random_graph.h"
@@ -255,6 +254,49 @@ BucketProblem RandomProblem(uint32_t seed) {
   return problem;
 }
 
+// When the step ends, with buckets that begin at these jobs; INT64_MAX if one holds too much.
+Nanos StepWith(const BucketProblem& problem, const std::vector<size_t>& begins) {
+  const std::vector<BucketJob>& jobs = problem.jobs;
+  Nanos free;
+  Nanos delay;
+  auto run_others = [&](Nanos length, Nanos due) {
+    free += length;
+    if (due.value != INT64_MAX) delay = std::max(delay, free - due);
+  };
+  for (size_t b = 0; b < begins.size(); ++b) {
+    const size_t begin = begins[b];
+    const size_t end = b + 1 < begins.size() ? begins[b + 1] : jobs.size();
+    Bytes room{INT64_MAX};
+    Bytes held;
+    Nanos ready;
+    Nanos others;
+    for (size_t i = begin; i < end; ++i) {
+      room = std::min(room, jobs[i].room);
+      held += jobs[i].held;
+      if (i > begin) others += jobs[i].others;
+    }
+    if (end - begin > 1 && held > room) return {INT64_MAX};
+    for (size_t i = 0; i < end; ++i) ready = std::max(ready, jobs[i].release);
+    // Earlier jobs keep their memory until their deadlines.
+    for (size_t i = begin; i-- > 0;) {
+      held += jobs[i].held;
+      if (held <= room) continue;
+      if (jobs[i].deadline.value != INT64_MAX) ready = std::max(ready, jobs[i].deadline);
+      break;
+    }
+    const BucketCost cost = problem.price(begin, end);
+    const Nanos start = ready + delay + cost.ahead;
+    run_others(jobs[begin].others, jobs[begin].others_due);
+    free = std::max(free, start) + cost.length;
+    delay += cost.ahead + cost.behind;
+    if (jobs[begin].deadline.value != INT64_MAX)
+      delay = std::max(delay, free - jobs[begin].deadline + cost.behind);
+    run_others(others, jobs[end - 1].others_due);
+  }
+  run_others(problem.others, problem.others_due);
+  return std::max(free, problem.compute + delay);
+}
+
 TEST(Buckets, EqualToExhaustiveSearch) {
   size_t merged = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
@@ -318,69 +360,6 @@ TEST(BucketMoves, LaterMembersAreHandedOn) {
   EXPECT_EQ(MostExposed(graph, buckets, merged, timeline), 0U);
   for (CollectiveTimes& times : timeline.collectives) times.exposed = {};
   EXPECT_EQ(MostExposed(graph, buckets, merged, timeline), buckets.size());
-}
-
-// Layers of a gathered weight, a product and a root. Every gather starts before the product of the layer before it, but for `late`, which starts
-// behind it.
-std::string LayersText(int count, int late) {
-  std::string inputs = "%y0: f32[64,64] batch \"x\"";
-  std::string body;
-  auto gather = [](int i) {
-    return fmt::format(
-        "  %a{0}! = comm.all_gather(%w{0}, over=[dp], why=unshard) : async f32[64,64]\n", i);
-  };
-  for (int i = 0; i < count; ++i) {
-    inputs += fmt::format(", %w{0}: f32[32,64] param {0} \"w{0}\"", i);
-    if (i == 0) body += gather(0);
-    body += fmt::format("  %a{0} = comm.wait(%a{0}!) : f32[64,64]\n", i);
-    if (i + 1 < count && i + 1 != late) body += gather(i + 1);
-    body += fmt::format("  %m{0} = aten.mm(%y{0}, %a{0}) : f32[64,64]\n", i);
-    if (i + 1 < count && i + 1 == late) body += gather(i + 1);
-    body += fmt::format("  %y{1} = aten.sqrt(%m{0}) : f32[64,64]\n", i, i + 1);
-  }
-  return fmt::format("heddle 1 local\nmesh [dp=2]\ngraph @g({}) -> (metric %y{}) {{\n{}}}\n",
-                     inputs, count, body);
-}
-
-TEST(ShareLayers, OneLayerThatDiffers) {
-  Module even = *ParseModule(LayersText(12, -1), "even", Ops());
-  Module odd = *ParseModule(LayersText(12, 5), "odd", Ops());
-  const Graph& graph = odd.graphs[0];
-  std::vector<LayerRun> runs = FindEqualLayers(even.graphs[0]);
-  LayerWords words(even.graphs[0], runs, graph);
-  ASSERT_EQ(words.runs().size(), 1U);
-  std::vector<NodeId> order(graph.nodes().begin(), graph.nodes().end());
-  EXPECT_GT(FindShared(words, order).size(), 1U);
-
-  GraphCosts costs = *SmallModel().Price(odd, graph);
-  SimGraph sim(graph, costs);
-  Replay replay(sim, TimelineOptions(SmallModel(), {}));
-  const Outcome before = replay.outcome();
-  StepShape shape(graph, sim, Freedom::kLight);
-  // Where no step is short enough, nothing changes.
-  ShareLayers(words, shape, {Nanos{0}, Bytes{INT64_MAX}}, replay);
-  EXPECT_EQ(replay.order(), order);
-  ShareLayers(words, shape, {before.makespan, Bytes{INT64_MAX}}, replay);
-  EXPECT_LE(replay.outcome().makespan, before.makespan);
-  std::vector<SharedLayers> shared = FindShared(words, replay.order());
-  ASSERT_EQ(shared.size(), 1U);
-  EXPECT_EQ(shared[0].period, 1U);
-  EXPECT_GE(shared[0].count() + 2, words.runs()[0].count);
-}
-
-TEST(Overlap, EqualLayersHaveOneSchedule) {
-  Module module = *ParseModule(LayersText(12, 5), "layers", Ops());
-  OverlapOptions options;
-  options.buckets.kind = BucketRule::Kind::kNone;
-  options.memory = {MiB(1), true};
-  Result<OverlapResult> result = Schedule(module, options);
-  ASSERT_TRUE(result.ok()) << Format(result.diagnostics());
-  EXPECT_LE(result->after.makespan, result->before.makespan);
-  size_t shared = 0;
-  for (const EqualLayers& layers : result->layers) {
-    for (const SharedLayers& one : layers.shared) shared += one.count();
-  }
-  EXPECT_GE(shared, 3U);
 }
 
 TEST(RangePeaks, EqualToPlainSums) {

@@ -6,12 +6,13 @@
 //           | route 1    | dispatch 1 | experts 1  experts 0 beside dispatch 1, experts 1 beside combine 0
 //
 // 1. Forward dispatches are where mixtures are; TokenRegion says what around them can be in parts.
-// 2. TokenWriter writes every node of it once for each part. Gradients of weights are added up, in another order than whole.
+// 2. RegionWriter writes every node of it once for each part. Gradients of weights are added up, in another order than whole.
 // 3. OrderOfChunks lets parts take turns, by the times of a cluster.
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/chunks/chunk_order.h"
-#include "heddle/passes/tokens/token_writer.h"
+#include "heddle/passes/chunks/region_writer.h"
+#include "heddle/passes/tokens/token_region.h"
 #include "heddle/sim/explain/movable.h"
 #include "heddle/sim/simulate.h"
 
@@ -22,7 +23,7 @@ struct ChunkTokensOptions {
   int64_t parts = 2;
 };
 
-ChunkThreads ThreadsOf(const Graph& graph, const TokenWriter& writer, int64_t parts) {
+ChunkThreads ThreadsOf(const Graph& graph, const RegionWriter& writer, int64_t parts) {
   ChunkThreads threads{.chunks = static_cast<uint32_t>(parts),
                        .chunk_of = std::vector<uint32_t>(graph.node_count(), kNoChunk),
                        .floats = FindMovable(graph),
@@ -32,10 +33,10 @@ ChunkThreads ThreadsOf(const Graph& graph, const TokenWriter& writer, int64_t pa
     threads.floats[node.index()] = true;
     threads.fills[node.index()] = graph[node].op != op::slice_Tensor;
   }
-  for (const auto& [name, part] : writer.copies()) {
-    NodeId node = graph[graph.FindValue(name)].producer;
+  for (const PieceCopy& copy : writer.copies()) {
+    NodeId node = graph[graph.FindValue(copy.name)].producer;
     threads.floats[node.index()] = false;
-    threads.chunk_of[node.index()] = static_cast<uint32_t>(part);
+    threads.chunk_of[node.index()] = static_cast<uint32_t>(copy.piece);
   }
   return threads;
 }
@@ -43,7 +44,8 @@ ChunkThreads ThreadsOf(const Graph& graph, const TokenWriter& writer, int64_t pa
 Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOptions& options,
                            const CostModel& model, PassContext& context) {
   Uses uses(graph);
-  TokenRegion region(graph, module.mesh, uses, options.parts);
+  CutRules rules(graph, module.mesh, options.parts);
+  TokenRegion region(graph, uses, rules);
   for (const auto& [node, why] : region.refusals())
     context.AddRemark(graph, graph[node].first_result, RemarkKind::kNotInParts, "{}", why);
   if (region.mixtures() == 0) {
@@ -52,7 +54,7 @@ Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOption
     return Changed::kNo;
   }
   context.Count("mixtures", static_cast<int64_t>(region.mixtures()));
-  TokenWriter writer(graph, module.mesh, region, uses);
+  RegionWriter writer(graph, module.mesh, region);
   HEDDLE_RETURN_IF_ERROR(writer.Run());
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
   SimGraph sim(graph, costs, {});

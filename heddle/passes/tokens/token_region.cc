@@ -2,42 +2,18 @@
 
 #include <algorithm>
 
+#include "heddle/analysis/blocks.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/memory/blocks.h"
 
 namespace heddle {
 namespace {
 
-std::optional<TokenPart> RowsOf(const std::optional<Cut>& cut) {
-  if (!cut) return std::nullopt;
-  return TokenPart{TokenPart::Kind::kRows, cut->dim};
-}
-
-// Slices of one piece each; none if one of them is not.
-std::optional<NodeParts> RowsOf(const std::optional<NodeCut>& cut) {
-  if (!cut) return std::nullopt;
-  NodeParts parts;
-  for (const auto& [from, to] :
-       {std::pair(&cut->operands, &parts.operands), std::pair(&cut->results, &parts.results)}) {
-    for (const std::optional<Cut>& one : *from) {
-      if (one && one->blocks != 1) return std::nullopt;
-      to->push_back(RowsOf(one));
-    }
-  }
-  return parts;
-}
+bool IsInBlocks(const std::optional<Cut>& cut) { return cut && cut->blocks != 1; }
 
 }  // namespace
 
-TokenRegion::TokenRegion(const Graph& graph, const Mesh& mesh, const Uses& uses, int64_t parts)
-    : graph_(graph),
-      mesh_(mesh),
-      uses_(uses),
-      parts_(parts),
-      rules_(graph, mesh, parts),
-      wanted_(graph.node_count()),
-      nodes_(graph.node_count()),
-      values_(graph.value_count()) {
+TokenRegion::TokenRegion(const Graph& graph, const Uses& uses, CutRules& rules)
+    : CutRegion(graph, uses, rules), wanted_(graph.node_count()) {
   Blocks blocks(graph);
   for (NodeId node : graph.nodes())
     blocks_.push_back(static_cast<size_t>(blocks.of(node) - Blocks::kNone));
@@ -54,16 +30,9 @@ TokenRegion::TokenRegion(const Graph& graph, const Mesh& mesh, const Uses& uses,
   }
 }
 
-std::optional<TokenPart::Kind> TokenRegion::KindOf(ValueId v) const {
+std::optional<Cut::Kind> TokenRegion::KindOf(ValueId v) const {
   if (!v || !values_[v.index()]) return std::nullopt;
   return values_[v.index()]->kind;
-}
-
-NodeParts TokenRegion::Empty(NodeId node) const {
-  NodeParts parts;
-  parts.operands.resize(graph_.operands(node).size());
-  parts.results.resize(graph_[node].result_count);
-  return parts;
 }
 
 // --- Where it starts
@@ -83,7 +52,7 @@ void TokenRegion::FindMixtures() {
     ValueId tokens = graph_.operands(pick)[0];
     GoUp(tokens);
     NodeId maker = graph_[tokens].producer;
-    if (!maker || !wanted_[maker.index()]) values_[tokens.index()] = TokenPart{Kind::kRows, 0};
+    if (!maker || !wanted_[maker.index()]) values_[tokens.index()] = Cut{};
   }
 }
 
@@ -101,9 +70,10 @@ void TokenRegion::GoUp(ValueId tokens) {
     if (effect != Effect::kPure && effect != Effect::kView) continue;
     size_t result = v.index() - graph_[node].first_result.index();
     std::optional<NodeCut> found = rules_.FromResult(node, result, cut);
-    std::optional<NodeParts> parts = RowsOf(found);
-    if (!parts) continue;
-    wanted_[node.index()] = std::move(parts);
+    if (!found || std::ranges::any_of(found->operands, IsInBlocks) ||
+        std::ranges::any_of(found->results, IsInBlocks))
+      continue;
+    wanted_[node.index()] = found;
     for (size_t i = 0; i < found->operands.size(); ++i) {
       if (found->operands[i]) open.emplace_back(graph_.operands(node)[i], *found->operands[i]);
     }
@@ -116,35 +86,28 @@ void TokenRegion::Walk() {
   for (NodeId node : graph_.nodes()) {
     if (!open_[BlockAt(node)]) continue;
     auto in_parts = [&](ValueId v) { return KindOf(v).has_value(); };
-    std::optional<NodeParts> parts;
+    std::optional<NodeCut> parts;
     if (std::ranges::any_of(graph_.operands(node), in_parts)) parts = PartsOf(node);
     if (!parts && wanted_[node.index()]) parts = wanted_[node.index()];
     if (!parts || !Fits(node, *parts)) continue;
     for (size_t i = 0; i < parts->results.size(); ++i)
       values_[graph_.results(node)[i].index()] = parts->results[i];
-    nodes_[node.index()] = std::move(parts);
+    in_[node.index()] = true;
+    cuts_[node.index()] = *std::move(parts);
   }
 }
 
-std::optional<NodeParts> TokenRegion::PartsOf(NodeId node) {
+std::optional<NodeCut> TokenRegion::PartsOf(NodeId node) {
   Effect effect = graph_.op(node).effect();
   if (effect == Effect::kComm) return OfExchange(node);
   if (effect != Effect::kPure && effect != Effect::kView) return std::nullopt;
-  if (std::optional<NodeParts> parts = OfCounts(node)) return parts;
-  if (std::optional<NodeParts> parts = OfOrder(node)) return parts;
+  if (std::optional<NodeCut> parts = OfCounts(node)) return parts;
+  if (std::optional<NodeCut> parts = OfOrder(node)) return parts;
   if (graph_[node].op == op::_grouped_mm) return OfGroups(node);
   return OfFactors(node);
 }
 
 // --- What cannot be
-
-bool TokenRegion::ReadWhole(ValueId v) {
-  if (uses_.is_output(v)) return true;
-  return std::ranges::any_of(uses_.of(v), [&](const Use& use) {
-    bool follows = has(use.node) && of(use.node).operands[use.operand] == of(v);
-    return !follows && !Unread(use);
-  });
-}
 
 void TokenRegion::DropBlock(NodeId node, std::string why) {
   size_t block = BlockAt(node);
@@ -152,24 +115,23 @@ void TokenRegion::DropBlock(NodeId node, std::string why) {
   refusals_.emplace_back(dispatches_[block][0], std::move(why));
   for (NodeId other : graph_.nodes()) {
     if (BlockAt(other) != block) continue;
-    nodes_[other.index()].reset();
+    in_[other.index()] = false;
     for (ValueId v : graph_.results(other)) values_[v.index()].reset();
   }
 }
 
 std::optional<std::string> TokenRegion::FindBroken(NodeId node) {
-  for (size_t i = 0; i < of(node).operands.size(); ++i) {
-    const std::optional<TokenPart>& part = of(node).operands[i];
+  for (size_t i = 0; i < cut(node).operands.size(); ++i) {
+    const std::optional<Cut>& part = cut(node).operands[i];
     ValueId v = graph_.operands(node)[i];
-    if (part && part->kind != Kind::kRows && of(v) != part)
+    if (part && part->kind != Kind::kRows && cut(v) != part)
       return fmt::format("%{} is not in parts", graph_.name(v));
   }
   for (ValueId v : graph_.results(node)) {
     if (KindOf(v) != Kind::kOwn && !graph_.types()[graph_.type(v)].async) continue;
     if (uses_.is_output(v)) return fmt::format("%{} is an output", graph_.name(v));
     for (const Use& use : uses_.of(v)) {
-      bool follows = has(use.node) && of(use.node).operands[use.operand] == of(v);
-      if (!follows && !Unread(use))
+      if (!ReadsPieces(use) && !Unread(use))
         return fmt::format("%{} cannot be in parts, and reads %{}, which every part has for itself",
                            graph_.name(graph_[use.node].first_result), graph_.name(v));
     }
@@ -192,7 +154,7 @@ void TokenRegion::DropBroken() {
   }
   for (size_t block = 0; block < open_.size(); ++block) {
     if (open_[block] && !has(dispatches_[block][0]))
-      DropBlock(dispatches_[block][0], fmt::format("its rows are not in {} equal parts", parts_));
+      DropBlock(dispatches_[block][0], fmt::format("its rows are not in {} equal parts", pieces()));
   }
 }
 

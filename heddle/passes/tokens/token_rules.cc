@@ -1,8 +1,8 @@
 // How nodes work on parts of the tokens.
 #include <algorithm>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/passes/tokens/token_region.h"
 
 namespace heddle {
@@ -21,9 +21,9 @@ std::optional<FactorId> Outermost(const Factors& factors, const TensorFactors& t
 }  // namespace
 
 // Counts are exchanged, and rows by them. A wait gives what was launched.
-std::optional<NodeParts> TokenRegion::OfExchange(NodeId node) const {
+std::optional<NodeCut> TokenRegion::OfExchange(NodeId node) const {
   OpId op = graph_[node].op;
-  NodeParts parts = Empty(node);
+  NodeCut parts = rules_.Empty(node);
   for (size_t i = 0; i < parts.operands.size(); ++i)
     parts.operands[i] = values_[graph_.operands(node)[i].index()];
   if (op == op::comm_wait) {
@@ -31,8 +31,8 @@ std::optional<NodeParts> TokenRegion::OfExchange(NodeId node) const {
     return parts;
   }
   if (WhyOf(graph_, node) != Why::kExpert) return std::nullopt;
-  constexpr TokenPart kOwnRows{Kind::kOwn, 0};
-  constexpr TokenPart kSums{Kind::kSum, 0};
+  constexpr Cut kOwnRows{.kind = Kind::kOwn};
+  constexpr Cut kSums{.kind = Kind::kSum};
   if (op == op::comm_all_to_all && parts.operands.size() == 1 && parts.operands[0] == kSums) {
     parts.results = parts.operands;
     return parts;
@@ -45,14 +45,14 @@ std::optional<NodeParts> TokenRegion::OfExchange(NodeId node) const {
 }
 
 // What is linear in whole numbers: sums of parts are exact.
-std::optional<NodeParts> TokenRegion::OfCounts(NodeId node) const {
+std::optional<NodeCut> TokenRegion::OfCounts(NodeId node) const {
   OpId op = graph_[node].op;
   if (graph_.operands(node).empty() || graph_[node].result_count != 1) return std::nullopt;
   ValueId from = graph_.operands(node)[0];
   std::optional<Kind> kind = KindOf(from);
-  NodeParts parts = Empty(node);
+  NodeCut parts = rules_.Empty(node);
   parts.operands[0] = values_[from.index()];
-  parts.results[0] = TokenPart{Kind::kSum};
+  parts.results[0] = Cut{.kind = Kind::kSum};
   if (op == op::bincount)
     return kind == Kind::kRows || kind == Kind::kOwn ? std::optional(parts) : std::nullopt;
   auto whole_number = [&](ValueId v) {
@@ -78,11 +78,11 @@ bool TokenRegion::UndoesOrder(ValueId v) const {
 }
 
 // Sorts, and what goes by the order that they find.
-std::optional<NodeParts> TokenRegion::OfOrder(NodeId node) const {
+std::optional<NodeCut> TokenRegion::OfOrder(NodeId node) const {
   OpId op = graph_[node].op;
-  constexpr TokenPart kRows{Kind::kRows, 0};
-  constexpr TokenPart kOwn{Kind::kOwn, 0};
-  NodeParts parts = Empty(node);
+  constexpr Cut kRows;
+  constexpr Cut kOwn{.kind = Kind::kOwn};
+  NodeCut parts = rules_.Empty(node);
   auto at = [&](size_t i) { return values_[graph_.operands(node)[i].index()]; };
   if (op == op::sort_stable) {
     if (graph_.types().rank(graph_.type(graph_.operands(node)[0])) != 1) return std::nullopt;
@@ -107,7 +107,7 @@ std::optional<NodeParts> TokenRegion::OfOrder(NodeId node) const {
   // The gradients of both, added to nothing.
   NodeId zeros = graph_[graph_.operands(node)[0]].producer;
   if (!zeros || !graph_.op(zeros).def->constant) return std::nullopt;
-  std::optional<TokenPart> added = at(2);
+  std::optional<Cut> added = at(2);
   if (undoes ? added && added != kRows : added != kOwn) return std::nullopt;
   parts.operands[0] = kRows;
   parts.operands[2] = undoes ? kRows : kOwn;
@@ -115,25 +115,25 @@ std::optional<NodeParts> TokenRegion::OfOrder(NodeId node) const {
   return parts;
 }
 
-std::optional<NodeParts> TokenRegion::OfGroups(NodeId node) const {
+std::optional<NodeCut> TokenRegion::OfGroups(NodeId node) const {
   std::span<const ValueId> operands = graph_.operands(node);
   // Nothing behind the ends of groups is given.
   if (std::ranges::any_of(operands.subspan(3), [](ValueId v) { return bool(v); }))
     return std::nullopt;
   if (KindOf(operands[2]) != Kind::kSum) return std::nullopt;
-  NodeParts parts = Empty(node);
+  NodeCut parts = rules_.Empty(node);
   for (size_t i = 0; i < 3; ++i) parts.operands[i] = values_[operands[i].index()];
-  constexpr TokenPart kOwnRows{Kind::kOwn, 0};
-  constexpr TokenPart kOwnColumns{Kind::kOwn, 1};
+  constexpr Cut kOwnRows{.kind = Kind::kOwn};
+  constexpr Cut kOwnColumns{.dim = 1, .kind = Kind::kOwn};
   bool sums = graph_.types().rank(graph_.type(operands[1])) == 2;
   if (parts.operands[0] != (sums ? kOwnColumns : kOwnRows)) return std::nullopt;
   if (sums ? parts.operands[1] != kOwnRows : parts.operands[1].has_value()) return std::nullopt;
-  parts.results[0] = sums ? TokenPart{Kind::kSum} : kOwnRows;
+  parts.results[0] = sums ? Cut{.kind = Kind::kSum} : kOwnRows;
   return parts;
 }
 
 // The loop that divides an operand divides whatever has it.
-std::optional<NodeParts> TokenRegion::OfFactors(NodeId node) {
+std::optional<NodeCut> TokenRegion::OfFactors(NodeId node) {
   const Factors* factors = rules_.FactorsOf(node);
   if (factors == nullptr || factors->sums_parts) return std::nullopt;
   std::optional<FactorId> loop;
@@ -151,9 +151,9 @@ std::optional<NodeParts> TokenRegion::OfFactors(NodeId node) {
   const Factor& factor = factors->factors[*loop];
   bool reduces = factor.kind == FactorKind::kReduce && factor.reduce == ReduceOp::kSum;
   if ((factor.kind != FactorKind::kKeep && !reduces) || factor.masked) return std::nullopt;
-  auto place = [&](const TensorFactors& tensor) -> std::optional<TokenPart> {
+  auto place = [&](const TensorFactors& tensor) -> std::optional<Cut> {
     for (uint32_t d = 0; d < tensor.size(); ++d) {
-      if (Outermost(*factors, tensor, d) == loop) return TokenPart{*kind, d};
+      if (Outermost(*factors, tensor, d) == loop) return Cut{.dim = d, .kind = *kind};
     }
     return std::nullopt;
   };
@@ -161,7 +161,7 @@ std::optional<NodeParts> TokenRegion::OfFactors(NodeId node) {
     return std::ranges::any_of(
         tensor, [&](const DimFactors& dim) { return std::ranges::find(dim, *loop) != dim.end(); });
   };
-  NodeParts parts = Empty(node);
+  NodeCut parts = rules_.Empty(node);
   for (size_t i = 0; i < parts.operands.size(); ++i) {
     parts.operands[i] = place(factors->operands[i]);
     if (!parts.operands[i] && has(factors->operands[i])) return std::nullopt;
@@ -172,7 +172,7 @@ std::optional<NodeParts> TokenRegion::OfFactors(NodeId node) {
   for (size_t i = 0; i < parts.results.size(); ++i) {
     parts.results[i] = place(factors->results[i]);
     if (!parts.results[i] && has(factors->results[i])) return std::nullopt;
-    if (!parts.results[i] && reduces) parts.results[i] = TokenPart{Kind::kSum};
+    if (!parts.results[i] && reduces) parts.results[i] = Cut{.kind = Kind::kSum};
   }
   return parts;
 }
@@ -184,22 +184,22 @@ bool TokenRegion::Unread(const Use& use) {
          std::ranges::find(factors->unread, use.operand) != factors->unread.end();
 }
 
-NodeCut TokenRegion::CutOf(NodeId node, const NodeParts& parts) const {
-  auto cut = [&](const std::optional<TokenPart>& part, ValueId v) -> std::optional<Cut> {
-    if (!part || part->kind == Kind::kSum) return std::nullopt;
-    const Type& type = graph_.types()[graph_.type(v)];
-    const Type& rows = type.async ? type.elements[0] : type;
-    return IsSymbol(rows.dims[part->dim]) ? std::nullopt : std::optional(Cut{part->dim, 1});
-  };
-  NodeCut out;
-  for (size_t i = 0; i < parts.operands.size(); ++i)
-    out.operands.push_back(cut(parts.operands[i], graph_.operands(node)[i]));
-  for (size_t i = 0; i < parts.results.size(); ++i)
-    out.results.push_back(cut(parts.results[i], graph_.results(node)[i]));
-  return out;
+Attrs TokenRegion::AttrsOf(NodeId node, int64_t piece) const {
+  Attrs attrs = CutRegion::AttrsOf(node, piece);
+  const bool dispatch = graph_[node].op == op::comm_dispatch;
+  for (std::string_view name : {"most", "rows_back"}) {
+    bool exchanges = dispatch || graph_[node].op == op::comm_combine;
+    if (const AttrValue* rows = exchanges ? attrs.Find(name) : nullptr)
+      attrs.Set(name, std::get<int64_t>(*rows) / pieces());
+  }
+  // Each piece has its own number of rows.
+  const AttrValue* size = dispatch ? graph_.attrs(node).Find("size") : nullptr;
+  if (size != nullptr && std::holds_alternative<std::string>(*size))
+    attrs.Set("size", fmt::format("{}_{}", std::get<std::string>(*size), piece));
+  return attrs;
 }
 
-bool TokenRegion::Fits(NodeId node, const NodeParts& parts) {
+bool TokenRegion::Fits(NodeId node, const NodeCut& parts) {
   OpId op = graph_[node].op;
   if (op == op::comm_wait) return true;
   // A shape that is written out has no number for a symbol.
@@ -207,11 +207,10 @@ bool TokenRegion::Fits(NodeId node, const NodeParts& parts) {
     return std::ranges::any_of(graph_.types().dims(graph_.type(v)), IsSymbol);
   };
   if (!graph_.op(node).def->shape_attr.empty() && symbolic(graph_[node].first_result)) return false;
-  if (op != op::comm_dispatch && op != op::comm_combine)
-    return rules_.Holds(node, CutOf(node, parts));
+  if (op != op::comm_dispatch && op != op::comm_combine) return rules_.Holds(node, parts);
   // As many rows in every part.
   std::string_view attr = op == op::comm_dispatch ? "most" : "rows_back";
-  return std::get<int64_t>(*graph_.attrs(node).Find(attr)) % parts_ == 0;
+  return std::get<int64_t>(*graph_.attrs(node).Find(attr)) % pieces() == 0;
 }
 
 }  // namespace heddle

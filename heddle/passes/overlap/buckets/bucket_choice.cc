@@ -4,7 +4,9 @@
 #include <map>
 #include <ranges>
 #include <span>
+#include <unordered_map>
 
+#include "heddle/base/hash.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/bucket.h"
 #include "heddle/passes/overlap/buckets/bucket_dp.h"
@@ -80,6 +82,14 @@ Unit Joined(std::span<const Unit> units, Nanos length) {
   all.length = length;
   return all;
 }
+
+// By bytes and number of tensors.
+struct SizeHash {
+  size_t operator()(const std::pair<Bytes, int64_t>& size) const {
+    return MixHash(static_cast<uint64_t>(size.first.value), static_cast<uint64_t>(size.second));
+  }
+};
+using Prices = std::unordered_map<std::pair<Bytes, int64_t>, BucketCost, SizeHash>;
 
 class BucketChooser {
  public:
@@ -250,9 +260,12 @@ class BucketChooser {
     problem.compute = times_.back();
     // That prices are known: of one they are, and then of more.
     HEDDLE_RETURN_IF_ERROR(collectives_.Bucket(kind, given[1], 1, over));
-    problem.price = [this, kind, over, given, tensors, terms](size_t first, size_t last) {
-      BucketCost cost = *collectives_.Bucket(kind, given[last] - given[first],
-                                             tensors[last] - tensors[first], over);
+    Prices& prices = prices_[*KeyOf(graph_, launch)];
+    problem.price = [this, kind, over, given, tensors, terms, &prices](size_t first, size_t last) {
+      const std::pair size(given[last] - given[first], tensors[last] - tensors[first]);
+      auto [known, is_new] = prices.try_emplace(size);
+      if (is_new) known->second = *collectives_.Bucket(kind, size.first, size.second, over);
+      BucketCost cost = known->second;
       cost.length.value = cost.length.value * terms.slower / 100;
       if (last - first > 1) {
         cost.ahead.value = cost.ahead.value * terms.packing / 100;
@@ -266,6 +279,8 @@ class BucketChooser {
   const Graph& graph_;
   StepShape shape_;
   CollectiveCosts collectives_;
+  // Equal layers have buckets of equal sizes.
+  std::map<BucketKey, Prices> prices_;
   // In the order of their places.
   std::map<BucketKey, Units> sequences_;
   // What is launched as it is.

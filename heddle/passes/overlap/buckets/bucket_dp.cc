@@ -19,6 +19,57 @@ struct State {
   uint32_t buckets = 0;
 };
 
+// Of all ways to cut a prefix, those that no other is better than: by delay, so that the communicator is free ever earlier.
+class Front {
+ public:
+  void Add(const State& state) {
+    auto at = std::ranges::upper_bound(states_, state, Before);
+    if (at != states_.begin() && std::prev(at)->free <= state.free) return;
+    auto last = at;
+    while (last != states_.end() && last->free >= state.free) ++last;
+    if (last == at) {
+      states_.insert(at, state);
+    } else {
+      *at = state;
+      states_.erase(at + 1, last);
+    }
+  }
+
+  // The same for several states, by rising delay and falling free time.
+  void Merge(const std::vector<State>& states) {
+    if (states.empty()) return;
+    merged_.clear();
+    auto at = std::ranges::upper_bound(states_, states[0], Before);
+    merged_.assign(states_.begin(), at);
+    auto keep = [&](const State& state) {
+      if (merged_.empty() || state.free < merged_.back().free) merged_.push_back(state);
+    };
+    for (const State& state : states) {
+      for (; at != states_.end() && !Before(state, *at); ++at) keep(*at);
+      keep(state);
+    }
+    for (; at != states_.end(); ++at) keep(*at);
+    states_.swap(merged_);
+  }
+
+  // At most kMostStates of them, evenly, with both ends.
+  std::vector<State> Take() {
+    if (states_.size() <= kMostStates) return std::move(states_);
+    std::vector<State> some;
+    for (size_t i = 0; i < kMostStates; ++i)
+      some.push_back(states_[i * (states_.size() - 1) / (kMostStates - 1)]);
+    return some;
+  }
+
+ private:
+  static bool Before(const State& a, const State& b) {
+    return std::tuple(a.delay, a.free, a.buckets) < std::tuple(b.delay, b.free, b.buckets);
+  }
+
+  std::vector<State> states_;
+  std::vector<State> merged_;
+};
+
 class Chooser {
  public:
   explicit Chooser(const BucketProblem& problem)
@@ -47,7 +98,47 @@ class Chooser {
       ready = std::max(ready, problem_.jobs[gone - 1].deadline);
     return ready;
   }
-  // After that bucket.
+  // Adds the states after that bucket, which follows one of `states`.
+  //
+  // `states` are sorted by rising delay and falling free time, and mostly so are those after them.
+  // No state is better than the first one in which the bucket waits for compute and nothing else.
+  void AddNext(const std::vector<State>& states, size_t begin, size_t end, Nanos ready,
+               const BucketCost& cost, Front& front) {
+    sorted_.clear();
+    for (size_t s = 0; s < states.size(); ++s) {
+      State next = Next(states[s], begin, end, ready, cost);
+      next.from = static_cast<uint32_t>(s);
+      while (!sorted_.empty() && next.free < sorted_.back().free &&
+             next.delay <= sorted_.back().delay)
+        sorted_.pop_back();
+      if (sorted_.empty() || (next.free < sorted_.back().free)) {
+        sorted_.push_back(next);
+      } else {
+        front.Add(next);
+      }
+      if (WaitsForCompute(states[s], begin, ready, cost)) break;
+    }
+    front.Merge(sorted_);
+  }
+  Nanos End(State state) const {
+    state.free += problem_.others;
+    KeepUp(state, problem_.others_due);
+    return std::max(state.free, problem_.compute + state.delay);
+  }
+  // What a bucket of these holds fits, or it is alone.
+  bool Allowed(size_t begin, size_t end, Bytes room) const {
+    return end - begin == 1 || held_[end] - held_[begin] <= room;
+  }
+
+ private:
+  // The communicator is idle when the bucket begins, and what it did before was not late.
+  bool WaitsForCompute(const State& state, size_t begin, Nanos ready,
+                       const BucketCost& cost) const {
+    const Nanos free = state.free + problem_.jobs[begin].others;
+    const Nanos due = problem_.jobs[begin].others_due;
+    return free <= ready + state.delay + cost.ahead &&
+           (due.value == INT64_MAX || free - due <= state.delay);
+  }
   State Next(const State& state, size_t begin, size_t end, Nanos ready,
              const BucketCost& cost) const {
     State next = state;
@@ -64,17 +155,6 @@ class Chooser {
     next.buckets = state.buckets + 1;
     return next;
   }
-  Nanos End(State state) const {
-    state.free += problem_.others;
-    KeepUp(state, problem_.others_due);
-    return std::max(state.free, problem_.compute + state.delay);
-  }
-  // What a bucket of these holds fits, or it is alone.
-  bool Allowed(size_t begin, size_t end, Bytes room) const {
-    return end - begin == 1 || held_[end] - held_[begin] <= room;
-  }
-
- private:
   // What is done when the communicator is free was due then.
   static void KeepUp(State& state, Nanos due) {
     if (due.value != INT64_MAX) state.delay = std::max(state.delay, state.free - due);
@@ -84,56 +164,10 @@ class Chooser {
   std::vector<Bytes> held_;
   std::vector<Nanos> others_;
   std::vector<Nanos> earliest_;
-};
-
-// Of all ways to cut a prefix, those that no other is better than: by delay, so that the communicator is free ever earlier.
-class Front {
- public:
-  void Add(const State& state) {
-    auto at = std::ranges::upper_bound(states_, state, Before);
-    if (at != states_.begin() && std::prev(at)->free <= state.free) return;
-    auto last = at;
-    while (last != states_.end() && last->free >= state.free) ++last;
-    if (last == at) {
-      states_.insert(at, state);
-    } else {
-      *at = state;
-      states_.erase(at + 1, last);
-    }
-  }
-
-  // At most kMostStates of them, evenly, with both ends.
-  std::vector<State> Take() {
-    if (states_.size() <= kMostStates) return std::move(states_);
-    std::vector<State> some;
-    for (size_t i = 0; i < kMostStates; ++i)
-      some.push_back(states_[i * (states_.size() - 1) / (kMostStates - 1)]);
-    return some;
-  }
-
- private:
-  static bool Before(const State& a, const State& b) {
-    return std::tuple(a.delay, a.free, a.buckets) < std::tuple(b.delay, b.free, b.buckets);
-  }
-
-  std::vector<State> states_;
+  std::vector<State> sorted_;
 };
 
 }  // namespace
-
-Nanos StepWith(const BucketProblem& problem, std::span<const size_t> begins) {
-  Chooser chooser(problem);
-  State state;
-  for (size_t b = 0; b < begins.size(); ++b) {
-    size_t end = b + 1 < begins.size() ? begins[b + 1] : problem.jobs.size();
-    Bytes room{INT64_MAX};
-    for (size_t i = begins[b]; i < end; ++i) room = std::min(room, problem.jobs[i].room);
-    if (!chooser.Allowed(begins[b], end, room)) return {INT64_MAX};
-    Nanos ready = chooser.Ready(begins[b], end, room);
-    state = chooser.Next(state, begins[b], end, ready, problem.price(begins[b], end));
-  }
-  return chooser.End(state);
-}
 
 std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
   Chooser chooser(problem);
@@ -148,11 +182,7 @@ std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
       if (!chooser.Allowed(begin, end, room)) break;
       const BucketCost cost = problem.price(begin, end);
       const Nanos ready = chooser.Ready(begin, end, room);
-      for (size_t s = 0; s < states[begin].size(); ++s) {
-        State next = chooser.Next(states[begin][s], begin, end, ready, cost);
-        next.from = static_cast<uint32_t>(s);
-        front.Add(next);
-      }
+      chooser.AddNext(states[begin], begin, end, ready, cost, front);
     }
     states[end] = front.Take();
   }

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "heddle/cost/cost_model.h"
@@ -38,8 +37,6 @@ struct BucketProblem {
   std::function<BucketCost(size_t first, size_t last)> price;
 };
 
-// When the step ends, with buckets that begin at these jobs. The first is 0.
-Nanos StepWith(const BucketProblem& problem, std::span<const size_t> begins);
 // The begins of buckets that end the step first; of equal ones, fewer.
 std::vector<size_t> ChooseBuckets(const BucketProblem& problem);
 

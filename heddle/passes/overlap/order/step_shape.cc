@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "heddle/analysis/weights.h"
 #include "heddle/cost/kernel_time.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/fsdp/scheduler.h"
-#include "heddle/passes/fsdp/weights.h"
 #include "heddle/sim/explain/movable.h"
 
 namespace heddle {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
+#include "heddle/ir/edit/inserter.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
 
 namespace heddle {
 

@@ -10,11 +10,11 @@
 #include <map>
 #include <tuple>
 
+#include "heddle/ir/edit/inserter.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/parallel/lower/expert_lowering.h"
 #include "heddle/passes/parallel/lower/table_lookup.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
 #include "heddle/shard/check_placements.h"
 #include "heddle/shard/redistribution.h"
 

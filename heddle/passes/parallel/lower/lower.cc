@@ -8,9 +8,9 @@
 // The graph stays global; localize turns each step into its collective.
 #include <map>
 
+#include "heddle/ir/edit/inserter.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
 #include "heddle/shard/redistribution.h"
 
 namespace heddle {

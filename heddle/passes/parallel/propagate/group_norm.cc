@@ -4,6 +4,7 @@
 #include <set>
 
 #include "heddle/ops/ops.h"
+#include "heddle/passes/parallel/redistribute/redistributor.h"
 
 namespace heddle {
 namespace {
@@ -40,7 +41,7 @@ std::vector<NodeId> GroupNorm(Graph& graph, Rewriter& rewriter, NodeId node,
                               const std::function<PlacementId(ValueId)>& placement_of) {
   std::vector<Group> groups = GroupsOf(graph, node, placement_of);
   if (groups.size() < 2) return {};
-  Inserter inserter(graph, rewriter);
+  Redistributor inserter(graph, rewriter);
   std::vector<NodeId> made;
   auto pending = [&](const std::set<AxisId>& axes) {
     Placement placement;

@@ -13,7 +13,7 @@
 #include <functional>
 #include <vector>
 
-#include "heddle/passes/parallel/redistribute/inserter.h"
+#include "heddle/ir/edit/rewriter.h"
 
 namespace heddle {
 

@@ -54,7 +54,7 @@ ValueId Propagator::DivideBehind(ValueId v, double divisor) {
   Attrs attrs;
   attrs.Set("other", divisor);
   return Noted(
-      inserter_.Add(inserter_.Behind(v), op::div_Scalar, "grad", {v}, attrs, graph_.type(v), At(v)),
+      inserter_.Add(inserter_.After(v), op::div_Scalar, "grad", {v}, attrs, graph_.type(v), At(v)),
       At(v));
 }
 
@@ -102,7 +102,7 @@ ValueId Propagator::Redistribute(ValueId v, PlacementId target, const Purpose& p
 ValueId Propagator::RedistributeBehind(ValueId v, PlacementId target, const Purpose& purpose) {
   return At(v) == target
              ? v
-             : Noted(inserter_.Redistribute(inserter_.Behind(v), v, target, purpose), target);
+             : Noted(inserter_.Redistribute(inserter_.After(v), v, target, purpose), target);
 }
 
 ValueId Propagator::Noted(ValueId result, PlacementId placement) {

@@ -9,7 +9,7 @@
 #include "heddle/passes/parallel/propagate/plan_inputs.h"
 #include "heddle/passes/parallel/propagate/region.h"
 #include "heddle/passes/parallel/propagate/said_nodes.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
+#include "heddle/passes/parallel/redistribute/redistributor.h"
 #include "heddle/plan/plan.h"
 #include "heddle/shard/node_facts.h"
 #include "heddle/shard/scope_facts.h"
@@ -114,7 +114,7 @@ class Propagator {
 
   // --- Redistributions
 
-  using Purpose = Inserter::Purpose;
+  using Purpose = Redistributor::Purpose;
 
   ValueId Redistribute(ValueId v, PlacementId target, const Purpose& purpose, NodeId before);
   ValueId RedistributeBehind(ValueId v, PlacementId target, const Purpose& purpose);
@@ -137,7 +137,7 @@ class Propagator {
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
-  Inserter inserter_;
+  Redistributor inserter_;
   PlacedInputs inputs_;
   // By value: its placement, and the parameter whose storage it still is.
   std::vector<PlacementId> placement_;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/ir/edit/inserter.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
 
 namespace heddle {
 namespace {
@@ -104,7 +104,7 @@ class Spreader {
     HEDDLE_RETURN_IF_ERROR(CheckRows(node, layer));
     Attrs attrs;
     attrs.Set("over", mixture.over);
-    mixture.received = inserter_.Add(inserter_.Behind(mixture.sent), op::shard_expert_counts,
+    mixture.received = inserter_.Add(inserter_.After(mixture.sent), op::shard_expert_counts,
                                      "received", {mixture.sent}, attrs, graph_.type(mixture.sent));
     mixture.ends = inserter_.Add(Inserter::Before(node), op::shard_expert_ends, "ends",
                                  {mixture.received, weights}, attrs, graph_.type(ends));
@@ -166,7 +166,7 @@ class Spreader {
     Spread at = spread_.at(v);
     if (at.dim != 0)
       return Fail(graph_[v].producer, "its columns are with their experts and cannot come back");
-    known->second = inserter_.Add(inserter_.Behind(v), op::shard_combine, "combine",
+    known->second = inserter_.Add(inserter_.After(v), op::shard_combine, "combine",
                                   {v, at.mixture->sent, at.mixture->received}, AttrsOf(*at.mixture),
                                   TypeWith(v, 0, DimsOf(v)[0] / at.mixture->times));
     return known->second;

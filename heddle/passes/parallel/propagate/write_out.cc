@@ -1,7 +1,7 @@
 #include "heddle/passes/parallel/propagate/write_out.h"
 
+#include "heddle/ir/edit/inserter.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
 
 namespace heddle {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
-#include "heddle/passes/parallel/redistribute/inserter.h"
+#include "heddle/passes/parallel/redistribute/redistributor.h"
 #include "heddle/shard/node_facts.h"
 #include "heddle/shard/scope_facts.h"
 
@@ -82,7 +82,7 @@ class OperandMover {
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
-  Inserter inserter_;
+  Redistributor inserter_;
 };
 
 Result<Changed> InsertRedistributions(Module& module, PassContext& context) {

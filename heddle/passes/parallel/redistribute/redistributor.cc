@@ -1,26 +1,11 @@
-#include "heddle/passes/parallel/redistribute/inserter.h"
+#include "heddle/passes/parallel/redistribute/redistributor.h"
 
 #include "heddle/ops/ops.h"
 
 namespace heddle {
 
-ValueId Inserter::Add(Place at, OpId op, std::string_view name,
-                      const std::vector<ValueId>& operands, const Attrs& attrs, TypeId type,
-                      PlacementId placement) {
-  ResultSpec result{type, name, placement};
-  NodeSpec spec{.op = op,
-                .operands = operands,
-                .attrs = graph_.InternAttrs(attrs),
-                .results = {&result, 1},
-                .scope = at.node ? graph_[at.node].scope : ScopeId(),
-                .phase = at.node ? graph_[at.node].phase : Phase::kForward};
-  NodeId node = !at.behind ? rewriter_.InsertBefore(at.node, spec)
-                : at.node  ? rewriter_.InsertAfter(at.node, spec)
-                           : rewriter_.InsertFirst(spec);
-  return graph_[node].first_result;
-}
-
-ValueId Inserter::Redistribute(Place at, ValueId v, PlacementId target, const Purpose& purpose) {
+ValueId Redistributor::Redistribute(Place at, ValueId v, PlacementId target,
+                                    const Purpose& purpose) {
   auto [known, added] = known_.try_emplace({v, target, purpose});
   if (!added) return known->second;
   ++redistributions_;
@@ -33,7 +18,7 @@ ValueId Inserter::Redistribute(Place at, ValueId v, PlacementId target, const Pu
              Add(at, op::shard_redistribute, Name(purpose.why), {v}, attrs, graph_.type(v), target);
 }
 
-void Inserter::Learn(NodeId redistribution) {
+void Redistributor::Learn(NodeId redistribution) {
   const Attrs& attrs = graph_.attrs(redistribution);
   Purpose purpose{.why = std::get<Why>(*attrs.Find("why")),
                   .average = attrs.Find("average") != nullptr};

@@ -1,9 +1,8 @@
-#include "heddle/passes/memory/loss_region.h"
+#include "heddle/passes/chunks/loss_region.h"
 
 #include <algorithm>
 
-#include "heddle/ops/ops.h"
-#include "heddle/passes/memory/recompute.h"
+#include "heddle/analysis/launch.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "heddle/passes/fsdp/weights.h"
+#include "heddle/analysis/weights.h"
 
 #include <algorithm>
 

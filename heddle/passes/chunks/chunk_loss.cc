@@ -18,8 +18,8 @@
 #include "heddle/base/text.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
-#include "heddle/passes/memory/loss_region.h"
-#include "heddle/passes/memory/recompute.h"
+#include "heddle/passes/chunks/loss_region.h"
+#include "heddle/passes/chunks/piece_nodes.h"
 
 namespace heddle {
 namespace {
@@ -33,7 +33,7 @@ class LossChunker {
   using Part = LossRegion::Part;
 
   LossChunker(Graph& graph, Rewriter& rewriter, const LossRegion& region, int64_t rows)
-      : graph_(graph), rewriter_(rewriter), region_(region), rows_(rows) {}
+      : graph_(graph), rewriter_(rewriter), nodes_(graph, rewriter), region_(region), rows_(rows) {}
 
   // How many chunks; 0 if an operand of backward is not there in time.
   int64_t Run() {
@@ -88,40 +88,25 @@ class LossChunker {
     return true;
   }
 
-  TypeId Tensor(DType dtype, Dims dims) {
-    return graph_.types().Intern(Type::Tensor(dtype, std::move(dims)));
-  }
-
-  ValueId AddOp(OpId op, std::vector<ValueId> operands, const Attrs& attrs, TypeId type,
-                ValueId like) {
-    std::string name(graph_.name(like));
-    ResultSpec result{.type = type, .name = name};
-    NodeSpec spec{.op = op,
-                  .operands = operands,
-                  .attrs = graph_.InternAttrs(attrs),
-                  .results = {&result, 1},
-                  .scope = graph_[anchor_].scope,
-                  .phase = graph_[anchor_].phase};
-    return graph_[rewriter_.InsertBefore(anchor_, spec)].first_result;
+  // A node with the name of `like`.
+  ValueId Add(OpId op, ValueId like, const std::vector<ValueId>& operands, const Attrs& attrs,
+              TypeId type) {
+    const std::string name(graph_.name(like));
+    return nodes_.Add(Inserter::Before(anchor_), op, name, operands, attrs, type);
   }
 
   int64_t begin(int64_t chunk) const { return chunk * rows_; }
   int64_t size(int64_t chunk) const { return std::min(rows_, region_.rows() - begin(chunk)); }
 
   // Rows of a value from outside, along `dim`.
-  ValueId Slice(ValueId v, int64_t dim, int64_t chunk) {
+  ValueId Slice(ValueId v, uint32_t dim, int64_t chunk) {
     auto brought = brought_.find(v.index());
     ValueId from = brought == brought_.end() ? v : brought->second;
     Chunk& known = chunk_of_[static_cast<size_t>(chunk)];
-    uint32_t key = from.index() * 2 + static_cast<uint32_t>(dim) + kSlices;
+    uint32_t key = from.index() * 2 + dim + kSlices;
     if (auto at = known.find(key); at != known.end()) return at->second;
-    Type type = graph_.types()[graph_.type(from)];
-    type.dims[static_cast<size_t>(dim)] = size(chunk);
-    Attrs attrs;
-    if (dim != 0) attrs.Set("dim", dim);
-    attrs.Set("start", begin(chunk));
-    attrs.Set("end", begin(chunk) + size(chunk));
-    return known[key] = AddOp(op::slice_Tensor, {from}, attrs, graph_.types().Intern(type), v);
+    const std::string name(graph_.name(v));
+    return known[key] = nodes_.Slice(anchor_, from, dim, begin(chunk), size(chunk), name);
   }
 
   // What stands for operand `i` of a node in a chunk.
@@ -180,14 +165,7 @@ class LossChunker {
                            .name = names[i],
                            .keep = again ? Keep::kMustRecompute : Keep::kDefault});
       }
-      NodeSpec spec{.op = graph_[node].op,
-                    .operands = operands,
-                    .attrs = graph_.InternAttrs(ChunkAttrs(node)),
-                    .results = results,
-                    .scope = graph_[node].scope,
-                    .phase = graph_[node].phase,
-                    .stream = graph_[node].stream};
-      NodeId copy = rewriter_.InsertBefore(anchor_, spec);
+      NodeId copy = nodes_.Copy(anchor_, node, operands, ChunkAttrs(node), results);
       for (size_t i = 0; i < names.size(); ++i)
         known[graph_.results(node)[i].index()] = graph_.results(copy)[i];
     }
@@ -214,7 +192,7 @@ class LossChunker {
     if (graph_.type(from) == to) return from;
     Attrs attrs;
     attrs.Set("dtype", graph_.types().dtype(to));
-    return AddOp(op::_to_copy, {from}, attrs, to, from);
+    return Add(op::_to_copy, from, {from}, attrs, to);
   }
 
   // Right behind the chunk, so that one sum is all that is there of a gradient.
@@ -225,7 +203,7 @@ class LossChunker {
         TypeId type = SumType(v);
         ValueId part = Cast(chunk_of_[static_cast<size_t>(chunk)].at(v.index()), type);
         ValueId& sum = sums_[v.index()];
-        sum = sum ? AddOp(op::add_Tensor, {sum, part}, {}, type, v) : part;
+        sum = sum ? Add(op::add_Tensor, v, {sum, part}, {}, type) : part;
       }
     }
   }
@@ -242,17 +220,16 @@ class LossChunker {
   ValueId Rows(ValueId v) {
     std::vector<ValueId> parts;
     for (const Chunk& chunk : chunk_of_) parts.push_back(chunk.at(v.index()));
-    Attrs attrs;
-    attrs.list_sizes = {static_cast<uint32_t>(parts.size())};
     const Type& type = graph_.types()[graph_.type(v)];
-    Dims dims{region_.rows(), type.dims.back()};
-    return AddOp(op::cat, parts, attrs, Tensor(type.dtype, std::move(dims)), v);
+    const Type rows = Type::Tensor(type.dtype, {region_.rows(), type.dims.back()});
+    return nodes_.Cat(anchor_, parts, 0, rows, std::string(graph_.name(v)));
   }
 
   static constexpr uint32_t kSlices = uint32_t{1} << 31;
 
   Graph& graph_;
   Rewriter& rewriter_;
+  PieceNodes nodes_;
   const LossRegion& region_;
   int64_t rows_;
   NodeId anchor_;

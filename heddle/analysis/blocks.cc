@@ -1,4 +1,4 @@
-#include "heddle/passes/memory/blocks.h"
+#include "heddle/analysis/blocks.h"
 
 #include <algorithm>
 #include <map>
