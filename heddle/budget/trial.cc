@@ -34,10 +34,7 @@ int64_t StatOf(const RunReport& report, std::string_view pass, std::string_view 
 }  // namespace
 
 Trials::Trials(const Module& module, const Pipeline& after, const CostModel& model)
-    : module_(module),
-      pipeline_(Program(kCarryOut)),
-      only_cleans_(Format(after) == Format(Program("clean"))),
-      model_(model) {
+    : module_(module), pipeline_(Program(kCarryOut)), model_(model) {
   pipeline_.insert(pipeline_.end(), after.begin(), after.end());
 }
 
@@ -80,7 +77,6 @@ Result<MemoryChoice> Trials::Run(std::string policy, const Marks& marks) {
   Replay replay(sim, {.slowdown = static_cast<int64_t>(slowdown * kThousandths + 0.5)});
   // Where nothing is decided comes first.
   if (tried_.empty()) {
-    step_ = replay.outcome().makespan;
     compute_ = sim.compute();
     inputs_ = sim.inputs();
   }
