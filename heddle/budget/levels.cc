@@ -33,17 +33,15 @@ Result<RunTimes> FindRunTimes(const Module& module, const CostModel& model) {
   const Graph& graph = module.graphs[0];
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
   std::vector<Nanos> nothing(graph.node_count());
-  RunTimes times{nothing, nothing, OnlyForBackward(graph), nothing, nothing};
+  RunTimes times{nothing, nothing, nothing};
+  std::vector<bool> only_for_backward = OnlyForBackward(graph);
   for (NodeId node : graph.nodes()) {
     size_t n = node.index();
     times.once[n] = costs.nodes[node].compute;
-    NodeId launch = LaunchOf(graph, node);
+    if (only_for_backward[n]) continue;
     Nanos collective;
-    if (launch) {
+    if (NodeId launch = LaunchOf(graph, node))
       collective = costs.nodes[launch].pack + costs.nodes[launch].collective.total();
-      times.collective[launch.index()] = collective;
-    }
-    if (times.only_for_backward[n]) continue;
     times.compute[n] = times.once[n];
     times.all[n] = times.once[n] + collective;
   }

@@ -15,15 +15,12 @@ struct Level {
   Marks marks;
 };
 
-// What running each node takes, by node.
+// Run times by node.
 struct RunTimes {
-  // The first time, on the compute stream.
+  // The first run, on the compute stream.
   std::vector<Nanos> once;
-  // By launch: from its operands to its results.
-  std::vector<Nanos> collective;
-  // Forward runs it for nobody but backward: what is computed there is not computed in forward.
-  std::vector<bool> only_for_backward;
-  // The second time, which is nothing for those: on the compute stream, and with the whole time of collectives, though a schedule may hide it.
+  // A second run: on the compute stream, and with the whole time of collectives, though a schedule
+  // may hide it. 0 for forward nodes that only backward reads: recomputing them moves their only run.
   std::vector<Nanos> compute;
   std::vector<Nanos> all;
 };

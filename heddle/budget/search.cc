@@ -4,7 +4,6 @@
 #include <map>
 
 #include "heddle/base/text.h"
-#include "heddle/budget/exact.h"
 
 namespace heddle {
 namespace {
@@ -201,18 +200,8 @@ Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
     if (level.choice->peak > budget) continue;
     if (best == nullptr || IsFaster(*level.choice, *best)) best = level.choice;
   }
-  bool proved = false;
-  if (ExactSearch::IsFew(cut_.decisions().size(), trials_)) {
-    ExactSearch exact(trials_, weights_, times_, budget);
-    HEDDLE_TRY(best, exact.Run(best));
-    proved = exact.complete();
-  }
   if (best == nullptr) return Infeasible(budget);
   MemoryChoice chosen = *best;
-  if (proved) {
-    chosen.bound = chosen.step;
-    return chosen;
-  }
   for (size_t i = 0; i + 1 < hull_.size(); ++i) {
     if (hull_[i].choice->peak <= budget || hull_[i + 1].choice->peak > budget) continue;
     HEDDLE_TRY(MemoryChoice mixed, Between(hull_[i], hull_[i + 1], budget));

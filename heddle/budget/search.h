@@ -3,7 +3,6 @@
 // 1. Levels treat all blocks alike: policies, cuts at many prices, with weights kept or gathered again, with copies on the host. All are tried.
 // 2. The budget lies between two neighbours of the lower hull of their peaks and times. Between them, the first n blocks take the
 //    smaller and the others the faster one; then, of one block, the first n values do. Bisection finds n.
-// 3. Where there is little to decide, all of it is searched (exact.h).
 //
 // What is tried in a step depends on the budget only through the side of each trial that it lies on, and a trial counts only if it lies
 // between the two that it was made of, in peak and in time. So a larger budget is never slower.

@@ -31,10 +31,7 @@ int64_t StatOf(std::span<const PassRecord> passes, std::string_view pass, std::s
 }  // namespace
 
 Trials::Trials(const Module& module, const Pipeline& after, const CostModel& model)
-    : module_(module),
-      pipeline_(Program(kCarryOut)),
-      only_cleans_(Format(after) == Format(Program("clean"))),
-      evaluator_(model) {
+    : module_(module), pipeline_(Program(kCarryOut)), evaluator_(model) {
   pipeline_.insert(pipeline_.end(), after.begin(), after.end());
 }
 
@@ -71,7 +68,6 @@ Result<MemoryChoice> Trials::Run(std::string policy, const Marks& marks) {
   Bytes kept = KeptForBackward(evaluated.module.graphs[0]);
   // The first trial decides nothing.
   if (tried_.empty()) {
-    step_ = evaluated.outcome.step;
     compute_ = bounds.compute;
     inputs_ = bounds.peak - kept;
   }

@@ -20,8 +20,6 @@ class Trials {
   const Module& module() const { return module_; }
   const Graph& graph() const { return module_.graphs[0]; }
   const CostModel& model() const { return evaluator_.costs(); }
-  // Whether nothing behind the decisions moves a node.
-  bool only_cleans() const { return only_cleans_; }
 
   // What is decided by a policy of `checkpoint`.
   Result<Marks> MarksOf(std::string_view policy) const;
@@ -36,8 +34,8 @@ class Trials {
   // The module that marks make, in front of the rest of the pipeline.
   Result<Module> CarriedOut(const Marks& marks) const;
   size_t count() const { return tried_.size(); }
-  // After the first trial, where nothing is decided: the step, its compute stream, and what the caller holds.
-  Nanos step() const { return step_; }
+  // After the first trial, where nothing is decided: the time of its compute stream, and the bytes of
+  // the step's inputs.
   Nanos compute() const { return compute_; }
   Bytes inputs() const { return inputs_; }
 
@@ -46,10 +44,8 @@ class Trials {
 
   const Module& module_;
   Pipeline pipeline_;
-  bool only_cleans_;
   Evaluator evaluator_;
   std::map<Marks, MemoryChoice> tried_;
-  Nanos step_;
   Nanos compute_;
   Bytes inputs_;
 };
