@@ -10,9 +10,19 @@
 #include <span>
 #include <vector>
 
-#include "heddle/eager/tensor_parallel.h"
+#include "heddle/eager/data_parallel.h"
+#include "heddle/eager/sharded_state.h"
 
 namespace heddle {
+
+struct TensorParallelOptions {
+  DataParallelOptions data;
+  // Rank = (replica * shard + part) * tensor + slice.
+  int64_t tensor = 1;
+  bool sequence_parallel = true;
+  // The loss works on logits that are split by vocabulary; otherwise they are gathered.
+  bool split_loss = true;
+};
 
 struct ExpertParallelOptions {
   TensorParallelOptions tensor;

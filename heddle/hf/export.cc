@@ -9,7 +9,6 @@
 #include "heddle/hf/config.h"
 #include "heddle/hf/export_folder.h"
 #include "heddle/hf/names.h"
-#include "heddle/models/decoder.h"
 #include "heddle/train/safetensors.h"
 
 namespace heddle {
@@ -36,15 +35,12 @@ std::vector<Piece> Pieces(const Model& model, const ParamSource& params, at::Sca
     pieces.push_back({HfWeightOf(model.config, param.name), type, BytesOf(param.shape, type),
                       [&params, i] { return params(i); }});
   }
-  if (model.config.family->name != "deepseek_v3") return pieces;
-  // The class has a bias in every mixture; one of zeros changes nothing.
-  for (int64_t layer = 0; layer < model.config.n_layers; ++layer) {
-    if (!model.config.is_moe_layer(layer)) continue;
-    StepInput bias{
-        ExpertBiasName(layer), InputRole::kBuffer, DType::kF32, {model.config.moe.experts}};
-    pieces.push_back({HfWeightOf(model.config, bias.name), at::kFloat,
-                      BytesOf(bias.shape, at::kFloat),
-                      [&model, bias]() -> Result<at::Tensor> { return MakeBuffer(model, bias); }});
+  auto* buffers = model.config.family->hf.buffers;
+  if (buffers == nullptr) return pieces;
+  for (const StepInput& buffer : buffers(model.config)) {
+    pieces.push_back(
+        {HfWeightOf(model.config, buffer.name), at::kFloat, BytesOf(buffer.shape, at::kFloat),
+         [&model, buffer]() -> Result<at::Tensor> { return MakeBuffer(model, buffer); }});
   }
   return pieces;
 }

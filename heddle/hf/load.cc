@@ -18,7 +18,7 @@ bool MayBeLeft(const ModelConfig& config, const std::string& name) {
   if (config.tied && name == "lm_head.weight") return true;
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   constexpr std::string_view kLayers = "model.layers.";
-  if (config.family->name != "deepseek_v3" || !name.starts_with(kLayers)) return false;
+  if (!config.family->hf.has_more_layers || !name.starts_with(kLayers)) return false;
   int64_t layer = 0;
   auto [stop, error] =
       std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);

@@ -7,27 +7,18 @@
 namespace heddle {
 namespace {
 
-struct Pair {
-  std::string_view ours;
-  std::string_view theirs;
-};
-constexpr Pair kOutside[] = {{"tok_embeddings.weight", "model.embed_tokens.weight"},
-                             {"norm.weight", "model.norm.weight"},
-                             {"output.weight", "lm_head.weight"}};
-// Inside of a layer. `*` is the number of an expert.
-constexpr Pair kInLayer[] = {
+// Names that the classes of all decoders share.
+constexpr HfName kOutside[] = {{"tok_embeddings.weight", "model.embed_tokens.weight"},
+                               {"norm.weight", "model.norm.weight"},
+                               {"output.weight", "lm_head.weight"}};
+constexpr HfName kInLayer[] = {
+    {"norm.weight", "model.norm.weight"},
     {"attention_norm.weight", "input_layernorm.weight"},
     {"ffn_norm.weight", "post_attention_layernorm.weight"},
     {"attention.wq.weight", "self_attn.q_proj.weight"},
     {"attention.wk.weight", "self_attn.k_proj.weight"},
     {"attention.wv.weight", "self_attn.v_proj.weight"},
     {"attention.wo.weight", "self_attn.o_proj.weight"},
-    {"attention.k_norm.weight", "self_attn.k_norm.weight"},
-    {"attention.wq_a.weight", "self_attn.q_a_proj.weight"},
-    {"attention.wq_b.weight", "self_attn.q_b_proj.weight"},
-    {"attention.wkv_a.weight", "self_attn.kv_a_proj_with_mqa.weight"},
-    {"attention.wkv_b.weight", "self_attn.kv_b_proj.weight"},
-    {"attention.kv_norm.weight", "self_attn.kv_a_layernorm.weight"},
     {"feed_forward.w1.weight", "mlp.gate_proj.weight"},
     {"feed_forward.w2.weight", "mlp.down_proj.weight"},
     {"feed_forward.w3.weight", "mlp.up_proj.weight"},
@@ -35,21 +26,19 @@ constexpr Pair kInLayer[] = {
     {"moe.shared_experts.w2.weight", "mlp.shared_experts.down_proj.weight"},
     {"moe.shared_experts.w3.weight", "mlp.shared_experts.up_proj.weight"},
     {"moe.router.gate.weight", "mlp.gate.weight"},
-    {"moe.expert_bias_E", "mlp.gate.e_score_correction_bias"},
     {"moe.routed_experts.inner_experts.w1_EFD", "mlp.experts.*.gate_proj.weight"},
     {"moe.routed_experts.inner_experts.w2_EDF", "mlp.experts.*.down_proj.weight"},
     {"moe.routed_experts.inner_experts.w3_EFD", "mlp.experts.*.up_proj.weight"},
 };
 
-std::string_view InLayer(const ModelConfig& config, std::string_view name) {
-  // On every head of Qwen, on the latent of DeepSeek.
-  if (name == "attention.q_norm.weight")
-    return config.mla.kv_rank > 0 ? "self_attn.q_a_layernorm.weight" : "self_attn.q_norm.weight";
-  for (const Pair& pair : kInLayer) {
-    if (pair.ours == name) return pair.theirs;
+const HfName& InLayer(const ModelConfig& config, std::string_view name) {
+  for (std::span<const HfName> names :
+       {config.family->hf.names, std::span<const HfName>(kInLayer)}) {
+    for (const HfName& pair : names) {
+      if (pair.ours == name) return pair;
+    }
   }
   HEDDLE_CHECK(false, "Hugging Face has no name for " + std::string(name));
-  return {};
 }
 
 // Exchanges the last of `heads` x `rows` x `columns` rows: what was [rows, columns] within a head is [columns, rows].
@@ -64,7 +53,7 @@ at::Tensor Reordered(const at::Tensor& tensor, int64_t heads, bool pairs_to_halv
 
 HfWeight HfWeightOf(const ModelConfig& config, const std::string& name) {
   HfWeight weight;
-  for (const Pair& pair : kOutside) {
+  for (const HfName& pair : kOutside) {
     if (pair.ours == name) weight.names.emplace_back(pair.theirs);
   }
   if (!weight.names.empty()) return weight;
@@ -73,17 +62,15 @@ HfWeight HfWeightOf(const ModelConfig& config, const std::string& name) {
                "Hugging Face has no name for " + name);
   std::string_view own = std::string_view(name).substr(dot + 1);
   std::string prefix = "model." + name.substr(0, dot + 1);
-  std::string_view theirs = InLayer(config, own);
+  const HfName& pair = InLayer(config, own);
+  std::string_view theirs = pair.theirs;
   size_t star = theirs.find('*');
   weight.stacked = star != std::string_view::npos;
   for (int64_t expert = 0; weight.stacked && expert < config.moe.experts; ++expert)
     weight.names.push_back(
         fmt::format("{}{}{}{}", prefix, theirs.substr(0, star), expert, theirs.substr(star + 1)));
   if (!weight.stacked) weight.names.push_back(prefix + std::string(theirs));
-  if (config.family->name == "llama3") {
-    if (own == "attention.wq.weight") weight.rotated_heads = config.n_heads;
-    if (own == "attention.wk.weight") weight.rotated_heads = config.n_kv_heads;
-  }
+  if (pair.rotated_heads != nullptr) weight.rotated_heads = config.*pair.rotated_heads;
   return weight;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 
@@ -21,12 +22,6 @@ void AddEmbedding(ParamList& params, const ModelConfig& config) {
   params.Add("tok_embeddings.weight", {config.vocab_size, config.dim}, EmbeddingUnit(config));
 }
 
-void AddOutput(ParamList& params, const ModelConfig& config) {
-  params.Add("norm.weight", {config.dim}, OutputUnit(config));
-  if (!config.tied)
-    params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
-}
-
 void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
   std::string prefix = unit + ".attention.";
   int64_t size = config.head_size();
@@ -36,6 +31,11 @@ void AddAttention(ParamList& params, const ModelConfig& config, const std::strin
   params.Add(prefix + "wo.weight", {config.dim, config.n_heads * size}, unit);
 }
 
+void AddNorms(ParamList& params, const ModelConfig& config, const std::string& unit) {
+  params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
+  params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
+}
+
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit) {
   params.Add(prefix + ".w1.weight", {hidden, dim}, unit);
@@ -43,17 +43,35 @@ void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, i
   params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
 }
 
-at::Tensor Decoder(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& tokens,
-                   const BlockFunction& block) {
+void AddFeedForwardOrMoe(ParamList& params, std::vector<StepInput>& buffers,
+                         const ModelConfig& config, int64_t layer) {
+  if (config.is_moe_layer(layer)) return AddMoe(params, buffers, config, layer);
+  std::string unit = BlockUnit(layer);
+  AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
+}
+
+namespace {
+
+at::Tensor DecoderBlock(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x,
+                        int64_t layer) {
+  ScopeGuard scope(BlockUnit(layer));
+  at::Tensor h =
+      at::add(x, config.family->attention(weights, config,
+                                          RmsNorm(weights, "attention_norm", x, config.norm_eps)));
+  at::Tensor normed = RmsNorm(weights, "ffn_norm", h, config.norm_eps);
+  return at::add(h, config.is_moe_layer(layer) ? Moe(weights, config, normed, layer)
+                                               : FeedForward(weights, "feed_forward", normed));
+}
+
+at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,
+                         const at::Tensor& tokens) {
   at::Tensor x;
   {
     ScopeGuard scope("tok_embeddings");
     x = at::embedding(weights("weight"), tokens);
   }
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
-    ScopeGuard scope(fmt::format("layers.{}", layer));
-    x = block(weights, x, layer);
-  }
+  for (int64_t layer = 0; layer < config.n_layers; ++layer)
+    x = DecoderBlock(weights, config, x, layer);
   x = RmsNorm(weights, "norm", x, config.norm_eps);
   if (!config.tied) return Linear(weights, "output", x);
   at::Tensor table;
@@ -63,6 +81,24 @@ at::Tensor Decoder(const ModelWeights& weights, const ModelConfig& config, const
   }
   ScopeGuard scope("output");
   return at::linear(x, table);
+}
+
+}  // namespace
+
+FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffers,
+                         AddBlock add_block) {
+  ParamList params;
+  AddEmbedding(params, config);
+  for (int64_t layer = 0; layer < config.n_layers; ++layer)
+    add_block(params, buffers, config, layer);
+  params.Add("norm.weight", {config.dim}, OutputUnit(config));
+  if (!config.tied)
+    params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
+  return {.params = params.Take(),
+          .buffers = std::move(buffers),
+          .logits = [config](const ModelWeights& weights, const at::Tensor& tokens) {
+            return DecoderLogits(weights, config, tokens);
+          }};
 }
 
 Spread DepthSpread(int64_t layer) {

@@ -1,7 +1,6 @@
 // What families of decoders share: parameters in registration order, the order of layers, what presets may split.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,17 +26,22 @@ std::string BlockUnit(int64_t layer);
 std::string EmbeddingUnit(const ModelConfig& config);
 std::string OutputUnit(const ModelConfig& config);
 
-// What decoder models share: embedding, blocks, norm, output.
 void AddEmbedding(ParamList& params, const ModelConfig& config);
-void AddOutput(ParamList& params, const ModelConfig& config);
 // wq, wk, wv and wo of grouped-query attention, in module `attention`.
 void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
+void AddNorms(ParamList& params, const ModelConfig& config, const std::string& unit);
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit);
-using BlockFunction =
-    std::function<at::Tensor(const ModelWeights&, const at::Tensor& x, int64_t layer)>;
-at::Tensor Decoder(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& tokens,
-                   const BlockFunction& block);
+// `feed_forward` of a dense layer, `moe` of one with experts.
+void AddFeedForwardOrMoe(ParamList& params, std::vector<StepInput>& buffers,
+                         const ModelConfig& config, int64_t layer);
+// Adds the parameters of one block in registration order.
+using AddBlock = void (*)(ParamList& params, std::vector<StepInput>& buffers,
+                          const ModelConfig& config, int64_t layer);
+// Embedding, blocks, norm, output. A block adds the family's attention and then a feed-forward
+// network or experts to the residual stream, each of a norm of it.
+FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffers,
+                         AddBlock add_block);
 
 // The mixture of experts of one block, in module `moe`; its bias, if it has one, is a buffer.
 void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,

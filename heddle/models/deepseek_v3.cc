@@ -1,11 +1,11 @@
 // DeepSeek V3: multi-head latent attention (keys and values from a narrow latent), routed and shared experts.
 #include <cmath>
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 
 #include "heddle/capture/scope.h"
 #include "heddle/models/decoder.h"
+#include "heddle/models/hf_config.h"
 
 namespace heddle {
 namespace deepseek_v3 {
@@ -124,35 +124,15 @@ void AddAttention(ParamList& params, const std::string& prefix, const ModelConfi
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
-  ParamList params;
-  FamilyParts parts;
-  parts.buffers.push_back(
-      {"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.mla.rope_dim / 2}});
-  AddEmbedding(params, config);
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
+                      int64_t layer) {
     std::string unit = BlockUnit(layer);
-    AddAttention(params, unit + ".attention", config, unit);
-    params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
-    params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
-    if (config.is_moe_layer(layer)) {
-      AddMoe(params, parts.buffers, config, layer);
-    } else {
-      AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
-    }
-  }
-  AddOutput(params, config);
-  parts.params = params.Take();
-  parts.logits = [config](const ModelWeights& weights, const at::Tensor& tokens) {
-    return Decoder(
-        weights, config, tokens, [&](const ModelWeights& w, const at::Tensor& x, int64_t layer) {
-          at::Tensor h =
-              at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
-          at::Tensor normed = RmsNorm(w, "ffn_norm", h, config.norm_eps);
-          return at::add(h, config.is_moe_layer(layer) ? Moe(w, config, normed, layer)
-                                                       : FeedForward(w, "feed_forward", normed));
-        });
+    AddAttention(params, unit + ".attention", c, unit);
+    AddNorms(params, c, unit);
+    AddFeedForwardOrMoe(params, buffers, c, layer);
   };
-  return parts;
+  StepInput rope{"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.mla.rope_dim / 2}};
+  return DecoderParts(config, {rope}, add_block);
 }
 
 ParallelRules Rules() {
@@ -177,6 +157,78 @@ Status Check(const ModelConfig& c) {
   return CheckDecoder(c);
 }
 
+void HfFields(HfConfig& file, ModelConfig& c) {
+  MoeConfig& moe = c.moe;
+  file.Require(moe.score == RouterScore::kSigmoid, "scores by sigmoid only");
+  file.Require(moe.groups <= 1 || moe.group_score == GroupScore::kTopTwo,
+               "groups judged by their two best experts only");
+  file.Require(moe.experts >= 2 * std::max<int64_t>(moe.groups, 1),
+               "at least two experts in a group");
+  file.Require(moe.shared_experts >= 1, "a shared expert");
+  file.Require(c.mla.norm_eps == 1e-6, "a mla.norm_eps of 1e-6");
+  file.Require(c.rope.scaling != RopeScaling::kLlama, "rotary scaling by yarn only");
+  if (file.reading()) {
+    c.n_kv_heads = c.n_heads;
+    moe.score = RouterScore::kSigmoid;
+    moe.bias = true;
+    if (c.rope.scaling == RopeScaling::kLlama)
+      file.Fail("rotary embedding is scaled by `llama3`; DeepSeek's has yarn only");
+  } else {
+    file.Write("num_key_value_heads", c.n_heads);
+    // One group of all experts is the same as none.
+    moe.groups = std::max<int64_t>(moe.groups, 1);
+    moe.limited_groups = std::max<int64_t>(moe.limited_groups, 1);
+  }
+  file.Int("q_lora_rank", c.mla.q_rank, 0);
+  if (c.mla.q_rank == 0) file.Write("q_lora_rank", nullptr);
+  file.Int("kv_lora_rank", c.mla.kv_rank);
+  file.Int("qk_nope_head_dim", c.mla.nope_dim);
+  file.Int("qk_rope_head_dim", c.mla.rope_dim);
+  file.Int("v_head_dim", c.mla.v_dim);
+  file.Fixed("rope_interleave", true);
+  bool local =
+      file.Find("n_routed_experts") == nullptr && file.Find("num_local_experts") != nullptr;
+  file.Int(local ? "num_local_experts" : "n_routed_experts", moe.experts);
+  file.Int("num_experts_per_tok", moe.top_k);
+  file.Int("moe_intermediate_size", moe.ffn_dim);
+  file.Int("n_shared_experts", moe.shared_experts);
+  file.Int("first_k_dense_replace", moe.dense_layers);
+  file.Bool("norm_topk_prob", moe.normalize, true);
+  file.Number("routed_scaling_factor", moe.route_scale);
+  file.Int("n_group", moe.groups);
+  file.Int("topk_group", moe.limited_groups);
+  file.Write("num_nextn_predict_layers", 0);
+  file.Expect("scoring_func", "sigmoid");
+  file.Expect("topk_method", "noaux_tc");
+  file.Expect("moe_layer_freq", 1);
+}
+
+// The class has a bias in every layer with experts; one of zeros changes nothing.
+std::vector<StepInput> HfBuffers(const ModelConfig& c) {
+  std::vector<StepInput> biases;
+  for (int64_t layer = c.moe.dense_layers; layer < c.n_layers; ++layer)
+    biases.push_back({ExpertBiasName(layer), InputRole::kBuffer, DType::kF32, {c.moe.experts}});
+  return biases;
+}
+
+constexpr HfClass kHfClasses[] = {{.type = "deepseek_v3",
+                                   .name = "DeepseekV3ForCausalLM",
+                                   .has_experts = true,
+                                   .fields = HfFields}};
+constexpr HfName kHfNames[] = {
+    {"attention.wq_a.weight", "self_attn.q_a_proj.weight"},
+    {"attention.wq_b.weight", "self_attn.q_b_proj.weight"},
+    {"attention.q_norm.weight", "self_attn.q_a_layernorm.weight"},
+    {"attention.wkv_a.weight", "self_attn.kv_a_proj_with_mqa.weight"},
+    {"attention.wkv_b.weight", "self_attn.kv_b_proj.weight"},
+    {"attention.kv_norm.weight", "self_attn.kv_a_layernorm.weight"},
+    {"moe.expert_bias_E", "mlp.gate.e_score_correction_bias"},
+};
+
+// TorchTitan's training configurations; its default checkpointing is selective.
+constexpr PublishedRun kPublished[] = {{"16B", 1, 8, 4, "selective"},
+                                       {"671B", 1, 2, 4, "selective"}};
+
 }  // namespace deepseek_v3
 
 HEDDLE_DEFINE_FAMILY(deepseek_v3){
@@ -187,6 +239,11 @@ HEDDLE_DEFINE_FAMILY(deepseek_v3){
     .spread = deepseek_v3::InitialSpread,
     .rules = deepseek_v3::Rules,
     .attention = deepseek_v3::Attention,
+    .hf = {.classes = deepseek_v3::kHfClasses,
+           .names = deepseek_v3::kHfNames,
+           .buffers = deepseek_v3::HfBuffers,
+           .has_more_layers = true},
+    .published = deepseek_v3::kPublished,
 };
 
 }  // namespace heddle

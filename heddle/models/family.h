@@ -1,7 +1,8 @@
 // Families of models.
 //
-// A family is a file of its own: its flavors, its step, what presets may split. `HEDDLE_DEFINE_FAMILY(ident){...}` and one line in
-// family_list.def add it; everything else follows. Families name their parts alike, each in a namespace of its own.
+// A family is one file: flavors, step, rules for presets, and its class of transformers.
+// `HEDDLE_DEFINE_FAMILY(ident){...}` and one line in family_list.def add it. Families use the same
+// names for their parts, each in its own namespace.
 #pragma once
 
 #include <functional>
@@ -38,6 +39,51 @@ struct Spread {
   double cut = 6.0;
 };
 
+class HfConfig;
+
+// A class of transformers that computes models of a family.
+struct HfClass {
+  // `model_type` in config.json, and the class.
+  std::string_view type;
+  std::string_view name;
+  bool has_experts = false;
+  // Reads or writes the fields that not all decoders have.
+  void (*fields)(HfConfig& file, ModelConfig& config);
+};
+
+// A weight of a layer, without the layer's prefix.
+struct HfName {
+  std::string_view ours;
+  // `*` is the number of an expert.
+  std::string_view theirs;
+  // The heads whose rows are reordered, for rotary embedding of halves instead of pairs.
+  int64_t ModelConfig::*rotated_heads = nullptr;
+};
+
+// How a family is stored in Hugging Face folders.
+struct HfMapping {
+  // Empty if transformers has none.
+  std::span<const HfClass> classes = {};
+  // Besides those of all decoders (hf/names.cc).
+  std::span<const HfName> names = {};
+  // Buffers that folders contain besides the parameters; may be null.
+  std::vector<StepInput> (*buffers)(const ModelConfig& config) = nullptr;
+  // Folders may have layers after the last, which predict further tokens and are not loaded.
+  bool has_more_layers = false;
+};
+
+// A published training configuration, which `heddle search` lists for comparison.
+struct PublishedRun {
+  std::string_view flavor;
+  // Degrees of tensor and expert parallelism; all other ranks shard parameters.
+  int64_t tensor;
+  int64_t experts;
+  // Per data-parallel rank and pass.
+  int64_t sequences;
+  // Activation checkpointing.
+  std::string_view policy;
+};
+
 struct Family {
   std::string_view name;
   std::vector<ModelConfig> (*flavors)();
@@ -50,6 +96,8 @@ struct Family {
   // The attention of a block of a decoder, in its module; with the weights of some heads, for these. Null if there is none.
   at::Tensor (*attention)(const ModelWeights& weights, const ModelConfig& config,
                           const at::Tensor& x) = nullptr;
+  HfMapping hf = {};
+  std::span<const PublishedRun> published = {};
 };
 
 // In the order in which they are listed to users.

@@ -1,8 +1,8 @@
 // Llama 3: grouped-query attention, rotary embedding on adjacent pairs, SwiGLU.
-#include <ATen/ops/add.h>
 
 #include "heddle/capture/scope.h"
 #include "heddle/models/decoder.h"
+#include "heddle/models/hf_config.h"
 
 namespace heddle {
 namespace llama3 {
@@ -64,42 +64,54 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
-  ParamList params;
-  AddEmbedding(params, config);
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
+                      int64_t layer) {
     std::string unit = BlockUnit(layer);
-    AddAttention(params, config, unit);
-    AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
-    params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
-    params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
-  }
-  AddOutput(params, config);
-  FamilyParts parts;
-  parts.params = params.Take();
-  parts.buffers = {
-      {"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}}};
-  parts.logits = [config](const ModelWeights& weights, const at::Tensor& tokens) {
-    return Decoder(
-        weights, config, tokens, [&](const ModelWeights& w, const at::Tensor& x, int64_t) {
-          at::Tensor h =
-              at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
-          return at::add(
-              h, FeedForward(w, "feed_forward", RmsNorm(w, "ffn_norm", h, config.norm_eps)));
-        });
+    AddAttention(params, c, unit);
+    AddFeedForwardOrMoe(params, buffers, c, layer);
+    AddNorms(params, c, unit);
   };
-  return parts;
+  StepInput rope{"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}};
+  return DecoderParts(config, {rope}, add_block);
 }
+
+Status Check(const ModelConfig& c) {
+  if (c.moe.experts > 0)
+    return Error(Diag::kModelSize,
+                 "moe.experts is {}, and llama3 has no experts; use qwen3 or deepseek_v3",
+                 c.moe.experts);
+  return CheckDecoder(c);
+}
+
+void HfFields(HfConfig& file, ModelConfig& c) {
+  file.Int("head_dim", c.head_dim, 0);
+  file.Fixed("mlp_bias", false);
+}
+
+constexpr HfClass kHfClasses[] = {
+    {.type = "llama", .name = "LlamaForCausalLM", .fields = HfFields}};
+constexpr HfName kHfNames[] = {
+    {"attention.wq.weight", "self_attn.q_proj.weight", &ModelConfig::n_heads},
+    {"attention.wk.weight", "self_attn.k_proj.weight", &ModelConfig::n_kv_heads},
+};
+
+// TorchTitan's report on H100 of December 2024: fully sharded, with tensor parallelism within nodes
+// for the large models. 405B also has eight pipeline stages and fp8 there, which are left out.
+constexpr PublishedRun kPublished[] = {
+    {"8B", 1, 1, 1, "selective"}, {"70B", 8, 1, 8, "full"}, {"405B", 8, 1, 2, "full"}};
 
 }  // namespace llama3
 
 HEDDLE_DEFINE_FAMILY(llama3){
     .name = "llama3",
     .flavors = llama3::Flavors,
-    .check = CheckDecoder,
+    .check = llama3::Check,
     .make = llama3::Make,
     .spread = DecoderSpread,
     .rules = DecoderRules,
     .attention = llama3::Attention,
+    .hf = {.classes = llama3::kHfClasses, .names = llama3::kHfNames},
+    .published = llama3::kPublished,
 };
 
 }  // namespace heddle

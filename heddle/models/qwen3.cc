@@ -1,8 +1,8 @@
 // Qwen 3: as Llama, with a norm on every query and key head, rotary embedding of halves, and optionally experts.
-#include <ATen/ops/add.h>
 
 #include "heddle/capture/scope.h"
 #include "heddle/models/decoder.h"
+#include "heddle/models/hf_config.h"
 
 namespace heddle {
 namespace qwen3 {
@@ -72,38 +72,20 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
-  ParamList params;
-  AddEmbedding(params, config);
-  int64_t size = config.head_size();
-  FamilyParts parts;
-  parts.buffers = {{"rope_cos", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}},
-                   {"rope_sin", InputRole::kBuffer, DType::kF32, {batch.seq_len, size}}};
-  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
+                      int64_t layer) {
     std::string unit = BlockUnit(layer);
-    AddAttention(params, config, unit);
-    params.Add(unit + ".attention.q_norm.weight", {size}, unit);
-    params.Add(unit + ".attention.k_norm.weight", {size}, unit);
-    if (config.is_moe_layer(layer)) {
-      AddMoe(params, parts.buffers, config, layer);
-    } else {
-      AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
-    }
-    params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
-    params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
-  }
-  AddOutput(params, config);
-  parts.params = params.Take();
-  parts.logits = [config](const ModelWeights& weights, const at::Tensor& tokens) {
-    return Decoder(
-        weights, config, tokens, [&](const ModelWeights& w, const at::Tensor& x, int64_t layer) {
-          at::Tensor h =
-              at::add(x, Attention(w, config, RmsNorm(w, "attention_norm", x, config.norm_eps)));
-          at::Tensor normed = RmsNorm(w, "ffn_norm", h, config.norm_eps);
-          return at::add(h, config.is_moe_layer(layer) ? Moe(w, config, normed, layer)
-                                                       : FeedForward(w, "feed_forward", normed));
-        });
+    AddAttention(params, c, unit);
+    params.Add(unit + ".attention.q_norm.weight", {c.head_size()}, unit);
+    params.Add(unit + ".attention.k_norm.weight", {c.head_size()}, unit);
+    AddFeedForwardOrMoe(params, buffers, c, layer);
+    AddNorms(params, c, unit);
   };
-  return parts;
+  std::vector<int64_t> shape = {batch.seq_len, config.head_size()};
+  return DecoderParts(config,
+                      {{"rope_cos", InputRole::kBuffer, DType::kF32, shape},
+                       {"rope_sin", InputRole::kBuffer, DType::kF32, shape}},
+                      add_block);
 }
 
 ParallelRules Rules() {
@@ -111,6 +93,55 @@ ParallelRules Rules() {
   AddMoeRules(rules);
   return rules;
 }
+
+void DenseFields(HfConfig& file, ModelConfig& c) {
+  file.Int("head_dim", c.head_dim, 128);
+  file.Fixed("use_sliding_window", false);
+}
+
+// Dense layers come first in Heddle's models.
+void DenseLayers(HfConfig& file, ModelConfig& c) {
+  auto layers = nlohmann::json::array();
+  for (int64_t layer = 0; layer < c.moe.dense_layers; ++layer) layers.push_back(layer);
+  file.Write("mlp_only_layers", layers);
+  const nlohmann::json* dense = file.Find("mlp_only_layers");
+  if (dense == nullptr) return;
+  for (size_t i = 0; i < dense->size(); ++i) {
+    if (!dense->is_array() || (*dense)[i] != i)
+      return file.Fail("`mlp_only_layers` are not the first layers");
+  }
+  c.moe.dense_layers = static_cast<int64_t>(dense->size());
+}
+
+void MixtureFields(HfConfig& file, ModelConfig& c) {
+  MoeConfig& moe = c.moe;
+  file.Require(moe.score == RouterScore::kSoftmax, "scores by softmax only");
+  file.Require(!moe.bias, "no bias of experts");
+  file.Require(moe.groups == 0, "no groups of experts");
+  file.Require(moe.shared_experts == 0, "no shared experts");
+  file.Require(moe.route_scale == 1.0, "a route_scale of 1");
+  file.Int("head_dim", c.head_dim, 0);
+  file.Fixed("use_sliding_window", false);
+  bool local = file.Find("num_experts") == nullptr && file.Find("num_local_experts") != nullptr;
+  file.Int(local ? "num_local_experts" : "num_experts", moe.experts);
+  file.Int("num_experts_per_tok", moe.top_k);
+  file.Int("moe_intermediate_size", moe.ffn_dim);
+  file.Bool("norm_topk_prob", moe.normalize, false);
+  file.Fixed("decoder_sparse_step", 1);
+  DenseLayers(file, c);
+}
+
+constexpr HfClass kHfClasses[] = {
+    {.type = "qwen3", .name = "Qwen3ForCausalLM", .fields = DenseFields},
+    {.type = "qwen3_moe",
+     .name = "Qwen3MoeForCausalLM",
+     .has_experts = true,
+     .fields = MixtureFields}};
+constexpr HfName kHfNames[] = {{"attention.q_norm.weight", "self_attn.q_norm.weight"},
+                               {"attention.k_norm.weight", "self_attn.k_norm.weight"}};
+
+// TorchTitan's training configuration; its default checkpointing is selective.
+constexpr PublishedRun kPublished[] = {{"14B", 1, 1, 4, "selective"}};
 
 }  // namespace qwen3
 
@@ -122,6 +153,8 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .spread = qwen3::InitialSpread,
     .rules = qwen3::Rules,
     .attention = qwen3::Attention,
+    .hf = {.classes = qwen3::kHfClasses, .names = qwen3::kHfNames},
+    .published = qwen3::kPublished,
 };
 
 }  // namespace heddle

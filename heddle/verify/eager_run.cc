@@ -5,7 +5,6 @@
 #include "heddle/aten/said.h"
 #include "heddle/eager/data_parallel.h"
 #include "heddle/eager/expert_parallel.h"
-#include "heddle/eager/tensor_parallel.h"
 #include "heddle/models/family.h"
 
 namespace heddle {
@@ -103,16 +102,12 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
   data.threads = options.threads;
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
   TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
-  if (options.expert > 1 || (options.tensor > 1 && model.config.family->name != "llama3")) {
+  if (options.expert > 1 || options.tensor > 1) {
     // Without expert parallelism tensor-parallel ranks split each expert.
     int64_t expert_tensor = options.expert > 1 ? options.expert_tensor : options.tensor;
     return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerExpertParallel>>(
         model, EagerExpertParallel(model, params, {tensor, options.expert, expert_tensor}),
         options));
-  }
-  if (options.tensor > 1) {
-    return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerTensorParallel>>(
-        model, EagerTensorParallel(model, params, tensor), options));
   }
   return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerDataParallel>>(
       model, EagerDataParallel(model, params, data), options));

@@ -11,6 +11,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/runtime/process/watch.h"
+#include "heddle/runtime/process/within.h"
 
 namespace heddle {
 namespace {
@@ -21,8 +22,12 @@ using Time = std::chrono::steady_clock::time_point;
 constexpr milliseconds kNotice{3000};
 // Time for a rank to report after its timeout.
 constexpr milliseconds kReportTime{2000};
+constexpr milliseconds kPoll{20};
 // Holds the message about a rank that two processes have.
 constexpr const char* kDoubled = "doubled";
+// Numbers of processes that have connected, and that give up and have read why.
+constexpr const char* kCame = "came";
+constexpr const char* kLeft = "left";
 
 std::string ThisProcess() {
   char host[128] = "an unknown host";
@@ -50,18 +55,22 @@ struct Progress {
 class Arrival {
  public:
   Arrival(const PeerAddress& address, milliseconds timeout, std::shared_ptr<Progress> progress)
-      : address_(address), timeout_(timeout), progress_(std::move(progress)) {
+      : address_(address),
+        timeout_(timeout),
+        progress_(std::move(progress)),
+        serves_(address.rank_0_serves && address.rank == 0) {
     for (int64_t rank = 0; rank < address.world_size; ++rank) keys_.push_back(Watch::KeyOf(rank));
   }
 
   Result<Connections> Run() {
     progress_->WaitsFor(fmt::format("the store at {}:{}{}", address_.host, address_.port,
                                     address_.rank_0_serves ? ", which rank 0 opens" : ""));
-    HEDDLE_TRY(StorePtr store, ConnectStore(address_, serves(), timeout_, timeout_));
+    HEDDLE_TRY(StorePtr store, Connect());
     HEDDLE_TRY(StorePtr watched, ConnectStore(address_, /*serve=*/false, timeout_,
                                               std::max(Left(), milliseconds(100))));
     progress_->WaitsFor("");
     try {
+      store->add(kCame, 1);
       HEDDLE_RETURN_IF_ERROR(Claim(*store));
       HEDDLE_RETURN_IF_ERROR(WaitForAll(*store));
     } catch (const std::exception& error) {
@@ -71,10 +80,21 @@ class Arrival {
   }
 
  private:
-  bool serves() const { return address_.rank_0_serves && address_.rank == 0; }
   milliseconds Left() const {
     auto left = begin_ + timeout_ - std::chrono::steady_clock::now();
     return std::max(std::chrono::duration_cast<milliseconds>(left), milliseconds(0));
+  }
+
+  Result<StorePtr> Connect() {
+    Result<StorePtr> store = ConnectStore(address_, serves_, timeout_, timeout_);
+    if (store.ok() || !serves_) return store;
+    // If the port is in use because another process has rank 0, that process can be named.
+    auto first = Within<Result<StorePtr>>(kNotice, [address = address_, timeout = timeout_] {
+      return ConnectStore(address, /*serve=*/false, timeout, kNotice);
+    });
+    if (!first || !first->ok()) return store;
+    serves_ = false;
+    return *std::move(first);
   }
 
   // The first process that claims a rank has it.
@@ -89,9 +109,11 @@ class Arrival {
       return Done{};
     }
     std::string text =
-        fmt::format("two processes have rank {}: {} and {}; each needs a RANK of its own",
-                    address_.rank, holder.substr(0, holder.find('\n')), self);
+        fmt::format("two processes have rank {}: {} and {}; give each its own RANK{}",
+                    address_.rank, holder.substr(0, holder.find('\n')), self,
+                    address_.rank == 0 ? ", or its own MASTER_PORT if they are two jobs" : "");
     store.set(kDoubled, ToStore(text));
+    Leave(store, kNotice);
     return Error(Diag::kPeers, "{}", text);
   }
 
@@ -108,12 +130,17 @@ class Arrival {
       for (int64_t rank = 0; rank < address_.world_size; ++rank)
         (store.check({keys_[static_cast<size_t>(rank)]}) ? here : missing).push_back(rank);
       if (missing.empty()) break;
-      if (doubled || over) Leave(store, here);
-      if (doubled) return Error(Diag::kPeers, "{}", FromStore(store.get(kDoubled)));
-      if (over)
+      if (doubled) {
+        std::string text = FromStore(store.get(kDoubled));
+        Leave(store, kNotice);
+        return Error(Diag::kPeers, "{}", text);
+      }
+      if (over) {
+        Leave(store, milliseconds(0));
         return Error(Diag::kPeers, "rank {} waited {} ms for {}: {} came, {} did not",
                      address_.rank, timeout_.count(), Counted(address_.world_size, "rank"),
                      fmt::join(here, ", "), fmt::join(missing, ", "));
+      }
       listed = true;
       if (here[0] == address_.rank)
         progress_->WaitsFor(
@@ -132,23 +159,24 @@ class Arrival {
     }
   }
 
-  // Rank 0 holds the store open until all ranks that came have seen why they give up.
-  void Leave(c10d::Store& store, const std::vector<int64_t>& here) const {
-    auto key = [](int64_t rank) { return fmt::format("left/{}", rank); };
-    store.set(key(address_.rank), ToStore("1"));
-    if (!serves()) return;
-    std::vector<std::string> keys;
-    for (int64_t rank : here) keys.push_back(key(rank));
-    try {
-      store.wait(keys, timeout_);
-    } catch (const std::exception&) {
-      // They have gone without a word.
+  // Rank 0 holds the store open until every process that came has read why the job ends, at most
+  // one more time-out, and for at least `late` if some of the job's processes have not come.
+  void Leave(c10d::Store& store, milliseconds late) const {
+    int64_t left = store.add(kLeft, 1);
+    Time begin = std::chrono::steady_clock::now();
+    while (serves_ && left < address_.world_size) {
+      auto waited = std::chrono::steady_clock::now() - begin;
+      if (waited >= timeout_ || (waited >= late && left >= store.add(kCame, 0))) return;
+      std::this_thread::sleep_for(kPoll);
+      left = store.add(kLeft, 0);
     }
   }
 
   PeerAddress address_;
   milliseconds timeout_;
   std::shared_ptr<Progress> progress_;
+  // Whether this process holds the store.
+  bool serves_;
   Time begin_ = std::chrono::steady_clock::now();
   std::vector<std::string> keys_;
 };

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "heddle/models/config.h"
 #include "heddle/search/plan_search.h"
 
 namespace heddle {
@@ -16,7 +17,7 @@ struct PublishedPlan {
 };
 
 // TorchTitan's for this model, on so many devices: the rest of them share the parameters. Nothing where it has none.
-std::optional<PublishedPlan> PublishedFor(std::string_view family, std::string_view flavor,
-                                          int64_t devices, int64_t global_batch);
+std::optional<PublishedPlan> PublishedFor(const ModelConfig& config, int64_t devices,
+                                          int64_t global_batch);
 
 }  // namespace heddle

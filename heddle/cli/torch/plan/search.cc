@@ -178,8 +178,7 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   if (!found.ok()) return std::move(found).failure();
   answer.result = *std::move(found);
   for (TriedPoint& tried : answer.result.front) tried.plan.decisions.budget = answer.budget;
-  if (auto published =
-          PublishedFor(config.family->name, config.flavor, devices, answer.sequences)) {
+  if (auto published = PublishedFor(config, devices, answer.sequences)) {
     HEDDLE_TRY(answer.published, search.Try(published->point));
     answer.publisher = published->source;
   }

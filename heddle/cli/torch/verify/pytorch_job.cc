@@ -28,10 +28,9 @@ Status CheckNumerics(const PyTorchJob& job) {
 
 Status CheckTensor(const PyTorchJob& job, const PyTorchLayout& layout) {
   const ModelConfig& config = job.step.model.config;
-  std::string_view family = config.family->name;
-  if ((family != "llama3" && family != "qwen3") || config.moe.experts > 0)
-    return Refused(fmt::format("tensor parallelism (degree {}) of {} {}", layout.tensor, family,
-                               config.flavor),
+  if (config.family->attention == nullptr || config.mla.kv_rank > 0 || config.moe.experts > 0)
+    return Refused(fmt::format("tensor parallelism (degree {}) of {} {}", layout.tensor,
+                               config.family->name, config.flavor),
                    "it has that of llama3, and of qwen3 without experts");
   if (layout.split_loss && job.model.z_loss > 0)
     return Refused(fmt::format("--training.z_loss={} with a loss split over {} ranks",
