@@ -10,6 +10,7 @@ import sys
 
 ALLOWED = {
     "base": [],
+    "cuda": ["base"],
     "solve/problem": ["base"],
     "solve/reduce": ["solve/problem"],
     "solve/search": ["solve/reduce"],
@@ -64,17 +65,18 @@ ALLOWED = {
     "capture": ["aten"],
     "models": ["capture", "data", "plan/presets"],
     "runtime": ["aten", "analysis"],
+    "runtime/device": ["runtime", "cuda"],
     "runtime/process": ["runtime"],
     "eager": ["models", "runtime"],
     "train": ["compile", "models", "runtime", "checkpoint"],
     "verify": ["train", "eager"],
     "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process", "search", "verify"],
+    "cli/torch": ["cli", "hf", "runtime/device", "runtime/process", "search", "verify"],
     "cli/torch/plan": ["cli/torch"],
     "cli/torch/train": ["cli/torch/plan"],
     "cli/torch/verify": ["cli/torch/train"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "cli/torch", "cli/torch/plan",
+TORCH = ["aten", "capture", "models", "runtime", "runtime/device", "runtime/process", "eager", "train", "verify", "hf", "cli/torch", "cli/torch/plan",
          "cli/torch/train", "cli/torch/verify"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
