@@ -42,7 +42,8 @@ if(heddle_lib_torch_cuda)
   # Headers for ranks that are processes on GPUs: of the packages that libtorch came with, or of the system.
   file(GLOB nvidia_includes ${torch_root}/../nvidia/*/include)
   find_path(HEDDLE_NCCL_INCLUDE nccl.h HINTS ${nvidia_includes} NO_CACHE)
-  find_path(HEDDLE_CUDA_INCLUDE cuda_runtime_api.h HINTS ENV CUDA_HOME ${nvidia_includes} /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
+  # libtorch's packages have cuda_runtime_api.h, but not crt/host_defines.h, which it includes.
+  find_path(HEDDLE_CUDA_INCLUDE crt/host_defines.h HINTS ENV CUDA_HOME ${nvidia_includes} /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
   if(HEDDLE_NCCL_INCLUDE AND HEDDLE_CUDA_INCLUDE)
     set(HEDDLE_NCCL_INCLUDES ${HEDDLE_NCCL_INCLUDE} ${HEDDLE_CUDA_INCLUDE})
   endif()

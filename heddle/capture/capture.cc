@@ -144,9 +144,7 @@ class StepCapture {
                                            specs_[i].name));
       params_.back().set_requires_grad(specs_[i].trainable);
     }
-    if (options_.optimizer)
-      optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_.param_dtype,
-                                             options_.optimizer->implementation);
+    if (options_.optimizer) optimizer_inputs_ = AddOptimizerInputs(recorder_, specs_, options_);
     if (options_.accumulate)
       gradient_sums_ = AddGradientSums(recorder_, specs_, options_.param_dtype);
     for (const StepInput& spec : input_specs_) {

@@ -52,6 +52,10 @@ struct OptimizerOptions {
 struct CaptureOptions {
   std::string graph_name = "step";
   DType param_dtype = DType::kF32;
+  // The fused optimizer reads the learning rate from device memory, as f32, instead of from the
+  // host as f64. Parameters in f32 get the same bits either way, and a recorded step can be
+  // replayed with another rate.
+  bool lr_on_device = false;
   // Appends the optimizer as phase `opt` if set; its state become inputs, and outputs that update them.
   std::optional<OptimizerOptions> optimizer = {};
   // Gradients are added to those of the batches before this one in the step: inputs `opt N "grad"`, which are updated. The optimizer

@@ -95,7 +95,8 @@ void RecordUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
 }
 
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
-                                   DType dtype, AdamW implementation) {
+                                   const CaptureOptions& options) {
+  DType dtype = options.param_dtype;
   OptimizerInputs inputs;
   inputs.moments.resize(params.size());
   for (size_t i = 0; i < params.size(); ++i) {
@@ -109,9 +110,11 @@ OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec
     input.label = label;
     return recorder.AddInput(std::move(input), type, {}, label, space);
   };
-  // The fused kernel takes it from the host.
-  inputs.lr =
-      add("lr", DType::kF64, implementation == AdamW::kFused ? Space::kHost : Space::kDevice);
+  bool fused = options.optimizer->implementation == AdamW::kFused;
+  // The fused kernel takes an f64 from the host, or an f32 from the device.
+  inputs.lr = fused && options.lr_on_device
+                  ? add("lr", DType::kF32, Space::kDevice)
+                  : add("lr", DType::kF64, fused ? Space::kHost : Space::kDevice);
   inputs.step = add("step", DType::kF32, Space::kDevice);
   return inputs;
 }

@@ -21,7 +21,7 @@ struct OptimizerInputs {
 
 // Inputs `opt N "exp_avg"` and `"exp_avg_sq"` for every trainable parameter, and `hyper "lr"` and `"step"`.
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
-                                   DType dtype, AdamW implementation);
+                                   const CaptureOptions& options);
 
 // Inputs `opt N "grad"`, one for every trainable parameter: its gradient of the batches before this one in the step. Undefined for
 // other parameters.

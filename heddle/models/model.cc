@@ -193,6 +193,8 @@ Result<Module> CaptureModel(const Model& model, const std::optional<OptimizerOpt
 
 Result<Module> CaptureModel(const Model& model, CaptureOptions options) {
   if (model.numerics.compute == DType::kF64) options.param_dtype = DType::kF64;
+  if (model.numerics.target == Target::kCuda && options.param_dtype == DType::kF32)
+    options.lr_on_device = true;
   auto step = [&model](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
     StepResult result = model.loss_sum(params, given);
     result.loss = Divided(result.loss, given, model.numerics.loss_divisor);

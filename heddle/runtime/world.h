@@ -14,12 +14,10 @@
 #include <span>
 #include <vector>
 
-#include "heddle/aten/call.h"
 #include "heddle/base/result.h"
 #include "heddle/ir/graph.h"
-#include "heddle/runtime/local_call.h"
+#include "heddle/runtime/backend.h"
 #include "heddle/runtime/lockstep_transport.h"
-#include "heddle/runtime/slots.h"
 
 namespace heddle {
 
@@ -54,46 +52,23 @@ class World {
   // The same for a world of one rank.
   Result<std::vector<at::Tensor>> RunAlone(const std::vector<at::Tensor>& inputs) const;
 
-  const Module& module() const { return module_; }
-  const Graph& graph() const { return module_.graphs[0]; }
+  const Module& module() const { return plan_->module(); }
+  const Graph& graph() const { return plan_->graph(); }
   // Those of this process.
-  std::span<const int64_t> ranks() const { return ranks_; }
+  std::span<const int64_t> ranks() const { return plan_->ranks(); }
   // Of every tensor.
-  c10::Device device() const { return device_; }
-  const SlotPlan& slots() const { return slots_; }
+  c10::Device device() const { return plan_->device(); }
+  const SlotPlan& slots() const { return plan_->slots(); }
+  // Whether collectives move tensors between processes, and on how many threads ranks run.
+  bool spans_processes() const { return spans_processes_; }
+  size_t threads() const { return threads_; }
   // Whether running the graph writes over the tensor of this input.
-  bool updates(size_t input) const { return updated_[input]; }
+  bool updates(size_t input) const { return plan_->updates(input); }
 
  private:
-  // How a node is run.
-  struct Step {
-    // kTurn: by one rank after the other, in order, because all draw from one source of random numbers.
-    enum class Kind : uint8_t { kCall, kTurn, kLocal, kWait, kCollective };
-    Kind kind = Kind::kCall;
-    // Of a call: there is one for each rank, because attributes are sizes that depend on it.
-    bool by_rank = false;
-    // Into calls_, locals_ or launches_.
-    uint32_t first = 0;
-  };
-  struct Launch {
-    Collective collective;
-    // Members of a group share what is equal.
-    bool share = false;
-    // The launch of its first group, among those of a run.
-    size_t first_pending = 0;
-  };
-  // Positions in ranks(), and the ranks themselves.
-  struct Group {
-    std::vector<size_t> at;
-    std::vector<int64_t> ranks;
-  };
-  struct Running;
-  struct Scratch;
   struct Failed;
 
-  World(Module module, const Liveness& liveness);
-  Status CompileNode(NodeId node, const WorldOptions& options);
-  void FindGroups();
+  explicit World(std::unique_ptr<const RunPlan> plan) : plan_(std::move(plan)) {}
   Status CheckInputs(std::span<const Tensors> inputs_by_rank) const;
   void CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const;
   Status RunInTurn(Running& running, const Observer& observer) const;
@@ -102,44 +77,18 @@ class World {
   template <typename Barrier>
   void RunThread(size_t thread, Running& running, Barrier& barrier,
                  std::vector<std::optional<Failed>>& failed) const;
-  // Whether each rank runs the node for itself, and needs no other.
-  bool RunsAlone(NodeId node) const;
-  // Whether what is waited for is there already.
-  bool IsOver(NodeId wait) const;
-  // A collective, or a wait for one that takes time.
-  Status RunTogether(NodeId node, Running& running) const;
   // One rank's own work.
-  Status RunAlone(NodeId node, size_t at, Tensors& values, Scratch& scratch) const;
-  Status Start(NodeId node, const Group& group, std::unique_ptr<Pending>& pending,
-               Running& running) const;
-  Status Finish(NodeId wait, Running& running) const;
-  void StoreResults(NodeId node, const Group& group, std::vector<Tensors> received, NodeId into,
-                    Running& running) const;
-  const Launch& launch(NodeId node) const { return launches_[steps_[node].first]; }
-  // `ranks 1, 3: `; nothing where there is only one.
-  std::string Where(std::span<const int64_t> ranks) const;
-  Failure Describe(NodeId node, std::span<const int64_t> ranks, std::span<const Tensors> operands,
-                   std::string_view what) const;
+  Status RunStep(NodeId node, size_t at, Tensors& values, Scratch& scratch) const;
 
-  // A copy, for messages.
-  Module module_;
-  c10::Device device_ = c10::kCPU;
-  SlotPlan slots_;
-  std::vector<int64_t> ranks_;
-  std::shared_ptr<Transport> transport_;
-  Communicators communicators_;
-  // By communicator: the groups that have ranks in this process.
-  std::vector<std::vector<Group>> groups_;
-  // By input, and by node: whether an update writes over its storage.
-  std::vector<bool> updated_;
-  Table<NodeId, bool> written_over_;
-  Table<NodeId, Step> steps_;
-  std::vector<AtenCall> calls_;
-  std::vector<LocalCall> locals_;
-  std::vector<Launch> launches_;
+  // Steps refer to it, so it stays where it is.
+  std::unique_ptr<const RunPlan> plan_;
+  // Steps may refer to the backend that made them.
+  std::vector<std::unique_ptr<Backend>> backends_;
+  Table<NodeId, std::unique_ptr<Step>> steps_;
+  bool spans_processes_ = false;
   size_t threads_ = 1;
   // Launches of a run.
-  size_t pending_count_ = 0;
+  size_t launch_count_ = 0;
 };
 
 }  // namespace heddle

@@ -102,6 +102,30 @@ TEST(World, OneRankNeedsNoMesh) {
   EXPECT_TRUE(outputs[1].equal(inputs[0]));
 }
 
+// A transport between processes: its launches take time.
+class NoLaunches : public Transport {
+ public:
+  std::unique_ptr<Pending> Start(NodeId, CommunicatorId, const Collective&,
+                                 std::span<const int64_t>, std::vector<Tensors>,
+                                 std::span<const Shares>) override {
+    return nullptr;
+  }
+  bool finishes_at_once() const override { return false; }
+};
+
+TEST(World, AWaitForAMoveNeedsNoTransport) {
+  Module module = Parsed(
+      "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[4]) -> (%b) {\n"
+      "  %o! = mem.offload(%x)\n  %h = comm.wait(%o!)\n"
+      "  %r! = mem.reload(%h)\n  %b = comm.wait(%r!)\n}\n");
+  Tensors inputs{at::arange(4, at::kFloat)};
+  World world = *World::Compile(module, module.graphs[0],
+                                {.ranks = {1}, .transport = std::make_shared<NoLaunches>()});
+  Result<std::vector<Tensors>> outputs = world.Run({&inputs, 1});
+  ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
+  EXPECT_TRUE((*outputs)[0][0].equal(inputs[0]));
+}
+
 TEST(SlotPlan, LetsGoOfAValueWhenItsStorageDies) {
   Module module = Parsed(
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[4]) -> (%b, %w) {\n"

@@ -9,10 +9,20 @@
 namespace heddle {
 
 StepNumbers::StepNumbers(c10::Device device)
-    : lr(at::empty({}, at::kDouble)),
-      lr_on_device(device.is_cpu() ? lr : at::empty({}, lr.options().device(device))),
-      step(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
-      token_count(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))) {}
+    : step(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
+      token_count(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
+      lr_(at::empty({}, at::kDouble)),
+      lr_on_device_(device.is_cpu() ? lr_ : at::empty({}, lr_.options().device(device))),
+      narrow_lr_(at::empty({}, step.options())) {}
+
+void StepNumbers::SetLr(double value) {
+  for (at::Tensor* lr : {&lr_, &lr_on_device_, &narrow_lr_}) lr->fill_(value);
+}
+
+const at::Tensor& StepNumbers::LrOf(DType type, Space space) const {
+  if (space == Space::kHost) return lr_;
+  return type == DType::kF32 ? narrow_lr_ : lr_on_device_;
+}
 
 Result<Program> Program::Make(const Model& model, const Module& local,
                               const WorldOptions& options) {
@@ -43,10 +53,7 @@ void Program::FindInputs(const Model& model) {
       if (input.label == "labels") place = &labels_;
     }
     if (input.role == InputRole::kHyper) {
-      if (input.label == "lr") {
-        place = &lr_;
-        lr_on_host_ = graph.types().space(graph.type(input.value)) == Space::kHost;
-      }
+      if (input.label == "lr") place = &lr_;
       if (input.label == "step") place = &step_;
       if (input.label == kTokenCount) place = &token_count_;
     }
@@ -111,7 +118,11 @@ void Program::Bind(std::span<const RankState> states, const StepNumbers& numbers
       bind(params_[p].exp_avg_sq, states[at].params[p].exp_avg_sq);
     }
     for (const auto& [name, place] : buffers_) bind(place, states[at].buffers.at(name));
-    bind(lr_, lr_on_host_ ? numbers.lr : numbers.lr_on_device);
+    if (lr_) {
+      const Graph& graph = world_.graph();
+      TypeId type = graph.type(graph.inputs()[*lr_].value);
+      bind(lr_, numbers.LrOf(graph.types().dtype(type), graph.types().space(type)));
+    }
     bind(step_, numbers.step);
     bind(token_count_, numbers.token_count);
   }
@@ -149,20 +160,34 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
     if (first) {
       HEDDLE_TRY(found->second, batches(step, first_row + part.begin, part.size));
     }
-    inputs_[at][*tokens_] = place(*tokens_, found->second.tokens, at);
-    inputs_[at][*labels_] = place(*labels_, found->second.labels, at);
+    for (auto [i, rows] :
+         {std::pair(*tokens_, &found->second.tokens), std::pair(*labels_, &found->second.labels)}) {
+      at::Tensor placed = place(i, *rows, at);
+      at::Tensor& input = inputs_[at][i];
+      // A recorded run reads its batch at one address.
+      if (input.defined() && input.sizes() == placed.sizes()) {
+        input.copy_(placed);
+      } else {
+        input = recorder_ != nullptr ? placed.clone() : std::move(placed);
+      }
+    }
   }
   return Done{};
 }
 
-Status Program::Run(const World::Observer& observer) {
+Status Program::Run(Replay::Mode mode, const World::Observer& observer) {
   // Frees outputs of the last run now, so that they do not add to this run's memory.
   outputs_.clear();
-  HEDDLE_TRY(outputs_, world_.Run(inputs_, observer));
+  if (recorder_ != nullptr && !observer) {
+    HEDDLE_TRY(outputs_, replay_.Run(*recorder_, world_, inputs_, mode));
+  } else {
+    HEDDLE_TRY(outputs_, world_.Run(inputs_, observer));
+  }
   at::NoGradGuard no_grad;
   for (size_t at = 0; at < inputs_.size(); ++at) {
     for (const auto& [input, output] : copied_back_) inputs_[at][input].copy_(outputs_[at][output]);
     for (size_t output : update_outputs_) outputs_[at][output].reset();
+    if (recorder_ != nullptr) continue;
     inputs_[at][*tokens_].reset();
     inputs_[at][*labels_].reset();
   }

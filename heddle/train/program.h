@@ -12,7 +12,7 @@
 
 #include "heddle/models/init.h"
 #include "heddle/models/model.h"
-#include "heddle/runtime/world.h"
+#include "heddle/runtime/recorder.h"
 
 namespace heddle {
 
@@ -37,12 +37,19 @@ struct RankState {
 struct StepNumbers {
   explicit StepNumbers(c10::Device device);
 
-  // In host memory, and where graphs compute.
-  at::Tensor lr;
-  at::Tensor lr_on_device;
+  void SetLr(double value);
+  // The learning rate in the type and memory that a graph takes it from.
+  const at::Tensor& LrOf(DType type, Space space) const;
+
   at::Tensor step;
   // What the loss is divided by, where that is given.
   at::Tensor token_count;
+
+ private:
+  // In host memory; on the device as f64 and as f32.
+  at::Tensor lr_;
+  at::Tensor lr_on_device_;
+  at::Tensor narrow_lr_;
 };
 
 class Program {
@@ -67,8 +74,14 @@ class Program {
   void BindGradients(std::span<const RankState> states);
   // Rows of a batch that begins at `first_row` of the step.
   Status SetBatch(const BatchSource& batches, int64_t step, int64_t first_row);
-  // Keeps the loss, the metrics and the gradients; frees the batch and all other outputs.
-  Status Run(const World::Observer& observer = {});
+  // Runs are recorded and replayed from now on. The recorder outlives this program.
+  void RecordWith(RunRecorder& recorder) { recorder_ = &recorder; }
+  // Keeps the loss, the metrics and the gradients; frees all other outputs, and the batch unless
+  // runs are recorded. `mode` is for recorded runs. With an observer, nodes run one after the
+  // other.
+  Status Run(Replay::Mode mode, const World::Observer& observer = {});
+  // Why runs are not recorded, although there is a recorder: the node and the reason.
+  const std::optional<std::string>& refusal() const { return replay_.refusal(); }
   // Moves a gradient of the last run out of the program.
   at::Tensor TakeGradient(size_t at, size_t param);
   void ReleaseGradients();
@@ -98,13 +111,14 @@ class Program {
   at::Tensor OutputAt(size_t at, Place place) const;
 
   World world_;
+  RunRecorder* recorder_ = nullptr;
+  Replay replay_;
   // By parameter.
   std::vector<ParamPlaces> params_;
   std::map<std::string, size_t> buffers_;
   Place tokens_;
   Place labels_;
   Place lr_;
-  bool lr_on_host_ = true;
   Place step_;
   Place token_count_;
   Place loss_;

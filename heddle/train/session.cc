@@ -13,6 +13,10 @@ namespace {
 
 constexpr std::string_view kHeldNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
 
+// Runs as launches before one is recorded. The first runs of a kernel load it, plan it and allocate
+// its workspace, which cannot be recorded.
+constexpr int64_t kWarmUpRuns = 2;
+
 DType ParamType(const Model& model) {
   return model.numerics.compute == DType::kF64 ? DType::kF64 : DType::kF32;
 }
@@ -55,9 +59,28 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
   HEDDLE_RETURN_IF_ERROR(session.InitState(model, options));
   HEDDLE_RETURN_IF_ERROR(session.InitBuffers(model, options));
   for (Program* program : session.programs()) program->Bind(session.states_, session.numbers_);
+  session.MakeRecorders(options);
   session.losses_.resize(session.ranks().size());
   if (options.saved) session.steps_ = options.saved->steps;
   return session;
+}
+
+void Session::MakeRecorders(const SessionOptions& options) {
+  notice_ = options.notice;
+  if (!options.recorder) return;
+  for (Program* program : programs()) {
+    bool forward = forward_ && program == &*forward_;
+    std::unique_ptr<RunRecorder>& recorder = forward ? forward_recorder_ : recorder_;
+    if (!recorder) {
+      Result<std::unique_ptr<RunRecorder>> made = options.recorder();
+      if (!made.ok()) {
+        notice_("steps run as launches: " + made.diagnostics()[0].message);
+        return;
+      }
+      recorder = *std::move(made);
+    }
+    program->RecordWith(*recorder);
+  }
 }
 
 std::vector<Program*> Session::programs() {
@@ -129,11 +152,24 @@ Status Session::CountTokens(const BatchSource& batches, int64_t number) {
   return Done{};
 }
 
+Status Session::RunProgram(Program& program, int64_t runs_before, const Watcher& watch) {
+  bool refused = program.refusal().has_value();
+  HEDDLE_RETURN_IF_ERROR(
+      program.Run(runs_before < kWarmUpRuns ? Replay::Mode::kWarmUp : Replay::Mode::kRecord,
+                  watch ? watch(program.world()) : World::Observer()));
+  if (program.refusal() && !refused)
+    notice_(fmt::format("@{} runs as launches, not as a CUDA graph: {}",
+                        program.world().graph().name(), *program.refusal()));
+  return Done{};
+}
+
 Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) {
   Clock clock;
   HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
   data_seconds_ += Seconds(clock.Elapsed());
-  HEDDLE_RETURN_IF_ERROR(program.Run(watch ? watch(program.world()) : World::Observer()));
+  // The graphs of a step are recorded in one step, in the order in which they are replayed: none
+  // places its values where another still has some.
+  HEDDLE_RETURN_IF_ERROR(RunProgram(program, steps_run_, watch));
   TakeGradients(program, batch);
   for (size_t at = 0; at < losses_.size(); ++at) {
     at::Tensor loss = program.loss(at);
@@ -165,8 +201,7 @@ void Session::ReleaseGradients() {
 Status Session::Step(double lr, const Watcher& watch) {
   ReleaseGradients();
   data_seconds_ = 0;
-  numbers_.lr.fill_(lr);
-  numbers_.lr_on_device.fill_(lr);
+  numbers_.SetLr(lr);
   numbers_.step.fill_(steps_ + 1);
   HEDDLE_RETURN_IF_ERROR(CountTokens(batches_, steps_ + 1));
   if (accumulated_ > 1) {
@@ -178,6 +213,7 @@ Status Session::Step(double lr, const Watcher& watch) {
   }
   HEDDLE_RETURN_IF_ERROR(RunBatch(step_, accumulated_ - 1, watch));
   ++steps_;
+  ++steps_run_;
   return Done{};
 }
 
@@ -213,7 +249,7 @@ Result<double> Session::Evaluate(const BatchSource& batches, int64_t number, con
   double loss = 0;
   for (int64_t batch = 0; batch < accumulated_; ++batch) {
     HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, batch * forward_->rows()));
-    HEDDLE_RETURN_IF_ERROR(forward_->Run(watch ? watch(forward_->world()) : World::Observer()));
+    HEDDLE_RETURN_IF_ERROR(RunProgram(*forward_, forwards_run_++, watch));
     loss += forward_->loss(0).item<double>();
   }
   return loss;

@@ -45,6 +45,11 @@ struct SessionOptions {
   WorldOptions world;
   // Where ranks are processes: what connects the ranks of each graph, instead of `world`.
   std::function<Result<WorldOptions>(const Module&)> world_of = {};
+  // Makes what records steps and replays them; steps run as launches without it. Called for the
+  // training graphs, and for validation.
+  std::function<Result<std::unique_ptr<RunRecorder>>()> recorder = {};
+  // Told once why a graph cannot be recorded, as a line.
+  std::function<void(const std::string& line)> notice = [](const std::string&) {};
   ParamSource params;
   BatchSource batches;
   // Batches of a step.
@@ -103,6 +108,9 @@ class Session final : public TrainingRun {
  private:
   explicit Session(Program step) : step_(std::move(step)), numbers_(c10::kCPU) {}
   std::vector<Program*> programs();
+  void MakeRecorders(const SessionOptions& options);
+  // Runs a program, and gives notice if it cannot be recorded.
+  Status RunProgram(Program& program, int64_t runs_before, const Watcher& watch);
   Status InitState(const Model& model, const SessionOptions& options);
   Status InitBuffers(const Model& model, const SessionOptions& options);
   // Runs a batch of the step.
@@ -115,6 +123,11 @@ class Session final : public TrainingRun {
   // Sets the divisor of the loss: the labels that count, over all batches of step `number`.
   Status CountTokens(const BatchSource& batches, int64_t number);
 
+  // Validation runs between the steps: it has memory of its own, so that it leaves the outputs of a
+  // step as they are. Recorders go last, after everything that was recorded.
+  std::unique_ptr<RunRecorder> recorder_;
+  std::unique_ptr<RunRecorder> forward_recorder_;
+  std::function<void(const std::string&)> notice_;
   Program step_;
   std::optional<Program> first_;
   std::optional<Program> more_;
@@ -123,6 +136,9 @@ class Session final : public TrainingRun {
   int64_t accumulated_ = 1;
   bool count_ignored_ = false;
   int64_t steps_ = 0;
+  // Steps of this session; the first ones warm up.
+  int64_t steps_run_ = 0;
+  int64_t forwards_run_ = 0;
   StepNumbers numbers_;
   // By rank of this process.
   std::vector<RankState> states_;

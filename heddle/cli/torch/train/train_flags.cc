@@ -1,6 +1,7 @@
 #include "heddle/cli/torch/train/train_flags.h"
 
 #include "heddle/cli/choice.h"
+#include "heddle/runtime/device/graph_recorder.h"
 
 namespace heddle {
 
@@ -27,6 +28,10 @@ void TrainFlags::Declare(Flags& flags) {
   flags.Option("--runtime.threads", threads,
                "threads that the ranks of one process share; results do not depend on it",
                {.least = 1});
+  flags.Option(
+      "--runtime.graph", graph,
+      "auto: record a step on a GPU as a CUDA graph and replay it, where that is possible; "
+      "off: launch every kernel from the host; results do not depend on it");
   flags.Option("--hashes=FILE", hashes,
                "write one line of JSON per step, rank and parameter with the hash of that rank's "
                "shard of the master weights, and one with the loss as a hex float");
@@ -52,7 +57,14 @@ Result<OptimizerOptions> TrainFlags::Optimizer() const {
   return options;
 }
 
+std::function<Result<std::unique_ptr<RunRecorder>>()> TrainFlags::Recorder(
+    c10::Device device) const {
+  if (graph == "off" || !device.is_cuda()) return {};
+  return [device] { return MakeGraphRecorder(device); };
+}
+
 Status TrainFlags::Check() const {
+  HEDDLE_RETURN_IF_ERROR(Choose<bool>("--runtime.graph", graph, {{"auto", true}, {"off", false}}));
   if (hash_gradients && hashes.empty())
     return Error(Diag::kUsage, "--hash-gradients requires --hashes");
   return Done{};

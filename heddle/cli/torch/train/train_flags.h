@@ -17,6 +17,7 @@ struct TrainFlags {
   OptimizerOptions optimizer;
   std::string reducer = "gloo";
   int64_t threads = 1;
+  std::string graph = "auto";
   std::string hashes;
   bool hash_gradients = false;
 
@@ -24,6 +25,8 @@ struct TrainFlags {
   // Ranks that are processes add up as Gloo does.
   Result<Reducer> MakeReducer(bool processes, c10::DeviceType device) const;
   Result<OptimizerOptions> Optimizer() const;
+  // What records steps, for SessionOptions: empty on CPUs, and where --runtime.graph is off.
+  std::function<Result<std::unique_ptr<RunRecorder>>()> Recorder(c10::Device device) const;
   // Flags that mean nothing without others.
   Status Check() const;
   BatchSource Batches(const Model& model) const;

@@ -275,6 +275,8 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeSession(StateHash* hash) const
   options.world = {.device = device_, .reducer = reducer_, .threads = flags_.train.threads};
   if (peers_ != nullptr)
     options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
+  options.recorder = flags_.train.Recorder(device_);
+  options.notice = [this](const std::string& line) { Say(line); };
   options.params = params_;
   options.batches = BatchesOf(*dataset_, DataSplit::kTrain, planned_->model.batch.seq_len);
   options.accumulated = accumulated_;

@@ -214,6 +214,10 @@ Result<std::unique_ptr<Session>> Verification::MakeLockstep(const StepGraphs& gr
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs,
                                                            SessionOptions options) const {
+  options.recorder = command_.train.Recorder(device_);
+  options.notice = [this](const std::string& line) {
+    if (leads()) streams_.err << line << "\n" << std::flush;
+  };
   options.params = params_;
   options.batches = BatchesOf(*dataset_, DataSplit::kTrain, step().model.batch.seq_len);
   options.accumulated = micro_batches();
