@@ -42,7 +42,7 @@ std::optional<std::string> RecordingObstacle(const World& world) {
   return std::nullopt;
 }
 
-Result<std::vector<Tensors>> Replay::Run(RunRecorder& recorder, const World& world,
+Result<std::vector<Tensors>> StepReplay::Run(RunRecorder& recorder, const World& world,
                                          std::span<const Tensors> inputs_by_rank, Mode mode) {
   if (recorded_) return Recorded(inputs_by_rank);
   if (!refusal_) refusal_ = RecordingObstacle(world);
@@ -60,7 +60,7 @@ Result<std::vector<Tensors>> Replay::Run(RunRecorder& recorder, const World& wor
   return world.Run(inputs_by_rank);
 }
 
-Result<std::vector<Tensors>> Replay::Recorded(std::span<const Tensors> inputs_by_rank) {
+Result<std::vector<Tensors>> StepReplay::Recorded(std::span<const Tensors> inputs_by_rank) {
   HEDDLE_CHECK(AddressesOf(inputs_by_rank) == addresses_,
                "a recorded run was given other tensors than it was recorded with");
   HEDDLE_RETURN_IF_ERROR(recorded_->Replay());

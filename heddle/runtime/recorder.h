@@ -45,7 +45,7 @@ class RunRecorder {
 std::optional<std::string> RecordingObstacle(const World& world);
 
 // The runs of one graph with a recorder.
-class Replay {
+class StepReplay {
  public:
   enum class Mode : uint8_t { kWarmUp, kRecord };
 

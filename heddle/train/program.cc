@@ -175,7 +175,7 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
   return Done{};
 }
 
-Status Program::Run(Replay::Mode mode, const World::Observer& observer) {
+Status Program::Run(StepReplay::Mode mode, const World::Observer& observer) {
   // Frees outputs of the last run now, so that they do not add to this run's memory.
   outputs_.clear();
   if (recorder_ != nullptr && !observer) {

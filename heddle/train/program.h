@@ -79,7 +79,7 @@ class Program {
   // Keeps the loss, the metrics and the gradients; frees all other outputs, and the batch unless
   // runs are recorded. `mode` is for recorded runs. With an observer, nodes run one after the
   // other.
-  Status Run(Replay::Mode mode, const World::Observer& observer = {});
+  Status Run(StepReplay::Mode mode, const World::Observer& observer = {});
   // Why runs are not recorded, although there is a recorder: the node and the reason.
   const std::optional<std::string>& refusal() const { return replay_.refusal(); }
   // Moves a gradient of the last run out of the program.
@@ -112,7 +112,7 @@ class Program {
 
   World world_;
   RunRecorder* recorder_ = nullptr;
-  Replay replay_;
+  StepReplay replay_;
   // By parameter.
   std::vector<ParamPlaces> params_;
   std::map<std::string, size_t> buffers_;

@@ -155,7 +155,7 @@ Status Session::CountTokens(const BatchSource& batches, int64_t number) {
 Status Session::RunProgram(Program& program, int64_t runs_before, const Watcher& watch) {
   bool refused = program.refusal().has_value();
   HEDDLE_RETURN_IF_ERROR(
-      program.Run(runs_before < kWarmUpRuns ? Replay::Mode::kWarmUp : Replay::Mode::kRecord,
+      program.Run(runs_before < kWarmUpRuns ? StepReplay::Mode::kWarmUp : StepReplay::Mode::kRecord,
                   watch ? watch(program.world()) : World::Observer()));
   if (program.refusal() && !refused)
     notice_(fmt::format("@{} runs as launches, not as a CUDA graph: {}",
