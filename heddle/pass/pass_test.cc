@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/file.h"
+#include "heddle/cost/cost_model.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/ir/verify/parse_module.h"
 #include "heddle/ops/ops.h"
@@ -122,6 +123,10 @@ constexpr PassDef kAsk{
 constexpr PassDef kAskAmidEdits{.name = "ask-amid-edits", .summary = "", .run = Run<AskAmidEdits>};
 constexpr PassDef kRound{
     .name = "round", .summary = "", .run = Run<Flip>, .numerics = Numerics::kRounding};
+Result<Changed> AskPrices(Graph&, PassContext& context) {
+  return context.costs().cluster().name == "a100-8x" ? Changed::kNo : Changed::kYes;
+}
+constexpr PassDef kPrice{.name = "price", .summary = "", .run = Run<AskPrices>, .prices = true};
 constexpr PassDef kGlobal{.name = "global",
                           .summary = "",
                           .run = Run<EmptyClaim>,
@@ -138,8 +143,8 @@ constexpr PassDef kCount{.name = "count",
                          .options = kCountOptions,
                          .stats = kCountStats};
 constexpr const PassDef* kPasses[] = {
-    &kFlip, &kSilent, &kEmpty,     &kBreak,        &kLose,     &kHate, &kGlobal,      &kCount,
-    &kDrop, &kRound,  &kSwapDraws, &kSwapLaunches, &kSchedule, &kAsk,  &kAskAmidEdits};
+    &kFlip, &kSilent, &kEmpty,     &kBreak,        &kLose,     &kHate, &kGlobal,       &kCount,
+    &kDrop, &kRound,  &kSwapDraws, &kSwapLaunches, &kSchedule, &kAsk,  &kAskAmidEdits, &kPrice};
 constexpr PassTable::Named kNamed[] = {{"twice", "count, count{rounds=7}"},
                                        {"endless", "endless"},
                                        {"sly", "repeat{count, round}"},
@@ -180,6 +185,12 @@ TEST_F(ManagerTest, CatchesASilentChange) { EXPECT_EQ(Failure("silent"), Diag::k
 TEST_F(ManagerTest, CatchesAnEmptyClaim) { EXPECT_EQ(Failure("empty"), Diag::kPassClaim); }
 TEST_F(ManagerTest, CatchesALostRole) { EXPECT_EQ(Failure("lose"), Diag::kLostRole); }
 TEST_F(ManagerTest, ChecksTheView) { EXPECT_EQ(Failure("global"), Diag::kPassView); }
+TEST_F(ManagerTest, GivesPassesTheCostsOfTheCluster) {
+  EXPECT_EQ(Failure("price"), Diag::kPassOption);
+  CostModel costs = *CostModel::Make(*LoadCluster("a100-8x"), {});
+  options_.costs = &costs;
+  EXPECT_TRUE(RunText("price").ok());
+}
 TEST_F(ManagerTest, StopsARepeatThatNeverSettles) {
   EXPECT_EQ(Failure("repeat{flip}"), Diag::kNoFixpoint);
 }
