@@ -16,9 +16,6 @@ constexpr int64_t kByteVocab = 256;
 // Stands behind every document; no text has it.
 constexpr int64_t kByteDocumentEnd = 0;
 
-// How many bytes the first character of `text` has; 0 if they are no UTF-8, or there are none.
-size_t Utf8Length(std::string_view text);
-
 std::vector<int64_t> BytesToTokens(std::string_view text);
 // Fails for a token that is no byte. A vocabulary may have more of them, and an untrained model may say them.
 Result<std::string> TokensToBytes(std::span<const int64_t> tokens);
