@@ -12,7 +12,7 @@ have() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed';
 missing=()
 need() { have "$1" || missing+=("$1"); }
 for package in g++ git make ninja-build ccache mold python3 python3-venv libfmt-dev nlohmann-json3-dev \
-               libxxhash-dev libsimdjson-dev zlib1g-dev libssl-dev libgloo-dev libtomlplusplus-dev \
+               libxxhash-dev zlib1g-dev libssl-dev libgloo-dev libtomlplusplus-dev \
                libgtest-dev libbenchmark-dev; do
   need "$package"
 done

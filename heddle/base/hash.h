@@ -61,51 +61,6 @@ constexpr uint64_t Scramble(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// A text of up to 32 bytes as four words: texts of one size are equal if their words are. Most names are that short, and a few loads are
-// cheaper than a call that looks at the bytes.
-class ShortText {
- public:
-  static constexpr size_t kLongest = 32;
-
-  explicit ShortText(std::string_view text) {
-    const char* data = text.data();
-    size_t size = text.size();
-    if (size >= 8) {
-      // Words may overlap.
-      front_ = Load<uint64_t>(data);
-      back_ = Load<uint64_t>(data + size - 8);
-      if (size > 16) {
-        front_middle_ = Load<uint64_t>(data + 8);
-        back_middle_ = Load<uint64_t>(data + size - 16);
-      }
-    } else if (size >= 4) {
-      front_ = Load<uint32_t>(data);
-      back_ = Load<uint32_t>(data + size - 4);
-    } else if (size > 0) {
-      front_ = static_cast<unsigned char>(data[0]);
-      back_ = static_cast<uint64_t>(static_cast<unsigned char>(data[size / 2])) << 8 |
-              static_cast<unsigned char>(data[size - 1]);
-    }
-  }
-  bool operator==(const ShortText&) const = default;
-  uint64_t Hash() const {
-    return MixHash(MixHash(front_, back_), MixHash(back_middle_, front_middle_));
-  }
-
- private:
-  template <typename Word>
-  static Word Load(const char* data) {
-    Word word;
-    std::memcpy(&word, data, sizeof(word));
-    return word;
-  }
-
-  uint64_t front_ = 0;
-  uint64_t back_ = 0;
-  uint64_t front_middle_ = 0;
-  uint64_t back_middle_ = 0;
-};
-
 // An open-addressing index from hashes to dense numbers. The keys live with the caller, who compares them: the same
 // index serves strings, types, attributes and nodes.
 class HashIndex {
@@ -121,11 +76,6 @@ class HashIndex {
       if (slots_[i].tag == tag && equal(slots_[i].number)) return slots_[i].number;
     }
     return kNone;
-  }
-
-  // Asks for the memory that Find and Insert will read.
-  void Prefetch(uint64_t hash) const {
-    if (!slots_.empty()) __builtin_prefetch(&slots_[Fold(hash) & mask_]);
   }
 
   void Insert(uint64_t hash, uint32_t number) {

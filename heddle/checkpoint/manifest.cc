@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include <nlohmann/json.hpp>
+
+#include "heddle/base/json_fields.h"
 #include "heddle/base/text.h"
-#include "heddle/checkpoint/json.h"
 #include "heddle/checkpoint/safetensors_header.h"
 
 namespace heddle {
@@ -27,35 +29,75 @@ bool IsShape(const TensorInfo& tensor) {
   return true;
 }
 
-DType DTypeAt(const Json& json) {
-  return ParseSafetensorsType(json.get_ref<const std::string&>()).value_or(DType::kNone);
+DType ReadDType(JsonFields& fields) {
+  return ParseSafetensorsType(fields.Text("dtype")).value_or(DType::kNone);
 }
 
-FileHash FileHashAt(const Json& json) {
-  return {json.at("bytes").get<int64_t>(),
-          ParseHash128(json.at("hash").get_ref<const std::string&>()).value_or(Hash128())};
+FileHash ReadFileHash(JsonFields& fields) {
+  return {fields.Count("bytes", 0, INT64_MAX),
+          ParseHash128(fields.Text("hash")).value_or(Hash128())};
 }
 
-// Reads a manifest whose hash is right; throws where it is none all the same.
-Manifest ReadManifest(const Json& json) {
+// `[rank, offset, shape]`
+PlacedPiece ReadPiece(JsonValue piece, JsonMistakes& mistakes) {
+  std::vector<JsonValue> parts;
+  for (JsonValue part : piece.items()) parts.push_back(part);
+  if (parts.size() == 3 && parts[0].is_int())
+    return {parts[0].integer(), {ReadCounts(parts[1], mistakes), ReadCounts(parts[2], mistakes)}};
+  if (!mistakes.full()) mistakes.Add(piece, "`{}` is not [rank, offset, shape]", piece.path());
+  return {};
+}
+
+Manifest ReadManifest(JsonFields fields, JsonMistakes& mistakes) {
   Manifest manifest;
-  manifest.step = json.at("step").get<int64_t>();
-  manifest.state = json.at("state").dump();
-  for (const Json& file : json.at("files")) manifest.files.push_back(FileHashAt(file));
-  for (const auto& [name, tensor] : json.at("tensors").items()) {
+  manifest.step = fields.Count("step", 0, INT64_MAX);
+  if (std::optional<JsonValue> state = fields.Find("state"))
+    manifest.state = state->raw();
+  else
+    fields.Wrong("state", "is missing");
+  for (JsonFields& file : fields.Objects("files")) manifest.files.push_back(ReadFileHash(file));
+  JsonFields tensors = fields.Object("tensors");
+  for (const auto& [name, value] : tensors.fields()) {
+    JsonFields tensor(value, mistakes);
     Manifest::Tensor& added = manifest.tensors.emplace_back();
-    added.info = {name, DTypeAt(tensor.at("dtype")), tensor.at("shape").get<Sizes>()};
-    for (const Json& piece : tensor.at("pieces"))
-      added.pieces.push_back(
-          {piece.at(0).get<int64_t>(), {piece.at(1).get<Sizes>(), piece.at(2).get<Sizes>()}});
+    added.info = {std::string(name), ReadDType(tensor), tensor.Counts("shape")};
+    std::optional<JsonValue> pieces = tensor.Find("pieces");
+    if (!pieces || !pieces->is_array()) tensor.Wrong("pieces", "is not a list");
+    if (!pieces) continue;
+    for (JsonValue piece : pieces->items()) added.pieces.push_back(ReadPiece(piece, mistakes));
   }
   return manifest;
+}
+
+// Appends a value without spaces and with sorted keys, which is the text that is hashed.
+void AppendSorted(JsonValue value, std::string& out) {
+  std::string_view separator;
+  if (value.is_array()) {
+    out += '[';
+    for (JsonValue item : value.items()) {
+      out += std::exchange(separator, ",");
+      AppendSorted(item, out);
+    }
+    out += ']';
+  } else if (value.is_object()) {
+    std::map<std::string_view, JsonValue> sorted;
+    for (auto [key, field] : value.fields()) sorted.emplace(key, field);
+    out += '{';
+    for (const auto& [key, field] : sorted) {
+      out += std::exchange(separator, ",");
+      out += Json(key).dump() + ":";
+      AppendSorted(field, out);
+    }
+    out += '}';
+  } else {
+    out += value.raw();
+  }
 }
 
 // What must hold before anything is made of it; then the grids.
 Status Complete(Manifest& manifest) {
   auto ranks = static_cast<int64_t>(manifest.files.size());
-  if (manifest.step < 0 || ranks == 0) return Damaged("says nothing of its step or its files");
+  if (ranks == 0) return Damaged("has no files");
   for (Manifest::Tensor& tensor : manifest.tensors) {
     bool right = tensor.info.dtype != DType::kNone && IsShape(tensor.info);
     for (const PlacedPiece& piece : tensor.pieces)
@@ -115,19 +157,16 @@ std::string FormatFailureMark(std::string_view why) {
 }
 
 Result<RankRecord> ParseMark(std::string_view text) {
-  HEDDLE_TRY(Json json, ParseJsonStrictly(text, "the mark of a rank", /*most_depth=*/4));
-  try {
-    if (json.contains("error"))
-      return Error(Diag::kFileWrite, "{}", json.at("error").get_ref<const std::string&>());
-    RankRecord record{FileHashAt(json), {}};
-    for (const Json& piece : json.at("pieces"))
-      record.pieces.push_back({{piece.at("name").get<std::string>(), DTypeAt(piece.at("dtype")),
-                                piece.at("whole").get<Sizes>()},
-                               {piece.at("offset").get<Sizes>(), piece.at("shape").get<Sizes>()}});
-    return record;
-  } catch (const Json::exception& error) {
-    return Damaged(fmt::format("is not the mark of a rank: {}", JsonFault(error)));
-  }
+  HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), "", Diag::kFileRead));
+  JsonMistakes mistakes(document, Diag::kCheckpointDamaged);
+  JsonFields fields(document.root(), mistakes);
+  if (fields.Has("error")) return Error(Diag::kFileWrite, "{}", fields.Text("error"));
+  RankRecord record{ReadFileHash(fields), {}};
+  for (JsonFields& piece : fields.Objects("pieces"))
+    record.pieces.push_back({{piece.Text("name"), ReadDType(piece), piece.Counts("whole")},
+                             {piece.Counts("offset"), piece.Counts("shape")}});
+  if (!mistakes.empty()) return mistakes.failure();
+  return record;
 }
 
 Result<Manifest> MakeManifest(int64_t step, const std::string& state,
@@ -177,27 +216,28 @@ std::string FormatManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> ParseManifest(std::string_view text) {
-  Result<Json> parsed = ParseJsonStrictly(text, "the manifest", kStateDepth + 4);
-  if (!parsed.ok()) return Damaged(parsed.diagnostics()[0].message);
-  try {
-    if (parsed->value("format", "") != kFormat)
-      return Damaged(fmt::format("does not say that its format is `{}`", kFormat));
-    auto version = parsed->at("version").get<int64_t>();
-    if (version > kCheckpointVersion)
-      return Error(Diag::kVersion, "has version {}; this heddle reads up to version {}", version,
-                   kCheckpointVersion);
-    const Json& content = parsed->at("manifest");
-    std::string body = content.dump();
-    std::string hash = Format(HashBytes128(body.data(), body.size()));
-    if (version < 1 || parsed->at("hash") != hash)
-      return Damaged(fmt::format("has hash {}, and says {}", hash, parsed->at("hash").dump()));
-    Manifest manifest = ReadManifest(content);
-    Status complete = Complete(manifest);
-    if (!complete.ok()) return Damaged(complete.diagnostics()[0].message);
-    return manifest;
-  } catch (const Json::exception& error) {
-    return Damaged(fmt::format("is not a manifest: {}", JsonFault(error)));
-  }
+  HEDDLE_TRY(JsonDocument document,
+             JsonDocument::Parse(std::string(text), "", Diag::kCheckpointDamaged, kStateDepth + 4));
+  JsonMistakes mistakes(document, Diag::kCheckpointDamaged);
+  JsonFields fields(document.root(), mistakes);
+  if (fields.Text("format", "") != kFormat)
+    return Damaged(fmt::format("does not say that its format is `{}`", kFormat));
+  int64_t version = fields.Count("version", 1, INT64_MAX);
+  if (version > kCheckpointVersion)
+    return Error(Diag::kVersion, "has version {}; this heddle reads up to version {}", version,
+                 kCheckpointVersion);
+  std::string said = fields.Text("hash");
+  JsonFields content = fields.Object("manifest");
+  if (!mistakes.empty()) return mistakes.failure();
+  std::string body;
+  AppendSorted(*fields.Find("manifest"), body);
+  std::string hash = Format(HashBytes128(body.data(), body.size()));
+  if (said != hash) return Damaged(fmt::format("has hash {}, and says {}", hash, said));
+  Manifest manifest = ReadManifest(std::move(content), mistakes);
+  if (!mistakes.empty()) return mistakes.failure();
+  Status complete = Complete(manifest);
+  if (!complete.ok()) return Damaged(complete.diagnostics()[0].message);
+  return manifest;
 }
 
 }  // namespace heddle

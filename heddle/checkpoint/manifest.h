@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "heddle/checkpoint/disk.h"
 #include "heddle/checkpoint/grid.h"
 

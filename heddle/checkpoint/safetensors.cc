@@ -65,7 +65,11 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   result.data_begin_ = 8 + static_cast<int64_t>(header.size());
   Result<std::vector<Entry>> entries =
       ParseSafetensorsHeader(header, opened.bytes - result.data_begin_);
-  if (!entries.ok()) return InFile(path, std::move(entries).failure());
+  if (!entries.ok()) {
+    Failure failure = std::move(entries).failure();
+    for (Diagnostic& d : failure.diagnostics) d.file = d.line > 0 ? path + " (header)" : path;
+    return failure;
+  }
   result.entries_ = *std::move(entries);
   for (size_t i = 0; i < result.entries_.size(); ++i)
     result.by_name_.emplace(result.entries_[i].name, i);

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "heddle/base/text.h"
-#include "heddle/checkpoint/json.h"
+#include "heddle/base/json_fields.h"
 
 namespace heddle {
 namespace {
 
 using Entry = SafetensorsFile::Entry;
-using Json = nlohmann::json;
 
 struct TypeName {
   DType dtype;
@@ -22,33 +20,6 @@ constexpr TypeName kTypes[] = {
 };
 
 Failure HeaderError(std::string what) { return Error(Diag::kFileRead, "{}", what); }
-
-// A list of whole numbers that are not negative.
-Result<std::vector<int64_t>> Numbers(const std::string& name, const Json& tensor, const char* key) {
-  auto list = tensor.find(key);
-  if (list == tensor.end() || !list->is_array())
-    return HeaderError(fmt::format("`{}` has no list `{}`", name, key));
-  std::vector<int64_t> numbers;
-  for (const Json& item : *list) {
-    if (!item.is_number_unsigned() || item.get<uint64_t>() > INT64_MAX)
-      return HeaderError(
-          fmt::format("`{}` has {} among its `{}`, expected a whole number of 0 or more", name,
-                      item.dump(-1, ' ', false, Json::error_handler_t::replace), key));
-    numbers.push_back(item.get<int64_t>());
-  }
-  return numbers;
-}
-
-Result<DType> TypeOf(const std::string& name, const Json& tensor) {
-  auto type = tensor.find("dtype");
-  if (type == tensor.end() || !type->is_string())
-    return HeaderError(fmt::format("`{}` has no `dtype`", name));
-  if (auto known = ParseSafetensorsType(type->get_ref<const std::string&>())) return *known;
-  std::vector<std::string_view> names;
-  for (const TypeName& known : kTypes) names.push_back(known.name);
-  return HeaderError(fmt::format("`{}` has dtype `{}`; there are {}", name,
-                                 type->get<std::string>(), Join(names, ", ")));
-}
 
 Status CheckBytes(const Entry& entry, int64_t data_bytes) {
   if (entry.begin > entry.end || entry.end > data_bytes)
@@ -65,30 +36,28 @@ Status CheckBytes(const Entry& entry, int64_t data_bytes) {
                                  bytes));
 }
 
-Result<Entry> ParseEntry(const std::string& name, const Json& tensor, int64_t data_bytes) {
-  if (!tensor.is_object()) return HeaderError(fmt::format("`{}` is no JSON object", name));
-  for (const auto& [key, value] : tensor.items()) {
-    if (key != "dtype" && key != "shape" && key != "data_offsets")
-      return HeaderError(fmt::format("`{}` has `{}`, which no tensor has", name, key));
-  }
+Entry ParseEntry(std::string_view name, JsonValue tensor, JsonMistakes& mistakes) {
+  std::vector<std::string_view> types;
+  for (const TypeName& known : kTypes) types.push_back(known.name);
+  JsonFields fields(tensor, mistakes);
   Entry entry;
   entry.name = name;
-  HEDDLE_TRY(entry.dtype, TypeOf(name, tensor));
-  HEDDLE_TRY(entry.shape, Numbers(name, tensor, "shape"));
-  HEDDLE_TRY(std::vector<int64_t> offsets, Numbers(name, tensor, "data_offsets"));
-  if (offsets.size() != 2)
-    return HeaderError(fmt::format("`{}` has {} `data_offsets`, expected 2", name, offsets.size()));
-  entry.begin = offsets[0];
-  entry.end = offsets[1];
-  HEDDLE_RETURN_IF_ERROR(CheckBytes(entry, data_bytes));
+  entry.dtype = kTypes[fields.Choice("dtype", types)].dtype;
+  entry.shape = fields.Counts("shape");
+  std::vector<int64_t> offsets = fields.Counts("data_offsets");
+  if (offsets.size() == 2) {
+    entry.begin = offsets[0];
+    entry.end = offsets[1];
+  } else if (mistakes.empty()) {
+    fields.Wrong("data_offsets", "has {} numbers, expected 2", offsets.size());
+  }
+  fields.Finish();
   return entry;
 }
 
-Status CheckMetadata(const Json& metadata) {
-  bool strings = metadata.is_object() &&
-                 std::ranges::all_of(metadata, [](const Json& value) { return value.is_string(); });
-  if (strings) return Done{};
-  return HeaderError("`__metadata__` is not made of texts by name");
+void CheckMetadata(JsonValue metadata, JsonMistakes& mistakes) {
+  JsonFields fields(metadata, mistakes);
+  for (const auto& [name, value] : fields.fields()) fields.Text(name);
 }
 
 // Every byte belongs to one tensor.
@@ -127,16 +96,20 @@ std::optional<DType> ParseSafetensorsType(std::string_view name) {
 }
 
 Result<std::vector<Entry>> ParseSafetensorsHeader(std::string_view header, int64_t data_bytes) {
-  HEDDLE_TRY(Json parsed, ParseJsonStrictly(header, "its header", /*most_depth=*/3));
+  HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(header), "", Diag::kFileRead));
+  JsonMistakes mistakes(document, Diag::kFileRead);
   std::vector<Entry> entries;
-  for (const auto& [name, tensor] : parsed.items()) {
+  JsonFields fields(document.root(), mistakes);
+  for (const auto& [name, tensor] : fields.fields()) {
     if (name == "__metadata__") {
-      HEDDLE_RETURN_IF_ERROR(CheckMetadata(tensor));
-      continue;
+      CheckMetadata(tensor, mistakes);
+    } else {
+      entries.push_back(ParseEntry(name, tensor, mistakes));
     }
-    HEDDLE_TRY(Entry entry, ParseEntry(name, tensor, data_bytes));
-    entries.push_back(std::move(entry));
+    if (!mistakes.empty()) return mistakes.failure();
+    if (name != "__metadata__") HEDDLE_RETURN_IF_ERROR(CheckBytes(entries.back(), data_bytes));
   }
+  if (!mistakes.empty()) return mistakes.failure();
   // Empty tensors stand before what begins at the same byte.
   std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "heddle/base/file.h"
+#include "heddle/base/json.h"
 #include "heddle/checkpoint/checkpoint.h"
-#include "heddle/checkpoint/json.h"
 #include "heddle/checkpoint/lock.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/checkpoint/save.h"
@@ -147,7 +147,10 @@ class CheckpointWriter::Impl {
  private:
   // Copies the bytes of all pieces into one buffer, rank after rank.
   Result<SaveJob> Copy(const Snapshot& snapshot) {
-    HEDDLE_RETURN_IF_ERROR(ParseJsonStrictly(snapshot.state, "the state of a run", kStateDepth));
+    HEDDLE_TRY(JsonDocument state, JsonDocument::Parse(snapshot.state, "the state of a run",
+                                                       Diag::kFileRead, kStateDepth));
+    if (!state.root().is_object())
+      return state.Fail(state.root(), "is {}, expected an object", Describe(state.root()));
     SaveJob job{.folder = options_.folder,
                 .run = options_.run,
                 .step = snapshot.step,

@@ -6,11 +6,9 @@
 #include <map>
 #include <numeric>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/base/file.h"
+#include "heddle/base/json.h"
 #include "heddle/base/text.h"
-#include "heddle/cost/cluster/json_fields.h"
 #include "heddle/ir/edit/rewriter.h"
 #include "heddle/ops/ops.h"
 
@@ -52,19 +50,23 @@ Result<Counts> ReadList(std::string text, std::string_view path) {
 }
 
 // A list for each layer.
-Result<std::map<std::string, Counts>> ReadLayers(const nlohmann::json& layers,
+Result<std::map<std::string, Counts>> ReadLayers(const JsonDocument& document, JsonValue layers,
                                                  const std::string& path) {
+  if (!layers.is_object())
+    return document.Fail(layers, "counts are {}, expected a list for each layer", Describe(layers));
   std::map<std::string, Counts> all;
-  for (const auto& [layer, list] : layers.items()) {
-    bool good = list.is_array() && std::ranges::all_of(list, [](const nlohmann::json& count) {
-                  return count.is_number() && count >= 0;
-                });
+  for (auto [layer, list] : layers.fields()) {
+    Counts counts;
+    bool good = list.is_array();
+    for (JsonValue count : list.items()) {
+      good = good && count.is_number() && count.number() >= 0;
+      if (good) counts.push_back(count.number());
+    }
     if (!good)
-      return Error(Diag::kBadLiteral, "{}: `{}` has {}, expected a list of counts", path, layer,
-                   list.type_name());
-    HEDDLE_TRY(all[layer], CheckCounts(list.get<Counts>(), path));
+      return document.Fail(list, "`{}` has {}, expected a list of counts", layer, Describe(list));
+    HEDDLE_TRY(all[std::string(layer)], CheckCounts(std::move(counts), path));
   }
-  if (all.empty()) return Error(Diag::kBadLiteral, "{}: no layer has counts", path);
+  if (all.empty()) return document.Fail(layers, "no layer has counts");
   return all;
 }
 
@@ -80,8 +82,9 @@ Result<ExpertSkew> ReadCounts(const std::string& path) {
       size_t begin = text.rfind('\n', last) + 1;
       object = object.substr(begin, text.find('\n', last) - begin);
     }
-    HEDDLE_TRY(nlohmann::json json, ParseJson(object, path));
-    HEDDLE_TRY(skew.counts, ReadLayers(json.contains(kMetric) ? json[kMetric] : json, path));
+    HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(object), path, Diag::kJson));
+    JsonValue root = document.root();
+    HEDDLE_TRY(skew.counts, ReadLayers(document, root.Find(kMetric).value_or(root), path));
   } else {
     HEDDLE_TRY(skew.counts[""], ReadList(std::move(text), path));
   }

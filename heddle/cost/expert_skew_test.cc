@@ -54,7 +54,7 @@ TEST(ExpertSkew, MistakesAreNamed) {
   EXPECT_NE(Mistake("1 x").find("`x` is no count of rows"), std::string::npos);
   EXPECT_NE(Mistake("0 0").find("the counts of 2 experts add up to 0"), std::string::npos);
   EXPECT_NE(Mistake("").find("0 experts"), std::string::npos);
-  EXPECT_NE(Mistake("{\"a\": 3}").find("`a` has number, expected a list"), std::string::npos);
+  EXPECT_NE(Mistake("{\"a\": 3}").find("`a` has a number, expected a list"), std::string::npos);
   EXPECT_NE(Mistake("{\"a\": [-1]}").find("expected a list of counts"), std::string::npos);
   EXPECT_NE(Mistake("{}").find("no layer has counts"), std::string::npos);
   EXPECT_NE(Mistake("{\"tokens_per_expert\": 3").find("[json]"), std::string::npos);

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <charconv>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/base/file.h"
 #include "heddle/base/gzip.h"
+#include "heddle/base/json_fields.h"
 #include "heddle/base/text.h"
-#include "heddle/cost/cluster/json_fields.h"
 #include "heddle/cost/cluster/rate.h"
 #include "heddle/cost/schedule_costs.h"
 
@@ -34,7 +32,7 @@ MeasuredOp ReadOp(JsonFields& fields) {
   for (std::string& operand : entry.operands) operand = WithoutSpaces(operand);
   if (fields.Has("attrs")) {
     JsonFields attrs = fields.Object("attrs");
-    for (const std::string& name : attrs.Names())
+    for (const auto& [name, value] : attrs.fields())
       entry.attrs.emplace_back(name, WithoutSpaces(attrs.Text(name)));
   }
   entry.time = WholeNanos(fields.NotNegative("ms") * kNanosPerMilli);
@@ -58,13 +56,12 @@ Curve ReadCurve(JsonFields& fields) {
     Bytes bytes{std::max<int64_t>(1, static_cast<int64_t>(row[0]))};
     curve.points.push_back({bytes, std::max(Nanos{1}, WholeNanos(row[1] * kNanosPerMilli))});
   }
-  if (curve.points.size() < 2 && fields.mistakes().empty())
-    fields.mistakes().Add("`{}points` has {} points, expected at least 2", fields.path(),
-                          curve.points.size());
+  if (curve.points.size() < 2 && !fields.has_mistakes())
+    fields.Wrong("points", "has {} points, expected at least 2", curve.points.size());
   for (size_t i = 1; i < curve.points.size(); ++i) {
     if (curve.points[i - 1].bytes < curve.points[i].bytes) continue;
-    fields.mistakes().Add("`{}points` has {} bytes after {}, expected rising sizes", fields.path(),
-                          curve.points[i].bytes.value, curve.points[i - 1].bytes.value);
+    fields.Wrong("points", "has {} bytes after {}, expected rising sizes",
+                 curve.points[i].bytes.value, curve.points[i - 1].bytes.value);
     break;
   }
   fields.Finish();
@@ -72,10 +69,10 @@ Curve ReadCurve(JsonFields& fields) {
 }
 
 Result<MeasuredCosts> ParseJsonCosts(std::string_view text, const std::string& file) {
-  HEDDLE_TRY(nlohmann::json json, ParseJson(text, file));
-  if (IsScheduleCosts(json)) return ReadScheduleCosts(json, file);
-  JsonMistakes mistakes(file, Diag::kCostsFile);
-  JsonFields fields(json, "", mistakes);
+  HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), file, Diag::kJson));
+  if (IsScheduleCosts(document)) return ReadScheduleCosts(document, file);
+  JsonMistakes mistakes(document, Diag::kCostsFile);
+  JsonFields fields(document.root(), mistakes);
   MeasuredCosts costs;
   costs.file = file;
   constexpr std::string_view kHeader[] = {"costs 1"};
@@ -84,9 +81,9 @@ Result<MeasuredCosts> ParseJsonCosts(std::string_view text, const std::string& f
   for (JsonFields& one : fields.Objects("ops", false)) costs.ops.push_back(ReadOp(one));
   if (fields.Has("nodes")) {
     JsonFields nodes = fields.Object("nodes");
-    for (const std::string& name : nodes.Names()) {
+    for (const auto& [name, value] : nodes.fields()) {
       Nanos time = WholeNanos(nodes.NotNegative(name) * kNanosPerMilli);
-      costs.nodes[name.starts_with('%') ? name.substr(1) : name] = time;
+      costs.nodes[std::string(name.substr(name.starts_with('%') ? 1 : 0))] = time;
     }
   }
   for (JsonFields& one : fields.Objects("collectives", false))

@@ -8,14 +8,13 @@
 // `curves` give collectives of other sizes, as buckets are: rows of a table, read as AutoParallel reads them, or PyTorch's formula.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "heddle/base/json.h"
 #include "heddle/cost/measured.h"
 
 namespace heddle {
 
-bool IsScheduleCosts(const nlohmann::json& json);
+bool IsScheduleCosts(const JsonDocument& document);
 // Column `ms0`: views, items and waits cost nothing.
-Result<MeasuredCosts> ReadScheduleCosts(const nlohmann::json& json, const std::string& file);
+Result<MeasuredCosts> ReadScheduleCosts(const JsonDocument& document, const std::string& file);
 
 }  // namespace heddle

@@ -2,33 +2,14 @@
 
 #include <algorithm>
 
+#include "heddle/base/utf8.h"
+
 namespace heddle {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 }  // namespace
-
-size_t Utf8Length(std::string_view text) {
-  auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  auto follows = [&](size_t i, unsigned least = 0x80, unsigned most = 0xBF) {
-    return byte(i) >= least && byte(i) <= most;
-  };
-  unsigned first = byte(0);
-  if (text.empty()) return 0;
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
-  // No overlong forms, no surrogates, nothing above U+10FFFF.
-  if (first >= 0xE0 && first <= 0xEF) {
-    bool second = follows(1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF);
-    return second && follows(2) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    bool second = follows(1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF);
-    return second && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
-}
 
 std::vector<int64_t> BytesToTokens(std::string_view text) {
   std::vector<int64_t> tokens(text.size());

@@ -14,9 +14,6 @@ constexpr int64_t kByteVocab = 256;
 // Stands behind every document; no text has it.
 constexpr int64_t kByteDocumentEnd = 0;
 
-// How many bytes the first character of `text` has; 0 if they are no UTF-8, or there are none.
-size_t Utf8Length(std::string_view text);
-
 std::vector<int64_t> BytesToTokens(std::string_view text);
 // Text to print: invalid UTF-8, tokens that are not bytes, and control characters become U+FFFD.
 // Stops at the end of a document.

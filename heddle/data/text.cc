@@ -1,6 +1,5 @@
 // Text, a byte for a token.
-#include <simdjson.h>
-
+#include "heddle/base/utf8.h"
 #include "heddle/data/byte_tokenizer.h"
 #include "heddle/data/source.h"
 
@@ -16,18 +15,6 @@ extern const char heddle_corpus_end[] __attribute__((visibility("hidden")));
 }
 
 namespace heddle {
-namespace {
-
-// The first byte that is no part of UTF-8, or the size.
-size_t FirstNotUtf8(std::string_view text) {
-  if (simdjson::validate_utf8(text.data(), text.size())) return text.size();
-  size_t at = 0;
-  while (size_t length = Utf8Length(text.substr(at))) at += length;
-  return at;
-}
-
-}  // namespace
-
 Result<TokenSegment> OpenText(const std::string& path) {
   HEDDLE_TRY(auto file, MappedFile::Open(path));
   std::string_view text = file->bytes();

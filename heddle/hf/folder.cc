@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "heddle/base/file.h"
+#include "heddle/base/json.h"
 #include "heddle/checkpoint/disk.h"
 #include "heddle/hf/config.h"
 #include "heddle/hf/export_folder.h"
-#include "heddle/hf/json_reader.h"
 
 namespace heddle {
 namespace {
@@ -27,17 +27,16 @@ Failure At(const std::string& path, Failure failure) {
 using TensorsByFile = std::map<std::string, std::vector<std::string>>;
 
 Result<TensorsByFile> ParseIndex(std::string_view text) {
-  HEDDLE_TRY(nlohmann::json object, ParseJsonObject(text));
-  auto map = object.find("weight_map");
-  if (map == object.end() || !map->is_object())
-    return Error(Diag::kFileRead, "has no object `weight_map`");
+  HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), "", Diag::kFileRead));
+  std::optional<JsonValue> map = document.root().Find("weight_map");
+  if (!map || !map->is_object()) return Error(Diag::kFileRead, "has no object `weight_map`");
   TensorsByFile files;
-  for (const auto& [name, file] : map->items()) {
-    if (!file.is_string() || !file.get_ref<const std::string&>().ends_with(".safetensors") ||
-        file.get_ref<const std::string&>().find('/') != std::string::npos)
-      return Error(Diag::kFileRead, "`{}` is in {}, expected a .safetensors file of this folder",
-                   name, file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    files[file.get<std::string>()].push_back(name);
+  for (auto [name, file] : map->fields()) {
+    if (!file.is_string() || !file.string().ends_with(".safetensors") ||
+        file.string().find('/') != std::string::npos)
+      return document.Fail(file, "`{}` is in {}, expected a .safetensors file of this folder", name,
+                           Shown(file));
+    files[std::string(file.string())].emplace_back(name);
   }
   return files;
 }

@@ -49,17 +49,9 @@ OpId GraphBuilder::WithNumber(const ForeignCall& call, OpId op) const {
 }
 
 Status GraphBuilder::AddTableCall(const ForeignCall& call, OpId op) {
-  const KnownCall* known = FindKnown(call);
-  if (known == nullptr) return AddNewTableCall(call, op);
-  if (known->op == kOpaqueOp) ++targets_[call.target].refused;
-  return Finish(call, known->op, known->attrs, known->types);
-}
-
-Status GraphBuilder::AddNewTableCall(const ForeignCall& call, OpId op) {
   if (OpId other = WithNumber(call, op)) op = other;
   const Op& facts = ops_[op];
   builder_->Begin(facts);
-  tensors_.clear();
   size_t position = 0;
   for (const ForeignArg& given : program_.args_of(call)) {
     const Arg* arg = nullptr;
@@ -74,25 +66,35 @@ Status GraphBuilder::AddNewTableCall(const ForeignCall& call, OpId op) {
           given.name ? fmt::format("`{}`", Text(given.name)) : fmt::format("{}", position + 1));
     HEDDLE_RETURN_IF_ERROR(AddArgument(call, *arg, given.value));
   }
+  HEDDLE_RETURN_IF_ERROR(TakeOperands(call));
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  Result<std::vector<TypeId>> types = InferredTypes(op, attrs);
+  if (types.ok()) return Finish(call, op, attrs, *types);
+  const Diagnostic& why = types.diagnostics()[0];
+  if (std::optional<Type> known = TypeInSpite(call, why.kind)) {
+    ++targets_[call.target].refused;
+    HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, fmt::format("foreign.{}", facts.name())));
+    return FinishOpaque(call, InternTypes({&*known, 1}));
+  }
+  return Fail(call, why.kind, "{}: {}", facts.name(), why.message);
+}
+
+Status GraphBuilder::TakeOperands(const ForeignCall& call) {
   if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
     return Failure{{At(call, std::move(mistake->diagnostic))}};
-  TakeOperands();
-  OpArgs args(facts, builder_->attrs(), imported_.module.mesh, graph_->types().symbols(),
+  operands_.assign(builder_->operands().begin(), builder_->operands().end());
+  return Done{};
+}
+
+Result<std::vector<TypeId>> GraphBuilder::InferredTypes(OpId op, AttrsId attrs) {
+  key_.Clear();
+  key_.Add(uint64_t{op.index()} << 32 | attrs.index());
+  for (ValueId v : operands_) key_.Add(v ? graph_->type(v).index() : UINT32_MAX);
+  if (const std::vector<TypeId>* known = known_types_.Find(key_)) return *known;
+  OpArgs args(ops_[op], builder_->attrs(), imported_.module.mesh, graph_->types().symbols(),
               OperandTypes(*graph_, operands_));
-  Result<Types> types = InferTypes(args);
-  if (!types.ok()) {
-    const Diagnostic& why = types.diagnostics()[0];
-    if (std::optional<Type> known = TypeInSpite(call, why.kind)) {
-      ++targets_[call.target].refused;
-      HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, fmt::format("foreign.{}", facts.name())));
-      return FinishOpaque(call, InternTypes({&*known, 1}));
-    }
-    return Fail(call, why.kind, "{}: {}", facts.name(), why.message);
-  }
-  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
-  std::vector<TypeId> ids = InternTypes(*types);
-  Remember(op, attrs, ids);
-  return Finish(call, op, attrs, ids);
+  HEDDLE_TRY(Types types, InferTypes(args));
+  return known_types_.Add(key_, InternTypes(types));
 }
 
 // Positions may be given as a mask, and sizes that are examples may contradict each other: what is written into a tensor
@@ -127,7 +129,7 @@ Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
   } else {
     HEDDLE_TRY(tensor, Tensor(call, value));
   }
-  builder_->AddTensor(Numbered(tensor), arg.name);
+  builder_->AddTensor(tensor, arg.name);
   return Done{};
 }
 
@@ -143,7 +145,7 @@ Status GraphBuilder::AddTensorList(const ForeignCall& call, const Arg& arg,
       continue;
     }
     HEDDLE_TRY(ValueId tensor, Tensor(call, item));
-    tensors.push_back(Numbered(tensor));
+    tensors.push_back(tensor);
   }
   builder_->AddTensors(tensors, arg.name);
   return Done{};
@@ -157,7 +159,7 @@ ValueId GraphBuilder::ScalarNode(const ForeignCall& call, const ForeignValue& va
   attrs = CanonicalAttrs(ops_[op::scalar_tensor], attrs);
   DType dtype = value.kind == Kind::kBool ? DType::kBool : number ? DType::kI64 : DType::kF32;
   TypeId type = graph_->types().Tensor(dtype, {});
-  names_.assign(1, {{}, made_names_.emplace_back(fmt::format("{}.number", NameOf(call)))});
+  names_.assign(1, made_names_.emplace_back(fmt::format("{}.number", NameOf(call))));
   NodeId node = Append(call, op::scalar_tensor, {}, graph_->InternAttrs(attrs), {&type, 1});
   return graph_->results(node)[0];
 }

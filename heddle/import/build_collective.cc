@@ -35,12 +35,6 @@ Status GraphBuilder::CheckGroup(const ForeignCall& call, std::string_view group,
 }
 
 Status GraphBuilder::AddCollective(const ForeignCall& call) {
-  if (const KnownCall* known = FindKnown(call))
-    return FinishCollective(call, known->op, known->attrs, known->types[0]);
-  return AddNewCollective(call);
-}
-
-Status GraphBuilder::AddNewCollective(const ForeignCall& call) {
   std::string_view name = CollectiveName(program_.target(call));
   bool coalesced = name.ends_with("_coalesced");
   bool gathers = name.starts_with("all_gather_into_tensor");
@@ -56,8 +50,7 @@ Status GraphBuilder::AddNewCollective(const ForeignCall& call) {
                 program_.target(call));
   const ForeignValue* size =
       gathers || scatters ? Argument(call, group_at - 1, "group_size") : nullptr;
-  // A wait for an operand adds names.
-  std::string group_name(Text(*group));
+  std::string_view group_name = Text(*group);
   HEDDLE_RETURN_IF_ERROR(CheckGroup(call, group_name, size));
 
   OpId op = gathers    ? op::comm_all_gather
@@ -75,45 +68,36 @@ Status GraphBuilder::AddNewCollective(const ForeignCall& call) {
       return Fail(call, Diag::kAttrKind, "`{}` is not a reduction that Heddle has", word);
     builder_->AddAttr("op", reduce);
   }
-  if (exchanges) HEDDLE_RETURN_IF_ERROR(AddAllToAll(call, over, tensors_[0]));
-  HEDDLE_TRY(TypeId async, CollectiveType(call, op));
+  if (exchanges) {
+    HEDDLE_TRY(ValueId tensor, Tensor(call, *input));
+    HEDDLE_RETURN_IF_ERROR(AddAllToAll(call, over, tensor));
+  }
+  HEDDLE_RETURN_IF_ERROR(TakeOperands(call));
+  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
+  Result<std::vector<TypeId>> types = InferredTypes(op, attrs);
+  if (!types.ok())
+    return Fail(call, types.diagnostics()[0].kind, "{}: {}", ops_[op].name(),
+                types.diagnostics()[0].message);
+  TypeId async = (*types)[0];
   for (TypeId element : graph_->types().elements(async)) {
     if (std::ranges::any_of(graph_->types().dims(element), IsSymbol))
       return Fail(call, Diag::kCommSize,
                   "{}: dimension 0 is not divided by the ranks of group `{}`",
                   program_.target(call), group_name);
   }
-  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
-  Remember(op, attrs, {async});
   return FinishCollective(call, op, attrs, async);
 }
 
 Status GraphBuilder::BeginCollective(const ForeignCall& call, OpId op, const Axes& over,
                                      std::span<const ForeignValue> inputs) {
-  tensors_.clear();
+  builder_->Begin(ops_[op]);
   for (const ForeignValue& one : inputs) {
     HEDDLE_TRY(ValueId tensor, Tensor(call, one));
-    tensors_.push_back(tensor);
+    builder_->AddTensor(tensor);
   }
-  builder_->Begin(ops_[op]);
-  for (size_t i = 0; i < tensors_.size(); ++i) builder_->AddTensor(ValueId(i));
   builder_->AddAttr("over", over);
   builder_->AddAttr("why", Why::kTensor);
   return Done{};
-}
-
-// Of the call that was built.
-Result<TypeId> GraphBuilder::CollectiveType(const ForeignCall& call, OpId op) {
-  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
-    return Failure{{At(call, std::move(mistake->diagnostic))}};
-  TakeOperands();
-  OpArgs args(ops_[op], builder_->attrs(), imported_.module.mesh, graph_->types().symbols(),
-              OperandTypes(*graph_, operands_));
-  Result<Types> types = InferTypes(args);
-  if (!types.ok())
-    return Fail(call, types.diagnostics()[0].kind, "{}: {}", ops_[op].name(),
-                types.diagnostics()[0].message);
-  return graph_->types().Intern((*types)[0]);
 }
 
 Status GraphBuilder::FinishCollective(const ForeignCall& call, OpId op, AttrsId attrs,
@@ -121,7 +105,7 @@ Status GraphBuilder::FinishCollective(const ForeignCall& call, OpId op, AttrsId 
   std::span<const TypeId> elements = graph_->types().elements(async);
   if (call.stated != nullptr && !CollectiveName(program_.target(call)).ends_with("_coalesced"))
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, elements[0], call.name));
-  names_.assign(1, {call.name, NameOf(call)});
+  names_.assign(1, NameOf(call));
   NodeId node = Append(call, op, operands_, attrs, {&async, 1});
   auto launch = static_cast<uint32_t>(launches_.size());
   launches_.push_back({&call, graph_->results(node)[0]});
@@ -178,14 +162,13 @@ Status GraphBuilder::WaitFor(uint32_t index) {
   std::span<const TypeId> elements = graph_->types().elements(graph_->type(launch.async));
   names_.assign(elements.size(), {});
   auto name = [&](WordId of, size_t i) {
-    WordId wait = of ? WaitName(of) : WordId();
-    if (i < names_.size() && !names_[i].word) names_[i].word = wait;
+    if (of && i < names_.size() && names_[i].empty()) names_[i] = Text(wait_names_[of]);
   };
   if (!call.several) name(call.name, 0);
   for (const ForeignResult& result : program_.results_of(call))
     name(result.name, static_cast<size_t>(result.index));
   for (size_t i = 0; i < names_.size(); ++i) {
-    if (!names_[i].word) names_[i].made = MakeName(Text(call.name), i);
+    if (names_[i].empty()) names_[i] = MakeName(Text(call.name), i);
   }
   launch.wait = Append(call, op::comm_wait, {&launch.async, 1}, AttrsTable::kEmpty, elements);
   return Done{};
@@ -193,7 +176,6 @@ Status GraphBuilder::WaitFor(uint32_t index) {
 
 Status GraphBuilder::AddWait(const ForeignCall& call) {
   if (call.arg_count != 1) return Fail(call, Diag::kOperandCount, "a wait is for one tensor");
-  NoteWait(call);
   const ForeignValue& waited = program_.args_of(call)[0].value;
   const Binding* binding = Find(waited);
   if (binding != nullptr && binding->kind == Binding::Kind::kLaunched) {

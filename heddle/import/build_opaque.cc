@@ -43,12 +43,11 @@ void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
   std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
   const Binding* binding = Find(arg.value);
   if (binding != nullptr && binding->value) {
-    builder_->AddTensor(Numbered(binding->value), tensor_name);
+    builder_->AddTensor(binding->value, tensor_name);
     return;
   }
   std::vector<ValueId> tensors;
   CollectTensors(arg.value, tensors);
-  for (ValueId& tensor : tensors) tensor = Numbered(tensor);
   if (!tensors.empty()) {
     builder_->AddTensors(tensors, tensor_name);
     return;
@@ -62,19 +61,13 @@ void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
 
 Status GraphBuilder::BuildOpaque(const ForeignCall& call, std::string_view name) {
   builder_->BeginOpaque(name);
-  tensors_.clear();
   std::span<const ForeignArg> args = program_.args_of(call);
   for (size_t i = 0; i < args.size(); ++i) AddOpaqueArgument(args[i], i);
-  if (std::optional<CallBuilder::Mistake> mistake = builder_->Finish())
-    return Failure{{At(call, std::move(mistake->diagnostic))}};
-  TakeOperands();
-  return Done{};
+  return TakeOperands(call);
 }
 
-Status GraphBuilder::FinishOpaque(const ForeignCall& call, const std::vector<TypeId>& types) {
-  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
-  Remember(kOpaqueOp, attrs, types);
-  return Finish(call, kOpaqueOp, attrs, types);
+Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::span<const TypeId> types) {
+  return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), types);
 }
 
 // What the file or ForeignShape states; none if nothing does.
@@ -86,7 +79,7 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
     if (binding == nullptr || binding->kind != Binding::Kind::kTensor) return nullptr;
     return &known.emplace_back(graph_->types()[graph_->type(binding->value)]);
   };
-  std::optional<std::vector<Type>> types = ForeignShape(program_, *graph_, call, type_of);
+  std::optional<std::vector<Type>> types = ForeignShape(program_, call, type_of);
   if (types) return types;
   if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
   // As far as the file states them; what nothing uses is not there.
@@ -113,7 +106,14 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
     if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
     HEDDLE_RETURN_IF_ERROR(Tensor(call, arg.value));
   }
-  HEDDLE_RETURN_IF_ERROR(AddOpaqueNode(call));
+  std::optional<std::vector<Type>> types = OpaqueTypes(call);
+  if (!types)
+    return Fail(call, Diag::kMissingType,
+                "`{}` is not in the table of ops, and the file does not state the types of its "
+                "results",
+                program_.target(call));
+  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, target.opaque_name));
+  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, InternTypes(*types)));
   ++target.opaque;
   if (target.reads_size) {
     BindNumber(call.name, options_.hint);
@@ -123,26 +123,8 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   return Done{};
 }
 
-Status GraphBuilder::AddOpaqueNode(const ForeignCall& call) {
-  const Target& target = targets_[call.target];
-  // What is asserted names what it is about, so that no two are alike.
-  has_key_ = false;
-  const KnownCall* known = target.asserts ? nullptr : FindKnown(call, true);
-  if (known != nullptr) return Finish(call, kOpaqueOp, known->attrs, known->types);
-  std::optional<std::vector<Type>> types = OpaqueTypes(call);
-  if (!types)
-    return Fail(call, Diag::kMissingType,
-                "`{}` is not in the table of ops, and the file does not state the types of its "
-                "results",
-                program_.target(call));
-  HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, target.opaque_name));
-  return FinishOpaque(call, InternTypes(*types));
-}
-
 // Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.
 Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
-  if (const KnownCall* known = FindKnown(call, true))
-    return FinishArithmetic(call, known->attrs, known->types, known->number);
   std::vector<int64_t> numbers;
   std::vector<ForeignValue> given;
   for (const ForeignArg& arg : program_.args_of(call)) {
@@ -173,17 +155,10 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   }
   DType dtype = IsComparison(target) ? DType::kBool : DType::kI64;
   HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, targets_[call.target].opaque_name));
-  AttrsId attrs = graph_->InternAttrs(builder_->attrs());
-  std::vector<TypeId> types = {graph_->types().Tensor(dtype, {}, Space::kHost)};
-  Remember(kOpaqueOp, attrs, types, *result);
-  return FinishArithmetic(call, attrs, types, *result);
-}
-
-Status GraphBuilder::FinishArithmetic(const ForeignCall& call, AttrsId attrs,
-                                      std::span<const TypeId> types, int64_t number) {
-  HEDDLE_RETURN_IF_ERROR(Finish(call, kOpaqueOp, attrs, types));
+  TypeId type = graph_->types().Tensor(dtype, {}, Space::kHost);
+  HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, {&type, 1}));
   ++arithmetic_;
-  BindNumber(call.name, number);
+  BindNumber(call.name, *result);
   return Done{};
 }
 

@@ -48,18 +48,17 @@ Shape FlexAttentionBackward(const ForeignProgram& program, const ForeignCall& ca
 }
 
 // A kernel of the user's: it gives back what it writes to, by the names of its arguments.
-Shape TritonKernel(const ForeignProgram& program, const Graph& graph, const ForeignCall& call,
-                   const TypeOf& type_of) {
+Shape TritonKernel(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
   std::span<const ForeignArg> args = program.args_of(call);
   auto kwargs = std::ranges::find_if(
-      args, [&](const ForeignArg& arg) { return graph.name(arg.name) == "kwargs"; });
+      args, [&](const ForeignArg& arg) { return program.text(arg.name) == "kwargs"; });
   if (kwargs == args.end() || kwargs->value.kind != Kind::kDict) return std::nullopt;
   std::span<const ForeignValue> items = program.items(kwargs->value);
   std::vector<Type> types;
   for (const ForeignResult& result : program.results_of(call)) {
     const Type* type = nullptr;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i].kind != Kind::kName && graph.name(items[i].word) == graph.name(result.key) &&
+      if (items[i].kind != Kind::kName && program.text(items[i].word) == program.text(result.key) &&
           items[i + 1].kind == Kind::kName)
         type = type_of(items[i + 1]);
     }
@@ -69,14 +68,13 @@ Shape TritonKernel(const ForeignProgram& program, const Graph& graph, const Fore
   return types;
 }
 
-Shape DevicePut(const ForeignProgram& program, const Graph& graph, const ForeignCall& call,
-                const TypeOf& type_of) {
+Shape DevicePut(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
   std::vector<const Type*> in = LeadingTypes(program.args_of(call), type_of);
   if (in.empty() || call.arg_count < 2) return std::nullopt;
   Type type = *in[0];
   const ForeignValue& device = program.args_of(call)[1].value;
   bool host =
-      device.kind != Kind::kName && graph.name(device.word).find("cpu") != std::string_view::npos;
+      device.kind != Kind::kName && program.text(device.word).find("cpu") != std::string_view::npos;
   type.space = host ? Space::kHost : Space::kDevice;
   return std::vector<Type>{type};
 }
@@ -89,16 +87,15 @@ Shape SameAsFirst(const ForeignProgram& program, const ForeignCall& call, const 
 
 }  // namespace
 
-Shape ForeignShape(const ForeignProgram& program, const Graph& graph, const ForeignCall& call,
-                   const TypeOf& type_of) {
+Shape ForeignShape(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
   std::string_view target = program.target(call);
   if (target.ends_with(".default")) target.remove_suffix(8);
   if (target == "higher_order.flex_attention") return FlexAttention(program, call, type_of);
   if (target == "higher_order.flex_attention_backward")
     return FlexAttentionBackward(program, call, type_of);
   if (target == "higher_order.triton_kernel_wrapper_functional")
-    return TritonKernel(program, graph, call, type_of);
-  if (target == "prims.device_put") return DevicePut(program, graph, call, type_of);
+    return TritonKernel(program, call, type_of);
+  if (target == "prims.device_put") return DevicePut(program, call, type_of);
   if (target == "prims.fma" || target == "_c10d_functional.broadcast")
     return SameAsFirst(program, call, type_of);
   if (target == "aten._local_scalar_dense")

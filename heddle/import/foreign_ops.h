@@ -10,9 +10,9 @@ namespace heddle {
 // The type of an argument that is a tensor, or null.
 using TypeOf = std::function<const Type*(const ForeignValue&)>;
 
-// The results of a call of an op that is not in the table; none where nothing is known of it. The graph has the words of the program.
+// The results of a call of an op that is not in the table; none where nothing is known of it.
 // A name says nothing but what it stands for: calls that differ in names alone have the same results.
-std::optional<std::vector<Type>> ForeignShape(const ForeignProgram& program, const Graph& graph,
+std::optional<std::vector<Type>> ForeignShape(const ForeignProgram& program,
                                               const ForeignCall& call, const TypeOf& type_of);
 
 // An op outside the table as graphs name it: ATen's own name, or one marked as from elsewhere.

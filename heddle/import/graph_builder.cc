@@ -11,7 +11,7 @@ namespace heddle {
 
 using Kind = ForeignValue::Kind;
 
-Result<Imported> BuildGraph(ForeignProgram& program, const SourceText& source,
+Result<Imported> BuildGraph(const ForeignProgram& program, const SourceText& source,
                             const ImportOptions& options) {
   return GraphBuilder(program, source, options).Build();
 }
@@ -27,13 +27,11 @@ Result<Imported> GraphBuilder::Build() {
   imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
   builder_.emplace(imported_.module.mesh, graph_->types().symbols());
-  graph_->GiveNames(std::move(program_.words));
-  graph_->ReserveInputs(program_.inputs.size());
-  graph_->ReserveValues(program_.inputs.size() + program_.calls.size() + program_.results.size());
-  graph_->ReserveNodes(program_.inputs.size() + program_.calls.size());
+  graph_->ReserveNodes(program_.calls.size());
   FindTargets();
-  bindings_.resize(graph_->name_count());
-  wait_names_.resize(graph_->name_count());
+  bindings_.resize(program_.words.size());
+  wait_names_.resize(program_.words.size());
+  FindWaits();
   HEDDLE_RETURN_IF_ERROR(AddInputs());
   for (const ForeignCall& call : program_.calls) HEDDLE_RETURN_IF_ERROR(AddCall(call));
   HEDDLE_RETURN_IF_ERROR(AddOutputs());
@@ -73,19 +71,12 @@ void GraphBuilder::FindTargets() {
   }
 }
 
-void GraphBuilder::NoteWait(const ForeignCall& call) {
-  WordId waited = program_.args_of(call)[0].value.word;
-  if (waited && !wait_names_[waited]) wait_names_[waited] = call.name;
-}
-
-WordId GraphBuilder::WaitName(WordId waited) {
-  if (!wait_names_[waited] && !knows_all_waits_) {
-    for (const ForeignCall& call : program_.calls) {
-      if (targets_[call.target].kind == Target::Kind::kWait && call.arg_count > 0) NoteWait(call);
-    }
-    knows_all_waits_ = true;
+void GraphBuilder::FindWaits() {
+  for (const ForeignCall& call : program_.calls) {
+    if (targets_[call.target].kind != Target::Kind::kWait || call.arg_count == 0) continue;
+    WordId waited = program_.args_of(call)[0].value.word;
+    if (waited && !wait_names_[waited]) wait_names_[waited] = call.name;
   }
-  return wait_names_[waited];
 }
 
 void GraphBuilder::AddRemarks() {
@@ -124,9 +115,6 @@ void GraphBuilder::AddRemarks() {
 }
 
 Status GraphBuilder::AddInputs() {
-  // Types repeat, as layers do.
-  const Type* last_type = nullptr;
-  TypeId last_id;
   for (const ForeignInput& input : program_.inputs) {
     ForeignCall place;
     place.offset = input.offset;
@@ -139,13 +127,9 @@ Status GraphBuilder::AddInputs() {
                   "`print_readable` behind the name",
                   Text(input.name));
     TypeTable& types = graph_->types();
-    if (input.type == nullptr) {
-      last_id = types.Tensor(DType::kI64, {}, Space::kHost);
-    } else if (input.type != last_type) {
-      last_id = types.Intern(*input.type);
-    }
-    last_type = input.type;
-    ValueId value = graph_->AddInput({}, {.type = last_id, .name = {}, .given = input.name});
+    TypeId type = input.type != nullptr ? types.Intern(*input.type)
+                                        : types.Tensor(DType::kI64, {}, Space::kHost);
+    ValueId value = graph_->AddInput({}, type, Text(input.name));
     Binding binding{.kind = Binding::Kind::kTensor, .value = value, .number = 0};
     if (input.integer) {
       binding.kind = Binding::Kind::kNumber;
@@ -266,25 +250,16 @@ NodeId GraphBuilder::Append(const ForeignCall& call, OpId op, std::span<const Va
                             AttrsId attrs, std::span<const TypeId> types) {
   results_.clear();
   for (size_t i = 0; i < types.size(); ++i)
-    results_.push_back({.type = types[i], .name = names_[i].made, .given = names_[i].word});
-  return AppendNode(call, op, operands, attrs);
-}
-
-NodeId GraphBuilder::AppendNode(const ForeignCall& call, OpId op, std::span<const ValueId> operands,
-                                AttrsId attrs) {
+    results_.push_back({.type = types[i], .name = names_[i]});
   NodeSpec spec;
   spec.op = op;
   spec.operands = operands;
   spec.attrs = attrs;
   spec.results = results_;
-  if (call.scope != last_scope_) {
-    last_scope_ = call.scope;
-    last_scope_id_ = graph_->InternScope(Text(call.scope));
-  }
-  spec.scope = last_scope_id_;
+  spec.scope = graph_->InternScope(Text(call.scope));
   spec.phase = call.phase.value_or(Phase::kForward);
   NodeId node = graph_->Append(spec);
-  if (!made_names_.empty()) made_names_.clear();
+  made_names_.clear();
   return node;
 }
 
@@ -308,8 +283,7 @@ int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result
 }
 
 Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<const TypeId> types) {
-  names_.clear();
-  names_.resize(types.size());
+  names_.assign(types.size(), {});
   std::span<const ForeignResult> results = program_.results_of(call);
   for (size_t r = 0; r < results.size(); ++r) {
     const ForeignResult& result = results[r];
@@ -319,29 +293,20 @@ Status GraphBuilder::NameResults(const ForeignCall& call, OpId op, std::span<con
                   Text(result.name), result.index, Text(call.name),
                   Counted(types.size(), "tensor"));
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, result.stated, types[i], result.name));
-    if (!names_[i].word) names_[i].word = result.name;
+    if (names_[i].empty()) names_[i] = Text(result.name);
   }
   if (!call.several && types.size() == 1) {
-    names_[0].word = call.name;
+    names_[0] = Text(call.name);
     HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    if (!names_[i].word) names_[i].made = MakeName(NameOf(call), i);
+    if (names_[i].empty()) names_[i] = MakeName(NameOf(call), i);
   }
   return Done{};
 }
 
 Status GraphBuilder::Finish(const ForeignCall& call, OpId op, AttrsId attrs,
                             std::span<const TypeId> types) {
-  if (types.size() == 1 && !call.several && call.result_count == 0 && call.name) {
-    // As most are.
-    HEDDLE_RETURN_IF_ERROR(CheckStated(call, call.stated, types[0], call.name));
-    results_.clear();
-    results_.push_back({.type = types[0], .name = {}, .given = call.name});
-    BindTensor(call.name, ValueId(graph_->value_count()));
-    AppendNode(call, op, operands_, attrs);
-    return Done{};
-  }
   HEDDLE_RETURN_IF_ERROR(NameResults(call, op, types));
   size_t first = graph_->value_count();
   Append(call, op, operands_, attrs, types);

@@ -10,8 +10,8 @@
 
 namespace heddle {
 
-// `source` is the text that offsets of the program point into. The words of the program go to the graph, as its names.
-Result<Imported> BuildGraph(ForeignProgram& program, const SourceText& source,
+// `source` is the text that offsets of the program point into.
+Result<Imported> BuildGraph(const ForeignProgram& program, const SourceText& source,
                             const ImportOptions& options);
 
 }  // namespace heddle

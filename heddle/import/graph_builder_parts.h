@@ -1,5 +1,5 @@
-// The class behind BuildGraph; graph_builder.cc has what holds it together, build_call.cc calls of ops, build_known.cc calls as there were
-// before, build_collective.cc those of c10d.
+// The class that implements BuildGraph. graph_builder.cc has the loop over calls, build_call.cc
+// calls of ops in the table, build_opaque.cc other calls, build_collective.cc calls of c10d.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,8 @@ namespace heddle {
 
 class GraphBuilder {
  public:
-  GraphBuilder(ForeignProgram& program, const SourceText& source, const ImportOptions& options)
+  GraphBuilder(const ForeignProgram& program, const SourceText& source,
+               const ImportOptions& options)
       : program_(program), source_(source), options_(options), ops_(Ops()) {}
 
   Result<Imported> Build();
@@ -68,24 +69,11 @@ class GraphBuilder {
     size_t opaque = 0;
     size_t refused = 0;
   };
-  // What a call came to: all that follows from its target, its literals and the types of its tensors.
-  struct KnownCall {
-    OpId op;
-    AttrsId attrs;
-    // Numbers of the tensors that the call names, in the order of its text; none for an absent one.
-    std::vector<ValueId> operands;
-    std::vector<TypeId> types;
-    // Of arithmetic with sizes.
-    int64_t number = 0;
-  };
-
   // --- graph_builder.cc
   Target TargetOf(std::string_view name) const;
   void FindTargets();
-  // What the first wait for a name is called; none if nothing waits. Most are asked for when that wait has come: the program is looked
-  // through for the others alone.
-  WordId WaitName(WordId waited);
-  void NoteWait(const ForeignCall& call);
+  // Finds the name of the first wait for each value.
+  void FindWaits();
   Status AddInputs();
   Status AddOutputs();
   void AddRemarks();
@@ -98,8 +86,8 @@ class GraphBuilder {
   }
   // A name that a node was made for stands for a number, too.
   void BindNumber(WordId name, int64_t number);
-  // Empty for none. Names that nodes are given may move it.
-  std::string_view Text(WordId word) const { return graph_->name(word); }
+  // Empty for none.
+  std::string_view Text(WordId word) const { return program_.text(word); }
   std::string_view Text(const ForeignValue& value) const { return Text(value.word); }
   // Null for what is no name, or stands for nothing.
   const Binding* Find(const ForeignValue& value) const {
@@ -120,9 +108,6 @@ class GraphBuilder {
   // With names_ for its results.
   NodeId Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands, AttrsId attrs,
                 std::span<const TypeId> types);
-  // With results_ for its results.
-  NodeId AppendNode(const ForeignCall& call, OpId op, std::span<const ValueId> operands,
-                    AttrsId attrs);
   // The name of a result that has none, as `split.3`. It lives until the next node.
   std::string_view MakeName(std::string_view call, size_t result);
   std::string_view NameOf(const ForeignCall& call) const {
@@ -138,19 +123,19 @@ class GraphBuilder {
 
   // --- build_call.cc
   Status AddTableCall(const ForeignCall& call, OpId op);
-  Status AddNewTableCall(const ForeignCall& call, OpId op);
+  // Result types of the call in builder_, whose operands are in operands_.
+  Result<std::vector<TypeId>> InferredTypes(OpId op, AttrsId attrs);
+  // Takes the operands that builder_ has found; fails if it refused the call.
+  Status TakeOperands(const ForeignCall& call);
   Status AddOpaqueCall(const ForeignCall& call);
   std::optional<std::vector<Type>> OpaqueTypes(const ForeignCall& call);
-  Status AddOpaqueNode(const ForeignCall& call);
   // An opaque call in builder_, its operands in operands_.
   Status BuildOpaque(const ForeignCall& call, std::string_view name);
-  // Of what was built.
-  Status FinishOpaque(const ForeignCall& call, const std::vector<TypeId>& types);
+  // Adds the node of the opaque call in builder_.
+  Status FinishOpaque(const ForeignCall& call, std::span<const TypeId> types);
   // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
   std::optional<Type> TypeInSpite(const ForeignCall& call, Diag refusal) const;
   Status AddArithmetic(const ForeignCall& call);
-  Status FinishArithmetic(const ForeignCall& call, AttrsId attrs, std::span<const TypeId> types,
-                          int64_t number);
   Status AddSize(const ForeignCall& call);
   Status AddCopyInto(const ForeignCall& call);
   // The op that takes numbers where this one takes tensors, for a call that has a number there; none if it has none.
@@ -163,26 +148,10 @@ class GraphBuilder {
   void AddOpaqueArgument(const ForeignArg& arg, size_t position);
   void CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const;
 
-  // --- build_known.cc
-  // The call as there was one before, its operands in operands_; null if there was none.
-  const KnownCall* FindKnown(const ForeignCall& call, bool opaque = false);
-  bool MakeKey(const ForeignCall& call, bool opaque);
-  bool AddToKey(const ForeignValue& value, bool opaque);
-  // Of a name, as most arguments are.
-  bool AddNameToKey(const ForeignValue& value, bool opaque);
-  // Hands a tensor to builder_, as its number among those of the call.
-  ValueId Numbered(ValueId tensor);
-  // What builder_ says, as operands_.
-  void TakeOperands();
-  // Keeps what the call came to, for others like it.
-  void Remember(OpId op, AttrsId attrs, const std::vector<TypeId>& types, int64_t number = 0);
-
   // --- build_collective.cc
   Status AddCollective(const ForeignCall& call);
-  Status AddNewCollective(const ForeignCall& call);
   Status BeginCollective(const ForeignCall& call, OpId op, const Axes& over,
                          std::span<const ForeignValue> inputs);
-  Result<TypeId> CollectiveType(const ForeignCall& call, OpId op);
   Status FinishCollective(const ForeignCall& call, OpId op, AttrsId attrs, TypeId async);
   Status AddWait(const ForeignCall& call);
   Status AddAllToAll(const ForeignCall& call, const Axes& over, ValueId tensor);
@@ -192,8 +161,7 @@ class GraphBuilder {
   const ForeignValue* Argument(const ForeignCall& call, size_t position,
                                std::string_view name) const;
 
-  // Its words become the names of the graph.
-  ForeignProgram& program_;
+  const ForeignProgram& program_;
   const SourceText& source_;
   const ImportOptions& options_;
   const OpTable& ops_;
@@ -206,9 +174,8 @@ class GraphBuilder {
   Table<TargetId, Target> targets_;
   Table<WordId, Binding> bindings_;
   std::vector<Launch> launches_;
-  // By name, the first wait for it, as far as waits have come.
+  // By the name of a value: the name of the first wait for it, if any.
   Table<WordId, WordId> wait_names_;
-  bool knows_all_waits_ = false;
   // Inputs that the program writes to, and what it wrote; where to find the entry of what was written.
   std::vector<std::pair<ValueId, ValueId>> updates_;
   std::unordered_map<uint32_t, size_t> update_of_;
@@ -218,26 +185,16 @@ class GraphBuilder {
   // Nodes for arithmetic with sizes.
   size_t arithmetic_ = 0;
 
-  CallTable<KnownCall> known_calls_;
+  // Result types by op, attributes and operand types.
+  CallTable<std::vector<TypeId>> known_types_;
   CallKey key_;
-  // Whether the call at hand can be remembered, and the tensors that it names.
-  bool has_key_ = false;
-  std::vector<ValueId> key_tensors_;
 
-  // The node being made. Reused from node to node.
-  std::vector<ValueId> tensors_;
+  // The operands of the node being made. Reused from node to node.
   std::vector<ValueId> operands_;
-  // What a result is called: a word of the program, or else a name made for it.
-  struct ResultName {
-    WordId word = {};
-    std::string_view made = {};
-  };
-  std::vector<ResultName> names_;
+  // The names of its results: words of the program, or names made for them.
+  std::vector<std::string_view> names_;
   std::deque<std::string> made_names_;
   std::vector<ResultSpec> results_;
-  // The last scope that a node had.
-  WordId last_scope_;
-  ScopeId last_scope_id_;
 };
 
 }  // namespace heddle

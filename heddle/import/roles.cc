@@ -90,12 +90,12 @@ class RoleSetter {
 
   void RolesOfSignature() {
     std::vector<Input>& inputs = graph_.mutable_inputs();
-    Table<WordId, ValueId> by_label(graph_.name_count());
+    Table<WordId, ValueId> by_label(program_.words.size());
     int64_t params = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const ForeignInput& given = program_.inputs[i];
       inputs[i].role = given.role == InputRole::kPlain ? InputRole::kBatch : given.role;
-      inputs[i].label = graph_.name(given.label);
+      inputs[i].label = program_.text(given.label);
       if (given.role == InputRole::kParam) inputs[i].index = params++;
       by_label[given.label ? given.label : given.name] = ValueId(i);
     }
@@ -172,7 +172,7 @@ class RoleSetter {
   bool FindNumbers() {
     bool any = false;
     for (const ForeignInput& input : program_.inputs) {
-      std::string_view name = graph_.name(input.name);
+      std::string_view name = program_.text(input.name);
       primals_.push_back(NumberBehind("primals_", name));
       tangents_.push_back(NumberBehind("tangents_", name) > 0);
       has_tangents_ |= tangents_.back();

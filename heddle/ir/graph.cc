@@ -73,7 +73,7 @@ const Graph::Revision& Graph::revision() {
 
 ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
   revision_.reset();
-  NameId name = spec.given ? spec.given : names_.Intern(spec.name);
+  NameId name = names_.Intern(spec.name);
   if (value_of_name_.size() < names_.size()) value_of_name_.resize(names_.size());
   if (value_of_name_[name]) {
     name = names_.Intern(FreshName(std::string(names_[name])));
@@ -84,21 +84,9 @@ ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
   return id;
 }
 
-void Graph::GiveNames(StringTable<NameId> names) {
-  HEDDLE_CHECK(values_.size() == 0, "names were given to @" + name_ + ", which has values");
-  names_ = std::move(names);
-  // Values without a name among them get some more.
-  value_of_name_.reserve(names_.size() + names_.size() / 8);
-  value_of_name_.resize(names_.size());
-}
-
 ValueId Graph::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
-  return AddInput(std::move(input), {.type = type, .name = name, .placement = placement});
-}
-
-ValueId Graph::AddInput(Input input, const ResultSpec& spec) {
   HEDDLE_CHECK(nodes_.size() == 0, "an input was added after a node");
-  input.value = AddValue(spec, NodeId());
+  input.value = AddValue({.type = type, .name = name, .placement = placement}, NodeId());
   inputs_.push_back(std::move(input));
   return inputs_.back().value;
 }

@@ -125,8 +125,6 @@ struct ResultSpec {
   std::string_view name;
   PlacementId placement = PlacementTable::kReplicated;
   Keep keep = Keep::kDefault;
-  // In place of `name`: one of the names that the graph was given.
-  NameId given = {};
 };
 
 struct NodeSpec {
@@ -166,9 +164,6 @@ class Graph {
     return {node.first_result.index(), node.first_result.index() + node.result_count};
   }
   std::string_view name(ValueId id) const { return names_[values_[id].name]; }
-  // Empty for none. Names that are added may move it.
-  std::string_view name(NameId id) const { return id ? names_[id] : std::string_view(); }
-  size_t name_count() const { return names_.size(); }
   TypeId type(ValueId id) const { return values_[id].type; }
   std::string_view scope(NodeId id) const {
     return nodes_[id].scope ? scopes_[nodes_[id].scope] : std::string_view();
@@ -208,18 +203,13 @@ class Graph {
   AttrsId InternAttrs(const Attrs& attrs) { return attrs_.Intern(attrs, types_.symbols()); }
   const AttrsTable& attrs_table() const { return attrs_; }
 
-  // Names that values may go by without being looked up again. A name that no value takes does no harm. For an empty graph.
-  void GiveNames(StringTable<NameId> names);
   // Building in execution order. All inputs come first. A name that is taken gets a number: see FreshName.
   ValueId AddInput(Input input, TypeId type, std::string_view name,
                    PlacementId placement = PlacementTable::kReplicated);
-  ValueId AddInput(Input input, const ResultSpec& spec);
   NodeId Append(const NodeSpec& spec);
   void AddOutput(Output output) { mutable_outputs().push_back(std::move(output)); }
   // Tables that grow in steps would copy a large graph several times.
   void ReserveNodes(size_t nodes);
-  void ReserveValues(size_t values) { values_.reserve(values); }
-  void ReserveInputs(size_t inputs) { inputs_.reserve(inputs); }
   void ReserveNames(size_t names);
 
   // Stands for nodes, values, inputs and outputs as they are. Copies of a graph share it until they are edited; an edited graph

@@ -32,10 +32,9 @@ TEST(CheckpointFormatTest, Marks) {
   RankRecord read = *ParseMark(FormatMark(Record()));
   EXPECT_EQ(FormatMark(read), FormatMark(Record()));
   EXPECT_EQ(ParseMark(FormatFailureMark("no room")).diagnostics()[0].message, "no room");
-  EXPECT_EQ(ParseMark("{}").diagnostics()[0].message,
-            "is not the mark of a rank: it has no `bytes`");
+  EXPECT_EQ(ParseMark("{}").diagnostics()[0].message, "`bytes` is missing");
   EXPECT_EQ(ParseMark("{\"bytes\":1e999}").diagnostics()[0].message,
-            "the mark of a rank has a number that a double cannot hold");
+            "not JSON: the number exceeds the range of a double");
   EXPECT_FALSE(ParseMark("{\"bytes\":").ok());
 }
 
@@ -46,6 +45,15 @@ TEST(CheckpointFormatTest, Manifests) {
   EXPECT_EQ(FormatManifest(read), text);
   EXPECT_EQ(nlohmann::json::parse(read.state)["seed"].get<uint64_t>(), UINT64_MAX);
   EXPECT_EQ(nlohmann::json::parse(read.state)["lr"].get<double>(), 0.1);
+  // Spaces and the order of keys do not change the hash.
+  EXPECT_EQ(FormatManifest(*ParseManifest(nlohmann::ordered_json::parse(text).dump(2))), text);
+  size_t files = text.find("{\"files\":");
+  size_t state = text.find(",\"state\":");
+  ASSERT_LT(files, state);
+  std::string swapped = text.substr(0, files + 1) + text.substr(state + 1);
+  size_t end = swapped.rfind("}}");
+  swapped.insert(end, "," + text.substr(files + 1, state - files - 1));
+  EXPECT_EQ(FormatManifest(*ParseManifest(swapped)), text);
 }
 
 // What is said about a manifest after an edit, with the hash put right.
@@ -64,17 +72,19 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
   using Json = nlohmann::json;
   const char* wrong = "says of `w` what cannot be: its type, shape, or where a piece lies";
   EXPECT_EQ(SaidAfter([](Json&) {}), "");
-  EXPECT_EQ(SaidAfter([](Json& m) { m["step"] = -1; }), "says nothing of its step or its files");
-  EXPECT_EQ(SaidAfter([](Json& m) { m["files"].clear(); }),
-            "says nothing of its step or its files");
-  EXPECT_EQ(SaidAfter([](Json& m) { m.erase("tensors"); }),
-            "is not a manifest: it has no `tensors`");
+  EXPECT_EQ(SaidAfter([](Json& m) { m["step"] = -1; }),
+            "`manifest.step` is -1, expected a whole number from 0 on");
+  EXPECT_EQ(SaidAfter([](Json& m) { m["files"].clear(); }), "has no files");
+  EXPECT_EQ(SaidAfter([](Json& m) { m.erase("tensors"); }), "`manifest.tensors` is missing");
   EXPECT_EQ(SaidAfter([](Json& m) { m["tensors"] = 3; }),
-            "is not a manifest: a value in it has the wrong type");
+            "`manifest.tensors` is 3, expected an object");
   auto w = [](auto edit) { return SaidAfter([&](Json& m) { edit(m["tensors"]["w"]); }); };
   EXPECT_EQ(w([](Json& t) { t["dtype"] = "F7"; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["shape"] = {4, INT64_MAX}; }), wrong);
-  EXPECT_EQ(w([](Json& t) { t["shape"] = {4, -2}; }), wrong);
+  EXPECT_EQ(w([](Json& t) {
+              t["shape"] = {4, -2};
+            }),
+            "`manifest.tensors.w.shape[1]` is -2, expected a whole number from 0 on");
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][0] = 1; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][1] = {1, 0}; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][2] = {0, 2}; }), wrong);
@@ -87,7 +97,7 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
   EXPECT_EQ(w([](Json& t) { t["pieces"].push_back(t["pieces"][0]); }),
             "`w` of [4,2] has 2 pieces, which do not cover it, each element once");
   EXPECT_EQ(w([](Json& t) { t["pieces"][0] = Json::array(); }),
-            "is not a manifest: a list is too short");
+            "`manifest.tensors.w.pieces[0]` is not [rank, offset, shape]");
 }
 
 TEST(CheckpointFormatTest, GridsThatAreNone) {

@@ -253,7 +253,8 @@ TEST_F(SaveTest, PiecesThatDoNotMakeATensor) {
   EXPECT_EQ(Said(writer->Save(snapshot)),
             "`w` is [10,3]; [3,3] from [8,0] is no part of it [checkpoint]\n");
   snapshot.state = "[]";
-  EXPECT_EQ(Said(writer->Save(snapshot)), "the state of a run is no JSON object [file-read]\n");
+  EXPECT_EQ(Said(writer->Save(snapshot)),
+            "the state of a run:1:1: is a list, expected an object [file-read]\n[]\n^\n");
   EXPECT_TRUE(Steps().empty());
 }
 

@@ -1,10 +1,8 @@
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
+#include "heddle/base/json_fields.h"
 #include "heddle/base/text.h"
 #include "heddle/cost/cluster/cluster.h"
-#include "heddle/cost/cluster/json_fields.h"
 
 namespace heddle {
 namespace {
@@ -30,15 +28,14 @@ MatmulFigures ReadMatmul(JsonFields fields) {
   for (const std::vector<double>& row : fields.Rows("tiles", 3)) {
     bool good = row[0] >= 1 && row[1] >= 1 && row[2] > 0 && row[2] <= 1;
     if (!good) {
-      fields.mistakes().Add(
-          "`{}tiles` has [{},{},{}], expected rows and columns from 1 on and an efficiency above 0 "
-          "and "
-          "at most 1",
-          fields.path(), row[0], row[1], row[2]);
+      fields.Wrong("tiles",
+                   "has [{},{},{}], expected rows and columns from 1 on and an efficiency above 0 "
+                   "and at most 1",
+                   row[0], row[1], row[2]);
     }
     figures.tiles.push_back({row[0], row[1], row[2]});
   }
-  if (figures.tiles.empty()) fields.mistakes().Add("`{}tiles` is empty", fields.path());
+  if (figures.tiles.empty()) fields.Wrong("tiles", "is empty");
   figures.fill = fields.NotNegative("fill");
   figures.wave_loss = fields.NotNegative("wave_loss");
   figures.splits = fields.Count("splits", 1, 64);
@@ -68,9 +65,10 @@ MemoryFigures ReadMemoryKernel(JsonFields fields) {
 void ReadKernels(JsonFields fields, Device& device) {
   device.matmul = ReadMatmul(fields.Object("matmul"));
   device.any_attention = ReadAttention(fields.Object("attention"));
-  for (const std::string& name : fields.Names()) {
+  for (const auto& [key, value] : fields.fields()) {
     // Any other field is the name of an op: of attention, or one that memory bounds.
-    if (!name.starts_with("aten.")) continue;
+    if (!key.starts_with("aten.")) continue;
+    std::string name(key);
     JsonFields kernel = fields.Object(name);
     if (kernel.Has("memory"))
       device.memory_kernels[name] = ReadMemoryKernel(kernel);
@@ -122,8 +120,7 @@ void ReadLinks(JsonFields fields, Cluster& cluster) {
   cluster.node_rate = {node.Positive("gb_per_s")};
   cluster.all_reduce_passes = node.Positive("all_reduce_passes", 2);
   if (cluster.all_reduce_passes < 1)
-    node.mistakes().Add("`{}all_reduce_passes` is {}, expected at least 1", node.path(),
-                        cluster.all_reduce_passes);
+    node.Wrong("all_reduce_passes", "is {}, expected at least 1", cluster.all_reduce_passes);
   node.Finish();
   JsonFields network = fields.Object("network");
   double port = network.Positive("gb_per_s");
@@ -153,28 +150,24 @@ NcclTopology ReadNccl(JsonFields fields, int64_t devices_per_node) {
   return topology;
 }
 
-// Sources are for people. A key that names no field is a slip, and one of a figure that is gone.
-void CheckSources(JsonFields sources, const nlohmann::json& file) {
-  for (const std::string& key : sources.Names()) {
+// Sources are for people. A key that does not name a field is a slip, or left from a removed field.
+void CheckSources(JsonFields sources, JsonValue file, JsonMistakes& mistakes) {
+  for (const auto& [key, value] : sources.fields()) {
     sources.Text(key);
-    const nlohmann::json* at = &file;
+    std::optional<JsonValue> at = file;
     for (std::string_view part : Split(key, '/')) {
-      auto next = at->is_object() ? at->find(part) : at->end();
-      if (!at->is_object() || next == at->end()) {
-        sources.mistakes().Add("`sources` has `{}`, which is no field of the file", key);
-        break;
-      }
-      at = &*next;
+      if (at) at = at->Find(part);
     }
+    if (!at) mistakes.Add(value, "`sources` has `{}`, which is not a field of the file", key);
   }
 }
 
 }  // namespace
 
 Result<Cluster> ParseCluster(std::string_view text, const std::string& file) {
-  HEDDLE_TRY(nlohmann::json json, ParseJson(text, file));
-  JsonMistakes mistakes(file, Diag::kClusterFile);
-  JsonFields fields(json, "", mistakes);
+  HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), file, Diag::kJson));
+  JsonMistakes mistakes(document, Diag::kClusterFile);
+  JsonFields fields(document.root(), mistakes);
   if (!mistakes.empty()) return mistakes.failure();
   Cluster cluster;
   constexpr std::string_view kHeader[] = {"cluster 1"};
@@ -194,9 +187,10 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& file) {
     one.Finish();
     cluster.protocols.push_back(std::move(protocol));
   }
-  if (cluster.protocols.empty()) mistakes.Add("`protocols` has no protocol, expected at least one");
+  if (cluster.protocols.empty())
+    fields.Wrong("protocols", "has no protocol, expected at least one");
   if (fields.Has("nccl")) cluster.nccl = ReadNccl(fields.Object("nccl"), cluster.devices_per_node);
-  if (fields.Has("sources")) CheckSources(fields.Object("sources"), json);
+  if (fields.Has("sources")) CheckSources(fields.Object("sources"), document.root(), mistakes);
   fields.Finish();
   if (!mistakes.empty()) return mistakes.failure();
   return cluster;

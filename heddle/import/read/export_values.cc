@@ -9,6 +9,8 @@
 namespace heddle {
 namespace {
 
+using Kind = ForeignValue::Kind;
+
 constexpr int kDeepestArgument = 16;
 
 struct DTypeCode {
@@ -34,156 +36,81 @@ constexpr DTypeCode kDTypeCodes[] = {
     {35, DType::kU64, "torch.uint64"},
 };
 
-const DTypeCode* FindDType(int64_t code) {
-  auto at = std::ranges::find(kDTypeCodes, code, &DTypeCode::code);
+const DTypeCode* FindDType(std::optional<JsonValue> code) {
+  if (!code || !code->is_int()) return nullptr;
+  auto at = std::ranges::find(kDTypeCodes, code->integer(), &DTypeCode::code);
   return at == std::end(kDTypeCodes) ? nullptr : at;
 }
 
-bool IsNameChar(char c) {
-  return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
+// A size: `{"as_int": 8}`, or an expression with the number that it had when the program was made.
+std::optional<int64_t> SizeIn(JsonValue e) {
+  std::optional<JsonValue> number = e.Find("as_int");
+  if (std::optional<JsonValue> expression = e.Find("as_expr"); !number && expression) {
+    std::optional<JsonValue> hint = expression->Find("hint");
+    if (hint) number = hint->Find("as_int");
+  }
+  if (!number || !number->is_int()) return std::nullopt;
+  return number->integer();
 }
 
-// --- Texts that are to the letter as torch.export writes them. Most are, and need no walk through their fields.
-
-constexpr char kTensorBegin[] = R"({"as_tensor": {"name": ")";
-constexpr char kTensorEnd[] = R"("}})";
-
-// Whether `text` begins with these words. Quicker than `starts_with`, as IsKey is.
-template <size_t kSize>
-bool Begins(std::string_view text, const char (&words)[kSize]) {
-  return text.size() >= kSize - 1 && std::memcmp(text.data(), words, kSize - 1) == 0;
-}
-
-// The name between two words at the front of `text`, all of which is taken; empty where it does not stand there.
-template <size_t kBegin, size_t kEnd>
-std::string_view TakeName(std::string_view& text, const char (&begin)[kBegin],
-                          const char (&end)[kEnd]) {
-  if (!Begins(text, begin)) return {};
-  std::string_view rest = text.substr(kBegin - 1);
-  size_t size = 0;
-  while (size < rest.size() && IsNameChar(rest[size])) ++size;
-  if (!Begins(rest.substr(size), end)) return {};
-  text = rest.substr(size + kEnd - 1);
-  return rest.substr(0, size);
+ForeignValue Truth(bool truth) {
+  ForeignValue value;
+  value.kind = Kind::kBool;
+  value.boolean = truth;
+  return value;
 }
 
 }  // namespace
 
+bool IsValueName(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kName) != 0;
+  });
+}
+
 // --- Types
 
-bool ExportValues::ReadTensors(JsonValue tensors) {
-  return walk_.Fields(
-      tensors, [&](std::string_view name, JsonValue meta) { return ReadTensor(name, meta); });
-}
-
-bool ExportValues::ReadTensor(std::string_view name, JsonValue meta) {
-  size_t place = walk_.Place(meta);
-  if (!JsonWalk::IsObject(meta)) return walk_.Fail(place, "tensor `{}` is not an object", name);
-  simdjson::ondemand::object object;
-  std::string_view text;
-  if (meta.get_object().get(object) != simdjson::SUCCESS ||
-      object.raw_json().get(text) != simdjson::SUCCESS)
-    return false;
-  const Type* type = nullptr;
-  // A text that came before was good.
-  if (Id<MetaTag> known = metas_.Find(text)) {
-    type = meta_types_[known.index()];
-  } else {
-    bool some = false;
-    if (object.reset().get(some) != simdjson::SUCCESS || !ReadType(name, place, object, type))
-      return false;
-    metas_.Intern(text);
-    meta_types_.push_back(type);
+Status ExportValues::ReadTensors(JsonValue tensors) {
+  for (auto [name, meta] : tensors.fields()) {
+    HEDDLE_TRY(Type type, ReadType(name, meta));
+    types_.emplace(program_.words.Intern(name).index(),
+                   &program_.types.emplace_back(std::move(type)));
   }
-  size_t word = NameWord(name).index();
-  if (word >= types_.size()) types_.resize(std::max(word + 1, 2 * types_.size()));
-  if (types_[word] == nullptr) types_[word] = type;
-  return true;
+  return Done{};
 }
 
-bool ExportValues::ReadType(std::string_view name, size_t place, simdjson::ondemand::object& meta,
-                            const Type*& type) {
-  const DTypeCode* dtype = nullptr;
-  bool has_dtype = false;
-  bool has_sizes = false;
+Result<Type> ExportValues::ReadType(std::string_view name, JsonValue meta) const {
+  if (!meta.is_object()) return document_.Fail(meta, "tensor `{}` is not an object", name);
+  std::optional<JsonValue> code = meta.Find("dtype");
+  const DTypeCode* dtype = FindDType(code);
+  if (dtype == nullptr)
+    return document_.Fail(code.value_or(meta),
+                          "tensor `{}` has an element type that Heddle does not have", name);
+  std::optional<JsonValue> sizes = meta.Find("sizes");
+  if (!sizes || !sizes->is_array())
+    return document_.Fail(sizes.value_or(meta), "tensor `{}` has no `sizes`", name);
   Dims dims;
-  bool good = walk_.EachField(meta, [&](std::string_view key, JsonValue field) {
-    if (IsKey(key, "dtype") && !has_dtype) {
-      has_dtype = true;
-      size_t at = walk_.Place(field);
-      std::optional<int64_t> code;
-      if (!walk_.Int(field, code)) return false;
-      dtype = FindDType(code.value_or(-1));
-      return dtype != nullptr ||
-             walk_.Fail(at, "tensor `{}` has an element type that Heddle does not have", name);
-    }
-    if (IsKey(key, "sizes") && !has_sizes) {
-      has_sizes = true;
-      return ReadDims(name, field, dims);
-    }
-    return walk_.Skip(field);
-  });
-  if (!good) return false;
-  if (!has_dtype)
-    return walk_.Fail(place, "tensor `{}` has an element type that Heddle does not have", name);
-  if (!has_sizes) return walk_.Fail(place, "tensor `{}` has no `sizes`", name);
-  if (!CheckedBytes(SymbolTable(), dims, dtype->dtype))
-    return walk_.Fail(place, "tensor `{}` exceeds 2^63 bytes", name);
-  type = &program_.types.emplace_back(Type::Tensor(dtype->dtype, std::move(dims)));
-  return true;
-}
-
-bool ExportValues::ReadDims(std::string_view name, JsonValue sizes, Dims& dims) {
-  if (!JsonWalk::IsArray(sizes))
-    return walk_.Fail(walk_.Place(sizes), "tensor `{}` has no `sizes`", name);
-  return walk_.Items(sizes, [&](JsonValue item) {
-    size_t at = walk_.Place(item);
-    std::optional<int64_t> size;
-    if (!Size(item, size)) return false;
+  for (JsonValue item : sizes->items()) {
+    std::optional<int64_t> size = SizeIn(item);
     if (!size || *size < 0)
-      return walk_.Fail(at, "tensor `{}` has a size without a number or a hint", name);
+      return document_.Fail(item, "tensor `{}` has a size without a number or a hint", name);
     dims.push_back(*size);
-    return true;
-  });
+  }
+  if (!CheckedBytes(SymbolTable(), dims, dtype->dtype))
+    return document_.Fail(meta, "tensor `{}` exceeds 2^63 bytes", name);
+  return Type::Tensor(dtype->dtype, std::move(dims));
 }
 
-// A number, or an expression with the number that it had when the program was made.
-bool ExportValues::Size(JsonValue e, std::optional<int64_t>& size) {
-  if (!JsonWalk::IsObject(e)) return walk_.Skip(e);
-  std::optional<int64_t> hint;
-  bool direct = false;
-  bool good = walk_.Fields(e, [&](std::string_view key, JsonValue field) {
-    if (IsKey(key, "as_int") && !direct && !JsonWalk::IsNull(field)) {
-      direct = true;
-      return walk_.Int(field, size);
-    }
-    if (IsKey(key, "as_expr") && !hint && JsonWalk::IsObject(field)) return SizeHint(field, hint);
-    return walk_.Skip(field);
-  });
-  if (!direct) size = hint;
-  return good;
-}
-
-bool ExportValues::SizeHint(JsonValue expression, std::optional<int64_t>& size) {
-  return walk_.Fields(expression, [&](std::string_view key, JsonValue hint) {
-    if (!IsKey(key, "hint") || size || !JsonWalk::IsObject(hint)) return walk_.Skip(hint);
-    return walk_.Fields(hint, [&](std::string_view tag, JsonValue number) {
-      return IsKey(tag, "as_int") && !size ? walk_.Int(number, size) : walk_.Skip(number);
-    });
-  });
-}
-
-bool ExportValues::ReadSizes(JsonValue sizes) {
-  return walk_.Fields(sizes, [&](std::string_view name, JsonValue value) {
-    std::optional<int64_t> number;
-    if (!Size(value, number)) return false;
-    if (number) sizes_.emplace(program_.words.Intern(name).index(), *number);
-    return true;
-  });
+void ExportValues::ReadSizes(JsonValue sizes) {
+  for (auto [name, value] : sizes.fields()) {
+    if (std::optional<int64_t> size = SizeIn(value))
+      sizes_.emplace(program_.words.Intern(name).index(), *size);
+  }
 }
 
 const Type* ExportValues::TypeOf(WordId name) const {
-  return name.index() < types_.size() ? types_[name.index()] : nullptr;
+  auto at = name ? types_.find(name.index()) : types_.end();
+  return at == types_.end() ? nullptr : at->second;
 }
 
 std::optional<int64_t> ExportValues::SizeOf(WordId name) const {
@@ -193,199 +120,102 @@ std::optional<int64_t> ExportValues::SizeOf(WordId name) const {
 
 // --- Arguments
 
-bool ExportValues::IsName(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, IsNameChar);
+Result<ForeignValue> ExportValues::Name(JsonValue e) {
+  if (!e.is_string() || !IsValueName(e.string()))
+    return document_.Fail(e, "{} is not a name of a value",
+                          e.is_string() ? Quoted(e.string()) : std::string(Describe(e)));
+  // Behind the quote.
+  name_place_ = e.offset() + 1;
+  return ForeignValue::Of(Kind::kName, program_.words.Intern(e.string()));
 }
 
-bool ExportValues::Argument(JsonValue e, ForeignValue& value) {
-  std::string_view text = walk_.TextFrom(e);
-  std::string_view tensor = TakeName(text, kTensorBegin, kTensorEnd);
-  if (tensor.empty()) return Argument(e, 0, value);
-  name_place_ = walk_.Place(e) + sizeof(kTensorBegin) - 1;
-  value = ForeignValue::Of(Kind::kName, NameWord(tensor));
-  return JsonWalk::PassObject(e);
-}
-
-bool ExportValues::IsTensorInput(JsonValue e, std::string_view& name, ForeignValue& value) {
-  std::string_view text = walk_.TextFrom(e);
-  name = TakeName(text, R"({"name": ")", R"(", "arg": )");
-  if (name.empty()) return false;
-  std::string_view tensor = TakeName(text, kTensorBegin, kTensorEnd);
-  if (tensor.empty() || (!Begins(text, R"(, "kind": 1})") && !Begins(text, "}"))) return false;
-  value = ForeignValue::Of(Kind::kName, NameWord(tensor));
-  return true;
-}
-
-WordId ExportValues::NameWord(std::string_view name) {
-  StringTable<WordId>& words = program_.words;
-  for (size_t i = 0; i < std::size(likely_); ++i) {
-    if (likely_[i] >= words.size() || words[WordId(likely_[i])] != name) continue;
-    oldest_likely_ = 1 - i;
-    return WordId(likely_[i]++);
+Result<ForeignValue> ExportValues::Plain(JsonValue e, int depth) {
+  switch (e.kind()) {
+    case JsonValue::Kind::kNull: return ForeignValue();
+    case JsonValue::Kind::kBool: return Truth(e.boolean());
+    case JsonValue::Kind::kInt: return ForeignValue{.kind = Kind::kInt, .integer = e.integer()};
+    case JsonValue::Kind::kFloat: return ForeignValue{.kind = Kind::kFloat, .number = e.number()};
+    case JsonValue::Kind::kString:
+      return ForeignValue::Of(Kind::kString, program_.Word(e.string()));
+    case JsonValue::Kind::kArray: return Items(e, depth);
+    case JsonValue::Kind::kObject: break;
   }
-  size_t before = words.size();
-  WordId word = words.Intern(name);
-  // A new name is followed by none.
-  if (words.size() == before) {
-    likely_[oldest_likely_] = word.index() + 1;
-    oldest_likely_ = 1 - oldest_likely_;
-  }
-  return word;
+  std::optional<JsonValue> name = e.Find("name");
+  return name && name->is_string() ? Name(*name) : Tagged(e, depth);
 }
 
-bool ExportValues::Name(JsonValue e, ForeignValue& value) {
-  size_t at = walk_.Place(e);
-  std::string_view name;
-  if (!walk_.Text(e, name)) return false;
-  if (!IsName(name)) return walk_.Fail(at, "{} is not a name of a value", Quoted(name));
-  name_place_ = at + 1;
-  value = ForeignValue::Of(Kind::kName, NameWord(name));
-  return true;
-}
-
-// `{"name": "x"}`
-bool ExportValues::NameField(JsonValue e, ForeignValue& value) {
-  size_t at = walk_.Place(e);
-  bool found = false;
-  bool good = !JsonWalk::IsObject(e) || walk_.Fields(e, [&](std::string_view key, JsonValue field) {
-    if (!IsKey(key, "name") || found) return walk_.Skip(field);
-    found = true;
-    return Name(field, value);
-  });
-  return good && (found || walk_.Fail(at, "a tensor has no `name`"));
-}
-
-// A value without a tag: what lists hold.
-bool ExportValues::Plain(JsonValue e, int depth, ForeignValue& value) {
-  if (JsonWalk::IsObject(e)) return Tagged(e, depth, true, value);
-  if (JsonWalk::IsArray(e)) return Items(e, depth, value);
-  if (JsonWalk::IsNull(e)) return walk_.Skip(e);
-  if (JsonWalk::IsBool(e)) {
-    value.kind = Kind::kBool;
-    return walk_.Bool(e, value.boolean);
-  }
-  if (!JsonWalk::IsText(e)) return Number(e, value);
-  std::string_view text;
-  if (!walk_.Text(e, text)) return false;
-  value = ForeignValue::Of(Kind::kString, program_.Word(text));
-  return true;
-}
-
-bool ExportValues::Number(JsonValue e, ForeignValue& value) {
-  size_t at = walk_.Place(e);
-  simdjson::ondemand::number number;
-  if (!walk_.Number(e, number)) return false;
-  if (number.is_uint64()) return walk_.Fail(at, "a number exceeds 64 bits");
-  if (number.is_int64()) {
-    value = {.kind = Kind::kInt, .integer = number.get_int64()};
-  } else {
-    value = {.kind = Kind::kFloat, .number = number.get_double()};
-  }
-  return true;
-}
-
-// Those that JSON has no digits for are texts.
-bool ExportValues::Float(JsonValue e, ForeignValue& value) {
+// JSON has no digits for numbers that are not finite, so they are texts.
+Result<ForeignValue> ExportValues::Float(JsonValue e) const {
+  ForeignValue value;
   value.kind = Kind::kFloat;
   value.number = std::numeric_limits<double>::quiet_NaN();
-  if (JsonWalk::IsText(e)) {
-    std::string_view text;
-    if (!walk_.Text(e, text)) return false;
-    if (text == "Infinity") value.number = std::numeric_limits<double>::infinity();
-    if (text == "-Infinity") value.number = -std::numeric_limits<double>::infinity();
-    return true;
+  if (e.is_number()) {
+    value.number = e.number();
+  } else if (e.is_string()) {
+    if (e.string() == "Infinity") value.number = std::numeric_limits<double>::infinity();
+    if (e.string() == "-Infinity") value.number = -std::numeric_limits<double>::infinity();
+  } else if (!e.is_null()) {
+    return document_.Fail(e, "`as_float` is {}, expected a number", Describe(e));
   }
-  if (JsonWalk::IsObject(e) || JsonWalk::IsArray(e) || JsonWalk::IsBool(e))
-    return walk_.Fail(walk_.Place(e), "`as_float` is not a number");
-  simdjson::ondemand::number number;
-  if (!walk_.Number(e, number)) return false;
-  value.number = number.as_double();
-  return true;
+  return value;
 }
 
-// A constant, as Python calls it.
-bool ExportValues::Constant(std::string_view tag, JsonValue e, ForeignValue& value) {
+ForeignValue ExportValues::Constant(std::string_view tag, JsonValue e) {
   std::string_view word = "torch.strided";
-  if (IsKey(tag, "as_device") && JsonWalk::IsObject(e)) {
-    word = "device";
-    bool good = walk_.Fields(e, [&](std::string_view key, JsonValue field) {
-      std::string_view type;
-      if (!walk_.Text(field, type)) return false;
-      if (IsKey(key, "type") && type == "cpu") word = "cpu";
-      return true;
-    });
-    if (!good) return false;
-  } else {
-    std::optional<int64_t> code;
-    if (!walk_.Int(e, code)) return false;
-    if (IsKey(tag, "as_scalar_type")) {
-      const DTypeCode* dtype = FindDType(code.value_or(-1));
-      word = dtype == nullptr ? "torch.unknown" : dtype->word;
-    } else if (IsKey(tag, "as_memory_format")) {
-      word = code == 1   ? "torch.contiguous_format"
-             : code == 2 ? "torch.channels_last"
-                         : "torch.preserve_format";
-    } else if (IsKey(tag, "as_device")) {
-      word = "device";
-    }
+  int64_t code = e.is_int() ? e.integer() : -1;
+  if (tag == "as_device") {
+    std::optional<JsonValue> type = e.Find("type");
+    word = type && type->is_string() && type->string() == "cpu" ? "cpu" : "device";
+  } else if (tag == "as_scalar_type") {
+    const DTypeCode* dtype = FindDType(e);
+    word = dtype == nullptr ? "torch.unknown" : dtype->word;
+  } else if (tag == "as_memory_format") {
+    word = code == 1   ? "torch.contiguous_format"
+           : code == 2 ? "torch.channels_last"
+                       : "torch.preserve_format";
   }
-  value = ForeignValue::Of(Kind::kWord, program_.Word(word));
-  return true;
+  return ForeignValue::Of(Kind::kWord, program_.Word(word));
 }
 
-bool ExportValues::Items(JsonValue e, int depth, ForeignValue& value) {
+Result<ForeignValue> ExportValues::Items(JsonValue list, int depth) {
   if (depth > kDeepestArgument)
-    return walk_.Fail(walk_.Place(e), "an argument is nested more than {} deep", kDeepestArgument);
-  size_t begin = open_items_.size();
-  bool good = walk_.Items(e, [&](JsonValue item) {
-    ForeignValue one;
-    if (!Plain(item, depth + 1, one)) return false;
-    open_items_.push_back(one);
-    return true;
-  });
-  if (!good) return false;
-  value = program_.TakeList(Kind::kList, open_items_, begin);
-  return true;
+    return document_.Fail(list, "an argument is nested more than {} deep", kDeepestArgument);
+  std::vector<ForeignValue> items;
+  for (JsonValue item : list.items()) {
+    HEDDLE_TRY(ForeignValue value, Plain(item, depth + 1));
+    items.push_back(value);
+  }
+  return program_.TakeList(Kind::kList, items, 0);
 }
 
-bool ExportValues::Tagged(JsonValue e, int depth, bool may_be_name, ForeignValue& value) {
-  size_t at = walk_.Place(e);
-  if (depth > kDeepestArgument || !JsonWalk::IsObject(e))
-    return walk_.Fail(at, "an argument is not one of the kinds that exist");
-  bool any = false;
-  bool found = false;
-  bool good = walk_.Fields(e, [&](std::string_view tag, JsonValue field) {
-    any = true;
-    if (may_be_name && IsKey(tag, "name") && JsonWalk::IsText(field)) {
-      may_be_name = false;
-      found = true;
-      return Name(field, value);
-    }
-    if (found || JsonWalk::IsNull(field)) return walk_.Skip(field);
-    found = true;
-    return Untag(tag, field, depth, value);
-  });
-  if (!good) return false;
-  return any || walk_.Fail(at, "an argument is not one of the kinds that exist");
+Result<ForeignValue> ExportValues::Tagged(JsonValue e, int depth) {
+  if (depth > kDeepestArgument || e.fields().empty())
+    return document_.Fail(e, "an argument is not one of the kinds that exist");
+  for (auto [tag, field] : e.fields()) {
+    if (!field.is_null()) return Untag(tag, field, depth);
+  }
+  return ForeignValue();
 }
 
-bool ExportValues::Untag(std::string_view tag, JsonValue e, int depth, ForeignValue& value) {
-  if (IsKey(tag, "as_tensor")) return NameField(e, value);
-  if (IsKey(tag, "as_name")) return Name(e, value);
-  if (IsKey(tag, "as_int") || IsKey(tag, "as_bool") || IsKey(tag, "as_string"))
-    return Plain(e, depth, value);
-  if (IsKey(tag, "as_none")) return walk_.Skip(e);
-  if (IsKey(tag, "as_float")) return Float(e, value);
-  if (IsKey(tag, "as_scalar_type") || IsKey(tag, "as_memory_format") || IsKey(tag, "as_layout") ||
-      IsKey(tag, "as_device"))
-    return Constant(tag, e, value);
-  if (IsKey(tag, "as_sym_int") || IsKey(tag, "as_sym_bool") || IsKey(tag, "as_sym_float") ||
-      IsKey(tag, "as_optional_tensor"))
-    return Argument(e, depth + 1, value);
-  if (JsonWalk::IsArray(e)) return Items(e, depth, value);
+Result<ForeignValue> ExportValues::Untag(std::string_view tag, JsonValue e, int depth) {
+  if (tag == "as_tensor") {
+    std::optional<JsonValue> name = e.Find("name");
+    if (!name) return document_.Fail(e, "a tensor has no `name`");
+    return Name(*name);
+  }
+  if (tag == "as_name") return Name(e);
+  if (tag == "as_int" || tag == "as_bool" || tag == "as_string") return Plain(e, depth);
+  if (tag == "as_none") return ForeignValue();
+  if (tag == "as_float") return Float(e);
+  if (tag == "as_scalar_type" || tag == "as_memory_format" || tag == "as_layout" ||
+      tag == "as_device")
+    return Constant(tag, e);
+  if (tag == "as_sym_int" || tag == "as_sym_bool" || tag == "as_sym_float" ||
+      tag == "as_optional_tensor")
+    return Tagged(e, depth + 1);
+  if (e.is_array()) return Items(e, depth);
   // A graph, an object, a number of two parts: nothing that a graph of Heddle holds.
-  value = ForeignValue::Of(Kind::kWord, program_.Word("torch.object"));
-  return walk_.Skip(e);
+  return ForeignValue::Of(Kind::kWord, program_.Word("torch.object"));
 }
 
 }  // namespace heddle

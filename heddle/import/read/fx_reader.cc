@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
-#include "heddle/import/read/call_reader.h"
+#include "heddle/import/read/python_cursor.h"
 #include "heddle/import/read/repro_args.h"
 #include "heddle/import/read/torch_types.h"
 
@@ -28,7 +28,7 @@ constexpr Operator kOperators[] = {
 class FxReader {
  public:
   FxReader(std::string_view text, const std::string& file)
-      : source_(file, text), cursor_(source_, program_), calls_(cursor_, program_) {}
+      : source_(file, text), cursor_(source_, program_) {}
 
   Result<ForeignProgram> Read() {
     if (!FindForward() || !ReadSignature() || !ReadStatements()) return cursor_.TakeFailure();
@@ -123,23 +123,14 @@ class FxReader {
     return nullptr;
   }
 
-  // Most texts of types come again.
   const Type* TypeOf(std::string_view annotation) {
-    size_t number = annotations_.Intern(annotation).index();
-    if (number < annotated_.size()) return annotated_[number];
     std::optional<Type> type = ParseFxType(annotation);
-    return annotated_.emplace_back(type ? &program_.types.emplace_back(*std::move(type)) : nullptr);
+    return type ? &program_.types.emplace_back(*std::move(type)) : nullptr;
   }
 
   bool ReadStatements() {
-    // A statement takes about a hundred characters, and names itself.
-    size_t likely = text().size() / 100;
-    program_.calls.reserve(likely);
-    program_.args.reserve(2 * likely);
-    // What is left of a table of words is written, too: it rather grows once.
-    program_.words.Reserve(likely - likely / 10, 16 * likely);
     while (true) {
-      cursor_.SkipIndent();
+      cursor_.SkipSpace();
       if (cursor_.AtEnd())
         return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax,
                             "`forward` ends without a `return`");
@@ -152,8 +143,6 @@ class FxReader {
     ForeignCall call;
     call.offset = cursor_.offset();
     std::string_view name = cursor_.TakeName();
-    // As repros have it.
-    if (cursor_.TakeText(" = ")) return ReadCall(call, name);
     cursor_.SkipBlanks();
     if (name.empty())
       return cursor_.Fail(call.offset, 1, Diag::kSyntax,
@@ -227,6 +216,8 @@ class FxReader {
     if (call.target == getitem_ || call.target == operator_getitem_) {
       FoldCall(call);
     } else if (call.target) {
+      named_calls_.resize(program_.words.size(), kNoCall);
+      if (call.name) named_calls_[call.name] = static_cast<uint32_t>(program_.calls.size());
       program_.calls.push_back(call);
     }
     return true;
@@ -254,13 +245,8 @@ class FxReader {
   }
 
   bool ReadRightSide(ForeignCall& call, std::string_view name) {
-    StringTable<WordId>::Key key = program_.words.KeyOf(name);
+    call.name = program_.Word(name);
     cursor_.SkipSpace();
-    bool item = TakeLikelyItem();
-    bool likely = !item && calls_.TakeLikelyCallee(name);
-    if (!name.empty()) call.name = cursor_.NameWord(key);
-    if (item) return ReadItem(call);
-    if (likely) return calls_.ReadArguments(call);
     size_t begin = cursor_.offset();
     std::string_view word = cursor_.TakeDotted();
     char next = cursor_.Peek();
@@ -270,33 +256,28 @@ class FxReader {
     }
     if (!word.empty() && next == '(') {
       cursor_.set_offset(cursor_.offset() + 1);
-      calls_.SetCallee(word);
-      return calls_.ReadArguments(call);
+      call.target = TargetOf(word);
+      return cursor_.Arguments();
     }
     if (!word.empty() && next == '[') {
       cursor_.set_offset(cursor_.offset() + 1);
-      item_of_ = {word, program_.Word(word)};
-      return ReadItem(call);
+      return ReadItem(call, program_.Word(word));
     }
     cursor_.set_offset(begin);
     return ReadOperator(call);
   }
 
-  // `split_3[`, where the last item was one of `split_3`, too.
-  bool TakeLikelyItem() {
-    std::string_view rest = text().substr(cursor_.offset());
-    size_t size = item_of_.name.size();
-    if (size == 0 || rest.size() <= size || rest[size] != '[' || !rest.starts_with(item_of_.name))
-      return false;
-    cursor_.set_offset(cursor_.offset() + size + 1);
-    return true;
+  TargetId TargetOf(std::string_view callee) {
+    if (callee.starts_with("torch.ops.")) callee.remove_prefix(10);
+    if (callee.starts_with("_operator.")) callee.remove_prefix(1);
+    return program_.targets.Intern(callee);
   }
 
-  // What stands behind the bracket.
-  bool ReadItem(const ForeignCall& call) {
+  // `split_3[0]`, the opening bracket already taken.
+  bool ReadItem(const ForeignCall& call, WordId of) {
     ForeignValue at;
     if (!cursor_.Value(at) || !cursor_.Expect(']', "after an index")) return false;
-    FoldItem(call, item_of_.word, at);
+    FoldItem(call, of, at);
     return true;
   }
 
@@ -320,14 +301,12 @@ class FxReader {
     if (!cursor_.Value(left.value)) return false;
     program_.args.push_back(left);
     cursor_.SkipBlanks();
-    for (size_t i = 0; i < std::size(kOperators); ++i) {
-      if (!cursor_.TakeText(kOperators[i].symbol)) continue;
+    for (const auto& [symbol, target] : kOperators) {
+      if (!cursor_.TakeText(symbol)) continue;
       ForeignArg right;
       if (!cursor_.Value(right.value)) return false;
       program_.args.push_back(right);
-      TargetId& target = operator_targets_[i];
-      if (!target) target = program_.targets.Intern(kOperators[i].target);
-      call.target = target;
+      call.target = program_.targets.Intern(target);
       return true;
     }
     return cursor_.Fail(begin, 1, Diag::kSyntax,
@@ -356,16 +335,9 @@ class FxReader {
     item_calls_.push_back(source);
   }
 
-  // The last call of this name, or kNoCall. Most items stand behind their call.
-  uint32_t CallNamed(WordId name) {
-    const std::vector<ForeignCall>& calls = program_.calls;
-    if (!calls.empty() && calls.back().name == name) return static_cast<uint32_t>(calls.size() - 1);
-    named_calls_.resize(program_.words.size(), kNoCall);
-    for (; calls_with_names_ < calls.size(); ++calls_with_names_) {
-      WordId word = calls[calls_with_names_].name;
-      if (word) named_calls_[word] = calls_with_names_;
-    }
-    return named_calls_[name];
+  // The last call of this name, or kNoCall.
+  uint32_t CallNamed(WordId name) const {
+    return name.index() < named_calls_.size() ? named_calls_[name] : kNoCall;
   }
 
   void FailItem(const ForeignCall& call, Diag kind, fmt::format_string<std::string_view&> format) {
@@ -380,26 +352,16 @@ class FxReader {
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  CallReader calls_;
-  // The targets of operators, as far as there were any, and of calls that name an item.
-  TargetId operator_targets_[std::size(kOperators)];
+  // The targets of calls that name an item.
   TargetId getitem_ = program_.targets.Intern("getitem");
   TargetId operator_getitem_ = program_.targets.Intern("operator.getitem");
-  // What the last item in brackets was one of.
-  struct {
-    std::string_view name;
-    WordId word;
-  } item_of_;
   // The calls of all items so far, and the first item that is none.
   std::vector<uint32_t> item_calls_;
   std::optional<Failure> bad_item_;
-  // The last call of each name, among the first of them.
+  // The last call of each name.
   Table<WordId, uint32_t> named_calls_;
-  uint32_t calls_with_names_ = 0;
   // Types of inputs that a dictionary, list or tuple holds.
   Table<WordId, const Type*> declared_;
-  StringTable<Id<struct AnnotationTag>> annotations_;
-  std::vector<const Type*> annotated_;
 };
 
 }  // namespace

@@ -17,8 +17,8 @@
 
 namespace heddle {
 
-// A name, a string or a constant, in ForeignProgram::words. Names of a graph's values, to which most of them go.
-using WordId = NameId;
+// A name, a string or a constant, in ForeignProgram::words.
+using WordId = Id<struct WordTag>;
 // What is called, in ForeignProgram::targets: `aten.add.Tensor`, `_c10d_functional.wait_tensor.default`, `operator.ge`, `torch.sym_sum`.
 using TargetId = Id<struct TargetTag>;
 

@@ -12,18 +12,8 @@ using Kind = ForeignValue::Kind;
 // Deeper than any printed graph, and far from the end of the stack.
 constexpr int kDeepestList = 64;
 
-// A set of letters, by the six low bits of each.
-constexpr uint64_t Letters(std::string_view letters) {
-  uint64_t set = 0;
-  for (char c : letters) set |= uint64_t{1} << (c & 63);
-  return set;
-}
-
-// Words that are no names: what they stand for, or false if the word is a name.
+// Sets `value` to the literal that `word` is; false if the word is a name.
 bool TakeLiteral(std::string_view word, ForeignValue& value) {
-  // Few names begin as these do.
-  constexpr uint64_t kBegins = Letters("NTFinmt");
-  if ((kBegins >> (word[0] & 63) & 1) == 0 || word.size() > 9) return false;
   if (word == "None") return true;
   if (word == "True" || word == "False") {
     value.kind = Kind::kBool;
@@ -75,23 +65,7 @@ std::optional<std::string_view> PythonCursor::TakeString() {
   return std::nullopt;
 }
 
-// A small whole number, as most are; false for any other.
-bool PythonCursor::SmallInt(ForeignValue& value) {
-  constexpr size_t kMost = 18;
-  size_t end = at_;
-  int64_t number = 0;
-  while (end < text_.size() && end - at_ < kMost && IsDigit(text_[end]))
-    number = 10 * number + (text_[end++] - '0');
-  bool ends = end < text_.size() && (text_[end] == ',' || text_[end] == ')' || text_[end] == ']');
-  if (end == at_ || !ends) return false;
-  at_ = end;
-  value.kind = Kind::kInt;
-  value.integer = number;
-  return true;
-}
-
 bool PythonCursor::Number(ForeignValue& value) {
-  if (SmallInt(value)) return true;
   size_t begin = at_;
   size_t end = at_;
   if (end < text_.size() && (text_[end] == '-' || text_[end] == '+')) ++end;
@@ -162,13 +136,6 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
     return Dict(depth, value);
   }
   size_t begin = at_;
-  std::string_view name = TakeName();
-  // As most are.
-  if (!name.empty() && Peek() != '.' && Peek() != '(') {
-    SetName(name, value);
-    return true;
-  }
-  at_ = begin;
   if (std::optional<std::string_view> string = TakeString()) {
     value.kind = Kind::kString;
     value.word = program_.Word(*string);
@@ -187,15 +154,11 @@ bool PythonCursor::Value(ForeignValue& value, int depth) {
   return true;
 }
 
-void PythonCursor::SetName(std::string_view name, ForeignValue& value) {
-  if (!TakeLiteral(name, value)) value = NameValue(program_.Word(name));
-}
-
 bool PythonCursor::WordValue(size_t begin, std::string_view word, ForeignValue& value) {
   if (TakeLiteral(word, value)) return true;
   bool dotted = word.find('.') != std::string_view::npos;
   if (!dotted && Peek() != '(') {
-    value = NameValue(program_.Word(word));
+    value = ForeignValue::Of(Kind::kName, program_.Word(word));
     return true;
   }
   if (Peek() == '(') {
@@ -223,34 +186,11 @@ bool PythonCursor::SkipCall() {
   return true;
 }
 
-WordId PythonCursor::NameWord(const StringTable<WordId>::Key& key) {
-  std::string_view name = key.text();
-  WordId word = program_.words.Intern(key);
-  older_ = newest_;
-  newest_ = {name, word};
-  // An argument of that text would be something else.
-  if (ForeignValue literal; TakeLiteral(name, literal)) newest_.name = {};
-  return word;
-}
-
 bool PythonCursor::Argument(ForeignArg& arg) {
-  for (const Recent* recent : {&newest_, &older_}) {
-    if (!IsHere(*recent)) continue;
-    at_ += recent->name.size();
-    arg.value = NameValue(recent->word);
-    return true;
-  }
   size_t begin = at_;
   std::string_view name = TakeName();
-  if (name.empty()) return Value(arg.value);
   SkipBlanks();
-  char next = Peek();
-  // A name alone, which most are.
-  if (next == ',' || next == ')') {
-    SetName(name, arg.value);
-    return true;
-  }
-  if (next == '=' && !text_.substr(at_).starts_with("==")) {
+  if (!name.empty() && Peek() == '=' && !text_.substr(at_).starts_with("==")) {
     ++at_;
     arg.name = program_.Word(name);
   } else {
@@ -259,35 +199,14 @@ bool PythonCursor::Argument(ForeignArg& arg) {
   return Value(arg.value);
 }
 
-bool PythonCursor::Arguments(std::array<TailId, 2> likely, TailId& tail) {
-  std::vector<ForeignArg>& args = program_.args;
-  size_t begin = at_;
-  size_t first = args.size();
-  bool is_all = true;
-  auto take_tail = [&] {
-    for (TailId id : likely) {
-      if (!TakeTail(id, is_all)) continue;
-      tail = id;
-      return true;
-    }
-    return false;
-  };
-  if (take_tail()) return true;
+bool PythonCursor::Arguments() {
   while (!Take(')')) {
-    size_t argument = at_;
-    if (!Argument(args.emplace_back())) return false;
-    if (name_end_ > argument) {
-      is_all = false;
-      if (take_tail()) return true;
-      begin = at_;
-      first = args.size();
-    }
+    ForeignArg arg;
+    if (!Argument(arg)) return false;
+    program_.args.push_back(arg);
     if (Take(',')) continue;
-    if (!Expect(')', "or `,` after an argument")) return false;
-    break;
+    return Expect(')', "or `,` after an argument");
   }
-  tail = tails_.Add({text_.substr(begin, at_ - begin), static_cast<uint32_t>(first),
-                     static_cast<uint32_t>(args.size() - first), is_all});
   return true;
 }
 

@@ -3,7 +3,6 @@
 // What reads something answers whether it could. The first thing that could not be read is kept as the failure.
 #pragma once
 
-#include <array>
 #include <unordered_map>
 
 #include "heddle/base/result.h"
@@ -30,8 +29,6 @@ class PythonCursor {
   void SkipSpace() {
     while (at_ < text_.size()) {
       char c = text_[at_];
-      // All that is skipped comes before the letters, but for the end of a line that goes on.
-      if (c > '#' && c != '\\') return;
       if (IsBlank(c) || c == '\n' || c == '\\') {
         ++at_;
       } else if (c == '#') {
@@ -40,12 +37,6 @@ class PythonCursor {
         return;
       }
     }
-  }
-  // As SkipSpace, where a line begins.
-  void SkipIndent() {
-    constexpr std::string_view kBlanks = "        ";
-    while (text_.substr(at_, kBlanks.size()) == kBlanks) at_ += kBlanks.size();
-    SkipSpace();
   }
   // To the first character of the next line.
   void SkipLine() {
@@ -82,15 +73,9 @@ class PythonCursor {
   bool Expect(char c, std::string_view where) {
     return Take(c) || Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
   }
-  // The name of a statement, which the next ones are likely to ask for.
-  WordId NameWord(const StringTable<WordId>::Key& key);
   bool Value(ForeignValue& value) { return Value(value, 0); }
-  // What stands behind the last argument of a call that has a name in it, to the end of the call: literals, which say the same wherever
-  // they stand.
-  using TailId = Id<struct TailTag>;
-  // `(a, b, name=c)`, the opening parenthesis already taken. The arguments go to the program, behind those that it has. `likely` are tails
-  // of calls before that this one may have, too; `tail` becomes its own.
-  bool Arguments(std::array<TailId, 2> likely, TailId& tail);
+  // `(a, b, name=c)`, the opening parenthesis already taken. Appends the arguments to those of the program.
+  bool Arguments();
   // A size: whole numbers and names with + - * // and parentheses.
   using Symbols = std::unordered_map<std::string_view, int64_t>;
   bool Size(const Symbols& symbols, int64_t& size) { return Sum(symbols, 0, size); }
@@ -113,46 +98,12 @@ class PythonCursor {
   }
 
   bool Value(ForeignValue& value, int depth);
-  // What a word that was taken stands for, alone: a name, or a literal.
-  void SetName(std::string_view name, ForeignValue& value);
-  // What begins with a word that was taken: a name, a constant or a call.
+  // The value of a dotted word that begins at `begin` and was just taken: a name, a literal, a constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
   bool Argument(ForeignArg& arg);
-  struct Tail {
-    std::string_view text;
-    // In ForeignProgram::args.
-    uint32_t first;
-    uint32_t count;
-    // There is no argument before it.
-    bool is_all;
-  };
-  bool TakeTail(TailId id, bool is_all) {
-    if (!id) return false;
-    const Tail& tail = tails_[id];
-    if (tail.is_all != is_all || Peek() != tail.text[0] || !TakeText(tail.text)) return false;
-    for (size_t i = 0; i < tail.count; ++i) program_.args.push_back(program_.args[tail.first + i]);
-    return true;
-  }
-  // Of a value that was just taken.
-  ForeignValue NameValue(WordId word) {
-    name_end_ = at_;
-    return ForeignValue::Of(ForeignValue::Kind::kName, word);
-  }
-  struct Recent {
-    std::string_view name;
-    WordId word;
-  };
-  // Whether this name, and nothing else, stands here as an argument.
-  bool IsHere(const Recent& recent) const {
-    std::string_view rest = text_.substr(at_);
-    size_t size = recent.name.size();
-    if (size == 0 || rest.size() <= size || (rest[size] != ',' && rest[size] != ')')) return false;
-    return rest.starts_with(recent.name);
-  }
   bool List(char close, int depth, ForeignValue& list);
   bool Dict(int depth, ForeignValue& dict);
   bool Number(ForeignValue& value);
-  bool SmallInt(ForeignValue& value);
   bool SkipCall();
   bool Sum(const Symbols& symbols, int depth, int64_t& sum);
   bool Product(const Symbols& symbols, int depth, int64_t& product);
@@ -162,12 +113,6 @@ class PythonCursor {
   std::string_view text_;
   ForeignProgram& program_;
   size_t at_ = 0;
-  // Behind the last name of a value.
-  size_t name_end_ = 0;
-  // The last two names of statements.
-  Recent newest_;
-  Recent older_;
-  Table<TailId, Tail> tails_;
   // Items of lists that have not ended yet.
   std::vector<ForeignValue> open_items_;
   Failure failure_;

@@ -54,11 +54,6 @@ class ReproArgs {
 
   // `buf0 = reader.storage(...)`, whose tensor says everything; `u8 = u9 = 512`.
   bool ReadAssignment(std::string_view name) {
-    // As repros have it.
-    if (cursor_.TakeText(" = reader.storage(")) {
-      cursor_.SkipLine();
-      return true;
-    }
     std::vector<std::string_view> names = {name};
     while (true) {
       if (!cursor_.Expect('=', "after a name")) return false;
@@ -78,8 +73,6 @@ class ReproArgs {
       int64_t size = 0;
       if (!cursor_.Size(sizes_, size)) return false;
       for (std::string_view one : names) sizes_[one] = size;
-      texts_ = {};
-      known_.clear();
       return true;
     }
   }
@@ -93,40 +86,18 @@ class ReproArgs {
     }
     cursor_.SkipSpace();
     cursor_.TakeName();
-    const Type* type = nullptr;
+    Type type;
     if (!ReadType(begin, input, type)) return false;
-    if (input.type != nullptr && *input.type != *type)
+    if (input.type != nullptr && *input.type != type)
       return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
                           "input `{}` has another type here than in `forward`",
                           program_.text(input.name));
-    input.type = type;
-    return true;
-  }
-
-  // Most texts of types come again: what stands behind the storage, to the comment that ends the line.
-  bool ReadType(size_t begin, const ForeignInput& input, const Type*& type) {
-    size_t behind = cursor_.offset();
-    std::string_view line = text_.substr(behind, text_.find('\n', behind) - behind);
-    line = line.substr(0, line.find('#'));
-    size_t number = texts_.Intern(line).index();
-    if (number == known_.size()) known_.emplace_back();
-    KnownText& known = known_[number];
-    if (known.type != nullptr) {
-      type = known.type;
-      cursor_.set_offset(behind + known.size);
-      return true;
-    }
-    Type read;
-    if (!ReadNewType(begin, input, read)) return false;
-    type = &program_.types.emplace_back(std::move(read));
-    size_t size = cursor_.offset() - behind;
-    // One that goes on behind the line is none of its own.
-    if (size <= line.size()) known = {type, size};
+    input.type = &program_.types.emplace_back(std::move(type));
     return true;
   }
 
   // `, (2, 8192), dtype=torch.int64, is_leaf=True)`, of an argument that begins there.
-  bool ReadNewType(size_t begin, const ForeignInput& input, Type& type) {
+  bool ReadType(size_t begin, const ForeignInput& input, Type& type) {
     if (!cursor_.Expect(',', "after the storage")) return false;
     Dims dims;
     if (!ReadSizes(dims)) return false;
@@ -211,14 +182,6 @@ class ReproArgs {
   ForeignProgram& program_;
   // Sizes that `load_args` gives by name.
   PythonCursor::Symbols sizes_;
-  // Texts of types, as long as sizes stay what they are.
-  StringTable<Id<struct TypeTextTag>> texts_;
-  struct KnownText {
-    const Type* type = nullptr;
-    // How much of the text it took.
-    size_t size = 0;
-  };
-  std::vector<KnownText> known_;
 };
 
 }  // namespace

@@ -128,7 +128,7 @@ Status ZipArchive::ReadDirectory() {
   return Done{};
 }
 
-Result<std::string> ZipArchive::Read(const Entry& entry, size_t room) const {
+Result<std::string> ZipArchive::Read(const Entry& entry) const {
   uint64_t at = entry.offset;
   if (!Fits(bytes_, at, kLocalBytes) || Word(bytes_, at) != kLocalHeader)
     return Fail("`{}` is not where the directory says", entry.name);
@@ -146,10 +146,8 @@ Result<std::string> ZipArchive::Read(const Entry& entry, size_t room) const {
     if (entry.size != entry.packed)
       return Fail("`{}` has {} bytes in {}, and is not packed", entry.name, entry.size,
                   entry.packed);
-    content.reserve(packed.size() + room);
     content = packed;
   } else if (entry.method == 8) {
-    content.reserve(entry.size + room);
     content.resize(entry.size);
     z_stream stream = {};
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));

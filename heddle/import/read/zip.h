@@ -27,8 +27,7 @@ class ZipArchive {
   static Result<ZipArchive> Open(std::string_view bytes, const std::string& file);
 
   const std::vector<Entry>& entries() const { return entries_; }
-  // With `room` bytes of capacity behind the content.
-  Result<std::string> Read(const Entry& entry, size_t room = 0) const;
+  Result<std::string> Read(const Entry& entry) const;
 
  private:
   template <typename... Args>

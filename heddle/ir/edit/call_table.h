@@ -26,21 +26,12 @@ class CallKey {
     for (ValueId v : graph.operands(id)) Add(v ? graph.type(v).index() : UINT32_MAX);
   }
   // For a key that is all the caller's.
-  void Clear() { size_ = 0; }
-  void Add(uint64_t word) {
-    if (size_ == words_.size()) [[unlikely]]
-      Grow();
-    words_[size_++] = word;
-  }
-  std::span<const uint64_t> words() const { return {words_.data(), size_}; }
+  void Clear() { words_.clear(); }
+  void Add(uint64_t word) { words_.push_back(word); }
+  std::span<const uint64_t> words() const { return words_; }
 
  private:
-  // By itself, so that words are added without calls.
-  [[gnu::noinline]] void Grow() { words_.resize(2 * size_ + 16); }
-
-  // The first `size_` of them count.
   std::vector<uint64_t> words_;
-  size_t size_ = 0;
 };
 
 template <typename Fact>
@@ -48,14 +39,10 @@ class CallTable {
  public:
   // The fact under `key`, or null.
   Fact* Find(const CallKey& key) {
-    // Layers repeat: the call is likely the one that came behind the last one before.
-    uint32_t likely = last_ < followers_.size() ? followers_[last_] : HashIndex::kNone;
-    uint32_t found = likely != HashIndex::kNone && std::ranges::equal(WordsOf(likely), key.words())
-                         ? likely
-                         : Lookup(key);
-    if (found == HashIndex::kNone) return nullptr;
-    Follow(found);
-    return &facts_[found];
+    uint32_t found = index_.Find(Hash64(key.words()), [&](uint32_t n) {
+      return std::ranges::equal(WordsOf(n), key.words());
+    });
+    return found == HashIndex::kNone ? nullptr : &facts_[found];
   }
   // A fact under a key that has none yet. It stays where it is while others are added.
   Fact& Add(const CallKey& key, Fact fact) {
@@ -63,20 +50,10 @@ class CallTable {
     index_.Insert(Hash64(key.words()), number);
     words_.insert(words_.end(), key.words().begin(), key.words().end());
     ends_.push_back(words_.size());
-    followers_.push_back(HashIndex::kNone);
-    Follow(number);
     return facts_.emplace_back(std::move(fact));
   }
 
  private:
-  uint32_t Lookup(const CallKey& key) const {
-    return index_.Find(Hash64(key.words()),
-                       [&](uint32_t n) { return std::ranges::equal(WordsOf(n), key.words()); });
-  }
-  void Follow(uint32_t number) {
-    if (last_ < followers_.size()) followers_[last_] = number;
-    last_ = number;
-  }
   std::span<const uint64_t> WordsOf(uint32_t n) const {
     size_t begin = n == 0 ? 0 : ends_[n - 1];
     return {words_.data() + begin, ends_[n] - begin};
@@ -87,9 +64,6 @@ class CallTable {
   std::vector<size_t> ends_;
   HashIndex index_;
   std::deque<Fact> facts_;
-  // The call that came behind each the last time, and the last call.
-  std::vector<uint32_t> followers_;
-  uint32_t last_ = HashIndex::kNone;
 };
 
 }  // namespace heddle

@@ -76,12 +76,12 @@ TEST(ProblemFile, MistakesAreNamed) {
   const std::pair<std::string, std::string> cases[] = {
       {"{", "not JSON: "},
       {"", "not JSON: "},
-      {"[]", " is a list, not an object"},
+      {"[]", "the file is a list, not an object"},
       {"{}", "`vars` is missing"},
       {Changed("\"vars\": [", "\"vars\": 3, \"other\": ["), "vars is a number, not a list"},
       {Changed("\"cost\": [1, null]", "\"cost\": []"), "variable 0 `a` has no choices"},
       {Changed("\"cost\": [1, null]", "\"costs\": [1]"), "vars[0]: `cost` is missing"},
-      {Changed("[1, null]", "[1, \"x\"]"), "vars[0].cost[1] is a string, not a number or null"},
+      {Changed("[1, null]", "[1, \"x\"]"), "vars[0].cost[1] is text, not a number or null"},
       {Changed("[1, null]", "[1, 1e31]"),
        "entry 1 of the costs of `a` is 1e+31, not a number up to 1e+30 in size"},
       {Changed("[1, null]", "[1, NaN]"), "not JSON: "},
@@ -101,7 +101,7 @@ TEST(ProblemFile, MistakesAreNamed) {
       {Changed("[1, 1]]", "[0, 0]]"), "relation 0 has the pair (0, 0) twice"},
       {Changed("[1, 1]]", "[1]]"), "hard[0].pairs[1] has 1 entries, a pair has 2"},
       {Changed("\"u\": 1, \"v\": 0", "\"u\": 1, \"v\": 1"), "relation 0 ties `b` to itself"},
-      {Changed("\"u\": 1, \"v\": 0", "\"u\": 1, \"u\": 0"), "hard[0]: `u` is given twice"},
+      {Changed("\"u\": 1, \"v\": 0", "\"u\": 1, \"u\": 0"), "not JSON: the key `u` is given twice"},
       {Changed("[0, 2]}]", "[0, 3]}]"), "restriction 0 allows choice 3 of `b`, which has 3"},
       {Changed("[0, 2]}]", "[0, 0]}]"), "restriction 0 allows choice 0 of `b` twice"},
       {Changed("\"hi\": 2.5", "\"hi\": -1"),
@@ -112,7 +112,7 @@ TEST(ProblemFile, MistakesAreNamed) {
       {Changed("[0, [1, 2]]", "[1, [1, 2, 3]]"), "budget `memory` has two terms for `b`"},
       {Changed("pairwise-sharding/1", "pairwise-sharding/2"),
        "format is `pairwise-sharding/2`; this program reads `pairwise-sharding/1`"},
-      {Changed("\"name\": \"small\"", "\"name\": 1"), "name is a number, not a string"},
+      {Changed("\"name\": \"small\"", "\"name\": 1"), "name is a number, not text"},
   };
   for (const auto& [text, message] : cases) {
     std::string found = MessageOf(text);
