@@ -28,7 +28,7 @@ class MaxFlow {
   // --- After Solve
 
   int64_t Flow(FlowEdgeId edge) const;
-  // Of the cheapest cuts, the one nearest to the sink.
+  // The cheapest cut that is nearest to the sink.
   bool OnSinkSide(FlowNodeId node) const { return to_sink_[node.index()]; }
 
  private:

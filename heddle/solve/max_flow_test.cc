@@ -56,7 +56,7 @@ int64_t CheapestCut(size_t nodes, const std::vector<Edge>& edges) {
   return best;
 }
 
-// What every answer must satisfy: flows fit and are conserved, and the cut costs what flows.
+// Checks an answer: flows fit and are conserved, and the cut costs as much as flows.
 void ExpectCertificate(const MaxFlow& flow, size_t nodes, const std::vector<Edge>& edges,
                        int64_t value) {
   std::vector<int64_t> balance(nodes);

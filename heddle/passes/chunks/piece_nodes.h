@@ -1,4 +1,4 @@
-// PieceNodes: nodes that stand for others in one piece, slices of a whole, and joins of pieces.
+// PieceNodes: copies of nodes for one piece, slices of a whole, and joins of pieces.
 #pragma once
 
 #include <span>

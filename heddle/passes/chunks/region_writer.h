@@ -1,11 +1,17 @@
 // RegionWriter: writes a graph in which the nodes of a region run once for each piece.
 //
-//   %x! = comm.all_gather(%h, over=[tp])        becomes     %h.0 = aten.slice.Tensor(%h, start=0, end=512)
-//   %x  = comm.wait(%x!)                                    %x.0! = comm.all_gather(%h.0, over=[tp])
-//   %y  = aten.mm(%x, %w)                                   %x.0  = comm.wait(%x.0!)
-//                                                           %y.0  = aten.mm(%x.0, %w)
-//                                                           ... the same of piece 1, and for readers of all of %y:
-//                                                           %y   = aten.cat([%y.0, %y.1])
+//   %x! = comm.all_gather(%h, over=[tp])
+//   %x  = comm.wait(%x!)
+//   %y  = aten.mm(%x, %w)
+//
+// becomes
+//
+//   %h.0  = aten.slice.Tensor(%h, start=0, end=512)
+//   %x.0! = comm.all_gather(%h.0, over=[tp])
+//   %x.0  = comm.wait(%x.0!)
+//   %y.0  = aten.mm(%x.0, %w)
+//   ... the same for piece 1, and for readers of all of %y:
+//   %y    = aten.cat([%y.0, %y.1])
 //
 // Readers of the whole of a sum get the sum of its pieces.
 #pragma once
@@ -20,7 +26,7 @@
 
 namespace heddle {
 
-// A node that stands for another in one piece, by the name of its first result.
+// The copy of a node for one piece, by the name of its first result.
 struct PieceCopy {
   std::string name;
   std::string original;
@@ -69,7 +75,7 @@ class RegionWriter {
   CutRegion& region_;
   Rewriter rewriter_;
   PieceNodes nodes_;
-  // By piece and value of the region: what stands for it.
+  // By piece and value of the region: the value in that piece.
   std::vector<std::unordered_map<uint32_t, ValueId>> pieces_;
   // Slices of values that are whole, by dimension and piece.
   std::map<std::tuple<ValueId, uint32_t, int64_t>, ValueId> slices_;

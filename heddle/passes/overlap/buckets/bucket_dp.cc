@@ -146,7 +146,7 @@ class Chooser {
   }
 
  private:
-  // The communicator is idle when the bucket begins, and what it did before was not late.
+  // The communicator is idle when the bucket begins, and its earlier work was not late.
   bool WaitsForCompute(const State& state, size_t begin, Nanos ready,
                        const BucketCost& cost) const {
     const Nanos free = state.free + problem_.jobs[begin].others;
