@@ -38,18 +38,30 @@ class Front {
   // The same for several states, by rising delay and falling free time.
   void Merge(const std::vector<State>& states) {
     if (states.empty()) return;
-    merged_.clear();
     auto at = std::ranges::upper_bound(states_, states[0], Before);
+    auto first = states.begin();
+    for (; first != states.end(); ++first) {
+      while (at != states_.end() && !Before(*first, *at)) ++at;
+      if (at == states_.begin() || first->free < std::prev(at)->free) break;
+    }
+    // Mostly, none of them is better than those that are known.
+    if (first == states.end()) return;
     merged_.assign(states_.begin(), at);
     auto keep = [&](const State& state) {
       if (merged_.empty() || state.free < merged_.back().free) merged_.push_back(state);
     };
-    for (const State& state : states) {
-      for (; at != states_.end() && !Before(state, *at); ++at) keep(*at);
-      keep(state);
+    for (; first != states.end(); ++first) {
+      for (; at != states_.end() && !Before(*first, *at); ++at) keep(*at);
+      keep(*first);
     }
     for (; at != states_.end(); ++at) keep(*at);
     states_.swap(merged_);
+  }
+
+  // Whether a state is better than this one, and than any with more delay and a later free time.
+  bool Beats(const State& state) const {
+    auto at = std::ranges::upper_bound(states_, state.delay, {}, &State::delay);
+    return at != states_.begin() && std::prev(at)->free < state.free;
   }
 
   // At most kMostStates of them, evenly, with both ends.
@@ -105,6 +117,9 @@ class Chooser {
   void AddNext(const std::vector<State>& states, size_t begin, size_t end, Nanos ready,
                const BucketCost& cost, Front& front) {
     sorted_.clear();
+    State best = states.front();
+    best.free = states.back().free;
+    if (front.Beats(Next(best, begin, end, ready, cost))) return;
     for (size_t s = 0; s < states.size(); ++s) {
       State next = Next(states[s], begin, end, ready, cost);
       next.from = static_cast<uint32_t>(s);
