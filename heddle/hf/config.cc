@@ -1,15 +1,16 @@
 #include "heddle/hf/config.h"
 
+#include "heddle/base/json.h"
 #include "heddle/base/text.h"
-#include "heddle/hf/json_reader.h"
 #include "heddle/models/family.h"
 #include "heddle/models/hf_config.h"
 
 namespace heddle {
 
 Result<ModelConfig> ParseHfConfig(std::string_view text) {
-  HEDDLE_TRY(nlohmann::json object, ParseJsonObject(text));
-  HfConfig reader(object);
+  HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), "", Diag::kFileRead));
+  if (!document.root().is_object()) return Error(Diag::kFileRead, "is no JSON object");
+  HfConfig reader(document.root());
   std::string type = reader.Text("model_type", "");
   std::vector<std::string_view> known;
   for (const Family* family : Families()) {

@@ -122,11 +122,12 @@ TEST(Hf, ConfigsOfOtherModelsAreRefused) {
   EXPECT_EQ(Wrong("hidden_size", 1e300),
             "`hidden_size` is 1e+300, expected a whole number of 0 or more");
   EXPECT_EQ(Wrong("hidden_size", {1, 2}),
-            "`hidden_size` is array, expected a whole number of 0 or more");
+            "`hidden_size` is a list, expected a whole number of 0 or more");
   EXPECT_EQ(Wrong("num_attention_heads", 3), "3 query heads do not divide among 2 key heads");
-  EXPECT_EQ(ParseHfConfig("{").diagnostics()[0].message, "is no JSON at byte 2 of 1");
+  EXPECT_EQ(ParseHfConfig("{").diagnostics()[0].message, "not JSON: expected a key in quotes");
   EXPECT_EQ(ParseHfConfig("[]").diagnostics()[0].message, "is no JSON object");
-  EXPECT_EQ(ParseHfConfig(R"({"a":1,"a":2})").diagnostics()[0].message, "has `a` twice");
+  EXPECT_EQ(ParseHfConfig(R"({"a":1,"a":2})").diagnostics()[0].message,
+            "not JSON: the key `a` is given twice");
   EXPECT_EQ(ParseHfConfig(std::string(100'000, '[')).diagnostics()[0].kind, Diag::kFileRead);
 }
 

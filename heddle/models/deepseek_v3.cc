@@ -186,8 +186,7 @@ void HfFields(HfConfig& file, ModelConfig& c) {
   file.Int("qk_rope_head_dim", c.mla.rope_dim);
   file.Int("v_head_dim", c.mla.v_dim);
   file.Fixed("rope_interleave", true);
-  bool local =
-      file.Find("n_routed_experts") == nullptr && file.Find("num_local_experts") != nullptr;
+  bool local = !file.Find("n_routed_experts") && file.Find("num_local_experts");
   file.Int(local ? "num_local_experts" : "n_routed_experts", moe.experts);
   file.Int("num_experts_per_tok", moe.top_k);
   file.Int("moe_intermediate_size", moe.ffn_dim);

@@ -6,18 +6,21 @@
 namespace heddle {
 namespace {
 
-using Json = nlohmann::json;
+bool HasValue(JsonValue value, bool expected) {
+  return value.is_bool() && value.boolean() == expected;
+}
+bool HasValue(JsonValue value, int64_t expected) {
+  return value.is_number() && value.number() == static_cast<double>(expected);
+}
+bool HasValue(JsonValue value, double expected) {
+  return value.is_number() && value.number() == expected;
+}
+bool HasValue(JsonValue value, std::string_view expected) {
+  return value.is_string() && value.string() == expected;
+}
 
-// A value for a message, at most a few words long.
-std::string Shown(const Json& value) {
-  std::string text = value.is_structured()
-                         ? value.type_name()
-                         : value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  constexpr size_t kMost = 60;
-  if (text.size() <= kMost) return text;
-  text.resize(kMost);
-  text += "...";
-  return text;
+nlohmann::ordered_json ToJson(const HfConfig::Scalar& value) {
+  return std::visit([](auto one) { return nlohmann::ordered_json(one); }, value);
 }
 
 // YaRN's default factor of attention.
@@ -27,10 +30,10 @@ double Sharpening(double factor, double mscale) {
 
 }  // namespace
 
-const Json* HfConfig::Find(const char* key) const {
-  if (!reading()) return nullptr;
-  auto at = object_->find(key);
-  return at == object_->end() || at->is_null() ? nullptr : &*at;
+std::optional<JsonValue> HfConfig::Find(const char* key) const {
+  if (!reading()) return std::nullopt;
+  std::optional<JsonValue> found = object_->Find(key);
+  return found && found->is_null() ? std::nullopt : found;
 }
 
 void HfConfig::Fail(std::string message) {
@@ -38,19 +41,18 @@ void HfConfig::Fail(std::string message) {
 }
 
 void HfConfig::FailAt(const char* key, std::string_view expected) {
-  const Json* value = Find(key);
-  Fail(value == nullptr
-           ? fmt::format("has no `{}{}`, expected {}", prefix_, key, expected)
-           : fmt::format("`{}{}` is {}, expected {}", prefix_, key, Shown(*value), expected));
+  std::optional<JsonValue> value = Find(key);
+  Fail(!value ? fmt::format("has no `{}{}`, expected {}", prefix_, key, expected)
+              : fmt::format("`{}{}` is {}, expected {}", prefix_, key, Shown(*value), expected));
 }
 
 void HfConfig::Int(const char* key, int64_t& value, std::optional<int64_t> missing) {
   if (!reading()) return Write(key, value);
-  const Json* found = Find(key);
+  std::optional<JsonValue> found = Find(key);
   value = missing.value_or(0);
-  if (found == nullptr && missing) return;
-  if (found != nullptr && found->is_number_unsigned() && found->get<uint64_t>() <= INT64_MAX) {
-    value = found->get<int64_t>();
+  if (!found && missing) return;
+  if (found && found->is_int() && found->integer() >= 0) {
+    value = found->integer();
   } else {
     FailAt(key, "a whole number of 0 or more");
   }
@@ -58,40 +60,41 @@ void HfConfig::Int(const char* key, int64_t& value, std::optional<int64_t> missi
 
 void HfConfig::Number(const char* key, double& value, std::optional<double> missing) {
   if (!reading()) return Write(key, value);
-  const Json* found = Find(key);
+  std::optional<JsonValue> found = Find(key);
   value = missing.value_or(0);
-  if (found == nullptr && missing) return;
-  double number = found != nullptr && found->is_number() ? found->get<double>() : -1;
+  if (!found && missing) return;
+  double number = found && found->is_number() ? found->number() : -1;
   if (!std::isfinite(number) || number < 0) return FailAt(key, "a number of 0 or more");
   value = number;
 }
 
 void HfConfig::Bool(const char* key, bool& value, bool missing) {
   if (!reading()) return Write(key, value);
-  const Json* found = Find(key);
+  std::optional<JsonValue> found = Find(key);
   value = missing;
-  if (found == nullptr) return;
-  if (!found->is_boolean()) return FailAt(key, "true or false");
-  value = found->get<bool>();
+  if (!found) return;
+  if (!found->is_bool()) return FailAt(key, "true or false");
+  value = found->boolean();
 }
 
 std::string HfConfig::Text(const char* key, std::string_view missing) {
-  const Json* found = Find(key);
-  if (found != nullptr && found->is_string()) return found->get<std::string>();
-  if (found != nullptr) FailAt(key, "text");
+  std::optional<JsonValue> found = Find(key);
+  if (found && found->is_string()) return std::string(found->string());
+  if (found) FailAt(key, "text");
   return std::string(missing);
 }
 
-void HfConfig::Expect(const char* key, const Json& value) {
-  const Json* found = Find(key);
-  if (found != nullptr && *found != value)
-    Fail(fmt::format("`{}` is {}; Heddle's models have {} only", key,
-                     found->dump(-1, ' ', false, Json::error_handler_t::replace), value.dump()));
+void HfConfig::Expect(const char* key, const Scalar& value) {
+  std::optional<JsonValue> found = Find(key);
+  auto has = [&](const auto& expected) { return HasValue(*found, expected); };
+  if (found && !std::visit(has, value))
+    Fail(fmt::format("`{}` is {}; Heddle's models have {} only", key, Shown(*found),
+                     ToJson(value).dump()));
 }
 
-void HfConfig::Fixed(const char* key, const Json& value) {
+void HfConfig::Fixed(const char* key, const Scalar& value) {
   Expect(key, value);
-  Write(key, value);
+  Write(key, ToJson(value));
 }
 
 void HfConfig::Require(bool fits, std::string_view what) {
@@ -138,8 +141,8 @@ void HfConfig::ReadScaling(ModelConfig& config) {
 void HfConfig::ReadRope(ModelConfig& config) {
   Number("rope_theta", config.rope.theta, 10000.0);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const Json* found = Find(key);
-    if (found == nullptr) continue;
+    std::optional<JsonValue> found = Find(key);
+    if (!found) continue;
     if (!found->is_object()) return Fail(fmt::format("`{}` is no object", key));
     HfConfig inner(*found, std::string(key) + ".");
     inner.ReadScaling(config);
@@ -190,7 +193,7 @@ void HfConfig::Decoder(ModelConfig& c) {
   Fixed("attention_bias", false);
   Expect("mlp_bias", false);
   Expect("use_sliding_window", false);
-  if (Find("quantization_config") != nullptr)
+  if (Find("quantization_config"))
     Fail("has `quantization_config`; weights that are quantized cannot be loaded");
   Write("initializer_range", 0.02);
   Write("bos_token_id", nullptr);

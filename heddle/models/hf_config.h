@@ -11,35 +11,38 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/base/json.h"
 #include "heddle/models/config.h"
 
 namespace heddle {
 
 class HfConfig {
  public:
-  using Json = nlohmann::json;
+  // The only value that a field may have.
+  using Scalar = std::variant<bool, int64_t, double, std::string_view>;
 
-  // Reads `object`, which must outlive this. Messages put `prefix` before keys.
-  explicit HfConfig(const Json& object, std::string prefix = "")
-      : object_(&object), prefix_(std::move(prefix)) {}
+  // Reads `object`, whose document must outlive this. Messages put `prefix` before keys.
+  explicit HfConfig(JsonValue object, std::string prefix = "")
+      : object_(object), prefix_(std::move(prefix)) {}
   // Writes the config of a class of transformers.
   explicit HfConfig(std::string_view class_name) : class_name_(class_name) {}
 
-  bool reading() const { return object_ != nullptr; }
+  bool reading() const { return object_.has_value(); }
   void Int(const char* key, int64_t& value, std::optional<int64_t> missing = std::nullopt);
   void Number(const char* key, double& value, std::optional<double> missing = std::nullopt);
   void Bool(const char* key, bool& value, bool missing);
   // A field with one value only: another in the file would change the results.
-  void Fixed(const char* key, const Json& value);
+  void Fixed(const char* key, const Scalar& value);
 
   // Reading. Null counts as missing.
-  const Json* Find(const char* key) const;
+  std::optional<JsonValue> Find(const char* key) const;
   std::string Text(const char* key, std::string_view missing);
   // Fixed, but not written.
-  void Expect(const char* key, const Json& value);
+  void Expect(const char* key, const Scalar& value);
   void Fail(std::string message);
 
   // Writing.
@@ -62,7 +65,7 @@ class HfConfig {
   void WriteRope(const ModelConfig& config);
   void FailAt(const char* key, std::string_view expected);
 
-  const Json* object_ = nullptr;
+  std::optional<JsonValue> object_;
   std::string prefix_;
   std::string_view class_name_;
   nlohmann::ordered_json written_;

@@ -104,13 +104,15 @@ void DenseLayers(HfConfig& file, ModelConfig& c) {
   auto layers = nlohmann::json::array();
   for (int64_t layer = 0; layer < c.moe.dense_layers; ++layer) layers.push_back(layer);
   file.Write("mlp_only_layers", layers);
-  const nlohmann::json* dense = file.Find("mlp_only_layers");
-  if (dense == nullptr) return;
-  for (size_t i = 0; i < dense->size(); ++i) {
-    if (!dense->is_array() || (*dense)[i] != i)
-      return file.Fail("`mlp_only_layers` are not the first layers");
+  std::optional<JsonValue> dense = file.Find("mlp_only_layers");
+  if (!dense) return;
+  constexpr std::string_view kMistake = "`mlp_only_layers` are not the first layers";
+  if (!dense->is_array()) return file.Fail(std::string(kMistake));
+  int64_t first = 0;
+  for (JsonValue layer : dense->items()) {
+    if (!layer.is_int() || layer.integer() != first++) return file.Fail(std::string(kMistake));
   }
-  c.moe.dense_layers = static_cast<int64_t>(dense->size());
+  c.moe.dense_layers = first;
 }
 
 void MixtureFields(HfConfig& file, ModelConfig& c) {
@@ -122,7 +124,7 @@ void MixtureFields(HfConfig& file, ModelConfig& c) {
   file.Require(moe.route_scale == 1.0, "a route_scale of 1");
   file.Int("head_dim", c.head_dim, 0);
   file.Fixed("use_sliding_window", false);
-  bool local = file.Find("num_experts") == nullptr && file.Find("num_local_experts") != nullptr;
+  bool local = !file.Find("num_experts") && file.Find("num_local_experts");
   file.Int(local ? "num_local_experts" : "num_experts", moe.experts);
   file.Int("num_experts_per_tok", moe.top_k);
   file.Int("moe_intermediate_size", moe.ffn_dim);
