@@ -69,12 +69,13 @@ ALLOWED = {
     "train": ["compile", "models", "runtime", "checkpoint"],
     "verify": ["train", "eager"],
     "hf": ["train"],
-    "cli/torch": ["cli", "hf", "runtime/process", "search", "verify"],
+    "api": ["hf", "launch", "metrics", "runtime/process", "verify"],
+    "cli/torch": ["cli", "api", "search"],
     "cli/torch/plan": ["cli/torch"],
     "cli/torch/train": ["cli/torch/plan"],
     "cli/torch/verify": ["cli/torch/train"],
 }
-TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "cli/torch", "cli/torch/plan",
+TORCH = ["aten", "capture", "models", "runtime", "runtime/process", "eager", "train", "verify", "hf", "api", "cli/torch", "cli/torch/plan",
          "cli/torch/train", "cli/torch/verify"]
 # Above everything: may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]

@@ -7,7 +7,7 @@
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/choice.h"
-#include "heddle/cli/choice.h"
+#include "heddle/base/choice.h"
 #include "heddle/passes/passes.h"
 
 namespace heddle {

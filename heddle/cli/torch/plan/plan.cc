@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "heddle/api/planned_step.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/choice.h"
@@ -12,8 +13,9 @@
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/plan/auto_flags.h"
 #include "heddle/cli/torch/plan/plan_diff.h"
-#include "heddle/cli/torch/plan/planned_step.h"
 #include "heddle/compile/explain_storage.h"
 #include "heddle/compile/payloads.h"
 #include "heddle/report/summary.h"
@@ -102,7 +104,14 @@ struct PlanCommand {
 Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
   CaptureOptions capture{.accumulate = true};
   HEDDLE_TRY(capture.optimizer, optimizer.Choose());
-  return PlanStep(model, parallel, automatic, streams, capture);
+  HEDDLE_RETURN_IF_ERROR(automatic.Check(parallel));
+  if (!automatic.automatic) {
+    HEDDLE_TRY(ParallelOptions options, parallel.WithPlan(streams));
+    return PlanStep(model, options, capture);
+  }
+  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(ParallelOptions::Layout layout, automatic.MakeLayout(parallel, config));
+  return PlanAutoStep(model, parallel, std::move(layout), capture);
 }
 
 Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
