@@ -25,18 +25,13 @@ Status CheckHeads(const ModelConfig& config, int64_t tensor) {
 }
 
 int64_t BatchRanks(const Mesh& mesh) {
-  bool named = false;
+  bool has_roles = false;
   int64_t ranks = 1;
-  for (const Preset* preset : Presets()) {
-    // Expert parallelism cuts the axis in two.
-    for (std::string_view part : {"", "_mod_ep", "_in_ep"}) {
-      std::optional<AxisId> axis = mesh.Find(fmt::format("{}{}", preset->axis, part));
-      if (!axis) continue;
-      named = true;
-      if (preset->splits_batch) ranks *= mesh[*axis].size;
-    }
+  for (const MeshAxis& axis : mesh.axes()) {
+    has_roles |= RoleOf(axis) != AxisRole::kNone;
+    if (SplitsBatch(RoleOf(axis))) ranks *= axis.size;
   }
-  return named ? ranks : mesh.ranks();
+  return has_roles ? ranks : mesh.ranks();
 }
 
 bool ParallelOptions::HasDegrees() const {
@@ -81,7 +76,7 @@ Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
 Result<std::vector<std::string>> ParallelOptions::AxisNames() const {
   std::vector<std::string> names;
   if (axis_names.empty()) {
-    for (const Preset* preset : Presets()) names.emplace_back(preset->axis);
+    for (const Preset* preset : Presets()) names.emplace_back(preset->axis());
     return names;
   }
   for (std::string_view name : Split(axis_names, ',')) {
@@ -110,7 +105,7 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const ModelConfig& c
   std::vector<MeshAxis> axes;
   for (size_t i = 0; i < degree.size(); ++i) {
     const Preset& preset = *Presets()[i];
-    if (preset.name == "tensor") HEDDLE_RETURN_IF_ERROR(CheckHeads(config, degree[i]));
+    if (preset.role == AxisRole::kTensor) HEDDLE_RETURN_IF_ERROR(CheckHeads(config, degree[i]));
     if (preset.splits_batch) layout.batch_ranks *= degree[i];
     // One rank is a mesh, too.
     bool only = i + 1 == degree.size() && axes.empty();

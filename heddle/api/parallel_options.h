@@ -65,7 +65,7 @@ struct ParallelOptions {
   Result<std::vector<std::string>> AxisNames() const;
 };
 
-// Ranks of the axes that presets split the batch over, by name; all, where no axis has the name of a preset's.
+// Ranks of the axes that split the batch; all ranks of a mesh whose axes have no roles.
 int64_t BatchRanks(const Mesh& mesh);
 // That tensor parallelism of this degree divides the heads.
 Status CheckHeads(const ModelConfig& config, int64_t tensor);

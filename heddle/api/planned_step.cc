@@ -36,9 +36,8 @@ ParallelOptions::Layout LayoutOf(const Plan& plan) {
 
 // Where a plan does not state it, its mesh decides whether norms work apart.
 bool HasTensorAxis(const Mesh& mesh) {
-  return std::ranges::any_of(Presets(), [&](const Preset* preset) {
-    return preset->name == "tensor" && mesh.Find(preset->axis);
-  });
+  return std::ranges::any_of(
+      mesh.axes(), [](const MeshAxis& axis) { return RoleOf(axis) == AxisRole::kTensor; });
 }
 
 void SetNormsApart(bool apart, Plan& plan) {
@@ -156,7 +155,7 @@ Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
       int64_t degree = mesh[*mesh.Find(axis)].size;
       options.axes.emplace(Presets()[i]->name, axis);
       name += fmt::format("{}{} over {}", name.empty() ? "" : ", ", Presets()[i]->name, axis);
-      if (Presets()[i]->name == "tensor") fits &= CheckHeads(config, degree).ok();
+      if (Presets()[i]->role == AxisRole::kTensor) fits &= CheckHeads(config, degree).ok();
     }
     if (!fits) continue;
     HEDDLE_TRY(Plan plan, MakePlan(graph, mesh, config.family->rules(), options));

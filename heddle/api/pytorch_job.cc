@@ -67,24 +67,20 @@ Status CheckStacks(const PyTorchJob& job, const PyTorchLayout& layout) {
   return Done{};
 }
 
-// The degrees that make the mesh of a plan, with the names that presets give to axes.
+// The degrees that make the mesh of a plan, by the roles of its axes.
 std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
-  ParallelOptions flags;
+  ParallelOptions options;
   for (const MeshAxis& axis : mesh.axes()) {
-    bool known = false;
+    AxisRole role = RoleOf(axis);
+    if (role == AxisRole::kNone) return std::nullopt;
+    if (role == AxisRole::kExpert) options.expert = axis.size;
+    // The ranks that share experts are among those that shard.
+    AxisRole counted = role == AxisRole::kExpert ? AxisRole::kShard : role;
     for (size_t i = 0; i < Presets().size(); ++i) {
-      const Preset& preset = *Presets()[i];
-      bool inner = preset.name == "shard" && axis.name == "dp_in_ep";
-      if (axis.name != preset.axis && !inner &&
-          !(preset.name == "shard" && axis.name == "dp_mod_ep"))
-        continue;
-      flags.degrees[i] *= axis.size;
-      if (inner) flags.expert = axis.size;
-      known = true;
+      if (Presets()[i]->role == counted) options.degrees[i] *= axis.size;
     }
-    if (!known) return std::nullopt;
   }
-  return flags;
+  return options;
 }
 
 // The layout by degrees whose plan is the one that is given.

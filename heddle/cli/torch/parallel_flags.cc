@@ -33,7 +33,7 @@ void ParallelFlags::Declare(Flags& flags) {
   flags.Path("--parallelism.plan");
   std::string names;
   for (const Preset* preset : Presets())
-    names += fmt::format("{}{}", names.empty() ? "" : ",", preset->axis);
+    names += fmt::format("{}{}", names.empty() ? "" : ",", preset->axis());
   flags.Option("--parallelism.axis_names", axis_names,
                fmt::format("names of the mesh axes (default: {})", names));
   flags.Option("--parallelism.gradients", gradients,
