@@ -6,6 +6,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
+#include "heddle/ir/program.h"
 #include "heddle/models/family.h"
 
 namespace heddle {
@@ -119,8 +120,8 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
   HEDDLE_TRY(PlanBatch batch, BatchOf(model, layout.batch_ranks, global_batch));
   HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, sequence_parallel, capture));
   Nanos captured = clock.Elapsed();
-  HEDDLE_TRY(Plan plan,
-             MakePlan(pass.module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
+  HEDDLE_TRY(Plan plan, MakePlan(SharedProgram(pass.module), layout.mesh, config.family->rules(),
+                                 layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
   plan.decisions.batch = batch;
   SetNormsApart(sequence_parallel, plan);
@@ -179,7 +180,8 @@ Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOption
   plan.decisions.batch = batch;
   SetNormsApart(false, plan);
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
-  HEDDLE_TRY(std::vector<RivalPlan> rivals, PresetsOn(layout.mesh, pass.module.graphs[0], config));
+  HEDDLE_TRY(std::vector<RivalPlan> rivals,
+             PresetsOn(layout.mesh, SharedProgram(pass.module), config));
   for (RivalPlan& rival : rivals)
     HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, rival.plan));
   return PlannedStep{std::move(pass.model), std::move(layout), std::move(pass.module),

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
+#include "heddle/ir/program.h"
 #include "heddle/models/family.h"
 #include "heddle/train/safetensors.h"
 
@@ -99,8 +100,8 @@ Result<std::optional<ParallelOptions::Layout>> LayoutOfPlan(const PyTorchJob& jo
         flags->loss_parallel = split_loss ? "true" : "false";
         Result<ParallelOptions::Layout> layout = flags->MakeLayout(config);
         if (!layout.ok() || !(layout->mesh == step.plan.mesh)) continue;
-        HEDDLE_TRY(Plan plan, MakePlan(step.module.graphs[0], layout->mesh, config.family->rules(),
-                                       layout->preset));
+        HEDDLE_TRY(Plan plan, MakePlan(SharedProgram(step.module), layout->mesh,
+                                       config.family->rules(), layout->preset));
         plan.narrow_grads = step.plan.narrow_grads;
         if (FormatPlan(plan) == FormatPlan(step.plan)) return std::optional(*std::move(layout));
       }

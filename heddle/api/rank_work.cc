@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/text.h"
+#include "heddle/ir/program.h"
 
 namespace heddle {
 namespace {
@@ -43,8 +44,9 @@ Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device dev
   options.device = device;
   options.ranks = {peers.rank()};
   HEDDLE_TRY(options.transport,
-             ProcessTransport::Connect(
-                 peers, module.mesh, Communicators(module.mesh, module.graphs[0]), device.type()));
+             ProcessTransport::Connect(peers, module.mesh,
+                                       Communicators(module.mesh, ProgramOf(module, peers.rank())),
+                                       device.type()));
   return options;
 }
 

@@ -11,6 +11,7 @@
 #include "heddle/base/choice.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/text.h"
+#include "heddle/ir/program.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/train/device.h"
 #include "heddle/train/resume.h"
@@ -85,7 +86,7 @@ Status TrainingJob::CompileAll() {
   first_ = std::move(compiled.graphs.first);
   more_ = std::move(compiled.graphs.more);
   forward_ = std::move(compiled.graphs.forward);
-  summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
+  summary_ = Summarize(step_, SharedProgram(step_), report_.whole_work[0]);
   return Done{};
 }
 

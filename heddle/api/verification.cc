@@ -6,6 +6,7 @@
 #include "heddle/api/rank_work.h"
 #include "heddle/base/hash.h"
 #include "heddle/budget/trial.h"
+#include "heddle/ir/program.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/models/family.h"
 #include "heddle/passes/passes.h"
@@ -232,7 +233,7 @@ Status Verification::FindPass() {
     if (marked && text == own) {
       HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes()));
       HEDDLE_RETURN_IF_ERROR(RunPipeline(begin.step, clean));
-      HEDDLE_RETURN_IF_ERROR(SetMarks(own_.decisions.marks, begin.step.graphs[0]));
+      HEDDLE_RETURN_IF_ERROR(SetMarks(own_.decisions.marks, SharedProgram(begin.step)));
     }
     // Changes the last micro-batch; the others stay as they are.
     auto make = [&](const Module& module) {

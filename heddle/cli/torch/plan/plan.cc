@@ -18,6 +18,7 @@
 #include "heddle/cli/torch/plan/plan_diff.h"
 #include "heddle/compile/explain_storage.h"
 #include "heddle/compile/payloads.h"
+#include "heddle/ir/program.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -196,7 +197,7 @@ Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
     HEDDLE_TRY(Bytes budget, ParseBudget(compile.memory_budget));
     request.memory = MemoryLimit{budget, true};
   }
-  return ExplainStorage(planner, step.module.graphs[0], step.plan, explain, request);
+  return ExplainStorage(planner, SharedProgram(step.module), step.plan, explain, request);
 }
 
 ExitCode PlanCommand::RunExplain(const Streams& streams) const {
@@ -220,7 +221,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   Status written = WriteFiles(*planned, streams);
   if (!written.ok()) return Report(written.diagnostics(), streams);
   compile.Print(planned->report, streams);
-  StepSummary summary = Summarize(planned->step.module, planned->step.module.graphs[0],
+  StepSummary summary = Summarize(planned->step.module, SharedProgram(planned->step.module),
                                   planned->report.whole_work[0]);
   double seconds[] = {Seconds(planned->step.capture), Seconds(planned->report.parallelize),
                       Seconds(planned->report.cleaning)};
@@ -251,7 +252,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   }
   if (plan_output == "-" || html == "-") return ExitCode::kDone;
   if (payloads) {
-    streams.out << FormatPayloads(planned->step.module.graphs[0]);
+    streams.out << FormatPayloads(SharedProgram(planned->step.module));
     return ExitCode::kDone;
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);

@@ -5,6 +5,7 @@
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/ir/program.h"
 
 namespace heddle {
 namespace {
@@ -93,7 +94,7 @@ Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
   HEDDLE_TRY(how, compile.Options(report.plan, /*want_text=*/false));
   HEDDLE_RETURN_IF_ERROR(Compile(more.module, how));
   HEDDLE_TRY(Simulation other,
-             heddle::Simulate(more.module, more.module.graphs[0], costs, options));
+             heddle::Simulate(more.module, SharedProgram(more.module), costs, options));
   AddMicroBatches(other, step.micro_batches(), simulated.simulations[0]);
   return simulated;
 }
