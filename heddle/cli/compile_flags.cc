@@ -7,7 +7,7 @@
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/choice.h"
-#include "heddle/cli/choice.h"
+#include "heddle/base/choice.h"
 #include "heddle/passes/passes.h"
 
 namespace heddle {
@@ -275,11 +275,6 @@ Result<std::string> CompileFlags::ClusterOf(const Plan& plan, const std::string&
   if (stated && *stated != cluster && given && given->Has("--cluster"))
     return Contradiction("--cluster", cluster, StatementOf({.cluster = stated}));
   return stated.value_or(cluster);
-}
-
-Result<CostModel> CostsFor(const Plan& plan) {
-  HEDDLE_TRY(Cluster cluster, LoadCluster(plan.decisions.cluster.value_or(PlanRequest().cluster)));
-  return CostModel::Make(std::move(cluster), {});
 }
 
 void CompileFlags::Print(const CompileReport& report, const Streams& streams) const {

@@ -21,12 +21,6 @@ struct TimeLimitFlag {
   Result<Allowance> Parse() const;
 };
 
-// A plan with all that flags decide, and how it is compiled.
-struct CompileJob {
-  Plan plan;
-  CompileOptions options;
-};
-
 struct CompileFlags {
   explicit CompileFlags(std::string_view usual = "none") : usual_pipeline(usual) {}
 
@@ -88,8 +82,5 @@ struct CompileFlags {
   Status DecidePipeline(PlanDecisions& decisions, std::vector<std::string>& notes) const;
   Status DecideMemory(PlanDecisions& decisions) const;
 };
-
-// The costs of the cluster that a plan states, or of the default, for commands without --cluster.
-Result<CostModel> CostsFor(const Plan& plan);
 
 }  // namespace heddle

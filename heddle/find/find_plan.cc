@@ -33,6 +33,11 @@ Status FindMemory(const Module& captured, const PlanRequest& request, const Comp
 
 }  // namespace
 
+Result<CostModel> CostsFor(const Plan& plan) {
+  HEDDLE_TRY(Cluster cluster, LoadCluster(plan.decisions.cluster.value_or(PlanRequest().cluster)));
+  return CostModel::Make(std::move(cluster), {});
+}
+
 Result<FoundPlan> FindPlan(const Module& module, const Plan& plan, const PlanRequest& request,
                            const CompileOptions& options) {
   FoundPlan found{plan};

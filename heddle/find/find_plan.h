@@ -13,6 +13,15 @@
 
 namespace heddle {
 
+// A plan with all that a user decides, and how it is compiled.
+struct CompileJob {
+  Plan plan;
+  CompileOptions options;
+};
+
+// The costs of the cluster that a plan states, or of the default cluster.
+Result<CostModel> CostsFor(const Plan& plan);
+
 struct FoundPlan {
   // Complete: compiled with the same options it gives the graph that was found.
   Plan plan;

@@ -44,11 +44,11 @@ struct Degree {
 std::vector<Degree> Degrees(const Arrangement& arrangement) {
   std::vector<Degree> out;
   for (const Preset* preset : Presets()) {
-    int64_t ranks = preset->name == "replicate" ? arrangement.replicate
-                    : preset->name == "shard"   ? arrangement.shard
-                    : preset->name == "tensor"  ? arrangement.tensor
-                                                : 1;
-    if (ranks > 1) out.push_back({preset->name, preset->axis, ranks});
+    int64_t ranks = preset->role == AxisRole::kReplicate ? arrangement.replicate
+                    : preset->role == AxisRole::kShard   ? arrangement.shard
+                    : preset->role == AxisRole::kTensor  ? arrangement.tensor
+                                                         : 1;
+    if (ranks > 1) out.push_back({preset->name, preset->axis(), ranks});
   }
   // One rank is a mesh, too.
   if (out.empty()) out.push_back({"shard", "dp", 1});

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "heddle/ir/program.h"
 #include "heddle/runtime/shards.h"
 #include "heddle/runtime/whole.h"
 
@@ -26,7 +27,7 @@ const at::Tensor& StepNumbers::LrOf(DType type, Space space) const {
 
 Result<Program> Program::Make(const Model& model, const Module& local,
                               const WorldOptions& options) {
-  HEDDLE_TRY(World world, World::Compile(local, local.graphs[0], options));
+  HEDDLE_TRY(World world, World::Compile(local, SharedProgram(local), options));
   Program program(std::move(world));
   program.params_.resize(model.params.size());
   program.FindInputs(model);

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 
 #include "heddle/aten/dtype.h"
+#include "heddle/ir/program.h"
 #include "heddle/runtime/whole.h"
 
 namespace heddle {
@@ -73,7 +74,7 @@ Snapshot SnapshotOf(const Session& session, const Model& model, std::string stat
 }
 
 std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step) {
-  const Graph& graph = step.graphs[0];
+  const Graph& graph = SharedProgram(step);
   std::set<ValueId> updated;
   for (const Output& output : graph.outputs()) {
     if (output.role == OutputRole::kUpdate) updated.insert(output.target);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "heddle/analysis/memory.h"
+#include "heddle/ir/program.h"
 
 namespace heddle {
 namespace {
@@ -67,7 +68,7 @@ Bytes UpdatedState(const Graph& step) {
 RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host) {
   std::vector<const Graph*> graphs;
   for (const Module* module : {modules.step, modules.first, modules.more, modules.forward}) {
-    if (module != nullptr) graphs.push_back(&module->graphs[0]);
+    if (module != nullptr) graphs.push_back(&SharedProgram(*module));
   }
   StateBytes all;
   for (const Graph* graph : graphs) all.merge(StateInputs(*graph, with_host));
@@ -79,7 +80,7 @@ RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host
     memory.peak = std::max(memory.peak, PeakOf(*graph, with_host) + others);
   }
   if (remembers) {
-    Bytes copy = UpdatedState(modules.step->graphs[0]);
+    Bytes copy = UpdatedState(SharedProgram(*modules.step));
     memory.state += copy;
     memory.peak += copy;
   }

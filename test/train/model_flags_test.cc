@@ -10,7 +10,7 @@ TEST(ModelFlags, SaysThatTheCpuRunsAlthoughThereIsAGpu) {
   ModelFlags flags;
   EXPECT_EQ(flags.DeviceNote(/*machine_has_gpu=*/true),
             "note: running on the CPU, the default; this machine has a GPU, which "
-            "--runtime.device=cuda uses\n");
+            "--runtime.device=cuda uses");
   EXPECT_EQ(flags.DeviceNote(/*machine_has_gpu=*/false), "");
   EXPECT_EQ(*flags.ChooseTarget(), Target::kCpu);
   flags.device = "cpu";

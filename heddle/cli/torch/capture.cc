@@ -7,6 +7,7 @@
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cost/cluster/cluster.h"
+#include "heddle/ir/program.h"
 #include "heddle/ir/text/print.h"
 
 namespace heddle {
@@ -56,7 +57,7 @@ ExitCode CaptureCommand::Run(const Streams& streams) const {
   if (time) {
     streams.err << fmt::format("capture {:.3f} s, print {:.3f} s, {} nodes, peak memory {}\n",
                                Seconds(captured), Seconds(clock.Elapsed() - captured),
-                               module->graphs[0].node_count(), Format(PeakMemory()));
+                               SharedProgram(*module).node_count(), Format(PeakMemory()));
   }
   Status written = WriteGraph(output, text, streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);

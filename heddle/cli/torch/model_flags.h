@@ -1,70 +1,22 @@
-// The flags that say which model, batch and numerics a command is about. TorchTitan's spelling where it has one.
+// The flags of a model, its batch and its numerics. TorchTitan's spelling where it has one.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <optional>
+#include <vector>
 
-#include "heddle/cli/cli.h"
+#include "heddle/api/model_options.h"
 #include "heddle/cli/flags.h"
-#include "heddle/models/model.h"
-#include "heddle/train/session.h"
 
 namespace heddle {
 
-struct ModelFlags {
-  std::string model = "llama3";
-  std::string flavor = "debugmodel";
-  int64_t local_batch_size = 1;
-  int64_t seq_len = 2048;
-  std::string precision = "bf16";
-  std::string attention = "fastest";
-  // Empty: that of the cluster, or cpu for commands that run the model.
-  std::string device;
-  // Same bits in every run. Commands that run a step set it; planning predicts the fastest kernels.
-  bool deterministic = false;
-  std::string loss_divisor = "valid_tokens";
-  double z_loss = 0;
-  double aux_loss = 0;
-  std::string load_path;
-  // By their names in ModelConfig; what is not given is the flavor's.
-  std::map<std::string, std::optional<int64_t>> sizes;
-  std::map<std::string, std::optional<double>> numbers;
-  std::map<std::string, std::string> choices;
-  // The target of --cluster, for commands whose default device is that of a cluster; or null.
-  const std::string* cluster = nullptr;
-  std::shared_ptr<const GivenFlags> given = {};
-
+struct ModelFlags : ModelOptions {
   // The model alone, its sizes and initial weights.
   void DeclareModel(Flags& flags);
   // Also batch, numerics and device. `of_cluster`, unless null, must outlive this.
   void Declare(Flags& flags, const std::string* of_cluster = nullptr);
-  Result<Target> ChooseTarget() const;
-  // `cuda`: the name of the target.
-  Result<std::string> DeviceName() const;
-  // The device of the rank with this number on its machine, in exact mode (train/exact.h) if
-  // `deterministic` is set. The first rank prints DeviceNote.
-  Result<c10::Device> Open(int64_t local_rank, const Streams& streams) const;
-  // For commands that run the model: the CPU computes by default although the machine has a GPU.
-  // Empty unless that is so.
-  std::string DeviceNote(bool machine_has_gpu) const;
-  // For commands that load no weights: only --model=hf takes anything from the path.
-  Status CheckNoWeights() const;
-  // The first weights: those at the path, or random ones. The model must outlive the source.
-  Result<ParamSource> Params(Model& model, uint64_t seed) const;
   // For a job file: which model, and its numerics. The batch and, unless the user gave it, the
   // device are left out.
   std::vector<JobLine> JobLines() const;
-  // The sizes and constants alone.
-  Result<ModelConfig> Config() const;
-  // The model for a batch of local_batch_size on each of `batch_ranks` ranks; with sequence parallelism norms work apart
-  // (StepNumerics). `divisor`: instead of loss_divisor.
-  Result<Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false,
-                     std::optional<LossDivisor> divisor = std::nullopt) const;
-  // The same with these sizes and constants.
-  Result<Model> MakeWith(const ModelConfig& config, int64_t batch_ranks = 1,
-                         bool sequence_parallel = false,
-                         std::optional<LossDivisor> divisor = std::nullopt) const;
 };
 
 // Whether the captured step includes the optimizer: clipping by global norm (1.0) and AdamW.

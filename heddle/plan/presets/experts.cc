@@ -44,9 +44,9 @@ void ChooseExpertAxes(int64_t degree, bool with_tensor, std::vector<MeshAxis>& a
   if (tensor > 1) options.experts.push_back(options.axes.at("tensor"));
   if (inside == 1 || outside == 1) return;
   std::string& shard = options.axes.at("shard");
-  options.inner_shard = options.experts[0] = shard + "_in_ep";
+  options.inner_shard = options.experts[0] = shard + std::string(kInnerExpertSuffix);
   auto at = std::ranges::find(axes, shard, &MeshAxis::name);
-  shard += "_mod_ep";
+  shard += kOuterExpertSuffix;
   *at = {shard, outside};
   axes.insert(at + 1, {options.inner_shard, inside});
 }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/ir/axis_role.h"
 #include "heddle/ir/graph.h"
 #include "heddle/plan/plan.h"
 #include "heddle/plan/presets/rules.h"
@@ -57,8 +58,8 @@ struct PlanDraft {
 struct Preset {
   // `shard`
   std::string_view name;
-  // What its axis is called unless the user says otherwise: `dp`.
-  std::string_view axis;
+  // The role of its axis.
+  AxisRole role = AxisRole::kNone;
   // The flag that gives the number of ranks, behind `--parallelism.`, and its help.
   std::string_view degree_flag;
   std::string_view help;
@@ -67,6 +68,9 @@ struct Preset {
   bool splits_params = false;
   // Writes what the preset means for `axis` into the draft.
   void (*apply)(PlanDraft& draft, AxisId axis) = nullptr;
+
+  // The name of its axis unless the user chooses another: `dp`.
+  constexpr std::string_view axis() const { return UsualName(role); }
 };
 
 // Which ranks share experts, `degree` of them that follow each other: all of `tensor`, if these share no expert among them, and the

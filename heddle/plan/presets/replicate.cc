@@ -5,7 +5,7 @@ namespace heddle {
 
 HEDDLE_DEFINE_PRESET(replicate){
     .name = "replicate",
-    .axis = "dp_replicate",
+    .role = AxisRole::kReplicate,
     .degree_flag = "data_parallel_replicate_degree",
     .help = "ranks that replicate the parameters and shard the batch (DDP; with sharding, HSDP)",
     .splits_batch = true,

@@ -36,7 +36,7 @@ void Shard(PlanDraft& draft, AxisId) {
 
 HEDDLE_DEFINE_PRESET(shard){
     .name = "shard",
-    .axis = "dp",
+    .role = AxisRole::kShard,
     .degree_flag = "data_parallel_shard_degree",
     .help = "ranks that shard the parameters and the batch (FSDP)",
     .splits_batch = true,

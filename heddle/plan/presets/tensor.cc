@@ -51,7 +51,7 @@ void Tensor(PlanDraft& draft, AxisId axis) {
 
 HEDDLE_DEFINE_PRESET(tensor){
     .name = "tensor",
-    .axis = "tp",
+    .role = AxisRole::kTensor,
     .degree_flag = "tensor_parallel_degree",
     .help = "ranks that shard heads, hidden units and the vocabulary (tensor parallelism)",
     .apply = Tensor,

@@ -1,10 +1,6 @@
 #include "heddle/cli/torch/plan/auto_flags.h"
 
-#include <algorithm>
-
-#include "heddle/auto/alike.h"
 #include "heddle/ir/mesh_flag.h"
-#include "heddle/models/family.h"
 
 namespace heddle {
 
@@ -58,50 +54,6 @@ Result<ParallelFlags::Layout> AutoFlags::MakeLayout(const ParallelFlags& paralle
   HEDDLE_TRY(layout.mesh, ParseMeshFlag(mesh));
   layout.batch_ranks = BatchRanks(layout.mesh);
   return layout;
-}
-
-int64_t BatchRanks(const Mesh& mesh) {
-  bool named = false;
-  int64_t ranks = 1;
-  for (const Preset* preset : Presets()) {
-    // Expert parallelism cuts the axis in two.
-    for (std::string_view part : {"", "_mod_ep", "_in_ep"}) {
-      std::optional<AxisId> axis = mesh.Find(fmt::format("{}{}", preset->axis, part));
-      if (!axis) continue;
-      named = true;
-      if (preset->splits_batch) ranks *= mesh[*axis].size;
-    }
-  }
-  return named ? ranks : mesh.ranks();
-}
-
-Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
-                                         const ModelConfig& config) {
-  std::vector<std::string> axes;
-  for (const MeshAxis& axis : mesh.axes()) {
-    if (axis.size > 1) axes.push_back(axis.name);
-  }
-  size_t count = Presets().size();
-  std::vector<RivalPlan> out;
-  for (uint32_t set = 1; set < uint32_t{1} << count; ++set) {
-    if (static_cast<size_t>(__builtin_popcount(set)) != axes.size()) continue;
-    PresetOptions options;
-    std::string name;
-    bool fits = true;
-    size_t at = 0;
-    for (size_t i = 0; i < count; ++i) {
-      if ((set >> i & 1) == 0) continue;
-      const std::string& axis = axes[at++];
-      int64_t degree = mesh[*mesh.Find(axis)].size;
-      options.axes.emplace(Presets()[i]->name, axis);
-      name += fmt::format("{}{} over {}", name.empty() ? "" : ", ", Presets()[i]->name, axis);
-      if (Presets()[i]->name == "tensor") fits &= CheckHeads(config, degree).ok();
-    }
-    if (!fits) continue;
-    HEDDLE_TRY(Plan plan, MakePlan(graph, mesh, config.family->rules(), options));
-    out.push_back({std::move(name), Shortened(std::move(plan), graph)});
-  }
-  return out;
 }
 
 }  // namespace heddle

@@ -21,11 +21,4 @@ struct AutoFlags {
                                            const ModelConfig& config) const;
 };
 
-// The presets whose axes a mesh can have, in their order, each with a plan.
-Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
-                                         const ModelConfig& config);
-
-// Ranks of the axes that presets split the batch over, by name; all, where no axis has the name of a preset's.
-int64_t BatchRanks(const Mesh& mesh);
-
 }  // namespace heddle

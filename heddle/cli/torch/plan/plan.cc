@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "heddle/api/planned_step.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/choice.h"
@@ -12,10 +13,12 @@
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/plan/auto_flags.h"
 #include "heddle/cli/torch/plan/plan_diff.h"
-#include "heddle/cli/torch/plan/planned_step.h"
 #include "heddle/compile/payloads.h"
 #include "heddle/find/explain_storage.h"
+#include "heddle/ir/program.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {
@@ -107,7 +110,14 @@ struct PlanCommand {
 Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
   CaptureOptions capture{.accumulate = true};
   HEDDLE_TRY(capture.optimizer, optimizer.Choose());
-  return PlanStep(model, parallel, automatic, streams, capture);
+  HEDDLE_RETURN_IF_ERROR(automatic.Check(parallel));
+  if (!automatic.automatic) {
+    HEDDLE_TRY(ParallelOptions options, parallel.WithPlan(streams));
+    return PlanStep(model, options, capture);
+  }
+  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(ParallelOptions::Layout layout, automatic.MakeLayout(parallel, config));
+  return PlanAutoStep(model, parallel, std::move(layout), capture);
 }
 
 Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
@@ -199,7 +209,7 @@ Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
     HEDDLE_TRY(Bytes budget, ParseBudget(compile.memory_budget));
     request.memory = MemoryLimit{budget, true};
   }
-  return ExplainStorage(planner, step.module.graphs[0], step.plan, explain, request);
+  return ExplainStorage(planner, SharedProgram(step.module), step.plan, explain, request);
 }
 
 ExitCode PlanCommand::RunExplain(const Streams& streams) const {
@@ -223,7 +233,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   Status written = WriteFiles(*planned, streams);
   if (!written.ok()) return Report(written.diagnostics(), streams);
   compile.Print(planned->report, streams);
-  StepSummary summary = Summarize(planned->step.module, planned->step.module.graphs[0],
+  StepSummary summary = Summarize(planned->step.module, SharedProgram(planned->step.module),
                                   planned->report.whole_work[0]);
   double seconds[] = {Seconds(planned->step.capture), Seconds(planned->finding),
                       Seconds(planned->report.parallelize), Seconds(planned->report.cleaning)};
@@ -257,7 +267,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   }
   if (plan_output == "-" || html == "-") return ExitCode::kDone;
   if (payloads) {
-    streams.out << FormatPayloads(planned->step.module.graphs[0]);
+    streams.out << FormatPayloads(SharedProgram(planned->step.module));
     return ExitCode::kDone;
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);

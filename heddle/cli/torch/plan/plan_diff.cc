@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/api/planned_step.h"
 #include "heddle/base/text.h"
-#include "heddle/cli/torch/plan/planned_step.h"
 #include "heddle/find/diff_costs.h"
 
 namespace heddle {

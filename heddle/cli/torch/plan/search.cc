@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/auto/alike.h"
+#include "heddle/base/choice.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/search.h"
-#include "heddle/cli/choice.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"

@@ -1,8 +1,11 @@
 // heddle sim --model: captures a model, plans it, and simulates its step, beside the same step with another pipeline.
+#include "heddle/api/planned_step.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/ir/program.h"
 
 namespace heddle {
 namespace {
@@ -95,7 +98,7 @@ Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
   HEDDLE_TRY(PlannedStep more, PlanPass(model, found.plan, without));
   HEDDLE_RETURN_IF_ERROR(Compile(more.module, found.plan, how));
   HEDDLE_TRY(Simulation other,
-             heddle::Simulate(more.module, more.module.graphs[0], costs, options));
+             heddle::Simulate(more.module, SharedProgram(more.module), costs, options));
   AddMicroBatches(other, step.micro_batches(), simulated.simulations[0]);
   return simulated;
 }
@@ -124,7 +127,8 @@ Status SimModelCommand::Simulate(const Streams& streams) const {
   HEDDLE_TRY(SimulateOptions options, sim.Options());
   HEDDLE_TRY(CaptureOptions capture, Capture());
   HEDDLE_TRY(std::string device, model.DeviceName());
-  HEDDLE_TRY(PlannedStep step, PlanStep(model, parallel, streams, capture));
+  HEDDLE_TRY(ParallelOptions spread, parallel.WithPlan(streams));
+  HEDDLE_TRY(PlannedStep step, PlanStep(model, spread, capture));
   std::vector<SimulatedModule> modules;
   if (against != compile.PipelineName(step.plan.decisions)) {
     HEDDLE_TRY(SimulatedModule simulated, SimulateOther(step, costs, options));

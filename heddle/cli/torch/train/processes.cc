@@ -3,14 +3,11 @@
 #include <cstring>
 #include <ostream>
 
-#include <nlohmann/json.hpp>
-
-#include "heddle/base/text.h"
+#include "heddle/runtime/process/peer_address.h"
+#include "heddle/runtime/process/store.h"
 
 namespace heddle {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::string_view kFlag = "--nproc";
 
@@ -24,26 +21,6 @@ std::vector<std::string> ArgumentsOfRanks() {
     skip = given;
   }
   return args;
-}
-
-Json ToJson(const Difference& d) {
-  return {{"rank", d.rank},         {"held", d.held ? static_cast<int>(*d.held) : -1},
-          {"param", d.param},       {"element", d.element},
-          {"elements", d.elements}, {"differing", d.differing_elements},
-          {"first", d.first},       {"second", d.second}};
-}
-
-Difference DifferenceFrom(const Json& json) {
-  Difference d;
-  d.rank = json["rank"];
-  if (json["held"] >= 0) d.held = static_cast<Held>(json["held"].get<int>());
-  d.param = json["param"];
-  d.element = json["element"];
-  d.elements = json["elements"];
-  d.differing_elements = json["differing"];
-  d.first = json["first"];
-  d.second = json["second"];
-  return d;
 }
 
 }  // namespace
@@ -89,76 +66,10 @@ ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const Sign
   return {.code = known ? static_cast<ExitCode>(end->code) : ExitCode::kFault, .stopped = stopped};
 }
 
-ExitCode RunAsRank(const PeerAddress& address, const ProcessFlags& flags,
-                   const std::function<Status()>& prepare,
-                   const std::function<Result<ExitCode>(Peers&)>& work, const Streams& streams) {
-  if (flags.processes > 0)
-    return Report(
-        {MakeDiagnostic(Diag::kUsage,
-                        "--nproc is given, and RANK is set: this process is a rank already")},
-        streams);
-  Status prepared = prepare();
-  if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
-  auto notice = [&](const std::string& line) { streams.err << line << "\n" << std::flush; };
-  Result<std::unique_ptr<Peers>> peers = Peers::Meet(address, flags.Timeout(), notice);
-  if (!peers.ok()) return Report(peers.diagnostics(), streams);
-  Result<ExitCode> done = work(**peers);
-  if (done.ok()) return *done;
-  (*peers)->watch().Fail(done.diagnostics()[0].message);
-  Report(done.diagnostics(), streams);
-  return ExitCode::kFault;
-}
-
-Status CheckProcesses(int64_t processes, const Mesh& mesh) {
-  if (processes == mesh.ranks()) return Done{};
-  return Error(Diag::kMeshSize, "the job has {} {}, the mesh [{}] has {}", processes,
-               processes == 1 ? "process" : "processes", Format(mesh),
-               Counted(mesh.ranks(), "rank"));
-}
-
-Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device device) {
-  WorldOptions options;
-  options.device = device;
-  options.ranks = {peers.rank()};
-  HEDDLE_TRY(options.transport,
-             ProcessTransport::Connect(
-                 peers, module.mesh, Communicators(module.mesh, module.graphs[0]), device.type()));
-  return options;
-}
-
-Share<Comparison> ShareComparison(Peers& peers) {
-  return [&peers](const Comparison& own) -> Result<Comparison> {
-    Json json = {{"tensors", own.tensors},
-                 {"elements", own.elements},
-                 {"differing_bits", own.differing_bits}};
-    if (own.first) json["first"] = ToJson(*own.first);
-    HEDDLE_TRY(std::vector<std::string> texts, peers.Exchange(json.dump()));
-    Comparison all;
-    for (const std::string& text : texts) {
-      json = Json::parse(text);
-      all.tensors += json["tensors"].get<int64_t>();
-      all.elements += json["elements"].get<int64_t>();
-      all.differing_bits += json["differing_bits"].get<int64_t>();
-      if (json.contains("first") && !all.first) all.first = DifferenceFrom(json["first"]);
-    }
-    return all;
-  };
-}
-
-Share<std::optional<NodeFinding>> ShareOrigin(Peers& peers) {
-  return [&peers](const std::optional<NodeFinding>& own) -> Result<std::optional<NodeFinding>> {
-    Json json;
-    if (own)
-      json = {{"step", own->step}, {"rank", own->rank}, {"node", own->node}, {"what", own->what}};
-    HEDDLE_TRY(std::vector<std::string> texts,
-               peers.Exchange(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
-    for (const std::string& text : texts) {
-      json = Json::parse(text);
-      if (json.is_null()) continue;
-      return std::optional(NodeFinding{json["step"], json["rank"], json["node"], json["what"]});
-    }
-    return std::optional<NodeFinding>();
-  };
+Status CheckNotRank() {
+  HEDDLE_TRY(std::optional<PeerAddress> address, PeerAddress::FromEnvironment());
+  if (!address) return Done{};
+  return Error(Diag::kUsage, "--nproc is given, and RANK is set: this process is a rank already");
 }
 
 }  // namespace heddle

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "heddle/cli/torch/train/training_job.h"
+#include "heddle/cli/torch/train/training_flags.h"
 
 namespace heddle {
 

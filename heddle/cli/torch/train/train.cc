@@ -1,11 +1,16 @@
 // heddle train: trains a model on ranks in this process, or in one for each.
 #include <ostream>
 
+#include "heddle/api/train.h"
+#include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/train/training_job.h"
+#include "heddle/cli/torch/train/training_flags.h"
+#include "heddle/metrics/training_log.h"
 
 namespace heddle {
 namespace {
+
+class TrainingScreen;
 
 struct TrainCommand {
   static constexpr const char* kName = "train";
@@ -32,7 +37,8 @@ struct TrainCommand {
   ExitCode Run(const Streams& streams) const;
 
  private:
-  ExitCode RunAs(const PeerAddress& address, const Streams& streams) const;
+  ExitCode RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
+                      const Streams& streams) const;
   ExitCode Launch(int64_t ranks, const SignalGate& gate, const Streams& streams) const;
 };
 
@@ -46,38 +52,73 @@ ExitCode TrainCommand::Launch(int64_t ranks, const SignalGate& gate, const Strea
   }
 }
 
-ExitCode TrainCommand::Run(const Streams& streams) const {
-  Result<std::optional<PeerAddress>> address = PeerAddress::FromEnvironment();
-  if (!address.ok()) return Report(address.diagnostics(), streams);
-  if (*address) return RunAs(**address, streams);
-  bool launches = flags.process.processes > 0;
-  std::optional<SignalGate> gate;
-  std::optional<SetupGuard> setup;
-  if (launches) setup.emplace(gate.emplace());
-  TrainingJob job(flags, streams);
-  Status prepared = job.Prepare(launches ? std::optional(flags.process.processes) : std::nullopt);
+// Prints the progress of a job.
+class TrainingScreen final : public TrainObserver {
+ public:
+  TrainingScreen(const TrainingFlags& flags, const Streams& streams)
+      : flags_(flags), streams_(streams) {}
+
+  void Note(const std::string& line) override { streams_.err << line << "\n" << std::flush; }
+  void Compiled(const CompileReport& report) override {
+    flags_.compile.Print(report, streams_);
+    flags_.compile.PrintNotes(report, streams_);
+  }
+  void Prepared(const TrainingJob& job) override {
+    const PlanDecisions& decisions = job.planned().plan.decisions;
+    streams_.out << job.Describe(flags_.compile.PipelineName(decisions))
+                 << FormatCosts(job.report()) << "\n"
+                 << std::flush;
+  }
+  Status Begins(int64_t after_step) override {
+    HEDDLE_TRY(log_, TrainingLog::Open({.steps = flags_.train.steps,
+                                        .after_step = after_step,
+                                        .log_every = flags_.job.log_every,
+                                        .color = streams_.color,
+                                        .jsonl = flags_.job.jsonl,
+                                        .tensorboard = flags_.job.tensorboard},
+                                       streams_.out, streams_.err));
+    return Done{};
+  }
+  void Trained(const StepMetrics& metrics) override { log_->Add(metrics); }
+  void Ended() override { log_->Finish(); }
+  void Failed(const Diagnostics& diagnostics) override {
+    Report(diagnostics, streams_);
+    has_failed_ = true;
+  }
+  bool has_failed() const { return has_failed_; }
+
+ private:
+  const TrainingFlags& flags_;
+  const Streams& streams_;
+  std::unique_ptr<TrainingLog> log_;
+  bool has_failed_ = false;
+};
+
+// Compiles the job to find its mistakes, and starts one process per rank.
+ExitCode TrainCommand::RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
+                                  const Streams& streams) const {
+  SignalGate gate;
+  std::optional<SetupGuard> setup(gate);
+  TrainingJob job(options, screen);
+  Status prepared = job.Prepare(flags.process.processes);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
-  streams.out << job.Screen() << std::flush;
+  screen.Prepared(job);
   setup.reset();
-  if (launches) return Launch(job.ranks(), *gate, streams);
-  Status opened = job.Open();
-  if (!opened.ok()) return Report(opened.diagnostics(), streams);
-  Result<ExitCode> trained = job.Train();
-  if (trained.ok()) return *trained;
-  Report(trained.diagnostics(), streams);
-  return ExitCode::kFault;
+  return Launch(job.ranks(), gate, streams);
 }
 
-ExitCode TrainCommand::RunAs(const PeerAddress& address, const Streams& streams) const {
-  TrainingJob job(flags, streams);
-  auto work = [&](Peers& peers) -> Result<ExitCode> {
-    HEDDLE_RETURN_IF_ERROR(job.Join(peers));
-    HEDDLE_RETURN_IF_ERROR(job.Open());
-    return job.Train();
-  };
-  return RunAsRank(
-      address, flags.process, [&] { return job.Prepare(address.world_size, address.local_rank); },
-      work, streams);
+ExitCode TrainCommand::Run(const Streams& streams) const {
+  Status outputs = CheckOneOutput({{"the hashes", flags.train.hashes == "-"}, {"the log", true}});
+  if (!outputs.ok()) return Report(outputs.diagnostics(), streams);
+  TrainOptions options = flags.Options();
+  TrainingScreen screen(flags, streams);
+  if (flags.process.processes > 0) {
+    Status alone = CheckNotRank();
+    return alone.ok() ? RunOnRanks(options, screen, streams) : Report(alone.diagnostics(), streams);
+  }
+  Result<TrainResult> trained = api::Train(options, screen);
+  if (trained.ok()) return trained->ok() ? ExitCode::kDone : ExitCode::kFault;
+  return screen.has_failed() ? ExitCode::kFault : Report(trained.diagnostics(), streams);
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
 #include "heddle/cli/torch/train/train_flags.h"
 
-#include "heddle/cli/choice.h"
-#include "heddle/runtime/device/graph_recorder.h"
-
 namespace heddle {
 
 void TrainFlags::Declare(Flags& flags) {
@@ -38,40 +35,6 @@ void TrainFlags::Declare(Flags& flags) {
   flags.Path("--hashes");
   flags.Switch("--hash-gradients", hash_gradients,
                "with --hashes: also hash gradients before clipping; their names end in .grad");
-}
-
-Result<Reducer> TrainFlags::MakeReducer(bool processes, c10::DeviceType device) const {
-  HEDDLE_TRY(Reducer parsed, Reducer::Parse(reducer));
-  if (processes && parsed.Format() != "gloo")
-    return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as {}",
-                 parsed.Format(), device == c10::kCPU ? "Gloo does: gloo" : "NCCL does");
-  return parsed;
-}
-
-Result<OptimizerOptions> TrainFlags::Optimizer() const {
-  HEDDLE_RETURN_IF_ERROR(Choose<bool>("--optimizer.name", optimizer_name, {{"adamw", true}}));
-  OptimizerOptions options = optimizer;
-  HEDDLE_TRY(options.implementation,
-             (Choose<AdamW>("--optimizer.implementation", implementation,
-                            {{"fused", AdamW::kFused}, {"for-loop", AdamW::kForLoop}})));
-  return options;
-}
-
-std::function<Result<std::unique_ptr<RunRecorder>>()> TrainFlags::Recorder(
-    c10::Device device) const {
-  if (graph == "off" || !device.is_cuda()) return {};
-  return [device] { return MakeGraphRecorder(device); };
-}
-
-Status TrainFlags::Check() const {
-  HEDDLE_RETURN_IF_ERROR(Choose<bool>("--runtime.graph", graph, {{"auto", true}, {"off", false}}));
-  if (hash_gradients && hashes.empty())
-    return Error(Diag::kUsage, "--hash-gradients requires --hashes");
-  return Done{};
-}
-
-BatchSource TrainFlags::Batches(const Model& model) const {
-  return SyntheticBatches(model, static_cast<uint64_t>(seed));
 }
 
 }  // namespace heddle

@@ -73,10 +73,6 @@ std::string OriginText(const VerifiedJob& job, const VerifyReport& report) {
 
 }  // namespace
 
-bool IsPipeline(std::string_view against) {
-  return against != "eager" && against != "none" && against != "processes" && against != "pytorch";
-}
-
 std::string FormatHead(const VerifiedJob& job) {
   std::string other = job.against == "none"        ? "alone"
                       : job.against == "eager"     ? "against eager"

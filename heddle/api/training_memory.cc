@@ -1,17 +1,17 @@
-// What a training run says before it begins, and whether it fits into memory.
+// The memory of a training job, and its description.
 #include <fmt/ranges.h>
 
+#include "heddle/api/training_job.h"
 #include "heddle/base/text.h"
-#include "heddle/cli/pass_costs.h"
-#include "heddle/cli/torch/train/training_job.h"
+#include "heddle/models/family.h"
 #include "heddle/train/device.h"
 #include "heddle/train/resume.h"
 
 namespace heddle {
 namespace {
 
-// What ranks of one process need together. They share results that are equal on all of them, so it is known between limits: each has
-// its state, and one of them all else at least.
+// Memory that the ranks of one process need together. They share results that are equal on all of
+// them, so only limits are known: each has its state, and at least one of them all else.
 struct Need {
   Bytes least;
   Bytes most;
@@ -30,14 +30,11 @@ std::string FormatNeed(const Need& need) {
 }  // namespace
 
 // Ranks share the memory of a machine, but each that is a process has a GPU of its own.
-int64_t TrainingJob::RanksHere() const {
-  bool processes = peers_ != nullptr || flags_.process.processes > 0;
-  return processes && !device_.is_cpu() ? 1 : ranks();
-}
+int64_t TrainingJob::RanksHere() const { return processes_ && !device_.is_cpu() ? 1 : ranks(); }
 
-// Who only launches ranks does not touch their GPUs.
+// A process that only launches ranks does not touch their GPUs.
 DeviceMemory TrainingJob::OwnMemory() const {
-  if (flags_.process.processes > 0 && !device_.is_cpu()) return {};
+  if (processes_ && !local_rank_ && !device_.is_cpu()) return {};
   return ReadMemory(device_);
 }
 
@@ -48,14 +45,14 @@ RunMemory TrainingJob::Memory() const {
 
 // Each tensor is saved by one rank, so all ranks together copy it once. Buffers are host memory.
 Bytes TrainingJob::CheckpointBuffer() const {
-  if (flags_.job.folder.empty() || !device_.is_cpu()) return {};
+  if (options_.loop.folder.empty() || !device_.is_cpu()) return {};
   int64_t bytes = 0;
   for (const TensorInfo& tensor : TensorsToResume(planned_->model, step_))
     bytes += BytesOf(tensor.dtype, tensor.shape);
   return Bytes{bytes};
 }
 
-std::string TrainingJob::Screen() const {
+std::string TrainingJob::Describe(std::string_view pipeline) const {
   const Model& model = planned_->model;
   std::string out;
   auto line = [&](std::string_view what, const std::string& text) {
@@ -63,14 +60,13 @@ std::string TrainingJob::Screen() const {
   };
   line("model",
        fmt::format("{} {}, {} parameters, {}", model.config.family->name, model.config.flavor,
-                   WithCommas(model.parameter_count()), flags_.model.precision));
-  bool here = flags_.process.processes == 0;
+                   WithCommas(model.parameter_count()), options_.model.precision));
   line("mesh", fmt::format("[{}], {} {}", Format(step_.mesh), Counted(ranks(), "rank"),
-                           here ? "in this process" : "in a process each"));
+                           processes_ ? "in a process each" : "in this process"));
   int64_t rows = accumulated_ * model.batch.batch;
   line("batch", fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
                             accumulated_ > 1 ? fmt::format(" in {} parts", accumulated_) : "",
-                            Counted(flags_.train.steps, "step")));
+                            Counted(options_.optimization.steps, "step")));
   line("data", dataset_->Describe());
   DeviceMemory memory = OwnMemory();
   RunMemory run = Memory();
@@ -82,10 +78,10 @@ std::string TrainingJob::Screen() const {
            FormatNeed(NeedOf(run, RanksHere(), buffer)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
-  line("pipeline", flags_.compile.PipelineName(planned_->plan.decisions));
+  line("pipeline", std::string(pipeline));
   if (std::optional<AttentionKind> attention = model.attention())
     line("attention", std::string(Name(*attention)));
-  return out + FormatCosts(report_) + "\n";
+  return out;
 }
 
 Status TrainingJob::CheckMemory() const {
@@ -128,11 +124,13 @@ std::string TrainingJob::StateAdvice() const {
 
 std::string TrainingJob::ActivationAdvice() const {
   std::vector<std::string> ways;
-  if (flags_.model.local_batch_size > 1) ways.emplace_back("a smaller --training.local_batch_size");
+  if (options_.model.local_batch_size > 1)
+    ways.emplace_back("a smaller --training.local_batch_size");
   ways.emplace_back("a smaller --training.seq_len");
-  if (flags_.compile.checkpoint_mode == "none" || flags_.compile.checkpoint_mode.empty())
+  const PlanDecisions& decisions = compiled_plan_.decisions;
+  if (!decisions.decides_memory() && !decisions.budget)
     ways.emplace_back("--activation_checkpoint.mode=full");
-  if (flags_.compile.reshard == "never")
+  if (decisions.reshard == "never")
     ways.emplace_back("--parallelism.fsdp_reshard_after_forward=always");
   return fmt::format("use {}", fmt::join(ways, " or "));
 }

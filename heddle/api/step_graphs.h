@@ -2,30 +2,38 @@
 // and validation.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
-#include "heddle/cli/compile_flags.h"
-#include "heddle/cli/torch/plan/planned_step.h"
-#include "heddle/cli/torch/train/job_flags.h"
-#include "heddle/compile/compile.h"
+#include "heddle/api/planned_step.h"
+#include "heddle/find/find_plan.h"
 #include "heddle/train/session.h"
 
 namespace heddle {
 
+// How to compile a step: adds decisions to a plan, and options.
+using CompileFor = std::function<Result<CompileJob>(const Plan&)>;
+// The decisions of the plan and, unless it states a pipeline, FSDP2's schedule.
+Result<CompileJob> StandardCompile(const Plan& plan);
+
 struct StepGraphOptions {
-  const ModelFlags& model;
-  const ParallelFlags& parallel;
-  const CompileFlags& compile;
-  const JobFlags& job;
+  const ModelOptions& model;
+  const ParallelOptions& parallel;
+  const CompileFor& compile;
   OptimizerOptions optimizer;
+  // Sequences of a step; 0: one batch.
+  int64_t global_batch = 0;
+  bool validates = false;
   // Adds what the graph measures (how often experts are used) to its outputs.
   bool metrics = false;
   // Measures the memory of every pass.
   bool measure = false;
+  // Called when the step is compiled.
+  std::function<void(const CompileReport&)> on_compiled = {};
 };
 
-// With several micro-batches, `first` runs the first one, `more` those between, `step` the last one.
+// With several micro-batches, `first` runs the first, `more` those between, `step` the last one.
 struct StepGraphs {
   Module step;
   std::optional<Module> first = {};
@@ -50,8 +58,7 @@ struct CompiledStep {
   StepGraphs graphs;
 };
 
-// Prints the remarks and notes of the step's compilation.
-Result<CompiledStep> CompileStep(const StepGraphOptions& options, const Streams& streams);
+Result<CompiledStep> CompileStep(const StepGraphOptions& options);
 
 // Compiles one graph for each pass through the model. `compile` takes the graph of one.
 struct PassCaptures {

@@ -1,17 +1,24 @@
-#include "heddle/cli/torch/plan/planned_step.h"
+#include "heddle/api/planned_step.h"
 
 #include <algorithm>
 
+#include "heddle/auto/alike.h"
 #include "heddle/base/clock.h"
+#include "heddle/base/file.h"
 #include "heddle/base/text.h"
+#include "heddle/ir/program.h"
+#include "heddle/models/family.h"
 
 namespace heddle {
 namespace {
 
-Result<Plan> ReadPlan(const ModelFlags& model, const ParallelFlags& parallel,
-                      const Streams& streams) {
-  HEDDLE_TRY(std::string text, ReadInput(parallel.plan_file, streams));
-  HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(parallel.plan_file)));
+Result<Plan> ReadPlan(const ModelOptions& model, const ParallelOptions& parallel) {
+  std::string text = parallel.plan_text.value_or("");
+  if (!parallel.plan_text) {
+    HEDDLE_TRY(text, ReadFile(parallel.plan_file));
+  }
+  HEDDLE_TRY(Plan plan,
+             ParsePlan(text, parallel.plan_file == "-" ? "<stdin>" : parallel.plan_file));
   if (plan.automatic)
     return Error(Diag::kUsage,
                  "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
@@ -21,8 +28,8 @@ Result<Plan> ReadPlan(const ModelFlags& model, const ParallelFlags& parallel,
   return plan;
 }
 
-ParallelFlags::Layout LayoutOf(const Plan& plan) {
-  ParallelFlags::Layout layout;
+ParallelOptions::Layout LayoutOf(const Plan& plan) {
+  ParallelOptions::Layout layout;
   layout.mesh = plan.mesh;
   layout.batch_ranks = BatchRanks(plan.mesh);
   return layout;
@@ -30,9 +37,8 @@ ParallelFlags::Layout LayoutOf(const Plan& plan) {
 
 // Where a plan does not state it, its mesh decides whether norms work apart.
 bool HasTensorAxis(const Mesh& mesh) {
-  return std::ranges::any_of(Presets(), [&](const Preset* preset) {
-    return preset->name == "tensor" && mesh.Find(preset->axis);
-  });
+  return std::ranges::any_of(
+      mesh.axes(), [](const MeshAxis& axis) { return RoleOf(axis) == AxisRole::kTensor; });
 }
 
 void SetNormsApart(bool apart, Plan& plan) {
@@ -40,7 +46,7 @@ void SetNormsApart(bool apart, Plan& plan) {
 }
 
 // The batch of a step, by flags.
-Result<PlanBatch> BatchOf(const ModelFlags& model, int64_t batch_ranks, int64_t global_batch) {
+Result<PlanBatch> BatchOf(const ModelOptions& model, int64_t batch_ranks, int64_t global_batch) {
   PlanBatch batch{.seq_len = model.seq_len};
   if (__builtin_mul_overflow(model.local_batch_size, batch_ranks, &batch.sequences))
     return Error(
@@ -60,9 +66,9 @@ Result<PlanBatch> BatchOf(const ModelFlags& model, int64_t batch_ranks, int64_t 
 }
 
 // That flags of the batch agree with the plan's.
-Status CheckBatch(const ModelFlags& model, const PlanBatch& stated, int64_t batch_ranks,
+Status CheckBatch(const ModelOptions& model, const PlanBatch& stated, int64_t batch_ranks,
                   int64_t global_batch) {
-  auto given = [&](std::string_view flag) { return model.given && model.given->Has(flag); };
+  auto given = [&](std::string_view flag) { return model.given && model.given(flag); };
   auto refuse = [&](std::string_view flag, int64_t value, const std::string& means) -> Status {
     return Error(Diag::kModelSize,
                  "{} is {}{}, and the plan has `batch {}`; remove the flag, or use a plan for "
@@ -86,9 +92,9 @@ struct CapturedPass {
   Module module;
 };
 
-Result<CapturedPass> CapturePass(const ModelFlags& model, const PlanBatch& batch, bool norms_apart,
-                                 CaptureOptions capture) {
-  ModelFlags flags = model;
+Result<CapturedPass> CapturePass(const ModelOptions& model, const PlanBatch& batch,
+                                 bool norms_apart, CaptureOptions capture) {
+  ModelOptions flags = model;
   flags.local_batch_size = batch.pass_sequences();
   flags.seq_len = batch.seq_len;
   bool several = batch.micro_batches > 1;
@@ -101,22 +107,21 @@ Result<CapturedPass> CapturePass(const ModelFlags& model, const PlanBatch& batch
 
 }  // namespace
 
-Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const Streams& streams, const CaptureOptions& capture,
-                             int64_t global_batch) {
+Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& parallel,
+                             const CaptureOptions& capture, int64_t global_batch) {
   if (!parallel.plan_file.empty()) {
-    HEDDLE_TRY(Plan plan, ReadPlan(model, parallel, streams));
+    HEDDLE_TRY(Plan plan, ReadPlan(model, parallel));
     return PlanStep(model, plan, capture, global_batch);
   }
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
-  HEDDLE_TRY(ParallelFlags::Layout layout, parallel.MakeLayout(config));
+  HEDDLE_TRY(ParallelOptions::Layout layout, parallel.MakeLayout(config));
   bool sequence_parallel = layout.preset.sequence_parallel && layout.preset.axes.contains("tensor");
   HEDDLE_TRY(PlanBatch batch, BatchOf(model, layout.batch_ranks, global_batch));
   HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, sequence_parallel, capture));
   Nanos captured = clock.Elapsed();
-  HEDDLE_TRY(Plan plan,
-             MakePlan(pass.module.graphs[0], layout.mesh, config.family->rules(), layout.preset));
+  HEDDLE_TRY(Plan plan, MakePlan(SharedProgram(pass.module), layout.mesh, config.family->rules(),
+                                 layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
   plan.decisions.batch = batch;
   SetNormsApart(sequence_parallel, plan);
@@ -128,14 +133,44 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
                      captured};
 }
 
-Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const AutoFlags& automatic, const Streams& streams,
-                             const CaptureOptions& capture) {
-  HEDDLE_RETURN_IF_ERROR(automatic.Check(parallel));
-  if (!automatic.automatic) return PlanStep(model, parallel, streams, capture);
+namespace {
+
+// The presets whose axes a mesh can have, in their order, each with a plan.
+Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
+                                         const ModelConfig& config) {
+  std::vector<std::string> axes;
+  for (const MeshAxis& axis : mesh.axes()) {
+    if (axis.size > 1) axes.push_back(axis.name);
+  }
+  size_t count = Presets().size();
+  std::vector<RivalPlan> out;
+  for (uint32_t set = 1; set < uint32_t{1} << count; ++set) {
+    if (static_cast<size_t>(__builtin_popcount(set)) != axes.size()) continue;
+    PresetOptions options;
+    std::string name;
+    bool fits = true;
+    size_t at = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if ((set >> i & 1) == 0) continue;
+      const std::string& axis = axes[at++];
+      int64_t degree = mesh[*mesh.Find(axis)].size;
+      options.axes.emplace(Presets()[i]->name, axis);
+      name += fmt::format("{}{} over {}", name.empty() ? "" : ", ", Presets()[i]->name, axis);
+      if (Presets()[i]->role == AxisRole::kTensor) fits &= CheckHeads(config, degree).ok();
+    }
+    if (!fits) continue;
+    HEDDLE_TRY(Plan plan, MakePlan(graph, mesh, config.family->rules(), options));
+    out.push_back({std::move(name), Shortened(std::move(plan), graph)});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOptions& parallel,
+                                 ParallelOptions::Layout layout, const CaptureOptions& capture) {
   Clock clock;
   HEDDLE_TRY(ModelConfig config, model.Config());
-  HEDDLE_TRY(ParallelFlags::Layout layout, automatic.MakeLayout(parallel, config));
   HEDDLE_TRY(PlanBatch batch, BatchOf(model, layout.batch_ranks, 0));
   HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, /*norms_apart=*/false, capture));
   Nanos captured = clock.Elapsed();
@@ -145,17 +180,18 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& paral
   plan.decisions.batch = batch;
   SetNormsApart(false, plan);
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
-  HEDDLE_TRY(std::vector<RivalPlan> rivals, PresetsOn(layout.mesh, pass.module.graphs[0], config));
+  HEDDLE_TRY(std::vector<RivalPlan> rivals,
+             PresetsOn(layout.mesh, SharedProgram(pass.module), config));
   for (RivalPlan& rival : rivals)
     HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, rival.plan));
   return PlannedStep{std::move(pass.model), std::move(layout), std::move(pass.module),
                      std::move(plan),       std::move(rivals), captured};
 }
 
-Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
+Result<PlannedStep> PlanStep(const ModelOptions& model, const Plan& plan,
                              const CaptureOptions& capture, int64_t global_batch) {
   Clock clock;
-  ParallelFlags::Layout layout = LayoutOf(plan);
+  ParallelOptions::Layout layout = LayoutOf(plan);
   Plan complete = plan;
   std::optional<PlanBatch>& batch = complete.decisions.batch;
   if (batch) {
@@ -170,10 +206,10 @@ Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
       clock.Elapsed()};
 }
 
-Result<PlannedStep> PlanPass(const ModelFlags& model, const Plan& plan,
+Result<PlannedStep> PlanPass(const ModelOptions& model, const Plan& plan,
                              const CaptureOptions& capture) {
   // The plan states the batch that the flags ask for.
-  ModelFlags flags = model;
+  ModelOptions flags = model;
   flags.given = nullptr;
   return PlanStep(flags, plan, capture);
 }

@@ -10,8 +10,8 @@
 namespace heddle {
 
 // Fails on every rank unless all run the same program with the same flags, and names a rank and its
-// flags that differ. `flags` are those of Flags::Values; flags about a rank's own output may
-// differ. `facts` are lines about the files that flags name: graphs, data.
+// flags that differ. `flags` has a line for each, `--name=value`; flags about a rank's own output
+// may differ. `facts` are lines about the files that flags name: graphs, data.
 Status AgreeOnJob(Peers& peers, std::string_view flags, const std::string& facts);
 
 // A hash of the tensors that a run begins with, taken while they are read.

@@ -1,4 +1,4 @@
-#include "heddle/cli/torch/verify/against_pytorch.h"
+#include "heddle/api/against_pytorch.h"
 
 #include <cmath>
 
@@ -7,7 +7,8 @@
 namespace heddle {
 
 Status AgainstPyTorch::Start(const std::string& python, const std::string& torch,
-                             const ParamSource& params, const Streams& streams) {
+                             const ParamSource& params,
+                             const std::function<void(const std::string&)>& note) {
   if (!leads()) return Done{};
   reference_.emplace(python, torch);
   HEDDLE_TRY(PyTorchLayout layout, LayoutForPyTorch(job_));
@@ -15,10 +16,10 @@ Status AgainstPyTorch::Start(const std::string& python, const std::string& torch
   HEDDLE_RETURN_IF_ERROR(reference_->Start());
   std::string built = torch.substr(0, torch.find('+'));
   if (!version().empty() && !version().starts_with(built))
-    streams.err << fmt::format(
+    note(fmt::format(
         "remark: {} has torch {}, this program libtorch {}; kernels of different versions may "
-        "differ in the last bit\n",
-        python, version(), built);
+        "differ in the last bit",
+        python, version(), built));
   return Done{};
 }
 

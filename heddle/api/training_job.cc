@@ -1,16 +1,17 @@
-#include "heddle/cli/torch/train/training_job.h"
+#include "heddle/api/training_job.h"
 
+#include <ATen/Context.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 #include <numeric>
 
+#include "heddle/api/rank_work.h"
+#include "heddle/base/choice.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/text.h"
-#include "heddle/cli/choice.h"
-#include "heddle/cli/torch/train/run_settings.h"
-#include "heddle/cli/torch/train/step_graphs.h"
+#include "heddle/ir/program.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/train/device.h"
 #include "heddle/train/resume.h"
@@ -18,43 +19,29 @@
 
 namespace heddle {
 
-void TrainingFlags::Declare(Flags& flags) {
-  model.deterministic = true;
-  model.Declare(flags);
-  flags.Switch(
-      "--debug.deterministic", model.deterministic,
-      "give the same bits in every run; =false allows oneDNN, threads and GPU kernels that "
-      "add in any order, which is faster");
-  parallel.Declare(flags);
-  compile.Declare(flags);
-  compile.DeclareBudget(flags);
-  train.Declare(flags);
-  job.Declare(flags);
-  process.Declare(flags);
-  flags.Config(text);
-  flags.Values(values);
-}
-
 // --- Preparing
 
-Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
-  HEDDLE_RETURN_IF_ERROR(flags_.train.Check());
-  HEDDLE_RETURN_IF_ERROR(flags_.parallel.CheckPlanIsFile());
-  HEDDLE_RETURN_IF_ERROR(
-      CheckOneOutput({{"the hashes", flags_.train.hashes == "-"}, {"the log", true}}));
-  HEDDLE_TRY(reducer_, flags_.train.MakeReducer(processes.has_value(), device_.type()));
-  if (flags_.job.folder.empty() && flags_.job.load_step)
+Status TrainingJob::CheckOptions() {
+  HEDDLE_RETURN_IF_ERROR(options_.optimization.Check());
+  HEDDLE_RETURN_IF_ERROR(options_.parallel.CheckPlanIsFile());
+  HEDDLE_TRY(reducer_, options_.optimization.MakeReducer(processes_.has_value(), device_.type()));
+  if (options_.loop.folder.empty() && options_.loop.load_step)
     return Error(Diag::kUsage, "--checkpoint.load_step requires --checkpoint.folder");
   return Done{};
 }
 
-Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
-  HEDDLE_TRY(device_, flags_.model.Open(local_rank, streams_));
-  HEDDLE_RETURN_IF_ERROR(CheckFlags(processes));
-  const JobFlags& job = flags_.job;
+Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int64_t> local_rank) {
+  processes_ = processes;
+  local_rank_ = local_rank;
+  HEDDLE_TRY(device_, options_.model.Open(local_rank.value_or(0)));
+  std::string note = options_.model.DeviceNote(at::hasCUDA());
+  if (local_rank.value_or(0) == 0 && !note.empty()) observer_.Note(note);
+  HEDDLE_RETURN_IF_ERROR(CheckOptions());
+  const LoopOptions& job = options_.loop;
+  HEDDLE_TRY(save_async_, ChooseBool("--checkpoint.async", job.async));
   HEDDLE_RETURN_IF_ERROR(FindPeak());
-  HEDDLE_TRY(schedule_, job.MakeSchedule(flags_.train.steps, flags_.train.lr));
-  trainer_.steps = flags_.train.steps;
+  HEDDLE_TRY(schedule_, job.MakeSchedule(options_.optimization.steps, options_.optimization.lr));
+  trainer_.steps = options_.optimization.steps;
   trainer_.lr = [this](int64_t step) { return schedule_->At(step); };
   HEDDLE_TRY(trainer_.not_finite, job.OnNotFinite());
   HEDDLE_TRY(trainer_.spike, job.OnSpike());
@@ -66,8 +53,8 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, planned_->layout.mesh));
   Model& model = planned_->model;
-  auto seed = static_cast<uint64_t>(flags_.train.seed);
-  HEDDLE_TRY(params_, flags_.model.Params(model, seed));
+  auto seed = static_cast<uint64_t>(options_.optimization.seed);
+  HEDDLE_TRY(params_, options_.model.Params(model, seed));
   HEDDLE_TRY(dataset_, job.OpenDataset(model, accumulated_ * model.batch.batch, seed));
   if (job.validation_interval > 0)
     trainer_.validation_batches = BatchesOf(*dataset_, DataSplit::kHeldOut, model.batch.seq_len);
@@ -75,20 +62,23 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank
 }
 
 Status TrainingJob::FindPeak() {
-  if (flags_.job.cluster.empty()) {
+  if (options_.loop.cluster.empty()) {
     cluster_ = ClusterOfDevice(NameOf(device_));
   } else {
-    HEDDLE_TRY(cluster_, LoadCluster(flags_.job.cluster));
+    HEDDLE_TRY(cluster_, LoadCluster(options_.loop.cluster));
   }
   return Done{};
 }
 
 Status TrainingJob::CompileAll() {
-  HEDDLE_TRY(OptimizerOptions optimizer, flags_.train.Optimizer());
-  HEDDLE_TRY(CompiledStep compiled,
-             CompileStep({flags_.model, flags_.parallel, flags_.compile, flags_.job, optimizer,
-                          /*metrics=*/true, /*measure=*/true},
-                         streams_));
+  HEDDLE_TRY(OptimizerOptions optimizer, options_.optimization.Optimizer());
+  StepGraphOptions graphs{options_.model, options_.parallel, options_.compile, optimizer};
+  graphs.global_batch = options_.loop.global_batch_size;
+  graphs.validates = options_.loop.validation_interval > 0;
+  graphs.metrics = true;
+  graphs.measure = true;
+  graphs.on_compiled = [this](const CompileReport& report) { observer_.Compiled(report); };
+  HEDDLE_TRY(CompiledStep compiled, CompileStep(graphs));
   accumulated_ = compiled.planned.micro_batches();
   report_ = std::move(compiled.report);
   compiled_plan_ = std::move(compiled.plan);
@@ -97,7 +87,7 @@ Status TrainingJob::CompileAll() {
   first_ = std::move(compiled.graphs.first);
   more_ = std::move(compiled.graphs.more);
   forward_ = std::move(compiled.graphs.forward);
-  summary_ = Summarize(step_, step_.graphs[0], report_.whole_work[0]);
+  summary_ = Summarize(step_, SharedProgram(step_), report_.whole_work[0]);
   return Done{};
 }
 
@@ -108,7 +98,7 @@ Status TrainingJob::Join(Peers& peers) {
     if (*other) graphs += heddle::Print(**other);
   }
   return AgreeOnJob(
-      peers, flags_.values,
+      peers, options_.values,
       fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraphs {:016x}\ndata {}",
                   planned_->model.config.family->name, Format(step_.mesh),
                   Hash64(FormatPlan(planned_->plan)), Hash64(graphs), dataset_->Fingerprint()));
@@ -118,15 +108,15 @@ Status TrainingJob::Join(Peers& peers) {
 
 RunState TrainingJob::State() const {
   return {.config = planned_->model.config,
-          .seed = flags_.train.seed,
+          .seed = options_.optimization.seed,
           .data = dataset_->Fingerprint(),
           .text = dataset_->IsText(),
           .largest_token = largest_token_,
-          .settings = RunSettings(flags_.text)};
+          .settings = options_.settings};
 }
 
 Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) {
-  int64_t local = flags_.model.local_batch_size;
+  int64_t local = options_.model.local_batch_size;
   HEDDLE_TRY(std::vector<std::string> remarks,
              CheckSameRun(checkpoint, State(),
                           {.local = local, .ranks = planned_->model.batch.batch / local}));
@@ -134,21 +124,21 @@ Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) {
   HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(TensorsToResume(planned_->model, step_)));
   HEDDLE_TRY(SavedRunState saved, ReadRunState(checkpoint));
   largest_token_ = saved.largest_token;
-  if (checkpoint.step() <= flags_.train.steps) return Done{};
+  if (checkpoint.step() <= options_.optimization.steps) return Done{};
   return Error(Diag::kCheckpoint, "{} has {}, --training.steps is {}", checkpoint.path(),
-               Counted(checkpoint.step(), "step"), flags_.train.steps);
+               Counted(checkpoint.step(), "step"), options_.optimization.steps);
 }
 
 // All ranks go on from the newest that all of them find whole.
 Status TrainingJob::FindCheckpoint() {
   OpenCheckpointOptions options;
-  options.step = flags_.job.load_step;
+  options.step = options_.loop.load_step;
   if (peers_ != nullptr) {
     options.part = peers_->rank();
     options.parts = peers_->world_size();
   }
   while (true) {
-    HEDDLE_TRY(resumed_, OpenCheckpoint(flags_.job.folder, options));
+    HEDDLE_TRY(resumed_, OpenCheckpoint(options_.loop.folder, options));
     if (peers_ == nullptr) break;
     int64_t own = resumed_ ? resumed_->step() : -1;
     HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(std::to_string(own)));
@@ -169,13 +159,13 @@ Status TrainingJob::FindCheckpoint() {
 
 Status TrainingJob::OpenWriter() {
   CheckpointWriterOptions options;
-  options.folder = flags_.job.folder;
+  options.folder = options_.loop.folder;
   options.world = ranks();
-  options.keep = flags_.job.keep;
+  options.keep = options_.loop.keep;
   options.begin_step = resumed_ ? resumed_->step() : 0;
   options.ranks.resize(static_cast<size_t>(ranks()));
   std::iota(options.ranks.begin(), options.ranks.end(), 0);
-  options.texts = {{"job.toml", flags_.text},
+  options.texts = {{"job.toml", options_.job_file},
                    {"graph.hd", heddle::Print(step_)},
                    {"step.plan", FormatPlan(compiled_plan_)}};
   if (peers_ == nullptr) {
@@ -206,7 +196,7 @@ Status TrainingJob::CheckTokens() {
   if (largest_token_) return Done{};
   TokenCheck check;
   check.first_step = resumed_ ? resumed_->step() + 1 : 1;
-  check.last_step = flags_.train.steps;
+  check.last_step = options_.optimization.steps;
   check.progress = [this](const std::string& line) { Say(line); };
   if (peers_ != nullptr) {
     check.part = peers_->rank();
@@ -231,7 +221,7 @@ Status TrainingJob::CheckTokens() {
 }
 
 Status TrainingJob::Open() {
-  if (!flags_.job.folder.empty()) {
+  if (!options_.loop.folder.empty()) {
     HEDDLE_RETURN_IF_ERROR(FindCheckpoint());
     HEDDLE_RETURN_IF_ERROR(OpenWriter());
     trainer_.save = [this](const Session& session) { return Save(session); };
@@ -240,20 +230,13 @@ Status TrainingJob::Open() {
   if (resumed_) Say(fmt::format("going on from step {} ({})", after, resumed_->path()));
   HEDDLE_RETURN_IF_ERROR(CheckTokens());
   if (!speaks()) return Done{};
-  HEDDLE_TRY(log_, TrainingLog::Open({.steps = flags_.train.steps,
-                                      .after_step = after,
-                                      .log_every = flags_.job.log_every,
-                                      .color = streams_.color,
-                                      .jsonl = flags_.job.jsonl,
-                                      .tensorboard = flags_.job.tensorboard},
-                                     streams_.out, streams_.err));
-  return Done{};
+  return observer_.Begins(after);
 }
 
 // A save that fails does not end the run: the checkpoint before it stays.
 Status TrainingJob::Save(const Session& session) {
   Status saved = writer_->Save(SnapshotOf(session, planned_->model, FormatRunState(State())));
-  if (saved.ok() && flags_.job.async == "false") saved = writer_->Finish();
+  if (saved.ok() && !save_async_) saved = writer_->Finish();
   if (!saved.ok())
     Say(fmt::format(
         "warning: no checkpoint was written: {}; training goes on, the one before stays",
@@ -272,15 +255,16 @@ StepModules TrainingJob::Modules() const {
 
 Result<std::unique_ptr<Session>> TrainingJob::MakeSession(StateHash* hash) const {
   SessionOptions options;
-  options.world = {.device = device_, .reducer = reducer_, .threads = flags_.train.threads};
+  options.world = {
+      .device = device_, .reducer = reducer_, .threads = options_.optimization.threads};
   if (peers_ != nullptr)
     options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
-  options.recorder = flags_.train.Recorder(device_);
+  options.recorder = options_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) { Say(line); };
   options.params = params_;
   options.batches = BatchesOf(*dataset_, DataSplit::kTrain, planned_->model.batch.seq_len);
   options.accumulated = accumulated_;
-  options.count_ignored = flags_.model.loss_divisor == "all_tokens";
+  options.count_ignored = options_.model.loss_divisor == "all_tokens";
   if (resumed_) options.saved = StateOf(*resumed_, planned_->model);
   if (hash != nullptr) {
     options.params = hash->Adding(std::move(options.params));
@@ -296,15 +280,15 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeFirstSession() const {
   if (peers_ == nullptr) return MakeSession();
   StateHash hash;
   HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession(&hash));
-  const std::string& path = flags_.model.load_path;
+  const std::string& path = options_.model.load_path;
   HEDDLE_RETURN_IF_ERROR(hash.Agree(*peers_, resumed_       ? resumed_->path()
                                              : path.empty() ? "--debug.seed"
                                                             : path));
   return session;
 }
 
-// A rank that is asked to end tells the others to end with it, behind the next step: none of them can be further, because it takes
-// part in every step.
+// A rank that is asked to end tells the others to end after the next step. None of them can be
+// further, because this rank takes part in every step.
 Result<bool> TrainingJob::Stops(int64_t step) {
   bool asked = signals_->came() != 0;
   if (peers_ == nullptr) return asked;
@@ -334,7 +318,7 @@ std::vector<ExpertLoad> ExpertLoads(const Session& session) {
 Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
   if (row.skipped)
     Say(fmt::format("step {}: the loss is {}; the step is taken back", row.step, row.loss));
-  if (!log_) return Done{};
+  if (!speaks()) return Done{};
   const Model& model = planned_->model;
   StepMetrics metrics{.step = row.step,
                       .loss = row.loss,
@@ -354,59 +338,57 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
     metrics.memory_share =
         static_cast<double>(metrics.memory.value) / static_cast<double>(total->value);
   metrics.experts = ExpertLoads(session);
-  log_->Add(metrics);
+  observer_.Trained(metrics);
   return Done{};
 }
 
-Result<ExitCode> TrainingJob::Train() {
+Result<TrainResult> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
   trainer_.on_trained = [this](const Session& session) {
-    return hashes_.Add(flags_.train, session, planned_->model, peers_);
+    return hashes_.Add(options_.optimization, session, planned_->model, peers_);
   };
   trainer_.on_step = [this](const Session& session, const TrainedStep& row) {
     return Report(session, row);
   };
   HEDDLE_TRY(std::unique_ptr<Session> session, MakeFirstSession());
-  if (session->steps() >= flags_.train.steps) {
-    Say(fmt::format("all {} are trained already", Counted(flags_.train.steps, "step")));
-    return ExitCode::kDone;
+  if (session->steps() >= options_.optimization.steps) {
+    Say(fmt::format("all {} are trained already", Counted(options_.optimization.steps, "step")));
+    return TrainResult{.step = session->steps()};
   }
   HEDDLE_TRY(TrainingOutcome outcome, heddle::Train(*session, trainer_));
   session.reset();
   return End(outcome);
 }
 
-Result<ExitCode> TrainingJob::End(const TrainingOutcome& outcome) {
-  if (log_) log_->Finish();
-  HEDDLE_RETURN_IF_ERROR(hashes_.Write(flags_.train, peers_, streams_));
-  bool saved = true;
+Result<TrainResult> TrainingJob::End(const TrainingOutcome& outcome) {
+  if (speaks()) observer_.Ended();
+  HEDDLE_RETURN_IF_ERROR(hashes_.Write(options_.optimization, peers_));
+  TrainResult result{.end = outcome.end, .step = outcome.last.step};
   if (writer_) {
     Status finished = writer_->Finish();
-    saved = finished.ok();
-    if (!saved)
+    result.saved = finished.ok();
+    if (!result.saved)
       Say(fmt::format("error: the last checkpoint was not written: {}",
                       finished.diagnostics()[0].message));
-    if (saved && writer_->last())
-      Say(fmt::format("saved step {} in {}", writer_->last()->step, flags_.job.folder));
+    if (result.saved && writer_->last())
+      Say(fmt::format("saved step {} in {}", writer_->last()->step, options_.loop.folder));
   }
   switch (outcome.end) {
     case TrainingEnd::kStopped:
       Say(fmt::format("stopped behind step {}, as {} asks", outcome.last.step,
                       signals_->came() != 0 ? ::strsignal(signals_->came()) : "another rank"));
       break;
-    case TrainingEnd::kNotFinite:
-      HEDDLE_RETURN_IF_ERROR(ExplainNotFinite(outcome.last));
-      return ExitCode::kFault;
+    case TrainingEnd::kNotFinite: HEDDLE_RETURN_IF_ERROR(ExplainNotFinite(outcome.last)); break;
     case TrainingEnd::kSpike:
       Say(
           fmt::format("stopped: the loss of step {} is {}, more than {} times the mean of those "
                       "before it",
-                      outcome.last.step, outcome.last.loss, flags_.job.spike_factor));
-      return ExitCode::kFault;
+                      outcome.last.step, outcome.last.loss, options_.loop.spike_factor));
+      break;
     case TrainingEnd::kFinished: break;
   }
-  return saved ? ExitCode::kDone : ExitCode::kFault;
+  return result;
 }
 
 // Trains again from where the run began, and looks at every value.
@@ -425,7 +407,7 @@ Status TrainingJob::ExplainNotFinite(const TrainedStep& row) {
 }
 
 void TrainingJob::Say(const std::string& line) const {
-  if (speaks()) streams_.err << line << "\n" << std::flush;
+  if (speaks()) observer_.Note(line);
 }
 
 }  // namespace heddle

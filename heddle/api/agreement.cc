@@ -1,10 +1,9 @@
-#include "heddle/cli/torch/train/agreement.h"
+#include "heddle/api/agreement.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "heddle/base/text.h"
-#include "heddle/cli/cli.h"
 
 namespace heddle {
 namespace {
@@ -28,7 +27,7 @@ std::string SharedFlags(std::string_view flags) {
 Status AgreeOnJob(Peers& peers, std::string_view flags, const std::string& facts) {
   // Other versions may have other flags.
   HEDDLE_RETURN_IF_ERROR(
-      peers.Agree("program", fmt::format("heddle {}, torch {}", Version(), HEDDLE_TORCH_VERSION)));
+      peers.Agree("program", "heddle " HEDDLE_VERSION ", torch " HEDDLE_TORCH_VERSION));
   return peers.Agree("job", SharedFlags(flags) + facts);
 }
 

@@ -1,8 +1,9 @@
-#include "heddle/cli/torch/verify/pytorch_job.h"
+#include "heddle/api/pytorch_job.h"
 
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/file.h"
+#include "heddle/ir/program.h"
 #include "heddle/models/family.h"
 #include "heddle/train/safetensors.h"
 
@@ -16,7 +17,7 @@ Failure Refused(std::string_view what, std::string_view instead = "") {
 }
 
 Status CheckNumerics(const PyTorchJob& job) {
-  const ParallelFlags& parallel = job.parallel;
+  const ParallelOptions& parallel = job.parallel;
   if (parallel.gradients != "sum") return Refused("--parallelism.gradients=" + parallel.gradients);
   if (parallel.tensor_gradients != "narrow")
     return Refused("--parallelism.tensor_gradients=" + parallel.tensor_gradients);
@@ -67,32 +68,28 @@ Status CheckStacks(const PyTorchJob& job, const PyTorchLayout& layout) {
   return Done{};
 }
 
-// The degrees that make the mesh of a plan, with the names that presets give to axes.
-std::optional<ParallelFlags> DegreesOf(const Mesh& mesh) {
-  ParallelFlags flags;
+// The degrees that make the mesh of a plan, by the roles of its axes.
+std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
+  ParallelOptions options;
   for (const MeshAxis& axis : mesh.axes()) {
-    bool known = false;
+    AxisRole role = RoleOf(axis);
+    if (role == AxisRole::kNone) return std::nullopt;
+    if (role == AxisRole::kExpert) options.expert = axis.size;
+    // The ranks that share experts are among those that shard.
+    AxisRole counted = role == AxisRole::kExpert ? AxisRole::kShard : role;
     for (size_t i = 0; i < Presets().size(); ++i) {
-      const Preset& preset = *Presets()[i];
-      bool inner = preset.name == "shard" && axis.name == "dp_in_ep";
-      if (axis.name != preset.axis && !inner &&
-          !(preset.name == "shard" && axis.name == "dp_mod_ep"))
-        continue;
-      flags.degrees[i] *= axis.size;
-      if (inner) flags.expert = axis.size;
-      known = true;
+      if (Presets()[i]->role == counted) options.degrees[i] *= axis.size;
     }
-    if (!known) return std::nullopt;
   }
-  return flags;
+  return options;
 }
 
 // The layout by degrees whose plan is the one that is given.
-Result<std::optional<ParallelFlags::Layout>> LayoutOfPlan(const PyTorchJob& job) {
+Result<std::optional<ParallelOptions::Layout>> LayoutOfPlan(const PyTorchJob& job) {
   const PlannedStep& step = job.step;
   const ModelConfig& config = step.model.config;
-  std::optional<ParallelFlags> flags = DegreesOf(step.plan.mesh);
-  if (!flags) return std::optional<ParallelFlags::Layout>();
+  std::optional<ParallelOptions> flags = DegreesOf(step.plan.mesh);
+  if (!flags) return std::optional<ParallelOptions::Layout>();
   std::vector<int64_t> experts = {flags->expert};
   if (config.moe.experts > 0 && flags->expert == 1) experts.push_back(flags->degrees[1]);
   for (int64_t expert : experts) {
@@ -101,17 +98,17 @@ Result<std::optional<ParallelFlags::Layout>> LayoutOfPlan(const PyTorchJob& job)
         flags->expert = expert;
         flags->sequence_parallel = sequence_parallel ? "true" : "false";
         flags->loss_parallel = split_loss ? "true" : "false";
-        Result<ParallelFlags::Layout> layout = flags->MakeLayout(config);
+        Result<ParallelOptions::Layout> layout = flags->MakeLayout(config);
         if (!layout.ok() || !(layout->mesh == step.plan.mesh)) continue;
-        HEDDLE_TRY(Plan plan, MakePlan(step.module.graphs[0], layout->mesh, config.family->rules(),
-                                       layout->preset));
+        HEDDLE_TRY(Plan plan, MakePlan(SharedProgram(step.module), layout->mesh,
+                                       config.family->rules(), layout->preset));
         plan.narrow_grads = step.plan.narrow_grads;
         plan.decisions = step.plan.decisions;
         if (FormatPlan(plan) == FormatPlan(step.plan)) return std::optional(*std::move(layout));
       }
     }
   }
-  return std::optional<ParallelFlags::Layout>();
+  return std::optional<ParallelOptions::Layout>();
 }
 
 nlohmann::ordered_json ModelJson(const ModelConfig& config) {
@@ -162,9 +159,9 @@ Status WriteData(const PyTorchJob& job, const Dataset& dataset, const std::strin
 
 Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
   HEDDLE_RETURN_IF_ERROR(CheckNumerics(job));
-  ParallelFlags::Layout layout = job.step.layout;
+  ParallelOptions::Layout layout = job.step.layout;
   if (!job.parallel.plan_file.empty()) {
-    HEDDLE_TRY(std::optional<ParallelFlags::Layout> named, LayoutOfPlan(job));
+    HEDDLE_TRY(std::optional<ParallelOptions::Layout> named, LayoutOfPlan(job));
     if (!named)
       return Refused(fmt::format("the plan {}", job.parallel.plan_file),
                      "its placements are not those of FSDP, HSDP, tensor or expert parallelism "

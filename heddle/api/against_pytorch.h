@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "heddle/cli/torch/verify/pytorch_job.h"
-#include "heddle/cli/torch/verify/pytorch_reference.h"
+#include "heddle/api/pytorch_job.h"
+#include "heddle/api/pytorch_reference.h"
 #include "heddle/runtime/process/peers.h"
 #include "heddle/verify/verify.h"
 
@@ -16,13 +16,14 @@ class AgainstPyTorch {
   AgainstPyTorch(const PyTorchJob& job, const Dataset& dataset, Peers* peers)
       : job_(job), dataset_(dataset), peers_(peers) {}
 
-  // Starts PyTorch, on rank 0 alone. `torch` is the version that this program is built with.
+  // Starts PyTorch, on rank 0 alone. `torch` is the version that this program is built with. Calls
+  // `note` if the other version differs.
   Status Start(const std::string& python, const std::string& torch, const ParamSource& params,
-               const Streams& streams);
+               const std::function<void(const std::string&)>& note);
   // The version of the torch that trains; empty on other ranks than 0.
   std::string version() const { return reference_ ? reference_->version() : ""; }
-  // Trains the graph step by step until a hash differs. Takes steps, learning rates and on_step from
-  // the options.
+  // Trains the graph step by step until a hash differs. Takes steps, learning rates and on_step
+  // from the options.
   Result<VerifyReport> Train(Session& session, const VerifyOptions& options);
 
  private:

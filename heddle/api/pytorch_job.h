@@ -3,17 +3,17 @@
 
 #include <string>
 
-#include "heddle/cli/torch/plan/planned_step.h"
-#include "heddle/cli/torch/train/job_flags.h"
-#include "heddle/cli/torch/train/train_flags.h"
+#include "heddle/api/loop_options.h"
+#include "heddle/api/optimization_options.h"
+#include "heddle/api/planned_step.h"
 
 namespace heddle {
 
 struct PyTorchJob {
-  const ModelFlags& model;
-  const ParallelFlags& parallel;
-  const TrainFlags& train;
-  const JobFlags& job;
+  const ModelOptions& model;
+  const ParallelOptions& parallel;
+  const OptimizationOptions& train;
+  const LoopOptions& job;
   const PlannedStep& step;
   // Micro-batches of a step.
   int64_t accumulated = 1;

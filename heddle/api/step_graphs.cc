@@ -1,6 +1,10 @@
-#include "heddle/cli/torch/train/step_graphs.h"
+#include "heddle/api/step_graphs.h"
 
 namespace heddle {
+
+Result<CompileJob> StandardCompile(const Plan& plan) {
+  return CompileJob{plan, {.pipeline = "fsdp"}};
+}
 
 Result<StepGraphs> CompilePasses(
     const PassCaptures& captures,
@@ -25,14 +29,14 @@ Result<StepGraphs> CompilePasses(
   return graphs;
 }
 
-Result<CompiledStep> CompileStep(const StepGraphOptions& options, const Streams& streams) {
+Result<CompiledStep> CompileStep(const StepGraphOptions& options) {
   CaptureOptions capture;
   capture.optimizer = options.optimizer;
   capture.accumulate = true;
   capture.metrics = options.metrics;
-  HEDDLE_TRY(PlannedStep planned, PlanStep(options.model, options.parallel, streams, capture,
-                                           options.job.global_batch_size));
-  HEDDLE_TRY(CompileJob job, options.compile.Job(planned.plan, /*want_text=*/false));
+  HEDDLE_TRY(PlannedStep planned,
+             PlanStep(options.model, options.parallel, capture, options.global_batch));
+  HEDDLE_TRY(CompileJob job, options.compile(planned.plan));
   HEDDLE_TRY(CostModel model, CostsFor(job.plan));
   auto costs = std::make_unique<const CostModel>(std::move(model));
   CompileOptions& how = job.options;
@@ -46,8 +50,7 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options, const Streams&
   HEDDLE_TRY(FoundPlan found, FindPlan(planned.module, job.plan, request, how));
   Module step = planned.module;
   HEDDLE_TRY(CompileReport report, Compile(step, found.plan, how));
-  options.compile.Print(report, streams);
-  options.compile.PrintNotes(report, streams);
+  if (options.on_compiled) options.on_compiled(report);
   // The graphs that follow the plan of the step.
   auto compile = [&](const CaptureOptions& other) -> Result<Module> {
     if (other.optimizer) return std::move(step);
@@ -58,7 +61,7 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options, const Streams&
   HEDDLE_TRY(StepGraphs graphs, CompilePasses({.micro_batches = planned.micro_batches(),
                                                .optimizer = options.optimizer,
                                                .metrics = options.metrics,
-                                               .validates = options.job.validation_interval > 0},
+                                               .validates = options.validates},
                                               compile));
   return CompiledStep{std::move(planned), std::move(found.plan), std::move(costs),
                       std::move(how),     std::move(report),     std::move(graphs)};

@@ -1,4 +1,4 @@
-#include "heddle/cli/torch/verify/pytorch_reference.h"
+#include "heddle/api/pytorch_reference.h"
 
 #include <nlohmann/json.hpp>
 

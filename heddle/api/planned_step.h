@@ -1,20 +1,19 @@
-// From the flags of a command to a captured step and its plan: what the commands that spread steps over ranks share.
+// From options to a captured step and its plan.
 #pragma once
 
 #include <optional>
 
+#include "heddle/api/model_options.h"
+#include "heddle/api/parallel_options.h"
 #include "heddle/base/units.h"
-#include "heddle/cli/cli.h"
-#include "heddle/cli/torch/model_flags.h"
-#include "heddle/cli/torch/parallel_flags.h"
-#include "heddle/cli/torch/plan/auto_flags.h"
+#include "heddle/compile/find_plan.h"
 
 namespace heddle {
 
 struct PlannedStep {
   // For one pass: a micro-batch of the step.
   Model model;
-  ParallelFlags::Layout layout;
+  ParallelOptions::Layout layout;
   // As captured.
   Module module;
   // It states the batch.
@@ -29,18 +28,17 @@ struct PlannedStep {
 // Captures a pass of the step, for a plan in a file or by degrees. `local_batch_size` counts for
 // each of its `batch_ranks`; a `global_batch` other than 0 is the sequences of the whole step.
 // `capture.accumulate` counts only where the step has several micro-batches.
-Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const Streams& streams, const CaptureOptions& capture,
-                             int64_t global_batch = 0);
-// With a plan that says `auto`, if the flags ask for one.
-Result<PlannedStep> PlanStep(const ModelFlags& model, const ParallelFlags& parallel,
-                             const AutoFlags& automatic, const Streams& streams,
-                             const CaptureOptions& capture);
+Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& parallel,
+                             const CaptureOptions& capture, int64_t global_batch = 0);
+// For placements that are to be found on the mesh of `layout`: a plan that says `auto`, and the
+// presets that it must beat.
+Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOptions& parallel,
+                                 ParallelOptions::Layout layout, const CaptureOptions& capture);
 // For a plan. Fails if flags contradict its batch.
-Result<PlannedStep> PlanStep(const ModelFlags& model, const Plan& plan,
+Result<PlannedStep> PlanStep(const ModelOptions& model, const Plan& plan,
                              const CaptureOptions& capture, int64_t global_batch = 0);
 // Another pass of a step that was planned already.
-Result<PlannedStep> PlanPass(const ModelFlags& model, const Plan& plan,
+Result<PlannedStep> PlanPass(const ModelOptions& model, const Plan& plan,
                              const CaptureOptions& capture);
 
 }  // namespace heddle

@@ -1,0 +1,26 @@
+#include "heddle/api/hash_log.h"
+
+#include "heddle/base/file.h"
+#include "heddle/verify/hashes.h"
+
+namespace heddle {
+
+Status HashLog::Add(const OptimizationOptions& options, const Session& session, const Model& model,
+                    Peers* peers) {
+  if (options.hashes.empty()) return Done{};
+  std::string own = HashLines(session, model.params, options.hash_gradients);
+  if (peers == nullptr) {
+    lines_ += own;
+    return Done{};
+  }
+  HEDDLE_TRY(std::vector<std::string> all, peers->Exchange(own));
+  for (const std::string& lines : all) lines_ += lines;
+  return Done{};
+}
+
+Status HashLog::Write(const OptimizationOptions& options, const Peers* peers) const {
+  if (options.hashes.empty() || (peers != nullptr && peers->rank() != 0)) return Done{};
+  return WriteFile(options.hashes, lines_);
+}
+
+}  // namespace heddle

@@ -1,0 +1,24 @@
+// HashLog: hashes of the tensors of all ranks after every step. If ranks are processes, rank 0
+// writes those of all.
+#pragma once
+
+#include <string>
+
+#include "heddle/api/optimization_options.h"
+#include "heddle/runtime/process/peers.h"
+#include "heddle/train/session.h"
+
+namespace heddle {
+
+class HashLog {
+ public:
+  // `peers` is null if all ranks are in this process. Does nothing unless `options` names a file.
+  Status Add(const OptimizationOptions& options, const Session& session, const Model& model,
+             Peers* peers);
+  Status Write(const OptimizationOptions& options, const Peers* peers) const;
+
+ private:
+  std::string lines_;
+};
+
+}  // namespace heddle

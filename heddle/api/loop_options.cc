@@ -1,0 +1,65 @@
+#include "heddle/api/loop_options.h"
+
+#include <ATen/ops/empty.h>
+
+#include "heddle/base/choice.h"
+
+namespace heddle {
+
+Result<Schedule> LoopOptions::MakeSchedule(int64_t steps, double lr) const {
+  ScheduleOptions options{.steps = steps,
+                          .lr = lr,
+                          .warmup_steps = warmup_steps,
+                          .decay_ratio = decay_ratio,
+                          .min_lr_factor = min_lr_factor};
+  HEDDLE_TRY(options.decay, (Choose<Decay>("--lr_scheduler.decay", decay,
+                                           {{"none", Decay::kNone},
+                                            {"linear", Decay::kLinear},
+                                            {"cosine", Decay::kCosine},
+                                            {"sqrt", Decay::kSqrt}})));
+  return Schedule::Make(options);
+}
+
+Result<OddLoss> LoopOptions::OnNotFinite() const {
+  return Choose<OddLoss>("--fault.on_nan", on_nan,
+                         {{"stop", OddLoss::kStop}, {"skip", OddLoss::kSkip}});
+}
+Result<OddLoss> LoopOptions::OnSpike() const {
+  return Choose<OddLoss>(
+      "--fault.on_spike", on_spike,
+      {{"ignore", OddLoss::kIgnore}, {"stop", OddLoss::kStop}, {"skip", OddLoss::kSkip}});
+}
+
+Result<std::unique_ptr<Dataset>> LoopOptions::OpenDataset(const Model& model, int64_t global_batch,
+                                                          uint64_t seed) const {
+  DatasetOptions options;
+  options.source = dataset;
+  options.vocab = model.config.vocab_size;
+  options.seq_len = model.batch.seq_len;
+  options.global_batch = global_batch;
+  options.seed = seed;
+  HEDDLE_TRY(options.shuffle, ChooseBool("--training.shuffle", shuffle));
+  options.document_boundaries = document_boundaries;
+  options.document_end = document_end;
+  if (validation_interval > 0) options.held_out = 0.05;
+  HEDDLE_TRY(std::unique_ptr<Dataset> opened, Dataset::Open(options));
+  if (validation_interval > 0 && !opened->Has(DataSplit::kHeldOut))
+    return Error(Diag::kBadChoice, "--validation.interval is {}, and {} has too little to hold out",
+                 validation_interval, dataset);
+  return opened;
+}
+
+BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len) {
+  return
+      [&dataset, split, seq_len](int64_t step, int64_t first_row, int64_t rows) -> Result<Batch> {
+        Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
+        auto cells = [](const at::Tensor& t) {
+          return std::span(t.mutable_data_ptr<int64_t>(), static_cast<size_t>(t.numel()));
+        };
+        HEDDLE_RETURN_IF_ERROR(
+            dataset.Read(split, step, first_row, rows, cells(batch.tokens), cells(batch.labels)));
+        return batch;
+      };
+}
+
+}  // namespace heddle

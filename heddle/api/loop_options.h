@@ -1,0 +1,58 @@
+// The training loop of a job: data, schedule, validation, checkpoints, log and faults. Messages
+// name the fields by the flags that set them.
+#pragma once
+
+#include <optional>
+
+#include "heddle/data/dataset.h"
+#include "heddle/models/model.h"
+#include "heddle/train/schedule.h"
+#include "heddle/train/trainer.h"
+
+namespace heddle {
+
+struct LoopOptions {
+  std::string dataset = "text";
+  std::string shuffle = "true";
+  bool document_boundaries = false;
+  std::optional<int64_t> document_end = {};
+  int64_t global_batch_size = 0;
+
+  int64_t warmup_steps = 0;
+  std::string decay = "none";
+  double decay_ratio = 1;
+  double min_lr_factor = 0;
+
+  // Empty: save no checkpoints.
+  std::string folder = {};
+  int64_t save_interval = 500;
+  int64_t keep = 2;
+  std::string async = "true";
+  std::optional<int64_t> load_step = {};
+
+  // 0: do not validate.
+  int64_t validation_interval = 0;
+  int64_t validation_steps = 10;
+
+  std::string jsonl = {};
+  std::string tensorboard = {};
+  std::string cluster = {};
+  int64_t log_every = 1;
+
+  std::string on_nan = "stop";
+  std::string on_spike = "ignore";
+  double spike_factor = 3;
+  int64_t max_restarts = 0;
+
+  Result<Schedule> MakeSchedule(int64_t steps, double lr) const;
+  Result<OddLoss> OnNotFinite() const;
+  Result<OddLoss> OnSpike() const;
+  // For batches of `global_batch` rows.
+  Result<std::unique_ptr<Dataset>> OpenDataset(const Model& model, int64_t global_batch,
+                                               uint64_t seed) const;
+};
+
+// Rows of the data as tensors. The dataset must outlive it.
+BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len);
+
+}  // namespace heddle

@@ -1,0 +1,38 @@
+#include "heddle/api/optimization_options.h"
+
+#include "heddle/base/choice.h"
+#include "heddle/runtime/device/graph_recorder.h"
+
+namespace heddle {
+
+Result<Reducer> OptimizationOptions::MakeReducer(bool processes, c10::DeviceType device) const {
+  HEDDLE_TRY(Reducer parsed, Reducer::Parse(reducer));
+  if (processes && parsed.Format() != "gloo")
+    return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as {}",
+                 parsed.Format(), device == c10::kCPU ? "Gloo does: gloo" : "NCCL does");
+  return parsed;
+}
+
+Result<OptimizerOptions> OptimizationOptions::Optimizer() const {
+  HEDDLE_RETURN_IF_ERROR(Choose<bool>("--optimizer.name", optimizer_name, {{"adamw", true}}));
+  OptimizerOptions options = optimizer;
+  HEDDLE_TRY(options.implementation,
+             (Choose<AdamW>("--optimizer.implementation", implementation,
+                            {{"fused", AdamW::kFused}, {"for-loop", AdamW::kForLoop}})));
+  return options;
+}
+
+std::function<Result<std::unique_ptr<RunRecorder>>()> OptimizationOptions::Recorder(
+    c10::Device device) const {
+  if (graph == "off" || !device.is_cuda()) return {};
+  return [device] { return MakeGraphRecorder(device); };
+}
+
+Status OptimizationOptions::Check() const {
+  HEDDLE_RETURN_IF_ERROR(Choose<bool>("--runtime.graph", graph, {{"auto", true}, {"off", false}}));
+  if (hash_gradients && hashes.empty())
+    return Error(Diag::kUsage, "--hash-gradients requires --hashes");
+  return Done{};
+}
+
+}  // namespace heddle

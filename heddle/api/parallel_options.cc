@@ -1,0 +1,262 @@
+#include "heddle/api/parallel_options.h"
+
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <charconv>
+
+#include "heddle/base/choice.h"
+#include "heddle/base/text.h"
+#include "heddle/models/family.h"
+
+namespace heddle {
+
+Status CheckHeads(const ModelConfig& config, int64_t tensor) {
+  auto check = [&](std::string_view what, int64_t heads) -> Status {
+    if (heads % tensor == 0) return Done{};
+    return Error(
+        Diag::kMeshSize,
+        "--parallelism.tensor_parallel_degree is {}, which does not divide the number of {}, {}",
+        tensor, what, heads);
+  };
+  bool latent = config.mla.kv_rank > 0;
+  if (config.n_heads <= 1 && !latent) return Done{};
+  HEDDLE_RETURN_IF_ERROR(check("heads", config.n_heads));
+  return latent ? Done{} : check("key and value heads", config.n_kv_heads);
+}
+
+int64_t BatchRanks(const Mesh& mesh) {
+  bool has_roles = false;
+  int64_t ranks = 1;
+  for (const MeshAxis& axis : mesh.axes()) {
+    has_roles |= RoleOf(axis) != AxisRole::kNone;
+    if (SplitsBatch(RoleOf(axis))) ranks *= axis.size;
+  }
+  return has_roles ? ranks : mesh.ranks();
+}
+
+bool ParallelOptions::HasDegrees() const {
+  return world != 0 || expert != 1 ||
+         std::ranges::any_of(degrees, [](int64_t degree) { return degree != 1; });
+}
+
+Status ParallelOptions::CheckPlanIsFile() const {
+  if (plan_file != "-") return Done{};
+  return Error(Diag::kUsage, "--plan is standard input; training reads its plan from a file");
+}
+
+// The degrees as given, with -1 worked out.
+Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
+  std::vector<int64_t> out = degrees;
+  std::optional<size_t> open;
+  int64_t ranks = 1;
+  for (size_t i = 0; i < out.size(); ++i) {
+    std::string_view flag = Presets()[i]->degree_flag;
+    if (out[i] == -1) {
+      if (world == 0) return Error(Diag::kMeshSize, "--parallelism.{}=-1 needs --world_size", flag);
+      if (open)
+        return Error(Diag::kMeshSize, "--parallelism.{} and --parallelism.{} are both -1",
+                     Presets()[*open]->degree_flag, flag);
+      open = i;
+      continue;
+    }
+    if (out[i] < 1 || out[i] > Mesh::kMaxRanks)
+      return Error(Diag::kMeshSize, "--parallelism.{} is {}, expected 1 to {}", flag, out[i],
+                   Mesh::kMaxRanks);
+    if (__builtin_mul_overflow(ranks, out[i], &ranks) || ranks > Mesh::kMaxRanks)
+      return Error(Diag::kMeshSize, "the degrees {} make more than {} ranks", fmt::join(out, " x "),
+                   Mesh::kMaxRanks);
+  }
+  if (open) ranks *= out[*open] = std::max<int64_t>(world / ranks, 1);
+  if (world != 0 && ranks != world)
+    return Error(Diag::kMeshSize, "the degrees {} make {}, --world_size is {}",
+                 fmt::join(out, " x "), Counted(ranks, "rank"), world);
+  return out;
+}
+
+Result<std::vector<std::string>> ParallelOptions::AxisNames() const {
+  std::vector<std::string> names;
+  if (axis_names.empty()) {
+    for (const Preset* preset : Presets()) names.emplace_back(preset->axis());
+    return names;
+  }
+  for (std::string_view name : Split(axis_names, ',')) {
+    names.emplace_back(Trim(name));
+    Status usable = CheckAxisName(names.back());
+    if (usable.ok()) continue;
+    usable.diagnostics()[0].message =
+        "--parallelism.axis_names: " + usable.diagnostics()[0].message;
+    return std::move(usable).failure();
+  }
+  if (names.size() != Presets().size())
+    return Error(Diag::kMeshSize, "--parallelism.axis_names has {}, expected {}",
+                 Counted(static_cast<int64_t>(names.size()), "name"), Presets().size());
+  return names;
+}
+
+Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const ModelConfig& config) const {
+  HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
+  HEDDLE_TRY(std::vector<std::string> names, AxisNames());
+  Layout layout;
+  HEDDLE_TRY(layout.preset.sequence_parallel,
+             ChooseBool("--parallelism.enable_sequence_parallel", sequence_parallel));
+  HEDDLE_TRY(layout.preset.split_loss,
+             ChooseBool("--parallelism.enable_loss_parallel", loss_parallel));
+  if (gather_logits) layout.preset.split_loss = false;
+  std::vector<MeshAxis> axes;
+  for (size_t i = 0; i < degree.size(); ++i) {
+    const Preset& preset = *Presets()[i];
+    if (preset.role == AxisRole::kTensor) HEDDLE_RETURN_IF_ERROR(CheckHeads(config, degree[i]));
+    if (preset.splits_batch) layout.batch_ranks *= degree[i];
+    // One rank is a mesh, too.
+    bool only = i + 1 == degree.size() && axes.empty();
+    if (degree[i] == 1 && !only) continue;
+    for (const MeshAxis& axis : axes) {
+      if (axis.name == names[i])
+        return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism", names[i]);
+    }
+    size_t at = degree[i] == 1 ? 1 : i;
+    layout.preset.axes.emplace(Presets()[at]->name, names[at]);
+    axes.push_back({names[at], degree[i]});
+  }
+  layout.mesh = Mesh(std::move(axes));
+  layout.degrees = std::move(degree);
+  HEDDLE_RETURN_IF_ERROR(ShareExperts(config, layout));
+  return layout;
+}
+
+int64_t ParallelOptions::Layout::degree(std::string_view preset) const {
+  for (size_t i = 0; i < degrees.size(); ++i) {
+    if (Presets()[i]->name == preset) return degrees[i];
+  }
+  return 1;
+}
+
+Status ParallelOptions::CheckExperts(const Layout& layout) const {
+  int64_t shard = layout.degree("shard");
+  int64_t tensor = layout.degree("tensor");
+  if (expert_tensor != 1 && expert_tensor != tensor)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_tensor_parallel_degree is {}; it is 1 or "
+                 "--parallelism.tensor_parallel_degree, {}",
+                 expert_tensor, tensor);
+  bool borrows = expert_tensor == 1 && tensor > 1;
+  int64_t most = shard * (borrows ? tensor : 1);
+  if (expert > most)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_parallel_degree is {}, more than the {} that shard{}",
+                 expert, Counted(most, "rank"), borrows ? " or are tensor-parallel" : "");
+  if (most % expert != 0)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_parallel_degree is {}, which does not divide the {} that "
+                 "shard{}",
+                 expert, Counted(most, "rank"), borrows ? " or are tensor-parallel" : "");
+  if (borrows && expert % tensor != 0)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_parallel_degree is {}, no multiple of "
+                 "--parallelism.tensor_parallel_degree, {}; "
+                 "--parallelism.expert_tensor_parallel_degree={} splits each expert instead",
+                 expert, tensor, tensor);
+  return Done{};
+}
+
+Status ParallelOptions::ShareExperts(const ModelConfig& config, Layout& layout) const {
+  if (expert == 1) {
+    if (expert_tensor != 1 || expert_times != 0)
+      layout.notes.push_back(
+          fmt::format("--parallelism.{} has no effect: --parallelism.expert_parallel_degree is 1",
+                      expert_tensor != 1 ? "expert_tensor_parallel_degree" : "expert_rows_times"));
+    return Done{};
+  }
+  if (config.moe.experts == 0) {
+    layout.notes.push_back(
+        fmt::format("--parallelism.expert_parallel_degree={} has no effect: {} {} has no experts",
+                    expert, config.family->name, config.flavor));
+    return Done{};
+  }
+  HEDDLE_RETURN_IF_ERROR(CheckExperts(layout));
+  layout.expert = expert;
+  layout.preset.expert_times = expert_times;
+  std::vector<MeshAxis> axes(layout.mesh.axes().begin(), layout.mesh.axes().end());
+  ChooseExpertAxes(expert, /*with_tensor=*/expert_tensor == 1, axes, layout.preset);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    auto same = [&](const MeshAxis& axis) { return axis.name == axes[i].name; };
+    if (std::any_of(axes.begin(), axes.begin() + static_cast<ptrdiff_t>(i), same))
+      return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism",
+                   axes[i].name);
+  }
+  layout.mesh = Mesh(std::move(axes));
+  return Done{};
+}
+
+Status ParallelOptions::SetGradients(std::string_view precision, Plan& plan) const {
+  if (tensor_gradients != "narrow" && tensor_gradients != "wide")
+    return Error(Diag::kBadChoice, "--parallelism.tensor_gradients is `{}`; it is narrow or wide",
+                 tensor_gradients);
+  plan.wide_tensor_grads = tensor_gradients == "wide";
+  if (reduce_type != "f32" && reduce_type != "bf16")
+    return Error(Diag::kBadChoice, "--training.mixed_precision_reduce is `{}`; it is f32 or bf16",
+                 reduce_type);
+  if (reduces_narrow() && precision != "bf16")
+    return Error(Diag::kBadChoice,
+                 "--training.mixed_precision_reduce is bf16, and --precision is {}; gradients are "
+                 "summed in the type they are computed in, or in a wider one",
+                 precision);
+  plan.narrow_grads = reduces_narrow();
+  if (gradients == "sum") return Done{};
+  if (gradients == "average") {
+    plan.average = true;
+    return Done{};
+  }
+  double factor = 0;
+  auto [end, error] =
+      std::from_chars(gradients.data(), gradients.data() + gradients.size(), factor);
+  if (error != std::errc() || end != gradients.data() + gradients.size() ||
+      !IsGradDivisor(factor)) {
+    return Error(Diag::kBadChoice,
+                 "--parallelism.gradients is `{}`; it is sum, average or a positive number",
+                 gradients);
+  }
+  plan.grad_divisor = factor;
+  return Done{};
+}
+
+Status ParallelOptions::CheckPlan(const ModelConfig& config, std::string_view precision,
+                                  const Plan& plan) const {
+  if (world != 0 && world != plan.mesh.ranks())
+    return Error(Diag::kUsage, "--world_size is {}, and the plan is for {} on the mesh [{}]", world,
+                 Counted(plan.mesh.ranks(), "rank"), Format(plan.mesh));
+  ParallelOptions of_degrees = *this;
+  of_degrees.world = 0;
+  if (of_degrees.HasDegrees()) {
+    of_degrees.world = world;
+    HEDDLE_TRY(Layout layout, of_degrees.MakeLayout(config));
+    if (layout.mesh != plan.mesh)
+      return Error(Diag::kUsage,
+                   "the degrees of parallelism make the mesh [{}], and the plan is for [{}]; "
+                   "remove the flags, or --plan",
+                   Format(layout.mesh), Format(plan.mesh));
+  }
+  Plan of_flags;
+  HEDDLE_RETURN_IF_ERROR(SetGradients(precision, of_flags));
+  auto check = [&](std::string_view flag, std::string_view value, bool agrees,
+                   std::string_view statement) -> Status {
+    if (agrees || !given || !given(flag)) return Done{};
+    return Error(Diag::kUsage, "{}={} contradicts the statement `{}` of the plan; remove the flag",
+                 flag, value, statement);
+  };
+  std::string grads = plan.average               ? std::string("grads average")
+                      : plan.grad_divisor != 1.0 ? fmt::format("grads divide {}", plan.grad_divisor)
+                                                 : std::string("grads sum");
+  HEDDLE_RETURN_IF_ERROR(
+      check("--parallelism.gradients", gradients,
+            of_flags.average == plan.average && of_flags.grad_divisor == plan.grad_divisor, grads));
+  HEDDLE_RETURN_IF_ERROR(
+      check("--parallelism.tensor_gradients", tensor_gradients,
+            of_flags.wide_tensor_grads == plan.wide_tensor_grads,
+            plan.wide_tensor_grads ? "tensor-grads wide" : "tensor-grads narrow"));
+  return check("--training.mixed_precision_reduce", reduce_type,
+               of_flags.narrow_grads == plan.narrow_grads,
+               plan.narrow_grads ? "data-grads narrow" : "data-grads wide");
+}
+
+}  // namespace heddle

@@ -1,0 +1,41 @@
+// Functions for jobs whose ranks are processes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "heddle/ir/mesh.h"
+#include "heddle/runtime/process/peers.h"
+#include "heddle/runtime/process/process_transport.h"
+#include "heddle/runtime/world.h"
+#include "heddle/verify/verify.h"
+
+namespace heddle {
+
+// Meets the other ranks and does `work` as one of them. If it fails, the observer and the other
+// ranks are told before this process waits for the others to end.
+template <typename T, typename Observer>
+Result<T> WorkAsRank(const PeerAddress& address, std::chrono::milliseconds timeout,
+                     const std::function<Result<T>(Peers&)>& work, Observer& observer) {
+  auto notice = [&](const std::string& line) { observer.Note(line); };
+  HEDDLE_TRY(std::unique_ptr<Peers> peers, Peers::Meet(address, timeout, notice));
+  Result<T> done = work(*peers);
+  if (done.ok()) return done;
+  peers->watch().Fail(done.diagnostics()[0].message);
+  observer.Failed(done.diagnostics());
+  return done;
+}
+
+// Fails unless there is a process for every rank of the mesh.
+Status CheckProcesses(int64_t processes, const Mesh& mesh);
+
+// For a world of which this process has one rank.
+Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device device);
+
+// The sums of all, and the difference of the lowest rank that has one.
+Share<Comparison> ShareComparison(Peers& peers);
+// The one of the lowest rank.
+Share<std::optional<NodeFinding>> ShareOrigin(Peers& peers);
+
+}  // namespace heddle

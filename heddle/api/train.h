@@ -1,0 +1,18 @@
+// api::Train: trains a job from begin to end.
+//
+//   TrainOptions options;
+//   options.parallel.degrees = ...;
+//   options.loop.folder = "runs/debug";
+//   HEDDLE_TRY(TrainResult result, api::Train(options, observer));
+#pragma once
+
+#include "heddle/api/training_job.h"
+
+namespace heddle::api {
+
+// If RANK is set, this process is that rank of a job, as torchrun starts it. Otherwise it has all
+// ranks. A run resumes from the newest checkpoint in its folder. SIGTERM and the first SIGINT save
+// a checkpoint and end the run.
+Result<TrainResult> Train(const TrainOptions& options, TrainObserver& observer);
+
+}  // namespace heddle::api

@@ -1,0 +1,166 @@
+// TrainingJob: a training run. It resumes from checkpoints, compares the ranks, saves, logs, and
+// handles losses that are not finite. api::Train (train.h) runs one from begin to end.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "heddle/api/agreement.h"
+#include "heddle/api/hash_log.h"
+#include "heddle/api/loop_options.h"
+#include "heddle/api/optimization_options.h"
+#include "heddle/api/step_graphs.h"
+#include "heddle/checkpoint/checkpoint.h"
+#include "heddle/checkpoint/writer.h"
+#include "heddle/cost/cluster/cluster.h"
+#include "heddle/metrics/step_metrics.h"
+#include "heddle/report/summary.h"
+#include "heddle/train/device.h"
+#include "heddle/train/run_memory.h"
+#include "heddle/train/run_state.h"
+#include "heddle/train/stop_signals.h"
+
+namespace heddle {
+
+struct TrainOptions {
+  ModelOptions model = {.precision = "f32", .deterministic = true};
+  ParallelOptions parallel = {};
+  CompileFor compile = StandardCompile;
+  OptimizationOptions optimization = {};
+  LoopOptions loop = {};
+  // How long processes wait for each other.
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  // The job as TOML, which is saved with checkpoints.
+  std::string job_file = {};
+  // Optimizer, schedule and precision, by key: a run that resumes names the changed ones.
+  std::vector<std::pair<std::string, std::string>> settings = {};
+  // Lines that must be the same on all ranks, besides model, plan, graphs and data.
+  std::string values = {};
+};
+
+class TrainingJob;
+
+// Told of the progress of a job. If ranks are processes, rank 0 alone is told of notes and steps.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  // A line for people.
+  virtual void Note(const std::string& /*line*/) {}
+  // The step is compiled.
+  virtual void Compiled(const CompileReport& /*report*/) {}
+  // The job is ready to begin, with all ranks in this process.
+  virtual void Prepared(const TrainingJob& /*job*/) {}
+  // The first step is next. A failure ends the job.
+  virtual Status Begins(int64_t /*after_step*/) { return Done{}; }
+  virtual void Trained(const StepMetrics& /*metrics*/) {}
+  // No step follows.
+  virtual void Ended() {}
+  // A job that had begun failed.
+  virtual void Failed(const Diagnostics& /*diagnostics*/) {}
+};
+
+struct TrainResult {
+  TrainingEnd end = TrainingEnd::kFinished;
+  // The last step; that of the checkpoint if there was none to train.
+  int64_t step = 0;
+  // Whether all checkpoints were written.
+  bool saved = true;
+
+  // The job trained all its steps, or as many as it was asked to, and saved them.
+  bool ok() const {
+    return saved && (end == TrainingEnd::kFinished || end == TrainingEnd::kStopped);
+  }
+};
+
+class TrainingJob {
+ public:
+  // Both must outlive this.
+  TrainingJob(const TrainOptions& options, TrainObserver& observer)
+      : options_(options), observer_(observer) {}
+
+  // Finds mistakes in options and files, and compiles. Unless all ranks are in this process,
+  // `processes` is the number of the job's processes (0: one per rank of the mesh), and
+  // `local_rank` the number of this one on its machine, if it is one of them.
+  Status Prepare(std::optional<int64_t> processes,
+                 std::optional<int64_t> local_rank = std::nullopt);
+  int64_t ranks() const { return step_.mesh.ranks(); }
+  const PlannedStep& planned() const { return *planned_; }
+  // Its plan has all that options and searches decided.
+  const CompileReport& report() const { return report_; }
+  // What will run, in one screen. `pipeline` is its name.
+  std::string Describe(std::string_view pipeline) const;
+  // From here on, this process has one rank only. Fails if the others do other work.
+  Status Join(Peers& peers);
+  // Finds the checkpoint to resume from and checks the data. Fails for wrong files.
+  Status Open();
+  Result<TrainResult> Train();
+
+ private:
+  bool speaks() const { return peers_ == nullptr || peers_->rank() == 0; }
+  Status CheckOptions();
+  Status FindPeak();
+  Status CompileAll();
+  Status CheckMemory() const;
+  // What to change where parameters and moments, or all else, need too much memory.
+  std::string StateAdvice() const;
+  std::string ActivationAdvice() const;
+  int64_t RanksHere() const;
+  DeviceMemory OwnMemory() const;
+  Status FindCheckpoint();
+  Status CheckResumed(const Checkpoint& checkpoint);
+  Status CheckTokens();
+  Status OpenWriter();
+  RunState State() const;
+  StepModules Modules() const;
+  // Memory of the run's session, and of the buffer for saves.
+  RunMemory Memory() const;
+  Bytes CheckpointBuffer() const;
+  // Adds the initial state to `hash`, if that is not null.
+  Result<std::unique_ptr<Session>> MakeSession(StateHash* hash = nullptr) const;
+  Result<std::unique_ptr<Session>> MakeFirstSession() const;
+  Status Save(const Session& session);
+  Result<bool> Stops(int64_t step);
+  Status Report(const Session& session, const TrainedStep& row);
+  Result<TrainResult> End(const TrainingOutcome& outcome);
+  Status ExplainNotFinite(const TrainedStep& row);
+  void Say(const std::string& line) const;
+
+  const TrainOptions& options_;
+  TrainObserver& observer_;
+  // Those of Prepare.
+  std::optional<int64_t> processes_;
+  std::optional<int64_t> local_rank_;
+  // None if all ranks are in this process.
+  Peers* peers_ = nullptr;
+  c10::Device device_ = c10::kCPU;
+  // Whose peak the log holds the step against.
+  std::optional<Cluster> cluster_;
+  std::optional<PlannedStep> planned_;
+  Reducer reducer_;
+  ParamSource params_;
+  std::optional<Schedule> schedule_;
+  std::unique_ptr<Dataset> dataset_;
+  int64_t accumulated_ = 1;
+  TrainerOptions trainer_;
+  // Local graphs, and how the step became what it is.
+  Module step_;
+  std::optional<Module> first_;
+  std::optional<Module> more_;
+  std::optional<Module> forward_;
+  CompileReport report_;
+  // With all that options and searches decide.
+  Plan compiled_plan_;
+  StepSummary summary_;
+  // The largest token of the data. Not set if only a part was checked.
+  std::optional<int64_t> largest_token_;
+  // The checkpoint that the run resumes from.
+  std::optional<Checkpoint> resumed_;
+  std::unique_ptr<CheckpointWriter> writer_;
+  bool save_async_ = true;
+  HashLog hashes_;
+  // While this lives, signals that ask for an end are heard here.
+  std::optional<StopSignals> signals_;
+};
+
+}  // namespace heddle
