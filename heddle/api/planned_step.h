@@ -6,7 +6,7 @@
 #include "heddle/api/model_options.h"
 #include "heddle/api/parallel_options.h"
 #include "heddle/base/units.h"
-#include "heddle/compile/find_plan.h"
+#include "heddle/find/find_placements.h"
 
 namespace heddle {
 

@@ -228,9 +228,8 @@ Status Verification::FindPass() {
       changed.step = module;
       return MakeSession(changed);
     };
-    HEDDLE_TRY(report_.pass,
-               FirstDifferingPass(begin.step, pipeline, options.manager, options_,
-                                  report_.rows.back().step, make));
+    HEDDLE_TRY(report_.pass, FirstDifferingPass(begin.step, pipeline, options.manager, options_,
+                                                report_.rows.back().step, make));
     if (!report_.pass) continue;
     report_.pass = fmt::format("{} of pipeline `{}`", *report_.pass, name);
     break;

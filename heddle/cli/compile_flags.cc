@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <ostream>
 
+#include "heddle/base/choice.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/file.h"
 #include "heddle/base/text.h"
 #include "heddle/budget/choice.h"
-#include "heddle/base/choice.h"
 #include "heddle/passes/passes.h"
 
 namespace heddle {

@@ -43,7 +43,7 @@ std::optional<std::string> RecordingObstacle(const World& world) {
 }
 
 Result<std::vector<Tensors>> StepReplay::Run(RunRecorder& recorder, const World& world,
-                                         std::span<const Tensors> inputs_by_rank, Mode mode) {
+                                             std::span<const Tensors> inputs_by_rank, Mode mode) {
   if (recorded_) return Recorded(inputs_by_rank);
   if (!refusal_) refusal_ = RecordingObstacle(world);
   if (!refusal_ && mode == Mode::kWarmUp) return recorder.Run(world, inputs_by_rank);

@@ -22,16 +22,15 @@ void TrainingFlags::Declare(Flags& flags) {
 }
 
 TrainOptions TrainingFlags::Options() const {
-  return {
-      .model = model,
-      .parallel = parallel,
-      .compile = [this](const Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
-      .optimization = train,
-      .loop = job,
-      .timeout = process.Timeout(),
-      .job_file = text,
-      .settings = RunSettings(text),
-      .values = values};
+  return {.model = model,
+          .parallel = parallel,
+          .compile = [this](const Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
+          .optimization = train,
+          .loop = job,
+          .timeout = process.Timeout(),
+          .job_file = text,
+          .settings = RunSettings(text),
+          .values = values};
 }
 
 }  // namespace heddle

@@ -130,16 +130,15 @@ class VerifyScreen final : public VerifyObserver {
 };
 
 VerificationOptions VerifyCommand::Options() const {
-  return {
-      .model = model,
-      .parallel = parallel,
-      .compile = [this](const Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
-      .optimization = train,
-      .loop = steps,
-      .against = Against(),
-      .python = python,
-      .timeout = process.Timeout(),
-      .values = values};
+  return {.model = model,
+          .parallel = parallel,
+          .compile = [this](const Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
+          .optimization = train,
+          .loop = steps,
+          .against = Against(),
+          .python = python,
+          .timeout = process.Timeout(),
+          .values = values};
 }
 
 // Compiles the job to find its mistakes, and starts one process per rank.
