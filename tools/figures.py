@@ -66,7 +66,7 @@ class Block:
             label, _, args = (part.strip() for part in case.partition(" = "))
             printed = run(self.lines["run"][0].replace("{args}", args), path)
             if not self.lines["row"]:
-                out.append(printed.strip("\n"))
+                out += [*([""] if len(out) > len(self.lines["head"]) else []), printed.strip("\n")]
                 continue
             data = json.loads(printed)
             names = {**(data if isinstance(data, dict) else {}), "all": data, "label": label}
