@@ -28,6 +28,7 @@ A block of figures in a Markdown file is a comment, the text that it generates, 
 
 Without --write the exit code is 1 if a block differs from what its commands print.
 """
+import functools
 import json
 import os
 import pathlib
@@ -79,9 +80,11 @@ class Block:
         return "\n".join(out) + "\n"
 
 
+@functools.cache  # pages quote the same jobs
 def run(command, path):
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True,
-                          cwd=path, env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"})
+    done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=path, text=True,
+                          env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
+                          capture_output=True)
     if done.returncode != 0:
         raise SystemExit(f"figures: exit {done.returncode} of {command}\n{done.stderr}")
     return done.stdout
