@@ -16,16 +16,19 @@ A block of figures in a Markdown file is a comment, the text that it generates, 
     (generated)
     <!-- end of figures -->
 
-  run   a bash command that prints JSON; `heddle` is HEDDLE
+  run   a bash command that prints JSON, or text if the block has no `row`; `heddle` is HEDDLE.
+        It runs in a temporary folder
   for   a label, and what {args} is in the command; one run for each such line, or one run
   head  text before the rows
   row   text for each run. A field {expression:format} is a Python expression over the keys of the
-        JSON, `label`, and `all`, the whole of it
+        JSON, `label`, and `all`, the whole of it. Without a row, the heads and the printed text
+        are quoted in a code block
   each  the row is for each element of this expression instead, whose keys it sees as well
   slow  run only with --all: for blocks that take longer than a few seconds
 
 Without --write the exit code is 1 if a block differs from what its commands print.
 """
+import functools
 import json
 import os
 import pathlib
@@ -49,8 +52,10 @@ class Block:
             if kind.strip() not in self.lines:
                 raise SystemExit(f"figures: `{line}` begins with none of {', '.join(self.lines)}")
             self.lines[kind.strip()].append(rest.strip())
-        if len(self.lines["run"]) != 1 or not self.lines["row"]:
-            raise SystemExit(f"figures: a block needs one `run` and a `row`:\n{text}")
+        if len(self.lines["run"]) != 1:
+            raise SystemExit(f"figures: a block needs one `run`:\n{text}")
+        if self.lines["each"] and not self.lines["row"]:
+            raise SystemExit(f"figures: `each` needs a `row`:\n{text}")
 
     @property
     def slow(self):
@@ -60,21 +65,29 @@ class Block:
         out = list(self.lines["head"])
         for case in self.lines["for"] or [""]:
             label, _, args = (part.strip() for part in case.partition(" = "))
-            data = run(self.lines["run"][0].replace("{args}", args), path)
+            printed = run(self.lines["run"][0].replace("{args}", args), path)
+            if not self.lines["row"]:
+                out += [*([""] if len(out) > len(self.lines["head"]) else []), printed.strip("\n")]
+                continue
+            data = json.loads(printed)
             names = {**(data if isinstance(data, dict) else {}), "all": data, "label": label}
             elements = evaluate(self.lines["each"][0], names) if self.lines["each"] else [{}]
             for element in elements:
                 for row in self.lines["row"]:
                     out.append(fill(row, {**names, **element}))
+        if not self.lines["row"]:
+            out = ["```", *out, "```"]
         return "\n".join(out) + "\n"
 
 
+@functools.cache  # pages quote the same jobs
 def run(command, path):
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True,
-                          env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"})
+    done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=path, text=True,
+                          env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
+                          capture_output=True)
     if done.returncode != 0:
         raise SystemExit(f"figures: exit {done.returncode} of {command}\n{done.stderr}")
-    return json.loads(done.stdout)
+    return done.stdout
 
 
 def evaluate(expression, names):
