@@ -60,7 +60,7 @@ Result<Types> RealShape(const OpArgs& args) {
                                                           : args.dtype(0);
   return ReduceTo(args, {ToReal(IsInteger(dtype) ? DType::kF32 : dtype)});
 }
-Result<Types> BoolShape(const OpArgs& args) { return ReduceTo(args, {DType::kBool}); }
+Result<Types> AnyShape(const OpArgs& args) { return ReduceTo(args, {DType::kBool}); }
 Result<Types> IndexShape(const OpArgs& args) { return ReduceTo(args, {DType::kI64}); }
 Result<Types> ValueIndexShape(const OpArgs& args) {
   return ReduceTo(args, {args.dtype(0), DType::kI64});
@@ -217,14 +217,14 @@ Reduce(
     "Tensor",
     SumShape, WholeReduceFactors, "", "(f32[4,6], dim=1)");
 HEDDLE_DEFINE_OP(any)
-Reduce("aten::any(Tensor self) -> Tensor", BoolShape, WholeReduceFactors, "", "(bool[4,6])");
+Reduce("aten::any(Tensor self) -> Tensor", AnyShape, WholeReduceFactors, "", "(bool[4,6])");
 HEDDLE_DEFINE_OP(any_dim)
-Reduce("aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", BoolShape,
+Reduce("aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", AnyShape,
        WholeReduceFactors, "", "(bool[4,6], dim=1)");
 HEDDLE_DEFINE_OP(all)
-Reduce("aten::all(Tensor self) -> Tensor", BoolShape, WholeReduceFactors, "", "(bool[4,6])");
+Reduce("aten::all(Tensor self) -> Tensor", AnyShape, WholeReduceFactors, "", "(bool[4,6])");
 HEDDLE_DEFINE_OP(all_dim)
-Reduce("aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", BoolShape,
+Reduce("aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", AnyShape,
        WholeReduceFactors, "", "(bool[4,6], dim=1)");
 HEDDLE_DEFINE_OP(logsumexp)
 Reduce("aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", RealShape,
