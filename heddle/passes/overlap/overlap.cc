@@ -72,8 +72,12 @@ class OverlapSearch {
   // `less_free`: the result of the round with as much effort and less freedom, or null.
   Status RunRound(const SimGraph& sim, const FoundSchedule* less_free);
   Result<std::vector<Buckets>> Ways(const SimGraph& sim, const FoundSchedule* less_free) const;
-  // The number of ways to merge that are worth a thorough try.
+  // The number of promising ways to merge.
   size_t Promising() const { return round_.effort == Effort::kBest ? 10 : 3; }
+  // Large graphs continue a search with less freedom, small ones are searched again.
+  bool Continues(const FoundSchedule* less_free) const {
+    return less_free != nullptr && !OrderSearch::IsSmall(graph_);
+  }
   // The given result instead of this round's, unless this round's step is shorter.
   void KeepShorter(const FoundSchedule& other);
   // Step time of the best order found; INT64_MAX if none keeps the cap.
@@ -136,8 +140,8 @@ Result<FoundSchedule> OverlapSearch::Run() {
   for (const std::vector<OverlapOptions>& row : Rounds()) {
     std::vector<FoundSchedule> results;
     for (size_t i = 0; i < row.size(); ++i) {
-      found_ = given;
-      if (i > 0) found_.tried = results[i - 1].tried;
+      found_ = !less_free.empty() && Continues(&less_free[i]) ? less_free[i] : given;
+      found_.tried = i > 0 ? results[i - 1].tried : given.tried;
       round_ = row[i];
       HEDDLE_RETURN_IF_ERROR(RunRound(sim, less_free.empty() ? nullptr : &less_free[i]));
       if (i > 0) KeepShorter(results[i - 1]);
@@ -183,7 +187,7 @@ Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim,
   // step longer.
   Bytes room = OrderSearch::IsSmall(graph_) ? Bytes{INT64_MAX} : cap_;
   OverlapOptions options = round_;
-  if (less_free != nullptr && !OrderSearch::IsSmall(graph_)) {
+  if (Continues(less_free)) {
     // The best ways with less freedom replace most of the search for other ones.
     options.effort = round_.effort == Effort::kBest ? Effort::kNormal : Effort::kFast;
     ways = Shortest(less_free->tried, Promising());
@@ -207,7 +211,7 @@ Status OverlapSearch::RunRound(const SimGraph& sim, const FoundSchedule* less_fr
 Result<Nanos> OverlapSearch::TryOnce(const Buckets& way, const FoundSchedule* less_free) {
   auto known = found_.tried.find(way);
   if (known != found_.tried.end()) return known->second;
-  if (less_free != nullptr && !OrderSearch::IsSmall(graph_)) {
+  if (Continues(less_free)) {
     // Skip ways that are much slower with less freedom.
     constexpr int64_t kBehind = 32;
     auto before = less_free->tried.find(way);
@@ -229,9 +233,10 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways, const FoundSchedu
   // For small graphs, more effort for some ways only would let a larger cap make a step longer.
   if (OrderSearch::IsSmall(graph_) || round_.effort == Effort::kFast) return Done{};
   std::ranges::sort(tried);
-  tried.resize(std::min(tried.size(), Promising()));
+  tried.resize(std::min(tried.size(), Continues(less_free) ? Promising() / 3 : Promising()));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
   if (options_.strict) return Done{};
+  if (Continues(less_free)) return TryAgain();
   const bool any = options_.buckets.kind == BucketRule::Kind::kAuto;
   if (any) HEDDLE_RETURN_IF_ERROR(TryNext());
   HEDDLE_RETURN_IF_ERROR(TrySpare());
