@@ -20,9 +20,9 @@
 #include "heddle/analysis/weights.h"
 #include "heddle/base/text.h"
 #include "heddle/ir/edit/inserter.h"
-#include "heddle/ir/storage.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
+#include "heddle/passes/fsdp/backward_copies.h"
 #include "heddle/passes/fsdp/unit_policy.h"
 
 namespace heddle {
@@ -49,11 +49,9 @@ class Resharder {
         policy_(policy),
         context_(context),
         weights_(graph),
-        takeovers_(graph),
-        copy_of_(graph.node_count()),
-        is_kept_(graph.value_count()),
         rewriter_(graph),
-        inserter_(graph, rewriter_) {}
+        inserter_(graph, rewriter_),
+        copies_(graph, rewriter_, [this](ValueId v) { return IsMadeAgain(v); }) {}
 
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
@@ -69,7 +67,7 @@ class Resharder {
         if (!crosses_) first_unit_ = weights_.unit(v);
         crosses_ = true;
         HEDDLE_RETURN_IF_ERROR(CopyBefore(node, v));
-        if (ValueId here = Here(v); here != v) rewriter_.SetOperand(node, i, here);
+        if (ValueId here = copies_.Here(v); here != v) rewriter_.SetOperand(node, i, here);
       }
     }
     MakeRemarks();
@@ -100,52 +98,20 @@ class Resharder {
     return reshard;
   }
 
-  // What backward reads in place of the weight `v` of forward.
-  ValueId Here(ValueId v) const {
-    if (auto whole = from_part_.find(v); whole != from_part_.end()) return whole->second;
-    NodeId producer = graph_[v].producer;
-    NodeId copy = producer && !is_kept_[v.index()] ? copy_of_[producer.index()] : NodeId();
-    return copy ? graph_.results(copy)[v.index() - graph_[producer].first_result.index()] : v;
+  // Whether all that made `v` is copied for `node_`. Otherwise `v` is kept, or gathered from parts.
+  Result<bool> IsMadeAgain(ValueId v) {
+    const Reshard reshard = PolicyOf(v);
+    if (reshard.kind == Reshard::Kind::kGroup)
+      HEDDLE_RETURN_IF_ERROR(GatherFromPart(v, reshard.ranks));
+    if (reshard.kind == Reshard::Kind::kNever) KeepForBackward(v);
+    return reshard.kind != Reshard::Kind::kGroup && reshard.kind != Reshard::Kind::kNever;
   }
 
-  // Copies what made `v`, as far as it has no copy yet, in front of `node`.
   Status CopyBefore(NodeId node, ValueId v) {
-    std::vector<NodeId> missing;
-    std::vector<ValueId> open{v};
-    while (!open.empty()) {
-      ValueId needed = open.back();
-      open.pop_back();
-      NodeId producer = graph_[needed].producer;
-      // A parameter is there at all times.
-      bool done = !producer || copy_of_[producer.index()] || is_kept_[needed.index()];
-      if (done || from_part_.contains(needed)) continue;
-      Reshard reshard = PolicyOf(needed);
-      if (reshard.kind == Reshard::Kind::kGroup) {
-        HEDDLE_RETURN_IF_ERROR(GatherFromPart(needed, reshard.ranks, node));
-        continue;
-      }
-      if (reshard.kind == Reshard::Kind::kNever) {
-        KeepForBackward(needed);
-        continue;
-      }
-      // Marks it as found; the copy itself comes below.
-      copy_of_[producer.index()] = producer;
-      missing.push_back(producer);
-      for (ValueId operand : graph_.operands(producer)) open.push_back(operand);
-    }
-    if (IsTooLate(missing, node)) {
-      for (NodeId original : missing) copy_of_[original.index()] = NodeId();
-      KeepForBackward(v);
-      return Done{};
-    }
-    std::ranges::sort(missing);
-    for (NodeId original : missing) {
-      NodeId copy = rewriter_.CloneBefore(node, {&original, 1}, graph_[node].phase)[0];
-      for (size_t i = 0; i < graph_.operands(copy).size(); ++i) {
-        ValueId read = graph_.operands(copy)[i];
-        if (ValueId here = Here(read); here != read) rewriter_.SetOperand(copy, i, here);
-      }
-      copy_of_[original.index()] = copy;
+    node_ = node;
+    HEDDLE_TRY(NodeId taker, copies_.CopyBefore(node, v));
+    if (taker) KeepForBackward(v);
+    for (const auto& [original, copy] : copies_.TakeCopies()) {
       context_.Count("copies");
       if (MovesWeight(graph_, original)) context_.Count("gathers");
     }
@@ -167,7 +133,7 @@ class Resharder {
                  Format(context_.mesh()));
   }
 
-  Status GatherFromPart(ValueId v, int64_t ranks, NodeId node) {
+  Status GatherFromPart(ValueId v, int64_t ranks) {
     NodeId wait = graph_[v].producer;
     NodeId gather = weights_.gather(v);
     size_t i = v.index() - graph_[wait].first_result.index();
@@ -188,28 +154,17 @@ class Resharder {
     attrs.Set("why", Why::kUnshard);
     if (!weights_.unit(v).empty()) attrs.Set("unit", std::string(weights_.unit(v)));
     TypeId whole = graph_.type(v);
-    const Inserter::Place here{node, false, wait};
+    const Inserter::Place here{node_, false, wait};
     ValueId handle = inserter_.Add(here, op::comm_all_gather, name + "!", {kept}, attrs,
                                    graph_.types().Async({&whole, 1}));
-    from_part_[v] = inserter_.Add(here, op::comm_wait, name, {handle}, {}, whole);
+    copies_.Replace(v, inserter_.Add(here, op::comm_wait, name, {handle}, {}, whole));
     context_.Count("gathers");
     context_.Count("parts");
     return Done{};
   }
 
-  // Whether an update has taken over what one of the nodes would read.
-  bool IsTooLate(const std::vector<NodeId>& nodes, NodeId node) const {
-    if (!takeovers_.any()) return false;
-    return std::ranges::any_of(nodes, [&](NodeId id) {
-      return std::ranges::any_of(graph_.operands(id), [&](ValueId v) {
-        NodeId taker = takeovers_.taker(v);
-        return taker && taker < node;
-      });
-    });
-  }
-
   void KeepForBackward(ValueId v) {
-    is_kept_[v.index()] = true;
+    copies_.Keep(v);
     if (!IsKeptOnPurpose(graph_[v])) rewriter_.SetKeep(v, Keep::kMustSave);
     context_.Count("kept");
     auto [at, added] = kept_.try_emplace(std::string(weights_.unit(v)), Kept{v, 0, {}});
@@ -232,14 +187,11 @@ class Resharder {
   const UnitPolicy& policy_;
   PassContext& context_;
   Weights weights_;
-  Takeovers takeovers_;
-  // By node of forward: its copy in backward.
-  std::vector<NodeId> copy_of_;
-  std::vector<bool> is_kept_;
-  // By weight of which a part is kept: what backward gathers from parts.
-  std::map<ValueId, ValueId> from_part_;
   Rewriter rewriter_;
   Inserter inserter_;
+  BackwardCopies copies_;
+  // The node of backward that reads a weight.
+  NodeId node_;
   struct Kept {
     ValueId first;
     int64_t count;
