@@ -4,6 +4,7 @@
 
 #include "heddle/analysis/launch.h"
 #include "heddle/ir/storage.h"
+#include "heddle/ops/families.h"
 
 namespace heddle {
 
@@ -57,8 +58,7 @@ bool Weights::MakesWeight(NodeId node) const {
   Effect effect = graph_.op(node).effect();
   if (effect == Effect::kView || graph_[node].op == op::comm_wait) return true;
   if (effect == Effect::kComm) return MovesWeight(graph_, node);
-  return effect == Effect::kPure &&
-         (graph_.op(node).family == "move" || graph_[node].op == op::shard_slice);
+  return effect == Effect::kPure && (IsMove(graph_.op(node)) || graph_[node].op == op::shard_slice);
 }
 
 void Weights::AddWeight(NodeId node) {

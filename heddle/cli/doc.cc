@@ -9,6 +9,7 @@
 #include "heddle/cli/help.h"
 #include "heddle/ir/text/print.h"
 #include "heddle/ops/example.h"
+#include "heddle/ops/families.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/passes.h"
 
@@ -67,7 +68,7 @@ OpDoc Describe(OpId id) {
   }
   // Collectives and moves are what sharding turns into; they have no factors of their own.
   std::string factor_text;
-  if (op.family != "comm") {
+  if (FamilyOf(op) != OpFamily::comm) {
     Result<Factors> factors = InferFactors(args, results);
     HEDDLE_CHECK(factors.ok(), Format(factors.diagnostics()));
     factor_text = Format(*factors);

@@ -6,6 +6,7 @@
 
 #include "heddle/analysis/uses.h"
 #include "heddle/cost/kernel_time.h"
+#include "heddle/ops/families.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -15,8 +16,8 @@ namespace {
 bool IsPointwise(const Graph& graph, NodeId id) {
   const Op& op = graph.op(id);
   if (op.effect() != Effect::kPure || graph[id].result_count != 1) return false;
-  if (op.family == "pointwise") return true;
-  if (op.family != "move" || graph.operands(id).size() != 1 || !graph.operands(id)[0]) return false;
+  if (IsPointwise(op)) return true;
+  if (!IsMove(op) || graph.operands(id).size() != 1 || !graph.operands(id)[0]) return false;
   TypeId in = graph.type(graph.operands(id)[0]);
   TypeId out = graph.type(graph[id].first_result);
   return std::ranges::equal(graph.types().dims(in), graph.types().dims(out));

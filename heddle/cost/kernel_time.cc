@@ -7,8 +7,6 @@
 namespace heddle {
 namespace {
 
-constexpr std::string_view kMatmul = "matmul";
-constexpr std::string_view kAttention = "attention";
 // Parts of a split product are added in f32.
 constexpr double kPartBytes = 4;
 
@@ -146,7 +144,7 @@ namespace {
 // An addend comes first, and may be of another type than the product.
 DType ProductDType(const OpArgs& args) {
   if (args.size() == 0) return DType::kNone;
-  return args.dtype(args.size() > 2 && args.op().family == kMatmul ? 1 : 0);
+  return args.dtype(args.size() > 2 && FamilyOf(args.op()) == OpFamily::matmul ? 1 : 0);
 }
 }  // namespace
 
@@ -177,8 +175,6 @@ Nanos MemoryTime(const Device& device, const OpArgs& args, const Work& work,
 }
 }  // namespace
 
-bool IsMatrixWork(const Op& op) { return op.family == kMatmul || op.family == kAttention; }
-
 Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops) {
   return WholeNanos(InNanos(flops, device.PeakOf(ProductDType(args))));
 }
@@ -191,7 +187,7 @@ Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results)
   Bytes bytes = work.read + work.written;
   FlopRate peak = device.PeakOf(ProductDType(args));
   double arithmetic = InNanos(work.flops, peak);
-  if (args.op().family == kAttention) {
+  if (FamilyOf(args.op()) == OpFamily::attention) {
     arithmetic = AttentionNanos(device, args, work.flops);
   } else if (std::optional<ProductShape> shape = ShapeOfProduct(args, results)) {
     arithmetic = MatmulNanos(device, *shape, peak);

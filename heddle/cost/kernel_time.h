@@ -4,7 +4,7 @@
 #include <span>
 
 #include "heddle/cost/cluster/cluster.h"
-#include "heddle/ir/op.h"
+#include "heddle/ops/families.h"
 
 namespace heddle {
 
@@ -17,9 +17,7 @@ Nanos StreamTime(const Device& device, Bytes bytes);
 // One kernel that does `flops` of plain arithmetic on bytes that it reads and writes. With launch.
 Nanos PlainTime(const Device& device, const Work& work);
 
-// Whether the op is a matrix product or attention: work that the peak rate of a device is about.
-bool IsMatrixWork(const Op& op);
-// Its time at the device's peak for the element type, with nothing lost.
+// Time of matrix work at the device's peak for the element type, with nothing lost.
 Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops);
 
 // A matrix product as the models see it: `batch` products of [rows, depth] and [depth, columns].

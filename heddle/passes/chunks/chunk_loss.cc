@@ -16,6 +16,7 @@
 #include <unordered_map>
 
 #include "heddle/base/text.h"
+#include "heddle/ops/families.h"
 #include "heddle/ops/ops.h"
 #include "heddle/pass/pass.h"
 #include "heddle/passes/chunks/loss_region.h"
@@ -73,8 +74,7 @@ class LossChunker {
     if (!producer || brought_.contains(v.index()) || rewriter_.Before(producer, anchor))
       return true;
     if (region_.part(producer) != Part::kNone) return true;
-    bool copies =
-        graph_.op(producer).effect() == Effect::kView || graph_.op(producer).family == "move";
+    bool copies = graph_.op(producer).effect() == Effect::kView || IsMove(graph_.op(producer));
     if (!copies || graph_[producer].result_count != 1) return false;
     for (ValueId operand : graph_.operands(producer)) {
       if (operand && !Bring(operand, anchor)) return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/analysis/launch.h"
+#include "heddle/ops/families.h"
 
 namespace heddle {
 
@@ -120,7 +121,7 @@ LossRegion::Part LossRegion::PartOf(NodeId node) const {
     if (reduces && (keepdim == nullptr || *keepdim != AttrValue(true))) return Part::kNone;
     return one && HasRows(v) && rows_stay ? Part::kRows : Part::kNone;
   }
-  bool pointwise = graph_.op(node).family == "pointwise" || id == op::_to_copy || id == op::clone;
+  bool pointwise = IsPointwise(graph_.op(node)) || id == op::_to_copy || id == op::clone;
   bool each = std::ranges::all_of(graph_.operands(node), [&](ValueId v) {
     return !v || HasRows(v) || graph_.types().rank(graph_.type(v)) == 0;
   });

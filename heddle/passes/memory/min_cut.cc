@@ -5,6 +5,7 @@
 // there anyway has no vertices: what is made of it alone is free.
 #include <algorithm>
 
+#include "heddle/ops/families.h"
 #include "heddle/passes/memory/policy.h"
 #include "heddle/passes/memory/recompute.h"
 #include "heddle/solve/max_flow.h"
@@ -57,8 +58,8 @@ class Cutter {
     const Op& op = graph_.op(node);
     if (op.effect() == Effect::kView) return true;
     if (op.effect() != Effect::kPure) return false;
-    if (op.family == "pointwise" || op.family == "move" || op.family == "create") return true;
-    if (op.family != "reduce" && op.family != "norm") return false;
+    if (heddle::IsCheap(op)) return true;
+    if (!IsReduction(op)) return false;
     Bytes read;
     Bytes written;
     for (ValueId v : graph_.operands(node)) {

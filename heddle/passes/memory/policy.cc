@@ -6,6 +6,7 @@
 
 #include "heddle/analysis/launch.h"
 #include "heddle/base/text.h"
+#include "heddle/ops/families.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/memory/recompute.h"
 
@@ -91,11 +92,11 @@ void BlockDecisions::FindSelected() {
     OpId id = graph_[node].op;
     NodeId launch = LaunchOf(graph_, node);
     OpId launched = launch ? graph_[launch].op : OpId();
-    bool selected = graph_.op(node).family == "attention" || id == op::max || id == op::max_dim ||
-                    id == op::topk || launched == op::comm_reduce_scatter ||
+    bool selected = FamilyOf(graph_.op(node)) == OpFamily::attention || id == op::max ||
+                    id == op::max_dim || id == op::topk || launched == op::comm_reduce_scatter ||
                     launched == op::comm_all_to_all || launched == op::comm_dispatch ||
                     launched == op::comm_combine;
-    if (graph_.op(node).family == "matmul" && id != op::_grouped_mm)
+    if (FamilyOf(graph_.op(node)) == OpFamily::matmul && id != op::_grouped_mm)
       selected = products[block]++ % 2 == 0;
     if (id == op::add_Tensor && blocks_.at_top(node) && !has_sum[block])
       selected = has_sum[block] = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/ir/edit/inserter.h"
+#include "heddle/ops/families.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle {
@@ -211,8 +212,7 @@ class Spreader {
   // Whether each row of the result comes from the same row of every operand. `dims` are those of the spread operand as it was.
   bool RowByRow(NodeId node, std::span<const Dim> dims) const {
     OpId op = graph_[node].op;
-    if (graph_.op(node).family != "pointwise" && op != op::_to_copy && op != op::clone)
-      return false;
+    if (!IsPointwise(graph_.op(node)) && op != op::_to_copy && op != op::clone) return false;
     if (graph_[node].result_count != 1 || !graph_.op(node).def->shape_attr.empty()) return false;
     if (!std::ranges::equal(DimsOf(graph_[node].first_result), dims)) return false;
     return std::ranges::all_of(graph_.operands(node), [&](ValueId v) {
