@@ -1,196 +1,100 @@
 #include "heddle/shard/redistribution.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "heddle/base/division.h"
-#include "heddle/shard/axis_state.h"
 #include "heddle/shard/redistribution_search.h"
+#include "heddle/shard/reduced_way.h"
 
 namespace heddle {
 namespace {
 
-// What both placements share and no step has to touch: common outermost axes of each dimension, equal pending reductions.
-struct Common {
-  std::vector<Axes> prefixes;
-  std::vector<Partial> partials;
+// A step between placements of the ends, for the whole tensor.
+RedistributionStep StepOf(const ReducedWay& way, const StepGraph& graph,
+                          const StepGraph::Step& step, size_t rank) {
+  RedistributionStep out{.kind = step.kind, .over = step.over, .op = step.op};
+  if (step.kind != StepKind::kAllReduce) out.dim = way.dim_of_end[step.end];
+  if (step.kind == StepKind::kAllToAll) out.concat_dim = way.dim_of_end[step.concat_end];
+  out.to = PlacementOf(way.Restored(graph.word(step.to)), rank);
+  return out;
+}
 
-  Common(const Placement& from, const Placement& to, size_t rank) : prefixes(rank) {
-    for (size_t d = 0; d < rank; ++d) {
-      Axes a = from.split(d);
-      Axes b = to.split(d);
-      for (size_t i = 0; i < std::min(a.size(), b.size()) && a[i] == b[i]; ++i)
-        prefixes[d].Add(a[i]);
-    }
-    for (const Partial& partial : from.partials) {
-      if (std::ranges::find(to.partials, partial) != to.partials.end()) partials.push_back(partial);
-    }
-  }
-  Placement Removed(const Placement& placement) const {
-    Placement out;
-    for (size_t d = 0; d < prefixes.size(); ++d)
-      out.splits.push_back(Suffix(placement.split(d), prefixes[d].size()));
-    for (const Partial& partial : placement.partials) {
-      if (std::ranges::find(partials, partial) == partials.end()) out.partials.push_back(partial);
-    }
-    out.Normalize();
-    return out;
-  }
-  // The sizes that are left to move.
-  Dims Parts(Dims dims, const Mesh& mesh) const {
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (IsSymbol(dims[d])) continue;
-      for (AxisId axis : prefixes[d]) dims[d] = CeilDiv(dims[d], mesh[axis].size);
-    }
-    return dims;
-  }
-  Placement Restored(const Placement& placement) const {
-    Placement out = placement;
-    out.splits.resize(prefixes.size());
-    for (size_t d = 0; d < prefixes.size(); ++d) out.splits[d] = Joined(prefixes[d], out.splits[d]);
-    out.partials.insert(out.partials.end(), partials.begin(), partials.end());
-    std::ranges::sort(out.partials, {}, &Partial::axis);
-    out.Normalize();
-    return out;
-  }
-};
-
-// The dimensions that are split at either end: no other is worth splitting on the way. Searches number them from 0, by the axes that
-// split them in `from`, then in `to`: so that it does not matter which dimensions they are.
-class Ends {
- public:
-  Ends(const Placement& from, const Placement& to, size_t rank) : rank_(rank) {
-    for (size_t d = 0; d < rank; ++d) {
-      if (!from.split(d).empty() || !to.split(d).empty()) dims_.push_back(d);
-    }
-    auto first = [&](size_t d) {
-      const Axes& axes = from.split(d).empty() ? to.split(d) : from.split(d);
-      return std::pair(from.split(d).empty(), *std::ranges::min_element(axes));
-    };
-    std::ranges::sort(dims_, {}, first);
-  }
-
-  // Nothing if there are several, or none.
-  std::optional<size_t> only() const {
-    return dims_.size() == 1 ? std::optional(dims_[0]) : std::nullopt;
-  }
-
-  StepGraph Graph(const Dims& dims, PlacementWord start, PlacementWord goal,
-                  const Mesh& mesh) const {
-    // Prices only: an unknown size counts once for all ways.
-    auto size_of = [&](size_t d) { return IsSymbol(dims[d]) ? 1 : dims[d]; };
-    std::vector<int64_t> sizes;
-    for (size_t d : dims_) sizes.push_back(size_of(d));
-    int64_t rest = 1;
-    for (size_t d = 0; d < rank_; ++d) {
-      bool is_end = std::ranges::find(dims_, d) != dims_.end();
-      if (!is_end && __builtin_mul_overflow(rest, size_of(d), &rest)) rest = INT64_MAX / 8;
-    }
-    return StepGraph(sizes, rest, UsedAxes(start | goal), mesh);
-  }
-
-  PlacementWord WordOf(const Placement& placement) const {
-    Placement out;
-    for (size_t d : dims_) out.splits.push_back(placement.split(d));
-    out.partials = placement.partials;
-    return *heddle::WordOf(out);
-  }
-
-  RedistributionStep StepOf(const StepGraph& graph, const StepGraph::Step& step) const {
-    RedistributionStep out{.kind = step.kind, .over = step.over, .op = step.op};
-    if (step.kind != StepKind::kAllReduce) out.dim = dims_[step.end];
-    if (step.kind == StepKind::kAllToAll) out.concat_dim = dims_[step.concat_end];
-    Placement to = PlacementOf(graph.word(step.to), dims_.size());
-    out.to.splits.resize(rank_);
-    for (size_t e = 0; e < dims_.size(); ++e) out.to.splits[dims_[e]] = to.split(e);
-    out.to.partials = std::move(to.partials);
-    out.to.Normalize();
-    return out;
-  }
-
- private:
-  size_t rank_;
-  std::vector<size_t> dims_;
-};
-
-// Nothing where too many placements would have to be looked at.
-std::optional<std::vector<RedistributionStep>> CheapestSteps(const Placement& start,
-                                                             const Placement& goal,
-                                                             const Dims& dims, const Mesh& mesh,
-                                                             ReduceOrder order) {
-  Ends ends(start, goal, dims.size());
-  PlacementWord from = ends.WordOf(start);
-  PlacementWord to = ends.WordOf(goal);
-  StepGraph graph = ends.Graph(dims, from, to, mesh);
+// None where the search would have to visit too many placements.
+std::optional<std::vector<RedistributionStep>> CheapestSteps(const ReducedWay& way, size_t rank,
+                                                             const Mesh& mesh, ReduceOrder order) {
+  StepGraph graph = way.Graph(mesh);
   std::optional<std::vector<StepGraph::Step>> steps =
-      RedistributionSearch(graph, from, UsedAxes(to), order).Run(to);
+      RedistributionSearch(graph, way.start, UsedAxes(way.goal), order).Run(way.goal);
   if (!steps) return std::nullopt;
   std::vector<RedistributionStep> out;
-  for (const StepGraph::Step& step : *steps) out.push_back(ends.StepOf(graph, step));
+  for (const StepGraph::Step& step : *steps) out.push_back(StepOf(way, graph, step, rank));
   return out;
 }
 
 // Slices may be over several axes, and leave a whole tensor.
-std::optional<RedistributionStep> CheapestStep(const Placement& start, const Placement& goal,
-                                               const Dims& dims, const Mesh& mesh) {
-  Ends ends(start, goal, dims.size());
-  PlacementWord from = ends.WordOf(start);
-  PlacementWord to = ends.WordOf(goal);
-  StepGraph graph = ends.Graph(dims, from, to, mesh);
+std::optional<RedistributionStep> CheapestStep(const ReducedWay& way, size_t rank,
+                                               const Mesh& mesh) {
+  StepGraph graph = way.Graph(mesh);
   const StepGraph::Step* best = nullptr;
-  uint32_t end = graph.NumberOf(to);
-  for (const StepGraph::Step& step : graph.StepsFrom(graph.NumberOf(from))) {
+  uint32_t end = graph.NumberOf(way.goal);
+  for (const StepGraph::Step& step : graph.StepsFrom(graph.NumberOf(way.start))) {
     if (step.to != end || step.kind == StepKind::kSlice) continue;
     if (best == nullptr || step.moved < best->moved) best = &step;
   }
-  if (best != nullptr) return ends.StepOf(graph, *best);
-  std::optional<size_t> dim = ends.only();
-  if (from != 0 || !dim || !goal.partials.empty()) return std::nullopt;
+  if (best != nullptr) return StepOf(way, graph, *best, rank);
+  Placement goal = PlacementOf(way.goal, way.ends);
+  if (way.start != 0 || way.ends != 1 || !goal.partials.empty()) return std::nullopt;
   return RedistributionStep{
-      .kind = StepKind::kSlice, .over = goal.split(*dim), .dim = *dim, .to = goal};
+      .kind = StepKind::kSlice, .over = goal.split(0), .dim = way.dim_of_end[0]};
 }
 
 // Reduce everything, gather everything, cut: never wrong, rarely short.
-std::vector<RedistributionStep> DirectPath(const Placement& from, const Placement& to,
-                                           size_t rank) {
+std::vector<RedistributionStep> DirectPath(const ReducedWay& way, size_t rank) {
   std::vector<RedistributionStep> steps;
-  Placement at = from;
-  at.splits.resize(rank);
+  Placement at = PlacementOf(way.start, way.ends);
+  const Placement to = PlacementOf(way.goal, way.ends);
+  at.splits.resize(way.ends);
+  auto add = [&](RedistributionStep step) {
+    Placement reached = at;
+    reached.Normalize();
+    step.to = PlacementOf(way.Restored(*WordOf(reached)), rank);
+    steps.push_back(std::move(step));
+  };
   while (!at.partials.empty()) {
     RedistributionStep step{.kind = StepKind::kAllReduce, .op = at.partials[0].op};
     for (const Partial& partial : at.partials) {
       if (partial.op == step.op) step.over.Add(partial.axis);
     }
     std::erase_if(at.partials, [&](const Partial& partial) { return partial.op == step.op; });
-    step.to = at;
-    steps.push_back(step);
+    add(step);
   }
-  for (size_t d = 0; d < rank; ++d) {
-    if (at.splits[d].empty()) continue;
-    RedistributionStep step{.kind = StepKind::kAllGather, .over = at.splits[d], .dim = d};
-    at.splits[d] = Axes();
-    step.to = at;
-    steps.push_back(step);
+  std::vector<size_t> ends(way.ends);
+  std::iota(ends.begin(), ends.end(), 0);
+  std::ranges::sort(ends, {}, [&](size_t e) { return way.dim_of_end[e]; });
+  for (size_t e : ends) {
+    if (at.splits[e].empty()) continue;
+    RedistributionStep step{
+        .kind = StepKind::kAllGather, .over = at.splits[e], .dim = way.dim_of_end[e]};
+    at.splits[e] = Axes();
+    add(step);
   }
-  for (size_t d = 0; d < rank; ++d) {
-    if (to.split(d).empty()) continue;
-    at.splits[d] = to.split(d);
-    steps.push_back({.kind = StepKind::kSlice, .over = to.split(d), .dim = d, .to = at});
+  for (size_t e : ends) {
+    if (to.split(e).empty()) continue;
+    at.splits[e] = to.split(e);
+    add({.kind = StepKind::kSlice, .over = to.split(e), .dim = way.dim_of_end[e]});
   }
-  for (RedistributionStep& step : steps) step.to.Normalize();
   return steps;
 }
 
-// The axes over which a replicated number or vector has to become a pending sum; nothing if something else would have to.
-std::optional<Axes> Forgotten(const Placement& start, const Placement& goal, const Dims& dims) {
-  Axes axes;
-  for (const Partial& partial : goal.partials) {
-    bool replicated = StateOn(start, partial.axis).use == AxisUse::kReplicated;
-    bool small = IsOneElement(dims) || dims.size() == 1;
-    if (!small || !replicated || partial.op != ReduceOp::kSum) return std::nullopt;
-    axes.Add(partial.axis);
-  }
-  return axes;
+// None for a tensor with too many dimensions.
+std::optional<ReducedWay> Reduced(const Placement& from, const Placement& to, const Dims& dims,
+                                  const Mesh& mesh) {
+  std::optional<PlacementWord> start = WordOf(from);
+  std::optional<PlacementWord> goal = WordOf(to);
+  if (!start || !goal || dims.size() > AxisByte::kMostDims) return std::nullopt;
+  return ReducedWay(*start, *goal, dims, mesh);
 }
 
 }  // namespace
@@ -241,19 +145,19 @@ RedistributionPrice PriceOf(const Placement& from, std::span<const Redistributio
 Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,
                                                            const Placement& to, const Dims& dims,
                                                            const Mesh& mesh, ReduceOrder order) {
-  Common common(from, to, dims.size());
-  Placement start = common.Removed(from);
-  Placement goal = common.Removed(to);
-  std::optional<Axes> forgotten = Forgotten(start, goal, dims);
+  std::optional<ReducedWay> way = Reduced(from, to, dims, mesh);
+  if (!way)
+    return Error(Diag::kRedistribution,
+                 "a tensor of {} dimensions cannot be redistributed; the most is {}", dims.size(),
+                 AxisByte::kMostDims);
+  std::optional<Axes> forgotten = way->TakeForgotten();
   if (!forgotten) {
     return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
                  FormatPlacement(from, dims.size(), mesh), FormatPlacement(to, dims.size(), mesh));
   }
-  goal.partials.clear();
   std::optional<std::vector<RedistributionStep>> steps =
-      CheapestSteps(start, goal, common.Parts(dims, mesh), mesh, order);
-  if (!steps) steps = DirectPath(start, goal, dims.size());
-  for (RedistributionStep& step : *steps) step.to = common.Restored(step.to);
+      CheapestSteps(*way, dims.size(), mesh, order);
+  if (!steps) steps = DirectPath(*way, dims.size());
   if (!forgotten->empty())
     steps->push_back({.kind = StepKind::kForget, .over = *forgotten, .to = to});
   return std::move(*steps);
@@ -261,17 +165,14 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from
 
 std::optional<RedistributionStep> OneStep(const Placement& from, const Placement& to,
                                           const Dims& dims, const Mesh& mesh) {
-  Common common(from, to, dims.size());
-  Placement start = common.Removed(from);
-  Placement goal = common.Removed(to);
-  std::optional<Axes> forgotten = Forgotten(start, goal, dims);
+  std::optional<ReducedWay> way = Reduced(from, to, dims, mesh);
+  if (!way) return std::nullopt;
+  std::optional<Axes> forgotten = way->TakeForgotten();
   if (forgotten && !forgotten->empty()) {
-    goal.partials.clear();
-    if (start != goal) return std::nullopt;
+    if (way->start != way->goal) return std::nullopt;
     return RedistributionStep{.kind = StepKind::kForget, .over = *forgotten, .to = to};
   }
-  std::optional<RedistributionStep> step =
-      CheapestStep(start, goal, common.Parts(dims, mesh), mesh);
+  std::optional<RedistributionStep> step = CheapestStep(*way, dims.size(), mesh);
   if (step) step->to = to;
   return step;
 }

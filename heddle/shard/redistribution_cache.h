@@ -11,6 +11,7 @@
 #include "heddle/shard/placement_word.h"
 #include "heddle/shard/redistribution.h"
 #include "heddle/shard/redistribution_search.h"
+#include "heddle/shard/reduced_way.h"
 #include "heddle/shard/step_graph.h"
 
 namespace heddle {
@@ -49,11 +50,10 @@ class RedistributionCache {
     // By the number of the placement that they start from: those for each order and set of axes, where there is one.
     std::vector<std::vector<RedistributionSearch*>> starting = {};
   };
-  struct Way;
 
-  Group& GroupOf(const Way& way);
-  Group& FindGroup(const Way& way, SizeKey key);
-  RedistributionSearch& SearchFor(const Way& way, ReduceOrder order);
+  Group& GroupOf(const ReducedWay& way);
+  Group& FindGroup(const ReducedWay& way, SizeKey key);
+  RedistributionSearch& SearchFor(const ReducedWay& way, ReduceOrder order);
 
   const Mesh& mesh_;
   // By the sizes that matter, and by all that were asked for.

@@ -63,5 +63,15 @@ TEST(RedistributionCache, FindsWhatASearchFinds) {
   }
 }
 
+TEST(Redistribution, TensorsWithTooManyDimensionsAreRefused) {
+  const Mesh mesh({{"a", 2}});
+  Placement split;
+  split.splits = {Axes(0)};
+  EXPECT_TRUE(PlanRedistribution(split, {}, Dims(30, 2), mesh).ok());
+  Result<std::vector<RedistributionStep>> steps = PlanRedistribution(split, {}, Dims(31, 2), mesh);
+  ASSERT_FALSE(steps.ok());
+  EXPECT_EQ(steps.diagnostics()[0].kind, Diag::kRedistribution);
+}
+
 }  // namespace
 }  // namespace heddle
