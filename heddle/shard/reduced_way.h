@@ -1,7 +1,7 @@
 // ReducedWay: a redistribution without the parts that both placements have in common.
 //
 // Dimensions that are split at either end get numbers of their own, the ends; no other dimension is
-// worth splitting on the way. Ways that differ only in which dimensions these are have the same steps.
+// worth splitting on the way. Ways that differ only in the numbers of dimensions share their steps.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace heddle {
 struct ReducedWay : CommonOfWords {
   static constexpr size_t kMostEnds = StepGraph::kMostEnds;
 
-  // Of a tensor with at most AxisByte::kMostDims dimensions.
+  // The tensor has at most AxisByte::kMostDims dimensions.
   ReducedWay(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh);
 
   // The axes over which a replicated number or vector becomes a pending sum, which the goal then no

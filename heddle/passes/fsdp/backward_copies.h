@@ -1,6 +1,6 @@
 // BackwardCopies: copies of forward nodes, made where backward first needs their results.
 //
-// `reshard-after-forward` gathers weights again with it, and `rematerialize` recomputes activations.
+// `reshard-after-forward` gathers weights again with it; `rematerialize` recomputes activations.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ class BackwardCopies {
   // Both outlive this. `again` is asked once for each value.
   BackwardCopies(Graph& graph, Rewriter& rewriter, IsMadeAgain again);
 
-  // Copies the nodes that make `v`, as far as they have no copy yet, before `node`. A wait is copied
-  // with its launch. Returns none, or the update before `node` that has taken over a storage that
+  // Copies the nodes that make `v` and have no copy yet before `node`. A wait is copied with its
+  // launch. Returns none, or the update before `node` that has taken over a storage that
   // these nodes read: then there are no copies.
   Result<NodeId> CopyBefore(NodeId node, ValueId v);
   // The value that backward reads instead of `v`.
