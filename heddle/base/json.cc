@@ -44,17 +44,18 @@ class JsonParser {
     failure_ = {{document_.DiagnosticAt(offset, fmt::format("not JSON: {}", message))}};
     return false;
   }
-  char Peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  // The text is a std::string, which has a 0 after its end.
+  char Peek() const { return text_.data()[at_]; }
   void SkipSpace() {
-    while (at_ < text_.size() && IsJsonSpace(text_[at_])) ++at_;
+    while (IsJsonSpace(Peek())) ++at_;
   }
   bool Take(char c) {
-    if (at_ == text_.size() || text_[at_] != c) return false;
+    if (Peek() != c) return false;
     ++at_;
     return true;
   }
   size_t Add(Kind kind) {
-    nodes_.push_back({.kind = kind, .offset = static_cast<uint32_t>(at_), .integer = 0});
+    nodes_.push_back({.offset = static_cast<uint32_t>(at_), .kind = kind, .integer = 0});
     return nodes_.size() - 1;
   }
   bool End(size_t node) {
@@ -81,7 +82,7 @@ class JsonParser {
     size_t node = Add(kind);
     nodes_[node].boolean = truth;
     at_ += word.size();
-    return End(node);
+    return true;
   }
 
   bool Array(int depth) {
@@ -119,9 +120,9 @@ class JsonParser {
 
   bool CheckKeys(size_t object) {
     keys_.clear();
-    for (size_t i = object + 1; i < nodes_[object].end; i = nodes_[i + 1].end)
-      keys_.emplace_back(JsonValue(&document_, static_cast<uint32_t>(i)).string(),
-                         nodes_[i].offset);
+    for (auto i = static_cast<uint32_t>(object + 1); i < nodes_[object].end;
+         i = document_.EndOf(i + 1))
+      keys_.emplace_back(JsonValue(&document_, i).string(), nodes_[i].offset);
     // For the few keys of most objects this is quicker than sorting.
     if (keys_.size() <= 8) return CheckFewKeys();
     std::ranges::sort(keys_);
@@ -175,7 +176,7 @@ class JsonParser {
       if (!std::isfinite(number.number))
         return Fail(begin, "the number exceeds the range of a double");
     }
-    return End(node);
+    return true;
   }
 
   bool String() {
@@ -184,8 +185,7 @@ class JsonParser {
     if (!Characters()) return false;
     if (Peek() == '\\') return EscapedString(node, begin);
     nodes_[node].string = {static_cast<uint32_t>(begin), static_cast<uint32_t>(at_ - begin)};
-    if (!Take('"')) return Fail(begin - 1, "a text in quotes does not end");
-    return End(node);
+    return Take('"') || Fail(begin - 1, "a text in quotes does not end");
   }
 
   // Skips characters that are not escaped, up to a quote or a backslash.
@@ -213,7 +213,7 @@ class JsonParser {
     if (!Take('"')) return Fail(begin - 1, "a text in quotes does not end");
     nodes_[node].is_decoded = true;
     nodes_[node].string = {static_cast<uint32_t>(all.size() - 1), 0};
-    return End(node);
+    return true;
   }
 
   bool Escape(std::string& out) {
@@ -287,12 +287,6 @@ int64_t JsonValue::integer() const {
   return document_->nodes_[index_].integer;
 }
 
-double JsonValue::number() const {
-  HEDDLE_CHECK(is_number(), "a JSON value is not a number");
-  const JsonDocument::Node& node = document_->nodes_[index_];
-  return is_int() ? static_cast<double>(node.integer) : node.number;
-}
-
 std::string_view JsonValue::string() const {
   HEDDLE_CHECK(is_string(), "a JSON value is not text");
   const JsonDocument::Node& node = document_->nodes_[index_];
@@ -344,13 +338,12 @@ std::string_view JsonValue::raw() const {
 }
 
 std::string JsonValue::path() const {
-  const std::vector<JsonDocument::Node>& nodes = document_->nodes_;
   std::string path;
   // From the root down, into the child whose range contains this value.
   JsonValue at = document_->root();
   while (at.index_ != index_) {
     auto leads_here = [&](JsonValue child) {
-      return child.index_ <= index_ && index_ < nodes[child.index_].end;
+      return child.index_ <= index_ && index_ < document_->EndOf(child.index_);
     };
     JsonValue parent = at;
     size_t position = 0;

@@ -106,16 +106,16 @@ class JsonDocument {
     uint32_t begin;
     uint32_t size;
   };
-  // Values in the order of the text. The children of a value follow it, up to `end`. A key is a
-  // string before its value.
+  // Values in the order of the text. The children of a value follow it. A key is a string before
+  // its value.
   struct Node {
+    uint32_t offset;
     Kind kind;
     // The string has escapes: it is Source::decoded[begin].
     bool is_decoded = false;
-    uint32_t offset;
-    // One past the last child.
-    uint32_t end = 0;
     union {
+      // Of an array or object: one past its last child.
+      uint32_t end;
       bool boolean;
       int64_t integer;
       double number;
@@ -129,6 +129,13 @@ class JsonDocument {
     std::deque<std::string> decoded;
   };
 
+  // One past the value at `index` and its children.
+  uint32_t EndOf(uint32_t index) const {
+    const Node& node = nodes_[index];
+    bool has_children = node.kind == Kind::kArray || node.kind == Kind::kObject;
+    return has_children ? node.end : index + 1;
+  }
+
   std::unique_ptr<Source> source_ = std::make_unique<Source>();
   Diag diag_ = Diag::kJson;
   std::vector<Node> nodes_;
@@ -139,7 +146,7 @@ class JsonValue::ItemIterator {
   ItemIterator(const JsonDocument* document, uint32_t index) : document_(document), index_(index) {}
   JsonValue operator*() const { return {document_, index_}; }
   ItemIterator& operator++() {
-    index_ = document_->nodes_[index_].end;
+    index_ = document_->EndOf(index_);
     return *this;
   }
   bool operator==(const ItemIterator& other) const { return index_ == other.index_; }
@@ -156,7 +163,7 @@ class JsonValue::FieldIterator {
     return {JsonValue(document_, key_).string(), JsonValue(document_, key_ + 1)};
   }
   FieldIterator& operator++() {
-    key_ = document_->nodes_[key_ + 1].end;
+    key_ = document_->EndOf(key_ + 1);
     return *this;
   }
   bool operator==(const FieldIterator& other) const { return key_ == other.key_; }
@@ -180,5 +187,11 @@ class JsonValue::Range {
 };
 
 inline JsonValue::Kind JsonValue::kind() const { return document_->nodes_[index_].kind; }
+
+inline double JsonValue::number() const {
+  HEDDLE_CHECK(is_number(), "a JSON value is not a number");
+  const JsonDocument::Node& node = document_->nodes_[index_];
+  return is_int() ? static_cast<double>(node.integer) : node.number;
+}
 
 }  // namespace heddle

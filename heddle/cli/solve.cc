@@ -217,7 +217,7 @@ ExitCode SolveCommand::Run(const Streams& streams) const {
   Result<std::string> bytes = ReadInput(file, streams);
   if (!bytes.ok()) return Report(bytes.diagnostics(), streams);
   std::string name = InputName(file);
-  Result<ProblemFile> parsed = ParseProblem(*bytes, name);
+  Result<ProblemFile> parsed = ParseProblem(*std::move(bytes), name);
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   for (const std::string& budget : budgets) {
     Status set = SetBudget(parsed->problem, budget);

@@ -203,16 +203,13 @@ class ProblemReader {
   const JsonDocument& document_;
 };
 
-Result<ProblemFile> ParseText(std::string_view bytes, const std::string& file) {
-  std::string text;
-  if (IsGzip(bytes)) {
-    HEDDLE_TRY(text, Gunzip(bytes, kMostProblemText));
-  } else if (bytes.size() > kMostProblemText) {
+Result<ProblemFile> ParseText(std::string text, const std::string& file) {
+  if (IsGzip(text)) {
+    HEDDLE_TRY(text, Gunzip(text, kMostProblemText));
+  } else if (text.size() > kMostProblemText) {
     return Error(Diag::kProblemFile, "{} bytes, at most {} are read",
-                 WithCommas(static_cast<int64_t>(bytes.size())),
+                 WithCommas(static_cast<int64_t>(text.size())),
                  WithCommas(static_cast<int64_t>(kMostProblemText)));
-  } else {
-    text = bytes;
   }
   HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::move(text), file, Diag::kProblemFile));
   HEDDLE_TRY(ProblemFile read, ProblemReader(document).Read());
@@ -223,8 +220,8 @@ Result<ProblemFile> ParseText(std::string_view bytes, const std::string& file) {
 
 }  // namespace
 
-Result<ProblemFile> ParseProblem(std::string_view bytes, std::string_view file) {
-  Result<ProblemFile> parsed = ParseText(bytes, std::string(file));
+Result<ProblemFile> ParseProblem(std::string bytes, std::string_view file) {
+  Result<ProblemFile> parsed = ParseText(std::move(bytes), std::string(file));
   for (Diagnostic& diagnostic : parsed.diagnostics()) diagnostic.file = file;
   return parsed;
 }

@@ -19,6 +19,6 @@ struct ProblemFile {
 inline constexpr size_t kMostProblemText = size_t{64} << 20;
 
 // Fails if the text is not JSON, lacks something, or the problem has mistakes. `file` is the name in diagnostics.
-Result<ProblemFile> ParseProblem(std::string_view bytes, std::string_view file);
+Result<ProblemFile> ParseProblem(std::string bytes, std::string_view file);
 
 }  // namespace heddle

@@ -37,7 +37,7 @@ std::string Gzipped(std::string_view text) {
 
 // The first message about a text, without its file; empty if it is fine.
 std::string MessageOf(std::string_view text) {
-  Result<ProblemFile> parsed = ParseProblem(text, "p.json");
+  Result<ProblemFile> parsed = ParseProblem(std::string(text), "p.json");
   if (parsed.ok()) return "";
   EXPECT_EQ(parsed.diagnostics()[0].file, "p.json");
   return parsed.diagnostics()[0].message;
