@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "heddle/auto/auto_problem.h"
-#include "heddle/auto/shared/solve_shared.h"
 #include "heddle/passes/parallel/propagate/deviations.h"
 #include "heddle/passes/parallel/propagate/plannable.h"
 #include "heddle/plan/patterns.h"
@@ -104,8 +103,9 @@ class PlanWriter {
   std::vector<uint32_t> numbers_;
 };
 
-// Among answers that cost the same, one that takes fewer words: parameters are read as most of their readers want them.
-void Tidy(const AutoProblem& problem, const Decisions& decisions, std::vector<uint32_t>& x) {
+// Among answers that cost the same, one that takes fewer words: parameters are read as most of
+// their readers want them.
+void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vector<uint32_t>& x) {
   for (const auto& [move, count] : decisions.moves) {
     const Decision& decision = decisions.all[move.from.decision];
     if (decision.kind != Decision::Kind::kCompute || decision.choices.size() == 1) continue;
@@ -227,13 +227,14 @@ struct AutoPlanner::State {
   Decisions decisions = {};
   std::optional<PricedDecisions> prices = {};
   // With all moves in full, and as they were last asked for.
-  AutoProblem full = {};
-  AutoProblem asked = {};
-  const AutoProblem* last = &full;
-  // Of the first problem.
-  SharedLearnt learnt = {};
+  PairwiseProblem full = {};
+  PairwiseProblem asked = {};
+  const PairwiseProblem* last = &full;
+  // Messages and the answer of the first problem.
+  Messages messages = {};
+  std::vector<uint32_t> first_x = {};
   // Choices near the last answer with full prices, and the limit that it had.
-  KeptOf near = {};
+  ChoiceSets near = {};
   std::optional<MemoryLimit> near_memory = {};
 };
 
@@ -241,8 +242,8 @@ AutoPlanner::AutoPlanner(std::unique_ptr<State> state) : state_(std::move(state)
 AutoPlanner::AutoPlanner(AutoPlanner&&) noexcept = default;
 AutoPlanner::~AutoPlanner() = default;
 const Decisions& AutoPlanner::decisions() const { return state_->decisions; }
-const AutoProblem& AutoPlanner::problem() const { return state_->full; }
-const AutoProblem& AutoPlanner::last_problem() const { return *state_->last; }
+const PairwiseProblem& AutoPlanner::problem() const { return state_->full; }
+const PairwiseProblem& AutoPlanner::last_problem() const { return *state_->last; }
 
 Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
                                       const CostModel& model, const Limit& limit) {
@@ -257,17 +258,18 @@ Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
   return AutoPlanner(std::move(state));
 }
 
-// Shares are estimates: for them, the choices that were near the best answer in full are enough. Null for all.
-const KeptOf* AutoPlanner::ChoicesFor(const Request& request) const {
+// Shares are estimates: for them, the choices that were near the best answer in full are enough.
+// Null for all.
+const ChoiceSets* AutoPlanner::ChoicesFor(const Request& request) const {
   bool in_full = request.shares == MoveShares{};
   bool known = !state_->near.empty() && state_->near_memory == request.memory;
   return !in_full && known && request.demands.empty() ? &state_->near : nullptr;
 }
 
-Result<const AutoProblem*> AutoPlanner::ProblemFor(const Request& request) {
+Result<const PairwiseProblem*> AutoPlanner::ProblemFor(const Request& request) {
   if (request.shares == MoveShares{} && !request.memory && request.demands.empty())
     return state_->last = &state_->full;
-  const KeptOf* choices = ChoicesFor(request);
+  const ChoiceSets* choices = ChoicesFor(request);
   if (request.shares == MoveShares{}) {
     state_->asked = state_->full;
   } else {
@@ -276,37 +278,41 @@ Result<const AutoProblem*> AutoPlanner::ProblemFor(const Request& request) {
   if (request.memory) {
     PairwiseBudget memory = state_->prices->Memory(*request.memory);
     if (choices != nullptr) memory = KeepChoices(memory, *choices);
-    state_->asked.own.budgets = {std::move(memory)};
+    state_->asked.budgets = {std::move(memory)};
   }
-  state_->asked.own.restrictions = request.demands;
+  state_->asked.restrictions = request.demands;
   return state_->last = &state_->asked;
 }
 
-PairwiseAnswer AutoPlanner::Answer(const Request& request, const AutoProblem& problem) {
+PairwiseAnswer AutoPlanner::Answer(const Request& request, const PairwiseProblem& problem) {
   // Something is left for what follows; and a moment for the easy part, even if the limit is spent.
   Allowance least = Allowance::Work(kLeastSeconds);
   Limit limit = state_->limit.Part(1.0 / 3, least.work);
   // By the clock.
   if (limit.Spent()) limit = Limit(least);
-  SharedOptions options{.learnt = &state_->learnt};
+  SolveOptions options{.limit = limit, .messages = &state_->messages};
+  if (!state_->first_x.empty()) options.starts = {state_->first_x};
   if (request.shares == MoveShares{}) {
     state_->near.clear();
     state_->near_memory = request.memory;
     if (request.demands.empty()) options.near = &state_->near;
-    return SolveShared(problem, limit, options);
+    PairwiseAnswer answer = heddle::Solve(problem, options);
+    if (state_->first_x.empty()) state_->first_x = answer.x;
+    return answer;
   }
   options.gap = kOtherPricesGap;
-  const KeptOf* choices = ChoicesFor(request);
-  if (choices == nullptr) return SolveShared(problem, limit, options);
-  SharedLearnt learnt = KeepChoices(state_->learnt, *choices);
-  options.learnt = &learnt;
-  PairwiseAnswer answer = SolveShared(problem, limit, options);
+  const ChoiceSets* choices = ChoicesFor(request);
+  if (choices == nullptr) return heddle::Solve(problem, options);
+  Messages messages = KeepChoices(state_->messages, *choices);
+  options.messages = &messages;
+  options.starts = {ToSubset(*choices, state_->first_x)};
+  PairwiseAnswer answer = heddle::Solve(problem, options);
   for (size_t v = 0; v < answer.x.size(); ++v) answer.x[v] = (*choices)[v][answer.x[v]];
   return answer;
 }
 
 Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
-  HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
+  HEDDLE_TRY(const PairwiseProblem* problem, ProblemFor(request));
   PairwiseAnswer answer = Answer(request, *problem);
   if (answer.outcome == SolveOutcome::kInfeasible)
     return Error(Diag::kInfeasible, "no plan does all that is asked for");
@@ -335,9 +341,9 @@ Result<AutoPlan> AutoPlanner::Find(const Request& request) {
 }
 
 Failure AutoPlanner::WhyNot(const Request& request) {
-  HEDDLE_TRY(const AutoProblem* problem, ProblemFor(request));
-  // What is shared makes nothing possible.
-  return Infeasible(Apart(*problem));
+  HEDDLE_TRY(const PairwiseProblem* problem, ProblemFor(request));
+  // Sharing changes costs, not what is possible.
+  return Infeasible(WithoutSharing(*problem));
 }
 
 Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,

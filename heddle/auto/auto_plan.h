@@ -70,16 +70,16 @@ class AutoPlanner {
 
   const Decisions& decisions() const;
   // With all moves in full; and what was solved last.
-  const AutoProblem& problem() const;
-  const AutoProblem& last_problem() const;
+  const PairwiseProblem& problem() const;
+  const PairwiseProblem& last_problem() const;
 
  private:
   struct State;
   explicit AutoPlanner(std::unique_ptr<State> state);
-  const KeptOf* ChoicesFor(const Request& request) const;
-  Result<const AutoProblem*> ProblemFor(const Request& request);
+  const ChoiceSets* ChoicesFor(const Request& request) const;
+  Result<const PairwiseProblem*> ProblemFor(const Request& request);
   // With numbers of all choices.
-  PairwiseAnswer Answer(const Request& request, const AutoProblem& problem);
+  PairwiseAnswer Answer(const Request& request, const PairwiseProblem& problem);
 
   std::unique_ptr<State> state_;
 };

@@ -41,7 +41,7 @@ class ProblemMaker {
     return Done{};
   }
 
-  Result<AutoProblem> Add(const MoveShares& counted, const KeptOf* choices) {
+  Result<PairwiseProblem> Add(const MoveShares& counted, const ChoiceSets* choices) {
     counted_ = counted;
     choices_ = choices;
     out_ = {};
@@ -49,8 +49,8 @@ class ProblemMaker {
     for (size_t d = 0; d < decisions_.all.size(); ++d) AddVariable(d);
     AddCasts();
     for (size_t d = 0; choices_ != nullptr && d < size_.size(); ++d) {
-      std::vector<double>& cost = out_.own.variables[VariableId(d)].cost;
-      cost = Only(cost, (*choices_)[d]);
+      std::vector<double>& cost = out_.variables[VariableId(d)].cost;
+      cost = Select(cost, (*choices_)[d]);
     }
     for (const auto& [move, count] : decisions_.moves) {
       AddMove(move, count);
@@ -180,13 +180,13 @@ class ProblemMaker {
     PairwiseVariable variable{decision.pattern, std::vector<double>(decision.choices.size())};
     for (size_t c = 0; c < calls_[d].size(); ++c)
       variable.cost[c] = PriceOf(calls_[d][c], static_cast<int64_t>(decision.members.size()));
-    out_.own.variables.Add(std::move(variable));
+    out_.variables.Add(std::move(variable));
   }
 
   void AddCasts() {
     size_t next = 0;
     for (const auto& [cast, example] : decisions_.casts) {
-      for (double& cost : out_.own.variables[VariableId(cast.decision)].cost)
+      for (double& cost : out_.variables[VariableId(cast.decision)].cost)
         cost += PriceOf(casts_[next++], example.second);
     }
   }
@@ -281,7 +281,7 @@ class ProblemMaker {
   PriceSheet sheet_;
   // Of the problem that is asked for: shares, and choices if not all.
   MoveShares counted_;
-  const KeptOf* choices_ = nullptr;
+  const ChoiceSets* choices_ = nullptr;
   std::vector<size_t> size_;
   std::map<Slot, std::vector<PlacementId>> placements_at_;
   std::map<std::pair<TypeId, ReduceOrder>, MoveTable> tables_;
@@ -289,7 +289,7 @@ class ProblemMaker {
   std::vector<std::vector<PriceSheet::Entry>> calls_;
   std::vector<PriceSheet::Entry> casts_;
   std::map<const heddle::Move*, Outline> outlines_;
-  AutoProblem out_;
+  PairwiseProblem out_;
 };
 
 PricedDecisions::PricedDecisions(const Graph& graph, const Plan& plan, const Decisions& decisions,
@@ -306,11 +306,12 @@ Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& pl
   return PricedDecisions(graph, plan, decisions, std::move(maker));
 }
 
-Result<AutoProblem> PricedDecisions::Problem(const MoveShares& shares, const KeptOf* choices) {
-  HEDDLE_TRY(AutoProblem out, maker_->Add(shares, choices));
-  // With less of each price nothing gets larger than it was in full. What is shared was counted before, and is priced as the rest is.
+Result<PairwiseProblem> PricedDecisions::Problem(const MoveShares& shares,
+                                                 const ChoiceSets* choices) {
+  HEDDLE_TRY(PairwiseProblem out, maker_->Add(shares, choices));
+  // With smaller shares nothing gets larger than it was in full.
   if (!(shares == MoveShares{})) return out;
-  Diagnostics mistakes = FindErrors(out.own);
+  Diagnostics mistakes = FindErrors(out);
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
   return out;
 }

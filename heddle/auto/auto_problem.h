@@ -6,7 +6,6 @@
 #include "heddle/auto/decisions.h"
 #include "heddle/auto/memory_row.h"
 #include "heddle/auto/price_sheet.h"
-#include "heddle/auto/shared/shared_moves.h"
 #include "heddle/cost/cost_model.h"
 #include "heddle/cost/move_shares.h"
 #include "heddle/solve/problem/problem.h"
@@ -25,7 +24,7 @@ class PricedDecisions {
   ~PricedDecisions();
 
   // A variable for each decision, under its number, with these choices of it, or all. Costs are whole nanoseconds.
-  Result<AutoProblem> Problem(const MoveShares& shares, const KeptOf* choices = nullptr);
+  Result<PairwiseProblem> Problem(const MoveShares& shares, const ChoiceSets* choices = nullptr);
   // A row that bounds the bytes of one rank.
   PairwiseBudget Memory(const MemoryLimit& limit) const;
 

@@ -20,7 +20,7 @@ struct RunTimes {
   // The first run, on the compute stream.
   std::vector<Nanos> once;
   // A second run: on the compute stream, and with the whole time of collectives, though a schedule
-  // may hide it. 0 for forward nodes that only backward reads: recomputing them moves their only run.
+  // may hide it. 0 for forward nodes that only backward reads: recomputation moves their only run.
   std::vector<Nanos> compute;
   std::vector<Nanos> all;
 };

@@ -34,8 +34,8 @@ class Trials {
   // The module that marks make, in front of the rest of the pipeline.
   Result<Module> CarriedOut(const Marks& marks) const;
   size_t count() const { return tried_.size(); }
-  // After the first trial, where nothing is decided: the time of its compute stream, and the bytes of
-  // the step's inputs.
+  // After the first trial, where nothing is decided: the time of its compute stream, and the bytes
+  // of the step's inputs.
   Nanos compute() const { return compute_; }
   Bytes inputs() const { return inputs_; }
 

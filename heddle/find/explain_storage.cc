@@ -93,9 +93,9 @@ class StorageExplainer {
   // Everything that an assignment pays, by what it pays for.
   void AddCosts(const std::vector<uint32_t>& x, double sign,
                 std::map<std::string, double>& sums) const {
-    const PairwiseProblem& own = planner_.last_problem().own;
-    for (size_t v = 0; v < own.variables.size(); ++v)
-      sums[NameOf(v)] += sign * own.variables[VariableId(v)].cost[x[v]];
+    const PairwiseProblem& problem = planner_.last_problem();
+    for (size_t v = 0; v < problem.variables.size(); ++v)
+      sums[NameOf(v)] += sign * problem.variables[VariableId(v)].cost[x[v]];
     // What several share is told of the first of them.
     for (const SharedMove& move : planner_.last_problem().moves) {
       move.ForEachCopy(x, [&](uint32_t reader, double price) {

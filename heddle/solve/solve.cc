@@ -14,8 +14,7 @@ double PairwiseAnswer::gap() const {
 PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options) {
   Diagnostics mistakes = FindErrors(problem);
   HEDDLE_CHECK(mistakes.empty(), Format(mistakes));
-  Search search(problem, {.limit = options.limit});
-  for (const std::vector<uint32_t>& start : options.starts) search.Start(start);
+  Search search(problem, options);
   search.Run();
   PairwiseAnswer answer;
   answer.x = search.best();

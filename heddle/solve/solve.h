@@ -27,12 +27,6 @@ enum class SolveOutcome : uint8_t {
   kNoAnswer,
 };
 
-struct SolveOptions {
-  Limit limit = {};
-  // Assignments to begin with, as good as the caller knows them. The answer is never worse; those that are not possible are passed over.
-  std::vector<std::vector<uint32_t>> starts = {};
-};
-
 struct PairwiseAnswer {
   SolveOutcome outcome = SolveOutcome::kNoAnswer;
   // A choice for every variable; empty if there is no assignment.

@@ -6,7 +6,6 @@
 
 #include "heddle/auto/auto_plan.h"
 #include "heddle/auto/auto_problem.h"
-#include "heddle/auto/shared/solve_shared.h"
 #include "heddle/base/test/extent.h"
 #include "heddle/compile/compile.h"
 #include "heddle/ir/verify/parse_module.h"
@@ -76,14 +75,14 @@ class AutoCase {
     }
   }
 
-  const AutoProblem& problem() const { return problem_; }
+  const PairwiseProblem& problem() const { return problem_; }
   std::vector<uint32_t> whole() const { return std::vector<uint32_t>(decisions_.all.size()); }
   // Changes single choices of an assignment that is possible.
   std::vector<uint32_t> Changed(std::vector<uint32_t> x) {
     for (int i = 0; i < 40; ++i) {
       std::vector<uint32_t> y = x;
       size_t v = random_() % decisions_.all.size();
-      y[v] = random_() % problem_.own.variables[VariableId(v)].cost.size();
+      y[v] = random_() % problem_.variables[VariableId(v)].cost.size();
       if (Cost(problem_, y) != kForbidden) x = y;
     }
     return x;
@@ -94,7 +93,7 @@ class AutoCase {
   Module module_;
   Plan plan_;
   Decisions decisions_;
-  AutoProblem problem_;
+  PairwiseProblem problem_;
 };
 
 void ForAllCases(const std::function<void(AutoCase&)>& check) {
@@ -140,13 +139,14 @@ TEST(Auto, FindsTheCheapest) {
   int compared = 0;
   int all = 0;
   ForAllCases([&](AutoCase& one) {
-    PairwiseAnswer answer = SolveShared(one.problem(), Limit(Allowance::Work(60)));
+    PairwiseAnswer answer = Solve(one.problem(), {.limit = Limit(Allowance::Work(60))});
     EXPECT_TRUE(answer.proved()) << answer.objective << " " << answer.bound;
     one.ExpectCost(answer.x);
     ++all;
-    if (!WithCopies::Fits(one.problem())) return;
-    // Of all choices, not only of those that seem to be worth it.
-    EXPECT_EQ(answer.objective, Solve(WithCopies(one.problem()).problem()).objective);
+    constexpr size_t kMost = size_t{1} << 23;
+    if (!CopiesFit(one.problem().moves, kMost)) return;
+    // With all choices, also the ones that messages remove.
+    EXPECT_EQ(answer.objective, Solve(one.problem(), {.few_entries = kMost}).objective);
     ++compared;
   });
   EXPECT_GT(compared, all * 3 / 4);

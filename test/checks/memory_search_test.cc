@@ -1,5 +1,5 @@
-// Budgets on random training steps: kept to the byte, never slower for being larger, never slower than
-// a fixed policy. Where all ways can be tried, none is faster than the bound.
+// Budgets on random training steps: kept to the byte, never slower for being larger, never slower
+// than a fixed policy. Where all ways can be tried, none is faster than the bound.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -75,8 +75,8 @@ TEST(MemorySearch, SaysWhatIsLeast) {
   EXPECT_EQ(choice.diagnostics()[0].kind, Diag::kInfeasible);
 }
 
-// A step of few values: products, sums and functions of matrices of two widths, some of them summed over ranks, read by backward in any
-// order. So many values of forward at most.
+// A step of few values: products, sums and functions of matrices of two widths, some of them summed
+// over ranks, read by backward in any order. So many values of forward at most.
 std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
   std::mt19937 random(seed);
   auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };

@@ -35,6 +35,9 @@ class ErrorFinder {
     for (MatrixId m : problem_.matrices.ids())
       CheckCosts(problem_.matrices[m], fmt::format("matrix {}", m.index()));
     CheckEdges();
+    if (!problem_.moves.empty() && !(problem_.edges.empty() && problem_.relations.empty()))
+      Report("a problem with moves has no edges and no relations");
+    for (size_t i = 0; i < problem_.moves.size(); ++i) CheckMove(i);
     for (size_t i = 0; i < problem_.relations.size(); ++i) CheckRelation(i);
     for (size_t i = 0; i < problem_.restrictions.size(); ++i) CheckRestriction(i);
     std::set<std::string_view> names;
@@ -115,6 +118,22 @@ class ErrorFinder {
         Report("edges {} and {} join the same two variables; add their matrices",
                pairs[i - 1].second, pairs[i].second);
     }
+  }
+
+  void CheckMove(size_t i) {
+    const SharedMove& move = problem_.moves[i];
+    std::string where = fmt::format("move {}", i);
+    auto fits = [&](uint32_t v, size_t count) {
+      if (!Known(VariableId(v), where)) return false;
+      if (count == choices(VariableId(v))) return true;
+      Report("{} has {} choices of {}, which has {}", where, count, Name(VariableId(v)),
+             choices(VariableId(v)));
+      return false;
+    };
+    bool possible = fits(move.from, move.lies.size());
+    for (const SharedReader& reader : move.readers)
+      possible = fits(reader.variable(), reader.choices()) && possible;
+    if (possible) CheckCosts(move.prices->all, where);
   }
 
   void CheckRelation(size_t i) {
@@ -213,6 +232,11 @@ ProblemSize SizeOf(const PairwiseProblem& problem) {
   for (const PairwiseVariable& variable : problem.variables) size.choices += variable.cost.size();
   for (const PairwiseEdge& edge : problem.edges)
     size.entries += problem.variables[edge.u].cost.size() * problem.variables[edge.v].cost.size();
+  for (const SharedMove& move : problem.moves) {
+    size.edges += move.readers.size();
+    for (const SharedReader& reader : move.readers)
+      size.entries += move.lies.size() * reader.choices();
+  }
   return size;
 }
 
@@ -234,6 +258,11 @@ double Cost(const PairwiseProblem& problem, const std::vector<uint32_t>& x) {
   for (const PairwiseEdge& edge : problem.edges) {
     size_t columns = problem.variables[edge.v].cost.size();
     double cost = problem.matrices[edge.matrix][x[edge.u.index()] * columns + x[edge.v.index()]];
+    if (cost == kForbidden) return kForbidden;
+    sum.Add(cost);
+  }
+  for (const SharedMove& move : problem.moves) {
+    double cost = move.Cost(x);
     if (cost == kForbidden) return kForbidden;
     sum.Add(cost);
   }
@@ -259,6 +288,48 @@ double BoundTolerance(const PairwiseBudget& budget, double bound) {
 bool Keeps(const PairwiseBudget& budget, double amount) {
   return amount >= budget.lo - BoundTolerance(budget, budget.lo) &&
          amount <= budget.hi + BoundTolerance(budget, budget.hi);
+}
+
+PairwiseBudget KeepChoices(const PairwiseBudget& budget, const ChoiceSets& kept) {
+  PairwiseBudget out{budget.name, budget.lo, budget.hi, {}};
+  for (const BudgetTerm& term : budget.terms)
+    out.terms.push_back({term.variable, Select(term.amount, kept[term.variable.index()])});
+  return out;
+}
+
+PairwiseProblem KeepChoices(const PairwiseProblem& problem, const ChoiceSets& kept) {
+  HEDDLE_CHECK(problem.edges.empty() && problem.relations.empty(), "choices of moves alone");
+  PairwiseProblem out;
+  for (VariableId v : problem.variables.ids()) {
+    const PairwiseVariable& variable = problem.variables[v];
+    out.variables.Add({variable.name, Select(variable.cost, kept[v.index()])});
+  }
+  for (const PairwiseBudget& budget : problem.budgets)
+    out.budgets.push_back(KeepChoices(budget, kept));
+  for (const SharedMove& move : problem.moves) out.moves.push_back(KeepChoices(move, kept));
+  return out;
+}
+
+PairwiseProblem WithoutSharing(const PairwiseProblem& problem) {
+  PairwiseProblem out = problem;
+  out.moves.clear();
+  for (const SharedMove& move : problem.moves) {
+    for (const SharedReader& reader : move.readers) {
+      std::vector<double> pays = PricesAlone(move, reader);
+      size_t columns = reader.choices();
+      if (reader.variable() == move.from) {
+        std::vector<double>& cost = out.variables[VariableId(move.from)].cost;
+        for (size_t k = 0; k < columns; ++k) cost[k] += pays[move.lies[k] * columns + k];
+        continue;
+      }
+      std::vector<double> matrix;
+      for (uint32_t place : move.lies)
+        matrix.insert(matrix.end(), &pays[place * columns], &pays[place * columns] + columns);
+      out.edges.push_back({VariableId(move.from), VariableId(reader.variable()),
+                           out.matrices.Add(std::move(matrix))});
+    }
+  }
+  return out;
 }
 
 }  // namespace heddle

@@ -1,6 +1,8 @@
-// Pairwise problems, as data: variables that each take one of their choices, and what choices cost, alone and in pairs.
+// Pairwise problems, as data: variables that each take one of their choices, and costs of choices
+// alone, in pairs, and in shared moves.
 //
 //   minimize    sum over variables of cost[x] + sum over edges of matrix[x_u][x_v]
+//               + sum over moves of the price of the copies that x needs
 //   subject to  relations, restrictions and budgets
 //
 // A placement for every tensor, an action for every activation: what is decided is the caller's affair.
@@ -14,6 +16,7 @@
 
 #include "heddle/base/id.h"
 #include "heddle/base/result.h"
+#include "heddle/solve/problem/shared_move.h"
 
 namespace heddle {
 
@@ -70,6 +73,8 @@ struct PairwiseProblem {
   Table<VariableId, PairwiseVariable> variables;
   Table<MatrixId, std::vector<double>> matrices;
   std::vector<PairwiseEdge> edges;
+  // A problem with moves has no edges and no relations: a move with one reader is an edge.
+  std::vector<SharedMove> moves;
   std::vector<PairwiseRelation> relations;
   std::vector<PairwiseRestriction> restrictions;
   std::vector<PairwiseBudget> budgets;
@@ -87,6 +92,7 @@ struct ProblemSize {
   size_t edges = 0;
   size_t entries = 0;
 };
+// A move has an edge for each reader.
 ProblemSize SizeOf(const PairwiseProblem& problem);
 
 // Every mistake: sizes that do not fit, numbers that are none, ids out of range, things said twice. What counts, counts from 0.
@@ -101,5 +107,14 @@ double Amount(const PairwiseBudget& budget, const std::vector<uint32_t>& x);
 // How far beyond one of its bounds an amount may be and still counts as within: sums of fractions are seldom exact.
 double BoundTolerance(const PairwiseBudget& budget, double bound);
 bool Keeps(const PairwiseBudget& budget, double amount);
+
+// A problem, or a budget, with these choices of each variable. Restrictions are dropped: the sets
+// hold allowed choices only.
+PairwiseBudget KeepChoices(const PairwiseBudget& budget, const ChoiceSets& kept);
+PairwiseProblem KeepChoices(const PairwiseProblem& problem, const ChoiceSets& kept);
+
+// The same problem with edges instead of moves: each reader pays for its own copies. Two variables
+// may have several edges. An assignment never costs less, and is possible in both or in neither.
+PairwiseProblem WithoutSharing(const PairwiseProblem& problem);
 
 }  // namespace heddle

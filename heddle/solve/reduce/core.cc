@@ -102,6 +102,7 @@ void Core::Keep(std::span<const uint8_t> keep) {
     variables[edge.u].unchecked = true;
     variables[edge.v].unchecked = true;
   }
+  for (SharedMove& move : moves) move = KeepChoices(std::move(move), kept);
   for (uint32_t v = 0; v < variables.size(); ++v) {
     if (!changed[v]) continue;
     Pick(variables[v].cost, kept[v]);
@@ -230,6 +231,7 @@ double Core::Cost(const std::vector<uint32_t>& x) const {
   for (const CoreEdge& edge : edges) {
     if (!edge.gone()) cost += edge.cost[size_t{x[edge.u]} * variables[edge.v].size() + x[edge.v]];
   }
+  for (const SharedMove& move : moves) cost += move.Cost(x);
   return cost;
 }
 
@@ -246,6 +248,18 @@ void Core::Unwind(std::vector<uint32_t>& x) const {
       x[gone.variable] = BestChoice(gone, x);
     }
   }
+}
+
+ChoiceSets Core::Kept() const {
+  ChoiceSets all(variables.size());
+  for (size_t v = 0; v < variables.size(); ++v) {
+    for (uint32_t k = 0; k < variables[v].size(); ++k) all[v].push_back(k);
+  }
+  for (size_t i = trail.size(); i-- > 0;) {
+    const KeptChoices& step = std::get<KeptChoices>(trail[i]);
+    all[step.variable] = Select(step.kept, all[step.variable]);
+  }
+  return all;
 }
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
-// A problem on its way to an answer. Reductions make it smaller; a trail leads from any answer of the smaller problem back to
-// one of the larger, at the same cost.
+// A problem on its way to an answer. Reductions make it smaller; a trail leads from any answer of
+// the smaller problem back to one of the larger, at the same cost.
 #pragma once
 
 #include <cstdint>
@@ -97,6 +97,8 @@ class Core {
   std::vector<CoreVariable> variables;
   std::vector<CoreEdge> edges;
   std::vector<CoreRow> rows;
+  // Reductions need a core without moves: `AddCopies` turns them into variables and edges.
+  std::vector<SharedMove> moves;
   double constant = 0;
   std::vector<TrailStep> trail;
 
@@ -116,13 +118,16 @@ class Core {
   std::vector<double> TakeEdge(uint32_t edge, uint32_t variable);
   // All edges of a variable, with what they lead to.
   std::vector<EliminatedVariable::Neighbour> TakeEdges(uint32_t variable);
-  // Keeps the choices that are not 0 in `keep`, which has a byte for each choice of each variable in turn. Each variable keeps one.
+  // Keeps the choices that are not 0 in `keep`, which has a byte for each choice of each variable
+  // in turn. Each variable keeps one.
   void Keep(std::span<const uint8_t> keep);
   // Makes `follower` go with `leader`, which has as many choices: `choice` says how.
   void Follow(uint32_t leader, uint32_t follower, std::vector<uint32_t> choice);
-  // Makes one variable of two, under the number of the first: its choices are the pairs of theirs that are not forbidden.
+  // Makes one variable of two, under the number of the first: its choices are the pairs of theirs
+  // that are not forbidden.
   void Join(uint32_t a, uint32_t b);
-  // What is left, its variables numbered anew: `from` tells which they were.
+  // A core without moves: what is left of it, its variables renumbered. `from` has their old
+  // numbers.
   Core Copy(std::vector<uint32_t>& from) const;
 
   size_t VariableCount() const;
@@ -130,8 +135,11 @@ class Core {
   size_t EntryCount() const;
   bool HasTerms() const;
   double Cost(const std::vector<uint32_t>& x) const;
-  // Turns an answer for what is left into one for what was there before. It has an entry for every variable, gone or not.
+  // Turns an answer for what is left into one for what was there before. It has an entry for every
+  // variable, gone or not.
   void Unwind(std::vector<uint32_t>& x) const;
+  // The choices that are left, as the problem numbers them. Only choices have been removed so far.
+  ChoiceSets Kept() const;
 
  private:
   // Adds what the choices `choice` of another variable take.
@@ -145,9 +153,16 @@ class Core {
   std::unordered_map<uint64_t, uint32_t> edge_of_;
 };
 
-// The core of a problem, one-to-one relations contracted. Its variables have the numbers that they have in the problem. Costs may
-// still be kForbidden; `false` as second if a variable has no choice left.
+// The core of a problem, one-to-one relations contracted. Its variables have the numbers that they
+// have in the problem. Costs may still be kForbidden; `false` as second if a variable has no choice
+// left.
 std::pair<Core, bool> MakeCore(const PairwiseProblem& problem);
+
+// Replaces the moves by pairs, exactly. A move with several readers gets a variable whose choices
+// are the place of the tensor and the set of placements that it is copied to for all readers.
+void AddCopies(Core& core);
+// Whether the matrices of these variables have at most `most_entries` entries.
+bool CopiesFit(std::span<const SharedMove> moves, size_t most_entries);
 
 // `rows x columns` turned round.
 std::vector<double> Transpose(const std::vector<double>& matrix, size_t rows, size_t columns);

@@ -40,6 +40,7 @@ class CoreMaker {
       AddMatrix(edge.u.index(), edge.v.index(), problem_.matrices[edge.matrix]);
     for (const PairwiseRelation& relation : general_) AddRelation(relation);
     AddRows();
+    for (const SharedMove& move : problem_.moves) core_.moves.push_back(KeepChoices(move, choice_));
     return {std::move(core_), true};
   }
 

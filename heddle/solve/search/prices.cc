@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "heddle/solve/search/price_bracket.h"
+#include "heddle/solve/search/price_search.h"
 #include "heddle/solve/search/round.h"
 #include "heddle/solve/search/search.h"
 
@@ -23,8 +23,9 @@ PriceLine LineOf(const Core& core, uint32_t row, const std::vector<double>& pric
   return line;
 }
 
-// The highest price of each row: the largest step that one variable can make in it then outweighs all costs together a thousand
-// times. Beyond that, costs would drown in the rounding of priced amounts.
+// The highest price of each row: the largest step that one variable can make in it then outweighs
+// all costs together a thousand times. Beyond that, costs would drown in the rounding of priced
+// amounts.
 std::vector<double> HighestPrices(const Core& core, double all_costs) {
   std::vector<double> highest = LargestSteps(core);
   for (double& price : highest) price = price > 0 ? 1e3 * all_costs / price : 0;
@@ -47,7 +48,8 @@ class PriceSteps {
     }
   }
 
-  // So far that the bound would rise by `missing` if it went on as it begins. False if nothing is overrun.
+  // So far that the bound would rise by `missing` if it went on as it begins. False if nothing is
+  // overrun.
   bool Take(std::vector<double>& prices, const std::vector<double>& amounts, double missing) {
     constexpr double kKept = 0.3;
     double norm = 0;
@@ -71,7 +73,8 @@ class PriceSteps {
  private:
   const Core& core_;
   std::vector<double> highest_;
-  // What the choices of all variables can change in each row: rows are as different as bytes and shares.
+  // What the choices of all variables can change in each row: rows are as different as bytes and
+  // shares.
   std::vector<double> scale_;
   std::vector<double> direction_;
 };
@@ -100,33 +103,28 @@ bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
   return closed;
 }
 
-// With the price of one row the bound rises as long as assignments overrun it, and falls from there on.
+// With the price of one row the bound rises as long as assignments overrun it, and falls from there
+// on.
 bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
-  constexpr int kMostSteps = 14;
   const Core& core = frame.core;
-  PriceBracket bracket(core.rows[row], HighestPrices(core, scale_)[row]);
-  std::vector<double> best = sweeps.prices();
-  double best_bound = sweeps.bound();
-  for (int step = 0; step < kMostSteps && sweeps.rounded().possible && !Stopped(); ++step) {
-    std::vector<double> prices = sweeps.prices();
-    double price = prices[row];
-    if (!bracket.Add(price, LineOf(core, row, prices, sweeps.rounded().x))) break;
-    if (sweeps.kept().possible)
-      bracket.AddWithin(price, LineOf(core, row, prices, sweeps.kept().x));
-    if (bracket.over && bracket.within) OfferMix(core, bracket.within->x, bracket.over->x);
-    prices[row] = bracket.Next(price);
-    if (std::abs(prices[row] - price) <= 1e-7 * std::abs(price)) break;
+  std::vector<double> prices = sweeps.prices();
+  PriceSearch search(core.rows[row], HighestPrices(core, scale_)[row], prices[row]);
+  while (sweeps.rounded().possible && !Stopped()) {
+    std::optional<PriceLine> kept;
+    if (sweeps.kept().possible) kept = LineOf(core, row, prices, sweeps.kept().x);
+    bool goes_on = search.Step(sweeps.bound(), LineOf(core, row, prices, sweeps.rounded().x), kept);
+    if (search.over() && search.within()) OfferMix(core, search.within()->x, search.over()->x);
+    if (!goes_on) break;
+    prices[row] = search.price();
     sweeps.SetPrices(prices);
     if (RunSweeps(frame, sweeps, 20)) return true;
-    if (sweeps.bound() <= best_bound) continue;
-    best_bound = sweeps.bound();
-    best = std::move(prices);
   }
-  return SetBestPrices(frame, sweeps, best);
+  prices[row] = search.best_price();
+  return SetBestPrices(frame, sweeps, prices);
 }
 
-// Several prices at once follow the amounts that assignments overrun, by steps that are as long as the bound is short of the best
-// cost, and shorter when that does not help.
+// Several prices at once follow the amounts that assignments overrun, by steps that are as long as
+// the bound is short of the best cost, and shorter when that does not help.
 bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
   constexpr int kMostSteps = 60;
   const Core& core = frame.core;
@@ -162,13 +160,14 @@ bool Search::SetBestPrices(Frame& frame, Sweeps& sweeps, const std::vector<doubl
 
 void Search::OfferMix(const Core& core, const std::vector<uint32_t>& kept,
                       const std::vector<uint32_t>& other) {
-  if (!KeepsRows(core, kept)) return;
+  if (!core.moves.empty() || !KeepsRows(core, kept)) return;
   std::vector<uint32_t> x = Mix(core, kept, other);
   Polish(core, x);
   Offer(x);
 }
 
 void Search::OfferRepaired(const Core& core, const Sweeps& sweeps) {
+  if (!core.moves.empty()) return;
   std::vector<uint32_t> x = sweeps.rounded().x;
   if (Repair(core, options_.limit, x)) {
     Polish(core, x);

@@ -15,7 +15,8 @@ constexpr size_t kMostFrameEntries = 2 * kMostEntries;
 constexpr size_t kJoinChoices[] = {64, 256, 1024, 4096};
 constexpr size_t kLonelyChoices = 16'384;
 constexpr size_t kJoinEntries = 1'000'000;
-// Steps of one elimination: the few that are worth it at once, and the most when nothing else has helped.
+// Steps of one elimination: the few that are worth it at once, and the most when nothing else has
+// helped.
 constexpr size_t kUsualWork = 4'000'000;
 constexpr size_t kMostWork = 256'000'000;
 // Choices that are too dear make it worth starting over if they are this part of all.
@@ -43,6 +44,18 @@ bool HasBridge(const Core& core) {
   });
 }
 
+// The sum of the largest costs.
+double ScaleOf(const PairwiseProblem& problem) {
+  double scale = 0;
+  std::vector<double> largest;
+  for (const std::vector<double>& matrix : problem.matrices) largest.push_back(LargestCost(matrix));
+  for (const PairwiseVariable& variable : problem.variables) scale += LargestCost(variable.cost);
+  for (const PairwiseEdge& edge : problem.edges) scale += largest[edge.matrix.index()];
+  for (const SharedMove& move : problem.moves)
+    scale += LargestCost(move.prices->all) * static_cast<double>(move.readers.size());
+  return scale;
+}
+
 // What every assignment costs at least: the cheapest of everything.
 double SimpleBound(const Core& core) {
   double bound = core.constant;
@@ -57,12 +70,12 @@ double SimpleBound(const Core& core) {
 
 }  // namespace
 
-Search::Search(const PairwiseProblem& problem, const SearchOptions& options)
-    : problem_(problem), options_(options) {
-  std::vector<double> largest;
-  for (const std::vector<double>& matrix : problem.matrices) largest.push_back(LargestCost(matrix));
-  for (const PairwiseVariable& variable : problem.variables) scale_ += LargestCost(variable.cost);
-  for (const PairwiseEdge& edge : problem.edges) scale_ += largest[edge.matrix.index()];
+Search::Search(const PairwiseProblem& problem, const SolveOptions& options)
+    : Search(problem, options, ScaleOf(problem)) {}
+
+Search::Search(const PairwiseProblem& problem, const SolveOptions& options, double scale)
+    : problem_(problem), options_(options), scale_(scale) {
+  for (const std::vector<uint32_t>& start : options.starts) Take(start);
 }
 
 double Search::Tolerance(double cost) const {
@@ -73,13 +86,13 @@ void Search::Run() {
   auto [core, possible] = MakeCore(problem_);
   options_.limit.Spend(core.EntryCount());
   if (possible) counts_.reduced.contracted = problem_.variables.size() - core.VariableCount();
-  if (possible && RemoveDear(core) && Reduce(core, {options_.limit, kUsualWork}, counts_.reduced)) {
-    counts_.left = SizeOf(core);
+  bool has_moves = !core.moves.empty();
+  if (possible && (has_moves || ReduceFirst(core))) {
     Frame& root = frames_.emplace_back();
     root.prices.resize(core.rows.size());
-    root.bound = SimpleBound(core);
+    if (!has_moves) root.bound = SimpleBound(core);
     root.core = std::move(core);
-    OfferGreedy(root.core);
+    if (!has_moves) OfferGreedy(root.core);
     if (Close(root)) frames_.clear();
   }
   while (!frames_.empty() && !Stopped()) {
@@ -91,10 +104,11 @@ void Search::Run() {
   }
   bound_ = best_cost_;
   for (const Frame& frame : frames_) bound_ = std::min(bound_, frame.bound);
+  if (options_.near != nullptr && !best_.empty() && has_moves) *options_.near = NearChoices();
 }
 
-// Whoever begins with a good assignment has few choices left that are worth comparing. Costs stay as they are: what messages add would blur which
-// are equal. Rows have no prices yet.
+// Whoever begins with a good assignment has few choices left that are worth comparing. Costs stay
+// as they are: what messages add would blur which are equal. Rows have no prices yet.
 bool Search::RemoveDear(Core& core) {
   if (best_cost_ == kForbidden || core.HasTerms()) return true;
   if (!FilterChoices(core, {options_.limit}, counts_.reduced)) return false;
@@ -110,6 +124,13 @@ bool Search::RemoveDear(Core& core) {
   std::vector<uint8_t> keep = Affordable(core, sweeps, Cutoff());
   if (keep.empty()) return false;
   core.Keep(keep);
+  return true;
+}
+
+bool Search::ReduceFirst(Core& core) {
+  if (!RemoveDear(core) || !Reduce(core, {options_.limit, kUsualWork}, counts_.reduced))
+    return false;
+  counts_.left = SizeOf(core);
   return true;
 }
 
@@ -137,13 +158,18 @@ void Search::OpenBranch() {
   frames_.push_back(std::move(half));
   size_t entries = 0;
   for (const Frame& frame : frames_) entries += frame.core.EntryCount();
-  out_of_memory_ = entries > kMostFrameEntries;
-  if (!out_of_memory_ && Close(frames_.back())) frames_.pop_back();
+  stopped_ = entries > kMostFrameEntries;
+  if (!stopped_ && Close(frames_.back())) frames_.pop_back();
 }
 
 bool Search::Close(Frame& frame) {
+  if (!frame.core.moves.empty()) {
+    if (CloseMoves(frame)) return true;
+    if (Stopped()) return false;
+  }
   ReduceCounts counts;
-  // Prices are worth looking for when many variables have been joined since, and not when only dear choices went.
+  // Prices are worth looking for when many variables have been joined since, and not when only dear
+  // choices went.
   size_t priced_variables = SIZE_MAX;
   for (size_t most_work = kUsualWork;;) {
     if (!Reduce(frame.core, {options_.limit, most_work}, counts)) return true;
@@ -192,29 +218,35 @@ bool Search::JoinSome(Core& core) {
   return false;
 }
 
-// One run, and what it tells.
-bool Search::Step(Frame& frame, Sweeps& sweeps) {
-  frame.bound = std::max(frame.bound, sweeps.Run());
+// One run. Rounding with moves takes as long as a run, so only some runs round.
+bool Search::Step(Frame& frame, Sweeps& sweeps, bool rounds) {
+  frame.bound = std::max(frame.bound, sweeps.Run(rounds));
   ++counts_.sweeps;
   options_.limit.Spend(sweeps.work());
   for (const Rounding* rounding : {&sweeps.rounded(), &sweeps.kept()}) {
-    if (rounding->possible) Offer(rounding->x);
+    if (rounds && rounding->possible) Offer(rounding->x);
   }
   return frame.bound >= Cutoff();
 }
 
-// As long as the bound still rises by a part of what is missing. At least so often that what choices add is known.
+// As long as the bound still rises by a part of what is missing. At least so often that what
+// choices add is known.
 bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
   constexpr int kOften = 4;
+  bool has_moves = !frame.core.moves.empty();
   double before = -kForbidden;
   for (int i = 1; i <= most && !Stopped(); ++i) {
-    if (Step(frame, sweeps)) return true;
+    if (Step(frame, sweeps, !has_moves || i % kOften == 0)) return true;
     if (i % kOften != 0) continue;
-    OfferPolished(frame.core, sweeps);
+    if (!has_moves) {
+      OfferPolished(frame.core, sweeps);
+    } else if (LookAtMoves(frame.core, sweeps, i)) {
+      return frame.bound >= Cutoff();
+    }
     double bound = sweeps.bound();
     // As long as the best assignment is far away, or there is none, it says little about the bound.
-    double missing = std::min(best_cost_ - bound, 0.1 * std::abs(bound));
-    if (bound - before <= 0.01 * missing) return false;
+    double missing = std::min(best_cost_ - bound, (has_moves ? 0.01 : 0.1) * std::abs(bound));
+    if (bound - before <= (has_moves ? 0.005 : 0.01) * missing) return false;
     before = bound;
   }
   return false;
@@ -248,6 +280,9 @@ void Search::Offer(std::vector<uint32_t> x) {
 }
 
 void Search::Take(std::vector<uint32_t> x) {
+  // Variables of copies follow the variables of the problem.
+  if (x.size() < problem_.variables.size()) return;
+  x.resize(problem_.variables.size());
   for (const PairwiseBudget& budget : problem_.budgets) {
     if (!Keeps(budget, Amount(budget, x))) return;
   }

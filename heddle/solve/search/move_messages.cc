@@ -1,4 +1,4 @@
-#include "heddle/auto/shared/move_messages.h"
+#include "heddle/solve/search/move_messages.h"
 
 #include <algorithm>
 #include <bit>
@@ -59,13 +59,13 @@ std::vector<MoveMessages> MoveMessages::ListFor(const SharedMove& move) {
 MoveMessages::MoveMessages(const SharedMove& move, const std::vector<Want>& wants,
                            const std::vector<double>& parts)
     : members_(1) {
-  members_[0].decision = move.from;
+  members_[0].variable = move.from;
   AddReaders(move, wants);
   AddMaker(move, wants);
   AddPrices(move, parts);
-  auto [first, last] = std::ranges::minmax(members_, {}, &Member::decision);
-  first_ = first.decision;
-  last_ = last.decision;
+  auto [first, last] = std::ranges::minmax(members_, {}, &Member::variable);
+  first_ = first.variable;
+  last_ = last.variable;
   for (size_t i = 0; i < members_.size(); ++i) {
     members_[i].said.resize(i == 0 ? rows_.size() : columns_.size());
     members_[i].told.resize(members_[i].said.size());
@@ -82,7 +82,7 @@ void MoveMessages::AddReaders(const SharedMove& move, const std::vector<Want>& w
   };
   for (const Want& want : wants) {
     const SharedReader& reader = move.readers[want.reader];
-    if (reader.decision() == move.from) continue;
+    if (reader.variable() == move.from) continue;
     for (size_t c = 0; c < reader.choices(); ++c) column_of(want, c) = 0;
   }
   for (uint32_t to = 0; to < column.size(); ++to) {
@@ -92,9 +92,9 @@ void MoveMessages::AddReaders(const SharedMove& move, const std::vector<Want>& w
   }
   for (const Want& want : wants) {
     const SharedReader& reader = move.readers[want.reader];
-    if (reader.decision() == move.from) continue;
+    if (reader.variable() == move.from) continue;
     Member& member = members_.emplace_back();
-    member.decision = reader.decision();
+    member.variable = reader.variable();
     for (size_t c = 0; c < reader.choices(); ++c) member.place.push_back(column_of(want, c));
   }
 }
@@ -103,7 +103,7 @@ void MoveMessages::AddReaders(const SharedMove& move, const std::vector<Want>& w
 void MoveMessages::AddMaker(const SharedMove& move, const std::vector<Want>& wants) {
   const Want* own = nullptr;
   for (const Want& want : wants) {
-    if (move.readers[want.reader].decision() == move.from) own = &want;
+    if (move.readers[want.reader].variable() == move.from) own = &want;
   }
   std::map<Row, uint32_t> row;
   for (size_t c = 0; c < move.lies.size(); ++c) {
@@ -160,10 +160,10 @@ const std::vector<double>& MoveMessages::TellAfter(size_t member, const std::vec
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& m = members_[i];
     double* pins = &scratch.pins[i * most];
-    bool is_pinned = m.decision < members_[member].decision;
+    bool is_pinned = m.variable < members_[member].variable;
     scratch.said.push_back(is_pinned ? pins : m.said.data());
     if (!is_pinned) continue;
-    uint32_t at = m.place[x[m.decision]];
+    uint32_t at = m.place[x[m.variable]];
     pins[at] = 0;
     if (i != 0) continue;
     begin = at;
