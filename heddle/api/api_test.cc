@@ -81,5 +81,13 @@ TEST(Api, VerifiesAgainstEager) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
 }
 
+TEST(Api, AxesThatSplitTheBatch) {
+  EXPECT_EQ(BatchRanks(Mesh({{"dp_replicate", 2}, {"dp_mod_ep", 3}, {"dp_in_ep", 5}, {"tp", 7}})),
+            30);
+  EXPECT_EQ(BatchRanks(Mesh({{"tp", 7}})), 1);
+  // Names without a meaning.
+  EXPECT_EQ(BatchRanks(Mesh({{"dp_other", 2}, {"x_in_ep", 3}})), 6);
+}
+
 }  // namespace
 }  // namespace heddle
