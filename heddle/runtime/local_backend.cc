@@ -57,14 +57,11 @@ class LocalStep : public Step {
 
 }  // namespace
 
-bool LocalBackend::Takes(NodeId node) const {
+Result<CompiledNodes> LocalBackend::Compile(NodeId node) {
   OpId op = plan_.graph()[node].op;
-  return op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
-         op == op::mem_reload;
-}
-
-Result<std::unique_ptr<Step>> LocalBackend::Compile(NodeId node) {
-  return std::unique_ptr<Step>(std::make_unique<LocalStep>(plan_, node));
+  bool own = op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
+             op == op::mem_reload;
+  return own ? CompiledNodes{std::make_unique<LocalStep>(plan_, node)} : CompiledNodes{};
 }
 
 }  // namespace heddle

@@ -2,6 +2,7 @@
 
 #include "heddle/cli/choice.h"
 #include "heddle/runtime/device/graph_recorder.h"
+#include "heddle/runtime/device/own_kernels.h"
 
 namespace heddle {
 
@@ -32,6 +33,9 @@ void TrainFlags::Declare(Flags& flags) {
       "--runtime.graph", graph,
       "auto: record a step on a GPU as a CUDA graph and replay it, where that is possible; "
       "off: launch every kernel from the host; results do not depend on it");
+  flags.Option("--runtime.kernels", kernels,
+               "auto: compute groups of ops on a GPU with kernels of Heddle's own, where they have "
+               "the bits of ATen's; off: run every op with ATen; results do not depend on it");
   flags.Option("--hashes=FILE", hashes,
                "write one line of JSON per step, rank and parameter with the hash of that rank's "
                "shard of the master weights, and one with the loss as a hex float");
@@ -63,7 +67,18 @@ std::function<Result<std::unique_ptr<RunRecorder>>()> TrainFlags::Recorder(
   return [device] { return MakeGraphRecorder(device); };
 }
 
+std::unique_ptr<Kernels> TrainFlags::OwnKernels(
+    c10::Device device, const std::function<void(const std::string&)>& notice) const {
+  if (kernels == "off" || !device.is_cuda()) return nullptr;
+  Result<std::unique_ptr<Kernels>> opened = OpenKernels(device, notice);
+  if (opened.ok()) return *std::move(opened);
+  notice("ATen runs every op: " + opened.diagnostics()[0].message);
+  return nullptr;
+}
+
 Status TrainFlags::Check() const {
+  HEDDLE_RETURN_IF_ERROR(
+      Choose<bool>("--runtime.kernels", kernels, {{"auto", true}, {"off", false}}));
   HEDDLE_RETURN_IF_ERROR(Choose<bool>("--runtime.graph", graph, {{"auto", true}, {"off", false}}));
   if (hash_gradients && hashes.empty())
     return Error(Diag::kUsage, "--hash-gradients requires --hashes");

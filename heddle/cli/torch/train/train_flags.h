@@ -3,6 +3,7 @@
 
 #include "heddle/cli/flags.h"
 #include "heddle/models/model.h"
+#include "heddle/runtime/device/kernel_backend.h"
 #include "heddle/runtime/reducer.h"
 #include "heddle/train/session.h"
 
@@ -18,6 +19,7 @@ struct TrainFlags {
   std::string reducer = "gloo";
   int64_t threads = 1;
   std::string graph = "auto";
+  std::string kernels = "auto";
   std::string hashes;
   bool hash_gradients = false;
 
@@ -27,6 +29,10 @@ struct TrainFlags {
   Result<OptimizerOptions> Optimizer() const;
   // What records steps, for SessionOptions: empty on CPUs, and where --runtime.graph is off.
   std::function<Result<std::unique_ptr<RunRecorder>>()> Recorder(c10::Device device) const;
+  // Heddle's own kernels; null on CPUs, where --runtime.kernels is off, and where they cannot be
+  // compiled, which `notice` is told.
+  std::unique_ptr<Kernels> OwnKernels(c10::Device device,
+                                      const std::function<void(const std::string&)>& notice) const;
   // Flags that mean nothing without others.
   Status Check() const;
   BatchSource Batches(const Model& model) const;

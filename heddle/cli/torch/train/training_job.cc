@@ -51,6 +51,7 @@ Status TrainingJob::CheckFlags(std::optional<int64_t> processes) {
 Status TrainingJob::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
   HEDDLE_TRY(device_, flags_.model.Open(local_rank, streams_));
   HEDDLE_RETURN_IF_ERROR(CheckFlags(processes));
+  kernels_ = flags_.train.OwnKernels(device_, [this](const std::string& line) { Say(line); });
   const JobFlags& job = flags_.job;
   HEDDLE_RETURN_IF_ERROR(FindPeak());
   HEDDLE_TRY(schedule_, job.MakeSchedule(flags_.train.steps, flags_.train.lr));
@@ -274,6 +275,8 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeSession(StateHash* hash) const
   options.world = {.device = device_, .reducer = reducer_, .threads = flags_.train.threads};
   if (peers_ != nullptr)
     options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
+  if (kernels_)
+    options.kernels = [this](const RunPlan& plan) { return MakeKernelBackend(plan, *kernels_); };
   options.recorder = flags_.train.Recorder(device_);
   options.notice = [this](const std::string& line) { Say(line); };
   options.params = params_;

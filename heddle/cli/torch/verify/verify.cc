@@ -146,6 +146,7 @@ class Verification {
   Peers* peers_ = nullptr;
   Progress progress_;
   c10::Device device_ = c10::kCPU;
+  std::unique_ptr<Kernels> kernels_;
   OptimizerOptions optimizer_;
   std::optional<Schedule> schedule_;
   std::unique_ptr<Dataset> dataset_;
@@ -228,6 +229,8 @@ Result<std::unique_ptr<Session>> Verification::MakeLockstep(const StepGraphs& gr
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs,
                                                            SessionOptions options) const {
+  if (kernels_)
+    options.kernels = [this](const RunPlan& plan) { return MakeKernelBackend(plan, *kernels_); };
   options.recorder = command_.train.Recorder(device_);
   options.notice = [this](const std::string& line) {
     if (leads()) streams_.err << line << "\n" << std::flush;
@@ -261,6 +264,9 @@ EagerOptions Verification::Eager() const {
 Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_rank) {
   HEDDLE_TRY(device_, command_.model.Open(local_rank, streams_));
   HEDDLE_RETURN_IF_ERROR(command_.train.Check());
+  kernels_ = command_.train.OwnKernels(device_, [this](const std::string& line) {
+    streams_.err << line << "\n" << std::flush;
+  });
   HEDDLE_RETURN_IF_ERROR(command_.parallel.CheckPlanIsFile());
   HEDDLE_RETURN_IF_ERROR(
       CheckOneOutput({{"the hashes", command_.train.hashes == "-"}, {"the report", true}}));
