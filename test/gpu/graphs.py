@@ -29,6 +29,8 @@ JOBS = {
                                     True),
     "large vocabulary, 4 ranks": (["--model=llama3", "--precision=bf16", "--model.vocab_size=128256",
                                    "--parallelism.data_parallel_shard_degree=4"], True),
+    "large vocabulary, gathered logits": (["--model=llama3", "--precision=bf16", "--model.vocab_size=32000",
+                                           "--parallelism.tensor_parallel_degree=4", "--parallelism.enable_loss_parallel=false"], True),
     "no clipping, no decay": (["--model=llama3", "--precision=bf16", "--training.max_norm=0", "--optimizer.weight_decay=0"], True),
     "qwen3 bf16": (["--model=qwen3", "--precision=bf16"], True),
 }

@@ -104,6 +104,17 @@ TEST(LossRun, LeavesLogitsThatAreNeeded) {
                    ->in_place);
 }
 
+// Ranks of one process share the result of a gather.
+TEST(LossRun, LeavesLogitsThatOtherRanksRead) {
+  std::string text =
+      Replaced(kLoss, "  %logits = aten.add.Tensor(%x, %y)\n",
+               "  %g! = comm.all_gather(%x, over=[dp], why=unshard)\n  %logits = comm.wait(%g!)\n");
+  text = Replaced(Replaced(text, "local\n", "local\nmesh [dp=2]\n"), "%x: bf16[2", "%x: bf16[1");
+  std::optional<LossRun> run = LossOf(text);
+  ASSERT_TRUE(run);
+  EXPECT_FALSE(run->in_place);
+}
+
 TEST(LossRun, IsNotFoundWhereTheKernelWouldComputeSomethingElse) {
   auto changed = [](const std::string& from, const std::string& to) {
     return LossOf(Replaced(kLoss, from, to)).has_value();
@@ -131,7 +142,7 @@ TEST(AdamWRun, TakesUpdatesWithEqualNumbers) {
   EXPECT_EQ(run->updates.size(), 2u);
   EXPECT_TRUE(run->clip);
   EXPECT_EQ(run->weight_decay, 0.1);
-  // The clip factor is not a part of it, and one update is no list.
+  // The clip factor is not part of the run, and a single update is not a list.
   EXPECT_FALSE(UpdatesOf(kUpdates, 0));
   EXPECT_FALSE(UpdatesOf(kUpdates, 3));
   // The second update has a gradient that is not clipped, other numbers, or another reader.

@@ -13,7 +13,7 @@ class LossKernel {
  public:
   virtual ~LossKernel() = default;
   // `logits` are bf16 [rows, columns]; `gradient` is like them, or the same tensor. `picked` gets
-  // the log-probability of each row's label; `kinds` 0, `ignored`, or 1 for a label that is none.
+  // the log-probability of each row's label; `kinds` 0, `ignored`, or 1 for a label outside the row.
   virtual void Run(const at::Tensor& logits, const at::Tensor& gradient, const at::Tensor& labels,
                    const at::Tensor& picked, const at::Tensor& kinds,
                    const at::Tensor& scale) const = 0;

@@ -103,7 +103,7 @@ LossOfRow ReferenceLoss(const std::vector<uint16_t>& row, long long label, float
 
 template <typename Kernel>
 void CheckLoss(Kernel kernel, size_t columns, size_t shared_bytes, bool in_place) {
-  // The first and last element, vectors, the rest behind them, ignored and impossible labels.
+  // The first and last element, an element of a vector, ignored and impossible labels.
   std::vector<long long> labels = {0,    static_cast<long long>(columns) - 1, 4097,
                                    -100, static_cast<long long>(columns),     -7};
   std::vector<uint16_t> logits;

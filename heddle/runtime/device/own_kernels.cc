@@ -37,7 +37,7 @@ std::string TextOf(std::string_view name) {
   for (const NamedText& text : kTexts) {
     if (text.name == name) return std::string(text.text);
   }
-  HEDDLE_CHECK(false, "there is no kernel text of this name");
+  HEDDLE_CHECK(false, "a kernel text is missing");
   return "";
 }
 

@@ -36,7 +36,9 @@ class LossFinder {
     if (!SortOthers(first)) return {};
     StorageId storage = liveness_.of(run_.logits);
     const Storage& logits = liveness_.storages()[storage];
-    run_.in_place = logits.birth && logits.death && logits.death <= run_.gradient;
+    // Ranks of one process may share what a collective brought.
+    run_.in_place = logits.birth && graph_.op(logits.birth).name().starts_with("aten.") &&
+                    logits.death && logits.death <= run_.gradient;
     return run_;
   }
 
@@ -46,7 +48,7 @@ class LossFinder {
     return uses_.of(value).size() == 1 && !uses_.is_output(value) ? uses_.of(value)[0].node
                                                                   : NodeId();
   }
-  // The only reader behind views; these become members.
+  // The only reader after views, which become members.
   NodeId UserBehindViews(ValueId value) {
     NodeId user = OnlyUser(value);
     while (user && graph_[user].op == op::view) {
@@ -82,6 +84,7 @@ class LossFinder {
     // Operands: (self, target, weight); (grad_output, self, target, weight, total_weight).
     bool same = forward[0] == logp && grads[1] == logp && grads[2] == forward[1] &&
                 grads[4] == weight && OnlyUser(weight) == nll_backward &&
+                graph_.types().dtype(graph_.type(forward[1])) == DType::kI64 &&
                 AttrOf<int64_t>(graph_, nll, "ignore_index", 0) ==
                     AttrOf<int64_t>(graph_, nll_backward, "ignore_index", 1);
     bool chained = OnlyUser(graph_[nll_backward].first_result) == backward &&
@@ -108,7 +111,7 @@ class LossFinder {
     return AttrOf<int64_t>(graph_, nll, "reduction", 0) == 2 && !graph_.operands(nll)[weight];
   }
 
-  // Puts the nodes between those of the kernel before or behind it. Fails where the scale depends
+  // Puts the nodes between those of the kernel before or after it. Fails where the scale depends
   // on the loss, or where a node is not ATen's.
   bool SortOthers(NodeId first) {
     std::set<ValueId> of_loss = {graph_[run_.forward].first_result};
@@ -170,7 +173,7 @@ std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId no
                   .eps = AttrOf(graph, node, "eps", 0.0)};
 }
 
-// Whether `node` multiplies a gradient by a scalar, for the update right behind it alone.
+// Whether `node` multiplies a gradient by a scalar, and only the next node, an update, reads the product.
 bool ClipsNext(const Graph& graph, const Uses& uses, NodeId node) {
   if (graph[node].op != op::mul_Tensor) return false;
   std::span<const ValueId> operands = graph.operands(node);

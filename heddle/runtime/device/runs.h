@@ -29,7 +29,7 @@ struct LossRun {
   int64_t ignored = 0;
   // Nothing needs the logits afterwards: the gradient may take their place.
   bool in_place = false;
-  // Other nodes, in order: those that the scale may depend on, and those that read the loss.
+  // Other nodes, in order: nodes that the scale may depend on, and nodes that read the loss.
   std::vector<NodeId> before;
   std::vector<NodeId> after;
   // Values that nodes before the kernel use for their shape alone, and that exist after it.

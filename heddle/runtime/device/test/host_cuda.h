@@ -37,7 +37,7 @@ inline std::vector<Fiber> fibers;
 inline ucontext_t scheduler;
 inline size_t running = 0;
 inline std::function<void()> body;
-// What each thread offers to a shuffle.
+// The value that each thread offers to a shuffle.
 inline std::vector<uint32_t> offered;
 inline std::vector<uint64_t> dynamic_shared;
 
