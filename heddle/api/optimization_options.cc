@@ -2,6 +2,7 @@
 
 #include "heddle/base/choice.h"
 #include "heddle/runtime/device/graph_recorder.h"
+#include "heddle/runtime/device/own_kernels.h"
 
 namespace heddle {
 
@@ -28,7 +29,18 @@ std::function<Result<std::unique_ptr<RunRecorder>>()> OptimizationOptions::Recor
   return [device] { return MakeGraphRecorder(device); };
 }
 
+std::unique_ptr<Kernels> OptimizationOptions::OwnKernels(
+    c10::Device device, const std::function<void(const std::string&)>& notice) const {
+  if (kernels == "off" || !device.is_cuda()) return nullptr;
+  Result<std::unique_ptr<Kernels>> opened = OpenKernels(device, notice);
+  if (opened.ok()) return *std::move(opened);
+  notice("ATen runs every op: " + opened.diagnostics()[0].message);
+  return nullptr;
+}
+
 Status OptimizationOptions::Check() const {
+  HEDDLE_RETURN_IF_ERROR(
+      Choose<bool>("--runtime.kernels", kernels, {{"auto", true}, {"off", false}}));
   HEDDLE_RETURN_IF_ERROR(Choose<bool>("--runtime.graph", graph, {{"auto", true}, {"off", false}}));
   if (hash_gradients && hashes.empty())
     return Error(Diag::kUsage, "--hash-gradients requires --hashes");

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "heddle/models/model.h"
+#include "heddle/runtime/device/kernel_backend.h"
 #include "heddle/runtime/recorder.h"
 #include "heddle/runtime/reducer.h"
 
@@ -22,6 +23,8 @@ struct OptimizationOptions {
   int64_t threads = 1;
   // `auto` or `off`: steps on a GPU are recorded and replayed.
   std::string graph = "auto";
+  // `auto` or `off`: groups of ops on a GPU run as kernels of Heddle's own, with the bits of ATen.
+  std::string kernels = "auto";
   // Empty: take no hashes.
   std::string hashes = {};
   bool hash_gradients = false;
@@ -31,6 +34,10 @@ struct OptimizationOptions {
   Result<OptimizerOptions> Optimizer() const;
   // What records steps, for SessionOptions: empty on CPUs, and if `graph` is off.
   std::function<Result<std::unique_ptr<RunRecorder>>()> Recorder(c10::Device device) const;
+  // Heddle's own kernels; null on CPUs, if `kernels` is off, and if they cannot be compiled, which
+  // `notice` is told.
+  std::unique_ptr<Kernels> OwnKernels(c10::Device device,
+                                      const std::function<void(const std::string&)>& notice) const;
   // Flags that mean nothing without others.
   Status Check() const;
 };

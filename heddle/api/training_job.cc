@@ -37,6 +37,8 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int6
   std::string note = options_.model.DeviceNote(at::hasCUDA());
   if (local_rank.value_or(0) == 0 && !note.empty()) observer_.Note(note);
   HEDDLE_RETURN_IF_ERROR(CheckOptions());
+  kernels_ = options_.optimization.OwnKernels(device_,
+                                              [this](const std::string& line) { Say(line); });
   const LoopOptions& job = options_.loop;
   HEDDLE_TRY(save_async_, ChooseBool("--checkpoint.async", job.async));
   HEDDLE_RETURN_IF_ERROR(FindPeak());
@@ -259,6 +261,8 @@ Result<std::unique_ptr<Session>> TrainingJob::MakeSession(StateHash* hash) const
       .device = device_, .reducer = reducer_, .threads = options_.optimization.threads};
   if (peers_ != nullptr)
     options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
+  if (kernels_)
+    options.kernels = [this](const RunPlan& plan) { return MakeKernelBackend(plan, *kernels_); };
   options.recorder = options_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) { Say(line); };
   options.params = params_;

@@ -134,6 +134,7 @@ class TrainingJob {
   // None if all ranks are in this process.
   Peers* peers_ = nullptr;
   c10::Device device_ = c10::kCPU;
+  std::unique_ptr<Kernels> kernels_;
   // Whose peak the log holds the step against.
   std::optional<Cluster> cluster_;
   std::optional<PlannedStep> planned_;

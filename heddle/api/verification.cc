@@ -82,6 +82,8 @@ Result<std::unique_ptr<Session>> Verification::MakeLockstep(const StepGraphs& gr
 
 Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs,
                                                            SessionOptions options) const {
+  if (kernels_)
+    options.kernels = [this](const RunPlan& plan) { return MakeKernelBackend(plan, *kernels_); };
   options.recorder = given_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) {
     if (leads()) observer_.Note(line);
@@ -117,6 +119,8 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
   std::string note = given_.model.DeviceNote(at::hasCUDA());
   if (local_rank == 0 && !note.empty()) observer_.Note(note);
   HEDDLE_RETURN_IF_ERROR(given_.optimization.Check());
+  kernels_ = given_.optimization.OwnKernels(
+      device_, [this](const std::string& line) { observer_.Note(line); });
   HEDDLE_RETURN_IF_ERROR(given_.parallel.CheckPlanIsFile());
   HEDDLE_TRY(reducer_, given_.optimization.MakeReducer(processes.has_value(), device_.type()));
   if (against_ == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());

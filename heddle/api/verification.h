@@ -121,6 +121,7 @@ class Verification {
   // None if all ranks are in this process.
   Peers* peers_ = nullptr;
   c10::Device device_ = c10::kCPU;
+  std::unique_ptr<Kernels> kernels_;
   OptimizerOptions optimizer_;
   std::optional<Schedule> schedule_;
   std::unique_ptr<Dataset> dataset_;

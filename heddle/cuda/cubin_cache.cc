@@ -48,7 +48,7 @@ Result<std::string> CubinCache::Get(const CudaSource& source, std::string_view v
     }
   }
   HEDDLE_TRY(std::string cubin, compile(source));
-  // A cache that cannot be written is no fault of the run.
+  // The run needs no cache, so an error here is ignored.
   if (!folder_.empty() && MakeDirectories(folder_).ok())
     (void)WriteFile(path, HeaderOf(hash, cubin) + cubin);
   return cubin;

@@ -8,18 +8,18 @@
 
 namespace heddle {
 
-// What a kernel is compiled from. Equal sources give equal machine code with one version of NVRTC.
+// Source of a kernel. One version of NVRTC compiles equal sources to equal machine code.
 struct CudaSource {
   std::string text;
   // As in `sm_90a`.
   std::string architecture;
-  // Besides those that fix rounding: IEEE division and square root, denormals kept.
+  // Added to the options for exact rounding: IEEE division and square root, denormals kept.
   std::vector<std::string> options = {};
 };
 
 class Nvrtc {
  public:
-  // The NVRTC that libtorch uses, or one that the loader finds. Fails where there is none.
+  // The NVRTC that libtorch uses, or one that the loader finds. Fails if neither exists.
   static Result<const Nvrtc*> Open();
 
   // `13.0`.

@@ -47,7 +47,7 @@ class AtenStepByRank : public AtenStep {
 
 }  // namespace
 
-Result<std::unique_ptr<Step>> AtenBackend::Compile(NodeId node) {
+Result<CompiledNodes> AtenBackend::Compile(NodeId node) {
   const Graph& graph = plan_.graph();
   bool random = graph.op(node).effect() == Effect::kRandom;
   bool by_rank = HasSymbols(graph.attrs(node));
@@ -59,9 +59,8 @@ Result<std::unique_ptr<Step>> AtenBackend::Compile(NodeId node) {
   }
   Step::Turn turn = random ? Step::Turn::kInTurn : Step::Turn::kAlone;
   if (calls.size() > 1)
-    return std::unique_ptr<Step>(
-        std::make_unique<AtenStepByRank>(plan_, node, turn, std::move(calls)));
-  return std::unique_ptr<Step>(std::make_unique<AtenStep>(plan_, node, turn, std::move(calls[0])));
+    return CompiledNodes{std::make_unique<AtenStepByRank>(plan_, node, turn, std::move(calls))};
+  return CompiledNodes{std::make_unique<AtenStep>(plan_, node, turn, std::move(calls[0]))};
 }
 
 }  // namespace heddle

@@ -10,9 +10,8 @@ class AtenBackend : public Backend {
  public:
   explicit AtenBackend(const RunPlan& plan) : plan_(plan) {}
 
-  // Every op. Compiling fails if libtorch does not have it.
-  bool Takes(NodeId) const override { return true; }
-  Result<std::unique_ptr<Step>> Compile(NodeId node) override;
+  // Takes every node. Fails if libtorch does not have its op.
+  Result<CompiledNodes> Compile(NodeId node) override;
 
  private:
   const RunPlan& plan_;

@@ -1,7 +1,8 @@
-// Backend: compiles nodes into steps, which the ranks of this process run.
+// Backend: compiles a run of nodes into a step, which the ranks of this process run.
 //
-// A graph is compiled from its first node to its last; the first backend that takes a node compiles
-// it. ATen's ops, Heddle's own ops of one rank and collectives are backends.
+// A graph is compiled from its first node to its last. At each place, the first backend that takes
+// the node there makes the next step, from this node or from several that begin with it. ATen's ops,
+// Heddle's own ops of one rank, collectives and fused kernels are backends.
 #pragma once
 
 #include <memory>
@@ -91,11 +92,17 @@ class Step {
   Turn turn_;
 };
 
+// A step, and the number of nodes that it runs.
+struct CompiledNodes {
+  std::unique_ptr<Step> step;
+  size_t nodes = 1;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual bool Takes(NodeId node) const = 0;
-  virtual Result<std::unique_ptr<Step>> Compile(NodeId node) = 0;
+  // The step of the nodes from `first` on. Null if the backend does not take this node.
+  virtual Result<CompiledNodes> Compile(NodeId first) = 0;
 };
 
 }  // namespace heddle

@@ -142,21 +142,17 @@ CommBackend::CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transpo
   }
 }
 
-bool CommBackend::Takes(NodeId node) const {
-  OpId op = plan_.graph()[node].op;
-  return op == op::comm_wait || Collective::Is(op);
-}
-
-Result<std::unique_ptr<Step>> CommBackend::Compile(NodeId node) {
+Result<CompiledNodes> CommBackend::Compile(NodeId node) {
   const Graph& graph = plan_.graph();
   if (graph[node].op == op::comm_wait) {
     NodeId start = graph[graph.operands(node)[0]].producer;
     // Tensors that the caller launched, or that another backend made, are there already.
     const Launch* launch = start ? launches_[start] : nullptr;
     if (launch == nullptr || transport_->finishes_at_once())
-      return std::unique_ptr<Step>(std::make_unique<HandOn>(plan_, node));
-    return std::unique_ptr<Step>(std::make_unique<Wait>(node, *launch));
+      return CompiledNodes{std::make_unique<HandOn>(plan_, node)};
+    return CompiledNodes{std::make_unique<Wait>(node, *launch)};
   }
+  if (!Collective::Is(graph[node].op)) return CompiledNodes{};
   if (graph.attrs(node).Find("sizes") != nullptr)
     return Error(Diag::kRunFault,
                  "`%{}` exchanges parts of unequal sizes; such graphs can be simulated, not run",
@@ -164,7 +160,7 @@ Result<std::unique_ptr<Step>> CommBackend::Compile(NodeId node) {
   auto launch = std::make_unique<Launch>(*this, node);
   launches_[node] = launch.get();
   launch_count_ += launch->groups();
-  return std::unique_ptr<Step>(std::move(launch));
+  return CompiledNodes{std::move(launch)};
 }
 
 }  // namespace heddle

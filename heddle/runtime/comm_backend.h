@@ -17,8 +17,7 @@ class CommBackend : public Backend {
   // written over later.
   CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport, bool share_results);
 
-  bool Takes(NodeId node) const override;
-  Result<std::unique_ptr<Step>> Compile(NodeId node) override;
+  Result<CompiledNodes> Compile(NodeId node) override;
 
   // Launches of a run: the size of Running::pending.
   size_t launch_count() const { return launch_count_; }

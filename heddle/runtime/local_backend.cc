@@ -36,7 +36,9 @@ class LocalStep : public Step {
   at::Tensor Result(int64_t rank, std::span<const at::Tensor* const> operands) const {
     if (op_ == op::shard_bound) {
       Part part = PartAt(size_, over_, plan_.mesh(), rank);
-      return at::full({}, part.begin + (end_ ? part.size : 0), at::kLong).to(plan_.device());
+      // Made on the device: a copy from the host cannot be recorded.
+      return at::full({}, part.begin + (end_ ? part.size : 0),
+                      at::TensorOptions().dtype(at::kLong).device(plan_.device()));
     }
     if (op_ == op::shard_slice) {
       Part part = PartAt(operands[0]->size(dim_), over_, plan_.mesh(), rank);
@@ -57,14 +59,11 @@ class LocalStep : public Step {
 
 }  // namespace
 
-bool LocalBackend::Takes(NodeId node) const {
+Result<CompiledNodes> LocalBackend::Compile(NodeId node) {
   OpId op = plan_.graph()[node].op;
-  return op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
-         op == op::mem_reload;
-}
-
-Result<std::unique_ptr<Step>> LocalBackend::Compile(NodeId node) {
-  return std::unique_ptr<Step>(std::make_unique<LocalStep>(plan_, node));
+  bool own = op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
+             op == op::mem_reload;
+  return own ? CompiledNodes{std::make_unique<LocalStep>(plan_, node)} : CompiledNodes{};
 }
 
 }  // namespace heddle

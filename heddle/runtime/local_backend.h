@@ -10,8 +10,7 @@ class LocalBackend : public Backend {
  public:
   explicit LocalBackend(const RunPlan& plan) : plan_(plan) {}
 
-  bool Takes(NodeId node) const override;
-  Result<std::unique_ptr<Step>> Compile(NodeId node) override;
+  Result<CompiledNodes> Compile(NodeId node) override;
 
  private:
   const RunPlan& plan_;

@@ -36,6 +36,10 @@ class SlotPlan {
     return {values.data() + first_slot_[value.index()],
             first_slot_[value.index() + 1] - first_slot_[value.index()]};
   }
+  // Takes the tensor of one value.
+  void Set(ValueId value, at::Tensor tensor, Tensors& values) const {
+    values[first_slot_[value.index()]] = std::move(tensor);
+  }
   // How many tensors a node makes, the elements of async values counted.
   size_t result_count(NodeId node) const { return steps_[node].result_count; }
 

@@ -73,19 +73,35 @@ Result<World> World::Compile(const Module& module, const Graph& graph,
   const RunPlan& plan = *world.plan_;
   world.spans_processes_ = options.transport != nullptr;
   world.threads_ = std::clamp<size_t>(static_cast<size_t>(options.threads), 1, plan.ranks().size());
+  if (options.kernels) world.backends_.push_back(options.kernels(plan));
+  size_t kernels = world.backends_.size();
   auto comm = std::make_unique<CommBackend>(plan, transport, options.share_results);
   const CommBackend& launches = *comm;
   world.backends_.push_back(std::move(comm));
   world.backends_.push_back(std::make_unique<LocalBackend>(plan));
   world.backends_.push_back(std::make_unique<AtenBackend>(plan));
-  for (NodeId node : plan.graph().nodes()) {
-    auto backend = std::ranges::find_if(
-        world.backends_, [&](const std::unique_ptr<Backend>& b) { return b->Takes(node); });
-    HEDDLE_TRY(std::unique_ptr<Step> step, (*backend)->Compile(node));
-    world.steps_.Add(std::move(step));
+  HEDDLE_TRY(world.steps_, world.CompileSteps(world.backends_));
+  if (world.steps_.size() < plan.graph().node_count()) {
+    HEDDLE_TRY(world.single_steps_,
+               world.CompileSteps(std::span(world.backends_).subspan(kernels)));
   }
   world.launch_count_ = launches.launch_count();
   return world;
+}
+
+Result<std::vector<World::Placed>> World::CompileSteps(
+    std::span<const std::unique_ptr<Backend>> backends) {
+  std::vector<Placed> steps;
+  for (size_t next = 0; next < graph().node_count();) {
+    CompiledNodes compiled;
+    for (size_t b = 0; b < backends.size() && !compiled.step; ++b) {
+      HEDDLE_TRY(compiled, backends[b]->Compile(NodeId(next)));
+    }
+    HEDDLE_CHECK(compiled.step != nullptr, PrintNode(module(), graph(), NodeId(next)));
+    steps.push_back({NodeId(next), NodeId(next + compiled.nodes), std::move(compiled.step)});
+    next += compiled.nodes;
+  }
+  return steps;
 }
 
 Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
@@ -144,15 +160,15 @@ Result<std::vector<at::Tensor>> World::RunAlone(const std::vector<at::Tensor>& i
 Status World::RunInTurn(Running& running, const Observer& observer) const {
   KernelsOnly kernels_only;
   Scratch scratch;
-  for (NodeId id : graph().nodes()) {
-    if (steps_[id]->turn() == Step::Turn::kTogether) {
-      HEDDLE_RETURN_IF_ERROR(steps_[id]->RunTogether(running));
+  for (const Placed& placed : observer && !single_steps_.empty() ? single_steps_ : steps_) {
+    if (placed.step->turn() == Step::Turn::kTogether) {
+      HEDDLE_RETURN_IF_ERROR(placed.step->RunTogether(running));
     } else {
       for (size_t r = 0; r < ranks().size(); ++r)
-        HEDDLE_RETURN_IF_ERROR(RunStep(id, r, running.values[r], scratch));
+        HEDDLE_RETURN_IF_ERROR(RunStep(placed, r, running.values[r], scratch));
     }
-    if (observer) observer(id, running.values);
-    for (Tensors& values : running.values) slots().Release(id, values);
+    if (observer) observer(placed.first, running.values);
+    for (Tensors& values : running.values) Release(placed, values);
   }
   return Done{};
 }
@@ -188,11 +204,12 @@ void World::RunThread(size_t thread, Running& running, Barrier& barrier,
     if (!status.ok()) failed[thread] = Failed{node, at, std::move(status)};
     return !failed[thread].has_value();
   };
-  for (NodeId id : graph().nodes()) {
-    if (steps_[id]->turn() == Step::Turn::kAlone) {
+  for (const Placed& placed : steps_) {
+    NodeId id = placed.first;
+    if (placed.step->turn() == Step::Turn::kAlone) {
       for (size_t r = thread; r < ranks().size() && !failed[thread]; r += threads_) {
-        if (ok(id, r, RunStep(id, r, running.values[r], scratch)))
-          slots().Release(id, running.values[r]);
+        if (ok(id, r, RunStep(placed, r, running.values[r], scratch)))
+          Release(placed, running.values[r]);
       }
       continue;
     }
@@ -201,24 +218,29 @@ void World::RunThread(size_t thread, Running& running, Barrier& barrier,
     if (std::ranges::any_of(failed, [](const auto& f) { return f.has_value(); })) return;
     barrier.arrive_and_wait();
     if (thread == 0) {
-      if (steps_[id]->turn() == Step::Turn::kInTurn) {
+      if (placed.step->turn() == Step::Turn::kInTurn) {
         for (size_t r = 0; r < ranks().size() && !failed[0]; ++r)
-          ok(id, r, RunStep(id, r, running.values[r], scratch));
+          ok(id, r, RunStep(placed, r, running.values[r], scratch));
       } else {
-        ok(id, 0, steps_[id]->RunTogether(running));
+        ok(id, 0, placed.step->RunTogether(running));
       }
-      for (Tensors& values : running.values) slots().Release(id, values);
+      for (Tensors& values : running.values) Release(placed, values);
     }
     barrier.arrive_and_wait();
   }
 }
 
-Status World::RunStep(NodeId node, size_t at, Tensors& values, Scratch& scratch) const {
+void World::Release(const Placed& placed, Tensors& values) const {
+  for (NodeId node = placed.first; node < placed.end; node = NodeId(node.index() + 1))
+    slots().Release(node, values);
+}
+
+Status World::RunStep(const Placed& placed, size_t at, Tensors& values, Scratch& scratch) const {
   try {
-    steps_[node]->Run(at, values, scratch);
+    placed.step->Run(at, values, scratch);
   } catch (const std::exception& error) {
-    Tensors operands = slots().Operands(node, values);
-    return plan_->Fault(node, ranks().subspan(at, 1), {&operands, 1}, SaidByAten(error));
+    Tensors operands = slots().Operands(placed.first, values);
+    return plan_->Fault(placed.first, ranks().subspan(at, 1), {&operands, 1}, SaidByAten(error));
   }
   return Done{};
 }

@@ -33,6 +33,8 @@ struct WorldOptions {
   // The ranks of this process, and what carries their payloads; all ranks, if there is no transport.
   std::vector<int64_t> ranks = {};
   std::shared_ptr<Transport> transport = nullptr;
+  // Makes the backend that is asked first, and may take several nodes at a time.
+  std::function<std::unique_ptr<Backend>(const RunPlan& plan)> kernels = {};
 };
 
 class World {
@@ -77,14 +79,24 @@ class World {
   template <typename Barrier>
   void RunThread(size_t thread, Running& running, Barrier& barrier,
                  std::vector<std::optional<Failed>>& failed) const;
+  // A step, and its nodes: from `first` to before `end`.
+  struct Placed {
+    NodeId first;
+    NodeId end;
+    std::unique_ptr<Step> step;
+  };
+  Result<std::vector<Placed>> CompileSteps(std::span<const std::unique_ptr<Backend>> backends);
   // One rank's own work.
-  Status RunStep(NodeId node, size_t at, Tensors& values, Scratch& scratch) const;
+  Status RunStep(const Placed& placed, size_t at, Tensors& values, Scratch& scratch) const;
+  void Release(const Placed& placed, Tensors& values) const;
 
   // Steps refer to it, so it stays where it is.
   std::unique_ptr<const RunPlan> plan_;
   // Steps may refer to the backend that made them.
   std::vector<std::unique_ptr<Backend>> backends_;
-  Table<NodeId, std::unique_ptr<Step>> steps_;
+  std::vector<Placed> steps_;
+  // A step for each node, for observers. Empty if steps_ are like that.
+  std::vector<Placed> single_steps_;
   bool spans_processes_ = false;
   size_t threads_ = 1;
   // Launches of a run.

@@ -40,8 +40,11 @@ BatchSource SyntheticBatches(const Model& model, uint64_t seed) {
 Result<Session> Session::Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options) {
   auto make = [&](const Module& module) -> Result<Program> {
-    if (!options.world_of) return Program::Make(model, module, options.world);
-    HEDDLE_TRY(WorldOptions world, options.world_of(module));
+    WorldOptions world = options.world;
+    if (options.world_of) {
+      HEDDLE_TRY(world, options.world_of(module));
+    }
+    if (options.kernels) world.kernels = options.kernels;
     return Program::Make(model, module, world);
   };
   HEDDLE_TRY(Program step, make(*modules.step));

@@ -55,8 +55,8 @@ class GraphRecorder : public RunRecorder {
         std::make_unique<RecordedGraph>(*this, std::move(graph), std::move(outputs)));
   }
 
-  // Makes the recorder's stream the current one, and orders its work between what was launched
-  // before and what is launched later.
+  // Makes the recorder's stream the current one, and orders its work after earlier launches
+  // and before later ones.
   class OnStream {
    public:
     explicit OnStream(GraphRecorder& recorder)

@@ -29,6 +29,9 @@ void TrainFlags::Declare(Flags& flags) {
       "--runtime.graph", graph,
       "auto: record a step on a GPU as a CUDA graph and replay it, where that is possible; "
       "off: launch every kernel from the host; results do not depend on it");
+  flags.Option("--runtime.kernels", kernels,
+               "auto: compute groups of ops on a GPU with kernels of Heddle's own, where they have "
+               "the bits of ATen's; off: run every op with ATen; results do not depend on it");
   flags.Option("--hashes=FILE", hashes,
                "write one line of JSON per step, rank and parameter with the hash of that rank's "
                "shard of the master weights, and one with the loss as a hex float");

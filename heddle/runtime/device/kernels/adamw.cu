@@ -1,0 +1,96 @@
+// Clipping and AdamW over a list of f32 tensors, as ATen's mul and _fused_adamw round.
+//
+// A block of 256 threads takes 4,096 elements of a tensor.
+struct Entry {
+  float* param;
+  const float* grad;
+  float* average;
+  float* square;
+  u64 count;
+  // The number of its first block.
+  u32 block;
+  // Whether all four begin at a multiple of 16 bytes.
+  u32 aligned;
+};
+struct List {
+  Entry entries[ENTRIES];
+  u32 count;
+};
+struct alignas(16) Vector {
+  float x[4];
+};
+struct Numbers {
+  float decay;
+  float beta1;
+  float beta2;
+  float step_size;
+  float root;
+  float eps;
+  float clip;
+};
+
+__device__ __forceinline__ void Update(float& param, float grad, float& average, float& square,
+                                       const Numbers& n) {
+#if CLIP
+  grad = __fmul_rn(grad, n.clip);
+#endif
+#if DECAY
+  param = __fmaf_rn(-n.decay, param, param);
+#endif
+  average = __fmaf_rn(n.beta1, average, __fmaf_rn(-n.beta1, grad, grad));
+  float squared = __fmul_rn(grad, grad);
+  square = __fmaf_rn(n.beta2, square, __fmaf_rn(-n.beta2, squared, squared));
+  float spread = __fadd_rn(__fdiv_rn(__fsqrt_rn(square), n.root), n.eps);
+  param = __fadd_rn(param, -__fdiv_rn(__fmul_rn(n.step_size, average), spread));
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    adamw(const __grid_constant__ List list, const float* lr, const float* step, const float* clip,
+          float beta1, float beta2, float weight_decay, float eps) {
+  __shared__ float corrections[2];
+  // The last entry whose first block is not behind this one.
+  u32 first = 0;
+  u32 end = list.count;
+  while (end - first > 1) {
+    u32 middle = (first + end) / 2;
+    if (list.entries[middle].block <= blockIdx.x) {
+      first = middle;
+    } else {
+      end = middle;
+    }
+  }
+  const Entry& entry = list.entries[first];
+  u64 begin = (u64)(blockIdx.x - entry.block) * 4096;
+  if (threadIdx.x == 0) {
+    corrections[0] = __fadd_rn(1.f, -powf(beta1, *step));
+    corrections[1] = __fsqrt_rn(__fadd_rn(1.f, -powf(beta2, *step)));
+  }
+  __syncthreads();
+  Numbers n = {__fmul_rn(*lr, weight_decay), beta1, beta2, __fdiv_rn(*lr, corrections[0]),
+               corrections[1], eps, CLIP ? *clip : 1.f};
+  if (entry.aligned && begin + 4096 <= entry.count) {
+    Vector param[4], grad[4], average[4], square[4];
+    UNROLL
+    for (int k = 0; k < 4; ++k) {
+      u64 i = begin / 4 + k * 256 + threadIdx.x;
+      param[k] = ((const Vector*)entry.param)[i];
+      grad[k] = ((const Vector*)entry.grad)[i];
+      average[k] = ((const Vector*)entry.average)[i];
+      square[k] = ((const Vector*)entry.square)[i];
+    }
+    UNROLL
+    for (int k = 0; k < 4; ++k) {
+      UNROLL
+      for (int j = 0; j < 4; ++j)
+        Update(param[k].x[j], grad[k].x[j], average[k].x[j], square[k].x[j], n);
+      u64 i = begin / 4 + k * 256 + threadIdx.x;
+      ((Vector*)entry.param)[i] = param[k];
+      ((Vector*)entry.average)[i] = average[k];
+      ((Vector*)entry.square)[i] = square[k];
+    }
+    return;
+  }
+  u64 stop = begin + 4096 < entry.count ? begin + 4096 : entry.count;
+  for (u64 i = begin + threadIdx.x; i < stop; i += 256)
+    Update(entry.param[i], entry.grad[i], entry.average[i], entry.square[i], n);
+}
