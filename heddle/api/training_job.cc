@@ -37,8 +37,8 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int6
   std::string note = options_.model.DeviceNote(at::hasCUDA());
   if (local_rank.value_or(0) == 0 && !note.empty()) observer_.Note(note);
   HEDDLE_RETURN_IF_ERROR(CheckOptions());
-  kernels_ = options_.optimization.OwnKernels(device_,
-                                              [this](const std::string& line) { Say(line); });
+  kernels_ =
+      options_.optimization.OwnKernels(device_, [this](const std::string& line) { Say(line); });
   const LoopOptions& job = options_.loop;
   HEDDLE_TRY(save_async_, ChooseBool("--checkpoint.async", job.async));
   HEDDLE_RETURN_IF_ERROR(FindPeak());
