@@ -75,9 +75,10 @@ TEST_F(VerifyTest, FindsTheNodeThatAnotherGraphHasDifferently) {
 TEST_F(VerifyTest, FindsThePassThatChangesBits) {
   auto make = [this](const Module& module) { return job_.MakeSession(module); };
   std::optional<std::string> pass =
-      *FirstDifferingPass(job_.local(), wrong_, options_, /*steps=*/1, make);
+      *FirstDifferingPass(job_.local(), wrong_, {}, options_, /*steps=*/1, make);
   EXPECT_EQ(pass.value_or(""), "wrong-gate (pass 2 of 3)");
-  EXPECT_FALSE(FirstDifferingPass(job_.local(), {Item(kNothing)}, options_, 1, make)->has_value());
+  EXPECT_FALSE(
+      FirstDifferingPass(job_.local(), {Item(kNothing)}, {}, options_, 1, make)->has_value());
 }
 
 TEST_F(VerifyTest, FindsTheNodeThatMadeTheFirstNan) {
