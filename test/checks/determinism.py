@@ -26,7 +26,8 @@ VARIANTS = [
 # Times differ, and that is right.
 TIMES = [
     (re.compile(r'"nanoseconds": \d+'), '"nanoseconds": T'),
-    (re.compile(r"planned in [\d.]+ s: capture [\d.]+, parallelize [\d.]+, passes [\d.]+"), "planned in T"),
+    (re.compile(r"planned in [\d.]+ s: capture [\d.]+, find [\d.]+, parallelize [\d.]+, passes [\d.]+"),
+     "planned in T"),
     (re.compile(r'("seconds": \{)[^}]*\}'), r"\1T}"),
     (re.compile(r'(seconds": )[\d.e+-]+'), r"\1T"),
     (re.compile(r"(solved|read) in [\d.]+ (ns|us|ms|s)\b"), r"\1 in T"),

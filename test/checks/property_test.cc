@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/text.h"
+#include "heddle/cost/cost_model.h"
 #include "heddle/ir/structural_hash.h"
 #include "heddle/ir/text/diff.h"
 #include "heddle/ir/text/print.h"
@@ -23,7 +24,10 @@ Module Read(const std::string& text) {
 }
 
 std::string RunText(Module module, std::string_view pipeline) {
-  Result<RunReport> report = RunPipeline(module, *ParsePipeline(pipeline, Passes()));
+  static const CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  ManagerOptions options;
+  options.costs = &costs;
+  Result<RunReport> report = RunPipeline(module, *ParsePipeline(pipeline, Passes()), options);
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return Print(module);
 }
