@@ -32,7 +32,7 @@ class SafetensorsTest : public testing::Test {
     Result<SafetensorsFile> file = SafetensorsFile::Open(Path());
     if (file.ok()) return "";
     EXPECT_EQ(file.diagnostics()[0].kind, Diag::kFileRead);
-    EXPECT_EQ(file.diagnostics()[0].file, Path());
+    EXPECT_TRUE(file.diagnostics()[0].file.starts_with(Path()));
     return file.diagnostics()[0].message;
   }
 
@@ -87,15 +87,15 @@ TEST_F(SafetensorsTest, LengthsThatAreLies) {
 }
 
 TEST_F(SafetensorsTest, HeadersThatAreNone) {
-  EXPECT_EQ(Said("", 0), "its header is no JSON at byte 1 of 0");
-  EXPECT_EQ(Said("{\"a\":", 0), "its header is no JSON at byte 6 of 5");
-  EXPECT_EQ(Said("{} {}", 0), "its header is no JSON at byte 4 of 5");
-  EXPECT_EQ(Said("{\"a\xff\":1}", 0), "its header is no JSON at byte 4 of 8");
-  EXPECT_EQ(Said("[1]", 0), "its header is no JSON object");
-  EXPECT_EQ(Said(std::string(100000, '['), 0), "its header is no JSON at byte 100001 of 100000");
+  EXPECT_EQ(Said("", 0), "not JSON: expected a value");
+  EXPECT_EQ(Said("{\"a\":", 0), "not JSON: expected a value");
+  EXPECT_EQ(Said("{} {}", 0), "not JSON: there is more text after the value");
+  EXPECT_EQ(Said("{\"a\xff\":1}", 0), "not JSON: a text is not UTF-8");
+  EXPECT_EQ(Said("[1]", 0), "the file is a list, expected an object");
+  EXPECT_EQ(Said(std::string(100000, '['), 0), "not JSON: values are nested more than 1000 deep");
   EXPECT_EQ(Said("{\"a\":" + std::string(1000, '[') + std::string(1000, ']') + "}", 0),
-            "its header has values that are more than 3 deep");
-  EXPECT_EQ(Said("{\"__metadata__\":{\"a\":1}}", 0), "`__metadata__` is not made of texts by name");
+            "`a` is a list, expected an object");
+  EXPECT_EQ(Said("{\"__metadata__\":{\"a\":1}}", 0), "`__metadata__.a` is 1, expected a text");
   EXPECT_EQ(Said("{\"__metadata__\":{\"a\":\"b\"}}", 0), "");
 }
 
@@ -104,17 +104,18 @@ TEST_F(SafetensorsTest, TensorsThatAreLies) {
     return Said(fmt::format("{{\"w\":{}}}", what), bytes);
   };
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), "");
-  EXPECT_EQ(one("3"), "`w` is no JSON object");
-  EXPECT_EQ(one(R"({"shape":[2],"data_offsets":[0,8]})"), "`w` has no `dtype`");
+  EXPECT_EQ(one("3"), "`w` is 3, expected an object");
+  EXPECT_EQ(one(R"({"shape":[2],"data_offsets":[0,8]})"), "`w.dtype` is missing");
   EXPECT_EQ(one(R"({"dtype":"F33","shape":[2],"data_offsets":[0,8]})"),
-            "`w` has dtype `F33`; there are F64, F32, BF16, F16, I64, I32, I16, I8, U8, BOOL");
-  EXPECT_EQ(one(R"({"dtype":"F32","data_offsets":[0,8]})"), "`w` has no list `shape`");
+            "`w.dtype` is \"F33\", expected one of `F64`, `F32`, `BF16`, `F16`, `I64`, `I32`, "
+            "`I16`, `I8`, `U8`, `BOOL`");
+  EXPECT_EQ(one(R"({"dtype":"F32","data_offsets":[0,8]})"), "`w.shape` is missing");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"),
-            "`w` has -2 among its `shape`, expected a whole number of 0 or more");
+            "`w.shape[0]` is -2, expected a whole number from 0 on");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})"),
-            "`w` has 2.0 among its `shape`, expected a whole number of 0 or more");
+            "`w.shape[0]` is 2.0, expected a whole number from 0 on");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8,9]})"),
-            "`w` has 3 `data_offsets`, expected 2");
+            "`w.data_offsets` has 3 numbers, expected 2");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"),
             "`w` has bytes 8 to 0 of 8");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[3],"data_offsets":[0,12]})"),
@@ -126,9 +127,9 @@ TEST_F(SafetensorsTest, TensorsThatAreLies) {
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]})"),
             "`w` has a shape of more than 2^63 bytes");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8],"strides":[1]})"),
-            "`w` has `strides`, which no tensor has");
+            "`w.strides` is not a field here");
   EXPECT_EQ(one(R"({"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]})"),
-            "its header has `dtype` twice");
+            "not JSON: the key `dtype` is given twice");
 }
 
 TEST_F(SafetensorsTest, TensorsThatDoNotFitTogether) {
@@ -148,7 +149,7 @@ TEST_F(SafetensorsTest, TensorsThatDoNotFitTogether) {
   EXPECT_EQ(Said(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                  R"("a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                  2),
-            "its header has `a` twice");
+            "not JSON: the key `a` is given twice");
 }
 
 TEST_F(SafetensorsTest, WeightsOfAnotherModel) {
