@@ -23,10 +23,14 @@ Module Read(const std::string& text) {
   return *module;
 }
 
-std::string RunText(Module module, std::string_view pipeline) {
+const CostModel& Costs() {
   static const CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  return costs;
+}
+
+std::string RunText(Module module, std::string_view pipeline) {
   ManagerOptions options;
-  options.costs = &costs;
+  options.costs = &Costs();
   Result<RunReport> report = RunPipeline(module, *ParsePipeline(pipeline, Passes()), options);
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return Print(module);
@@ -104,7 +108,7 @@ void ExpectFreshAnalyses(AnalysisCache& analyses, Graph& graph, std::string_view
 
 void RunAndAsk(Module module, const PassDef& pass, const std::shared_ptr<void>& options) {
   AnalysisCache analyses;
-  PassContext context(module.mesh, analyses);
+  PassContext context(module.mesh, analyses, &Costs());
   for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, "before");
   if (!pass.run(module, options.get(), context).ok()) return;
   for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, pass.name);
