@@ -205,9 +205,13 @@ def main():
             print("skipped: no GPU")
             return 77
     with tempfile.TemporaryDirectory() as folder:
-        jobs = gpu_jobs() if options.cuda else few_jobs() + refusals(folder)
-        if not options.cuda and (options.all or options.only):
-            jobs += many_jobs() + plan_jobs(options.heddle, folder)
+        if options.cuda:
+            jobs = gpu_jobs()
+        else:
+            plans = plan_jobs(options.heddle, folder)
+            jobs = few_jobs() + refusals(folder) + plans[:1]
+            if options.all or options.only:
+                jobs += many_jobs() + plans[1:]
         jobs = [job for job in jobs if options.only in job.name]
         failed = 0
         for job in jobs:
