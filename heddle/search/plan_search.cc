@@ -112,18 +112,27 @@ void PlanSearch::Bound() {
   }
 }
 
+// Gets the promise of a candidate.
+void PlanSearch::Promise(Candidate& candidate) {
+  Result<StepOutcome> promised = evaluator_.Promise(candidate.point);
+  if (!promised.ok()) {
+    candidate.fate = Fate::kDone;
+    return Note(candidate.point, promised.diagnostics());
+  }
+  candidate.promise = *promised;
+  if (candidate.least_peak() > options_.budget) candidate.fate = Fate::kBeaten;
+  for (const TriedPoint& tried : tried_) {
+    if (tried.outcome.peak <= options_.budget) Compare(tried, candidate);
+  }
+}
+
 // Takes the candidate one step further: from bounds to a promise, from a promise to a simulation.
 void PlanSearch::Settle(Candidate& candidate) {
   if (!candidate.promise) {
-    Result<StepOutcome> promised = evaluator_.Promise(candidate.point);
-    if (!promised.ok()) {
-      candidate.fate = Fate::kDone;
-      return Note(candidate.point, promised.diagnostics());
-    }
-    candidate.promise = *promised;
-    if (candidate.least_peak() > options_.budget) candidate.fate = Fate::kBeaten;
-    for (const TriedPoint& tried : tried_) {
-      if (tried.outcome.peak <= options_.budget) Compare(tried, candidate);
+    // All candidates of an arrangement: they share the lowered graphs of its small models.
+    for (Candidate& other : candidates_) {
+      bool shares = other.point.arrangement == candidate.point.arrangement;
+      if (shares && other.fate == Fate::kOpen && !other.promise) Promise(other);
     }
     return;
   }

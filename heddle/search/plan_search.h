@@ -85,6 +85,7 @@ class PlanSearch {
 
   void Bound();
   Candidate* Next();
+  void Promise(Candidate& candidate);
   void Settle(Candidate& candidate);
   // Closes the candidate if the point, which fits, beats its bounds or its promise.
   static void Compare(const TriedPoint& tried, Candidate& candidate);
