@@ -75,7 +75,7 @@ std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
     AxisRole role = RoleOf(axis);
     if (role == AxisRole::kNone) return std::nullopt;
     if (role == AxisRole::kExpert) options.expert = axis.size;
-    // The ranks that share experts are among those that shard.
+    // Ranks that share experts also shard.
     AxisRole counted = role == AxisRole::kExpert ? AxisRole::kShard : role;
     for (size_t i = 0; i < Presets().size(); ++i) {
       if (Presets()[i]->role == counted) options.degrees[i] *= axis.size;

@@ -48,12 +48,12 @@ struct StepGraphs {
 
 struct CompiledStep {
   PlannedStep planned;
-  // With all that flags and searches decide. The other graphs follow it, too.
+  // The complete plan, with decisions of flags and searches. All graphs follow it.
   Plan plan;
-  // How they were compiled; `costs` is what its manager refers to.
+  // The options of compilation; their manager points to `costs`.
   std::unique_ptr<const CostModel> costs;
   CompileOptions options;
-  // Of the step.
+  // The report of the step.
   CompileReport report;
   StepGraphs graphs;
 };

@@ -114,7 +114,7 @@ class JsonDocument {
     // The string has escapes: it is Source::decoded[begin].
     bool is_decoded = false;
     union {
-      // Of an array or object: one past its last child.
+      // One past the last child of an array or object.
       uint32_t end;
       bool boolean;
       int64_t integer;

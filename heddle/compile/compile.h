@@ -53,12 +53,12 @@ Status Lower(Module& module, const Plan& plan);
 // The passes after lowering and decisions about memory. `notes` gets what has no effect.
 Result<Pipeline> FinalPasses(const PlanDecisions& decisions, const CompileOptions& options,
                              std::vector<std::string>& notes);
-// All passes after lowering: those that carry out decisions about memory, then FinalPasses. If the
-// plan marks values, runs `clean` on the lowered module and marks them.
+// All passes after lowering: passes that carry out decisions about memory, then FinalPasses. If the
+// plan marks values, this runs `clean` on the lowered module and marks them.
 Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
                                      const CompileOptions& options,
                                      std::vector<std::string>& notes);
-// What backward recomputes can be decided.
+// Whether the module has a backward phase, so that recomputation can be decided.
 bool HasBackward(const Module& module);
 
 }  // namespace heddle

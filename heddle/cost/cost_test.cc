@@ -64,7 +64,7 @@ TEST(Cluster, EveryFigureHasASource) {
         *JsonDocument::Parse(std::string(named.text), std::string(named.name), Diag::kJson);
     std::vector<std::string> missing;
     FindUnsourced(document.root(), "", *document.root().Find("sources"), missing);
-    // What the cluster is, not a figure of it.
+    // These describe the cluster; they are not measured figures.
     std::erase(missing, "devices_per_node");
     std::erase(missing, "device/names");
     EXPECT_TRUE(missing.empty()) << named.name << ": " << missing[0];

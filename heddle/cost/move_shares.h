@@ -3,7 +3,7 @@
 
 namespace heddle {
 
-// 1 counts the whole time of a collective; less, if the rest hides behind compute.
+// 1 counts the whole time of a collective; less than 1, if part of it overlaps with compute.
 struct MoveShares {
   // Gathered parameters; reduced gradients; all other tensors.
   double gathers = 1;

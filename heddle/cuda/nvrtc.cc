@@ -11,7 +11,7 @@ void* OpenNvrtc() {
   for (const char* name : kNames) {
     if (void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) return library;
   }
-  // libtorch's own stub knows where its NVRTC is.
+  // libcaffe2_nvrtc.so belongs to libtorch and loads the NVRTC that libtorch ships.
   if (void* library = dlopen("libcaffe2_nvrtc.so", RTLD_LAZY | RTLD_LOCAL)) return library;
   for (const char* name : kNames) {
     if (void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL)) return library;

@@ -53,7 +53,7 @@ class Evaluator {
 
   const CostModel& costs() const { return *costs_; }
   // Runs the passes, which make one local graph of `module`, and simulates it. The manager does not
-  // check the passes: whoever carries out a plan runs them again, with checks.
+  // check the passes; Compile runs them again, with checks, for the plan that is chosen.
   Result<Evaluation> Run(Module module, const Pipeline& passes) const;
   // Options of the manager for trials.
   ManagerOptions Unchecked() const;

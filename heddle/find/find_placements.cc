@@ -124,7 +124,7 @@ class PlanFinder {
                        limit->counts_saved ? "" : " without activations");
   }
 
-  // A plan that was tried already, or that does not fit into the budget, is no trial.
+  // Adds a trial, unless the plan was tried already or does not fit into the budget.
   Status Try(std::string name, const Plan& plan) {
     if (!texts_.insert(FormatPlan(plan)).second) return Done{};
     Clock clock;

@@ -55,7 +55,7 @@ struct LoweredStep {
   // `options.manager.costs` is given, and outlives this.
   static Result<LoweredStep> Make(const Module& captured, const Plan& plan,
                                   const CompileOptions& options);
-  // What it refers to, this included, outlives it.
+  // This object must outlive the search.
   Result<std::unique_ptr<MemorySearch>> Search(bool offloads) const;
 };
 

@@ -1,5 +1,5 @@
-// FindPlan: completes a plan. What the plan leaves to `auto` is found by the solver and by simulation;
-// what backward recomputes under a budget is found by MemorySearch. Compile carries the result out.
+// FindPlan: completes a plan. The solver and simulations find placements for `auto`; MemorySearch finds
+// the values that backward recomputes for a budget. Compile carries out the result.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ struct FoundPlan {
   Plan plan;
   // What `auto` found.
   std::optional<FoundPlacements> placements = {};
-  // What fits into the budget, and what it decides.
+  // The choice for the budget, and its decisions by module and op.
   std::optional<MemoryChoice> memory = {};
   std::vector<DecisionLine> decisions = {};
 };

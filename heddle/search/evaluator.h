@@ -60,7 +60,7 @@ std::string Format(const SearchPoint& point);
 
 struct TriedPoint {
   SearchPoint point;
-  // Of all micro-batches and the optimizer.
+  // For all micro-batches and the optimizer.
   StepOutcome outcome;
   Plan plan;
 };

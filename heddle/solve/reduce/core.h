@@ -135,8 +135,8 @@ class Core {
   size_t EntryCount() const;
   bool HasTerms() const;
   double Cost(const std::vector<uint32_t>& x) const;
-  // Turns an answer for what is left into one for what was there before. It has an entry for every
-  // variable, gone or not.
+  // Extends an answer of the reduced problem to the original problem. `x` has an entry for every
+  // variable, removed or not.
   void Unwind(std::vector<uint32_t>& x) const;
   // The choices that are left, as the problem numbers them. Only choices have been removed so far.
   ChoiceSets Kept() const;

@@ -73,7 +73,7 @@ class PriceSteps {
  private:
   const Core& core_;
   std::vector<double> highest_;
-  // What the choices of all variables can change in each row: rows are as different as bytes and
+  // By row: the range of its sum over all choices. Rows have different units, such as bytes and
   // shares.
   std::vector<double> scale_;
   std::vector<double> direction_;
@@ -123,8 +123,8 @@ bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
   return SetBestPrices(frame, sweeps, prices);
 }
 
-// Several prices at once follow the amounts that assignments overrun, by steps that are as long as
-// the bound is short of the best cost, and shorter when that does not help.
+// Changes all prices in the direction of the amounts by which assignments exceed the rows. The length
+// of a step is the gap between bound and best cost; it shrinks if the bound does not rise.
 bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
   constexpr int kMostSteps = 60;
   const Core& core = frame.core;

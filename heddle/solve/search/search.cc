@@ -15,8 +15,7 @@ constexpr size_t kMostFrameEntries = 2 * kMostEntries;
 constexpr size_t kJoinChoices[] = {64, 256, 1024, 4096};
 constexpr size_t kLonelyChoices = 16'384;
 constexpr size_t kJoinEntries = 1'000'000;
-// Steps of one elimination: the few that are worth it at once, and the most when nothing else has
-// helped.
+// Steps of one elimination: the usual limit, and the limit after everything else failed.
 constexpr size_t kUsualWork = 4'000'000;
 constexpr size_t kMostWork = 256'000'000;
 // Choices that are too dear make it worth starting over if they are this part of all.
@@ -168,8 +167,7 @@ bool Search::Close(Frame& frame) {
     if (Stopped()) return false;
   }
   ReduceCounts counts;
-  // Prices are worth looking for when many variables have been joined since, and not when only dear
-  // choices went.
+  // A new search for prices pays after many variables were joined, not after choices were removed.
   size_t priced_variables = SIZE_MAX;
   for (size_t most_work = kUsualWork;;) {
     if (!Reduce(frame.core, {options_.limit, most_work}, counts)) return true;
@@ -229,8 +227,8 @@ bool Search::Step(Frame& frame, Sweeps& sweeps, bool rounds) {
   return frame.bound >= Cutoff();
 }
 
-// As long as the bound still rises by a part of what is missing. At least so often that what
-// choices add is known.
+// Runs while the bound rises by a share of the remaining gap, and at least until the excess of the
+// choices is known.
 bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
   constexpr int kOften = 4;
   bool has_moves = !frame.core.moves.empty();

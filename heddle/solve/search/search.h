@@ -1,8 +1,8 @@
 // Branch and bound over the core of a problem.
 //
-// A frame is a part of the problem that is still open. It is reduced, bounded by messages, rid of
-// choices that are too dear for any better answer, and its variables are joined; most frames close
-// that way. One that does not is cut in two. Rows count by their prices (Lagrange multipliers) in
+// A frame is an open part of the problem. Reductions shrink it, messages bound it, choices that no
+// better answer takes are removed, and variables are joined. Most frames close that way; the others
+// are cut in two. Rows count by their prices (Lagrange multipliers) in
 // bounds, and as they are in answers.
 //
 // Shared moves (moves.cc) are bounded by messages, too. Reductions, joins and branches begin when
@@ -85,8 +85,8 @@ class Search {
   double Cutoff() const { return best_cost_ - Tolerance(best_cost_); }
   bool Stopped() const { return stopped_ || options_.limit.Spent(); }
 
-  // Takes away choices that are too dear for any answer better than the one to begin with. False if
-  // there is none.
+  // Removes choices that cost too much for an answer better than the first one. False if no such
+  // answer exists.
   bool RemoveDear(Core& core);
   // The first reductions. False if no better answer is left.
   bool ReduceFirst(Core& core);

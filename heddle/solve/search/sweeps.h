@@ -52,8 +52,8 @@ class Sweeps {
   // Messages stay. The bound is that of the next run.
   void SetPrices(std::vector<double> prices);
 
-  // What each choice adds at least to `base()` if it is taken: a number for each choice of each
-  // variable in turn. From the second run on after prices were set.
+  // The least that a choice adds to `base()`, for each choice of each variable in turn. Known from
+  // the second run after prices were set.
   std::span<const double> excess() const { return excess_; }
   double base() const { return base_; }
 
@@ -118,8 +118,8 @@ class Sweeps {
   std::vector<Node> nodes_;
   // Costs with prices, for each choice of each variable in turn.
   std::vector<double> cost_;
-  // What the ends of the edges that are left have been told, edge by edge: a number for each choice
-  // of `u`, then for each of `v`.
+  // The messages to the ends of the remaining edges, edge by edge: a number for each choice of `u`,
+  // then for each choice of `v`.
   std::vector<double> messages_;
   std::vector<MoveMessages> moves_;
   std::vector<double> excess_;

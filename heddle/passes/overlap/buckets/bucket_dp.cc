@@ -19,7 +19,8 @@ struct State {
   uint32_t buckets = 0;
 };
 
-// Of all ways to cut a prefix, those that no other is better than: by delay, so that the communicator is free ever earlier.
+// The ways to cut a prefix that no other way beats, by rising delay and falling time at which the
+// communicator is free.
 class Front {
  public:
   void Add(const State& state) {
@@ -44,7 +45,7 @@ class Front {
       while (at != states_.end() && !Before(*first, *at)) ++at;
       if (at == states_.begin() || first->free < std::prev(at)->free) break;
     }
-    // Mostly, none of them is better than those that are known.
+    // Usually no new state is better than a known one.
     if (first == states.end()) return;
     merged_.assign(states_.begin(), at);
     auto keep = [&](const State& state) {
@@ -140,7 +141,7 @@ class Chooser {
     KeepUp(state, problem_.others_due);
     return std::max(state.free, problem_.compute + state.delay);
   }
-  // What a bucket of these holds fits, or it is alone.
+  // Whether the bucket fits into the room, or has one member.
   bool Allowed(size_t begin, size_t end, Bytes room) const {
     return end - begin == 1 || held_[end] - held_[begin] <= room;
   }
