@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include "heddle/auto/auto_plan.h"
-#include "heddle/base/clock.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
+#include "heddle/search/placement/auto_plan.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

@@ -7,13 +7,13 @@
 #include <cstdio>
 
 #include "bench/knapsack.h"
-#include "heddle/base/clock.h"
-#include "heddle/base/file.h"
-#include "heddle/budget/search.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/file.h"
+#include "heddle/search/memory/memory_search.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {

@@ -10,9 +10,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "heddle/checkpoint/checkpoint.h"
-#include "heddle/checkpoint/manifest.h"
-#include "heddle/checkpoint/writer.h"
+#include "heddle/run/checkpoint/checkpoint.h"
+#include "heddle/run/checkpoint/manifest.h"
+#include "heddle/run/checkpoint/writer.h"
 
 namespace heddle {
 namespace {

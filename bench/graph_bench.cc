@@ -8,16 +8,16 @@
 
 #include "bench/consume.h"
 #include "bench/llama_graph.h"
-#include "heddle/analysis/dependence.h"
-#include "heddle/analysis/memory.h"
-#include "heddle/analysis/uses.h"
-#include "heddle/ir/structural_hash.h"
-#include "heddle/ir/text/parse.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/verify.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/analysis/dependence.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/analysis/uses.h"
+#include "heddle/core/ir/structural_hash.h"
+#include "heddle/core/ir/text/parse.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {

@@ -4,11 +4,11 @@
 #include <fmt/core.h>
 
 #include "bench/consume.h"
-#include "heddle/base/check.h"
+#include "heddle/core/base/check.h"
 #include "heddle/import/import.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "heddle/passes/memory/recompute.h"
-#include "heddle/solve/max_flow.h"
+#include "heddle/compile/passes/memory/recompute.h"
+#include "heddle/core/analysis/max_flow.h"
 
 namespace heddle {
 namespace {

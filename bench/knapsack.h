@@ -7,8 +7,8 @@
 
 #include <span>
 
-#include "heddle/analysis/weights.h"
-#include "heddle/budget/choice.h"
+#include "heddle/core/analysis/weights.h"
+#include "heddle/search/memory/choice.h"
 
 namespace heddle {
 

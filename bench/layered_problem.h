@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "heddle/solve/problem/problem.h"
+#include "heddle/search/solve/problem/problem.h"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "heddle/ops/ops.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

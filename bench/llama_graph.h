@@ -2,7 +2,7 @@
 // collectives, forward, loss, backward and gradient reductions. Made without libtorch, for benchmarks and tests.
 #pragma once
 
-#include "heddle/ir/graph.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

@@ -3,9 +3,9 @@
 
 #include "bench/consume.h"
 #include "bench/llama_graph.h"
-#include "heddle/budget/search.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
+#include "heddle/search/memory/memory_search.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "bench/consume.h"
 #include "bench/llama_graph.h"
-#include "heddle/passes/chunks/async_tensor_parallel.h"
+#include "heddle/compile/passes/chunks/async_tensor_parallel.h"
 
 namespace heddle {
 namespace {

@@ -17,16 +17,16 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "heddle/compile/compile.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/launch/launcher.h"
-#include "heddle/models/model.h"
-#include "heddle/ops/ops.h"
-#include "heddle/plan/presets/presets.h"
-#include "heddle/runtime/process/group.h"
-#include "heddle/runtime/process/process_transport.h"
-#include "heddle/runtime/world.h"
-#include "heddle/train/exact.h"
-#include "heddle/train/session.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/run/launch/launcher.h"
+#include "heddle/run/models/model.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/plan/presets/presets.h"
+#include "heddle/run/runtime/process/group.h"
+#include "heddle/run/runtime/process/process_transport.h"
+#include "heddle/run/runtime/world.h"
+#include "heddle/run/train/exact.h"
+#include "heddle/run/train/session.h"
 
 namespace heddle {
 namespace {

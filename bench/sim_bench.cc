@@ -6,8 +6,8 @@
 #include "bench/consume.h"
 #include "bench/llama_graph.h"
 #include "heddle/report/html/page.h"
-#include "heddle/sim/simulate.h"
-#include "heddle/sim/timeline/replay.h"
+#include "heddle/price/sim/simulate.h"
+#include "heddle/price/sim/timeline/replay.h"
 
 namespace heddle {
 namespace {

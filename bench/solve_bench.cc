@@ -5,9 +5,9 @@
 
 #include "bench/consume.h"
 #include "bench/layered_problem.h"
-#include "heddle/base/check.h"
-#include "heddle/solve/max_flow.h"
-#include "heddle/solve/solve.h"
+#include "heddle/core/base/check.h"
+#include "heddle/core/analysis/max_flow.h"
+#include "heddle/search/solve/solve.h"
 
 namespace heddle {
 namespace {

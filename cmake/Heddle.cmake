@@ -1,4 +1,4 @@
-# One target per folder: heddle_target(base DEPENDS ...) makes heddle_base, with the alias heddle::base, from the folder's
+# One target per folder: heddle_target(core/base DEPENDS ...) makes heddle_core_base, with the alias heddle::core_base, from the folder's
 # .cc files. Files ending in _test.cc go to the folder's test. TORCH marks the folders that may see libtorch.
 
 add_library(heddle_options INTERFACE)
@@ -91,7 +91,7 @@ function(heddle_target name)
   if(ARG_TORCH)
     target_precompile_headers(heddle_${target} REUSE_FROM heddle_torch_headers)
   # Fuzzers learn from what reads their texts. Elsewhere, counting every branch would cost more than it tells.
-  elseif(HEDDLE_FUZZ AND name MATCHES "^(base|ir|ir/.*|ops|plan|import|import/read)$")
+  elseif(HEDDLE_FUZZ AND name MATCHES "^(core/(base|ir|ir/.*|ops)|compile/plan|import|import/read)$")
     target_compile_options(heddle_${target} PRIVATE -fsanitize=fuzzer-no-link)
   else()
     target_precompile_headers(heddle_${target} REUSE_FROM heddle_plain_headers)

@@ -1,5 +1,5 @@
 # `cmake --install build --prefix P` puts the program, the libraries and the headers there; another project then says
-# find_package(heddle) and links heddle::ir, heddle::passes and so on.
+# find_package(heddle) and links heddle::core_ir, heddle::compile_passes and so on.
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY HEDDLE_LIBRARIES)

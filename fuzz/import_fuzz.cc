@@ -1,11 +1,11 @@
 #include <cstdint>
 #include <string>
 
-#include "heddle/base/check.h"
+#include "heddle/core/base/check.h"
 #include "heddle/import/import.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 
 // Whatever is accepted prints as a graph that reads back the same.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -43,8 +43,8 @@ def main():
     def remark_shown(_, name):
         return f"[{name}]" in goldens
 
-    problems, diagnostics = check("heddle/base/diagnostics.def", "HEDDLE_DIAGNOSTIC", "Diag", diagnostic_shown, code)
-    more, remarks = check("heddle/pass/remarks.def", "HEDDLE_REMARK", "RemarkKind", remark_shown, code)
+    problems, diagnostics = check("heddle/core/base/diagnostics.def", "HEDDLE_DIAGNOSTIC", "Diag", diagnostic_shown, code)
+    more, remarks = check("heddle/compile/manager/remarks.def", "HEDDLE_REMARK", "RemarkKind", remark_shown, code)
     problems += more
     print("\n".join(problems) if problems else f"{diagnostics} kinds of diagnostics and {remarks} of remarks, each shown by a test")
     return 1 if problems else 0

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Fits the constants of a cluster's kernels to measured times, and says how well they fit.
 
-    fit_kernels.py heddle/cost/data/h200-8x.json h200.json           what the constants that are there give
-    fit_kernels.py heddle/cost/data/h200-8x.json h200.json --fit     better ones, and what they give
+    fit_kernels.py heddle/price/cost/data/h200-8x.json h200.json           what the constants that are there give
+    fit_kernels.py heddle/price/cost/data/h200-8x.json h200.json --fit     better ones, and what they give
     fit_kernels.py ... --fit --write                                 and puts them into the cluster's file, with their source
 
-The formulas are those of heddle/cost/kernel_time.cc; `--check build/heddle` holds this file against that program, kernel by kernel.
+The formulas are those of heddle/price/cost/kernel_time.cc; `--check build/heddle` holds this file against that program, kernel by kernel.
 Pure Python. The search takes turns among the constants, in steps that shrink; for products it begins with what the cluster's file says.
 """
 import argparse

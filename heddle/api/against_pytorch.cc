@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "heddle/verify/hashes.h"
+#include "heddle/run/verify/hashes.h"
 
 namespace heddle {
 

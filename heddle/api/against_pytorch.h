@@ -5,8 +5,8 @@
 
 #include "heddle/api/pytorch_job.h"
 #include "heddle/api/pytorch_reference.h"
-#include "heddle/runtime/process/peers.h"
-#include "heddle/verify/verify.h"
+#include "heddle/run/runtime/process/peers.h"
+#include "heddle/run/verify/verify.h"
 
 namespace heddle {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "heddle/base/hash.h"
-#include "heddle/runtime/process/peers.h"
-#include "heddle/train/session.h"
+#include "heddle/core/base/hash.h"
+#include "heddle/run/runtime/process/peers.h"
+#include "heddle/run/train/session.h"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 
 #include "heddle/api/train.h"
 #include "heddle/api/verify.h"
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 #include "heddle/api/hash_log.h"
 
-#include "heddle/base/file.h"
-#include "heddle/verify/hashes.h"
+#include "heddle/core/base/file.h"
+#include "heddle/run/verify/hashes.h"
 
 namespace heddle {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "heddle/api/optimization_options.h"
-#include "heddle/runtime/process/peers.h"
-#include "heddle/train/session.h"
+#include "heddle/run/runtime/process/peers.h"
+#include "heddle/run/train/session.h"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "heddle/base/choice.h"
+#include "heddle/core/base/choice.h"
 
 namespace heddle {
 

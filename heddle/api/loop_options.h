@@ -4,10 +4,10 @@
 
 #include <optional>
 
-#include "heddle/data/dataset.h"
-#include "heddle/models/model.h"
-#include "heddle/train/schedule.h"
-#include "heddle/train/trainer.h"
+#include "heddle/run/data/dataset.h"
+#include "heddle/run/models/model.h"
+#include "heddle/run/train/schedule.h"
+#include "heddle/run/train/trainer.h"
 
 namespace heddle {
 

@@ -1,12 +1,12 @@
 #include "heddle/api/model_options.h"
 
-#include "heddle/base/choice.h"
-#include "heddle/base/text.h"
-#include "heddle/cost/cluster/cluster.h"
-#include "heddle/hf/folder.h"
-#include "heddle/hf/load.h"
-#include "heddle/train/device.h"
-#include "heddle/train/exact.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/core/base/text.h"
+#include "heddle/price/cost/cluster/cluster.h"
+#include "heddle/run/hf/folder.h"
+#include "heddle/run/hf/load.h"
+#include "heddle/run/train/device.h"
+#include "heddle/run/train/exact.h"
 
 namespace heddle {
 

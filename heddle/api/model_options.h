@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "heddle/models/model.h"
-#include "heddle/train/session.h"
+#include "heddle/run/models/model.h"
+#include "heddle/run/train/session.h"
 
 namespace heddle {
 

@@ -1,8 +1,8 @@
 #include "heddle/api/optimization_options.h"
 
-#include "heddle/base/choice.h"
-#include "heddle/runtime/device/graph_recorder.h"
-#include "heddle/runtime/device/own_kernels.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/run/runtime/device/graph_recorder.h"
+#include "heddle/run/runtime/device/own_kernels.h"
 
 namespace heddle {
 

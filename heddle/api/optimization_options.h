@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "heddle/models/model.h"
-#include "heddle/runtime/device/kernel_backend.h"
-#include "heddle/runtime/recorder.h"
-#include "heddle/runtime/reducer.h"
+#include "heddle/run/models/model.h"
+#include "heddle/run/runtime/device/kernel_backend.h"
+#include "heddle/run/runtime/recorder.h"
+#include "heddle/run/runtime/reducer.h"
 
 namespace heddle {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "heddle/base/choice.h"
-#include "heddle/base/text.h"
-#include "heddle/models/family.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/core/base/text.h"
+#include "heddle/run/models/family.h"
 
 namespace heddle {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "heddle/models/config.h"
-#include "heddle/plan/presets/presets.h"
+#include "heddle/run/models/config.h"
+#include "heddle/compile/plan/presets/presets.h"
 
 namespace heddle {
 

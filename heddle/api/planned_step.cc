@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "heddle/auto/alike.h"
-#include "heddle/base/clock.h"
-#include "heddle/base/file.h"
-#include "heddle/base/text.h"
-#include "heddle/ir/program.h"
-#include "heddle/models/family.h"
+#include "heddle/search/placement/alike.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/run/models/family.h"
 
 namespace heddle {
 namespace {

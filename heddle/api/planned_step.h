@@ -5,8 +5,8 @@
 
 #include "heddle/api/model_options.h"
 #include "heddle/api/parallel_options.h"
-#include "heddle/base/units.h"
-#include "heddle/find/find_placements.h"
+#include "heddle/core/base/units.h"
+#include "heddle/search/find_placements.h"
 
 namespace heddle {
 

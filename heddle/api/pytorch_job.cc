@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/file.h"
-#include "heddle/ir/program.h"
-#include "heddle/models/family.h"
-#include "heddle/train/safetensors.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/run/models/family.h"
+#include "heddle/run/train/safetensors.h"
 
 namespace heddle {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
-#include "heddle/verify/pytorch_program.h"
+#include "heddle/core/base/text.h"
+#include "heddle/run/verify/pytorch_program.h"
 
 namespace heddle {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "heddle/base/file.h"
-#include "heddle/launch/line_process.h"
-#include "heddle/verify/step_hashes.h"
+#include "heddle/core/base/file.h"
+#include "heddle/run/launch/line_process.h"
+#include "heddle/run/verify/step_hashes.h"
 
 namespace heddle {
 

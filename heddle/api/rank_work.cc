@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
-#include "heddle/ir/program.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
 
 namespace heddle {
 namespace {

@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 
-#include "heddle/ir/mesh.h"
-#include "heddle/runtime/process/peers.h"
-#include "heddle/runtime/process/process_transport.h"
-#include "heddle/runtime/world.h"
-#include "heddle/verify/verify.h"
+#include "heddle/core/ir/mesh.h"
+#include "heddle/run/runtime/process/peers.h"
+#include "heddle/run/runtime/process/process_transport.h"
+#include "heddle/run/runtime/world.h"
+#include "heddle/run/verify/verify.h"
 
 namespace heddle {
 

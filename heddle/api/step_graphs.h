@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "heddle/api/planned_step.h"
-#include "heddle/find/find_plan.h"
-#include "heddle/train/session.h"
+#include "heddle/search/find_plan.h"
+#include "heddle/run/train/session.h"
 
 namespace heddle {
 

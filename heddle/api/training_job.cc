@@ -8,14 +8,14 @@
 #include <numeric>
 
 #include "heddle/api/rank_work.h"
-#include "heddle/base/choice.h"
-#include "heddle/base/hash.h"
-#include "heddle/base/text.h"
-#include "heddle/ir/program.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/train/device.h"
-#include "heddle/train/resume.h"
-#include "heddle/verify/first_node.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/core/base/hash.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/run/train/device.h"
+#include "heddle/run/train/resume.h"
+#include "heddle/run/verify/first_node.h"
 
 namespace heddle {
 

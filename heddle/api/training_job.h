@@ -11,15 +11,15 @@
 #include "heddle/api/loop_options.h"
 #include "heddle/api/optimization_options.h"
 #include "heddle/api/step_graphs.h"
-#include "heddle/checkpoint/checkpoint.h"
-#include "heddle/checkpoint/writer.h"
-#include "heddle/cost/cluster/cluster.h"
-#include "heddle/metrics/step_metrics.h"
+#include "heddle/run/checkpoint/checkpoint.h"
+#include "heddle/run/checkpoint/writer.h"
+#include "heddle/price/cost/cluster/cluster.h"
+#include "heddle/run/metrics/step_metrics.h"
 #include "heddle/report/summary.h"
-#include "heddle/train/device.h"
-#include "heddle/train/run_memory.h"
-#include "heddle/train/run_state.h"
-#include "heddle/train/stop_signals.h"
+#include "heddle/run/train/device.h"
+#include "heddle/run/train/run_memory.h"
+#include "heddle/run/train/run_state.h"
+#include "heddle/run/train/stop_signals.h"
 
 namespace heddle {
 

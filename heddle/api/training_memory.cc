@@ -2,10 +2,10 @@
 #include <fmt/ranges.h>
 
 #include "heddle/api/training_job.h"
-#include "heddle/base/text.h"
-#include "heddle/models/family.h"
-#include "heddle/train/device.h"
-#include "heddle/train/resume.h"
+#include "heddle/core/base/text.h"
+#include "heddle/run/models/family.h"
+#include "heddle/run/train/device.h"
+#include "heddle/run/train/resume.h"
 
 namespace heddle {
 namespace {

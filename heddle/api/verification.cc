@@ -4,13 +4,13 @@
 
 #include "heddle/api/agreement.h"
 #include "heddle/api/rank_work.h"
-#include "heddle/base/hash.h"
-#include "heddle/budget/trial.h"
-#include "heddle/ir/program.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/models/family.h"
-#include "heddle/passes/passes.h"
-#include "heddle/plan/marks.h"
+#include "heddle/core/base/hash.h"
+#include "heddle/search/memory/trial.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/run/models/family.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/compile/plan/marks.h"
 
 namespace heddle {
 

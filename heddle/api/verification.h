@@ -11,8 +11,8 @@
 #include "heddle/api/loop_options.h"
 #include "heddle/api/optimization_options.h"
 #include "heddle/api/step_graphs.h"
-#include "heddle/verify/eager_run.h"
-#include "heddle/verify/verify.h"
+#include "heddle/run/verify/eager_run.h"
+#include "heddle/run/verify/verify.h"
 
 namespace heddle {
 

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

@@ -1,14 +1,14 @@
 // heddle checkpoint: what a folder of checkpoints holds, and whether it is still what was written.
-#include "heddle/checkpoint/checkpoint.h"
+#include "heddle/run/checkpoint/checkpoint.h"
 
 #include <algorithm>
 #include <ostream>
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/report/table.h"
+#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {

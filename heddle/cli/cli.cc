@@ -11,12 +11,12 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/file.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/job/job_file.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/cli/job/job_file.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/report/stats.h"
 
 namespace heddle {

@@ -9,8 +9,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "heddle/base/result.h"
-#include "heddle/ir/graph.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <set>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/help.h"
 
 namespace heddle {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <ostream>
 
-#include "heddle/base/choice.h"
-#include "heddle/base/clock.h"
-#include "heddle/base/file.h"
-#include "heddle/base/text.h"
-#include "heddle/budget/choice.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
+#include "heddle/search/memory/choice.h"
+#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 

@@ -7,7 +7,7 @@
 #include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
 #include "heddle/compile/adjust_pipeline.h"
-#include "heddle/find/find_plan.h"
+#include "heddle/search/find_plan.h"
 
 namespace heddle {
 

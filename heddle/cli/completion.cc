@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
 
 namespace heddle {

@@ -1,5 +1,5 @@
 // heddle diff: what became of the nodes of one graph in another.
-#include "heddle/ir/text/diff.h"
+#include "heddle/core/ir/text/diff.h"
 
 #include <ostream>
 

@@ -4,14 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/help.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ops/example.h"
-#include "heddle/ops/families.h"
-#include "heddle/ops/ops.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/example.h"
+#include "heddle/core/ops/families.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/foreign_keys.h"
 
 namespace heddle {

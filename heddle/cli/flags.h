@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/base/result.h"
-#include "heddle/job/job_file.h"
+#include "heddle/core/base/result.h"
+#include "heddle/cli/job/job_file.h"
 
 namespace heddle {
 

@@ -1,5 +1,5 @@
 // Flags and keys of TorchTitan that Heddle refuses or ignores.
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/flags.h"
 #include "heddle/cli/foreign_keys.h"
 

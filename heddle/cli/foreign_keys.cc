@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {

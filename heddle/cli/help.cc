@@ -1,6 +1,6 @@
 #include "heddle/cli/help.h"
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {

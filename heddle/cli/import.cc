@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/text/print.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "heddle/cli/cli.h"
-#include "heddle/launch/launcher.h"
+#include "heddle/run/launch/launcher.h"
 
 #if HEDDLE_TORCH
 namespace {

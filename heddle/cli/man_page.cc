@@ -1,4 +1,4 @@
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/help.h"
 
 namespace heddle {

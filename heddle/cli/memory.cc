@@ -3,13 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/budget/decisions.h"
-#include "heddle/budget/search.h"
+#include "heddle/search/memory/memory_decisions.h"
+#include "heddle/search/memory/memory_search.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 #include "heddle/report/html/curve_page.h"
 
 namespace heddle {

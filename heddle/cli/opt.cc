@@ -5,10 +5,10 @@
 
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
-#include "heddle/report/table.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {

@@ -5,13 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ops/ops.h"
-#include "heddle/passes/chunks/async_tensor_parallel.h"
-#include "heddle/passes/overlap/overlap.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/passes/chunks/async_tensor_parallel.h"
+#include "heddle/compile/passes/overlap/overlap.h"
 #include "heddle/report/sim_report.h"
 
 namespace heddle {

@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/budget/choice.h"
+#include "heddle/search/memory/choice.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/plan/plan.h"
+#include "heddle/compile/plan/plan.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
-#include "heddle/report/table.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {

@@ -1,11 +1,11 @@
 // heddle reduce: the smallest graph on which a pipeline still fails in the same way.
 #include <ostream>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/pass/reduce.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/compile/manager/reduce.h"
+#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {

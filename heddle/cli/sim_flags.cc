@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/choice.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/core/base/text.h"
 #include "heddle/report/comparison.h"
 #include "heddle/report/html/page.h"
 #include "heddle/report/sim_report.h"

@@ -8,8 +8,8 @@
 
 #include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
-#include "heddle/pass/manager.h"
-#include "heddle/sim/simulate.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/price/sim/simulate.h"
 
 namespace heddle {
 

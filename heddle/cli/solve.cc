@@ -1,5 +1,5 @@
 // heddle solve: the best answer to a pairwise problem, and how sure that is.
-#include "heddle/solve/solve.h"
+#include "heddle/search/solve/solve.h"
 
 #include <charconv>
 #include <cmath>
@@ -8,12 +8,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/clock.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/report/table.h"
-#include "heddle/solve/conflict.h"
-#include "heddle/solve/problem/problem_file.h"
+#include "heddle/core/base/table.h"
+#include "heddle/search/solve/conflict.h"
+#include "heddle/search/solve/problem/problem_file.h"
 
 namespace heddle {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/base/result.h"
-#include "heddle/pass/pipeline.h"
+#include "heddle/core/base/result.h"
+#include "heddle/compile/manager/pipeline.h"
 
 namespace heddle {
 

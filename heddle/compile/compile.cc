@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "heddle/base/clock.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/text.h"
 #include "heddle/compile/adjust_pipeline.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/passes/memory/memory_passes.h"
-#include "heddle/passes/parallel/propagate/propagate.h"
-#include "heddle/passes/passes.h"
-#include "heddle/plan/marks.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/compile/passes/memory/memory_passes.h"
+#include "heddle/compile/passes/parallel/propagate/propagate.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/compile/plan/marks.h"
 #include "heddle/report/summary.h"
-#include "heddle/sim/simulate.h"
+#include "heddle/price/sim/simulate.h"
 
 namespace heddle {
 namespace {

@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/result.h"
-#include "heddle/base/units.h"
-#include "heddle/pass/manager.h"
-#include "heddle/plan/plan.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/base/units.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/plan/plan.h"
 
 namespace heddle {
 

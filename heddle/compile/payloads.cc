@@ -2,10 +2,10 @@
 
 #include <map>
 
-#include "heddle/analysis/weights.h"
-#include "heddle/base/text.h"
-#include "heddle/ops/ops.h"
-#include "heddle/report/table.h"
+#include "heddle/core/analysis/weights.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {

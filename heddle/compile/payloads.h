@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "heddle/ir/graph.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/import/graph_builder_parts.h"
 
 namespace heddle {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "heddle/base/scanner.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/scanner.h"
+#include "heddle/core/base/text.h"
 #include "heddle/import/graph_builder_parts.h"
 
 // Calls of ops that the table does not have, and of sizes, which are numbers here.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/base/scanner.h"
+#include "heddle/core/base/scanner.h"
 
 namespace heddle {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/import/graph_builder_parts.h"
-#include "heddle/ir/text/print.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 

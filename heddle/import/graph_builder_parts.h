@@ -8,9 +8,9 @@
 #include "heddle/import/foreign_ops.h"
 #include "heddle/import/graph_builder.h"
 #include "heddle/import/groups.h"
-#include "heddle/ir/edit/call_builder.h"
-#include "heddle/ir/edit/call_table.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/edit/call_builder.h"
+#include "heddle/core/ir/edit/call_table.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 

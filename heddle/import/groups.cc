@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "heddle/base/text.h"
-#include "heddle/ir/mesh_flag.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/mesh_flag.h"
 
 namespace heddle {
 namespace {

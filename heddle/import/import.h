@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/result.h"
-#include "heddle/ir/graph.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

@@ -5,9 +5,9 @@
 #include <zlib.h>
 
 #include "heddle/import/read/zip.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

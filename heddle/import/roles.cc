@@ -5,11 +5,11 @@
 #include <map>
 #include <set>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/import/given_params.h"
-#include "heddle/ir/edit/rewriter.h"
-#include "heddle/ir/storage.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/edit/rewriter.h"
+#include "heddle/core/ir/storage.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/report/sim_report.h"
-#include "heddle/report/table.h"
+#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/ops/ops.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "heddle/sim/simulate.h"
+#include "heddle/price/sim/simulate.h"
 
 namespace heddle {
 

@@ -6,12 +6,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/analysis/launch.h"
-#include "heddle/analysis/memory.h"
-#include "heddle/base/text.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ops/ops.h"
-#include "heddle/report/table.h"
+#include "heddle/core/analysis/launch.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "heddle/base/units.h"
-#include "heddle/ir/graph.h"
+#include "heddle/core/base/units.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

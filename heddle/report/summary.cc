@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/analysis/liveness.h"
-#include "heddle/base/text.h"
-#include "heddle/cost/expert_skew.h"
-#include "heddle/ir/edit/call_table.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/analysis/liveness.h"
+#include "heddle/core/base/text.h"
+#include "heddle/price/cost/expert_skew.h"
+#include "heddle/core/ir/edit/call_table.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

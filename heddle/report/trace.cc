@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/ops/ops.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/report/launches.h"
 
 namespace heddle {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/sim/simulate.h"
+#include "heddle/price/sim/simulate.h"
 
 namespace heddle {
 

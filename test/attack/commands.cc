@@ -1,7 +1,7 @@
 #include "test/attack/commands.h"
 
-#include "heddle/base/file.h"
-#include "heddle/base/hash.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/hash.h"
 
 namespace heddle {
 namespace {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/base/file.h"
-#include "heddle/base/text.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ops/example.h"
-#include "heddle/ops/ops.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/example.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/passes/passes.h"
 #include "test/golden/golden_file.h"
 
 namespace heddle {

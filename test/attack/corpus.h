@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/base/result.h"
+#include "heddle/core/base/result.h"
 #include "test/attack/tokens.h"
 
 namespace heddle {

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <chrono>
 
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 #include "test/attack/judge.h"
 
 namespace heddle {

@@ -5,12 +5,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 #include "heddle/cli/cli.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/plan/plan.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/plan/plan.h"
 #if HEDDLE_TORCH
 #include "test/attack/run_both.h"
 #endif

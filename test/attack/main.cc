@@ -10,8 +10,8 @@
 
 #include <fmt/core.h>
 
-#include "heddle/base/file.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
 #include "test/attack/finding.h"
 #include "test/attack/judge.h"
 

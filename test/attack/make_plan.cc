@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "heddle/base/text.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

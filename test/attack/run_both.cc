@@ -5,11 +5,11 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/view_as_real.h>
 
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/runtime/shards.h"
-#include "heddle/runtime/whole.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/runtime/whole.h"
 #include "test/golden/small_inputs.h"
 
 namespace heddle {

@@ -2,7 +2,7 @@
 
 #include <cctype>
 
-#include "heddle/base/scanner.h"
+#include "heddle/core/base/scanner.h"
 
 namespace heddle {
 namespace {

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 #include "heddle/cli/cli.h"
 #include "test/checkpoint/state.h"
 

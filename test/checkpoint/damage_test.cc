@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "heddle/base/file.h"
-#include "heddle/base/test/extent.h"
-#include "heddle/checkpoint/disk.h"
-#include "heddle/checkpoint/manifest.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/test/extent.h"
+#include "heddle/run/checkpoint/disk.h"
+#include "heddle/run/checkpoint/manifest.h"
 #include "test/checkpoint/state.h"
 
 namespace heddle {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/checkpoint/manifest.h"
+#include "heddle/run/checkpoint/manifest.h"
 
 namespace heddle {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 #include "test/checkpoint/state.h"
 
 namespace heddle {

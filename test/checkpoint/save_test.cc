@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "heddle/base/file.h"
-#include "heddle/checkpoint/disk.h"
+#include "heddle/core/base/file.h"
+#include "heddle/run/checkpoint/disk.h"
 #include "test/checkpoint/state.h"
 
 namespace heddle {

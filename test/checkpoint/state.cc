@@ -3,8 +3,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "heddle/base/hash.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/hash.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/checkpoint/checkpoint.h"
-#include "heddle/checkpoint/writer.h"
+#include "heddle/run/checkpoint/checkpoint.h"
+#include "heddle/run/checkpoint/writer.h"
 
 namespace heddle {
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <csignal>
 
-#include "heddle/base/hash.h"
+#include "heddle/core/base/hash.h"
 #include "test/checkpoint/state.h"
 
 namespace heddle {

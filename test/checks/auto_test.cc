@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/auto/auto_plan.h"
-#include "heddle/auto/auto_problem.h"
-#include "heddle/base/test/extent.h"
+#include "heddle/search/placement/auto_plan.h"
+#include "heddle/search/placement/auto_problem.h"
+#include "heddle/core/base/test/extent.h"
 #include "heddle/compile/compile.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/solve/solve.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/search/solve/solve.h"
 #include "test/checks/random_step.h"
 
 namespace heddle {

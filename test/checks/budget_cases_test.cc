@@ -1,11 +1,11 @@
 // Shapes on which other searches for what to keep go wrong, or are tested: what a budget makes of each.
 #include <gtest/gtest.h>
 
-#include "heddle/budget/search.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
+#include "heddle/search/memory/memory_search.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {

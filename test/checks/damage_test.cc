@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "fuzz/exercise.h"
-#include "heddle/base/file.h"
-#include "heddle/base/test/extent.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ops/example.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/test/extent.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/example.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

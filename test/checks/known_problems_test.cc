@@ -2,9 +2,9 @@
 // tests are skipped.
 #include <gtest/gtest.h>
 
-#include "heddle/base/file.h"
-#include "heddle/solve/problem/problem_file.h"
-#include "heddle/solve/solve.h"
+#include "heddle/core/base/file.h"
+#include "heddle/search/solve/problem/problem_file.h"
+#include "heddle/search/solve/solve.h"
 
 namespace heddle {
 namespace {

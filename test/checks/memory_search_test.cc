@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/analysis/memory.h"
-#include "heddle/budget/search.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/memory/recompute.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/search/memory/memory_search.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/memory/recompute.h"
+#include "heddle/compile/passes/passes.h"
 #include "test/checks/random_training.h"
 
 namespace heddle {

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/ir/text/parse.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/text/parse.h"
+#include "heddle/core/ops/ops.h"
 
 namespace {
 // Bytes allocated and not yet freed, and the most there were. Counted by the operators below.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "heddle/models/config.h"
+#include "heddle/run/models/config.h"
 
 namespace heddle {
 

@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "heddle/import/import.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 #include "test/checks/random_training.h"
 
 namespace heddle {

@@ -1,16 +1,16 @@
 // Random graphs: text round trips, passes keep their promises, and nothing depends on chance.
 #include <gtest/gtest.h>
 
-#include "heddle/base/text.h"
-#include "heddle/cost/cost_model.h"
-#include "heddle/ir/structural_hash.h"
-#include "heddle/ir/text/diff.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ir/verify/verify.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/base/text.h"
+#include "heddle/price/cost/cost_model.h"
+#include "heddle/core/ir/structural_hash.h"
+#include "heddle/core/ir/text/diff.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 #include "test/checks/random_graph.h"
 #include "test/checks/random_step.h"
 

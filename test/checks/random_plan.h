@@ -1,7 +1,7 @@
 // Random plans for random steps.
 #pragma once
 
-#include "heddle/plan/plan.h"
+#include "heddle/compile/plan/plan.h"
 #include "test/checks/random_graph.h"
 
 namespace heddle {

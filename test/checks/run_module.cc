@@ -8,10 +8,10 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sub.h>
 
-#include "heddle/aten/dtype.h"
-#include "heddle/runtime/shards.h"
-#include "heddle/runtime/whole.h"
-#include "heddle/runtime/world.h"
+#include "heddle/run/aten/dtype.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/runtime/whole.h"
+#include "heddle/run/runtime/world.h"
 #include "test/golden/unplaced.h"
 
 namespace heddle {

@@ -7,8 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "heddle/base/result.h"
-#include "heddle/ir/graph.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

@@ -1,5 +1,5 @@
 // Problems with shared moves, compared with all their assignments.
-#include "heddle/solve/solve.h"
+#include "heddle/search/solve/solve.h"
 
 #include <cmath>
 #include <memory>
@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/solve/search/price_search.h"
-#include "heddle/solve/search/sweeps.h"
+#include "heddle/search/solve/engine/price_search.h"
+#include "heddle/search/solve/engine/sweeps.h"
 
 namespace heddle {
 namespace {

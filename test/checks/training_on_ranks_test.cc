@@ -8,14 +8,14 @@
 
 #include <ATen/Parallel.h>
 
-#include "heddle/base/file.h"
-#include "heddle/ir/edit/rewriter.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/pass/reduce.h"
-#include "heddle/passes/passes.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/ir/edit/rewriter.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/manager/reduce.h"
+#include "heddle/compile/passes/passes.h"
 #include "test/checks/random_training.h"
 #include "test/checks/run_module.h"
 

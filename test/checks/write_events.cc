@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "heddle/metrics/metrics_file.h"
+#include "heddle/run/metrics/metrics_file.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 1;

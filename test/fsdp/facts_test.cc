@@ -1,11 +1,11 @@
 // What FSDP's schedule is known to cost: launches by unit and phase, and memory to the byte.
 #include <gtest/gtest.h>
 
-#include "heddle/analysis/memory.h"
+#include "heddle/core/analysis/memory.h"
 #include "heddle/compile/compile.h"
-#include "heddle/models/model.h"
-#include "heddle/ops/ops.h"
-#include "heddle/plan/presets/presets.h"
+#include "heddle/run/models/model.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/plan/presets/presets.h"
 
 namespace heddle {
 namespace {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "heddle/compile/compile.h"
-#include "heddle/plan/presets/presets.h"
-#include "heddle/train/exact.h"
-#include "heddle/verify/eager_run.h"
+#include "heddle/compile/plan/presets/presets.h"
+#include "heddle/run/train/exact.h"
+#include "heddle/run/verify/eager_run.h"
 
 namespace heddle {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "heddle/models/model.h"
-#include "heddle/runtime/reducer.h"
-#include "heddle/verify/verify.h"
+#include "heddle/run/models/model.h"
+#include "heddle/run/runtime/reducer.h"
+#include "heddle/run/verify/verify.h"
 
 namespace heddle {
 

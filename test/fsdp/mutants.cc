@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/analysis/weights.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/analysis/weights.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

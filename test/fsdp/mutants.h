@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "heddle/ir/edit/rewriter.h"
-#include "heddle/ir/graph.h"
+#include "heddle/core/ir/edit/rewriter.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

@@ -1,8 +1,8 @@
 // Every mutant is caught: by the verifier, by what a pass promised, or because it trains to other bits than eager.
 #include <gtest/gtest.h>
 
-#include "heddle/ir/verify/verify.h"
-#include "heddle/pass/pass.h"
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/compile/manager/pass.h"
 #include "test/fsdp/job.h"
 #include "test/fsdp/mutants.h"
 

@@ -1,10 +1,10 @@
 #include "test/golden/equal.h"
 
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/ops/ops.h"
-#include "heddle/runtime/shards.h"
-#include "heddle/runtime/whole.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/runtime/whole.h"
 #include "test/golden/small_inputs.h"
 #include "test/golden/unplaced.h"
 

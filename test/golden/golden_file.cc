@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {

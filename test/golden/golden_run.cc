@@ -8,8 +8,8 @@
 #include <regex>
 #include <sstream>
 
-#include "heddle/base/file.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/cli.h"
 #if HEDDLE_TORCH
 #include "heddle/cli/torch/commands.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 #include "test/golden/golden_run.h"
 
 namespace heddle {

@@ -4,8 +4,8 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include "heddle/aten/dtype.h"
-#include "heddle/runtime/whole.h"
+#include "heddle/run/aten/dtype.h"
+#include "heddle/run/runtime/whole.h"
 
 namespace heddle {
 namespace {

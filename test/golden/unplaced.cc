@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "heddle/ir/edit/rewriter.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ir/edit/rewriter.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // Global graphs without their placements, for running them on one rank.
 #pragma once
 
-#include "heddle/ir/graph.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

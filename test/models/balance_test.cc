@@ -4,10 +4,10 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/tensor.h>
 
-#include "heddle/models/decoder.h"
-#include "heddle/models/init.h"
-#include "heddle/models/model.h"
-#include "heddle/runtime/world.h"
+#include "heddle/run/models/decoder.h"
+#include "heddle/run/models/init.h"
+#include "heddle/run/models/model.h"
+#include "heddle/run/runtime/world.h"
 
 namespace heddle {
 namespace {

@@ -5,11 +5,11 @@
 #include <ATen/ops/rand.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/ir/text/print.h"
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/models/init.h"
-#include "heddle/ops/ops.h"
-#include "heddle/runtime/world.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/run/models/init.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/world.h"
 
 namespace heddle {
 namespace {

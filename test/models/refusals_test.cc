@@ -10,9 +10,9 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sum.h>
 
-#include "heddle/capture/capture.h"
-#include "heddle/capture/scope.h"
-#include "heddle/ir/text/print.h"
+#include "heddle/run/capture/capture.h"
+#include "heddle/run/capture/scope.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 namespace {

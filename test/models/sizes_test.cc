@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "heddle/models/model.h"
+#include "heddle/run/models/model.h"
 
 namespace heddle {
 namespace {

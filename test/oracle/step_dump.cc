@@ -4,11 +4,11 @@
 
 #include <ATen/Parallel.h>
 
-#include "heddle/aten/dtype.h"
-#include "heddle/base/file.h"
-#include "heddle/models/init.h"
-#include "heddle/runtime/world.h"
-#include "heddle/train/safetensors.h"
+#include "heddle/run/aten/dtype.h"
+#include "heddle/core/base/file.h"
+#include "heddle/run/models/init.h"
+#include "heddle/run/runtime/world.h"
+#include "heddle/run/train/safetensors.h"
 
 namespace heddle {
 namespace {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "heddle/ir/mesh.h"
-#include "heddle/ir/placement.h"
-#include "heddle/ir/type.h"
+#include "heddle/core/ir/mesh.h"
+#include "heddle/core/ir/placement.h"
+#include "heddle/core/ir/type.h"
 
 namespace heddle {
 

@@ -9,8 +9,8 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
-#include "heddle/ir/text/print.h"
-#include "heddle/shard/placing.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/compile/shard/placing.h"
 #include "test/parallel/op_run.h"
 #include "test/parallel/op_split.h"
 

@@ -1,8 +1,8 @@
 // Training steps as graphs on ranks against eager training: every bit of the loss and of what every rank holds.
 #include <gtest/gtest.h>
 
-#include "heddle/train/exact.h"
-#include "heddle/verify/compare.h"
+#include "heddle/run/train/exact.h"
+#include "heddle/run/verify/compare.h"
 #include "test/parallel/training.h"
 
 namespace heddle {

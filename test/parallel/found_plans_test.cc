@@ -1,7 +1,7 @@
 // Plans that the solver found give the loss and gradients of the whole graph on ranks, in f64.
 #include <ATen/Parallel.h>
 
-#include "heddle/auto/auto_plan.h"
+#include "heddle/search/placement/auto_plan.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {

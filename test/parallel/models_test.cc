@@ -1,11 +1,11 @@
 // Every model on every usual mesh gives the loss and gradients of the whole graph, in f64.
 #include <ATen/Parallel.h>
 
-#include "heddle/cost/cost_model.h"
-#include "heddle/ir/structural_hash.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
-#include "heddle/plan/presets/presets.h"
+#include "heddle/price/cost/cost_model.h"
+#include "heddle/core/ir/structural_hash.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/compile/plan/presets/presets.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/text/print.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 namespace {

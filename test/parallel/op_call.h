@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ops/example.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/ops/example.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 

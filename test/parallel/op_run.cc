@@ -10,13 +10,13 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_as_real.h>
 
-#include "heddle/aten/dtype.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
-#include "heddle/runtime/fault.h"
-#include "heddle/runtime/shards.h"
-#include "heddle/runtime/whole.h"
+#include "heddle/run/aten/dtype.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/run/runtime/fault.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/runtime/whole.h"
 
 namespace heddle {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "heddle/runtime/world.h"
+#include "heddle/run/runtime/world.h"
 #include "test/parallel/op_call.h"
 
 namespace heddle {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/ir/mesh.h"
-#include "heddle/shard/op_splits.h"
+#include "heddle/core/ir/mesh.h"
+#include "heddle/compile/shard/op_splits.h"
 #include "test/parallel/op_call.h"
 
 namespace heddle {

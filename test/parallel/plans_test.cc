@@ -3,10 +3,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/mul.h>
 
-#include "heddle/ir/text/print.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
-#include "heddle/plan/presets/presets.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/compile/plan/presets/presets.h"
 #include "heddle/report/stats.h"
 #include "test/parallel/ranks.h"
 

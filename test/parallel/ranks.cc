@@ -6,10 +6,10 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
-#include "heddle/aten/dtype.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/models/init.h"
-#include "heddle/runtime/whole.h"
+#include "heddle/run/aten/dtype.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/run/models/init.h"
+#include "heddle/run/runtime/whole.h"
 
 namespace heddle {
 

@@ -6,9 +6,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/compile/compile.h"
-#include "heddle/ir/graph.h"
-#include "heddle/models/model.h"
-#include "heddle/plan/plan.h"
+#include "heddle/core/ir/graph.h"
+#include "heddle/run/models/model.h"
+#include "heddle/compile/plan/plan.h"
 
 namespace heddle {
 

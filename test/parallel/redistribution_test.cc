@@ -7,13 +7,13 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 
-#include "heddle/ir/text/print.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
-#include "heddle/runtime/shards.h"
-#include "heddle/runtime/world.h"
-#include "heddle/shard/redistribution.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/runtime/world.h"
+#include "heddle/compile/shard/redistribution.h"
 #include "test/parallel/all_placements.h"
 
 namespace heddle {

@@ -6,13 +6,13 @@
 
 #include <ATen/Parallel.h>
 
-#include "heddle/analysis/memory.h"
-#include "heddle/base/file.h"
-#include "heddle/pass/manager.h"
-#include "heddle/passes/passes.h"
-#include "heddle/plan/presets/presets.h"
-#include "heddle/train/resume.h"
-#include "heddle/train/run_memory.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/base/file.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/compile/plan/presets/presets.h"
+#include "heddle/run/train/resume.h"
+#include "heddle/run/train/run_memory.h"
 #include "test/parallel/counting_allocator.h"
 #include "test/parallel/ranks.h"
 

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "heddle/plan/presets/presets.h"
-#include "heddle/train/session.h"
-#include "heddle/verify/eager_run.h"
+#include "heddle/compile/plan/presets/presets.h"
+#include "heddle/run/train/session.h"
+#include "heddle/run/verify/eager_run.h"
 
 namespace heddle {
 

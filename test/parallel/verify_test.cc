@@ -1,11 +1,11 @@
 // Verification finds what is wrong with a graph: where it differs, and the node and the pass that it came from.
 #include <gtest/gtest.h>
 
-#include "heddle/ir/edit/rewriter.h"
-#include "heddle/ops/ops.h"
-#include "heddle/pass/manager.h"
-#include "heddle/train/exact.h"
-#include "heddle/verify/verify.h"
+#include "heddle/core/ir/edit/rewriter.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/run/train/exact.h"
+#include "heddle/run/verify/verify.h"
 #include "test/parallel/training.h"
 
 namespace heddle {

@@ -16,12 +16,12 @@
 #include <ATen/core/Generator.h>
 #include <ATen/ops/randn.h>
 
-#include "heddle/ir/verify/parse_module.h"
-#include "heddle/launch/launcher.h"
-#include "heddle/ops/ops.h"
-#include "heddle/runtime/process/process_transport.h"
-#include "heddle/runtime/shards.h"
-#include "heddle/runtime/world.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/run/launch/launcher.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/process/process_transport.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/runtime/world.h"
 
 namespace heddle {
 namespace {

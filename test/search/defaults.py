@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 HEDDLE = sys.argv[1]
-DATA = pathlib.Path(__file__).resolve().parents[2] / "heddle/cost/data"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "heddle/price/cost/data"
 LLAMA = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=1", "--training.seq_len=64"]
 # What an op of attention is called on each device.
 KERNELS = {"cuda": "aten._scaled_dot_product_cudnn_attention(", "cpu": "aten._scaled_dot_product_flash_attention_for_cpu("}

@@ -1,8 +1,8 @@
 // The search finds what trying everything finds, and what it prunes by is never above what is true.
 #include <gtest/gtest.h>
 
-#include "heddle/models/model.h"
-#include "heddle/search/plan_search.h"
+#include "heddle/run/models/model.h"
+#include "heddle/search/arrangement/plan_search.h"
 
 namespace heddle {
 namespace {

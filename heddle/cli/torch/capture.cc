@@ -1,14 +1,14 @@
 // heddle capture: one training step of a model, as a graph.
-#include "heddle/capture/capture.h"
+#include "heddle/run/capture/capture.h"
 
 #include <ostream>
 
-#include "heddle/base/clock.h"
+#include "heddle/core/base/clock.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
-#include "heddle/cost/cluster/cluster.h"
-#include "heddle/ir/program.h"
-#include "heddle/ir/text/print.h"
+#include "heddle/price/cost/cluster/cluster.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 namespace {

@@ -1,6 +1,6 @@
 #include "heddle/cli/torch/model_flags.h"
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 

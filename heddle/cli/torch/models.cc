@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/models/model.h"
-#include "heddle/report/table.h"
+#include "heddle/run/models/model.h"
+#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {

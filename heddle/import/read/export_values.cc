@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "heddle/base/scanner.h"
-#include "heddle/base/text.h"
+#include "heddle/core/base/scanner.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "heddle/base/json.h"
+#include "heddle/core/base/json.h"
 #include "heddle/import/read/program.h"
 
 namespace heddle {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "heddle/base/json.h"
-#include "heddle/base/scanner.h"
+#include "heddle/core/base/json.h"
+#include "heddle/core/base/scanner.h"
 #include "heddle/import/read/export_values.h"
 #include "heddle/import/read/zip.h"
 

@@ -4,7 +4,7 @@
 // Of an archive only `models/*.json` is read. Nothing is unpickled, and no weight is looked at.
 #pragma once
 
-#include "heddle/base/result.h"
+#include "heddle/core/base/result.h"
 #include "heddle/import/read/program.h"
 
 namespace heddle {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/import/read/python_cursor.h"
 #include "heddle/import/read/repro_args.h"
 #include "heddle/import/read/torch_types.h"

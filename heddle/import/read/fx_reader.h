@@ -5,7 +5,7 @@
 // else the first.
 #pragma once
 
-#include "heddle/base/result.h"
+#include "heddle/core/base/result.h"
 #include "heddle/import/read/program.h"
 
 namespace heddle {

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/strings.h"
-#include "heddle/ir/graph.h"
+#include "heddle/core/base/strings.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle {
 

@@ -5,8 +5,8 @@
 
 #include <unordered_map>
 
-#include "heddle/base/result.h"
-#include "heddle/base/scanner.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/base/scanner.h"
 #include "heddle/import/read/program.h"
 
 namespace heddle {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/import/read/torch_types.h"
 
 namespace heddle {

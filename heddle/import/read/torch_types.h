@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "heddle/ir/type.h"
+#include "heddle/core/ir/type.h"
 
 namespace heddle {
 

@@ -5,7 +5,7 @@
 
 #include <zlib.h>
 
-#include "heddle/base/file.h"
+#include "heddle/core/base/file.h"
 
 namespace heddle {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/base/result.h"
+#include "heddle/core/base/result.h"
 
 namespace heddle {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/base/units.h"
+#include "heddle/core/base/units.h"
 
 namespace heddle {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/pass/manager.h"
+#include "heddle/compile/manager/manager.h"
 #include "heddle/report/comparison.h"
 
 namespace heddle {

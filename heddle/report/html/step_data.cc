@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
-#include "heddle/ir/text/print.h"
-#include "heddle/ops/ops.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "heddle/pass/manager.h"
+#include "heddle/compile/manager/manager.h"
 #include "heddle/report/comparison.h"
 
 namespace heddle {

@@ -1,6 +1,6 @@
 #include "heddle/cli/torch/plan/auto_flags.h"
 
-#include "heddle/ir/mesh_flag.h"
+#include "heddle/core/ir/mesh_flag.h"
 
 namespace heddle {
 

@@ -3,7 +3,7 @@
 
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
-#include "heddle/find/find_plan.h"
+#include "heddle/search/find_plan.h"
 
 namespace heddle {
 

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/api/planned_step.h"
-#include "heddle/base/clock.h"
-#include "heddle/base/text.h"
-#include "heddle/budget/choice.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/text.h"
+#include "heddle/search/memory/choice.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
@@ -17,8 +17,8 @@
 #include "heddle/cli/torch/plan/auto_flags.h"
 #include "heddle/cli/torch/plan/plan_diff.h"
 #include "heddle/compile/payloads.h"
-#include "heddle/find/explain_storage.h"
-#include "heddle/ir/program.h"
+#include "heddle/search/explain_storage.h"
+#include "heddle/core/ir/program.h"
 #include "heddle/report/summary.h"
 
 namespace heddle {

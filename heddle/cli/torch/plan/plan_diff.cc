@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/api/planned_step.h"
-#include "heddle/base/text.h"
-#include "heddle/find/diff_costs.h"
+#include "heddle/core/base/text.h"
+#include "heddle/search/diff_costs.h"
 
 namespace heddle {
 namespace {

@@ -1,6 +1,6 @@
 #include "heddle/cli/torch/plan/published.h"
 
-#include "heddle/models/family.h"
+#include "heddle/run/models/family.h"
 
 namespace heddle {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "heddle/models/config.h"
-#include "heddle/search/plan_search.h"
+#include "heddle/run/models/config.h"
+#include "heddle/search/arrangement/plan_search.h"
 
 namespace heddle {
 

@@ -1,26 +1,26 @@
 // heddle search: how to train a model on so many devices, and what that will be like.
-#include "heddle/search/plan_search.h"
+#include "heddle/search/arrangement/plan_search.h"
 
 #include <ostream>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/auto/alike.h"
-#include "heddle/base/choice.h"
-#include "heddle/base/clock.h"
-#include "heddle/base/file.h"
-#include "heddle/base/text.h"
-#include "heddle/budget/search.h"
+#include "heddle/search/placement/alike.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
+#include "heddle/search/memory/memory_search.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
 #include "heddle/cli/torch/plan/published.h"
-#include "heddle/metrics/progress.h"
+#include "heddle/run/metrics/progress.h"
 #include "heddle/report/launches.h"
-#include "heddle/report/table.h"
-#include "heddle/search/search_page.h"
+#include "heddle/core/base/table.h"
+#include "heddle/search/arrangement/search_page.h"
 
 namespace heddle {
 namespace {

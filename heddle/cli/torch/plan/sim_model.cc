@@ -5,7 +5,7 @@
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
-#include "heddle/ir/program.h"
+#include "heddle/core/ir/program.h"
 
 namespace heddle {
 namespace {

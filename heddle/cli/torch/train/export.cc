@@ -1,9 +1,9 @@
 // heddle export: weights for other programs.
-#include "heddle/hf/export.h"
+#include "heddle/run/hf/export.h"
 
 #include <ostream>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/saved_job.h"
 

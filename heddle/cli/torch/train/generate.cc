@@ -1,5 +1,5 @@
 // heddle generate: text from a checkpoint.
-#include "heddle/train/generate.h"
+#include "heddle/run/train/generate.h"
 
 #include <charconv>
 #include <ostream>
@@ -7,11 +7,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
+#include "heddle/core/base/text.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/saved_job.h"
-#include "heddle/data/byte_tokenizer.h"
-#include "heddle/train/exact.h"
+#include "heddle/run/data/byte_tokenizer.h"
+#include "heddle/run/train/exact.h"
 
 namespace heddle {
 namespace {

@@ -1,6 +1,6 @@
 #include "heddle/cli/torch/train/job_flags.h"
 
-#include "heddle/cost/cluster/cluster.h"
+#include "heddle/price/cost/cluster/cluster.h"
 
 namespace heddle {
 

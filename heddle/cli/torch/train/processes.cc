@@ -3,8 +3,8 @@
 #include <cstring>
 #include <ostream>
 
-#include "heddle/runtime/process/peer_address.h"
-#include "heddle/runtime/process/store.h"
+#include "heddle/run/runtime/process/peer_address.h"
+#include "heddle/run/runtime/process/store.h"
 
 namespace heddle {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
-#include "heddle/launch/launcher.h"
+#include "heddle/run/launch/launcher.h"
 
 namespace heddle {
 

@@ -1,7 +1,7 @@
 #include "heddle/cli/torch/train/saved_job.h"
 
-#include "heddle/base/text.h"
-#include "heddle/train/resume.h"
+#include "heddle/core/base/text.h"
+#include "heddle/run/train/resume.h"
 
 namespace heddle {
 namespace {

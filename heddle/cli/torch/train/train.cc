@@ -5,7 +5,7 @@
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/training_flags.h"
-#include "heddle/metrics/training_log.h"
+#include "heddle/run/metrics/training_log.h"
 
 namespace heddle {
 namespace {

@@ -12,7 +12,7 @@
 #include "heddle/cli/torch/train/processes.h"
 #include "heddle/cli/torch/train/train_flags.h"
 #include "heddle/cli/torch/verify/verify_report.h"
-#include "heddle/metrics/progress.h"
+#include "heddle/run/metrics/progress.h"
 
 namespace heddle {
 namespace {

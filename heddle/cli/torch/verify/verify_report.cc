@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/text.h"
-#include "heddle/train/exact.h"
+#include "heddle/core/base/text.h"
+#include "heddle/run/train/exact.h"
 
 namespace heddle {
 namespace {

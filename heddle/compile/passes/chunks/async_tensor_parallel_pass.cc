@@ -1,0 +1,65 @@
+// async-tensor-parallel: collectives of tensor parallelism and what computes around them, in chunks (async_tensor_parallel.h), for a cluster.
+#include "heddle/compile/passes/chunks/async_tensor_parallel.h"
+
+namespace heddle {
+namespace {
+
+struct AsyncPassOptions {
+  std::string memory;
+  int64_t chunks = 0;
+  bool reorder_compute = true;
+};
+
+Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassContext& context) {
+  AsyncOptions async;
+  async.chunks = options.chunks;
+  HEDDLE_TRY(async.overlap.memory, ParsePeakLimit(options.memory));
+  async.overlap.reorder_compute = options.reorder_compute;
+  const CostModel& model = context.costs();
+  Changed changed = Changed::kNo;
+  for (Graph& graph : module.graphs) {
+    HEDDLE_TRY(AsyncResult result, AsyncTensorParallel(module, graph, model, {}, async));
+    changed = changed | result.changed;
+    if (result.changed == Changed::kNo)
+      context.AddRemark(graph, {}, RemarkKind::kNoEffect,
+                        "no collective is cut in chunks: none is exposed by its dependence, or the "
+                        "step would not be shorter");
+    context.Count("collectives", static_cast<int64_t>(result.collectives));
+    context.Count("chunks", result.changed == Changed::kYes ? result.chunks : 0);
+    context.Count("microseconds_before", result.before.value / 1000);
+    context.Count("microseconds_after", result.after.value / 1000);
+  }
+  return changed;
+}
+
+constexpr OptionDef kAsyncTensorParallelOptions[] = {
+    Option<&AsyncPassOptions::memory>(
+        "memory",
+        "the most that may be alive, as 5GiB, or +1GiB above the peak of the order given; "
+        "empty: that peak"),
+    Option<&AsyncPassOptions::chunks>(
+        "chunks", "so many, whether that is faster or not; 0: what simulations find fastest"),
+    Option<&AsyncPassOptions::reorder_compute>(
+        "reorder_compute", "schedules are judged with gradients of weights computed later")};
+constexpr std::string_view kAsyncTensorParallelStats[] = {
+    "collectives", "chunks", "microseconds_before", "microseconds_after"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(async_tensor_parallel){
+    .name = "async-tensor-parallel",
+    .summary =
+        "cuts collectives of tensor parallelism, and what computes around them, in chunks "
+        "that overlap",
+    .run = Run<AsyncPass>,
+    .make_options = Make<AsyncPassOptions>,
+    .options = kAsyncTensorParallelOptions,
+    .any_view = false,
+    .needs = View::kLocal,
+    .numerics = Numerics::kRounding,
+    .reorders_launches = true,
+    .prices = true,
+    .stats = kAsyncTensorParallelStats,
+};
+
+}  // namespace heddle

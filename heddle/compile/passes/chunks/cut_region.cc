@@ -1,0 +1,24 @@
+#include "heddle/compile/passes/chunks/cut_region.h"
+
+#include <algorithm>
+
+namespace heddle {
+
+bool CutRegion::Unread(const Use& /*use*/) { return false; }
+
+Attrs CutRegion::AttrsOf(NodeId node, int64_t /*piece*/) const {
+  return rules_.ChunkAttrs(node, cut(node));
+}
+
+bool CutRegion::ReadsPieces(const Use& use) const {
+  const ValueId v = graph_.operands(use.node)[use.operand];
+  return has(use.node) && cut(v) && cut(use.node).operands[use.operand] == cut(v);
+}
+
+bool CutRegion::ReadWhole(ValueId v) {
+  return uses_.is_output(v) || std::ranges::any_of(uses_.of(v), [&](const Use& use) {
+           return !ReadsPieces(use) && !Unread(use);
+         });
+}
+
+}  // namespace heddle

@@ -1,0 +1,99 @@
+// cse: computes equal things once.
+//
+//   %a = aten.exp(%x)
+//   %b = aten.exp(%x)                     becomes      %a = aten.exp(%x)
+//   %c = aten.add.Tensor(%a, %b)                       %c = aten.add.Tensor(%a, %a)
+//
+// One walk with a hash table. Two nodes are equal if op, attributes, operands (after earlier merges), result types and
+// placements, and phase are. Phases stay apart: what backward computes again, it does so on purpose. Random and unknown
+// ops and collectives are never merged. A value whose storage an update takes over merges with nothing: the other value is
+// still read, or taken over itself. Views merge all the same, because they share one storage anyway. Of two save decisions
+// the stronger stays.
+#include "heddle/core/base/hash.h"
+#include "heddle/core/ir/storage.h"
+#include "heddle/compile/manager/pass.h"
+
+namespace heddle {
+namespace {
+
+class Merger {
+ public:
+  explicit Merger(Graph& graph) : graph_(graph), takeovers_(graph), rewriter_(graph) {}
+
+  Result<Changed> Run(PassContext& context) {
+    first_.Reserve(graph_.node_count());
+    for (NodeId id : graph_.nodes()) {
+      if (!MayMerge(id)) continue;
+      uint64_t hash = Hash(id);
+      uint32_t found = first_.Find(hash, [&](uint32_t n) { return Same(NodeId(n), id); });
+      if (found == HashIndex::kNone) {
+        first_.Insert(hash, id.index());
+        continue;
+      }
+      IdRange<ValueId> kept = graph_.results(NodeId(found));
+      IdRange<ValueId> dropped = graph_.results(id);
+      for (size_t i = 0; i < kept.size(); ++i) rewriter_.ReplaceValue(dropped[i], kept[i]);
+      rewriter_.Erase(id);
+      context.Count("merged");
+    }
+    return rewriter_.Commit();
+  }
+
+ private:
+  bool MayMerge(NodeId id) const {
+    Effect effect = graph_.op(id).effect();
+    if (effect != Effect::kPure) return effect == Effect::kView;
+    return std::ranges::none_of(graph_.results(id),
+                                [&](ValueId v) { return static_cast<bool>(takeovers_.taker(v)); });
+  }
+
+  uint64_t Hash(NodeId id) const {
+    const Node& node = graph_[id];
+    uint64_t hash = MixHash(uint64_t{node.op.index()} << 32 | node.attrs.index(),
+                            static_cast<uint64_t>(node.phase));
+    for (ValueId operand : graph_.operands(id))
+      hash = MixHash(hash, rewriter_.Resolve(operand).index());
+    return hash;
+  }
+
+  bool Same(NodeId a, NodeId b) const {
+    const Node& x = graph_[a];
+    const Node& y = graph_[b];
+    if (x.op != y.op || x.attrs != y.attrs || x.phase != y.phase ||
+        x.operand_count != y.operand_count || x.result_count != y.result_count) {
+      return false;
+    }
+    for (uint32_t i = 0; i < x.operand_count; ++i) {
+      if (rewriter_.Resolve(graph_.operands(a)[i]) != rewriter_.Resolve(graph_.operands(b)[i]))
+        return false;
+    }
+    for (uint32_t i = 0; i < x.result_count; ++i) {
+      const Value& p = graph_[graph_.results(a)[i]];
+      const Value& q = graph_[graph_.results(b)[i]];
+      if (p.type != q.type || p.placement != q.placement) return false;
+    }
+    return true;
+  }
+
+  Graph& graph_;
+  Takeovers takeovers_;
+  Rewriter rewriter_;
+  HashIndex first_;
+};
+
+Result<Changed> CommonSubexpressions(Graph& graph, PassContext& context) {
+  return Merger(graph).Run(context);
+}
+
+constexpr std::string_view kCseStats[] = {"merged"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(cse){
+    .name = "cse",
+    .summary = "Computes equal things of one phase once",
+    .run = Run<CommonSubexpressions>,
+    .stats = kCseStats,
+};
+
+}  // namespace heddle

@@ -1,0 +1,46 @@
+// dce: removes nodes that no output needs.
+//
+//   %a = aten.neg(%x)
+//   %b = aten.exp(%x)        becomes      %b = aten.exp(%x)
+//   -> (%b)
+//
+// One walk backwards over the nodes. Random ops stay, because removing one would change what the next one draws; ops that
+// the table does not know stay, because they may do anything.
+#include "heddle/compile/manager/pass.h"
+
+namespace heddle {
+namespace {
+
+Result<Changed> DeadCode(Graph& graph, PassContext& context) {
+  Table<ValueId, bool> needed(graph.value_count());
+  for (const Output& output : graph.outputs()) needed[output.value] = true;
+  Rewriter rewriter(graph);
+  for (size_t i = graph.node_count(); i-- > 0;) {
+    NodeId id(i);
+    Effect effect = graph.op(id).effect();
+    bool alive = effect == Effect::kRandom || effect == Effect::kOpaque;
+    for (ValueId result : graph.results(id)) alive |= needed[result];
+    if (!alive) {
+      rewriter.Erase(id);
+      context.Count("removed");
+      continue;
+    }
+    for (ValueId operand : graph.operands(id)) {
+      if (operand) needed[operand] = true;
+    }
+  }
+  return rewriter.Commit();
+}
+
+constexpr std::string_view kDceStats[] = {"removed"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(dce){
+    .name = "dce",
+    .summary = "Removes nodes that no output needs",
+    .run = Run<DeadCode>,
+    .stats = kDceStats,
+};
+
+}  // namespace heddle

@@ -1,0 +1,250 @@
+// reshard-after-forward: frees gathered weights after forward and gathers them again in backward, as FSDP2 does.
+//
+//  fwd:                                                          fwd:
+//   %u! = comm.all_gather(%h, why=unshard, unit="a")              (the same)
+//   %u  = comm.wait(%u!)
+//   %y  = aten.mm(%x, %u)
+//  bwd:                                                          bwd:
+//   %dx = aten.mm(%dy, %u)                            becomes     %u_1! = comm.all_gather(%h_1, why=unshard, unit="a")
+//                                                                 %u_1  = comm.wait(%u_1!)
+//                                                                 %dx   = aten.mm(%dy, %u_1)
+//
+// One walk in execution order. Where a node behind forward reads a weight that forward gathered, everything that made the weight
+// is copied in front of it, casts and layouts included, each node once. A unit that is kept has only its layouts copied: what
+// crosses to backward is what the wait gave, marked `must_save`, and no transposed or converted copy of it beside it. A unit that
+// is resharded among fewer ranks keeps this rank's part of the whole among them, and backward gathers that.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "heddle/core/analysis/weights.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/edit/inserter.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/fsdp/backward_copies.h"
+#include "heddle/compile/passes/fsdp/unit_policy.h"
+
+namespace heddle {
+namespace {
+
+struct ReshardOptions {
+  std::string policy = "default";
+};
+
+// Whether a node behind forward reads a weight that forward gathered.
+bool Crosses(const Graph& graph, const Weights& weights, NodeId node, ValueId v) {
+  return graph[node].phase != Phase::kForward && weights.is_gathered(v) &&
+         graph[graph[v].producer].phase == Phase::kForward;
+}
+
+bool IsKeptOnPurpose(const Value& value) {
+  return value.keep == Keep::kMustSave || value.keep == Keep::kOffload;
+}
+
+class Resharder {
+ public:
+  Resharder(Graph& graph, const UnitPolicy& policy, PassContext& context)
+      : graph_(graph),
+        policy_(policy),
+        context_(context),
+        weights_(graph),
+        rewriter_(graph),
+        inserter_(graph, rewriter_),
+        copies_(graph, rewriter_, [this](ValueId v) { return IsMadeAgain(v); }) {}
+
+  Result<Changed> Run() { return rewriter_.Finish(Walk()); }
+
+ private:
+  Status Walk() {
+    HEDDLE_RETURN_IF_ERROR(policy_.CheckUnits(Units()));
+    size_t count = graph_.node_count();
+    for (uint32_t n = 0; n < count; ++n) {
+      NodeId node{n};
+      for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+        ValueId v = graph_.operands(node)[i];
+        if (!Crosses(graph_, weights_, node, v)) continue;
+        if (!crosses_) first_unit_ = weights_.unit(v);
+        crosses_ = true;
+        HEDDLE_RETURN_IF_ERROR(CopyBefore(node, v));
+        if (ValueId here = copies_.Here(v); here != v) rewriter_.SetOperand(node, i, here);
+      }
+    }
+    MakeRemarks();
+    return Done{};
+  }
+
+  std::vector<std::string_view> Units() const {
+    std::vector<std::string_view> units;
+    std::set<std::string_view> seen;
+    for (NodeId id : graph_.nodes()) {
+      if (!MovesWeight(graph_, id)) continue;
+      for (size_t i = 0; i < graph_.operands(id).size(); ++i) {
+        std::string_view unit = UnitOf(graph_, id, i);
+        if (seen.insert(unit).second) units.push_back(unit);
+      }
+    }
+    return units;
+  }
+
+  // What is done to `v` itself: it is made again, with all that made it, or it stays, whole or in part.
+  Reshard PolicyOf(ValueId v) const {
+    using enum Reshard::Kind;
+    if (IsKeptOnPurpose(graph_[v])) return {kNever};
+    if (graph_[graph_[v].producer].op != op::comm_wait || !weights_.is_gathered(v))
+      return {kAlways};
+    Reshard reshard = policy_.of(weights_.unit(v));
+    if (reshard.kind == kDefault) reshard.kind = weights_.unit(v) == first_unit_ ? kNever : kAlways;
+    return reshard;
+  }
+
+  // Whether all that made `v` is copied for `node_`. Otherwise `v` is kept, or gathered from parts.
+  Result<bool> IsMadeAgain(ValueId v) {
+    const Reshard reshard = PolicyOf(v);
+    if (reshard.kind == Reshard::Kind::kGroup)
+      HEDDLE_RETURN_IF_ERROR(GatherFromPart(v, reshard.ranks));
+    if (reshard.kind == Reshard::Kind::kNever) KeepForBackward(v);
+    return reshard.kind != Reshard::Kind::kGroup && reshard.kind != Reshard::Kind::kNever;
+  }
+
+  Status CopyBefore(NodeId node, ValueId v) {
+    node_ = node;
+    HEDDLE_TRY(NodeId taker, copies_.CopyBefore(node, v));
+    if (taker) KeepForBackward(v);
+    for (const auto& [original, copy] : copies_.TakeCopies()) {
+      context_.Count("copies");
+      if (MovesWeight(graph_, original)) context_.Count("gathers");
+    }
+    return Done{};
+  }
+
+  // The innermost axes of a gather that have so many ranks.
+  Result<Axes> InnerAxes(NodeId gather, int64_t ranks) const {
+    const Axes over = std::get<Axes>(*graph_.attrs(gather).Find("over"));
+    for (size_t first = over.size(); first-- > 0;) {
+      Axes inner;
+      for (size_t i = first; i < over.size(); ++i) inner.Add(over[i]);
+      if (context_.mesh().Size(inner) == ranks) return inner;
+    }
+    return Error(Diag::kPassOption,
+                 "no axes at the end of [{}], which %{} is gathered over, have {} ranks; the mesh "
+                 "is [{}]",
+                 Format(context_.mesh(), over), graph_.name(graph_[gather].first_result), ranks,
+                 Format(context_.mesh()));
+  }
+
+  Status GatherFromPart(ValueId v, int64_t ranks) {
+    NodeId wait = graph_[v].producer;
+    NodeId gather = weights_.gather(v);
+    size_t i = v.index() - graph_[wait].first_result.index();
+    HEDDLE_TRY(Axes inner, InnerAxes(gather, ranks));
+    const AttrValue* dim = graph_.attrs(gather).Find("dim");
+    Attrs part_attrs;
+    part_attrs.Set("over", inner);
+    if (dim != nullptr && EachInt(*dim, i) != 0) part_attrs.Set("dim", EachInt(*dim, i));
+    OpArgs args(graph_.ops()[op::shard_slice], part_attrs, context_.mesh(),
+                graph_.types().symbols(), {graph_.types()[graph_.type(v)]});
+    HEDDLE_TRY(Types part, InferTypes(args));
+    std::string name(graph_.name(v));
+    ValueId kept = inserter_.Add(Inserter::After(wait), op::shard_slice, name, {v}, part_attrs,
+                                 graph_.types().Intern(part[0]));
+    rewriter_.SetKeep(kept, Keep::kMustSave);
+    Attrs attrs = part_attrs;
+    attrs.list_sizes = {1};
+    attrs.Set("why", Why::kUnshard);
+    if (!weights_.unit(v).empty()) attrs.Set("unit", std::string(weights_.unit(v)));
+    TypeId whole = graph_.type(v);
+    const Inserter::Place here{node_, false, wait};
+    ValueId handle = inserter_.Add(here, op::comm_all_gather, name + "!", {kept}, attrs,
+                                   graph_.types().Async({&whole, 1}));
+    copies_.Replace(v, inserter_.Add(here, op::comm_wait, name, {handle}, {}, whole));
+    context_.Count("gathers");
+    context_.Count("parts");
+    return Done{};
+  }
+
+  void KeepForBackward(ValueId v) {
+    copies_.Keep(v);
+    if (!IsKeptOnPurpose(graph_[v])) rewriter_.SetKeep(v, Keep::kMustSave);
+    context_.Count("kept");
+    auto [at, added] = kept_.try_emplace(std::string(weights_.unit(v)), Kept{v, 0, {}});
+    ++at->second.count;
+    at->second.bytes += graph_.types().bytes(graph_.type(v));
+  }
+
+  void MakeRemarks() {
+    for (const auto& [unit, kept] : kept_) {
+      context_.AddRemark(graph_, kept.first, RemarkKind::kWeightKept,
+                         "unit `{}` keeps {} for backward, {}", unit,
+                         Counted(kept.count, "gathered weight"), Format(kept.bytes));
+    }
+    if (!crosses_)
+      context_.AddRemark(graph_, ValueId(), RemarkKind::kNoEffect,
+                         "backward reads no weight that forward gathered");
+  }
+
+  Graph& graph_;
+  const UnitPolicy& policy_;
+  PassContext& context_;
+  Weights weights_;
+  Rewriter rewriter_;
+  Inserter inserter_;
+  BackwardCopies copies_;
+  // The node of backward that reads a weight.
+  NodeId node_;
+  struct Kept {
+    ValueId first;
+    int64_t count;
+    Bytes bytes;
+  };
+  std::map<std::string, Kept> kept_;
+  bool crosses_ = false;
+  // The unit that backward needs first.
+  std::string first_unit_;
+};
+
+Result<Changed> ReshardAfterForward(Graph& graph, const ReshardOptions& options,
+                                    PassContext& context) {
+  HEDDLE_TRY(UnitPolicy policy, UnitPolicy::Parse(options.policy));
+  return Resharder(graph, policy, context).Run();
+}
+
+// No layout of a gathered weight, and no weight that is not marked, is handed from forward to backward.
+Status NothingCrosses(const Module& module) {
+  for (const Graph& graph : module.graphs) {
+    Weights weights(graph);
+    for (NodeId node : graph.nodes()) {
+      for (ValueId v : graph.operands(node)) {
+        if (!Crosses(graph, weights, node, v) || IsKeptOnPurpose(graph[v])) continue;
+        return Error(Diag::kWeightCrosses,
+                     "`%{}` of unit `{}` is read by `%{}` in backward, but forward gathered it and "
+                     "it is not marked to be kept",
+                     graph.name(v), weights.unit(v), graph.name(graph[node].first_result));
+      }
+    }
+  }
+  return Done{};
+}
+
+constexpr OptionDef kReshardAfterForwardOptions[] = {Option<&ReshardOptions::policy>(
+    "policy",
+    "always, never, a number: each rank keeps a part, and gathers among so many; or default: "
+    "always, but the unit that backward needs first is kept; then units with other policies, as in "
+    "\"default,layers.*=never\"")};
+constexpr std::string_view kReshardAfterForwardStats[] = {"gathers", "copies", "kept", "parts"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(reshard_after_forward){
+    .name = "reshard-after-forward",
+    .summary = "frees gathered weights after forward and gathers them again in backward",
+    .run = Run<ReshardAfterForward>,
+    .make_options = Make<ReshardOptions>,
+    .options = kReshardAfterForwardOptions,
+    .any_view = false,
+    .needs = View::kLocal,
+    .stats = kReshardAfterForwardStats,
+    .ensures = NothingCrosses,
+};
+
+}  // namespace heddle

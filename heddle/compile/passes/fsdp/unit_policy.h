@@ -1,0 +1,44 @@
+// What is done to the gathered weights of each unit after forward, as text: `default`, `always,norm+output=never`, `8`.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/core/base/result.h"
+
+namespace heddle {
+
+struct Reshard {
+  enum class Kind : uint8_t {
+    // Freed after forward, and gathered again in backward. The unit that backward needs first is kept.
+    kDefault,
+    kAlways,
+    // Kept for backward.
+    kNever,
+    // Each rank keeps a part, and backward gathers among `ranks` of them.
+    kGroup,
+  };
+  Kind kind = Kind::kDefault;
+  int64_t ranks = 0;
+};
+
+class UnitPolicy {
+ public:
+  // A policy for all units, then `pattern=policy` for some; the last that matches counts.
+  static Result<UnitPolicy> Parse(std::string_view text);
+
+  // A pattern that matches none of the units is a mistake.
+  Status CheckUnits(const std::vector<std::string_view>& units) const;
+  Reshard of(std::string_view unit) const;
+
+ private:
+  struct Rule {
+    std::string pattern;
+    Reshard reshard;
+  };
+  Reshard all_;
+  std::vector<Rule> rules_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,11 @@
+#include "heddle/compile/passes/memory/memory_passes.h"
+
+#include "heddle/core/base/text.h"
+
+namespace heddle {
+
+std::string CheckpointPipeline(std::string_view policy) {
+  return fmt::format("checkpoint{{policy={}}}, rematerialize", Quoted(policy));
+}
+
+}  // namespace heddle

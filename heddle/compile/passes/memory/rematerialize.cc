@@ -1,0 +1,104 @@
+// rematerialize: computes again, in backward, what is marked for it.
+//
+//  fwd:                                                          fwd:
+//   %a  = aten.exp(%x)  keep=prefer_recompute                     (the same)
+//   %b  = aten.sin(%a)  keep=prefer_recompute                    bwd:
+//  bwd:                                              becomes      %a_1 = aten.exp(%x)
+//   %da = aten.mul.Tensor(%dy, %b)                                %b_1 = aten.sin(%a_1)
+//                                                                 %da = aten.mul.Tensor(%dy, %b_1)
+//
+// One walk in execution order. In front of the first node behind forward that reads a marked value, everything marked that it is
+// made of is copied, each node once, in its order. A wait is copied with its launch. A value that cannot be made again is kept
+// with a remark if it is marked `prefer_recompute`, and is an error if it is marked `must_recompute`.
+#include <algorithm>
+
+#include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/fsdp/backward_copies.h"
+#include "heddle/compile/passes/memory/recompute.h"
+
+namespace heddle {
+namespace {
+
+class Rematerializer {
+ public:
+  Rematerializer(Graph& graph, PassContext& context)
+      : graph_(graph),
+        context_(context),
+        rewriter_(graph),
+        copies_(graph, rewriter_, [this](ValueId v) { return Recomputes(v); }) {}
+
+  Result<Changed> Run() { return rewriter_.Finish(Walk()); }
+
+ private:
+  Status Walk() {
+    HEDDLE_RETURN_IF_ERROR(CheckMarks(graph_));
+    size_t count = graph_.node_count();
+    for (uint32_t n = 0; n < count; ++n) {
+      NodeId node{n};
+      if (graph_[node].phase == Phase::kForward) continue;
+      for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+        ValueId v = graph_.operands(node)[i];
+        if (!v) continue;
+        HEDDLE_RETURN_IF_ERROR(CopyBefore(node, v));
+        if (ValueId here = copies_.Here(v); here != v) rewriter_.SetOperand(node, i, here);
+      }
+    }
+    return Done{};
+  }
+
+  bool Recomputes(ValueId v) {
+    NodeId producer = graph_[v].producer;
+    if (graph_[producer].phase != Phase::kForward || !AsksToRecompute(graph_[v].keep)) return false;
+    if (CanRecompute(graph_, producer)) return true;
+    Kept(v, fmt::format("{} does not give the same twice", graph_.op(producer).name()));
+    return false;
+  }
+
+  void Kept(ValueId v, const std::string& why) {
+    context_.Count("kept");
+    context_.AddRemark(graph_, v, RemarkKind::kNotRecomputed, "kept for backward: {}", why);
+  }
+
+  Status CopyBefore(NodeId node, ValueId v) {
+    HEDDLE_TRY(NodeId taker, copies_.CopyBefore(node, v));
+    if (taker) {
+      std::string_view update = graph_.name(graph_[taker].first_result);
+      if (graph_[v].keep == Keep::kMustRecompute)
+        return Error(Diag::kBadKeep,
+                     "`%{}` is marked must_recompute and `%{}` reads it, but `%{}` in front of it "
+                     "has taken over what it is made of",
+                     graph_.name(v), graph_.name(graph_[node].first_result), update);
+      copies_.Keep(v);
+      Kept(v, fmt::format("`%{}` has taken over what it is made of", update));
+    }
+    for (const auto& [original, copy] : copies_.TakeCopies()) {
+      // It is where it is needed: there is nothing left to decide.
+      for (ValueId result : graph_.results(copy)) rewriter_.SetKeep(result, Keep::kDefault);
+      context_.Count("copies");
+      if (IsLaunch(graph_, original)) context_.Count("launches");
+    }
+    return Done{};
+  }
+
+  Graph& graph_;
+  PassContext& context_;
+  Rewriter rewriter_;
+  BackwardCopies copies_;
+};
+
+Result<Changed> Rematerialize(Graph& graph, PassContext& context) {
+  return Rematerializer(graph, context).Run();
+}
+
+constexpr std::string_view kRematerializeStats[] = {"copies", "launches", "kept"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(rematerialize){
+    .name = "rematerialize",
+    .summary = "Computes again in backward what is marked for it",
+    .run = Run<Rematerialize>,
+    .stats = kRematerializeStats,
+};
+
+}  // namespace heddle

@@ -1,0 +1,90 @@
+#include "heddle/compile/passes/overlap/describe.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "heddle/core/base/text.h"
+#include "heddle/price/cost/kernel_time.h"
+#include "heddle/price/sim/explain/movable.h"
+#include "heddle/price/sim/explain/reasons.h"
+
+namespace heddle {
+namespace {
+
+// By the name of a node's first result, for light compute: how many matrix products and attentions stand before it.
+std::unordered_map<std::string_view, int64_t> PlacesOfLight(const Graph& graph) {
+  std::unordered_map<std::string_view, int64_t> places;
+  int64_t before = 0;
+  for (NodeId id : graph.nodes()) {
+    if (IsMatrixWork(graph.op(id))) {
+      ++before;
+    } else if (graph.op(id).effect() == Effect::kPure && graph[id].result_count > 0) {
+      places.emplace(graph.name(graph[id].first_result), before);
+    }
+  }
+  return places;
+}
+
+// Nodes that moved one way.
+struct Moved {
+  ValueId first;
+  int64_t count = 0;
+  // Matrix products and attentions that the one that went farthest has passed.
+  int64_t farthest = 0;
+};
+
+}  // namespace
+
+int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, const Graph& after,
+                     PassContext& context) {
+  const std::unordered_map<std::string_view, int64_t> was = PlacesOfLight(before);
+  const std::unordered_map<std::string_view, int64_t> is = PlacesOfLight(after);
+  // What depends on parameters alone has no place of its own.
+  const std::vector<bool> movable = FindMovable(before);
+  const std::vector<LayerPlace> places = PlacesIn(runs, before.node_count());
+  std::map<std::pair<uint32_t, bool>, Moved> groups;
+  int64_t moved = 0;
+  for (NodeId id : before.nodes()) {
+    if (movable[id.index()] || before[id].result_count == 0) continue;
+    auto from = was.find(before.name(before[id].first_result));
+    if (from == was.end()) continue;
+    auto to = is.find(from->first);
+    if (to == is.end() || to->second == from->second) continue;
+    ++moved;
+    const int64_t passed = to->second - from->second;
+    Moved& group = groups[{places[id.index()].run, passed > 0}];
+    if (group.count++ == 0) group.first = before[id].first_result;
+    group.farthest = std::max(group.farthest, std::abs(passed));
+  }
+  for (const auto& [key, group] : groups) {
+    const auto& [run, later] = key;
+    const std::string where = run == LayerPlace::kNone
+                                  ? "outside of equal layers"
+                                  : fmt::format("of {} equal layers", runs[run].count);
+    context.AddRemark(before, group.first, RemarkKind::kComputeMoved,
+                      "{} {} moved {}, past up to {}, to cover or feed a collective",
+                      Counted(group.count, "node"), where, later ? "later" : "earlier",
+                      Counted(group.farthest, "matrix product"));
+  }
+  return moved;
+}
+
+Status ExplainExposed(const Module& module, const Graph& graph, const CostModel& model,
+                      const SimulateOptions& options, Bytes cap, PassContext& context) {
+  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
+  SimGraph sim(graph, costs, options.memory);
+  Timeline timeline = MakeTimeline(sim, TimelineOptions(model, options));
+  std::vector<Exposure> why = ExplainExposure(graph, sim, timeline, cap);
+  for (size_t i = 0; i < why.size(); ++i) {
+    const CollectiveTimes& times = timeline.collectives[i];
+    if (times.exposed.value == 0) continue;
+    context.AddRemark(graph, graph[times.start].first_result, RemarkKind::kExposed,
+                      "compute stands still for {} of {}: {}", Format(times.exposed),
+                      Format(sim[times.start].alone()), Name(why[i].main()));
+  }
+  return Done{};
+}
+
+}  // namespace heddle

@@ -1,0 +1,67 @@
+// overlap: collectives behind compute, in buckets, under a cap on memory (overlap.h), for a cluster.
+#include "heddle/compile/passes/overlap/overlap.h"
+
+namespace heddle {
+namespace {
+
+struct OverlapPassOptions {
+  std::string memory;
+  std::string cap = "auto";
+  std::string effort = "normal";
+  bool reorder_compute = false;
+  bool strict = false;
+};
+
+Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
+                            PassContext& context) {
+  OverlapOptions overlap;
+  HEDDLE_TRY(overlap.memory, ParsePeakLimit(options.memory));
+  HEDDLE_TRY(overlap.buckets, ParseBucketRule(options.cap));
+  HEDDLE_TRY(overlap.effort, ParseEffort(options.effort));
+  overlap.reorder_compute = options.reorder_compute;
+  overlap.strict = options.strict;
+  const CostModel& model = context.costs();
+  Changed changed = Changed::kNo;
+  for (Graph& graph : module.graphs) {
+    HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, {}, overlap, context));
+    changed = changed | result.changed;
+    context.Count("microseconds_before", result.before.makespan.value / 1000);
+    context.Count("microseconds_after", result.after.makespan.value / 1000);
+    context.Count("light_moved", result.moved);
+  }
+  return changed;
+}
+
+constexpr OptionDef kOverlapOptions[] = {
+    Option<&OverlapPassOptions::memory>(
+        "memory",
+        "the most that may be alive, as 5GiB, or +1GiB above the peak of the order given; "
+        "empty: that peak"),
+    Option<&OverlapPassOptions::cap>("cap", "auto, none, or the largest bucket, as 25MiB"),
+    Option<&OverlapPassOptions::effort>("effort", "fast, normal or best"),
+    Option<&OverlapPassOptions::reorder_compute>(
+        "reorder_compute",
+        "matrix products and attention may leave their order: gradients of weights run later. "
+        "Otherwise only light compute, which is all else, moves"),
+    Option<&OverlapPassOptions::strict>(
+        "strict", "no collective passes another, nothing is merged, and compute keeps its order")};
+constexpr std::string_view kOverlapStats[] = {"microseconds_before", "microseconds_after",
+                                              "light_moved"};
+
+}  // namespace
+
+HEDDLE_DEFINE_PASS(overlap){
+    .name = "overlap",
+    .summary = "schedules collectives behind compute, in buckets, under a cap on memory",
+    .run = Run<OverlapPass>,
+    .make_options = Make<OverlapPassOptions>,
+    .options = kOverlapOptions,
+    .any_view = false,
+    .needs = View::kLocal,
+    .numerics = Numerics::kRegrouping,
+    .reorders_launches = true,
+    .prices = true,
+    .stats = kOverlapStats,
+};
+
+}  // namespace heddle

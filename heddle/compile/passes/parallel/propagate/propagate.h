@@ -1,0 +1,12 @@
+// The plan of the pass `propagate`, given as data.
+#pragma once
+
+#include "heddle/compile/manager/pipeline.h"
+#include "heddle/compile/plan/plan.h"
+
+namespace heddle {
+
+// `item` is the pass `propagate`.
+void SetPlan(const Plan& plan, PipelineItem& item);
+
+}  // namespace heddle

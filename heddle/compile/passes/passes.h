@@ -1,0 +1,10 @@
+// All passes, and the named pipelines of the folder pipelines/.
+#pragma once
+
+#include "heddle/compile/manager/pass.h"
+
+namespace heddle {
+
+const PassTable& Passes();
+
+}  // namespace heddle

@@ -1,0 +1,82 @@
+// PlanDecisions: what a plan decides beyond placements.
+//
+//   batch 64 x 8192 in 4 micro-batches
+//   norms apart
+//   cluster "h100-8x"
+//   budget 60GiB
+//   checkpoint "selective"
+//   keep "layers.{0-11}.attention" aten.mm fwd 0 prefer_recompute
+//   reshard "never"
+//   reduce-first true
+//   expert-rows bound
+//   pipeline "overlap"
+//
+// Each is optional: the command's flags and defaults decide what the plan leaves out.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/core/base/units.h"
+#include "heddle/core/ir/graph.h"
+
+namespace heddle {
+
+// Sequences of a step over all ranks, tokens of a sequence, and the number of passes.
+struct PlanBatch {
+  int64_t sequences = 1;
+  int64_t seq_len = 1;
+  int64_t micro_batches = 1;
+
+  // In one pass, over all ranks.
+  int64_t pass_sequences() const { return sequences / micro_batches; }
+  bool operator==(const PlanBatch&) const = default;
+};
+// `64 x 8192 in 4 micro-batches`
+std::string Format(const PlanBatch& batch);
+
+// A `keep` statement: whether forward's values are kept for backward. It is about nodes of the
+// lowered graph after `clean`, named as in a `node` statement.
+struct PlanMark {
+  // A pattern of scopes; empty for nodes without a scope.
+  std::string pattern;
+  std::string op;
+  Phase phase = Phase::kForward;
+  // Among the nodes of this op in its scope and phase, in order, from 0.
+  int64_t number = 0;
+  // Which result of the node.
+  int64_t result = 0;
+  Keep keep = Keep::kDefault;
+  uint32_t line = 0;
+};
+
+struct PlanDecisions {
+  std::optional<PlanBatch> batch = {};
+  // Whether RMSNorm moves its input separately from other readers (StepNumerics). By default it
+  // does if the mesh has an axis for tensor parallelism.
+  std::optional<bool> norms_apart = {};
+  // The cluster, a name or a file, that schedules are made for.
+  std::optional<std::string> cluster = {};
+  // The memory limit that the plan was found under.
+  std::optional<Bytes> budget = {};
+  // A policy of the pass `checkpoint`; or single decisions, which a search made.
+  std::optional<std::string> checkpoint = {};
+  std::vector<PlanMark> marks = {};
+  // A policy of the pass `reshard-after-forward`.
+  std::optional<std::string> reshard = {};
+  // HSDP: gradients are all-reduced whole and scattered then.
+  std::optional<bool> reduce_first = {};
+  // Buffers for shared experts have room for the worst case, so sizes are static.
+  std::optional<bool> expert_buffers = {};
+  // The passes after lowering and memory decisions: a pipeline's name, or its text.
+  std::optional<std::string> pipeline = {};
+
+  // Whether it states what backward recomputes.
+  bool decides_memory() const { return checkpoint || !marks.empty(); }
+};
+
+// One statement a line, as in a plan.
+std::string FormatDecisions(const PlanDecisions& decisions);
+
+}  // namespace heddle

@@ -1,0 +1,139 @@
+#include "heddle/compile/plan/presets/presets.h"
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/compile/plan/patterns.h"
+
+namespace heddle {
+
+#define HEDDLE_PRESET(ident) extern const Preset kPreset_##ident;
+#include "heddle/compile/plan/presets/preset_list.def"
+#undef HEDDLE_PRESET
+
+std::span<const Preset* const> Presets() {
+  static constexpr const Preset* kPresets[] = {
+#define HEDDLE_PRESET(ident) &kPreset_##ident,
+#include "heddle/compile/plan/presets/preset_list.def"
+#undef HEDDLE_PRESET
+  };
+  return kPresets;
+}
+
+namespace {
+
+// The axis of each preset, in their order; nothing for one that is not used.
+Result<std::vector<std::optional<AxisId>>> FindAxes(const Mesh& mesh,
+                                                    const PresetOptions& options) {
+  std::vector<std::optional<AxisId>> axes;
+  std::set<std::string_view> used;
+  for (const Preset* preset : Presets()) {
+    auto named = options.axes.find(preset->name);
+    axes.emplace_back();
+    if (named == options.axes.end()) continue;
+    axes.back() = mesh.Find(named->second);
+    if (!axes.back())
+      return Error(Diag::kUnknownAxis, "`{}` is not an axis of the mesh [{}]", named->second,
+                   Format(mesh));
+    if (!used.insert(named->second).second)
+      return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism",
+                   named->second);
+  }
+  return axes;
+}
+
+// The axes beside those of the presets that expert parallelism needs.
+Status FindExpertAxes(PlanDraft& draft) {
+  const Mesh& mesh = draft.plan.mesh;
+  auto find = [&](std::string_view name) -> Result<AxisId> {
+    if (std::optional<AxisId> axis = mesh.Find(name)) return *axis;
+    return Error(Diag::kUnknownAxis, "`{}` is not an axis of the mesh [{}]", name, Format(mesh));
+  };
+  if (!draft.options.inner_shard.empty()) {
+    HEDDLE_TRY(AxisId inner, find(draft.options.inner_shard));
+    if (!draft.data.Add(inner))
+      return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism",
+                   draft.options.inner_shard);
+    draft.sharding.Add(inner);
+  }
+  for (const std::string& name : draft.options.experts) {
+    HEDDLE_TRY(AxisId axis, find(name));
+    draft.experts.Add(axis);
+  }
+  return Done{};
+}
+
+void AddInputs(PlanDraft& draft) {
+  bool batch = std::ranges::any_of(
+      draft.graph.inputs(), [](const Input& input) { return input.role == InputRole::kBatch; });
+  if (draft.data.empty() || !batch) return;
+  Placement placement;
+  placement.splits = {draft.data};
+  draft.plan.inputs.push_back({"*", placement, 1, 0});
+}
+
+void AddParams(PlanDraft& draft) {
+  for (const Input& input : draft.graph.inputs()) {
+    if (input.role != InputRole::kParam) continue;
+    size_t rank = draft.graph.types().rank(draft.graph.type(input.value));
+    PlanParam param{.pattern = input.label, .unit = input.unit};
+    param.store.splits.resize(rank);
+    param.compute.splits.resize(rank);
+    param.store_rank = param.compute_rank = rank;
+    draft.plan.params.push_back(std::move(param));
+  }
+}
+
+void AddLayers(PlanDraft& draft) {
+  for (const LayerRule& rule : draft.rules.layers) {
+    PlanLayer layer{.pattern = rule.pattern};
+    if (rule.own_tokens) {
+      layer.local = draft.data;
+      for (AxisId axis : draft.experts) layer.local.Add(axis);
+      layer.experts = draft.experts;
+      layer.expert_times = draft.options.expert_times;
+    }
+    layer.why = rule.why;
+    draft.plan.layers.push_back(std::move(layer));
+  }
+}
+
+// Leaves out layers that the graph does not have, and those of which nothing is said.
+void DropEmptyLayers(PlanDraft& draft) {
+  std::set<std::string_view> paths = AllScopePaths(draft.graph);
+  std::erase_if(draft.plan.layers, [&](const PlanLayer& layer) {
+    if (!layer.in && !layer.out && layer.local.empty() && layer.why == Why::kTensor) return true;
+    return std::ranges::none_of(
+        paths, [&](std::string_view path) { return MatchesPattern(layer.pattern, path); });
+  });
+}
+
+}  // namespace
+
+Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules& rules,
+                      const PresetOptions& options) {
+  HEDDLE_TRY(std::vector<std::optional<AxisId>> axes, FindAxes(mesh, options));
+  PlanDraft draft{graph, rules, options, {}};
+  draft.plan.mesh = mesh;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] && Presets()[i]->splits_batch) draft.data.Add(*axes[i]);
+    if (axes[i] && Presets()[i]->splits_params) draft.sharding.Add(*axes[i]);
+  }
+  HEDDLE_RETURN_IF_ERROR(FindExpertAxes(draft));
+  AddInputs(draft);
+  AddParams(draft);
+  AddLayers(draft);
+  HEDDLE_RETURN_IF_ERROR(ShareExperts(draft));
+  // From the fastest axis to the slowest: what tensor parallelism cuts, data parallelism cuts further.
+  for (size_t i = axes.size(); i-- > 0;) {
+    if (axes[i]) Presets()[i]->apply(draft, *axes[i]);
+  }
+  DropEmptyLayers(draft);
+  for (PlanParam& param : draft.plan.params) {
+    param.store.Normalize();
+    param.compute.Normalize();
+  }
+  return std::move(draft.plan);
+}
+
+}  // namespace heddle

@@ -1,0 +1,47 @@
+// shard: ranks that keep parts of the parameters and work on parts of the batch (FSDP).
+#include "heddle/compile/plan/presets/presets.h"
+
+namespace heddle {
+namespace {
+
+// Stacks of experts are cut inside of each expert when there are more ranks than experts.
+size_t ShardDim(std::span<const Dim> dims, int64_t ranks) {
+  return dims.size() == 3 && ranks > dims[0] ? 1 : 0;
+}
+
+void Shard(PlanDraft& draft, AxisId) {
+  const Mesh& mesh = draft.plan.mesh;
+  size_t next = 0;
+  for (const Input& input : draft.graph.inputs()) {
+    if (input.role != InputRole::kParam) continue;
+    PlanParam& param = draft.plan.params[next++];
+    std::span<const Dim> dims = draft.graph.types().dims(draft.graph.type(input.value));
+    if (dims.empty()) continue;
+    // Ranks that share experts have parts of them already.
+    Axes over = draft.sharding;
+    int64_t ranks = mesh.Size(over);
+    if (IsShared(draft, param)) {
+      over = {};
+      for (AxisId axis : draft.sharding) {
+        if (!draft.experts.contains(axis)) over.Add(axis);
+      }
+      ranks = mesh.Size(draft.experts) * mesh.Size(over);
+    }
+    // Inside of what other presets cut.
+    for (AxisId axis : over) param.store.splits[ShardDim(dims, ranks)].Add(axis);
+  }
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_PRESET(shard){
+    .name = "shard",
+    .role = AxisRole::kShard,
+    .degree_flag = "data_parallel_shard_degree",
+    .help = "ranks that shard the parameters and the batch (FSDP)",
+    .splits_batch = true,
+    .splits_params = true,
+    .apply = Shard,
+};
+
+}  // namespace heddle

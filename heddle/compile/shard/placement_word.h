@@ -1,0 +1,67 @@
+// A placement as one word, a byte for each axis: for searches that look at millions of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "heddle/core/ir/mesh.h"
+#include "heddle/core/ir/placement.h"
+
+namespace heddle {
+
+// What one axis does: nothing (0), a pending reduction (its number and 1), or it splits a dimension (its number and 1, and its place among
+// the axes of the dimension).
+struct AxisByte {
+  static constexpr size_t kMostDims = 30;
+
+  static constexpr uint64_t Split(size_t dim, size_t place) { return (dim + 1) << 3 | place; }
+  static constexpr uint64_t Pending(ReduceOp op) { return static_cast<uint64_t>(op) + 1; }
+
+  uint8_t byte = 0;
+  constexpr bool replicated() const { return byte == 0; }
+  constexpr bool splits() const { return byte >> 3 != 0; }
+  constexpr bool pending() const { return byte != 0 && byte >> 3 == 0; }
+  constexpr size_t dim() const { return (byte >> 3) - 1U; }
+  constexpr size_t place() const { return byte & 7; }
+  constexpr ReduceOp op() const { return static_cast<ReduceOp>(byte - 1); }
+};
+
+using PlacementWord = uint64_t;
+
+constexpr AxisByte ByteOf(PlacementWord word, AxisId axis) {
+  return {static_cast<uint8_t>(word >> 8 * axis)};
+}
+constexpr PlacementWord AtAxis(AxisId axis, uint64_t byte) { return byte << 8 * axis; }
+
+// The axes that do something, as bits.
+constexpr uint8_t UsedAxes(PlacementWord word) {
+  uint8_t axes = 0;
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis)
+    axes |= static_cast<uint8_t>(ByteOf(word, axis).replicated() ? 0U : 1U << axis);
+  return axes;
+}
+
+// Nothing where there are too many dimensions.
+std::optional<PlacementWord> WordOf(const Placement& placement);
+Placement PlacementOf(PlacementWord word, size_t rank);
+
+// The axes of each dimension, in order.
+struct DimAxesOfWord {
+  explicit DimAxesOfWord(PlacementWord word);
+  std::array<uint8_t, AxisByte::kMostDims> counts = {};
+  std::array<std::array<AxisId, Mesh::kMaxAxes>, AxisByte::kMostDims> axes;
+};
+
+// What no step from one placement to the other has to touch: common outermost axes of each dimension, equal pending reductions.
+struct CommonOfWords {
+  CommonOfWords(PlacementWord a, PlacementWord b);
+  // One of the two without it; places count from what is left.
+  PlacementWord RemovedFrom(PlacementWord word) const;
+
+  PlacementWord common = 0;
+  // How many axes of each dimension are common.
+  std::array<uint8_t, AxisByte::kMostDims> prefix = {};
+};
+
+}  // namespace heddle

@@ -1,0 +1,121 @@
+#include "heddle/compile/shard/redistribution_search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/compile/shard/axis_state.h"
+
+namespace heddle {
+namespace {
+
+// What fits into a place. All lists of pending sums, with all ends, are fewer.
+constexpr size_t kMostStep = (size_t{1} << 15) - 1;
+
+bool IsSliceOf(const StepGraph::Step& step, uint8_t end) {
+  return step.kind == StepKind::kSlice && step.end == end;
+}
+
+}  // namespace
+
+RedistributionSearch::RedistributionSearch(StepGraph& graph, PlacementWord from, uint8_t goal_axes,
+                                           ReduceOrder order)
+    : graph_(graph), goal_axes_(goal_axes), order_(order) {
+  uint32_t start = graph_.NumberOf(from);
+  places_.resize(graph_.size());
+  Reach(start, {}, kNone, 0);
+}
+
+void RedistributionSearch::Reach(uint32_t at, const Price& price, uint32_t before, size_t step) {
+  Place& place = places_[at];
+  reached_count_ += place.collectives == Place::kUnreached ? 1 : 0;
+  place = {.moved = price.moved,
+           .before = before,
+           .step = static_cast<uint16_t>(step & kMostStep),
+           .collectives = price.collectives,
+           .steps = price.steps};
+  open_.push_back({price.moved, at, price.collectives, price.steps});
+  std::push_heap(open_.begin(), open_.end(),
+                 [&](const Open& a, const Open& b) { return IsDearer(a, b); });
+}
+
+// Orders other than that of the fewest collectives scatter what ends split, and reduce what does not.
+bool RedistributionSearch::MayTake(const StepGraph::Step& step, uint8_t pending) const {
+  switch (step.kind) {
+    case StepKind::kSlice: return (step.mask & goal_axes_) != 0;
+    case StepKind::kReduceScatter:
+      if (order_ == ReduceOrder::kReduceFirst && (pending & ~goal_axes_) != 0) return false;
+      return order_ == ReduceOrder::kFewest || (step.mask & ~goal_axes_) == 0;
+    case StepKind::kAllReduce:
+      return order_ == ReduceOrder::kFewest || (step.mask & goal_axes_) == 0;
+    default: return true;
+  }
+}
+
+void RedistributionSearch::Leave(uint32_t at) {
+  std::span<const StepGraph::Step> steps = graph_.StepsFrom(at);
+  if (places_.size() < graph_.size()) places_.resize(graph_.size());
+  const Price before = places_[at].price();
+  HEDDLE_CHECK(steps.size() <= kMostStep, "too many steps from one placement");
+  HEDDLE_CHECK(before.steps < UINT8_MAX - 1, "too many steps to one placement");
+  uint8_t pending = graph_.pending(at);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const StepGraph::Step& step = steps[i];
+    Price price = before;
+    price.collectives += step.kind == StepKind::kSlice ? 0 : 1;
+    price.moved += step.moved;
+    price.steps += 1;
+    if (price < places_[step.to].price() && MayTake(step, pending)) Reach(step.to, price, at, i);
+  }
+}
+
+// Goes on until the goal is reached in the cheapest way. kNone if it never is.
+uint32_t RedistributionSearch::Settle(uint32_t goal) {
+  if (goal < places_.size() && places_[goal].settled != 0) return goal;
+  if (unleft_ != kNone) Leave(std::exchange(unleft_, kNone));
+  while (!open_.empty() && reached_count_ < kMostPlacements) {
+    std::pop_heap(open_.begin(), open_.end(),
+                  [&](const Open& a, const Open& b) { return IsDearer(a, b); });
+    Open next = open_.back();
+    open_.pop_back();
+    if (places_[next.at].price() != next.price()) continue;
+    places_[next.at].settled = 1;
+    // What is open then was reached in a cheaper way: memory for others.
+    if (++settled_count_ == reached_count_) std::vector<Open>().swap(open_);
+    if (next.at == goal) return unleft_ = goal;
+    Leave(next.at);
+  }
+  return kNone;
+}
+
+bool RedistributionSearch::Run(PlacementWord to, std::vector<PlacementWord>& stops) {
+  uint32_t at = Settle(graph_.NumberOf(to));
+  if (at == kNone) return false;
+  auto first = static_cast<ptrdiff_t>(stops.size());
+  StepGraph::Step next{.kind = StepKind::kForget};
+  for (; places_[at].before != kNone; at = places_[at].before) {
+    StepGraph::Step step = StepTo(at);
+    bool joins = next.kind == StepKind::kSlice && IsSliceOf(step, next.end);
+    if (!joins) stops.push_back(graph_.word(at));
+    next = step;
+  }
+  std::reverse(stops.begin() + first, stops.end());
+  return true;
+}
+
+std::optional<std::vector<StepGraph::Step>> RedistributionSearch::Run(PlacementWord to) {
+  uint32_t at = Settle(graph_.NumberOf(to));
+  if (at == kNone) return std::nullopt;
+  std::vector<StepGraph::Step> out;
+  for (; places_[at].before != kNone; at = places_[at].before) {
+    StepGraph::Step step = StepTo(at);
+    bool joins = !out.empty() && step.kind == StepKind::kSlice && IsSliceOf(out.back(), step.end);
+    if (joins)
+      out.back().over = Joined(step.over, out.back().over);
+    else
+      out.push_back(step);
+  }
+  std::ranges::reverse(out);
+  return out;
+}
+
+}  // namespace heddle

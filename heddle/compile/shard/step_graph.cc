@@ -1,0 +1,216 @@
+#include "heddle/compile/shard/step_graph.h"
+
+#include <algorithm>
+
+#include "heddle/core/base/division.h"
+#include "heddle/core/base/hash.h"
+
+namespace heddle {
+namespace {
+
+ReduceOp OpOf(std::span<const Partial> partials, AxisId axis) {
+  for (const Partial& partial : partials) {
+    if (partial.axis == axis) return partial.op;
+  }
+  return ReduceOp::kSum;
+}
+
+// All ordered choices of axes that are partial in the same way.
+template <typename Visit>
+void ForEachPartialList(std::span<const Partial> partials, const Visit& visit) {
+  if (partials.empty()) return;
+  std::vector<Axes> lists{Axes()};
+  for (size_t at = 0; at < lists.size(); ++at) {
+    for (const Partial& partial : partials) {
+      Axes list = lists[at];
+      bool same_op = list.empty() || OpOf(partials, list[0]) == partial.op;
+      if (same_op && list.Add(partial.axis)) lists.push_back(list);
+    }
+  }
+  for (size_t at = 1; at < lists.size(); ++at) visit(lists[at], OpOf(partials, lists[at][0]));
+}
+
+PlacementWord Without(PlacementWord word, const Axes& axes) {
+  for (AxisId axis : axes) word &= ~AtAxis(axis, 0xff);
+  return word;
+}
+
+// A dimension is split over these, too, inside of what splits it already.
+PlacementWord SplitOver(PlacementWord word, size_t end, const Axes& inside_of, const Axes& axes) {
+  for (size_t i = 0; i < axes.size(); ++i)
+    word |= AtAxis(axes[i], AxisByte::Split(end, inside_of.size() + i));
+  return word;
+}
+
+}  // namespace
+
+Axes Suffix(const Axes& axes, size_t from) {
+  Axes out;
+  for (size_t i = from; i < axes.size(); ++i) out.Add(axes[i]);
+  return out;
+}
+
+StepGraph::StepGraph(std::span<const int64_t> ends, int64_t rest, uint8_t axes, const Mesh& mesh)
+    : ends_(ends.begin(), ends.end()), rest_(rest), axes_(axes), mesh_(mesh), table_(64, kNone) {}
+
+// --- Placements
+
+// Of each end how many axes split it, and which; then the pending reductions. Digits have three bits, the first ones count most.
+StepGraph::Order StepGraph::OrderOf(PlacementWord word) const {
+  static_assert(3 * (kMostEnds + Mesh::kMaxAxes) < 64 && kReduceOpCount < 8);
+  Order order{0, 0};
+  size_t shift = 64;
+  DimAxesOfWord dims(word);
+  for (size_t e = 0; e < ends_.size(); ++e) {
+    order.first |= uint64_t{dims.counts[e]} << (shift -= 3);
+    for (size_t i = 0; i < dims.counts[e]; ++i)
+      order.first |= uint64_t{dims.axes[e][i]} << (shift -= 3);
+  }
+  shift = 64;
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (!use.pending()) continue;
+    order.second |= (uint64_t{axis} + 1) << (shift -= 3);
+    order.second |= static_cast<uint64_t>(use.op()) << (shift -= 3);
+  }
+  return order;
+}
+
+// Where a placement is, or would be, in the table.
+uint32_t& StepGraph::Slot(PlacementWord word) {
+  for (size_t at = Scramble(word);; ++at) {
+    uint32_t& slot = table_[at & (table_.size() - 1)];
+    if (slot == kNone || places_[slot].word == word) return slot;
+  }
+}
+
+uint32_t StepGraph::NumberOf(PlacementWord word) {
+  uint32_t at = Slot(word);
+  if (at != kNone) return at;
+  at = static_cast<uint32_t>(places_.size());
+  uint8_t pending = 0;
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis)
+    pending |= static_cast<uint8_t>(ByteOf(word, axis).pending() ? 1U << axis : 0U);
+  places_.push_back({word, OrderOf(word), pending});
+  if (2 * at >= table_.size()) {
+    table_.assign(2 * table_.size(), kNone);
+    for (uint32_t i = 0; i < at; ++i) Slot(places_[i].word) = i;
+  }
+  return Slot(word) = at;
+}
+
+// --- Steps
+
+StepGraph::From StepGraph::FromOf(PlacementWord word) const {
+  From from{word};
+  DimAxesOfWord dims(word);
+  for (size_t e = 0; e < ends_.size(); ++e) {
+    for (size_t i = 0; i < dims.counts[e]; ++i) from.splits[e].Add(dims.axes[e][i]);
+  }
+  for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.pending()) from.partials.push_back({axis, use.op()});
+  }
+  from.elements = Elements(word);
+  return from;
+}
+
+std::span<const StepGraph::Step> StepGraph::StepsFrom(uint32_t number) {
+  if (places_[number].first != kNone)
+    return std::span(steps_).subspan(places_[number].first, places_[number].count);
+  last_.clear();
+  From from = FromOf(places_[number].word);
+  Scatter(from);
+  Reduce(from);
+  Gather(from);
+  Slice(from);
+  if (steps_.size() + last_.size() <= kMostSteps) {
+    places_[number].first = static_cast<uint32_t>(steps_.size());
+    places_[number].count = static_cast<uint32_t>(last_.size());
+    steps_.insert(steps_.end(), last_.begin(), last_.end());
+  }
+  return last_;
+}
+
+void StepGraph::Add(PlacementWord to, Step step) {
+  step.to = NumberOf(to);
+  step.mask = MaskOf(step.over);
+  last_.push_back(step);
+}
+
+// The innermost axes of a dimension go away, or to another dimension.
+void StepGraph::Gather(const From& from) {
+  for (uint8_t d = 0; d < ends_.size(); ++d) {
+    const Axes& axes = from.splits[d];
+    for (size_t first = 0; first < axes.size(); ++first) {
+      Axes over = Suffix(axes, first);
+      PlacementWord next = Without(from.word, over);
+      Add(next, {.kind = StepKind::kAllGather,
+                 .end = d,
+                 .over = over,
+                 .moved = Elements(next) - from.elements});
+      int64_t share = Share(from.elements, over);
+      for (uint8_t e = 0; e < ends_.size(); ++e) {
+        if (e == d) continue;
+        Add(SplitOver(next, e, from.splits[e], over),
+            {.kind = StepKind::kAllToAll, .end = e, .concat_end = d, .over = over, .moved = share});
+      }
+    }
+  }
+}
+
+void StepGraph::Scatter(const From& from) {
+  ForEachPartialList(from.partials, [&](const Axes& over, ReduceOp op) {
+    for (uint8_t d = 0; d < ends_.size(); ++d) {
+      PlacementWord next = SplitOver(Without(from.word, over), d, from.splits[d], over);
+      Add(next, {.kind = StepKind::kReduceScatter,
+                 .op = op,
+                 .end = d,
+                 .over = over,
+                 .moved = from.elements - Elements(next)});
+    }
+  });
+}
+
+void StepGraph::Reduce(const From& from) {
+  ForEachPartialList(from.partials, [&](const Axes& over, ReduceOp op) {
+    if (!std::is_sorted(over.begin(), over.end())) return;
+    Add(Without(from.word, over), {.kind = StepKind::kAllReduce,
+                                   .op = op,
+                                   .over = over,
+                                   .moved = 2 * Share(from.elements, over)});
+  });
+}
+
+// An axis that nothing uses. Not only where the goal has it: on the way, what is cut already is less to move.
+void StepGraph::Slice(const From& from) {
+  for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+    if ((axes_ >> axis & 1) == 0 || !ByteOf(from.word, axis).replicated()) continue;
+    for (uint8_t d = 0; d < ends_.size(); ++d) {
+      Add(SplitOver(from.word, d, from.splits[d], Axes(axis)),
+          {.kind = StepKind::kSlice, .end = d, .over = Axes(axis)});
+    }
+  }
+}
+
+// Of one rank's part, the largest.
+int64_t StepGraph::Elements(PlacementWord word) const {
+  std::array<int64_t, kMostEnds> ranks;
+  ranks.fill(1);
+  for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
+    AxisByte use = ByteOf(word, axis);
+    if (use.splits()) ranks[use.dim()] *= mesh_[axis].size;
+  }
+  int64_t elements = rest_;
+  for (size_t e = 0; e < ends_.size(); ++e) {
+    int64_t part = ranks[e] == 1 ? ends_[e] : CeilDiv(ends_[e], ranks[e]);
+    if (__builtin_mul_overflow(elements, part, &elements)) return INT64_MAX / 8;
+  }
+  return std::min(elements, INT64_MAX / 8);
+}
+
+int64_t StepGraph::Share(int64_t elements, const Axes& over) const {
+  return elements - CeilDiv(elements, mesh_.Size(over));
+}
+
+}  // namespace heddle

@@ -1,0 +1,104 @@
+// Placements on the way from one to another, and the single steps between them: found once, for many searches.
+#pragma once
+
+#include <array>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "heddle/core/ir/mesh.h"
+#include "heddle/compile/shard/placement_word.h"
+#include "heddle/compile/shard/redistribution.h"
+
+namespace heddle {
+
+// The last axes of a list.
+Axes Suffix(const Axes& axes, size_t from);
+
+// Axes as bits.
+constexpr uint8_t MaskOf(const Axes& axes) {
+  uint8_t mask = 0;
+  for (AxisId axis : axes) mask |= static_cast<uint8_t>(1U << axis);
+  return mask;
+}
+
+// Of tensors of one size. Only some of their dimensions are split on the way, the ends; placements number those from 0.
+class StepGraph {
+ public:
+  // Each axis splits at most one dimension where a way begins, and one where it ends.
+  static constexpr size_t kMostEnds = 2 * Mesh::kMaxAxes;
+
+  struct Step {
+    // The number of a placement.
+    uint32_t to = 0;
+    StepKind kind = StepKind::kSlice;
+    ReduceOp op = ReduceOp::kSum;
+    // The one that is cut, gathered or scattered; of an all-to-all, the one that is split, and the one that is put together.
+    uint8_t end = 0;
+    uint8_t concat_end = 0;
+    uint8_t mask = 0;
+    Axes over = {};
+    // Elements that one rank sends.
+    int64_t moved = 0;
+  };
+
+  // Sizes of the ends, and of all other dimensions together; and the axes that ways use. The mesh outlives this.
+  StepGraph(std::span<const int64_t> ends, int64_t rest, uint8_t axes, const Mesh& mesh);
+
+  uint32_t NumberOf(PlacementWord word);
+  size_t size() const { return places_.size(); }
+  PlacementWord word(uint32_t number) const { return places_[number].word; }
+  // Axes over which reductions are pending.
+  uint8_t pending(uint32_t number) const { return places_[number].pending; }
+  // Any order would do, as long as it is the same everywhere: equally cheap ways are told apart by it.
+  bool IsBefore(uint32_t a, uint32_t b) const { return places_[a].order < places_[b].order; }
+
+  // All that leave a placement: reductions first, then gathers, then slices over single axes. Until the next call.
+  std::span<const Step> StepsFrom(uint32_t number);
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // Where many sums are pending, there are thousands of steps from each placement. What is more than this is found anew each time.
+  static constexpr size_t kMostSteps = size_t{1} << 18;
+  using Order = std::pair<uint64_t, uint64_t>;
+
+  struct Place {
+    PlacementWord word;
+    Order order;
+    uint8_t pending;
+    // Steps, once they were asked for.
+    uint32_t first = kNone;
+    uint32_t count = 0;
+  };
+  // Where steps begin.
+  struct From {
+    PlacementWord word;
+    std::array<Axes, kMostEnds> splits = {};
+    std::vector<Partial> partials = {};
+    int64_t elements = 0;
+  };
+
+  Order OrderOf(PlacementWord word) const;
+  uint32_t& Slot(PlacementWord word);
+  From FromOf(PlacementWord word) const;
+  void Add(PlacementWord to, Step step);
+  void Scatter(const From& from);
+  void Reduce(const From& from);
+  void Gather(const From& from);
+  void Slice(const From& from);
+  int64_t Elements(PlacementWord word) const;
+  int64_t Share(int64_t elements, const Axes& over) const;
+
+  std::vector<int64_t> ends_;
+  int64_t rest_;
+  uint8_t axes_;
+  const Mesh& mesh_;
+  std::vector<Place> places_;
+  // Numbers of places, by scrambled words; at most half of it is used.
+  std::vector<uint32_t> table_;
+  std::vector<Step> steps_;
+  // Those that were asked for last.
+  std::vector<Step> last_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,43 @@
+#include "heddle/core/analysis/memory.h"
+
+#include <algorithm>
+
+namespace heddle {
+
+MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness, Space space) {
+  MemoryTimeline timeline;
+  size_t n = graph.node_count();
+  // Differences first: what is added at a node and what is gone after it.
+  std::vector<Bytes> delta(n + 1);
+  for (const Storage& storage : liveness.storages()) {
+    if (storage.space != space) continue;
+    if (!storage.birth) {
+      timeline.inputs += storage.bytes;
+      continue;
+    }
+    delta[storage.birth.index()] += storage.bytes;
+    if (storage.death) delta[storage.death.index() + 1] -= storage.bytes;
+  }
+  timeline.live.resize(n);
+  Bytes live = timeline.inputs;
+  timeline.peak = live;
+  for (size_t i = 0; i < n; ++i) {
+    live += delta[i];
+    timeline.live[i] = live;
+    if (live > timeline.peak || !timeline.peak_node) {
+      timeline.peak = live;
+      timeline.peak_node = NodeId(i);
+    }
+  }
+  if (!timeline.peak_node) return timeline;
+  for (StorageId id : liveness.storages().ids()) {
+    bool here = liveness.storages()[id].space == space;
+    if (here && liveness.alive_at(id, timeline.peak_node)) timeline.alive_at_peak.push_back(id);
+  }
+  std::ranges::stable_sort(timeline.alive_at_peak, [&](StorageId a, StorageId b) {
+    return liveness.storages()[a].bytes > liveness.storages()[b].bytes;
+  });
+  return timeline;
+}
+
+}  // namespace heddle

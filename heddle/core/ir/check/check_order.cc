@@ -1,0 +1,130 @@
+#include "heddle/core/ir/storage.h"
+#include "heddle/core/ir/check/check_parts.h"
+
+namespace heddle {
+namespace {
+
+class OrderVerifier {
+ public:
+  explicit OrderVerifier(GraphReport& report)
+      : report_(report), graph_(report.graph()), takeovers_(graph_) {}
+
+  void Run() {
+    CheckWaits();
+    CheckStreams();
+    CheckUpdates();
+  }
+
+ private:
+  bool IsAsync(ValueId value) const {
+    return graph_[value].type && graph_.types().is_async(graph_.type(value));
+  }
+
+  // Every async value is waited for, once.
+  void CheckWaits() {
+    Table<ValueId, NodeId> waited(graph_.value_count());
+    bool unread = false;
+    for (NodeId id : graph_.nodes()) {
+      unread |= !graph_[id].op;
+      for (ValueId value : graph_.operands(id)) {
+        if (!value || !IsAsync(value)) continue;
+        if (waited[value]) {
+          report_.AddOperand(id, 0, Diag::kAsyncUse, "`%{}` is waited for twice, first by node {}",
+                             graph_.name(value), waited[value].index());
+        }
+        waited[value] = id;
+      }
+    }
+    // A line that could not be read may be the wait.
+    if (unread) return;
+    for (ValueId value : graph_.values()) {
+      NodeId start = graph_[value].producer;
+      if (start && IsAsync(value) && !waited[value])
+        report_.AddNode(start, Diag::kAsyncUse, "nothing waits for `%{}`", graph_.name(value));
+    }
+  }
+
+  // A stream names a communicator, so it stands where something is started.
+  void CheckStreams() {
+    for (NodeId id : graph_.nodes()) {
+      const Node& node = graph_[id];
+      if (node.stream == 0 || !node.op) continue;
+      bool starts = false;
+      for (ValueId result : graph_.results(id)) starts |= !graph_[result].type || IsAsync(result);
+      if (!starts)
+        report_.AddNode(id, Diag::kStream, "stream {} of a node that starts nothing", node.stream);
+    }
+  }
+
+  // What an update takes over is not read afterwards, through any view.
+  void CheckUpdates() {
+    if (!takeovers_.any()) return;
+    // By root, up to the node being looked at.
+    Table<ValueId, NodeId> taken_by(graph_.value_count());
+    for (NodeId id : graph_.nodes()) {
+      if (!graph_[id].op) continue;
+      CheckReads(id, taken_by);
+      TakeOver(id, taken_by);
+    }
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      ValueId value = graph_.outputs()[i].value;
+      NodeId taker = value ? taken_by[takeovers_.root(value)] : NodeId();
+      if (!taker) continue;
+      report_.AddOutput(i, Diag::kReadAfterUpdate,
+                        "output `%{}` is returned after {} took over its storage",
+                        graph_.name(value), report_.OpName(taker));
+    }
+  }
+
+  void CheckReads(NodeId id, const Table<ValueId, NodeId>& taken_by) {
+    size_t i = 0;
+    for (ValueId v : graph_.operands(id)) {
+      NodeId taker = v ? taken_by[takeovers_.root(v)] : NodeId();
+      if (taker) {
+        report_.AddOperand(id, i, Diag::kReadAfterUpdate,
+                           "`%{}` is read after {} took over its storage", graph_.name(v),
+                           report_.OpName(taker));
+      }
+      ++i;
+    }
+    if (!IsWait(graph_, id)) return;
+    ForEachRead(graph_, id, [&](ValueId v) {
+      NodeId taker = taken_by[takeovers_.root(v)];
+      if (!taker || v == graph_.operands(id)[0]) return;
+      report_.AddNode(id, Diag::kReadAfterUpdate,
+                      "`%{}` is sent until here, but {} took over its storage before",
+                      graph_.name(v), report_.OpName(taker));
+    });
+  }
+
+  void TakeOver(NodeId id, Table<ValueId, NodeId>& taken_by) {
+    std::span<const ValueId> operands = graph_.operands(id);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (!takeovers_.Takes(id, i)) continue;
+      NodeId& taker = taken_by[takeovers_.root(operands[i])];
+      if (taker == id) {
+        report_.AddOperand(id, i, Diag::kReadAfterUpdate,
+                           "the storage of `%{}` is taken over by two results",
+                           graph_.name(operands[i]));
+      }
+      taker = id;
+    }
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (!operands[i] || takeovers_.Takes(id, i)) continue;
+      if (taken_by[takeovers_.root(operands[i])] != id) continue;
+      report_.AddOperand(id, i, Diag::kReadAfterUpdate,
+                         "the storage of `%{}` is read, and taken over through another operand",
+                         graph_.name(operands[i]));
+    }
+  }
+
+  GraphReport& report_;
+  const Graph& graph_;
+  Takeovers takeovers_;
+};
+
+}  // namespace
+
+void CheckOrder(GraphReport& report) { OrderVerifier(report).Run(); }
+
+}  // namespace heddle

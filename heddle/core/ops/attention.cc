@@ -1,0 +1,279 @@
+// Fused attention kernels. Queries are [batch, heads, positions, size]; keys and values may have fewer heads, each
+// shared by a group of query heads.
+#include "heddle/core/ops/define.h"
+
+namespace heddle {
+namespace {
+
+// Where query, key and value stand among the operands.
+struct Layout {
+  size_t query = 0;
+  // Of a backward op: the gradient comes first.
+  bool backward = false;
+  // Where output and its logsumexp stand, in a backward op.
+  size_t out = 0;
+};
+
+Layout LayoutOf(const OpArgs& args) {
+  bool backward = args.op().schema.args[0].name.starts_with("grad_out");
+  if (!backward) return {};
+  bool bias_first = args.op().schema.args[4].name == "attn_bias";
+  return {.query = 1, .backward = true, .out = bias_first ? size_t{5} : size_t{4}};
+}
+
+Status CheckQueryKeyValue(const OpArgs& args, size_t q) {
+  for (size_t i = q; i < q + 3; ++i) HEDDLE_RETURN_IF_ERROR(CheckRank(args, i, 4));
+  const Dims& query = args.dims(q);
+  const Dims& key = args.dims(q + 1);
+  const Dims& value = args.dims(q + 2);
+  HEDDLE_RETURN_IF_ERROR(CheckSame(args, "batch sizes of query and key differ", query[0], key[0]));
+  HEDDLE_RETURN_IF_ERROR(CheckSame(args, "batch sizes of key and value differ", key[0], value[0]));
+  HEDDLE_RETURN_IF_ERROR(CheckSame(args, "heads of key and value differ", key[1], value[1]));
+  HEDDLE_RETURN_IF_ERROR(CheckSame(args, "positions of key and value differ", key[2], value[2]));
+  HEDDLE_RETURN_IF_ERROR(CheckSame(args, "sizes of query and key differ", query[3], key[3]));
+  bool grouped = !IsSymbol(query[1]) && !IsSymbol(key[1]) && key[1] != 0 && query[1] % key[1] == 0;
+  if (query[1] != key[1] && !grouped) {
+    return Error(Diag::kShapeMismatch, "{} query heads do not divide among {} key heads",
+                 DimText(args, query[1]), DimText(args, key[1]));
+  }
+  return Done{};
+}
+
+Type Attended(const OpArgs& args) {
+  const Dims& query = args.dims(0);
+  return Type::Tensor(args.dtype(0), {query[0], query[1], query[2], args.dims(2)[3]});
+}
+Type LogSumExp(const OpArgs& args, DType dtype = DType::kF32) {
+  const Dims& query = args.dims(0);
+  return Type::Tensor(dtype, {query[0], query[1], query[2]});
+}
+
+Result<Types> CpuFlashShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
+  return Types{Attended(args),
+               LogSumExp(args, args.dtype(0) == DType::kF64 ? DType::kF64 : DType::kF32)};
+}
+
+// The sequence bounds stay undefined for batches of equal lengths; the last three hold the state of dropout.
+Result<Types> FlashShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
+  if (args.Bool("return_debug_mask"))
+    return Error(Diag::kShapeMismatch, "`return_debug_mask` is for debugging, and is not modelled");
+  return Types{Attended(args),
+               LogSumExp(args),
+               Type(),
+               Type(),
+               Type::Tensor(DType::kU64, {2}),
+               Type::Tensor(DType::kU64, {}),
+               Type::Tensor(args.dtype(0), {0})};
+}
+
+Result<Types> EfficientShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
+  Type lse = LogSumExp(args);
+  // The kernel pads rows to its tile.
+  if (IsSymbol(lse.dims[2]))
+    return Error(Diag::kSymbolicSize,
+                 "the number of positions is {}; this kernel pads it, and needs to know it",
+                 DimText(args, lse.dims[2]));
+  lse.dims[2] = args.Bool("compute_log_sumexp") ? (lse.dims[2] + 31) / 32 * 32 : 0;
+  Type state = Type::Tensor(DType::kI64, {});
+  return Types{Attended(args), lse, state, state};
+}
+
+Result<Types> CudnnShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
+  Type lse = LogSumExp(args);
+  lse.dims.push_back(1);
+  Type state = Type::Tensor(DType::kI64, {});
+  return Types{Attended(args), lse, Type(), Type(), state, state, Type()};
+}
+
+Result<Types> BackwardShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 1));
+  if (args.dims(0) != args.dims(LayoutOf(args).out)) {
+    return Error(Diag::kShapeMismatch, "the gradient is {}, the output {}",
+                 DimsText(args, args.dims(0)), DimsText(args, args.dims(LayoutOf(args).out)));
+  }
+  return Types{args[1], args[2], args[3]};
+}
+
+Result<Types> EfficientBackwardShape(const OpArgs& args) {
+  HEDDLE_TRY(Types results, BackwardShape(args));
+  const auto& mask = std::get<std::vector<bool>>(args.attr("grad_input_mask"));
+  if (mask.size() != 4)
+    return Error(Diag::kShapeMismatch, "`grad_input_mask` has length {}, expected 4", mask.size());
+  results.push_back(mask[3] ? args[4] : Type());
+  return results;
+}
+
+// Batches and groups of heads are independent. Positions of queries are too, unless the mask counts them.
+Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
+  Layout layout = LayoutOf(args);
+  const Dims& query = args.dims(layout.query);
+  const Dims& key = args.dims(layout.query + 1);
+  bool grouped = query[1] != key[1];
+  Factors factors;
+  FactorId b = factors.Add("b", query[0]);
+  FactorId g = factors.Add("g", key[1]);
+  DimFactors heads{g};
+  if (grouped) heads.push_back(factors.Add("r", query[1] / key[1], FactorKind::kWhole));
+  bool causal = args.Bool("is_causal");
+  // In backward, every query position adds to the gradients of all keys.
+  FactorKind queries = causal            ? FactorKind::kWhole
+                       : layout.backward ? FactorKind::kReduce
+                                         : FactorKind::kKeep;
+  FactorId s = factors.Add("s", query[2], queries);
+  // The kernels for CPUs divide by the number of heads and by the length of a block of queries.
+  factors.factors[g].nonempty = true;
+  factors.factors[s].nonempty = true;
+  // cuDNN gives no tensors at all for an empty batch.
+  factors.factors[b].nonempty = args.op().name().find("cudnn") != std::string_view::npos;
+  FactorId t = factors.Add("t", key[2], FactorKind::kWhole);
+  FactorId d = factors.Add("d", query[3], FactorKind::kWhole);
+  FactorId e = factors.Add("e", args.dims(layout.query + 2)[3], FactorKind::kWhole);
+  TensorFactors q{{b}, heads, {s}, {d}};
+  TensorFactors k{{b}, {g}, {t}, {d}};
+  TensorFactors v{{b}, {g}, {t}, {e}};
+  TensorFactors out{{b}, heads, {s}, {e}};
+  auto lse = [&](const Type& type) {
+    TensorFactors dims{{b}, heads, {}};
+    if (type.dims[2] == query[2]) dims[2] = {s};
+    if (type.rank() == 4) dims.push_back({});
+    return dims;
+  };
+  // State of dropout and bounds of sequences: the same everywhere.
+  auto rest = [&](const Type& type) { return TensorFactors(type.rank()); };
+  // A mask or bias lines up with [batch, heads, queries, keys].
+  auto mask = [&](const Type& type) {
+    TensorFactors dims(type.rank());
+    const DimFactors all[4] = {{b}, heads, {s}, {t}};
+    const Dim sizes[4] = {query[0], query[1], query[2], key[2]};
+    for (size_t i = 0; i < dims.size() && dims.size() <= 4; ++i) {
+      size_t at = 4 - dims.size() + i;
+      if (type.dims[i] == sizes[at]) dims[i] = all[at];
+    }
+    return dims;
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    const Type& type = args[i];
+    if (layout.backward && i == 0)
+      factors.operands.push_back(out);
+    else if (i == layout.query)
+      factors.operands.push_back(q);
+    else if (i == layout.query + 1)
+      factors.operands.push_back(k);
+    else if (i == layout.query + 2)
+      factors.operands.push_back(v);
+    else if (layout.backward && i == layout.out)
+      factors.operands.push_back(out);
+    else if (layout.backward && i == layout.out + 1)
+      factors.operands.push_back(lse(type));
+    else
+      factors.operands.push_back(type.rank() == 2 || type.rank() == 4 ? mask(type) : rest(type));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Type& type = results[i];
+    if (layout.backward) {
+      factors.results.push_back(i == 0 ? q : i == 1 ? k : i == 2 ? v : mask(type));
+    } else {
+      factors.results.push_back(i == 0 ? out : i == 1 ? lse(type) : rest(type));
+    }
+  }
+  return factors;
+}
+
+// Two products forward, five backward. The zeros of a causal mask are counted, as is the custom.
+Work AttentionWork(const OpArgs& args, const Types& results) {
+  Layout layout = LayoutOf(args);
+  const Dims& query = args.dims(layout.query);
+  int64_t pairs =
+      BoundedProduct(args, {query[0], query[1], query[2], args.dims(layout.query + 1)[2]});
+  int64_t d = args.symbols().Bound(query[3]);
+  int64_t e = args.symbols().Bound(args.dims(layout.query + 2)[3]);
+  int64_t per_pair = layout.backward ? 2 * (3 * d + 2 * e) : 2 * (d + e);
+  int64_t flops = 0;
+  if (__builtin_mul_overflow(pairs, per_pair, &flops)) flops = INT64_MAX;
+  return WorkOf(args, results, flops);
+}
+
+constexpr OpDef Attention(std::string_view schema, ShapeFn shape, std::string_view example,
+                          Effect effect = Effect::kPure) {
+  return {.schema = schema,
+          .shape = shape,
+          .factors = {.compute = AttentionFactors},
+          .work = AttentionWork,
+          .effect = effect,
+          .example = example};
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_OP(_scaled_dot_product_flash_attention_for_cpu)
+Attention(
+    "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, "
+    "float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> "
+    "(Tensor output, Tensor logsumexp)",
+    CpuFlashShape, "(f32[2,6,8,16], f32[2,3,8,16], f32[2,3,8,16], is_causal=true)");
+HEDDLE_DEFINE_OP(_scaled_dot_product_flash_attention_for_cpu_backward)
+Attention(
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, "
+    "Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, *, "
+    "Tensor? attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor "
+    "grad_value)",
+    BackwardShape,
+    "(f32[2,6,8,16], f32[2,6,8,16], f32[2,3,8,16], f32[2,3,8,16], f32[2,6,8,16], f32[2,6,8], "
+    "dropout_p=0.0, is_causal=true)");
+HEDDLE_DEFINE_OP(_scaled_dot_product_flash_attention)
+Attention(
+    "aten::_scaled_dot_product_flash_attention(Tensor query, Tensor key, Tensor value, float "
+    "dropout_p=0., bool is_causal=False, bool return_debug_mask=False, *, float? scale=None) -> "
+    "(Tensor output, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt "
+    "max_k, Tensor rng_state, Tensor unused, Tensor debug_attn_mask)",
+    FlashShape, "(bf16[2,6,8,16], bf16[2,3,8,16], bf16[2,3,8,16], is_causal=true)");
+HEDDLE_DEFINE_OP(_scaled_dot_product_flash_attention_backward)
+Attention(
+    "aten::_scaled_dot_product_flash_attention_backward(Tensor grad_out, Tensor query, Tensor key, "
+    "Tensor value, Tensor out, Tensor logsumexp, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt "
+    "max_q, SymInt max_k, float dropout_p, bool is_causal, Tensor philox_seed, Tensor "
+    "philox_offset, *, float? scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor "
+    "grad_value)",
+    BackwardShape,
+    "(bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,3,8,16], bf16[2,3,8,16], bf16[2,6,8,16], f32[2,6,8], "
+    "u64[2], u64[], max_q=8, max_k=8, dropout_p=0.0, is_causal=true)");
+HEDDLE_DEFINE_OP(_scaled_dot_product_efficient_attention)
+Attention(
+    "aten::_scaled_dot_product_efficient_attention(Tensor query, Tensor key, Tensor value, Tensor? "
+    "attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, *, float? "
+    "scale=None) -> (Tensor output, Tensor log_sumexp, Tensor philox_seed, Tensor philox_offset)",
+    EfficientShape,
+    "(bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,6,8,16], compute_log_sumexp=true, is_causal=true)");
+HEDDLE_DEFINE_OP(_scaled_dot_product_efficient_attention_backward)
+Attention(
+    "aten::_scaled_dot_product_efficient_attention_backward(Tensor grad_out_, Tensor query, Tensor "
+    "key, Tensor value, Tensor? attn_bias, Tensor out, Tensor logsumexp, Tensor philox_seed, "
+    "Tensor philox_offset, float dropout_p, bool[4] grad_input_mask, bool is_causal=False, *, "
+    "float? scale=None) -> (Tensor, Tensor, Tensor, Tensor)",
+    EfficientBackwardShape,
+    "(bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,6,8,16], f32[2,6,32], "
+    "i64[], i64[], dropout_p=0.0, grad_input_mask=[true,true,true,false], is_causal=true)");
+HEDDLE_DEFINE_OP(_scaled_dot_product_cudnn_attention)
+Attention(
+    "aten::_scaled_dot_product_cudnn_attention(Tensor query, Tensor key, Tensor value, Tensor? "
+    "attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, bool "
+    "return_debug_mask=False, *, float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor "
+    "cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor philox_seed, Tensor "
+    "philox_offset, Tensor debug_attn_mask)",
+    CudnnShape,
+    "(bf16[2,6,8,16], bf16[2,3,8,16], bf16[2,3,8,16], compute_log_sumexp=true, is_causal=true)");
+HEDDLE_DEFINE_OP(_scaled_dot_product_cudnn_attention_backward)
+Attention(
+    "aten::_scaled_dot_product_cudnn_attention_backward(Tensor grad_out, Tensor query, Tensor key, "
+    "Tensor value, Tensor out, Tensor logsumexp, Tensor philox_seed, Tensor philox_offset, Tensor? "
+    "attn_bias, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, "
+    "bool is_causal, *, float? scale=None) -> (Tensor, Tensor, Tensor)",
+    BackwardShape,
+    "(bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,3,8,16], bf16[2,3,8,16], bf16[2,6,8,16], "
+    "f32[2,6,8,1], i64[], i64[], max_q=8, max_k=8, dropout_p=0.0, is_causal=true)");
+
+}  // namespace heddle

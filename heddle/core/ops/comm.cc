@@ -1,0 +1,215 @@
+// Heddle's own ops: collectives, redistributions, and moves between device and host memory.
+//
+// A collective takes any number of tensors and launches once. It gives one async value, whose wait gives as many tensors
+// back. `over` lists mesh axes in rank order, the slowest first. `dim` is the dimension that is gathered or scattered, for
+// all tensors or for each; `unit` is the FSDP unit, likewise. `sizes` of an all-to-all are the rows that come from each rank, where
+// they are not equal.
+//
+// `shard.slice` is this rank's part of a tensor that all ranks have. It is a copy, because a view of a part cannot always
+// be viewed in another shape. `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
+#include <algorithm>
+
+#include "heddle/core/ops/define.h"
+
+namespace heddle {
+namespace {
+
+Status CheckOver(const OpArgs& args) {
+  Axes over = args.AxesOf("over");
+  if (over.empty()) return Error(Diag::kUnknownAxis, "`over` names no mesh axis");
+  for (AxisId axis : over) {
+    if (axis >= args.mesh().axes().size())
+      return Error(Diag::kUnknownAxis, "`over` has axis number {}, the number of axes is {}", axis,
+                   args.mesh().axes().size());
+  }
+  return Done{};
+}
+
+// The size of a dimension after gathering it over `over`. A plain size is multiplied. A chunk loses its innermost axes; where
+// `over` has more axes than the chunk shows, the outer ones divided the size, so they multiply it again.
+Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
+  Axes over = args.AxesOf("over");
+  if (!IsSymbol(size)) return NumElements(args, {size, args.mesh().Size(over)});
+  const Symbol symbol = args.symbols()[size];
+  size_t shared = std::min(symbol.axes.size(), over.size());
+  bool fits = symbol.is_chunk();
+  for (size_t i = 1; i <= shared; ++i)
+    fits &= symbol.axes[symbol.axes.size() - i] == over[over.size() - i];
+  if (fits) {
+    Axes rest;
+    for (size_t i = 0; i < symbol.axes.size() - shared; ++i) rest.Add(symbol.axes[i]);
+    Axes outer;
+    for (size_t i = 0; i < over.size() - shared; ++i) outer.Add(over[i]);
+    Dim gathered =
+        rest.empty() ? symbol.whole : args.symbols().Chunk(symbol.whole, rest, args.mesh());
+    return outer.empty() ? Result<Dim>(gathered)
+                         : NumElements(args, {gathered, args.mesh().Size(outer)});
+  }
+  return Error(Diag::kCommSize, "a dimension of size {} is not split over [{}] innermost",
+               DimText(args, size), Format(args.mesh(), over));
+}
+
+// The size of this rank's part after scattering a dimension over `over`.
+Result<Dim> ScatteredSize(const OpArgs& args, Dim size) {
+  Axes over = args.AxesOf("over");
+  if (!IsSymbol(size)) return args.symbols().Chunk(size, over, args.mesh());
+  const Symbol symbol = args.symbols()[size];
+  if (!symbol.is_chunk())
+    return Error(Diag::kCommSize, "a dimension of size {} cannot be scattered",
+                 DimText(args, size));
+  Axes axes = symbol.axes;
+  for (AxisId axis : over) {
+    if (!axes.Add(axis))
+      return Error(Diag::kCommSize, "a dimension of size {} is split over [{}] already",
+                   DimText(args, size), Format(args.mesh(), over));
+  }
+  return args.symbols().Chunk(symbol.whole, axes, args.mesh());
+}
+
+using SizeRule = Result<Dim> (*)(const OpArgs&, Dim);
+
+// Applies size rules to every operand, each to the dimension that an attribute names.
+Result<Types> CollectiveShape(const OpArgs& args,
+                              std::initializer_list<std::pair<std::string_view, SizeRule>> rules) {
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
+  if (args.size() == 0) return Error(Diag::kOperandCount, "a collective has at least one tensor");
+  std::vector<Type> elements;
+  for (size_t i = 0; i < args.size(); ++i) {
+    Type type = args[i];
+    for (auto [attr, rule] : rules) {
+      HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, i, 1));
+      HEDDLE_TRY(size_t dim, WrapDim(args.EachInt(attr, i), type.rank()));
+      HEDDLE_TRY(type.dims[dim], rule(args, type.dims[dim]));
+    }
+    elements.push_back(std::move(type));
+  }
+  return Types{Type::Async(std::move(elements))};
+}
+
+Result<Types> AllGatherShape(const OpArgs& args) {
+  return CollectiveShape(args, {{"dim", GatheredSize}});
+}
+Result<Types> ReduceScatterShape(const OpArgs& args) {
+  return CollectiveShape(args, {{"dim", ScatteredSize}});
+}
+Result<Types> AllReduceShape(const OpArgs& args) { return CollectiveShape(args, {}); }
+// With `sizes`, the number of rows that come from each rank, which need not be equal: what arrives is their sum.
+Result<Types> UnevenAllToAllShape(const OpArgs& args) {
+  HEDDLE_TRY(Types types, CollectiveShape(args, {}));
+  const std::vector<int64_t>& sizes = args.Ints("sizes");
+  if (static_cast<int64_t>(sizes.size()) != args.mesh().Size(args.AxesOf("over")))
+    return Error(Diag::kCommSize, "`sizes` has {} for {} ranks", sizes.size(),
+                 args.mesh().Size(args.AxesOf("over")));
+  if (args.size() != 1 || args.EachInt("split_dim", 0) != 0 || args.EachInt("concat_dim", 0) != 0)
+    return Error(Diag::kCommSize, "`sizes` are for one tensor along dimension 0");
+  HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
+  Dim sum = 0;
+  for (int64_t size : sizes) {
+    if (size < 0 || __builtin_add_overflow(sum, size, &sum))
+      return Error(Diag::kCommSize, "`sizes` has a part of {} rows", size);
+  }
+  types[0].elements[0].dims[0] = sum;
+  return types;
+}
+Result<Types> AllToAllShape(const OpArgs& args) {
+  if (!args.IsNone("sizes")) return UnevenAllToAllShape(args);
+  return CollectiveShape(args, {{"split_dim", ScatteredSize}, {"concat_dim", GatheredSize}});
+}
+// Without a collective: the same tensor is there on every rank, and each keeps its part.
+Result<Types> SliceShape(const OpArgs& args) {
+  HEDDLE_TRY(Types types, CollectiveShape(args, {{"dim", ScatteredSize}}));
+  return types[0].elements;
+}
+Result<Types> BoundShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
+  if (args.Int("size") < 0)
+    return Error(Diag::kShapeMismatch, "size {} is negative", args.Int("size"));
+  return Types{Type::Tensor(DType::kI64, {})};
+}
+Result<Types> WaitShape(const OpArgs& args) { return args[0].elements; }
+Result<Types> SameShape(const OpArgs& args) { return Types{args[0]}; }
+
+Result<Types> MoveTo(const OpArgs& args, Space from, Space to) {
+  if (args[0].space != from)
+    return Error(Diag::kSpace, "operand 0 is in {} memory already",
+                 to == Space::kHost ? "host" : "device");
+  Type type = args[0];
+  type.space = to;
+  return Types{Type::Async({std::move(type)})};
+}
+Result<Types> OffloadShape(const OpArgs& args) {
+  return MoveTo(args, Space::kDevice, Space::kHost);
+}
+Result<Types> ReloadShape(const OpArgs& args) { return MoveTo(args, Space::kHost, Space::kDevice); }
+
+Bytes Sum(const OpArgs& args, const std::vector<Type>& types) {
+  Bytes sum;
+  for (const Type& type : types) sum += type.async ? Sum(args, type.elements) : BytesOf(args, type);
+  return sum;
+}
+// What is handed to the network and what comes back; `cost/` knows what travels.
+Work CommWork(const OpArgs& args, const Types& results) {
+  return {{0}, Sum(args, args.operands()), Sum(args, results)};
+}
+Work SliceWork(const OpArgs& args, const Types& results) {
+  Bytes part = BytesOf(args, results[0]);
+  return {{0}, part, part};
+}
+
+// These stand outside sharding: they are what sharding turns into.
+Result<Factors> NoFactors(const OpArgs& args, const Types& results) {
+  return WholeFactors(args, results);
+}
+
+constexpr OpDef Comm(std::string_view schema, ShapeFn shape, WorkFn work, std::string_view example,
+                     std::optional<View> view = View::kLocal, Effect effect = Effect::kComm) {
+  return {.schema = schema,
+          .shape = shape,
+          .factors = {.compute = NoFactors},
+          .work = work,
+          .effect = effect,
+          .view = view,
+          .example = example};
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_OP(comm_all_gather)
+Comm(
+    "comm::all_gather(Tensor... inputs, *, Axes over, int... dim=0, Why why, str...? unit=None) -> "
+    "Async",
+    AllGatherShape, CommWork, "(bf16[2,8], bf16[8,4], over=[dp], dim=[0,1], why=unshard)");
+HEDDLE_DEFINE_OP(comm_reduce_scatter)
+Comm(
+    "comm::reduce_scatter(Tensor... inputs, *, Axes over, int... dim=0, ReduceOp op=sum, float "
+    "scale=1.0, Why why, str...? unit=None) -> Async",
+    ReduceScatterShape, CommWork, "(f32[8,8], over=[dp], why=grad)");
+HEDDLE_DEFINE_OP(comm_all_reduce)
+Comm(
+    "comm::all_reduce(Tensor... inputs, *, Axes over, ReduceOp op=sum, float scale=1.0, Why why, "
+    "str...? unit=None) -> Async",
+    AllReduceShape, CommWork, "(f32[8,8], over=[dp], why=grad)");
+HEDDLE_DEFINE_OP(comm_all_to_all)
+Comm(
+    "comm::all_to_all(Tensor... inputs, *, Axes over, int... split_dim, int... concat_dim, int[]? "
+    "sizes=None, Why why, str...? unit=None) -> Async",
+    AllToAllShape, CommWork, "(bf16[8,2], over=[dp], split_dim=0, concat_dim=1, why=tensor)");
+HEDDLE_DEFINE_OP(comm_wait)
+Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])", {});
+HEDDLE_DEFINE_OP(shard_redistribute)
+Comm(
+    "shard::redistribute(Tensor input, *, Why why, str? unit=None, bool average=False, float "
+    "scale=1.0) -> Tensor",
+    SameShape, CommWork, "(bf16[8,8], why=unshard)", View::kGlobal);
+HEDDLE_DEFINE_OP(shard_slice)
+Comm("shard::slice(Tensor input, *, Axes over, int dim=0) -> Tensor", SliceShape, SliceWork,
+     "(bf16[8,8], over=[dp], dim=1)", View::kLocal, Effect::kPure);
+HEDDLE_DEFINE_OP(shard_bound)
+Comm("shard::bound(int size, *, Axes over, bool end=False) -> Tensor", BoundShape, NoWork,
+     "(size=10, over=[dp], end=true)", View::kLocal, Effect::kPure);
+HEDDLE_DEFINE_OP(mem_offload)
+Comm("mem::offload(Tensor input) -> Async", OffloadShape, CommWork, "(bf16[8,8])", {});
+HEDDLE_DEFINE_OP(mem_reload)
+Comm("mem::reload(Tensor input) -> Async", ReloadShape, CommWork, "(host bf16[8,8])", {});
+
+}  // namespace heddle

@@ -1,0 +1,21 @@
+// The op that stands for every ATen op outside the table. A node's attributes name the op that is meant.
+#include "heddle/core/ops/define.h"
+
+namespace heddle {
+namespace {
+
+Result<Types> NoShape(const OpArgs&) {
+  return Error(Diag::kUnknownOp, "an op that is not in the table has no shape rule");
+}
+
+}  // namespace
+
+HEDDLE_DEFINE_OP(opaque){
+    .schema = "heddle::opaque() -> ()",
+    .shape = NoShape,
+    .factors = {.compute = WholeFactors},
+    .effect = Effect::kOpaque,
+    .example = "()",
+};
+
+}  // namespace heddle

@@ -1,0 +1,18 @@
+// The time that NCCL 2.27 would estimate for a collective: its tuner's formulas, with tables and corrections that were measured on
+// H100 nodes with NVSwitch (docs/cost.md). Faithful to that model, faults included: an all-reduce may be cheaper than its halves.
+#pragma once
+
+#include <cstdint>
+
+#include "heddle/core/base/units.h"
+#include "heddle/price/cost/cluster/cluster.h"
+#include "heddle/price/cost/comm/collective.h"
+#include "heddle/price/cost/comm/group.h"
+
+namespace heddle {
+
+// `bytes` as NCCL counts them: CountedBytes() of collective.h.
+Nanos NcclTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
+               const NcclTopology& topology);
+
+}  // namespace heddle

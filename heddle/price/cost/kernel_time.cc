@@ -1,0 +1,198 @@
+#include "heddle/price/cost/kernel_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace heddle {
+namespace {
+
+// Parts of a split product are added in f32.
+constexpr double kPartBytes = 4;
+
+double StreamNanos(const Device& device, double bytes) {
+  return bytes / (device.bandwidth.per_nano * device.memory_efficiency);
+}
+
+// So many blocks on all cores, in waves: the last one does not fill them.
+double Waves(double blocks, int64_t cores, double loss) {
+  double waves = blocks / static_cast<double>(cores);
+  return waves + loss * (std::ceil(waves) - waves);
+}
+
+double MatmulNanos(const Device& device, const ProductShape& shape, FlopRate peak) {
+  const MatmulFigures& figures = device.matmul;
+  auto cores = static_cast<double>(device.cores);
+  double best = std::numeric_limits<double>::infinity();
+  for (const MatmulFigures::Tile& tile : figures.tiles) {
+    double blocks =
+        shape.batch * std::ceil(shape.rows / tile.rows) * std::ceil(shape.columns / tile.columns);
+    for (int64_t parts = 1; parts <= figures.splits; parts *= 2) {
+      auto split = static_cast<double>(parts);
+      double depth = std::ceil(shape.depth / split) + figures.fill;
+      double time = cores * Waves(blocks * split, device.cores, figures.wave_loss) * 2 * tile.rows *
+                    tile.columns * depth / (peak.per_nano * tile.efficiency);
+      // Every part is written and read again.
+      double elements = shape.batch * shape.rows * shape.columns;
+      if (parts > 1) time += StreamNanos(device, 2 * split * elements * kPartBytes);
+      best = std::min(best, time);
+    }
+  }
+  return best;
+}
+
+// The operand that the schema calls `name`, or nothing.
+const Type* OperandCalled(const OpArgs& args, std::string_view name) {
+  size_t at = 0;
+  for (const Arg& arg : args.op().schema.args) {
+    if (!IsOperand(arg.kind)) continue;
+    if (arg.name == name && at < args.size() && !args[at].is_none()) return &args[at];
+    ++at;
+  }
+  return nullptr;
+}
+
+double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
+  auto named = device.attention.find(args.op().name());
+  const AttentionFigures& figures =
+      named != device.attention.end() ? named->second : device.any_attention;
+  const Type* query = OperandCalled(args, "query");
+  const Type* key = OperandCalled(args, "key");
+  FlopRate peak = device.PeakOf(query != nullptr ? query->dtype : args.dtype(0));
+  double time = InNanos(flops, peak) / figures.efficiency;
+  if (query == nullptr || key == nullptr || query->rank() != 4 || key->rank() != 4) return time;
+  auto cores = static_cast<double>(device.cores);
+  auto size = [&](const Type& type, size_t dim) {
+    return static_cast<double>(std::max<int64_t>(1, args.symbols().Bound(type.dims[dim])));
+  };
+  double keys = size(*key, 2);
+  bool causal = args.op().schema.Find("is_causal") != nullptr && args.Bool("is_causal");
+  double mean = causal ? std::min(keys, (keys + figures.block) / 2) : keys;
+  double blocks = size(*query, 0) * size(*query, 1) * std::ceil(size(*query, 2) / figures.block);
+  // In keys that a core passes: what each of them has if all share the work, and the longest block, which no two can share.
+  double shared = blocks * (mean + figures.half) / cores;
+  double longest = keys + figures.half;
+  double unit = time / (blocks * keys) * cores;
+  return unit * (std::max(shared, longest) + figures.wave_loss * std::min(shared, longest));
+}
+
+Nanos UnderRoof(const Device& device, double arithmetic, Bytes bytes, double share = 1) {
+  double memory = StreamNanos(device, static_cast<double>(bytes.value)) / share;
+  double time = std::max(arithmetic, memory) + device.roof_overlap * std::min(arithmetic, memory);
+  return std::max(device.shortest, WholeNanos(time)) + device.launch;
+}
+
+bool Has(const TensorFactors& tensor, FactorId id) {
+  return std::ranges::any_of(
+      tensor, [&](const DimFactors& dim) { return std::ranges::find(dim, id) != dim.end(); });
+}
+
+}  // namespace
+
+std::optional<ProductShape> ShapeOfProduct(const OpArgs& args, const Types& results) {
+  Result<Factors> factors = InferFactors(args, results);
+  if (!factors.ok() || results.size() != 1) return std::nullopt;
+  // The two tensors that share a loop which the result lacks.
+  const TensorFactors& out = factors->results[0];
+  std::vector<const TensorFactors*> sides;
+  for (FactorId id = 0; id < factors->factors.size() && sides.size() < 2; ++id) {
+    if (Has(out, id)) continue;
+    sides.clear();
+    for (const TensorFactors& operand : factors->operands) {
+      // A list of where groups end is no side of a product.
+      if (operand.size() >= 2 && Has(operand, id)) sides.push_back(&operand);
+    }
+  }
+  if (sides.size() != 2) return std::nullopt;
+  ProductShape shape;
+  double groups = 1;
+  for (FactorId id = 0; id < factors->factors.size(); ++id) {
+    auto size =
+        static_cast<double>(std::max<int64_t>(1, args.symbols().Bound(factors->factors[id].size)));
+    bool left = Has(*sides[0], id);
+    bool right = Has(*sides[1], id);
+    bool kept = Has(out, id);
+    if (left && right) {
+      (kept ? shape.batch : shape.depth) *= size;
+    } else if (left && kept) {
+      shape.rows *= size;
+    } else if (right && kept) {
+      shape.columns *= size;
+    } else {
+      // Groups of rows, columns or depth, each a product of its own.
+      groups *= size;
+    }
+  }
+  shape.batch *= groups;
+  bool deep = results[0].rank() > 2 && args[0].rank() == 2;
+  (deep ? shape.depth : args[0].rank() == 2 ? shape.rows : shape.columns) /= groups;
+  return shape;
+}
+
+Nanos StreamTime(const Device& device, Bytes bytes) {
+  if (bytes.value == 0) return {0};
+  return UnderRoof(device, 0, bytes);
+}
+
+Nanos PlainTime(const Device& device, const Work& work) {
+  Bytes bytes = work.read + work.written;
+  if (bytes.value == 0 && work.flops.value == 0) return {0};
+  return UnderRoof(device, InNanos(work.flops, device.vector_peak), bytes);
+}
+
+namespace {
+// An addend comes first, and may be of another type than the product.
+DType ProductDType(const OpArgs& args) {
+  if (args.size() == 0) return DType::kNone;
+  return args.dtype(args.size() > 2 && FamilyOf(args.op()) == OpFamily::matmul ? 1 : 0);
+}
+}  // namespace
+
+namespace {
+const MemoryFigures* FindMemoryFigures(const Device& device, const OpArgs& args,
+                                       const Types& results) {
+  std::string_view name = args.op().name();
+  bool wider = name == "aten._to_copy" && ItemSize(results[0].dtype) > ItemSize(args.dtype(0));
+  auto found = device.memory_kernels.find(wider ? "aten._to_copy.wider" : name);
+  return found == device.memory_kernels.end() ? nullptr : &found->second;
+}
+
+// Like PlainTime, for an op that has figures of its own.
+Nanos MemoryTime(const Device& device, const OpArgs& args, const Work& work,
+                 const MemoryFigures& figures) {
+  double elements = 0;
+  for (const Type& type : args.operands()) {
+    double product = type.is_none() ? 0 : 1;
+    for (Dim dim : type.dims) product *= static_cast<double>(args.symbols().Bound(dim));
+    elements = std::max(elements, product);
+  }
+  double least = figures.block == 0 ? 0
+                                    : static_cast<double>(figures.block_time.value) *
+                                          std::min(1.0, elements / figures.block);
+  Nanos time = UnderRoof(device, InNanos(work.flops, device.vector_peak), work.read + work.written,
+                         figures.share);
+  return std::max(time, WholeNanos(least) + device.launch);
+}
+}  // namespace
+
+Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops) {
+  return WholeNanos(InNanos(flops, device.PeakOf(ProductDType(args))));
+}
+
+Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results) {
+  Work work = InferWork(args, results);
+  const MemoryFigures* figures = FindMemoryFigures(device, args, results);
+  if (figures != nullptr) return MemoryTime(device, args, work, *figures);
+  if (!IsMatrixWork(args.op()) || work.flops.value == 0) return PlainTime(device, work);
+  Bytes bytes = work.read + work.written;
+  FlopRate peak = device.PeakOf(ProductDType(args));
+  double arithmetic = InNanos(work.flops, peak);
+  if (FamilyOf(args.op()) == OpFamily::attention) {
+    arithmetic = AttentionNanos(device, args, work.flops);
+  } else if (std::optional<ProductShape> shape = ShapeOfProduct(args, results)) {
+    arithmetic = MatmulNanos(device, *shape, peak);
+  }
+  return UnderRoof(device, arithmetic, bytes);
+}
+
+}  // namespace heddle

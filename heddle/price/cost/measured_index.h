@@ -1,0 +1,38 @@
+// MeasuredIndex: finds measured times for the nodes of one graph, and remembers which were used.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "heddle/price/cost/cost_model.h"
+
+namespace heddle {
+
+class MeasuredIndex {
+ public:
+  // `costs` outlives this.
+  explicit MeasuredIndex(const MeasuredCosts& costs);
+
+  bool has_ops() const { return !by_call_.empty(); }
+  // By op, types of operands and the attributes that the entry names; the first entry that fits.
+  std::optional<Nanos> Op(const Module& module, const Graph& graph, NodeId id);
+  // By name.
+  std::optional<Nanos> Node(const Graph& graph, NodeId id);
+  // Notes that a curve of the costs was used; null is nothing.
+  void UseCurve(const Curve* curve);
+
+  MeasuredUse Use() const;
+
+ private:
+  const MeasuredCosts& costs_;
+  std::map<std::string, std::vector<size_t>> by_call_;
+  std::vector<bool> used_;
+  std::vector<bool> used_curves_;
+  // Times of the costs.
+  std::unordered_set<const Nanos*> used_nodes_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,289 @@
+// CostModel::Price: the costs of all nodes of a graph.
+#include <algorithm>
+#include <map>
+
+#include "heddle/core/base/hash.h"
+#include "heddle/price/cost/cost_model.h"
+#include "heddle/price/cost/fusion.h"
+#include "heddle/price/cost/kernel_time.h"
+#include "heddle/price/cost/measured_index.h"
+#include "heddle/core/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+// A call of an op: equal ones take equal times, and layers repeat.
+struct CallCost {
+  Nanos compute;
+  Nanos ideal;
+  bool measured = false;
+};
+
+bool IsStart(const Graph& graph, NodeId id) {
+  return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
+}
+
+// What a rank hands in. Of rows for experts, all that go through the most loaded rank, whichever way: where their number is not known,
+// no buffer is sent.
+Bytes OperandBytes(const Graph& graph, NodeId id) {
+  Bytes bytes;
+  if (graph[id].op == op::comm_dispatch || graph[id].op == op::comm_combine) {
+    Bytes in = graph.types().bytes(graph.type(graph.operands(id)[0]));
+    Bytes out = graph.types().bytes(graph.type(graph[id].first_result));
+    bool exact =
+        std::ranges::any_of(graph.types().dims(graph.type(graph.operands(id)[0])), IsSymbol) ||
+        graph.attrs(id).Find("size") != nullptr;
+    return exact ? std::max(in, out) : std::min(in, out);
+  }
+  for (ValueId value : graph.operands(id)) bytes += graph.types().bytes(graph.type(value));
+  return bytes;
+}
+Bytes ResultBytes(const Graph& graph, NodeId id) {
+  Bytes bytes;
+  for (ValueId value : graph.results(id)) bytes += graph.types().bytes(graph.type(value));
+  return bytes;
+}
+
+// Whether a collective works on memory as it lies, or on a packed copy, before and after. The network knows one payload whose
+// parts stand one after the other; so do tensors that are cut or joined along their first dimension.
+struct Packing {
+  bool before = false;
+  bool after = false;
+};
+Packing PackingOf(const Graph& graph, NodeId start) {
+  // Whether any tensor is cut or joined along another dimension than its first.
+  auto strided = [&](std::string_view name) {
+    const AttrValue* value = graph.attrs(start).Find(name);
+    for (size_t i = 0; value != nullptr && i < graph.operands(start).size(); ++i) {
+      int64_t dim = EachInt(*value, i);
+      size_t rank = graph.types().rank(graph.type(graph.operands(start)[i]));
+      if (dim != 0 && dim != -static_cast<int64_t>(rank)) return true;
+    }
+    return false;
+  };
+  // Rows are put in the order of experts when they have come, and out of it before they go.
+  if (graph[start].op == op::comm_dispatch) return {false, true};
+  if (graph[start].op == op::comm_combine) return {true, false};
+  bool many = graph.operands(start).size() > 1;
+  switch (*CollectiveKindOf(graph[start].op)) {
+    case CollectiveKind::kAllGather: return {many, many || strided("dim")};
+    case CollectiveKind::kReduceScatter: return {many || strided("dim"), false};
+    case CollectiveKind::kAllReduce: return {many, false};
+    case CollectiveKind::kAllToAll: break;
+  }
+  return {many || strided("split_dim"), many || strided("concat_dim")};
+}
+
+class GraphPricer {
+ public:
+  GraphPricer(const CostModel& model, const Module& module, const Graph& graph)
+      : model_(model),
+        device_(model.cluster().device),
+        module_(module),
+        graph_(graph),
+        packs_(model.options().rules == TimelineRules::kNative),
+        symbols_(graph.types().symbols()),
+        collectives_(model, module.mesh) {
+    if (model.measured() != nullptr) index_.emplace(*model.measured());
+  }
+
+  Result<GraphCosts> Run() {
+    HEDDLE_RETURN_IF_ERROR(model_.NodesFor(module_.mesh));
+    costs_.nodes.resize(graph_.node_count());
+    for (NodeId id : graph_.nodes()) {
+      if (IsStart(graph_, id)) {
+        HEDDLE_RETURN_IF_ERROR(PriceStart(id));
+      } else if (graph_[id].op == op::comm_wait) {
+        PriceWait(id);
+      } else {
+        PriceKernel(id);
+      }
+    }
+    if (model_.options().fuse) PriceFused(device_, graph_, costs_);
+    if (index_) TakeMeasuredNodes();
+    if (model_.options().rules == TimelineRules::kAutoParallel) CountLaunches();
+    return std::move(costs_);
+  }
+
+ private:
+  uint32_t StreamOf(NodeId id, CommStream stream) {
+    auto [at, added] = streams_.try_emplace({stream.kind, stream.over, stream.stream},
+                                            static_cast<uint32_t>(costs_.streams.size()));
+    if (!added) return at->second;
+    if (stream.kind == CommStream::Kind::kCommunicator) {
+      stream.group = collectives_.Group(stream.over);
+      stream.name = Format(module_.mesh, stream.over);
+      if (graph_[id].stream != 0) stream.name += fmt::format(":{}", graph_[id].stream);
+    } else {
+      stream.name = stream.kind == CommStream::Kind::kCopyOut ? "copy out" : "copy in";
+    }
+    costs_.streams.push_back(std::move(stream));
+    return at->second;
+  }
+
+  Status PriceStart(NodeId id) {
+    NodeCost& cost = costs_.nodes[id];
+    Bytes given = OperandBytes(graph_, id);
+    std::optional<CollectiveKind> kind = CollectiveKindOf(graph_[id].op);
+    CommStream stream;
+    if (graph_[id].op == op::shard_redistribute) {
+      return Error(
+          Diag::kNeedsLocal,
+          "%{} is a redistribution; the pass `lower` makes collectives of it, which have prices",
+          graph_.name(graph_[id].first_result));
+    }
+    if (!kind) {
+      if (!model_.cluster().host) {
+        return Error(Diag::kSpace,
+                     "%{} copies between device and host, but {} has no link between them",
+                     graph_.name(graph_[id].first_result), model_.cluster().name);
+      }
+      bool out = graph_[id].op == op::mem_offload;
+      stream.kind = out ? CommStream::Kind::kCopyOut : CommStream::Kind::kCopyIn;
+      cost.collective = model_.Copy(given);
+    } else {
+      stream.over = std::get<Axes>(*graph_.attrs(id).Find("over"));
+      stream.stream = graph_[id].stream;
+      HEDDLE_TRY(cost.collective, collectives_.Cost(*kind, given, stream.over));
+      HEDDLE_TRY(const Curve* curve, collectives_.CurveOf(*kind, stream.over));
+      if (index_) index_->UseCurve(curve);
+      cost.measured = curve != nullptr;
+      if (packs_ && PackingOf(graph_, id).before) cost.pack = model_.Pack(given);
+    }
+    cost.stream = StreamOf(id, std::move(stream));
+    return Done{};
+  }
+
+  void PriceWait(NodeId id) {
+    NodeId start = graph_[graph_.operands(id)[0]].producer;
+    if (packs_ && start && CollectiveKindOf(graph_[start].op) && PackingOf(graph_, start).after)
+      costs_.nodes[id].compute = model_.Pack(ResultBytes(graph_, id));
+  }
+
+  void PriceKernel(NodeId id) {
+    const CallCost& call = CallOf(id);
+    costs_.nodes[id].compute = call.compute;
+    costs_.nodes[id].measured = call.measured;
+    costs_.ideal += call.ideal;
+    if (graph_[id].phase == Phase::kForward) costs_.ideal_forward += call.ideal;
+  }
+
+  const CallCost& CallOf(NodeId id) {
+    key_.assign({graph_[id].op.index(), graph_[id].attrs.index()});
+    for (ValueId v : graph_.operands(id)) key_.push_back(v ? graph_.type(v).index() : UINT32_MAX);
+    // Results of an op that the table does not know follow from nothing.
+    for (ValueId v : graph_.results(id)) key_.push_back(graph_.type(v).index());
+    uint64_t hash = Hash64(std::span<const uint32_t>(key_));
+    uint32_t found = call_index_.Find(hash, [&](uint32_t n) { return keys_[n] == key_; });
+    if (found != HashIndex::kNone) return calls_[found];
+    call_index_.Insert(hash, static_cast<uint32_t>(calls_.size()));
+    keys_.push_back(key_);
+    calls_.push_back(Price(id));
+    return calls_.back();
+  }
+
+  CallCost Price(NodeId id) {
+    Types results;
+    for (ValueId v : graph_.results(id)) results.push_back(graph_.types()[graph_.type(v)]);
+    OpArgs args(graph_.op(id), graph_.attrs(id), module_.mesh, symbols_,
+                OperandTypes(graph_, graph_.operands(id)));
+    CallCost call;
+    call.compute = KernelTime(device_, args, results);
+    if (IsMatrixWork(graph_.op(id)))
+      call.ideal = IdealTime(device_, args, InferWork(args, results).flops);
+    std::optional<Nanos> time;
+    if (index_ && index_->has_ops()) time = index_->Op(module_, graph_, id);
+    if (time) call.compute = *time;
+    call.measured = time.has_value();
+    return call;
+  }
+
+  void TakeMeasuredNodes() {
+    for (NodeId id : graph_.nodes()) {
+      std::optional<Nanos> time = index_->Node(graph_, id);
+      NodeCost& cost = costs_.nodes[id];
+      // What a study measured of a member is not the time of its bucket, which bears the first member's name.
+      bool bucket = cost.stream != NodeCost::kCompute && graph_.operands(id).size() > 1;
+      if (!time || (bucket && model_.measured()->study)) continue;
+      cost.measured = true;
+      if (cost.stream == NodeCost::kCompute) {
+        cost.compute = *time;
+        continue;
+      }
+      // The whole of the collective: packing went into the measurement.
+      cost.pack = {};
+      cost.collective.latency = std::min(cost.collective.latency, *time);
+      cost.collective.transfer = *time - cost.collective.latency;
+    }
+    costs_.measured = index_->Use();
+  }
+
+  // A bucket of a study is packed and unpacked on the compute stream. True if the node is of a bucket.
+  bool CountPacking(NodeId id) {
+    NodeId start = graph_[id].op == op::comm_wait ? graph_[graph_.operands(id)[0]].producer : id;
+    if (!start || !IsStart(graph_, start) || !CollectiveKindOf(graph_[start].op)) return false;
+    auto members = static_cast<int64_t>(graph_.operands(start).size());
+    if (members == 1) return false;
+    bool gather = graph_[start].op == op::comm_all_gather;
+    BucketCost packing =
+        model_.StudyPacking(gather, OperandBytes(graph_, start),
+                            id == start ? Bytes{} : ResultBytes(graph_, id), members);
+    NodeCost& cost = costs_.nodes[id];
+    cost.compute = id == start ? kStudyLaunch : packing.behind;
+    if (id == start) cost.ahead = packing.ahead;
+    return true;
+  }
+
+  void CountLaunches() {
+    bool study = index_ && model_.measured()->study;
+    for (NodeId id : graph_.nodes()) {
+      NodeCost& cost = costs_.nodes[id];
+      if (cost.stream != NodeCost::kCompute) {
+        cost.collective.transfer += kStudyLaunch;
+        cost.collective.links = Links::kNone;
+      }
+      if (study && CountPacking(id)) continue;
+      // An import makes tensors of numbers that a printed call has among its arguments.
+      if (study && !cost.measured && graph_[id].op == op::scalar_tensor) {
+        cost.compute = {};
+        continue;
+      }
+      int64_t launches = 1;
+      // Each of several results is an item, a node of its own there; waits of several tensors are as many. A study counts its items
+      // itself.
+      size_t results = graph_[id].result_count;
+      bool wait = graph_[id].op == op::comm_wait;
+      if (results > 1 && !study) launches += static_cast<int64_t>(wait ? results - 1 : results);
+      cost.compute += kStudyLaunch * launches;
+      costs_.launches += kStudyLaunch * launches;
+    }
+    costs_.around = kStudyLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
+    costs_.launches += costs_.around;
+  }
+
+  const CostModel& model_;
+  const Device& device_;
+  const Module& module_;
+  const Graph& graph_;
+  bool packs_;
+  // Shape rules may add symbols.
+  SymbolTable symbols_;
+  CollectiveCosts collectives_;
+  std::optional<MeasuredIndex> index_;
+  GraphCosts costs_;
+  std::map<std::tuple<CommStream::Kind, Axes, uint8_t>, uint32_t> streams_;
+  std::vector<uint32_t> key_;
+  HashIndex call_index_;
+  std::vector<std::vector<uint32_t>> keys_;
+  std::vector<CallCost> calls_;
+};
+
+}  // namespace
+
+Result<GraphCosts> CostModel::Price(const Module& module, const Graph& graph) const {
+  HEDDLE_TRY(std::optional<Graph> expected,
+             WithExpectedRows(module.mesh, graph, options_.expert_skew));
+  return GraphPricer(*this, module, expected ? *expected : graph).Run();
+}
+
+}  // namespace heddle

@@ -1,0 +1,90 @@
+#include "heddle/price/sim/explain/critical_path.h"
+
+#include <algorithm>
+
+namespace heddle {
+namespace {
+
+// Walks back from the end: compute follows the node before it on its stream; a wait that stood still, its collective; a collective,
+// the one before it on its stream if it queued, or else the place where it was launched.
+class Walker {
+ public:
+  Walker(const SimGraph& graph, const Timeline& timeline)
+      : graph_(graph),
+        t_(timeline),
+        position_(graph.size()),
+        before_(timeline.collectives.size(), Task::kNone) {
+    for (size_t i = 0; i < t_.order.size(); ++i) position_[t_.order[i].index()] = i;
+    std::vector<uint32_t> last(graph.streams().size(), Task::kNone);
+    for (uint32_t i = 0; i < t_.collectives.size(); ++i) {
+      const CollectiveTimes& c = t_.collectives[i];
+      before_[i] = last[c.stream];
+      last[c.stream] = i;
+    }
+  }
+
+  CriticalPath Run() {
+    size_t position = t_.order.size();
+    if (t_.makespan > TimeOfComputeEnd()) {
+      for (uint32_t i = 0; i < t_.collectives.size(); ++i) {
+        if (t_.nodes[t_.collectives[i].start.index()].end != t_.makespan) continue;
+        position = WalkCollectives(i);
+        break;
+      }
+    }
+    while (position > 0) position = WalkCompute(position - 1);
+    path_.compute += graph_.around();
+    std::ranges::reverse(path_.steps);
+    return std::move(path_);
+  }
+
+ private:
+  Nanos TimeOfComputeEnd() const {
+    return t_.order.empty() ? graph_.around() : t_.nodes[t_.order.back().index()].left;
+  }
+
+  // The node at `position` on the compute stream; the position that led to it, plus one.
+  size_t WalkCompute(size_t position) {
+    NodeId id = t_.order[position];
+    const NodeTimes& times = t_.nodes[id.index()];
+    const Task& task = graph_[id];
+    // A start's own times are those of its stream.
+    Nanos begin = task.kind == Task::Kind::kStart ? times.reached : times.begin;
+    Add({id, begin, times.left, false});
+    if (task.kind == Task::Kind::kWait && times.begin > times.reached)
+      return WalkCollectives(t_.collective_of[task.start]);
+    return position;
+  }
+
+  // From a collective back along its queue; the position of the launch of the first.
+  size_t WalkCollectives(uint32_t number) {
+    for (;;) {
+      const CollectiveTimes& c = t_.collectives[number];
+      const NodeTimes& times = t_.nodes[c.start.index()];
+      Add({c.start, times.begin, times.end, true});
+      if (c.queued.value == 0) return position_[c.start.index()];
+      number = before_[number];
+    }
+  }
+
+  void Add(const PathStep& step) {
+    if (step.end == step.begin) return;
+    (step.collective ? path_.collective : path_.compute) += step.end - step.begin;
+    path_.steps.push_back(step);
+  }
+
+  const SimGraph& graph_;
+  const Timeline& t_;
+  std::vector<size_t> position_;
+  // By collective: the one before it on its stream.
+  std::vector<uint32_t> before_;
+  CriticalPath path_;
+};
+
+}  // namespace
+
+CriticalPath FindCriticalPath(const SimGraph& graph, const Timeline& timeline) {
+  return Walker(graph, timeline).Run();
+}
+
+}  // namespace heddle

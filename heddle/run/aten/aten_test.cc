@@ -1,0 +1,131 @@
+// What graphs need of ATen beyond its own kernels.
+#include <gtest/gtest.h>
+
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "heddle/run/aten/attr.h"
+#include "heddle/run/aten/call.h"
+#include "heddle/run/aten/grouped_mm.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+// Groups end at these; the second is empty, and two positions lie behind the last.
+const std::vector<int64_t> kEnds{3, 3, 5};
+constexpr int64_t kCut = 7;
+
+at::Tensor Ends() { return at::tensor(kEnds, at::kInt); }
+at::Tensor Random(at::IntArrayRef sizes) { return at::rand(sizes, at::kDouble); }
+double At(const at::Tensor& t, at::IntArrayRef index) {
+  at::Tensor element = t;
+  for (int64_t i : index) element = element[i];
+  return element.item<double>();
+}
+// The group of a position, or -1 behind the last.
+int64_t GroupOf(int64_t position) {
+  for (size_t g = 0; g < kEnds.size(); ++g) {
+    if (position < kEnds[g]) return static_cast<int64_t>(g);
+  }
+  return -1;
+}
+
+TEST(GroupedMm, RowsOfTheLeft) {
+  at::Tensor a = Random({kCut, 4});
+  at::Tensor b = Random({3, 4, 2});
+  at::Tensor expected = at::zeros({kCut, 2}, at::kDouble);
+  for (int64_t t = 0; t < kCut; ++t) {
+    for (int64_t n = 0; n < 2; ++n) {
+      for (int64_t k = 0; k < 4 && GroupOf(t) >= 0; ++k)
+        expected[t][n] += At(a, {t, k}) * At(b, {GroupOf(t), k, n});
+    }
+  }
+  EXPECT_TRUE(GroupedMm(a, b, Ends()).allclose(expected, 0, 1e-12));
+}
+
+TEST(GroupedMm, ColumnsOfTheRight) {
+  at::Tensor a = Random({3, 2, 4});
+  at::Tensor b = Random({4, kCut});
+  at::Tensor expected = at::zeros({2, kCut}, at::kDouble);
+  for (int64_t t = 0; t < kCut; ++t) {
+    for (int64_t m = 0; m < 2; ++m) {
+      for (int64_t k = 0; k < 4 && GroupOf(t) >= 0; ++k)
+        expected[m][t] += At(a, {GroupOf(t), m, k}) * At(b, {k, t});
+    }
+  }
+  EXPECT_TRUE(GroupedMm(a, b, Ends()).allclose(expected, 0, 1e-12));
+}
+
+TEST(GroupedMm, InnerPositions) {
+  // Transposed, as gradients of weights have it.
+  at::Tensor a = Random({kCut, 2}).t();
+  at::Tensor b = Random({kCut, 4});
+  at::Tensor expected = at::zeros({3, 2, 4}, at::kDouble);
+  for (int64_t t = 0; t < kCut && GroupOf(t) >= 0; ++t) {
+    for (int64_t m = 0; m < 2; ++m) {
+      for (int64_t n = 0; n < 4; ++n) expected[GroupOf(t)][m][n] += At(a, {m, t}) * At(b, {t, n});
+    }
+  }
+  EXPECT_TRUE(GroupedMm(a, b, Ends()).allclose(expected, 0, 1e-12));
+}
+
+TEST(GroupedMm, TwoStacks) {
+  at::Tensor a = Random({3, 2, 4});
+  at::Tensor b = Random({3, 4, 5});
+  at::Tensor out = GroupedMm(a, b, std::nullopt);
+  for (int64_t g = 0; g < 3; ++g) EXPECT_TRUE(out[g].allclose(a[g].mm(b[g]), 0, 1e-12));
+}
+
+// One node, given its operands.
+at::Tensor RunNode(const std::string& text, const std::vector<at::Tensor>& operands) {
+  Result<Module> module = ParseModule(text, "test", Ops());
+  EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
+  AtenCall call = *AtenCall::Bind(*module, module->graphs[0], NodeId(0), c10::kCPU);
+  std::vector<const at::Tensor*> given;
+  for (const at::Tensor& operand : operands) given.push_back(&operand);
+  torch::jit::Stack stack;
+  std::vector<at::Tensor> results;
+  call.Run(given, stack, results);
+  return results[0];
+}
+
+TEST(GroupedMm, IsWhatNodesOfF64Run) {
+  at::Tensor a = Random({kCut, 4});
+  at::Tensor b = Random({3, 4, 4});
+  // Should ATen learn to do it, our kernel can go.
+  EXPECT_ANY_THROW(at::_grouped_mm(a, b, Ends()));
+  auto text = [](std::string_view dtype) {
+    return fmt::format(
+        "heddle 1 local\ngraph @g(%a: {0}[7,4], %b: {0}[3,4,4], %e: i32[3]) -> (%y) {{\n"
+        "  %y = aten._grouped_mm(%a, %b, offs=%e)\n}}\n",
+        dtype);
+  };
+  at::Tensor out = RunNode(text("f64"), {a, b, Ends(), at::Tensor(), at::Tensor()});
+  EXPECT_TRUE(out.equal(GroupedMm(a, b, Ends())));
+  // The same within f32, up to the last group: ATen leaves what is behind it undefined.
+  at::Tensor narrow = RunNode(text("f32"), {a.to(at::kFloat), b.to(at::kFloat), Ends(), {}, {}});
+  EXPECT_TRUE(narrow.narrow(0, 0, 5).to(at::kDouble).allclose(out.narrow(0, 0, 5), 1e-5, 1e-5));
+}
+
+TEST(Attrs, ChunksBecomeTheNumbersOfARank) {
+  Mesh mesh({{"dp", 4}});
+  SymbolTable symbols;
+  AttrValue sizes = std::vector<int64_t>{symbols.Chunk(5, Axes(0), mesh), 3};
+  std::vector<int64_t> expected[] = {{2, 3}, {2, 3}, {1, 3}, {0, 3}};
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    Result<c10::IValue> value = ToIValue(sizes, mesh, symbols, SizesAt(mesh, rank));
+    ASSERT_TRUE(value.ok());
+    EXPECT_EQ(value->toIntVector(), expected[rank]);
+  }
+  EXPECT_EQ(ToIValue(sizes, mesh, symbols).diagnostics()[0].kind, Diag::kSymbolicSize);
+  AttrValue named = symbols.Named("t0", 8);
+  EXPECT_EQ(ToIValue(named, mesh, symbols, SizesAt(mesh, 0)).diagnostics()[0].message,
+            "attribute t0 has a size that is not a number");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,192 @@
+#include "heddle/run/aten/call.h"
+
+#include <algorithm>
+
+#include "heddle/run/aten/attention_layout.h"
+#include "heddle/run/aten/grouped_mm.h"
+#include "heddle/run/aten/squared_norm.h"
+
+namespace heddle {
+
+std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
+  // The namespace ends at the first dot, the overload begins behind the second.
+  size_t space = name.find('.');
+  if (space == std::string_view::npos) return std::nullopt;
+  std::string_view rest = name.substr(space + 1);
+  size_t overload = rest.find('.');
+  c10::OperatorName full(
+      std::string(name.substr(0, space)) + "::" + std::string(rest.substr(0, overload)),
+      overload == std::string_view::npos ? "" : std::string(rest.substr(overload + 1)));
+  LinkOwnOperators();
+  return c10::Dispatcher::singleton().findSchema(full);
+}
+
+namespace {
+
+// How the operands of a node are passed: by the name of the argument, and how many. A name is empty for a positional
+// argument of an opaque op.
+struct Passed {
+  std::string_view name;
+  uint32_t operand;
+  uint32_t count;
+};
+
+std::vector<Passed> PassedOperands(const Graph& graph, NodeId node) {
+  std::vector<Passed> passed;
+  const Attrs& attrs = graph.attrs(node);
+  uint32_t at = 0;
+  if (graph[node].op == kOpaqueOp) {
+    for (const OpaqueSlot& slot : attrs.opaque_slots) {
+      passed.push_back({slot.name, at, slot.count});
+      at += slot.count;
+    }
+    return passed;
+  }
+  size_t lists = 0;
+  for (const Arg& arg : graph.op(node).schema.args) {
+    if (!IsOperand(arg.kind)) continue;
+    uint32_t count = IsListOperand(arg.kind) ? attrs.list_sizes[lists++] : 1;
+    passed.push_back({arg.name, at, count});
+    at += count;
+  }
+  return passed;
+}
+
+// `_fused_adamw_` of `_fused_adamw`.
+std::optional<c10::OperatorHandle> InPlaceTwin(const c10::OperatorHandle& op) {
+  return c10::Dispatcher::singleton().findSchema(
+      {op.schema().name() + "_", op.schema().overload_name()});
+}
+
+// Where the op makes its results, unless its default says.
+bool IsDevice(const c10::Argument& arg) {
+  if (arg.name() != "device") return false;
+  return !arg.default_value() || !arg.default_value()->isDevice();
+}
+
+// ATen hands an operand back where there was nothing to do. Nobody could write over one of the two then.
+void CopyAliases(std::span<const at::Tensor* const> operands, std::vector<at::Tensor>& results) {
+  for (at::Tensor& result : results) {
+    if (!result.defined() || !result.has_storage()) continue;
+    for (const at::Tensor* operand : operands) {
+      if (!operand->defined() || !operand->has_storage() || !result.is_alias_of(*operand)) continue;
+      result = result.clone();
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId node,
+                                c10::Device device, const SizeResolver& size_of) {
+  const Attrs& attrs = graph.attrs(node);
+  std::string_view name =
+      graph[node].op == kOpaqueOp ? std::string_view(attrs.opaque_op) : graph.op(node).name();
+  std::optional<c10::OperatorHandle> op = FindOperator(name);
+  if (!op) return Error(Diag::kUnknownOp, "{} is not an operator of this libtorch", name);
+  Effect effect = graph.op(node).effect();
+  if (effect == Effect::kUpdate) {
+    op = InPlaceTwin(*op);
+    if (!op) return Error(Diag::kUnknownOp, "{} has no in-place form in this libtorch", name);
+  }
+  AtenCall call(*op);
+  call.effect_ = effect;
+  call.result_count_ = graph[node].result_count;
+  call.kernel_ = GroupedMmKernel(graph, node);
+  if (call.kernel_ == nullptr) call.kernel_ = AttentionLayoutKernel(graph[node].op);
+  std::vector<Passed> passed = PassedOperands(graph, node);
+  size_t next_positional = 0;
+  using Kind = Argument::Kind;
+  for (const c10::Argument& arg : op->schema().arguments()) {
+    Argument& argument = call.arguments_.emplace_back();
+    ArgKind kind = KindOf(arg);
+    if (IsOperand(kind)) {
+      auto found =
+          std::ranges::find_if(passed, [&](const Passed& p) { return p.name == arg.name(); });
+      // Opaque calls pass required tensors by position.
+      if (found == passed.end() && kind != ArgKind::kOptionalTensor) {
+        while (next_positional < passed.size() && !passed[next_positional].name.empty())
+          ++next_positional;
+        found = passed.begin() + static_cast<ptrdiff_t>(std::min(next_positional++, passed.size()));
+      }
+      if (found == passed.end()) continue;
+      argument.operand = found->operand;
+      argument.count = found->count;
+      argument.kind = kind == ArgKind::kOptionalTensorList ? Kind::kOptionalList
+                      : IsListOperand(kind)                ? Kind::kList
+                      : kind == ArgKind::kOptionalTensor   ? Kind::kOptional
+                                                           : Kind::kTensor;
+      continue;
+    }
+    if (const AttrValue* value = attrs.Find(arg.name())) {
+      HEDDLE_TRY(c10::IValue converted,
+                 ToIValue(*value, module.mesh, graph.types().symbols(), size_of));
+      // ATen tells lists of integers and of numbers apart by their type; an empty list has none.
+      bool empty_floats = kind == ArgKind::kFloatList && converted.isIntList();
+      argument.constant = empty_floats ? c10::IValue(std::vector<double>()) : std::move(converted);
+    } else if (IsDevice(arg) && graph.operands(node).empty()) {
+      argument.constant = c10::IValue(device);
+    } else if (arg.default_value()) {
+      argument.constant = *arg.default_value();
+    }
+  }
+  return call;
+}
+
+void AtenCall::Push(const Argument& argument, std::span<const at::Tensor* const> operands,
+                    torch::jit::Stack& stack) const {
+  std::span<const at::Tensor* const> given = operands.subspan(argument.operand, argument.count);
+  switch (argument.kind) {
+    case Argument::Kind::kConstant: stack.push_back(argument.constant); return;
+    case Argument::Kind::kTensor: stack.emplace_back(*given[0]); return;
+    case Argument::Kind::kOptional:
+      given[0]->defined() ? stack.emplace_back(*given[0]) : stack.emplace_back();
+      return;
+    case Argument::Kind::kList: {
+      c10::List<at::Tensor> list;
+      list.reserve(given.size());
+      for (const at::Tensor* t : given) list.push_back(*t);
+      stack.emplace_back(std::move(list));
+      return;
+    }
+    case Argument::Kind::kOptionalList: {
+      c10::List<std::optional<at::Tensor>> list;
+      list.reserve(given.size());
+      for (const at::Tensor* t : given)
+        list.push_back(t->defined() ? std::optional(*t) : std::nullopt);
+      stack.emplace_back(std::move(list));
+      return;
+    }
+  }
+}
+
+void AtenCall::Run(std::span<const at::Tensor* const> operands, torch::jit::Stack& stack,
+                   std::vector<at::Tensor>& results) const {
+  stack.clear();
+  for (const Argument& argument : arguments_) Push(argument, operands, stack);
+  if (kernel_ != nullptr) {
+    kernel_(op_, stack);
+  } else {
+    op_.callBoxed(stack);
+  }
+  results.clear();
+  if (effect_ == Effect::kUpdate) {
+    for (size_t i = 0; i < result_count_; ++i) results.push_back(*operands[i]);
+    stack.clear();
+    return;
+  }
+  for (c10::IValue& value : stack) {
+    if (value.isTensor()) {
+      results.push_back(std::move(value).toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) results.push_back(t);
+    } else if (value.isNone()) {
+      results.emplace_back();
+    }
+  }
+  stack.clear();
+  if (effect_ == Effect::kPure || effect_ == Effect::kRandom) CopyAliases(operands, results);
+}
+
+}  // namespace heddle

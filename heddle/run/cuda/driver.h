@@ -1,0 +1,62 @@
+// CudaDriver: the functions of CUDA's driver that Heddle calls, found in libcuda when they are
+// needed.
+//
+// Nothing here needs CUDA's headers or a toolkit: every build contains it, and a machine without a
+// GPU gets a message. Handles are pointers that the driver gives and takes. Tests fill the table
+// with functions of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "heddle/core/base/result.h"
+
+namespace heddle {
+
+struct CudaStreamHandle;
+struct CudaGraphHandle;
+struct CudaGraphExecHandle;
+struct CudaModuleHandle;
+struct CudaFunctionHandle;
+struct CudaLaunchExtra;
+
+// A CUresult; 0 is success.
+using CudaResult = int;
+
+struct CudaDriver {
+  CudaResult (*init)(unsigned flags) = nullptr;
+  CudaResult (*driver_version)(int* version) = nullptr;
+  CudaResult (*device_count)(int* count) = nullptr;
+  CudaResult (*device_attribute)(int* value, int attribute, int device) = nullptr;
+  CudaResult (*error_name)(CudaResult result, const char** name) = nullptr;
+
+  CudaResult (*stream_begin_capture)(CudaStreamHandle* stream, int mode) = nullptr;
+  CudaResult (*stream_end_capture)(CudaStreamHandle* stream, CudaGraphHandle** graph) = nullptr;
+  CudaResult (*graph_instantiate)(CudaGraphExecHandle** exec, CudaGraphHandle* graph,
+                                  unsigned long long flags) = nullptr;
+  CudaResult (*graph_nodes)(CudaGraphHandle* graph, void** nodes, size_t* count) = nullptr;
+  CudaResult (*graph_launch)(CudaGraphExecHandle* exec, CudaStreamHandle* stream) = nullptr;
+  CudaResult (*graph_exec_destroy)(CudaGraphExecHandle* exec) = nullptr;
+  CudaResult (*graph_destroy)(CudaGraphHandle* graph) = nullptr;
+
+  CudaResult (*module_load)(CudaModuleHandle** module, const void* image) = nullptr;
+  CudaResult (*module_unload)(CudaModuleHandle* module) = nullptr;
+  CudaResult (*module_function)(CudaFunctionHandle** function, CudaModuleHandle* module,
+                                const char* name) = nullptr;
+  CudaResult (*function_set)(CudaFunctionHandle* function, int attribute, int value) = nullptr;
+  CudaResult (*launch)(CudaFunctionHandle* function, unsigned grid_x, unsigned grid_y,
+                       unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                       unsigned shared_bytes, CudaStreamHandle* stream, void** arguments,
+                       CudaLaunchExtra** extra) = nullptr;
+
+  // The driver of this machine, loaded once. Fails where it has none, or no GPU, or one that is too
+  // old to have a function.
+  static Result<const CudaDriver*> Open();
+  // `sm_90a` of a device: the architecture that kernels are compiled for.
+  Result<std::string> Architecture(int device) const;
+  // Fails with `cuGraphLaunch: CUDA_ERROR_OUT_OF_MEMORY`, unless the call succeeded.
+  Status Check(CudaResult result, std::string_view call) const;
+};
+
+}  // namespace heddle

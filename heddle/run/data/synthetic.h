@@ -1,0 +1,27 @@
+// Tokens that need no data: the same numbers on every platform and mesh.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "heddle/run/data/dataset.h"
+
+namespace heddle {
+
+struct SyntheticStep {
+  int64_t vocab = 1;
+  int64_t seq_len = 0;
+  uint64_t seed = 0;
+  int64_t step = 0;
+};
+
+// The token at a position of a row is splitmix64(seed * 2^40 + step * 2^32 + row * 2^16 + position) modulo the vocabulary; its label,
+// the token at the next position. Rows count over the whole batch. As many rows as `tokens` has room for.
+void SyntheticRows(const SyntheticStep& step, int64_t first_row, std::span<int64_t> tokens,
+                   std::span<int64_t> labels);
+
+// Held-out rows are those of another seed.
+std::unique_ptr<Dataset> MakeSyntheticDataset(const DatasetOptions& options);
+
+}  // namespace heddle

@@ -1,0 +1,48 @@
+// Text, a byte for a token.
+#include "heddle/core/base/utf8.h"
+#include "heddle/run/data/byte_tokenizer.h"
+#include "heddle/run/data/source.h"
+
+// Every file of the corpus, with a document's end behind it: CMakeLists.txt lists them.
+asm(".pushsection .rodata\n"
+    "heddle_corpus_begin:\n"
+#include "heddle/run/data/corpus.inc"
+    "heddle_corpus_end:\n"
+    ".popsection\n");
+extern "C" {
+extern const char heddle_corpus_begin[] __attribute__((visibility("hidden")));
+extern const char heddle_corpus_end[] __attribute__((visibility("hidden")));
+}
+
+namespace heddle {
+Result<TokenSegment> OpenText(const std::string& path) {
+  HEDDLE_TRY(auto file, MappedFile::Open(path));
+  std::string_view text = file->bytes();
+  size_t bad = FirstNotUtf8(text);
+  if (bad < text.size())
+    return Error(Diag::kData,
+                 "`{}` is no text: byte {} is no UTF-8; tokens come in files named "
+                 ".bin, .idx or .safetensors",
+                 path, bad);
+  size_t nul = text.find('\0');
+  if (nul != std::string_view::npos)
+    return Error(Diag::kData, "`{}` is no text: byte {} is NUL, which ends documents", path, nul);
+  TokenSegment segment;
+  segment.name = path;
+  segment.file = std::move(file);
+  segment.bytes = text;
+  if (!text.empty()) segment.closing = kByteDocumentEnd;
+  segment.document_end = kByteDocumentEnd;
+  return segment;
+}
+
+TokenSegment Corpus() {
+  TokenSegment segment;
+  segment.name = "text";
+  segment.bytes = {heddle_corpus_begin,
+                   static_cast<size_t>(heddle_corpus_end - heddle_corpus_begin)};
+  segment.document_end = kByteDocumentEnd;
+  return segment;
+}
+
+}  // namespace heddle

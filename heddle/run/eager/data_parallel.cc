@@ -1,0 +1,107 @@
+#include "heddle/run/eager/data_parallel.h"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/sum.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "heddle/run/eager/meeting.h"
+
+namespace heddle {
+
+at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels) {
+  if (model.numerics.loss_divisor == LossDivisor::kAllTokens)
+    return at::full({}, labels.numel(), labels.options());
+  return at::sum(at::ne(labels, kIgnoredLabel));
+}
+
+std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at::Tensor> inputs,
+                                         int64_t parts, int64_t part) {
+  std::vector<at::Tensor> local;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    bool batch = model.inputs[i].role == InputRole::kBatch;
+    local.push_back(batch ? EagerChunk(inputs[i], 0, parts, part).contiguous() : inputs[i]);
+  }
+  return local;
+}
+
+EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Tensor> params,
+                                     const DataParallelOptions& options)
+    : model_(model),
+      options_(options),
+      state_(model.params, params, {options.replicate, options.shard}, options.reducer,
+             options.reduce_type) {}
+
+EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
+                                                       std::span<const at::Tensor> params,
+                                                       std::span<const at::Tensor> inputs,
+                                                       const at::Tensor& count) const {
+  StepResult ran = model_.loss_sum(params, EagerLocalInputs(model_, inputs, ranks(), rank));
+  at::Tensor loss = at::div(ran.loss, count);
+  std::vector<at::Tensor> grads = torch::autograd::grad(
+      {loss}, torch::autograd::variable_list(params.begin(), params.end()), {at::ones_like(loss)});
+  return {loss.detach().view({1}), std::move(ran.changes), std::move(grads)};
+}
+
+EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
+  at::Tensor count = EagerTokenCount(model_, inputs.back());
+  std::vector<RankStep> ran(static_cast<size_t>(ranks()));
+  for (int64_t replica = 0; replica < options_.replicate; ++replica) {
+    // The ranks of a replica put the same together.
+    std::vector<at::Tensor> params = state_.Gather(replica);
+    int64_t threads = std::min(options_.threads, options_.shard);
+    Meeting(threads, options_.reducer).Run([&](int64_t thread) {
+      for (int64_t part = thread; part < options_.shard; part += threads) {
+        int64_t rank = replica * options_.shard + part;
+        ran[static_cast<size_t>(rank)] = RunRank(rank, params, inputs, count);
+      }
+    });
+  }
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> losses;
+  std::vector<std::vector<at::Tensor>> grads_by_rank;
+  std::map<size_t, at::Tensor> seen;
+  for (RankStep& rank : ran) {
+    losses.push_back(rank.loss);
+    grads_by_rank.push_back(std::move(rank.grads));
+    // Counts, whose sum is exact in any order.
+    for (const BufferChange& change : rank.changes) {
+      at::Tensor& all = seen[change.input];
+      all = all.defined() ? at::add(all, change.seen) : change.seen;
+    }
+  }
+  state_.Reduce(std::move(grads_by_rank));
+  EagerStep result;
+  for (const auto& [input, all] : seen)
+    result.buffers[input] = model_.buffer_rule(inputs[input], all);
+  result.loss = options_.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+  for (int64_t replica = 0; replica < options_.replicate; ++replica) {
+    at::Tensor norm = ClipNorm(replica);
+    if (replica == 0) result.grad_norm = norm;
+    for (int64_t part = 0; part < options_.shard; ++part)
+      state_.Update(replica * options_.shard + part, norm, options_.optimizer, lr, step);
+  }
+  return result;
+}
+
+// The norm of the norms of all gradients, whose squares are summed over parts.
+at::Tensor EagerDataParallel::ClipNorm(int64_t replica) const {
+  std::vector<at::Tensor> squares;
+  for (int64_t part = 0; part < options_.shard; ++part) {
+    at::Tensor norms = state_.Norms(replica * options_.shard + part);
+    squares.push_back(at::mul(norms, norms));
+  }
+  at::Tensor sums = options_.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false);
+  return at::linalg_vector_norm(at::sqrt(sums), 2);
+}
+
+}  // namespace heddle

@@ -1,0 +1,259 @@
+#include "heddle/run/eager/decoder_slice.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/masked_fill.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/nll_loss_backward.h>
+#include <ATen/ops/nll_loss_forward.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "heddle/run/aten/dtype.h"
+#include "heddle/run/capture/scope.h"
+#include "heddle/run/eager/sharded_state.h"
+#include "heddle/run/models/decoder.h"
+
+namespace heddle {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// A collective, and the one that carries its gradient. kSwap takes a split from dimension 1 - `dim` to `dim`, and kSwapBack back.
+enum class Move : int64_t {
+  kGather,
+  kReduceScatter,
+  kAllReduce,
+  kSlice,
+  kSwap,
+  kSwapBack,
+  kNothing
+};
+
+at::Tensor Slice(const Seat& seat, const at::Tensor& x, int64_t dim) {
+  return EagerChunk(x, dim, seat.meeting->members(), seat.member).contiguous();
+}
+
+at::Tensor Do(Move move, const Seat& seat, const at::Tensor& x, int64_t dim) {
+  switch (move) {
+    case Move::kGather: return seat.meeting->Gather(seat.member, x, dim);
+    case Move::kReduceScatter: return seat.meeting->ReduceScatter(seat.member, x, dim);
+    case Move::kAllReduce: return seat.meeting->AllReduce(seat.member, x);
+    case Move::kSlice: return Slice(seat, x, dim);
+    case Move::kSwap: return Slice(seat, seat.meeting->Gather(seat.member, x, 1 - dim), dim);
+    case Move::kSwapBack: return Slice(seat, seat.meeting->Gather(seat.member, x, dim), 1 - dim);
+    case Move::kNothing: return x.view_as(x);
+  }
+  return {};
+}
+
+struct MoveBetweenRanks : torch::autograd::Function<MoveBetweenRanks> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Seat* seat, Move there,
+                            Move back, int64_t dim) {
+    context->saved_data["meeting"] = reinterpret_cast<int64_t>(seat->meeting);
+    context->saved_data["member"] = seat->member;
+    context->saved_data["back"] = static_cast<int64_t>(back);
+    context->saved_data["dim"] = dim;
+    return Do(there, *seat, x, dim);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    Seat seat{reinterpret_cast<Meeting*>(context->saved_data["meeting"].toInt()),
+              context->saved_data["member"].toInt()};
+    auto back = static_cast<Move>(context->saved_data["back"].toInt());
+    at::Tensor grad = Do(back, seat, grads[0], context->saved_data["dim"].toInt());
+    return {grad, {}, {}, {}, {}};
+  }
+};
+
+// Cross entropy over classes of which this rank has a part, of the labels that are here.
+struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& scores,
+                            const at::Tensor& labels, Seat* seat) {
+    at::Tensor most = at::amax(scores, {1}, /*keepdim=*/true);
+    most = seat->meeting->AllReduce(seat->member, most, ReduceOp::kMax);
+    at::Tensor shifted = at::sub(scores, most);
+    at::Tensor sum = at::sum(at::exp(shifted), {1}, /*keepdim=*/true);
+    sum = seat->meeting->AllReduce(seat->member, sum);
+    at::Tensor logs = at::sub(shifted, at::log(sum));
+    auto [loss, weight] =
+        at::nll_loss_forward(logs, labels, std::nullopt, at::Reduction::Sum, kIgnoredLabel);
+    context->save_for_backward({logs, labels, weight});
+    context->saved_data["meeting"] = reinterpret_cast<int64_t>(seat->meeting);
+    context->saved_data["member"] = seat->member;
+    return loss;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    variable_list saved = context->get_saved_variables();
+    auto* meeting = reinterpret_cast<Meeting*>(context->saved_data["meeting"].toInt());
+    at::Tensor grad = at::nll_loss_backward(grads[0], saved[0], saved[1], std::nullopt,
+                                            at::Reduction::Sum, kIgnoredLabel, saved[2]);
+    at::Tensor sum = at::sum(grad, {1}, /*keepdim=*/true);
+    sum = meeting->AllReduce(context->saved_data["member"].toInt(), sum);
+    return {at::sub(grad, at::mul(at::exp(saved[0]), sum)), {}, {}};
+  }
+};
+
+// Rows go to the ranks that have their experts, or come back from there. Each is the other's gradient.
+struct MoveRows : torch::autograd::Function<MoveRows> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
+                            const at::Tensor& counts, Seat* seat, bool there) {
+    context->saved_data["meeting"] = reinterpret_cast<int64_t>(seat->meeting);
+    context->saved_data["member"] = seat->member;
+    context->saved_data["there"] = there;
+    context->saved_data["counts"] = counts;
+    return Go(*seat, rows, counts, there);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    Seat seat{reinterpret_cast<Meeting*>(context->saved_data["meeting"].toInt()),
+              context->saved_data["member"].toInt()};
+    at::Tensor counts = context->saved_data["counts"].toTensor();
+    return {Go(seat, grads[0], counts, !context->saved_data["there"].toBool()), {}, {}, {}};
+  }
+  static at::Tensor Go(const Seat& seat, const at::Tensor& rows, const at::Tensor& counts,
+                       bool there) {
+    return there ? seat.meeting->ToExperts(seat.member, rows, counts)
+                 : seat.meeting->FromExperts(seat.member, rows, counts);
+  }
+};
+
+// Numbers of rows of a table of which this rank has `rows` from `begin` on; which of them others have.
+struct Lookup {
+  at::Tensor shifted;
+  at::Tensor elsewhere;
+};
+Lookup LookUp(const at::Tensor& numbers, int64_t begin, int64_t rows) {
+  at::Tensor elsewhere = at::bitwise_or(at::lt(numbers, begin), at::ge(numbers, begin + rows));
+  return {at::sub(numbers, begin), elsewhere};
+}
+
+// Where the part of a rank begins.
+int64_t BeginOf(int64_t whole, int64_t parts, int64_t part) {
+  return std::min(whole, (whole + parts - 1) / parts * part);
+}
+
+}  // namespace
+
+bool IsExpertStack(std::string_view param) {
+  return param.find(".inner_experts.") != std::string_view::npos;
+}
+
+std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens) {
+  if (param.ends_with("norm.weight")) return std::nullopt;
+  if (param.ends_with(".wq_a.weight") || param.ends_with(".wkv_a.weight")) return std::nullopt;
+  if (param.ends_with(".router.gate.weight")) return std::nullopt;
+  if (own_tokens && param.find(".moe.") != std::string_view::npos) return std::nullopt;
+  if (IsExpertStack(param)) return param.ends_with(".w2_EDF") ? 2 : 1;
+  return param.ends_with(".wo.weight") || param.ends_with(".w2.weight") ? 1 : 0;
+}
+
+bool DecoderSlice::SumsGradient(std::string_view param) const {
+  if (TensorSplitDim(param, options_.own_tokens) || IsExpertStack(param)) return false;
+  bool inside = param.find(".attention.") != std::string_view::npos ||
+                param.find(".moe.") != std::string_view::npos;
+  // A norm of the residual stream sees the positions of this rank, or all.
+  return inside || options_.sequence_parallel;
+}
+
+at::Tensor DecoderSlice::Enter(const at::Tensor& x) {
+  if (options_.sequence_parallel)
+    return MoveBetweenRanks::apply(x, &seat_, Move::kGather, Move::kReduceScatter, 1);
+  return MoveBetweenRanks::apply(x, &seat_, Move::kNothing, Move::kAllReduce, 1);
+}
+
+at::Tensor DecoderSlice::Leave(const at::Tensor& partial) {
+  if (options_.sequence_parallel)
+    return MoveBetweenRanks::apply(partial, &seat_, Move::kReduceScatter, Move::kGather, 1);
+  return MoveBetweenRanks::apply(partial, &seat_, Move::kAllReduce, Move::kNothing, 1);
+}
+
+// Of one sequence a rank has a part, of several some.
+at::Tensor DecoderSlice::OwnTokens(const at::Tensor& x) {
+  int64_t dim = x.size(0) == 1 ? 1 : 0;
+  if (!options_.sequence_parallel)
+    return MoveBetweenRanks::apply(x, &seat_, Move::kSlice, Move::kGather, dim);
+  return dim == 1 ? x : MoveBetweenRanks::apply(x, &seat_, Move::kSwap, Move::kSwapBack, dim);
+}
+
+at::Tensor DecoderSlice::AllTokens(const at::Tensor& own, bool whole_sequences) {
+  int64_t dim = whole_sequences ? 0 : 1;
+  if (!options_.sequence_parallel)
+    return MoveBetweenRanks::apply(own, &seat_, Move::kGather, Move::kSlice, dim);
+  if (!whole_sequences) return own;
+  return MoveBetweenRanks::apply(own, &seat_, Move::kSwapBack, Move::kSwap, dim);
+}
+
+at::Tensor DecoderSlice::Embed(const ModelWeights& weights, const at::Tensor& tokens) {
+  ScopeGuard scope("tok_embeddings");
+  at::Tensor table = weights("weight");
+  Lookup at_rank =
+      LookUp(tokens, BeginOf(model_.config.vocab_size, seat_.meeting->members(), seat_.member),
+             table.size(0));
+  at::Tensor rows = at::embedding(table, at::masked_fill(at_rank.shifted, at_rank.elsewhere, 0));
+  return at::masked_fill(rows, at_rank.elsewhere.unsqueeze(-1), 0);
+}
+
+at::Tensor DecoderSlice::Mixture(const ModelWeights& weights, const at::Tensor& x, int64_t layer) {
+  if (!options_.own_tokens) return Leave(Moe(weights, model_.config, Enter(x), layer));
+  at::Tensor own = OwnTokens(x);
+  return AllTokens(Moe(weights, model_.config, own, layer), x.size(0) != 1);
+}
+
+at::Tensor DecoderSlice::Loss(const at::Tensor& logits, const at::Tensor& labels) {
+  if (!options_.split_loss)
+    return SummedLoss(MoveBetweenRanks::apply(logits, &seat_, Move::kGather, Move::kSlice, 2),
+                      labels, model_.numerics.z_loss);
+  Lookup at_rank = LookUp(labels.flatten(),
+                          BeginOf(model_.config.vocab_size, seat_.meeting->members(), seat_.member),
+                          logits.size(2));
+  return SplitCrossEntropy::apply(
+      Widened(logits).flatten(0, 1),
+      at::masked_fill(at_rank.shifted, at_rank.elsewhere, kIgnoredLabel), &seat_);
+}
+
+StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
+                                 std::span<const at::Tensor> inputs) {
+  const ModelConfig& config = model_.config;
+  std::vector<at::Tensor> own(params.begin(), params.end());
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (!SumsGradient(model_.params[i].name)) continue;
+    // Every rank has the gradient of what it worked on; they are summed in the type that they were computed in.
+    own[i] = MoveBetweenRanks::apply(own[i].to(ToScalarType(model_.numerics.compute)), &seat_,
+                                     Move::kNothing, Move::kAllReduce, 0);
+  }
+  ModelWeights weights(model_.params, own, model_.inputs, inputs, model_.numerics);
+  if (options_.experts) {
+    weights.SpreadExperts([this](const at::Tensor& rows, const at::Tensor& counts,
+                                 const ExpertProducts& products) {
+      Seat& seat = *options_.experts;
+      at::Tensor there = MoveRows::apply(rows, counts, &seat, /*there=*/true);
+      at::Tensor ends = at::cumsum(seat.meeting->ExpertCounts(seat.member, counts), 0);
+      return MoveRows::apply(products(there, ends.to(at::kInt)), counts, &seat, /*there=*/false);
+    });
+  }
+  at::Tensor x = Leave(Embed(weights, inputs[inputs.size() - 2]));
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    ScopeGuard scope(fmt::format("layers.{}", layer));
+    at::Tensor h = RmsNorm(weights, "attention_norm", x, config.norm_eps);
+    x = at::add(x, Leave(config.family->attention(weights, config, Enter(h))));
+    h = RmsNorm(weights, "ffn_norm", x, config.norm_eps);
+    x = at::add(x, config.is_moe_layer(layer)
+                       ? Mixture(weights, h, layer)
+                       : Leave(FeedForward(weights, "feed_forward", Enter(h))));
+  }
+  x = Enter(RmsNorm(weights, "norm", x, config.norm_eps));
+  ScopeGuard scope(config.tied ? "tok_embeddings" : "output");
+  at::Tensor loss = Loss(at::linear(x, weights("weight")), inputs.back());
+  return {weights.WithLossTerms(loss), weights.TakeChanges()};
+}
+
+}  // namespace heddle

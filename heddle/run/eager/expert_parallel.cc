@@ -1,0 +1,197 @@
+#include "heddle/run/eager/expert_parallel.h"
+
+#include <deque>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "heddle/run/eager/decoder_slice.h"
+#include "heddle/run/eager/meeting.h"
+
+namespace heddle {
+
+EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at::Tensor> params,
+                                         const ExpertParallelOptions& options)
+    : model_(model), options_(options) {
+  const DataParallelOptions& data = options.tensor.data;
+  std::vector<ParamSpec> specs[2];
+  for (const ParamSpec& spec : model.params) {
+    // Experts that nobody shares are in the payload of their unit.
+    bool stack = options.expert > 1 && IsExpertStack(spec.name);
+    is_stack_.push_back(stack);
+    place_.push_back(specs[stack].size());
+    is_whole_.push_back(!stack && !TensorSplitDim(spec.name, own_tokens()));
+    specs[stack].push_back(spec);
+  }
+  auto add = [&](bool stacks, const StateRanks& ranks, std::vector<ShardedState>& to,
+                 auto&& part_of) {
+    std::vector<at::Tensor> own;
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (is_stack_[i] == stacks) own.push_back(part_of(i).contiguous());
+    }
+    to.emplace_back(specs[stacks], own, ranks, data.reducer, data.reduce_type);
+  };
+  auto slice_of = [&](const at::Tensor& whole, size_t i, int64_t slice) {
+    std::optional<int64_t> dim = TensorSplitDim(model.params[i].name, own_tokens());
+    return dim ? EagerChunk(whole, *dim, options.tensor.tensor, slice) : whole;
+  };
+  // Of the ranks that shard, those that share experts follow each other.
+  int64_t inner = options.expert / (own_tokens() ? options.tensor.tensor : 1);
+  for (int64_t slice = 0; slice < options.tensor.tensor; ++slice)
+    add(false, {data.replicate, data.shard, inner}, dense_,
+        [&](size_t i) { return slice_of(params[i], i, slice); });
+  for (int64_t piece = 0; !specs[1].empty() && piece < pieces(); ++piece) {
+    add(true, {data.replicate, copies()}, stacks_, [&](size_t i) {
+      at::Tensor experts = EagerChunk(params[i], 0, options.expert, seat(piece));
+      return slice_of(experts, i, slice(piece));
+    });
+  }
+}
+
+void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> inputs,
+                              const at::Tensor& count, StepParts& parts) const {
+  const TensorParallelOptions& tensor = options_.tensor;
+  int64_t batch_ranks = tensor.data.replicate * tensor.data.shard;
+  std::vector<std::vector<at::Tensor>> dense;
+  std::vector<std::vector<at::Tensor>> stacks;
+  for (const ShardedState& state : dense_) dense.push_back(state.Gather(replica));
+  for (const ShardedState& state : stacks_) stacks.push_back(state.Gather(replica));
+  // Groups of ranks that follow each other.
+  auto meetings = [&](int64_t members) {
+    std::deque<Meeting> made;
+    for (int64_t i = 0; i < replica_ranks() / members; ++i)
+      made.emplace_back(members, tensor.data.reducer);
+    return made;
+  };
+  std::deque<Meeting> slices = meetings(tensor.tensor);
+  std::deque<Meeting> groups = meetings(options_.expert);
+  auto group = [&](int64_t member) {
+    int64_t width = options_.expert_tensor;
+    return static_cast<size_t>(member / pieces() * width + member % width);
+  };
+  auto work = [&](int64_t member) {
+    int64_t rank = replica * replica_ranks() + member;
+    std::vector<at::Tensor> params;
+    for (size_t i = 0; i < is_stack_.size(); ++i) {
+      const at::Tensor& whole = is_stack_[i] ? stacks[static_cast<size_t>(piece(rank))][place_[i]]
+                                             : dense[static_cast<size_t>(slice(rank))][place_[i]];
+      params.push_back(whole.detach().requires_grad_());
+    }
+    SliceOptions options;
+    options.tensor = {&slices[static_cast<size_t>(member / tensor.tensor)], slice(rank)};
+    options.experts = Seat{&groups[group(member)], seat(rank)};
+    options.own_tokens = own_tokens();
+    options.sequence_parallel = tensor.sequence_parallel && tensor.tensor > 1;
+    options.split_loss = tensor.split_loss && tensor.tensor > 1;
+    std::vector<at::Tensor> local =
+        EagerLocalInputs(model_, inputs, batch_ranks, rank / tensor.tensor);
+    StepResult ran = DecoderSlice(model_, options).LossSum(params, local);
+    at::Tensor loss = at::div(ran.loss, count);
+    auto r = static_cast<size_t>(rank);
+    parts.losses[r] = loss.detach().view({1});
+    parts.changes[r] = std::move(ran.changes);
+    std::vector<at::Tensor> grads = torch::autograd::grad({loss}, params, {at::ones_like(loss)});
+    auto& own_dense = parts.dense[static_cast<size_t>(slice(rank))];
+    auto& own_stacks = parts.stacks[static_cast<size_t>(piece(rank))];
+    for (size_t i = 0; i < grads.size(); ++i) {
+      (is_stack_[i] ? own_stacks[static_cast<size_t>(stack_at(rank))]
+                    : own_dense[static_cast<size_t>(dense_at(rank))])
+          .push_back(grads[i]);
+    }
+  };
+  Meeting all(replica_ranks(), tensor.data.reducer);
+  all.Run([&](int64_t member) {
+    try {
+      work(member);
+    } catch (...) {
+      // Nobody waits for this one.
+      for (std::deque<Meeting>* list : {&slices, &groups}) {
+        for (Meeting& meeting : *list) meeting.GiveUp(std::current_exception());
+      }
+      throw;
+    }
+  });
+}
+
+EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
+  const TensorParallelOptions& tensor = options_.tensor;
+  at::Tensor count = EagerTokenCount(model_, inputs.back());
+  StepParts parts;
+  auto places = [](size_t lists, int64_t ranks) {
+    return Grads(lists, std::vector<std::vector<at::Tensor>>(static_cast<size_t>(ranks)));
+  };
+  parts.dense = places(dense_.size(), tensor.data.replicate * tensor.data.shard);
+  parts.stacks = places(static_cast<size_t>(pieces()), tensor.data.replicate * copies());
+  parts.losses.resize(static_cast<size_t>(ranks()));
+  parts.changes.resize(static_cast<size_t>(ranks()));
+  for (int64_t replica = 0; replica < tensor.data.replicate; ++replica)
+    Run(replica, inputs, count, parts);
+  at::NoGradGuard no_grad;
+  for (size_t s = 0; s < dense_.size(); ++s) dense_[s].Reduce(std::move(parts.dense[s]));
+  for (size_t e = 0; e < stacks_.size(); ++e) stacks_[e].Reduce(std::move(parts.stacks[e]));
+  EagerStep result;
+  std::map<size_t, at::Tensor> seen;
+  std::vector<at::Tensor> losses;
+  bool split_loss = tensor.split_loss && tensor.tensor > 1;
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    auto r = static_cast<size_t>(rank);
+    // Of a loss that is not split every slice has all.
+    if (split_loss || slice(rank) == 0) losses.push_back(parts.losses[r]);
+    // Counts, whose sum is exact in any order. Slices that split each expert see the same tokens.
+    if (!own_tokens() && slice(rank) != 0) continue;
+    for (const BufferChange& change : parts.changes[r]) {
+      at::Tensor& all = seen[change.input];
+      all = all.defined() ? at::add(all, change.seen) : change.seen;
+    }
+  }
+  result.loss = tensor.data.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+  for (const auto& [input, all] : seen)
+    result.buffers[input] = model_.buffer_rule(inputs[input], all);
+  for (int64_t replica = 0; replica < tensor.data.replicate; ++replica) {
+    at::Tensor norm = ClipNorm(replica);
+    if (replica == 0) result.grad_norm = norm;
+    for (ShardedState& state : dense_) {
+      for (int64_t part = 0; part < tensor.data.shard; ++part)
+        state.Update(replica * tensor.data.shard + part, norm, tensor.data.optimizer, lr, step);
+    }
+    for (ShardedState& state : stacks_) {
+      for (int64_t part = 0; part < copies(); ++part)
+        state.Update(replica * copies() + part, norm, tensor.data.optimizer, lr, step);
+    }
+  }
+  return result;
+}
+
+// The norms of what a rank has of each gradient; zero for what the first slice counts.
+at::Tensor EagerExpertParallel::Norms(int64_t rank) const {
+  at::Tensor dense = dense_[static_cast<size_t>(slice(rank))].Norms(dense_at(rank));
+  at::Tensor stacks;
+  if (!stacks_.empty()) stacks = stacks_[static_cast<size_t>(piece(rank))].Norms(stack_at(rank));
+  std::vector<at::Tensor> norms;
+  for (size_t i = 0; i < is_stack_.size(); ++i) {
+    at::Tensor norm = (is_stack_[i] ? stacks : dense)[static_cast<int64_t>(place_[i])];
+    norms.push_back(is_whole_[i] && slice(rank) != 0 ? at::zeros({}, norm.options()) : norm);
+  }
+  return at::stack(norms);
+}
+
+// The norm of the norms of all gradients, whose squares are summed over the ranks of a replica.
+at::Tensor EagerExpertParallel::ClipNorm(int64_t replica) const {
+  std::vector<at::Tensor> squares;
+  for (int64_t member = 0; member < replica_ranks(); ++member) {
+    at::Tensor norms = Norms(replica * replica_ranks() + member);
+    squares.push_back(at::mul(norms, norms));
+  }
+  at::Tensor sums = options_.tensor.data.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false);
+  return at::linalg_vector_norm(at::sqrt(sums), 2);
+}
+
+}  // namespace heddle

@@ -1,0 +1,170 @@
+#include "heddle/run/eager/sharded_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace heddle {
+
+at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int64_t index) {
+  int64_t size = whole.size(dim);
+  int64_t length = (size + chunks - 1) / chunks;
+  int64_t begin = std::min(size, index * length);
+  return whole.narrow(dim, begin, std::min(length, size - begin));
+}
+
+ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
+                           const StateRanks& ranks, const Reducer& reducer,
+                           std::optional<at::ScalarType> reduce_type)
+    : replicate_(ranks.replicate),
+      shard_(ranks.shard),
+      inner_(ranks.inner),
+      reducer_(reducer),
+      reduce_type_(reduce_type) {
+  std::map<std::string, size_t> unit_at;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    auto [at, added] = unit_at.try_emplace(specs[i].unit, units_.size());
+    if (added) units_.emplace_back();
+    units_[at->second].push_back(i);
+    shapes_.push_back(params[i].sizes().vec());
+  }
+  for (int64_t rank = 0; rank < replicate_ * shard_; ++rank) {
+    RankState state;
+    for (size_t i = 0; i < params.size(); ++i) {
+      at::Tensor part = PartOf(params[i], i, rank % shard_);
+      state.params.push_back(part.clone(at::MemoryFormat::Contiguous));
+      state.averages.push_back(at::zeros_like(state.params.back()));
+      state.squares.push_back(at::zeros_like(state.params.back()));
+    }
+    states_.push_back(std::move(state));
+  }
+}
+
+// Stacks of experts are cut inside of each expert when there are more ranks than experts.
+int64_t ShardedState::ShardDim(size_t param) const {
+  return shapes_[param].size() == 3 && shard_ > shapes_[param][0] ? 1 : 0;
+}
+
+at::Tensor ShardedState::PartOf(const at::Tensor& whole, size_t param, int64_t part) const {
+  at::Tensor chunk = EagerChunk(whole, ShardDim(param), shard_ / inner_, part / inner_);
+  return EagerChunk(chunk, ShardDim(param), inner_, part % inner_);
+}
+
+std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {
+  std::vector<at::Tensor> whole;
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (int64_t part = 0; part < shard_; ++part)
+      parts.push_back(param(replica * shard_ + part, i));
+    whole.push_back(at::cat(parts, ShardDim(i)).requires_grad_());
+  }
+  return whole;
+}
+
+void ShardedState::Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank) {
+  // Those of the step before make room.
+  for (RankState& state : states_) state.grads.assign(shapes_.size(), at::Tensor());
+  // Backward reaches the last unit first.
+  for (size_t u = units_.size(); u-- > 0;) ReduceUnit(units_[u], grads_by_rank);
+}
+
+void ShardedState::ReduceUnit(std::span<const size_t> params,
+                              std::span<std::vector<at::Tensor>> grads_by_rank) {
+  // One row for each part: the padded chunk of every gradient, in registration order.
+  std::vector<int64_t> lengths;
+  int64_t row = 0;
+  for (size_t i : params) {
+    at::Tensor first = PartOf(grads_by_rank[0][i], i, 0);
+    lengths.push_back(first.numel());
+    row += first.numel();
+  }
+  std::vector<at::Tensor> payloads;
+  for (std::vector<at::Tensor>& grads : grads_by_rank) {
+    at::TensorOptions options = grads[params[0]].options();
+    at::Tensor payload =
+        at::zeros({shard_, row}, reduce_type_ ? options.dtype(*reduce_type_) : options);
+    for (int64_t part = 0; part < shard_; ++part) {
+      int64_t offset = 0;
+      for (size_t k = 0; k < params.size(); ++k) {
+        at::Tensor chunk = PartOf(grads[params[k]], params[k], part);
+        payload[part].narrow(0, offset, chunk.numel()).copy_(chunk.reshape({-1}));
+        offset += lengths[k];
+      }
+    }
+    payloads.push_back(payload.view({-1}));
+    for (size_t i : params) grads[i].reset();
+  }
+  // Scattered among the parts of each replica, then summed over replicas.
+  std::vector<at::Tensor> sums;
+  for (int64_t replica = 0; replica < replicate_; ++replica) {
+    std::span<const at::Tensor> group(payloads.data() + replica * shard_,
+                                      static_cast<size_t>(shard_));
+    sums.push_back(reducer_.Reduce(group, ReduceOp::kSum, /*rows=*/true));
+  }
+  for (int64_t part = 0; part < shard_; ++part) {
+    std::vector<at::Tensor> rows;
+    for (const at::Tensor& sum : sums) rows.push_back(sum.narrow(0, part * row, row).contiguous());
+    at::Tensor sum = reducer_.Reduce(rows, ReduceOp::kSum, /*rows=*/false);
+    for (int64_t replica = 0; replica < replicate_; ++replica) {
+      int64_t rank = replica * shard_ + part;
+      int64_t offset = 0;
+      for (size_t k = 0; k < params.size(); ++k) {
+        const at::Tensor& own = param(rank, params[k]);
+        states_[static_cast<size_t>(rank)].grads[params[k]] =
+            sum.narrow(0, offset, own.numel())
+                .view(own.sizes())
+                .to(own.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+        offset += lengths[k];
+      }
+    }
+  }
+}
+
+at::Tensor ShardedState::Norms(int64_t rank) const {
+  return at::stack(at::_foreach_norm(state(rank).grads, 2));
+}
+
+void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& o,
+                          double lr, int64_t step) {
+  RankState& state = states_[static_cast<size_t>(rank)];
+  at::Tensor factor =
+      at::clamp(at::mul(at::reciprocal(at::add(norm, 1e-6)), o.max_norm), std::nullopt, 1.0);
+  if (o.implementation == AdamW::kForLoop) return UpdateInLoop(state, factor, o, lr, step);
+  at::Tensor number = at::full({}, static_cast<double>(step), norm.options().dtype(at::kFloat));
+  for (size_t i = 0; i < state.params.size(); ++i) {
+    at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
+    at::_fused_adamw_({state.params[i]}, {grad}, {state.averages[i]}, {state.squares[i]}, {},
+                      {number}, lr, o.beta1, o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false,
+                      /*maximize=*/false);
+  }
+}
+
+// As PyTorch's optimizer does without `fused` and `foreach`.
+void ShardedState::UpdateInLoop(RankState& state, const at::Tensor& factor,
+                                const OptimizerOptions& o, double lr, int64_t step) {
+  double first = 1 - std::pow(o.beta1, static_cast<double>(step));
+  double second = 1 - std::pow(o.beta2, static_cast<double>(step));
+  for (size_t i = 0; i < state.params.size(); ++i) {
+    at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
+    state.params[i].mul_(1 - lr * o.weight_decay);
+    state.averages[i].lerp_(grad, 1 - o.beta1);
+    state.squares[i].mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
+    at::Tensor spread = at::sqrt(state.squares[i]).div_(std::sqrt(second)).add_(o.eps);
+    state.params[i].addcdiv_(state.averages[i], spread, -(lr / first));
+  }
+}
+
+}  // namespace heddle

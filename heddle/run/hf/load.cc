@@ -1,0 +1,102 @@
+#include "heddle/run/hf/load.h"
+
+#include <charconv>
+#include <unordered_set>
+
+#include "heddle/run/aten/dtype.h"
+#include "heddle/core/base/file.h"
+#include "heddle/run/hf/folder.h"
+#include "heddle/run/hf/names.h"
+#include "heddle/run/train/misfits.h"
+
+namespace heddle {
+namespace {
+
+// What folders have besides the weights that a model computes with: a copy of the table that it is tied to, tables of rotations that
+// older versions of transformers wrote, and layers behind the last, which predict further tokens.
+bool MayBeLeft(const ModelConfig& config, const std::string& name) {
+  if (config.tied && name == "lm_head.weight") return true;
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!config.family->hf.has_more_layers || !name.starts_with(kLayers)) return false;
+  int64_t layer = 0;
+  auto [stop, error] =
+      std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
+  return error == std::errc() && layer >= config.n_layers;
+}
+
+class FolderLoader {
+ public:
+  FolderLoader(Model& model, const std::string& folder, HfTensors tensors)
+      : model_(model),
+        tensors_(std::make_shared<HfTensors>(std::move(tensors))),
+        misfits_(folder) {}
+
+  Result<ParamSource> Run() {
+    for (const ParamSpec& param : model_.params)
+      weights_.push_back(Checked(param.name, param.shape, master()));
+    for (const StepInput& buffer : model_.inputs) {
+      if (IsState(buffer)) Checked(buffer.name, buffer.shape, DType::kF32);
+    }
+    for (const auto& [name, place] : tensors_->places()) {
+      if (!used_.contains(name) && !MayBeLeft(model_.config, name))
+        misfits_.Add(fmt::format("has `{}`, which the model has not", name));
+    }
+    if (!misfits_.empty()) return misfits_.Take();
+    HEDDLE_RETURN_IF_ERROR(LoadBuffers());
+    return ParamSource([weights = std::move(weights_), tensors = tensors_, type = master()](
+                           size_t param) { return Read(*tensors, weights[param], type); });
+  }
+
+ private:
+  DType master() const {
+    return model_.numerics.compute == DType::kF64 ? DType::kF64 : DType::kF32;
+  }
+
+  HfWeight Checked(const std::string& name, std::vector<int64_t> shape, DType type) {
+    HfWeight weight = HfWeightOf(model_.config, name);
+    if (weight.stacked) shape.erase(shape.begin());
+    for (const std::string& part : weight.names) {
+      used_.insert(part);
+      const HfTensors::Place* place = tensors_->Find(part);
+      misfits_.Check(part, place == nullptr ? nullptr : place->entry, shape, type);
+    }
+    return weight;
+  }
+
+  Status LoadBuffers() {
+    for (const StepInput& buffer : model_.inputs) {
+      if (!IsState(buffer)) continue;
+      HEDDLE_TRY(model_.state[buffer.name],
+                 Read(*tensors_, HfWeightOf(model_.config, buffer.name), DType::kF32));
+    }
+    return Done{};
+  }
+
+  static Result<at::Tensor> Read(const HfTensors& tensors, const HfWeight& weight, DType type) {
+    std::vector<at::Tensor> parts;
+    for (const std::string& name : weight.names) {
+      const HfTensors::Place* place = tensors.Find(name);
+      HEDDLE_TRY(at::Tensor part, ReadTensor(*place->file, *place->entry));
+      parts.push_back(part.to(ToScalarType(type)));
+    }
+    return FromHf(weight, parts);
+  }
+
+  Model& model_;
+  // Shared with the source.
+  std::shared_ptr<HfTensors> tensors_;
+  Misfits misfits_;
+  std::unordered_set<std::string> used_;
+  std::vector<HfWeight> weights_;
+};
+
+}  // namespace
+
+Result<ParamSource> LoadParams(Model& model, const std::string& path) {
+  if (!IsDirectory(path)) return ParamsFromFile(model, path);
+  HEDDLE_TRY(HfTensors tensors, HfTensors::Open(path));
+  return FolderLoader(model, path, std::move(tensors)).Run();
+}
+
+}  // namespace heddle

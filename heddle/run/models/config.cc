@@ -1,0 +1,120 @@
+#include "heddle/run/models/config.h"
+
+#include "heddle/core/base/text.h"
+#include "heddle/run/models/family.h"
+
+namespace heddle {
+namespace {
+
+// More than any model has; so large that a slip of the keyboard is noticed, so small that products of two sizes are numbers.
+constexpr int64_t kMostLayers = 10'000;
+constexpr int64_t kMostSize = int64_t{1} << 24;
+
+// Numbers of flags and files are finite and not negative; these ranges keep what is made of them finite.
+Status CheckRope(const RopeConfig& rope) {
+  if (rope.theta <= 1.0)
+    return Error(Diag::kModelSize, "rope_theta is {}, expected more than 1", rope.theta);
+  if (rope.scaling == RopeScaling::kNone) return Done{};
+  if (rope.factor < 1.0 || rope.original_length < 1)
+    return Error(Diag::kModelSize,
+                 "rope_scaling.factor is {} and rope_scaling.original_length {}; both must be at "
+                 "least 1",
+                 rope.factor, rope.original_length);
+  if (rope.scaling == RopeScaling::kLlama &&
+      (rope.low_freq <= 0 || rope.high_freq <= rope.low_freq))
+    return Error(
+        Diag::kModelSize,
+        "rope_scaling.low_freq is {} and rope_scaling.high_freq {}; expected 0 < low < high",
+        rope.low_freq, rope.high_freq);
+  if (rope.scaling == RopeScaling::kYarn && (rope.slow <= 0 || rope.fast <= rope.slow))
+    return Error(Diag::kModelSize,
+                 "rope_scaling.slow is {} and rope_scaling.fast {}; expected 0 < slow < fast",
+                 rope.slow, rope.fast);
+  return Done{};
+}
+
+Status CheckMoe(const ModelConfig& c) {
+  const MoeConfig& moe = c.moe;
+  if (moe.experts == 0) return Done{};
+  if (moe.top_k < 1 || moe.top_k > moe.experts) {
+    return Error(Diag::kModelSize, "moe.top_k is {}, expected 1 to moe.experts, {}", moe.top_k,
+                 moe.experts);
+  }
+  if (moe.ffn_dim < 1)
+    return Error(Diag::kModelSize, "moe.ffn_dim is {}, expected at least 1", moe.ffn_dim);
+  if (moe.groups > 0 && (moe.experts % moe.groups != 0 || moe.limited_groups < 1 ||
+                         moe.limited_groups > moe.groups)) {
+    return Error(Diag::kModelSize, "{} experts do not form {} groups of which {} are chosen from",
+                 moe.experts, moe.groups, moe.limited_groups);
+  }
+  return Done{};
+}
+
+}  // namespace
+
+const std::vector<ModelConfig>& AllModels() {
+  static const std::vector<ModelConfig> models = [] {
+    std::vector<ModelConfig> all;
+    for (const Family* family : Families()) {
+      for (ModelConfig& config : family->flavors()) {
+        config.family = family;
+        all.push_back(std::move(config));
+      }
+    }
+    return all;
+  }();
+  return models;
+}
+
+Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor) {
+  std::vector<std::string_view> families;
+  std::vector<std::string_view> flavors;
+  for (const Family* known : Families()) families.push_back(known->name);
+  for (const ModelConfig& config : AllModels()) {
+    if (config.family->name != family) continue;
+    if (config.flavor == flavor) return config;
+    flavors.push_back(config.flavor);
+  }
+  if (flavors.empty())
+    return Error(Diag::kUnknownModel, "unknown model `{}`{}; there are {}", family,
+                 NearestHint(family, families), Join(families, ", "));
+  return Error(Diag::kUnknownModel, "model `{}` has no flavor `{}`{}; it has {}", family, flavor,
+               NearestHint(flavor, flavors), Join(flavors, ", "));
+}
+
+Status CheckConfig(const ModelConfig& c) {
+  if (c.n_layers < 1 || c.n_layers > kMostLayers)
+    return Error(Diag::kModelSize, "n_layers is {}, expected 1 to {}", c.n_layers, kMostLayers);
+  ModelConfig copy = c;
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.size == nullptr) continue;
+    int64_t value = field.size(copy);
+    if (value < 0 || value > kMostSize)
+      return Error(Diag::kModelSize, "{} is {}, expected 0 to {}", field.name, value, kMostSize);
+  }
+  if (c.dim < 1 || c.vocab_size < 1)
+    return Error(Diag::kModelSize, "dim is {} and vocab_size {}; both must be at least 1", c.dim,
+                 c.vocab_size);
+  HEDDLE_RETURN_IF_ERROR(CheckRope(c.rope));
+  return c.family->check != nullptr ? c.family->check(c) : Done{};
+}
+
+Status CheckDecoder(const ModelConfig& c) {
+  // Latent attention has as many key heads as query heads, whatever is configured.
+  int64_t kv_heads = c.mla.kv_rank > 0 ? c.n_heads : c.n_kv_heads;
+  if (c.n_heads < 1 || kv_heads < 1 || c.n_heads % kv_heads != 0) {
+    return Error(Diag::kModelSize, "{} query heads do not divide among {} key heads", c.n_heads,
+                 kv_heads);
+  }
+  if (c.head_dim == 0 && c.dim % c.n_heads != 0)
+    return Error(Diag::kModelSize, "dim {} does not divide into {} heads", c.dim, c.n_heads);
+  int64_t rotated = c.mla.kv_rank > 0 ? c.mla.rope_dim : c.head_size();
+  if (rotated < 1 || rotated % 2 != 0)
+    return Error(Diag::kModelSize, "head size {} is not even; rotary embedding turns pairs",
+                 rotated);
+  if (c.ffn_dim < 1)
+    return Error(Diag::kModelSize, "ffn_dim is {}, expected at least 1", c.ffn_dim);
+  return CheckMoe(c);
+}
+
+}  // namespace heddle

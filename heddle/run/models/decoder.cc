@@ -1,0 +1,158 @@
+#include "heddle/run/models/decoder.h"
+
+#include <cmath>
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+
+#include "heddle/run/capture/scope.h"
+
+namespace heddle {
+
+std::string BlockUnit(int64_t layer) { return fmt::format("layers.{}", layer); }
+std::string EmbeddingUnit(const ModelConfig& config) {
+  return config.tied ? OutputUnit(config) : "tok_embeddings";
+}
+std::string OutputUnit(const ModelConfig& config) {
+  return config.tied ? "tok_embeddings+norm+output" : "norm+output";
+}
+
+void AddEmbedding(ParamList& params, const ModelConfig& config) {
+  params.Add("tok_embeddings.weight", {config.vocab_size, config.dim}, EmbeddingUnit(config));
+}
+
+void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
+  std::string prefix = unit + ".attention.";
+  int64_t size = config.head_size();
+  params.Add(prefix + "wq.weight", {config.n_heads * size, config.dim}, unit);
+  params.Add(prefix + "wk.weight", {config.n_kv_heads * size, config.dim}, unit);
+  params.Add(prefix + "wv.weight", {config.n_kv_heads * size, config.dim}, unit);
+  params.Add(prefix + "wo.weight", {config.dim, config.n_heads * size}, unit);
+}
+
+void AddNorms(ParamList& params, const ModelConfig& config, const std::string& unit) {
+  params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
+  params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
+}
+
+void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
+                    const std::string& unit) {
+  params.Add(prefix + ".w1.weight", {hidden, dim}, unit);
+  params.Add(prefix + ".w2.weight", {dim, hidden}, unit);
+  params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
+}
+
+void AddFeedForwardOrMoe(ParamList& params, std::vector<StepInput>& buffers,
+                         const ModelConfig& config, int64_t layer) {
+  if (config.is_moe_layer(layer)) return AddMoe(params, buffers, config, layer);
+  std::string unit = BlockUnit(layer);
+  AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
+}
+
+namespace {
+
+at::Tensor DecoderBlock(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x,
+                        int64_t layer) {
+  ScopeGuard scope(BlockUnit(layer));
+  at::Tensor h =
+      at::add(x, config.family->attention(weights, config,
+                                          RmsNorm(weights, "attention_norm", x, config.norm_eps)));
+  at::Tensor normed = RmsNorm(weights, "ffn_norm", h, config.norm_eps);
+  return at::add(h, config.is_moe_layer(layer) ? Moe(weights, config, normed, layer)
+                                               : FeedForward(weights, "feed_forward", normed));
+}
+
+at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,
+                         const at::Tensor& tokens) {
+  at::Tensor x;
+  {
+    ScopeGuard scope("tok_embeddings");
+    x = at::embedding(weights("weight"), tokens);
+  }
+  for (int64_t layer = 0; layer < config.n_layers; ++layer)
+    x = DecoderBlock(weights, config, x, layer);
+  x = RmsNorm(weights, "norm", x, config.norm_eps);
+  if (!config.tied) return Linear(weights, "output", x);
+  at::Tensor table;
+  {
+    ScopeGuard scope("tok_embeddings");
+    table = weights("weight");
+  }
+  ScopeGuard scope("output");
+  return at::linear(x, table);
+}
+
+}  // namespace
+
+FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffers,
+                         AddBlock add_block) {
+  ParamList params;
+  AddEmbedding(params, config);
+  for (int64_t layer = 0; layer < config.n_layers; ++layer)
+    add_block(params, buffers, config, layer);
+  params.Add("norm.weight", {config.dim}, OutputUnit(config));
+  if (!config.tied)
+    params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
+  return {.params = params.Take(),
+          .buffers = std::move(buffers),
+          .logits = [config](const ModelWeights& weights, const at::Tensor& tokens) {
+            return DecoderLogits(weights, config, tokens);
+          }};
+}
+
+Spread DepthSpread(int64_t layer) {
+  return {.deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1))};
+}
+
+Spread DecoderSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
+  if (name == "output.weight")
+    return {.deviation = 1.0 / std::sqrt(static_cast<double>(c.dim)), .cut = 3.0};
+  // A table that is the output, too, must not make the token that was read the likeliest to follow.
+  if (name == "tok_embeddings.weight") return {.deviation = c.tied ? 0.02 : 1.0};
+  for (std::string_view tail : {".wo.weight", ".w2.weight", ".w3.weight", ".w2_EDF", ".w3_EFD"}) {
+    if (name.ends_with(tail)) return DepthSpread(layer);
+  }
+  return {};
+}
+
+ParallelRules DecoderRules() {
+  ParallelRules rules;
+  rules.weights = {
+      // Vocabulary: rows of the table.
+      {"tok_embeddings.weight", 0},
+      {"output.weight", 0},
+      // Columns of the transposed weight: heads and hidden units.
+      {"**.attention.wq.weight", 0},
+      {"**.attention.wk.weight", 0},
+      {"**.attention.wv.weight", 0},
+      {"**.w1.weight", 0},
+      {"**.w3.weight", 0},
+      // Its rows.
+      {"**.attention.wo.weight", 1},
+      {"**.w2.weight", 1},
+  };
+  rules.layers = {
+      {.pattern = "tok_embeddings", .out = Flow::kResidual},
+      {.pattern = "layers.*.attention_norm", .in = Flow::kResidual, .out = Flow::kResidual},
+      {.pattern = "layers.*.attention", .in = Flow::kWhole, .out = Flow::kResidual},
+      {.pattern = "layers.*.ffn_norm", .in = Flow::kResidual, .out = Flow::kResidual},
+      {.pattern = "layers.*.feed_forward", .in = Flow::kWhole, .out = Flow::kResidual},
+      {.pattern = "norm", .in = Flow::kResidual, .out = Flow::kResidual},
+      {.pattern = "output", .in = Flow::kWhole, .out = Flow::kLogits},
+      {.pattern = "loss", .in = Flow::kLogits, .why = Why::kLoss},
+  };
+  return rules;
+}
+
+void AddMoeRules(ParallelRules& rules) {
+  rules.weights.push_back({"**.w1_EFD", 1});
+  rules.weights.push_back({"**.w3_EFD", 1});
+  rules.weights.push_back({"**.w2_EDF", 2});
+  rules.experts = {"**.w1_EFD", "**.w2_EDF", "**.w3_EFD"};
+  // Every rank routes its own tokens.
+  rules.layers.push_back(
+      {.pattern = "layers.*.moe", .in = Flow::kWhole, .out = Flow::kResidual, .own_tokens = true});
+}
+
+}  // namespace heddle

@@ -1,0 +1,208 @@
+#include "heddle/run/models/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace heddle {
+namespace {
+
+bool HasValue(JsonValue value, bool expected) {
+  return value.is_bool() && value.boolean() == expected;
+}
+bool HasValue(JsonValue value, int64_t expected) {
+  return value.is_number() && value.number() == static_cast<double>(expected);
+}
+bool HasValue(JsonValue value, double expected) {
+  return value.is_number() && value.number() == expected;
+}
+bool HasValue(JsonValue value, std::string_view expected) {
+  return value.is_string() && value.string() == expected;
+}
+
+nlohmann::ordered_json ToJson(const HfConfig::Scalar& value) {
+  return std::visit([](auto one) { return nlohmann::ordered_json(one); }, value);
+}
+
+// YaRN's default factor of attention.
+double Sharpening(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+}  // namespace
+
+std::optional<JsonValue> HfConfig::Find(const char* key) const {
+  if (!reading()) return std::nullopt;
+  std::optional<JsonValue> found = object_->Find(key);
+  return found && found->is_null() ? std::nullopt : found;
+}
+
+void HfConfig::Fail(std::string message) {
+  if (mistake_.empty()) mistake_ = std::move(message);
+}
+
+void HfConfig::FailAt(const char* key, std::string_view expected) {
+  std::optional<JsonValue> value = Find(key);
+  Fail(!value ? fmt::format("has no `{}{}`, expected {}", prefix_, key, expected)
+              : fmt::format("`{}{}` is {}, expected {}", prefix_, key, Shown(*value), expected));
+}
+
+void HfConfig::Int(const char* key, int64_t& value, std::optional<int64_t> missing) {
+  if (!reading()) return Write(key, value);
+  std::optional<JsonValue> found = Find(key);
+  value = missing.value_or(0);
+  if (!found && missing) return;
+  if (found && found->is_int() && found->integer() >= 0) {
+    value = found->integer();
+  } else {
+    FailAt(key, "a whole number of 0 or more");
+  }
+}
+
+void HfConfig::Number(const char* key, double& value, std::optional<double> missing) {
+  if (!reading()) return Write(key, value);
+  std::optional<JsonValue> found = Find(key);
+  value = missing.value_or(0);
+  if (!found && missing) return;
+  double number = found && found->is_number() ? found->number() : -1;
+  if (!std::isfinite(number) || number < 0) return FailAt(key, "a number of 0 or more");
+  value = number;
+}
+
+void HfConfig::Bool(const char* key, bool& value, bool missing) {
+  if (!reading()) return Write(key, value);
+  std::optional<JsonValue> found = Find(key);
+  value = missing;
+  if (!found) return;
+  if (!found->is_bool()) return FailAt(key, "true or false");
+  value = found->boolean();
+}
+
+std::string HfConfig::Text(const char* key, std::string_view missing) {
+  std::optional<JsonValue> found = Find(key);
+  if (found && found->is_string()) return std::string(found->string());
+  if (found) FailAt(key, "text");
+  return std::string(missing);
+}
+
+void HfConfig::Expect(const char* key, const Scalar& value) {
+  std::optional<JsonValue> found = Find(key);
+  auto has = [&](const auto& expected) { return HasValue(*found, expected); };
+  if (found && !std::visit(has, value))
+    Fail(fmt::format("`{}` is {}; Heddle's models have {} only", key, Shown(*found),
+                     ToJson(value).dump()));
+}
+
+void HfConfig::Fixed(const char* key, const Scalar& value) {
+  Expect(key, value);
+  Write(key, ToJson(value));
+}
+
+void HfConfig::Require(bool fits, std::string_view what) {
+  if (!reading() && !fits)
+    Fail(fmt::format("transformers has no class for this model: {} has {}", class_name_, what));
+}
+
+void HfConfig::ReadYarn(ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  rope.scaling = RopeScaling::kYarn;
+  Int("original_max_position_embeddings", rope.original_length, config.max_length);
+  Number("factor", rope.factor,
+         static_cast<double>(config.max_length) /
+             static_cast<double>(std::max<int64_t>(rope.original_length, 1)));
+  Number("beta_fast", rope.fast, 32.0);
+  Number("beta_slow", rope.slow, 1.0);
+  double mscale = 0;
+  Number("mscale", mscale, 0.0);
+  Number("mscale_all_dim", config.mla.mscale, 0.0);
+  double usual = mscale > 0 && config.mla.mscale > 0
+                     ? Sharpening(rope.factor, mscale) / Sharpening(rope.factor, config.mla.mscale)
+                     : Sharpening(rope.factor, 1.0);
+  Number("attention_factor", rope.attention_factor, usual);
+  Expect("truncate", true);
+}
+
+void HfConfig::ReadScaling(ModelConfig& config) {
+  std::string kind = Text("rope_type", Text("type", "default"));
+  Expect("partial_rotary_factor", 1.0);
+  Number("rope_theta", config.rope.theta, config.rope.theta);
+  if (kind == "default") return;
+  if (kind == "yarn") return ReadYarn(config);
+  if (kind != "llama3")
+    return Fail(
+        fmt::format("rotary embedding is scaled by `{}`; there are default, llama3, yarn", kind));
+  config.rope.scaling = RopeScaling::kLlama;
+  Number("factor", config.rope.factor);
+  Number("low_freq_factor", config.rope.low_freq);
+  Number("high_freq_factor", config.rope.high_freq);
+  Int("original_max_position_embeddings", config.rope.original_length, config.max_length);
+}
+
+// In `rope_parameters` since transformers 5, in `rope_theta` and `rope_scaling` before.
+void HfConfig::ReadRope(ModelConfig& config) {
+  Number("rope_theta", config.rope.theta, 10000.0);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    std::optional<JsonValue> found = Find(key);
+    if (!found) continue;
+    if (!found->is_object()) return Fail(fmt::format("`{}` is no object", key));
+    HfConfig inner(*found, std::string(key) + ".");
+    inner.ReadScaling(config);
+    if (!inner.mistake_.empty()) Fail(inner.mistake_);
+    return;
+  }
+}
+
+// The form before transformers 5, which later versions read, too.
+void HfConfig::WriteRope(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  Require(rope.scaling == RopeScaling::kYarn || rope.attention_factor == 1.0,
+          "an attention_factor with yarn only");
+  nlohmann::ordered_json scaling;
+  if (rope.scaling == RopeScaling::kLlama)
+    scaling = {{"rope_type", "llama3"},
+               {"factor", rope.factor},
+               {"low_freq_factor", rope.low_freq},
+               {"high_freq_factor", rope.high_freq},
+               {"original_max_position_embeddings", rope.original_length}};
+  if (rope.scaling == RopeScaling::kYarn)
+    scaling = {{"rope_type", "yarn"},
+               {"factor", rope.factor},
+               {"beta_fast", rope.fast},
+               {"beta_slow", rope.slow},
+               {"attention_factor", rope.attention_factor},
+               {"original_max_position_embeddings", rope.original_length}};
+  if (rope.scaling == RopeScaling::kYarn && config.mla.kv_rank > 0) {
+    scaling["mscale"] = config.mla.mscale;
+    scaling["mscale_all_dim"] = config.mla.mscale;
+  }
+  Write("rope_theta", rope.theta);
+  Write("rope_scaling", scaling);
+}
+
+void HfConfig::Decoder(ModelConfig& c) {
+  Int("vocab_size", c.vocab_size);
+  Int("hidden_size", c.dim);
+  Int("intermediate_size", c.ffn_dim);
+  Int("num_hidden_layers", c.n_layers);
+  Int("num_attention_heads", c.n_heads);
+  Int("num_key_value_heads", c.n_kv_heads, c.n_heads);
+  Fixed("hidden_act", "silu");
+  Int("max_position_embeddings", c.max_length, c.max_length);
+  Number("rms_norm_eps", c.norm_eps, 1e-6);
+  reading() ? ReadRope(c) : WriteRope(c);
+  Bool("tie_word_embeddings", c.tied, false);
+  Fixed("attention_bias", false);
+  Expect("mlp_bias", false);
+  Expect("use_sliding_window", false);
+  if (Find("quantization_config"))
+    Fail("has `quantization_config`; weights that are quantized cannot be loaded");
+  Write("initializer_range", 0.02);
+  Write("bos_token_id", nullptr);
+  Write("eos_token_id", nullptr);
+}
+
+Status HfConfig::status() const {
+  if (mistake_.empty()) return Done{};
+  return Error(reading() ? Diag::kFileRead : Diag::kModelSize, "{}", mistake_);
+}
+
+}  // namespace heddle

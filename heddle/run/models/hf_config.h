@@ -1,0 +1,75 @@
+// HfConfig: the config.json of a Hugging Face folder, read or written field by field.
+//
+// A family lists the fields of its class once, for both directions:
+//
+//   config.Int("q_lora_rank", c.mla.q_rank, 0);
+//
+// sets c.mla.q_rank from the file, or writes it. A key that is missing or null has the last
+// argument's value; without one it is a mistake. The first mistake is kept.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/base/json.h"
+#include "heddle/run/models/config.h"
+
+namespace heddle {
+
+class HfConfig {
+ public:
+  // The only value that a field may have.
+  using Scalar = std::variant<bool, int64_t, double, std::string_view>;
+
+  // Reads `object`, whose document must outlive this. Messages put `prefix` before keys.
+  explicit HfConfig(JsonValue object, std::string prefix = "")
+      : object_(object), prefix_(std::move(prefix)) {}
+  // Writes the config of a class of transformers.
+  explicit HfConfig(std::string_view class_name) : class_name_(class_name) {}
+
+  bool reading() const { return object_.has_value(); }
+  void Int(const char* key, int64_t& value, std::optional<int64_t> missing = std::nullopt);
+  void Number(const char* key, double& value, std::optional<double> missing = std::nullopt);
+  void Bool(const char* key, bool& value, bool missing);
+  // A field with one value only: another in the file would change the results.
+  void Fixed(const char* key, const Scalar& value);
+
+  // Reading. Null counts as missing.
+  std::optional<JsonValue> Find(const char* key) const;
+  std::string Text(const char* key, std::string_view missing);
+  // Fixed, but not written.
+  void Expect(const char* key, const Scalar& value);
+  void Fail(std::string message);
+
+  // Writing.
+  void Write(const char* key, nlohmann::ordered_json value) {
+    if (!reading()) written_[key] = std::move(value);
+  }
+  // Fails if the class cannot compute the model: "the class has {what}".
+  void Require(bool fits, std::string_view what);
+
+  // The fields that the classes of all decoders have.
+  void Decoder(ModelConfig& config);
+
+  Status status() const;
+  std::string text() const { return written_.dump(2) + "\n"; }
+
+ private:
+  void ReadRope(ModelConfig& config);
+  void ReadScaling(ModelConfig& config);
+  void ReadYarn(ModelConfig& config);
+  void WriteRope(const ModelConfig& config);
+  void FailAt(const char* key, std::string_view expected);
+
+  std::optional<JsonValue> object_;
+  std::string prefix_;
+  std::string_view class_name_;
+  nlohmann::ordered_json written_;
+  std::string mistake_;
+};
+
+}  // namespace heddle

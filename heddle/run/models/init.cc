@@ -1,0 +1,77 @@
+#include "heddle/run/models/init.h"
+
+#include <cmath>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+
+#include "heddle/run/aten/dtype.h"
+#include "heddle/core/base/hash.h"
+#include "heddle/run/data/synthetic.h"
+
+namespace heddle {
+namespace {
+
+// Nearly normal, mean 0, variance 1: the sum of twelve uniform numbers of 32 bits, less its mean. Exact in integers.
+double Normal(uint64_t key) {
+  uint64_t sum = 0;
+  for (int i = 0; i < 6; ++i) {
+    uint64_t bits = Scramble(key + static_cast<uint64_t>(i) * 0xD1B54A32D192ED03u);
+    sum += (bits >> 32) + (bits & 0xFFFFFFFFu);
+  }
+  return (static_cast<double>(sum) - 6.0 * 4294967295.0) * 0x1p-32;
+}
+
+int64_t LayerOf(const std::string& name) {
+  return name.starts_with("layers.") ? std::stoll(name.substr(7)) : 0;
+}
+
+}  // namespace
+
+at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, DType dtype) {
+  at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(dtype));
+  if (param.name.find("norm.weight") != std::string::npos) return at::ones(param.shape, options);
+  at::Tensor tensor = at::empty(param.shape, at::kDouble);
+  auto* data = tensor.data_ptr<double>();
+  uint64_t base = Scramble(seed) ^ Hash64(param.name);
+  Spread spread = model.config.family->spread(model.config, param.name, LayerOf(param.name));
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    uint64_t key = Scramble(base + static_cast<uint64_t>(i));
+    double x = Normal(key);
+    while (std::abs(x) > spread.cut) x = Normal(key = Scramble(key));
+    data[i] = x * spread.deviation;
+  }
+  return tensor.to(options.dtype(ToScalarType(dtype)));
+}
+
+std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype) {
+  std::vector<at::Tensor> params;
+  for (const ParamSpec& param : model.params)
+    params.push_back(InitParam(model, param, seed, dtype));
+  return params;
+}
+
+Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
+                int64_t first_row) {
+  Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
+  auto numbers = [&](const at::Tensor& tensor) {
+    return std::span(tensor.data_ptr<int64_t>(), static_cast<size_t>(tensor.numel()));
+  };
+  SyntheticRows({.vocab = vocab_size, .seq_len = seq_len, .seed = seed, .step = step}, first_row,
+                numbers(batch.tokens), numbers(batch.labels));
+  return batch;
+}
+
+std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t step) {
+  std::vector<at::Tensor> inputs;
+  for (const StepInput& input : model.inputs) {
+    if (input.role == InputRole::kBuffer) inputs.push_back(MakeBuffer(model, input));
+  }
+  Batch batch =
+      MakeBatch(model.config.vocab_size, model.batch.batch, model.batch.seq_len, seed, step);
+  inputs.push_back(batch.tokens);
+  inputs.push_back(batch.labels);
+  return inputs;
+}
+
+}  // namespace heddle

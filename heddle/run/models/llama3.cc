@@ -1,0 +1,117 @@
+// Llama 3: grouped-query attention, rotary embedding on adjacent pairs, SwiGLU.
+
+#include "heddle/run/capture/scope.h"
+#include "heddle/run/models/decoder.h"
+#include "heddle/run/models/hf_config.h"
+
+namespace heddle {
+namespace llama3 {
+
+ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
+                   int64_t ffn, int64_t vocab = 128256) {
+  ModelConfig c;
+  c.flavor = std::move(flavor);
+  c.dim = dim;
+  c.n_layers = layers;
+  c.n_heads = heads;
+  c.n_kv_heads = kv_heads;
+  c.ffn_dim = ffn;
+  c.vocab_size = vocab;
+  c.rope.scaling = RopeScaling::kLlama;
+  c.rope.factor = 8.0;
+  return c;
+}
+
+// Llama 3.2, which publishes another factor than its larger siblings.
+ModelConfig Small(std::string flavor, int64_t dim, int64_t layers, int64_t heads) {
+  ModelConfig c = Flavor(std::move(flavor), dim, layers, heads, 8, 8192);
+  c.tied = true;
+  c.rope.factor = 32.0;
+  return c;
+}
+
+// Nobody publishes it. Positions turn as plain as in the reference that its bits are held against; TorchTitan scales by 8.
+ModelConfig DebugModel() {
+  ModelConfig c = Flavor("debugmodel", 256, 6, 16, 16, 768, 2048);
+  c.rope.scaling = RopeScaling::kNone;
+  return c;
+}
+
+std::vector<ModelConfig> Flavors() {
+  return {
+      DebugModel(),
+      Small("1B", 2048, 16, 32),
+      Small("3B", 3072, 28, 24),
+      Flavor("8B", 4096, 32, 32, 8, 14336),
+      Flavor("70B", 8192, 80, 64, 8, 28672),
+      Flavor("405B", 16384, 126, 128, 8, 53248),
+  };
+}
+
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
+  ScopeGuard scope("attention");
+  at::Tensor rotations = weights.Buffer("rope");
+  auto heads = [&](std::string_view name) {
+    return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()});
+  };
+  at::Tensor q = heads("wq");
+  at::Tensor k = heads("wk");
+  at::Tensor v = heads("wv");
+  q = RotatePairs(q, rotations).transpose(1, 2);
+  k = RotatePairs(k, rotations).transpose(1, 2);
+  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
+  return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
+}
+
+FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
+  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
+                      int64_t layer) {
+    std::string unit = BlockUnit(layer);
+    AddAttention(params, c, unit);
+    AddFeedForwardOrMoe(params, buffers, c, layer);
+    AddNorms(params, c, unit);
+  };
+  StepInput rope{"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}};
+  return DecoderParts(config, {rope}, add_block);
+}
+
+Status Check(const ModelConfig& c) {
+  if (c.moe.experts > 0)
+    return Error(Diag::kModelSize,
+                 "moe.experts is {}, and llama3 has no experts; use qwen3 or deepseek_v3",
+                 c.moe.experts);
+  return CheckDecoder(c);
+}
+
+void HfFields(HfConfig& file, ModelConfig& c) {
+  file.Int("head_dim", c.head_dim, 0);
+  file.Fixed("mlp_bias", false);
+}
+
+constexpr HfClass kHfClasses[] = {
+    {.type = "llama", .name = "LlamaForCausalLM", .fields = HfFields}};
+constexpr HfName kHfNames[] = {
+    {"attention.wq.weight", "self_attn.q_proj.weight", &ModelConfig::n_heads},
+    {"attention.wk.weight", "self_attn.k_proj.weight", &ModelConfig::n_kv_heads},
+};
+
+// TorchTitan's report on H100 of December 2024: fully sharded, with tensor parallelism within nodes
+// for the large models. 405B also has eight pipeline stages and fp8 there, which are left out.
+constexpr PublishedRun kPublished[] = {
+    {"8B", 1, 1, 1, "selective"}, {"70B", 8, 1, 8, "full"}, {"405B", 8, 1, 2, "full"}};
+
+}  // namespace llama3
+
+HEDDLE_DEFINE_FAMILY(llama3){
+    .name = "llama3",
+    .flavors = llama3::Flavors,
+    .check = llama3::Check,
+    .make = llama3::Make,
+    .spread = DecoderSpread,
+    .rules = DecoderRules,
+    .attention = llama3::Attention,
+    .hf = {.classes = llama3::kHfClasses, .names = llama3::kHfNames},
+    .published = llama3::kPublished,
+};
+
+}  // namespace heddle

@@ -1,0 +1,162 @@
+// Qwen 3: as Llama, with a norm on every query and key head, rotary embedding of halves, and optionally experts.
+
+#include "heddle/run/capture/scope.h"
+#include "heddle/run/models/decoder.h"
+#include "heddle/run/models/hf_config.h"
+
+namespace heddle {
+namespace qwen3 {
+
+ModelConfig Dense(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
+                  int64_t ffn, bool tied, int64_t vocab = 151936) {
+  ModelConfig c;
+  c.flavor = std::move(flavor);
+  c.dim = dim;
+  c.n_layers = layers;
+  c.n_heads = heads;
+  c.n_kv_heads = kv_heads;
+  c.head_dim = 128;
+  c.ffn_dim = ffn;
+  c.vocab_size = vocab;
+  c.max_length = 40960;
+  c.tied = tied;
+  c.norm_eps = 1e-6;
+  c.rope.theta = 1e6;
+  return c;
+}
+
+ModelConfig Mixture(std::string flavor, int64_t dim, int64_t layers, int64_t heads,
+                    int64_t kv_heads, int64_t ffn, int64_t expert_ffn, int64_t experts,
+                    int64_t vocab = 151936) {
+  ModelConfig c = Dense(std::move(flavor), dim, layers, heads, kv_heads, ffn, false, vocab);
+  c.moe = {.experts = experts, .top_k = 8, .ffn_dim = expert_ffn, .normalize = true};
+  return c;
+}
+
+std::vector<ModelConfig> Flavors() {
+  return {
+      Dense("debugmodel", 256, 8, 16, 8, 3072, true, 2048),
+      Dense("0.6B", 1024, 28, 16, 8, 3072, true),
+      Dense("1.7B", 2048, 28, 16, 8, 6144, true),
+      Dense("4B", 2560, 36, 32, 8, 9728, true),
+      Dense("8B", 4096, 36, 32, 8, 12288, false),
+      Dense("14B", 5120, 40, 40, 8, 17408, false),
+      Dense("32B", 5120, 64, 64, 8, 25600, false),
+      Mixture("debugmodel_moe", 256, 8, 16, 8, 3072, 768, 64, 2048),
+      Mixture("30B-A3B", 2048, 48, 32, 4, 6144, 768, 128),
+      Mixture("235B-A22B", 4096, 94, 64, 4, 12288, 1536, 128),
+  };
+}
+
+// 0.02 for all, but smaller for what writes to the residual stream of a mixture, as TorchTitan and Megatron have it.
+Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t) {
+  if (c.moe.experts > 0 && (name.ends_with(".wo.weight") || name.ends_with(".w2_EDF")))
+    return DepthSpread(c.n_layers - 1);
+  return {};
+}
+
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
+  ScopeGuard scope("attention");
+  at::Tensor cosines = weights.Buffer("rope_cos");
+  at::Tensor sines = weights.Buffer("rope_sin");
+  auto heads = [&](std::string_view name) {
+    return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()});
+  };
+  at::Tensor q = heads("wq");
+  at::Tensor k = heads("wk");
+  at::Tensor v = heads("wv");
+  q = RotateHalves(RmsNorm(weights, "q_norm", q, c.norm_eps), cosines, sines).transpose(1, 2);
+  k = RotateHalves(RmsNorm(weights, "k_norm", k, c.norm_eps), cosines, sines).transpose(1, 2);
+  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
+  return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
+}
+
+FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
+  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
+                      int64_t layer) {
+    std::string unit = BlockUnit(layer);
+    AddAttention(params, c, unit);
+    params.Add(unit + ".attention.q_norm.weight", {c.head_size()}, unit);
+    params.Add(unit + ".attention.k_norm.weight", {c.head_size()}, unit);
+    AddFeedForwardOrMoe(params, buffers, c, layer);
+    AddNorms(params, c, unit);
+  };
+  std::vector<int64_t> shape = {batch.seq_len, config.head_size()};
+  return DecoderParts(config,
+                      {{"rope_cos", InputRole::kBuffer, DType::kF32, shape},
+                       {"rope_sin", InputRole::kBuffer, DType::kF32, shape}},
+                      add_block);
+}
+
+ParallelRules Rules() {
+  ParallelRules rules = DecoderRules();
+  AddMoeRules(rules);
+  return rules;
+}
+
+void DenseFields(HfConfig& file, ModelConfig& c) {
+  file.Int("head_dim", c.head_dim, 128);
+  file.Fixed("use_sliding_window", false);
+}
+
+// Dense layers come first in Heddle's models.
+void DenseLayers(HfConfig& file, ModelConfig& c) {
+  auto layers = nlohmann::json::array();
+  for (int64_t layer = 0; layer < c.moe.dense_layers; ++layer) layers.push_back(layer);
+  file.Write("mlp_only_layers", layers);
+  std::optional<JsonValue> dense = file.Find("mlp_only_layers");
+  if (!dense) return;
+  constexpr std::string_view kMistake = "`mlp_only_layers` are not the first layers";
+  if (!dense->is_array()) return file.Fail(std::string(kMistake));
+  int64_t first = 0;
+  for (JsonValue layer : dense->items()) {
+    if (!layer.is_int() || layer.integer() != first++) return file.Fail(std::string(kMistake));
+  }
+  c.moe.dense_layers = first;
+}
+
+void MixtureFields(HfConfig& file, ModelConfig& c) {
+  MoeConfig& moe = c.moe;
+  file.Require(moe.score == RouterScore::kSoftmax, "scores by softmax only");
+  file.Require(!moe.bias, "no bias of experts");
+  file.Require(moe.groups == 0, "no groups of experts");
+  file.Require(moe.shared_experts == 0, "no shared experts");
+  file.Require(moe.route_scale == 1.0, "a route_scale of 1");
+  file.Int("head_dim", c.head_dim, 0);
+  file.Fixed("use_sliding_window", false);
+  bool local = !file.Find("num_experts") && file.Find("num_local_experts");
+  file.Int(local ? "num_local_experts" : "num_experts", moe.experts);
+  file.Int("num_experts_per_tok", moe.top_k);
+  file.Int("moe_intermediate_size", moe.ffn_dim);
+  file.Bool("norm_topk_prob", moe.normalize, false);
+  file.Fixed("decoder_sparse_step", 1);
+  DenseLayers(file, c);
+}
+
+constexpr HfClass kHfClasses[] = {
+    {.type = "qwen3", .name = "Qwen3ForCausalLM", .fields = DenseFields},
+    {.type = "qwen3_moe",
+     .name = "Qwen3MoeForCausalLM",
+     .has_experts = true,
+     .fields = MixtureFields}};
+constexpr HfName kHfNames[] = {{"attention.q_norm.weight", "self_attn.q_norm.weight"},
+                               {"attention.k_norm.weight", "self_attn.k_norm.weight"}};
+
+// TorchTitan's training configuration; its default checkpointing is selective.
+constexpr PublishedRun kPublished[] = {{"14B", 1, 1, 4, "selective"}};
+
+}  // namespace qwen3
+
+HEDDLE_DEFINE_FAMILY(qwen3){
+    .name = "qwen3",
+    .flavors = qwen3::Flavors,
+    .check = CheckDecoder,
+    .make = qwen3::Make,
+    .spread = qwen3::InitialSpread,
+    .rules = qwen3::Rules,
+    .attention = qwen3::Attention,
+    .hf = {.classes = qwen3::kHfClasses, .names = qwen3::kHfNames},
+    .published = qwen3::kPublished,
+};
+
+}  // namespace heddle

@@ -1,0 +1,20 @@
+// AtenBackend: ops that ATen runs, one call for all ranks, or one for each where an attribute
+// depends on the rank.
+#pragma once
+
+#include "heddle/run/runtime/backend.h"
+
+namespace heddle {
+
+class AtenBackend : public Backend {
+ public:
+  explicit AtenBackend(const RunPlan& plan) : plan_(plan) {}
+
+  // Takes every node. Fails if libtorch does not have its op.
+  Result<CompiledNodes> Compile(NodeId node) override;
+
+ private:
+  const RunPlan& plan_;
+};
+
+}  // namespace heddle

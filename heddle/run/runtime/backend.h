@@ -1,0 +1,108 @@
+// Backend: compiles a run of nodes into a step, which the ranks of this process run.
+//
+// A graph is compiled from its first node to its last. At each place, the first backend that takes
+// the node there makes the next step, from this node or from several that begin with it. ATen's ops,
+// Heddle's own ops of one rank, collectives and fused kernels are backends.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/stack.h>
+
+#include "heddle/core/base/result.h"
+#include "heddle/core/ir/graph.h"
+#include "heddle/run/runtime/slots.h"
+#include "heddle/run/runtime/transport.h"
+
+namespace heddle {
+
+// Facts that all steps of a compiled graph share.
+class RunPlan {
+ public:
+  // `ranks` are those of this process.
+  RunPlan(Module module, const Liveness& liveness, std::vector<int64_t> ranks, c10::Device device);
+
+  const Module& module() const { return module_; }
+  const Graph& graph() const { return module_.graphs[0]; }
+  const Mesh& mesh() const { return module_.mesh; }
+  const SlotPlan& slots() const { return slots_; }
+  std::span<const int64_t> ranks() const { return ranks_; }
+  // Device of every tensor.
+  c10::Device device() const { return device_; }
+  // Whether an update writes over the tensor of this input, or a storage that this node allocates.
+  bool updates(size_t input) const { return updated_[input]; }
+  bool is_written_over(NodeId node) const { return written_over_[node]; }
+
+  // `ranks 1, 3: `; empty where the mesh has one rank.
+  std::string Where(std::span<const int64_t> ranks) const;
+  // The failure of a node, with its text and the operands of each of `ranks`.
+  Failure Fault(NodeId node, std::span<const int64_t> ranks, std::span<const Tensors> operands,
+                std::string_view what) const;
+
+ private:
+  // A copy, for messages.
+  Module module_;
+  SlotPlan slots_;
+  std::vector<int64_t> ranks_;
+  c10::Device device_;
+  std::vector<bool> updated_;
+  Table<NodeId, bool> written_over_;
+};
+
+// Memory that a thread reuses from step to step.
+struct Scratch {
+  std::vector<const at::Tensor*> operands;
+  torch::jit::Stack stack;
+  Tensors results;
+};
+
+// The state of one run of a graph.
+struct Running {
+  // By position of a rank in RunPlan::ranks().
+  std::vector<Tensors> values;
+  // Collectives in flight, by the number that their step has.
+  std::vector<std::unique_ptr<Pending>> pending;
+};
+
+class Step {
+ public:
+  // Who may run the step when:
+  //   kAlone     each rank, on any thread, independently of the others
+  //   kInTurn    one rank after the other, because all draw from one source of random numbers
+  //   kTogether  all ranks of this process in one call
+  enum class Turn : uint8_t { kAlone, kInTurn, kTogether };
+
+  explicit Step(Turn turn) : turn_(turn) {}
+  virtual ~Step() = default;
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  Turn turn() const { return turn_; }
+  // A step that is not kTogether. The rank at position `at` reads its operands from `values` and
+  // stores its results there. Throws what ATen throws.
+  virtual void Run(size_t at, Tensors& values, Scratch& scratch) const;
+  // A step that is kTogether.
+  virtual Status RunTogether(Running& running) const;
+
+ private:
+  Turn turn_;
+};
+
+// A step, and the number of nodes that it runs.
+struct CompiledNodes {
+  std::unique_ptr<Step> step;
+  size_t nodes = 1;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  // The step of the nodes from `first` on. Null if the backend does not take this node.
+  virtual Result<CompiledNodes> Compile(NodeId first) = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,166 @@
+#include "heddle/run/runtime/comm_backend.h"
+
+#include <algorithm>
+
+#include "heddle/run/aten/said.h"
+#include "heddle/core/ops/ops.h"
+
+namespace heddle {
+
+class CommBackend::Launch : public Step {
+ public:
+  Launch(const CommBackend& backend, NodeId node)
+      : Step(Turn::kTogether),
+        plan_(backend.plan_),
+        transport_(*backend.transport_),
+        node_(node),
+        communicator_(backend.communicators_.of(node)),
+        groups_(backend.groups_[communicator_.index()]),
+        collective_(plan_.mesh(), plan_.graph(), node),
+        share_(backend.share_results_ && !plan_.is_written_over(node)),
+        first_pending_(backend.launch_count_) {}
+
+  size_t groups() const { return groups_.size(); }
+
+  Status RunTogether(Running& running) const override {
+    for (size_t g = 0; g < groups_.size(); ++g) HEDDLE_RETURN_IF_ERROR(Start(g, running));
+    return Done{};
+  }
+
+  // Completes the launches of all groups, at the node that waits for them.
+  Status Finish(NodeId wait, Running& running) const {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      try {
+        StoreResults(groups_[g], running.pending[first_pending_ + g]->Finish(), wait, running);
+      } catch (const std::exception& error) {
+        return plan_.Fault(node_, groups_[g].ranks, {}, SaidByAten(error));
+      }
+    }
+    return Done{};
+  }
+
+ private:
+  Status Start(size_t g, Running& running) const {
+    const Group& group = groups_[g];
+    std::unique_ptr<Pending>& pending = running.pending[first_pending_ + g];
+    std::vector<Tensors> operands;
+    for (size_t at : group.at)
+      operands.push_back(plan_.slots().Operands(node_, running.values[at]));
+    try {
+      collective_.CheckSizes(operands);
+      std::vector<Tensors> sends;
+      std::vector<Shares> shares;
+      for (size_t m = 0; m < group.at.size(); ++m) {
+        shares.push_back(collective_.SharesOf(operands[m]));
+        sends.push_back(collective_.Pack(operands[m], group.ranks[m]));
+      }
+      pending = transport_.Start(node_, communicator_, collective_, group.ranks, std::move(sends),
+                                 shares);
+      if (transport_.finishes_at_once()) StoreResults(group, pending->Finish(), node_, running);
+    } catch (const std::exception& error) {
+      return plan_.Fault(node_, group.ranks, operands, SaidByAten(error));
+    }
+    return Done{};
+  }
+
+  // Unpacks what was received into the slots of node `into`: the collective's own, or those of its
+  // wait.
+  void StoreResults(const Group& group, std::vector<Tensors> received, NodeId into,
+                    Running& running) const {
+    Tensors shared;
+    for (size_t m = 0; m < group.at.size(); ++m) {
+      bool reuse = m > 0 && share_ && collective_.equal_results();
+      Tensors results = shared;
+      if (!reuse) {
+        Tensors operands = plan_.slots().Operands(node_, running.values[group.at[m]]);
+        results = collective_.Unpack(received[m], operands, group.ranks[m], /*take=*/m == 0);
+      }
+      if (m == 0 && share_) shared = results;
+      plan_.slots().Store(into, results, running.values[group.at[m]]);
+    }
+  }
+
+  const RunPlan& plan_;
+  Transport& transport_;
+  NodeId node_;
+  CommunicatorId communicator_;
+  const std::vector<Group>& groups_;
+  Collective collective_;
+  // Members of a group share equal results.
+  bool share_;
+  // The number of its first group's launch in Running::pending.
+  size_t first_pending_;
+};
+
+// A wait for a launch that takes time.
+class CommBackend::Wait : public Step {
+ public:
+  Wait(NodeId node, const Launch& launch) : Step(Turn::kTogether), node_(node), launch_(launch) {}
+  Status RunTogether(Running& running) const override { return launch_.Finish(node_, running); }
+
+ private:
+  NodeId node_;
+  const Launch& launch_;
+};
+
+// A wait for results that are there already.
+class CommBackend::HandOn : public Step {
+ public:
+  HandOn(const RunPlan& plan, NodeId node) : Step(Turn::kAlone), plan_(plan), node_(node) {}
+
+  void Run(size_t, Tensors& values, Scratch& scratch) const override {
+    plan_.slots().Load(node_, values, scratch.operands);
+    scratch.results.clear();
+    for (const at::Tensor* tensor : scratch.operands) scratch.results.push_back(*tensor);
+    plan_.slots().Store(node_, scratch.results, values);
+  }
+
+ private:
+  const RunPlan& plan_;
+  NodeId node_;
+};
+
+CommBackend::CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport,
+                         bool share_results)
+    : plan_(plan),
+      transport_(std::move(transport)),
+      share_results_(share_results),
+      communicators_(plan.mesh(), plan.graph()),
+      launches_(plan.graph().node_count(), nullptr) {
+  for (const Communicator& communicator : communicators_.all()) {
+    std::vector<Group>& groups = groups_.emplace_back();
+    for (const std::vector<int64_t>& members : communicator.groups) {
+      Group group;
+      for (int64_t rank : members) {
+        auto at = std::ranges::find(plan.ranks(), rank);
+        if (at == plan.ranks().end()) continue;
+        group.at.push_back(static_cast<size_t>(at - plan.ranks().begin()));
+        group.ranks.push_back(rank);
+      }
+      if (!group.at.empty()) groups.push_back(std::move(group));
+    }
+  }
+}
+
+Result<CompiledNodes> CommBackend::Compile(NodeId node) {
+  const Graph& graph = plan_.graph();
+  if (graph[node].op == op::comm_wait) {
+    NodeId start = graph[graph.operands(node)[0]].producer;
+    // Tensors that the caller launched, or that another backend made, are there already.
+    const Launch* launch = start ? launches_[start] : nullptr;
+    if (launch == nullptr || transport_->finishes_at_once())
+      return CompiledNodes{std::make_unique<HandOn>(plan_, node)};
+    return CompiledNodes{std::make_unique<Wait>(node, *launch)};
+  }
+  if (!Collective::Is(graph[node].op)) return CompiledNodes{};
+  if (graph.attrs(node).Find("sizes") != nullptr)
+    return Error(Diag::kRunFault,
+                 "`%{}` exchanges parts of unequal sizes; such graphs can be simulated, not run",
+                 graph.name(graph[node].first_result));
+  auto launch = std::make_unique<Launch>(*this, node);
+  launches_[node] = launch.get();
+  launch_count_ += launch->groups();
+  return CompiledNodes{std::move(launch)};
+}
+
+}  // namespace heddle

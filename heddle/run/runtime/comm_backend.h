@@ -1,0 +1,47 @@
+// CommBackend: collectives and waits.
+//
+// A collective is launched at its node and completed at its wait. With a transport that finishes
+// immediately, the results exist after the launch, and the wait passes them on.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "heddle/run/runtime/backend.h"
+
+namespace heddle {
+
+class CommBackend : public Backend {
+ public:
+  // `share_results`: ranks share the storage of a result that is equal on all of them, unless it is
+  // written over later.
+  CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport, bool share_results);
+
+  Result<CompiledNodes> Compile(NodeId node) override;
+
+  // Launches of a run: the size of Running::pending.
+  size_t launch_count() const { return launch_count_; }
+
+ private:
+  // The members of a communicator's group that are in this process: positions in RunPlan::ranks(),
+  // and the ranks.
+  struct Group {
+    std::vector<size_t> at;
+    std::vector<int64_t> ranks;
+  };
+  class Launch;
+  class Wait;
+  class HandOn;
+
+  const RunPlan& plan_;
+  std::shared_ptr<Transport> transport_;
+  bool share_results_;
+  Communicators communicators_;
+  // By communicator.
+  std::vector<std::vector<Group>> groups_;
+  // By node; null for nodes that start no collective.
+  Table<NodeId, const Launch*> launches_;
+  size_t launch_count_ = 0;
+};
+
+}  // namespace heddle

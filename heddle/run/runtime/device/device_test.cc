@@ -1,0 +1,288 @@
+// Runs of nodes that kernels take, the steps that run them, and the text of the kernels on a CPU.
+#include <gtest/gtest.h>
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/nll_loss_backward.h>
+#include <ATen/ops/nll_loss_forward.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "heddle/run/cuda/nvrtc.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/device/kernel_backend.h"
+#include "heddle/run/runtime/device/own_kernels.h"
+#include "heddle/run/runtime/world.h"
+
+namespace heddle {
+namespace {
+
+Module Parsed(const std::string& text) {
+  Result<Module> module = ParseModule(text, "test", Ops());
+  EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
+  return *std::move(module);
+}
+
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+// As a step captures it: the gradient's scale depends on the labels, and on the shape of the loss.
+constexpr const char* kLoss = R"(heddle 1 local
+graph @g(%x: bf16[2,3,16], %y: bf16[2,3,16], %labels: i64[2,3]) -> (%div, %grad, %count) {
+  %logits = aten.add.Tensor(%x, %y)
+  %wide = aten._to_copy(%logits, dtype=f32)
+  %rows = aten.view(%wide, size=[6,16])
+  %targets = aten.view(%labels, size=[6])
+  %logp = aten._log_softmax(%rows, dim=1, half_to_float=false)
+  %sum, %weight = aten.nll_loss_forward(%logp, %targets, reduction=2, ignore_index=-100)
+  %ne = aten.ne.Scalar(%labels, other=-100)
+  %count = aten.sum(%ne)
+  %div = aten.div.Tensor(%sum, %count)
+  %one = aten.ones_like(%div)
+  %scale = aten.div.Tensor(%one, %count)
+  %nll = aten.nll_loss_backward(%scale, %logp, %targets, %weight, reduction=2, ignore_index=-100)
+  %back = aten._log_softmax_backward_data(%nll, %logp, dim=1, input_dtype=f32)
+  %shaped = aten.view(%back, size=[2,3,16])
+  %grad = aten._to_copy(%shaped, dtype=bf16)
+}
+)";
+
+constexpr const char* kUpdates = R"(heddle 1 local
+graph @g(%a: f32[4,6], %b: f32[5], %am: f32[4,6], %bm: f32[5], %av: f32[4,6], %bv: f32[5],
+         %ag: f32[4,6], %bg: f32[5], %lr: f32[], %step: f32[], %norm: f32[])
+    -> (update %a -> %a2, update %b -> %b2, update %am -> %am2, update %bm -> %bm2,
+        update %av -> %av2, update %bv -> %bv2) {
+  %clip = aten.clamp(%norm, max=1.0)
+  %ac = aten.mul.Tensor(%ag, %clip)
+  %a2, %ag2, %am2, %av2 = aten._fused_adamw.tensor_lr([%a], [%ac], [%am], [%av], [], [%step], %lr, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)
+  %bc = aten.mul.Tensor(%bg, %clip)
+  %b2, %bg2, %bm2, %bv2 = aten._fused_adamw.tensor_lr([%b], [%bc], [%bm], [%bv], [], [%step], %lr, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)
+}
+)";
+
+// The run of a loss in a text, from the node that makes %wide.
+std::optional<LossRun> LossOf(const std::string& text) {
+  Module module = Parsed(text);
+  const Graph& graph = module.graphs[0];
+  for (NodeId node : graph.nodes()) {
+    if (auto run = FindLossRun(graph, Uses(graph), Liveness(graph), node)) return run;
+  }
+  return std::nullopt;
+}
+
+TEST(LossRun, IsFoundWithTheNodesBetween) {
+  std::optional<LossRun> run = LossOf(kLoss);
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->count, 14u);
+  EXPECT_EQ(run->rows, 6);
+  EXPECT_EQ(run->columns, 16);
+  EXPECT_EQ(run->ignored, -100);
+  EXPECT_TRUE(run->in_place);
+  // view, ne, sum, ones_like, div; and the division of the loss.
+  EXPECT_EQ(run->before.size(), 5u);
+  EXPECT_EQ(run->after.size(), 1u);
+  EXPECT_EQ(run->shapes.size(), 1u);
+}
+
+TEST(LossRun, LeavesLogitsThatAreNeeded) {
+  EXPECT_FALSE(LossOf(Replaced(kLoss, "%grad, %count)", "%grad, %logits)"))->in_place);
+  // They belong to the caller.
+  EXPECT_FALSE(LossOf(Replaced(Replaced(kLoss, "  %logits = aten.add.Tensor(%x, %y)\n", ""),
+                               "_to_copy(%logits", "_to_copy(%x"))
+                   ->in_place);
+}
+
+// Ranks of one process share the result of a gather.
+TEST(LossRun, LeavesLogitsThatOtherRanksRead) {
+  std::string text =
+      Replaced(kLoss, "  %logits = aten.add.Tensor(%x, %y)\n",
+               "  %g! = comm.all_gather(%x, over=[dp], why=unshard)\n  %logits = comm.wait(%g!)\n");
+  text = Replaced(Replaced(text, "local\n", "local\nmesh [dp=2]\n"), "%x: bf16[2", "%x: bf16[1");
+  std::optional<LossRun> run = LossOf(text);
+  ASSERT_TRUE(run);
+  EXPECT_FALSE(run->in_place);
+}
+
+TEST(LossRun, IsNotFoundWhereTheKernelWouldComputeSomethingElse) {
+  auto changed = [](const std::string& from, const std::string& to) {
+    return LossOf(Replaced(kLoss, from, to)).has_value();
+  };
+  EXPECT_FALSE(changed("%grad, %count)", "%grad, %logp)"));
+  EXPECT_FALSE(changed("%grad, %count)", "%grad, %wide)"));
+  EXPECT_FALSE(changed("%grad, %count)", "%grad, %weight)"));
+  EXPECT_FALSE(changed("%targets, reduction=2, ignore_index=-100)\n  %ne",
+                       "%targets, reduction=2, ignore_index=-1)\n  %ne"));
+  EXPECT_FALSE(changed("%targets, reduction=2", "%targets, reduction=1"));
+  // The gradient depends on the loss.
+  EXPECT_FALSE(changed("aten.div.Tensor(%one, %count)", "aten.div.Tensor(%div, %count)"));
+  EXPECT_FALSE(changed("aten.nll_loss_backward(%scale", "aten.nll_loss_backward(%sum"));
+}
+
+std::optional<AdamWRun> UpdatesOf(const std::string& text, size_t first = 1) {
+  Module module = Parsed(text);
+  return FindAdamWRun(module.graphs[0], Uses(module.graphs[0]), NodeId(first));
+}
+
+TEST(AdamWRun, TakesUpdatesWithEqualNumbers) {
+  std::optional<AdamWRun> run = UpdatesOf(kUpdates);
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->count, 4u);
+  EXPECT_EQ(run->updates.size(), 2u);
+  EXPECT_TRUE(run->clip);
+  EXPECT_EQ(run->weight_decay, 0.1);
+  // The clip factor is not part of the run, and a single update is not a list.
+  EXPECT_FALSE(UpdatesOf(kUpdates, 0));
+  EXPECT_FALSE(UpdatesOf(kUpdates, 3));
+  // The second update has a gradient that is not clipped, other numbers, or another reader.
+  EXPECT_FALSE(UpdatesOf(Replaced(kUpdates, "[%bc]", "[%bg]")));
+  std::string other = Replaced(kUpdates, "[%bv], [], [%step], %lr, beta1=0.9",
+                               "[%bv], [], [%step], %lr, beta1=0.8");
+  EXPECT_FALSE(UpdatesOf(other));
+  EXPECT_FALSE(
+      UpdatesOf(Replaced(kUpdates, "update %bv -> %bv2", "update %bv -> %bv2, metric \"bc\" %bc")));
+}
+
+// The kernels' work, done by ATen.
+class AtenKernels : public Kernels {
+ public:
+  class Loss : public LossKernel {
+   public:
+    void Run(const at::Tensor& logits, const at::Tensor& gradient, const at::Tensor& labels,
+             const at::Tensor& picked, const at::Tensor& kinds,
+             const at::Tensor& scale) const override {
+      at::Tensor rows = logits.reshape({labels.numel(), -1});
+      at::Tensor logp = at::_log_softmax(rows.to(at::kFloat), 1, false);
+      auto [sum, weight] = at::nll_loss_forward(logp, labels, {}, at::Reduction::Sum, -100);
+      at::Tensor nll =
+          at::nll_loss_backward(scale, logp, labels, {}, at::Reduction::Sum, -100, weight);
+      at::Tensor back = at::_log_softmax_backward_data(nll, logp, 1, at::kFloat);
+      gradient.copy_(back.to(at::kBFloat16).view(gradient.sizes()));
+      picked.copy_(logp.gather(1, at::clamp(labels, 0).unsqueeze(1)).squeeze(1));
+      kinds.copy_(at::where(labels.eq(-100), labels, at::zeros_like(labels)));
+    }
+  };
+  class Updates : public AdamWKernel {
+   public:
+    explicit Updates(const AdamWRun& run) : run_(run) {}
+    void Run(std::span<const Update> updates, const at::Tensor& lr, const at::Tensor& step,
+             const at::Tensor& clip) const override {
+      for (const Update& u : updates)
+        at::_fused_adamw_({u.param}, {at::mul(u.grad, clip)}, {u.average}, {u.square}, {}, {step},
+                          lr, run_.beta1, run_.beta2, run_.weight_decay, run_.eps, false, false);
+    }
+
+   private:
+    AdamWRun run_;
+  };
+
+  std::unique_ptr<LossKernel> Loss(const LossRun&) override {
+    ++made;
+    return has ? std::make_unique<class Loss>() : nullptr;
+  }
+  std::unique_ptr<AdamWKernel> AdamW(const AdamWRun& run) override {
+    ++made;
+    return has ? std::make_unique<Updates>(run) : nullptr;
+  }
+
+  bool has = true;
+  int made = 0;
+};
+
+// Outputs of a text with kernels and without; the inputs are updated.
+void ExpectSameBits(const std::string& text, const Tensors& inputs, bool has, int made) {
+  Module module = Parsed(text);
+  AtenKernels kernels;
+  kernels.has = has;
+  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const RunPlan& plan) {
+                                  return MakeKernelBackend(plan, kernels);
+                                }});
+  EXPECT_EQ(kernels.made, made);
+  World plain = *World::Compile(module, module.graphs[0]);
+  auto copies = [&] {
+    Tensors all;
+    for (const at::Tensor& input : inputs) all.push_back(input.clone());
+    return all;
+  };
+  std::vector<Tensors> given = {copies(), copies(), copies()};
+  Tensors expected = *plain.RunAlone(given[0]);
+  Tensors outputs = *fused.RunAlone(given[1]);
+  // Observers see every node, so that kernels do not run.
+  size_t seen = 0;
+  auto watched = *fused.Run({&given[2], 1}, [&](NodeId, std::span<const Tensors>) { ++seen; });
+  EXPECT_EQ(seen, module.graphs[0].node_count());
+  for (size_t o = 0; o < expected.size(); ++o) {
+    EXPECT_TRUE(outputs[o].equal(expected[o])) << o << "\n" << outputs[o] << "\n" << expected[o];
+    EXPECT_TRUE(watched[0][o].equal(expected[o])) << o;
+    EXPECT_EQ(outputs[o].sizes(), expected[o].sizes());
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(given[1][i].equal(given[0][i])) << i;
+}
+
+at::Tensor Wave(at::IntArrayRef sizes, double from) {
+  int64_t count = 1;
+  for (int64_t size : sizes) count *= size;
+  return at::sin(at::linspace(from, from + static_cast<double>(count), count)).view(sizes);
+}
+
+TEST(KernelBackend, RunsALossWithTheSameBits) {
+  Tensors inputs = {Wave({2, 3, 16}, 0).mul(5).to(at::kBFloat16),
+                    Wave({2, 3, 16}, 9).to(at::kBFloat16),
+                    at::tensor({1, 15, -100, 0, 7, 3}, at::kLong).view({2, 3})};
+  ExpectSameBits(kLoss, inputs, true, 1);
+  // Another reader of the logits must not see the gradient.
+  ExpectSameBits(Replaced(kLoss, "%grad, %count)", "%grad, %logits)"), inputs, true, 1);
+  // Without a kernel ATen runs all nodes.
+  ExpectSameBits(kLoss, inputs, false, 1);
+}
+
+TEST(KernelBackend, RunsUpdatesWithTheSameBits) {
+  Tensors inputs;
+  for (double from : {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0})
+    inputs.push_back(static_cast<int>(from) % 2 == 1 ? Wave({4, 6}, from) : Wave({5}, from));
+  for (size_t i : {4u, 5u}) inputs[i] = inputs[i].abs();
+  for (double number : {1e-3, 3.0, 0.4}) inputs.push_back(at::full({}, number, at::kFloat));
+  ExpectSameBits(kUpdates, inputs, true, 1);
+  // ATen asks for every place where a run could begin.
+  ExpectSameBits(kUpdates, inputs, false, 1);
+  // State in another layout runs node by node.
+  inputs[0] = inputs[0].view({6, 4}).t();
+  ExpectSameBits(kUpdates, inputs, true, 1);
+}
+
+TEST(OwnKernels, CompileForEveryArchitecture) {
+  Result<const Nvrtc*> nvrtc = Nvrtc::Open();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.diagnostics()[0].message;
+  std::vector<std::pair<std::string, std::vector<std::string>>> forms = {
+      {"adamw", {"-DENTRIES=80", "-DCLIP=1", "-DDECAY=1"}},
+      {"adamw", {"-DENTRIES=80", "-DCLIP=0", "-DDECAY=0"}},
+      {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=1"}},
+      {"loss", {"-DCOLUMNS=128256", "-DBLOCKS=1", "-DKEEP=0"}},
+      {"loss", {"-DCOLUMNS=128256", "-DBLOCKS=4", "-DKEEP=1"}}};
+  for (std::string architecture : {"sm_80", "sm_90a", "sm_100a"}) {
+    for (const auto& [name, defines] : forms) {
+      // Clusters of blocks exist from Hopper on.
+      if (architecture == "sm_80" && defines[1] == "-DBLOCKS=4") continue;
+      Result<std::string> cubin = (*nvrtc)->Compile({KernelText(name), architecture, defines});
+      ASSERT_TRUE(cubin.ok()) << Format(cubin.diagnostics());
+      EXPECT_TRUE(
+          cubin->starts_with("\x7f"
+                             "ELF"));
+    }
+  }
+  EXPECT_FALSE((*nvrtc)->Compile({"not a kernel", "sm_90a", {}}).ok());
+}
+
+}  // namespace
+}  // namespace heddle

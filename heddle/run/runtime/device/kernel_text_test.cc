@@ -1,0 +1,203 @@
+// The text of the kernels, run on a CPU and compared with a scalar program of the same order.
+#include <gtest/gtest.h>
+
+#include "heddle/core/base/hash.h"
+#include "heddle/run/runtime/device/test/host_cuda.h"
+
+#pragma GCC diagnostic ignored "-Wsign-compare"
+
+namespace heddle::host_cuda {
+namespace {
+
+// Each form has its own functions.
+#define BLOCKS 1
+namespace kept {
+#define loss loss_kept
+#define COLUMNS 20492
+#define KEEP 1
+#include "heddle/run/runtime/device/kernels/prelude.cu"
+// After the text above.
+#include "heddle/run/runtime/device/kernels/loss.cu"
+#undef KEEP
+#undef COLUMNS
+#undef loss
+}  // namespace kept
+#undef DYNAMIC_SHARED
+namespace read_again {
+#define loss loss_read_again
+#define COLUMNS 16384
+#define KEEP 0
+#include "heddle/run/runtime/device/kernels/prelude.cu"
+// After the text above.
+#include "heddle/run/runtime/device/kernels/loss.cu"
+#undef KEEP
+#undef COLUMNS
+#undef loss
+}  // namespace read_again
+#undef DYNAMIC_SHARED
+namespace optimizer {
+#define ENTRIES 8
+#define CLIP 1
+#define DECAY 1
+#include "heddle/run/runtime/device/kernels/prelude.cu"
+// After the text above.
+#include "heddle/run/runtime/device/kernels/adamw.cu"
+}  // namespace optimizer
+
+float Random(uint64_t seed) { return static_cast<float>(Scramble(seed) >> 40) * 0x1p-23F - 1; }
+
+float Wide(uint16_t value) { return __uint_as_float(static_cast<uint32_t>(value) << 16); }
+
+// Chains, then a tree over 32 lanes and one over 32 warps.
+template <typename Merge>
+float OverChains(const std::vector<float>& chains, Merge merge) {
+  auto tree = [&](std::vector<float> lanes) {
+    for (size_t offset = 16; offset > 0; offset /= 2) {
+      for (size_t i = 0; i < offset; ++i) lanes[i] = merge(lanes[i], lanes[i + offset]);
+    }
+    return lanes[0];
+  };
+  std::vector<float> warps;
+  for (size_t w = 0; w < 32; ++w)
+    warps.push_back(tree({chains.begin() + static_cast<ptrdiff_t>(32 * w),
+                          chains.begin() + static_cast<ptrdiff_t>(32 * w + 32)}));
+  return tree(warps);
+}
+
+struct LossOfRow {
+  std::vector<uint16_t> gradient;
+  float picked = 0;
+  long long kind = 0;
+};
+
+LossOfRow ReferenceLoss(const std::vector<uint16_t>& row, long long label, float scale) {
+  size_t whole = row.size() / 4096 * 4096;
+  auto by_chain = [&](float start, auto add) {
+    std::vector<float> chains(1024, start);
+    for (size_t t = 0; t < 1024; ++t) {
+      for (size_t e = 4 * t; e < whole; e += 4096) {
+        for (size_t i = e; i < e + 4; ++i) chains[t] = add(chains[t], Wide(row[i]));
+      }
+      for (size_t e = whole + t; e < row.size(); e += 1024)
+        chains[t] = add(chains[t], Wide(row[e]));
+    }
+    return chains;
+  };
+  auto larger = [](float a, float b) { return a > b ? a : b; };
+  float max = OverChains(by_chain(-INFINITY, larger), larger);
+  auto plus = [](float a, float b) { return a + b; };
+  float sum = OverChains(by_chain(0, [&](float s, float x) { return s + expf(x - max); }), plus);
+  float log_sum = logf(sum);
+  bool counts = label != -100;
+  bool inside = label >= 0 && label < static_cast<long long>(row.size());
+  LossOfRow result;
+  for (size_t e = 0; e < row.size(); ++e) {
+    float g = counts ? scale : 0;
+    float hit = static_cast<long long>(e) == label ? -g : 0.F;
+    result.gradient.push_back(Narrow(fmaf(g, expf((Wide(row[e]) - max) - log_sum), hit)));
+  }
+  result.picked = inside ? (Wide(row[static_cast<size_t>(label)]) - max) - log_sum : 0;
+  result.kind = !counts ? -100 : inside ? 0 : 1;
+  return result;
+}
+
+template <typename Kernel>
+void CheckLoss(Kernel kernel, size_t columns, size_t shared_bytes, bool in_place) {
+  // The first and last element, an element of a vector, ignored and impossible labels.
+  std::vector<long long> labels = {0,    static_cast<long long>(columns) - 1, 4097,
+                                   -100, static_cast<long long>(columns),     -7};
+  std::vector<uint16_t> logits;
+  for (size_t i = 0; i < labels.size() * columns; ++i) logits.push_back(Narrow(6 * Random(i)));
+  float scale = 0.125F;
+  for (unsigned step : {1u, 1021u}) {
+    std::vector<uint16_t> from = logits;
+    std::vector<uint16_t> other(logits.size(), 0x1234);
+    std::vector<uint16_t>& gradient = in_place ? from : other;
+    std::vector<float> picked(labels.size(), -1);
+    std::vector<long long> kinds(labels.size(), -1);
+    Launch(static_cast<unsigned>(labels.size()), 1024, shared_bytes, step, [&] {
+      kernel(from.data(), gradient.data(), labels.data(), picked.data(), kinds.data(), &scale,
+             -100);
+    });
+    for (size_t r = 0; r < labels.size(); ++r) {
+      auto row = logits.begin() + static_cast<ptrdiff_t>(r * columns);
+      LossOfRow expected =
+          ReferenceLoss({row, row + static_cast<ptrdiff_t>(columns)}, labels[r], scale);
+      size_t differing = 0;
+      for (size_t e = 0; e < columns; ++e)
+        differing += gradient[r * columns + e] != expected.gradient[e] ? 1 : 0;
+      EXPECT_EQ(differing, 0u) << "row " << r << ", step " << step;
+      EXPECT_EQ(BitsOf(picked[r]), BitsOf(expected.picked)) << r;
+      EXPECT_EQ(kinds[r], expected.kind) << r;
+    }
+  }
+}
+
+TEST(KernelText, LossInSharedMemoryAddsInAtensOrder) {
+  // 5 rounds of vectors, and one of single elements.
+  CheckLoss(kept::loss_kept, 20492, 5 * 1024 * 8 + 1024 * 2, false);
+}
+
+TEST(KernelText, LossThatReadsRowsAgainAddsInAtensOrder) {
+  CheckLoss(read_again::loss_read_again, 16384, 0, true);
+}
+
+TEST(KernelText, AdamWUpdatesEveryElementOnce) {
+  std::vector<size_t> counts = {4096, 1, 5, 8195, 4095};
+  size_t guard = 8;
+  // Tensors of four kinds, with elements around each that must stay. The third is not aligned.
+  struct alignas(16) Room {
+    float x[16384];
+  };
+  std::vector<std::array<Room, 4>> rooms(counts.size());
+  auto fill = [&](size_t t, size_t k, size_t i) {
+    float value = Random(t << 40 | k << 32 | i);
+    return k == 3 ? std::abs(value) * 1e-3F : value;
+  };
+  optimizer::List list{};
+  uint32_t blocks = 0;
+  for (size_t t = 0; t < counts.size(); ++t) {
+    size_t shift = guard + (t == 2 ? 1 : 0);
+    for (size_t k = 0; k < 4; ++k) {
+      for (size_t i = 0; i < 16384; ++i) rooms[t][k].x[i] = fill(t, k, i);
+    }
+    list.entries[t] = {rooms[t][0].x + shift,
+                       rooms[t][1].x + shift,
+                       rooms[t][2].x + shift,
+                       rooms[t][3].x + shift,
+                       counts[t],
+                       blocks,
+                       t == 2 ? 0u : 1u};
+    blocks += static_cast<uint32_t>((counts[t] + 4095) / 4096);
+  }
+  list.count = static_cast<uint32_t>(counts.size());
+  float lr = 3e-4F;
+  float step = 7;
+  float clip = 0.4F;
+  Launch(blocks, 256, 0, 77,
+         [&] { optimizer::adamw(list, &lr, &step, &clip, 0.9F, 0.95F, 0.1F, 1e-8F); });
+  float first = 1 - powf(0.9F, step);
+  float root = std::sqrt(1 - powf(0.95F, step));
+  for (size_t t = 0; t < counts.size(); ++t) {
+    size_t shift = guard + (t == 2 ? 1 : 0);
+    for (size_t i = 0; i < 16384; ++i) {
+      float p = fill(t, 0, i);
+      float m = fill(t, 2, i);
+      float v = fill(t, 3, i);
+      if (i >= shift && i < shift + counts[t]) {
+        float g = fill(t, 1, i) * clip;
+        p = fmaf(-(lr * 0.1F), p, p);
+        m = fmaf(0.9F, m, fmaf(-0.9F, g, g));
+        v = fmaf(0.95F, v, fmaf(-0.95F, g * g, g * g));
+        p = p - (lr / first * m) / (std::sqrt(v) / root + 1e-8F);
+      }
+      ASSERT_EQ(BitsOf(rooms[t][0].x[i]), BitsOf(p)) << t << " " << i;
+      ASSERT_EQ(BitsOf(rooms[t][1].x[i]), BitsOf(fill(t, 1, i)));
+      ASSERT_EQ(BitsOf(rooms[t][2].x[i]), BitsOf(m)) << t << " " << i;
+      ASSERT_EQ(BitsOf(rooms[t][3].x[i]), BitsOf(v)) << t << " " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::host_cuda

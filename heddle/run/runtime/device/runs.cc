@@ -1,0 +1,223 @@
+#include "heddle/run/runtime/device/runs.h"
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/core/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+template <typename T>
+T AttrOf(const Graph& graph, NodeId node, std::string_view name, T otherwise) {
+  const AttrValue* value = graph.attrs(node).Find(name);
+  const T* found = value == nullptr ? nullptr : std::get_if<T>(value);
+  return found == nullptr ? otherwise : *found;
+}
+
+bool IsCast(const Graph& graph, NodeId node, DType from, DType to) {
+  return graph[node].op == op::_to_copy &&
+         graph.types().dtype(graph.type(graph.operands(node)[0])) == from &&
+         graph.types().dtype(graph.type(graph[node].first_result)) == to;
+}
+
+// Ops whose result depends on the shape of their operand, not on its elements.
+bool ReadsShapeAlone(OpId op) { return op == op::ones_like || op == op::zeros_like; }
+
+class LossFinder {
+ public:
+  LossFinder(const Graph& graph, const Uses& uses, const Liveness& liveness)
+      : graph_(graph), uses_(uses), liveness_(liveness) {}
+
+  std::optional<LossRun> Find(NodeId first) {
+    if (!IsCast(graph_, first, DType::kBF16, DType::kF32) || !FindMembers(first)) return {};
+    run_.count = run_.gradient.index() - first.index() + 1;
+    run_.logits = graph_.operands(first)[0];
+    if (!SortOthers(first)) return {};
+    StorageId storage = liveness_.of(run_.logits);
+    const Storage& logits = liveness_.storages()[storage];
+    // Ranks of one process may share what a collective brought.
+    run_.in_place = logits.birth && graph_.op(logits.birth).name().starts_with("aten.") &&
+                    logits.death && logits.death <= run_.gradient;
+    return run_;
+  }
+
+ private:
+  // The node that reads the value, if it is the only one.
+  NodeId OnlyUser(ValueId value) const {
+    return uses_.of(value).size() == 1 && !uses_.is_output(value) ? uses_.of(value)[0].node
+                                                                  : NodeId();
+  }
+  // The only reader after views, which become members.
+  NodeId UserBehindViews(ValueId value) {
+    NodeId user = OnlyUser(value);
+    while (user && graph_[user].op == op::view) {
+      members_.insert(user);
+      user = OnlyUser(graph_[user].first_result);
+    }
+    return user;
+  }
+
+  // The nodes of the kernel. Sets the fields of the run that follow from them.
+  bool FindMembers(NodeId first) {
+    members_ = {first};
+    NodeId softmax = UserBehindViews(graph_[first].first_result);
+    if (!softmax || graph_[softmax].op != op::_log_softmax) return false;
+    ValueId logp = graph_[softmax].first_result;
+    std::span<const Dim> dims = graph_.types().dims(graph_.type(logp));
+    if (dims.size() != 2 || std::ranges::any_of(dims, IsSymbol)) return false;
+    int64_t dim = AttrOf<int64_t>(graph_, softmax, "dim", 0);
+    if ((dim != 1 && dim != -1) || uses_.of(logp).size() != 3 || uses_.is_output(logp))
+      return false;
+    NodeId nll, nll_backward, backward;
+    for (const Use& use : uses_.of(logp)) {
+      OpId op = graph_[use.node].op;
+      if (op == op::nll_loss_forward) nll = use.node;
+      if (op == op::nll_loss_backward) nll_backward = use.node;
+      if (op == op::_log_softmax_backward_data) backward = use.node;
+    }
+    if (!nll || !nll_backward || !backward || !IsPlainSum(nll) || !IsPlainSum(nll_backward))
+      return false;
+    std::span<const ValueId> forward = graph_.operands(nll);
+    std::span<const ValueId> grads = graph_.operands(nll_backward);
+    ValueId weight(graph_[nll].first_result.index() + 1);
+    // Operands: (self, target, weight); (grad_output, self, target, weight, total_weight).
+    bool same = forward[0] == logp && grads[1] == logp && grads[2] == forward[1] &&
+                grads[4] == weight && OnlyUser(weight) == nll_backward &&
+                graph_.types().dtype(graph_.type(forward[1])) == DType::kI64 &&
+                AttrOf<int64_t>(graph_, nll, "ignore_index", 0) ==
+                    AttrOf<int64_t>(graph_, nll_backward, "ignore_index", 1);
+    bool chained = OnlyUser(graph_[nll_backward].first_result) == backward &&
+                   graph_.operands(backward)[0] == graph_[nll_backward].first_result &&
+                   graph_.operands(backward)[1] == logp;
+    if (!same || !chained) return false;
+    for (NodeId node : {softmax, nll, nll_backward, backward}) members_.insert(node);
+    NodeId cast = UserBehindViews(graph_[backward].first_result);
+    if (!cast || !IsCast(graph_, cast, DType::kF32, DType::kBF16)) return false;
+    members_.insert(cast);
+    run_.labels = forward[1];
+    run_.scale = grads[0];
+    run_.forward = nll;
+    run_.gradient = cast;
+    run_.rows = dims[0];
+    run_.columns = dims[1];
+    run_.ignored = AttrOf<int64_t>(graph_, nll, "ignore_index", 0);
+    return true;
+  }
+
+  // A sum without weights of classes.
+  bool IsPlainSum(NodeId nll) const {
+    size_t weight = graph_[nll].op == op::nll_loss_forward ? 2 : 3;
+    return AttrOf<int64_t>(graph_, nll, "reduction", 0) == 2 && !graph_.operands(nll)[weight];
+  }
+
+  // Puts the nodes between those of the kernel before or after it. Fails where the scale depends
+  // on the loss, or where a node is not ATen's.
+  bool SortOthers(NodeId first) {
+    std::set<ValueId> of_loss = {graph_[run_.forward].first_result};
+    for (size_t i = first.index(); i <= run_.gradient.index(); ++i) {
+      NodeId node(i);
+      if (members_.contains(node)) continue;
+      std::string_view name = graph_.op(node).name();
+      if (!name.starts_with("aten.") || graph_.op(node).effect() == Effect::kRandom ||
+          graph_.op(node).effect() == Effect::kUpdate)
+        return false;
+      std::vector<ValueId> late;
+      for (ValueId operand : graph_.operands(node)) {
+        if (operand && of_loss.contains(operand)) late.push_back(operand);
+      }
+      bool before = late.empty() || ReadsShapeAlone(graph_[node].op);
+      (before ? run_.before : run_.after).push_back(node);
+      if (before) {
+        run_.shapes.insert(run_.shapes.end(), late.begin(), late.end());
+      } else {
+        for (ValueId result : graph_.results(node)) of_loss.insert(result);
+      }
+    }
+    return !of_loss.contains(run_.scale) && !of_loss.contains(run_.labels) &&
+           std::ranges::none_of(run_.shapes, [&](ValueId value) {
+             return std::ranges::any_of(graph_.types().dims(graph_.type(value)), IsSymbol);
+           });
+  }
+
+  const Graph& graph_;
+  const Uses& uses_;
+  const Liveness& liveness_;
+  std::set<NodeId> members_;
+  LossRun run_;
+};
+
+// The update at `node`, before its gradient is looked into; none if the kernel cannot do it.
+std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId node) {
+  if (graph[node].op != op::_fused_adamw_tensor_lr) return {};
+  std::span<const ValueId> operands = graph.operands(node);
+  // Lists of one tensor each: param, grad, exp_avg, exp_avg_sq, step; then lr and absent ones.
+  if (operands.size() != 8 || operands[6] || operands[7] || graph[node].result_count != 4)
+    return {};
+  for (size_t i = 0; i < 6; ++i) {
+    if (!operands[i] || graph.types().dtype(graph.type(operands[i])) != DType::kF32 ||
+        graph.types().space(graph.type(operands[i])) != Space::kDevice)
+      return {};
+  }
+  // The gradient that comes out is the one that went in.
+  if (!uses.unused(ValueId(graph[node].first_result.index() + 1))) return {};
+  if (AttrOf(graph, node, "amsgrad", true) || AttrOf(graph, node, "maximize", true)) return {};
+  return AdamWRun{.count = 1,
+                  .updates = {{node, operands[0], operands[1], operands[2], operands[3]}},
+                  .lr = operands[5],
+                  .step = operands[4],
+                  .clip = ValueId(),
+                  .beta1 = AttrOf(graph, node, "beta1", 0.0),
+                  .beta2 = AttrOf(graph, node, "beta2", 0.0),
+                  .weight_decay = AttrOf(graph, node, "weight_decay", 0.0),
+                  .eps = AttrOf(graph, node, "eps", 0.0)};
+}
+
+// Whether `node` multiplies a gradient by a scalar, and only the next node, an update, reads the product.
+bool ClipsNext(const Graph& graph, const Uses& uses, NodeId node) {
+  if (graph[node].op != op::mul_Tensor) return false;
+  std::span<const ValueId> operands = graph.operands(node);
+  ValueId result = graph[node].first_result;
+  return !uses.is_output(result) && uses.of(result).size() == 1 &&
+         uses.of(result)[0].node.index() == node.index() + 1 && uses.of(result)[0].operand == 1 &&
+         graph.types().dtype(graph.type(operands[0])) == DType::kF32 &&
+         graph.types().dtype(graph.type(operands[1])) == DType::kF32 &&
+         graph.types().dims(graph.type(operands[1])).empty() &&
+         graph.types().space(graph.type(operands[1])) == Space::kDevice;
+}
+
+}  // namespace
+
+std::optional<LossRun> FindLossRun(const Graph& graph, const Uses& uses, const Liveness& liveness,
+                                   NodeId first) {
+  return LossFinder(graph, uses, liveness).Find(first);
+}
+
+std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeId first) {
+  std::optional<AdamWRun> run;
+  for (size_t at = first.index(); at < graph.node_count();) {
+    bool clips = ClipsNext(graph, uses, NodeId(at));
+    size_t update = at + (clips ? 1 : 0);
+    if (update >= graph.node_count()) break;
+    std::optional<AdamWRun> next = UpdateAt(graph, uses, NodeId(update));
+    if (!next) break;
+    if (clips) {
+      next->clip = graph.operands(NodeId(at))[1];
+      next->updates[0].grad = graph.operands(NodeId(at))[0];
+    }
+    if (!run) {
+      run = next;
+    } else {
+      auto numbers = [](const AdamWRun& r) {
+        return std::tuple(r.lr, r.step, r.clip, r.beta1, r.beta2, r.weight_decay, r.eps);
+      };
+      if (numbers(*run) != numbers(*next)) break;
+      run->updates.push_back(next->updates[0]);
+    }
+    at = update + 1;
+    run->count = at - first.index();
+  }
+  return run && run->updates.size() > 1 ? run : std::nullopt;
+}
+
+}  // namespace heddle

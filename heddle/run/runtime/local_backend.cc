@@ -1,0 +1,69 @@
+#include "heddle/run/runtime/local_backend.h"
+
+#include <ATen/ops/full.h>
+
+#include "heddle/core/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+// A copy, also where host and device are the same memory.
+at::Tensor CopyTo(const at::Tensor& tensor, c10::Device device) {
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+class LocalStep : public Step {
+ public:
+  LocalStep(const RunPlan& plan, NodeId node)
+      : Step(Turn::kAlone), plan_(plan), node_(node), op_(plan.graph()[node].op) {
+    SymbolTable scratch;
+    OpArgs args(plan.graph().op(node), plan.graph().attrs(node), plan.mesh(), scratch, {});
+    if (op_ == op::shard_slice) dim_ = args.Int("dim");
+    if (op_ == op::shard_slice || op_ == op::shard_bound) over_ = args.AxesOf("over");
+    if (op_ == op::shard_bound) {
+      size_ = args.Int("size");
+      end_ = args.Bool("end");
+    }
+  }
+
+  void Run(size_t at, Tensors& values, Scratch& scratch) const override {
+    plan_.slots().Load(node_, values, scratch.operands);
+    scratch.results.assign(1, Result(plan_.ranks()[at], scratch.operands));
+    plan_.slots().Store(node_, scratch.results, values);
+  }
+
+ private:
+  at::Tensor Result(int64_t rank, std::span<const at::Tensor* const> operands) const {
+    if (op_ == op::shard_bound) {
+      Part part = PartAt(size_, over_, plan_.mesh(), rank);
+      // Made on the device: a copy from the host cannot be recorded.
+      return at::full({}, part.begin + (end_ ? part.size : 0),
+                      at::TensorOptions().dtype(at::kLong).device(plan_.device()));
+    }
+    if (op_ == op::shard_slice) {
+      Part part = PartAt(operands[0]->size(dim_), over_, plan_.mesh(), rank);
+      return operands[0]->narrow(dim_, part.begin, part.size).clone(at::MemoryFormat::Contiguous);
+    }
+    return CopyTo(*operands[0], op_ == op::mem_offload ? c10::kCPU : plan_.device());
+  }
+
+  const RunPlan& plan_;
+  NodeId node_;
+  OpId op_;
+  Axes over_;
+  int64_t dim_ = 0;
+  // For shard.bound.
+  int64_t size_ = 0;
+  bool end_ = false;
+};
+
+}  // namespace
+
+Result<CompiledNodes> LocalBackend::Compile(NodeId node) {
+  OpId op = plan_.graph()[node].op;
+  bool own = op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
+             op == op::mem_reload;
+  return own ? CompiledNodes{std::make_unique<LocalStep>(plan_, node)} : CompiledNodes{};
+}
+
+}  // namespace heddle

@@ -1,0 +1,21 @@
+// A process group of c10d for the ranks of one communicator: Gloo on CPUs, NCCL on GPUs.
+#pragma once
+
+#include <chrono>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "heddle/run/runtime/process/store.h"
+
+namespace heddle {
+
+using GroupPtr = c10::intrusive_ptr<c10d::Backend>;
+
+// `rank` is one of `size`. Throws what c10d throws.
+GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
+                       std::chrono::milliseconds timeout);
+// The same between GPUs. Throws where libtorch was built without NCCL.
+GroupPtr MakeNcclGroup(const StorePtr& store, int64_t rank, int64_t size,
+                       std::chrono::milliseconds timeout);
+
+}  // namespace heddle

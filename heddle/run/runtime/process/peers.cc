@@ -1,0 +1,160 @@
+#include "heddle/run/runtime/process/peers.h"
+
+#include <algorithm>
+#include <csignal>
+#include <stdexcept>
+
+#include <fmt/ranges.h>
+
+#include "heddle/core/base/text.h"
+#include "heddle/run/runtime/process/rendezvous.h"
+#include "heddle/run/runtime/process/within.h"
+
+namespace heddle {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What rank 0 needs to tell the others, once it has waited for them.
+constexpr milliseconds kSlack{2000};
+// Time-outs that ranks may need for what they do between two exchanges.
+constexpr int kRounds = 10;
+
+// Waits for all keys; those that are not there in time.
+std::vector<int64_t> WaitForRanks(const StorePtr& store,
+                                  const std::vector<std::string>& key_by_rank,
+                                  milliseconds timeout) {
+  try {
+    store->wait(key_by_rank, timeout);
+    return {};
+  } catch (const std::exception&) {
+    // Some are missing, or the store does not answer: then asking it may take forever, too.
+  }
+  auto find = [store, key_by_rank] {
+    std::vector<int64_t> missing;
+    for (size_t rank = 0; rank < key_by_rank.size(); ++rank) {
+      if (!store->check({key_by_rank[rank]})) missing.push_back(static_cast<int64_t>(rank));
+    }
+    return missing;
+  };
+  auto missing = Within<std::vector<int64_t>>(timeout, find);
+  if (!missing) throw std::runtime_error("it does not answer");
+  return *missing;
+}
+
+// The lines in which two texts differ.
+std::string Difference(std::string_view mine, std::string_view first) {
+  std::vector<std::string_view> a = Split(mine, '\n');
+  std::vector<std::string_view> b = Split(first, '\n');
+  std::string text;
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    std::string_view left = i < a.size() ? a[i] : "nothing";
+    std::string_view right = i < b.size() ? b[i] : "nothing";
+    if (left != right) text += fmt::format("\n  `{}`, rank 0 has `{}`", left, right);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout,
+                                           const std::function<void(const std::string&)>& notice) {
+  // A peer that goes closes its sockets. Whoever writes to one hears of it from c10d, instead of ending.
+  std::signal(SIGPIPE, SIG_IGN);
+  QuietC10d();
+  HEDDLE_TRY(Connections made, Rendezvous(address, timeout, notice));
+  std::unique_ptr<Peers> peers(new Peers(address, timeout, std::move(made.store)));
+  std::string holder = address.rank_0_serves ? "rank 0" : "the launcher";
+  peers->watch_ =
+      std::make_unique<Watch>(std::move(made.watched), holder, address.rank, address.world_size);
+  return peers;
+}
+
+Peers::~Peers() {
+  if (watch_ && rank() == 0 && address_.rank_0_serves) watch_->WaitForOthers();
+}
+
+Result<std::vector<std::string>> Peers::Exchange(const std::string& text) {
+  auto key = [](int64_t number, int64_t rank) {
+    return fmt::format("exchange/{}/{}", number, rank);
+  };
+  std::vector<std::string> keys;
+  std::vector<int64_t> all;
+  for (int64_t rank = 0; rank < world_size(); ++rank) {
+    keys.push_back(key(exchanges_, rank));
+    all.push_back(rank);
+  }
+  try {
+    store_->set(keys[static_cast<size_t>(rank())], ToStore(text));
+    // All who take part in this one have read the one before the last.
+    if (exchanges_ >= 2) store_->deleteKey(key(exchanges_ - 2, rank()));
+    ++exchanges_;
+    for (int round = 0; !WaitForRanks(store_, keys, timeout_).empty(); ++round) {
+      std::string missing = watch_->Missing(all);
+      if (missing.empty() && round < kRounds) continue;
+      return Error(Diag::kPeers, "rank {} waits for the others in vain: {}", rank(),
+                   missing.empty() ? "they answer, and do not come" : missing);
+    }
+    std::vector<std::string> said;
+    for (const std::vector<uint8_t>& bytes : store_->multiGet(keys))
+      said.push_back(FromStore(bytes));
+    return said;
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+  }
+}
+
+Status Peers::Announce(const std::string& topic, const std::string& text) {
+  try {
+    store_->compareSet("announced/" + topic, ToStore(""), ToStore(text));
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+  }
+  return Done{};
+}
+
+Result<std::optional<std::string>> Peers::Announced(const std::string& topic) {
+  std::string key = "announced/" + topic;
+  try {
+    if (!store_->check({key})) return std::optional<std::string>();
+    return std::optional(FromStore(store_->get(key)));
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+  }
+}
+
+std::string Peers::Judge(const std::string& topic, const std::string& lines) {
+  std::vector<std::string> keys;
+  for (int64_t rank = 0; rank < world_size(); ++rank)
+    keys.push_back(fmt::format("say/{}/{}", topic, rank));
+  std::vector<int64_t> missing = WaitForRanks(store_, keys, timeout_);
+  if (!missing.empty())
+    return fmt::format("rank{} {} did not say within {} ms what {} {} is",
+                       missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), timeout_.count(),
+                       missing.size() == 1 ? "its" : "their", topic);
+  for (int64_t rank = 1; rank < world_size(); ++rank) {
+    std::string said = FromStore(store_->get(keys[static_cast<size_t>(rank)]));
+    if (said != lines)
+      return fmt::format("rank {} differs from rank 0 in its {}:{}", rank, topic,
+                         Difference(said, lines));
+  }
+  return "";
+}
+
+Status Peers::Agree(const std::string& topic, const std::string& lines) {
+  std::string verdict_key = "verdict/" + topic;
+  std::string verdict;
+  try {
+    store_->set(fmt::format("say/{}/{}", topic, rank()), ToStore(lines));
+    if (rank() == 0) store_->set(verdict_key, ToStore(Judge(topic, lines)));
+    store_->wait({verdict_key}, timeout_ + kSlack);
+    verdict = FromStore(store_->get(verdict_key));
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} heard nothing from rank 0 about the {}: {}", rank(), topic,
+                 SaidByC10d(error));
+  }
+  if (verdict.empty()) return Done{};
+  return Error(Diag::kPeers, "{}", verdict);
+}
+
+}  // namespace heddle

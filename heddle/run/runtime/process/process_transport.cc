@@ -1,0 +1,170 @@
+#include "heddle/run/runtime/process/process_transport.h"
+
+#include <numeric>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+namespace heddle {
+namespace {
+
+c10d::ReduceOp ToReduceOp(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return c10d::ReduceOp::SUM;
+    case ReduceOp::kAvg: return c10d::ReduceOp::AVG;
+    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
+    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
+    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// So many messages are told apart that are on their way.
+constexpr int kTags = 1 << 20;
+
+// Starts moving a payload to all members, and theirs to their places in `received`. Nothing is copied but the member's own part.
+void GatherDirectly(c10d::Backend& group, int tag, at::Tensor& send, at::Tensor& received,
+                    std::vector<WorkPtr>& works) {
+  int members = group.getSize();
+  received = at::empty({members * send.numel()}, send.options());
+  std::vector<at::Tensor> parts = received.chunk(members);
+  if (send.numel() == 0) return;
+  auto peer = [&](int distance) { return (group.getRank() + distance) % members; };
+  for (int distance = 1; distance < members; ++distance) {
+    // From whoever sends to this one first.
+    std::vector<at::Tensor> part{parts[static_cast<size_t>(peer(members - distance))]};
+    works.push_back(group.recv(part, peer(members - distance), tag));
+  }
+  std::vector<at::Tensor> sent{send};
+  for (int distance = 1; distance < members; ++distance)
+    works.push_back(group.send(sent, peer(distance), tag));
+  parts[static_cast<size_t>(group.getRank())].copy_(send);
+}
+
+// Starts moving one payload. `received` is where it arrives.
+WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& send,
+               at::Tensor& received, const Shares& shares) {
+  int64_t members = group.getSize();
+  switch (collective.kind()) {
+    case Collective::Kind::kAllGather:
+      received = at::empty({members * send.numel()}, send.options());
+      return group._allgather_base(received, send);
+    case Collective::Kind::kReduceScatter: {
+      received = at::empty({send.numel() / members}, send.options());
+      c10d::ReduceScatterOptions options;
+      options.reduceOp = ToReduceOp(collective.reduce());
+      return group._reduce_scatter_base(received, send, options);
+    }
+    case Collective::Kind::kAllReduce: {
+      received = send;
+      std::vector<at::Tensor> tensors{send};
+      c10d::AllreduceOptions options;
+      options.reduceOp = ToReduceOp(collective.reduce());
+      return group.allreduce(tensors, options);
+    }
+    case Collective::Kind::kRows:
+    case Collective::Kind::kAllToAll: break;
+  }
+  std::vector<int64_t> sent = shares.sent;
+  std::vector<int64_t> comes = shares.received;
+  received = comes.empty() ? at::empty_like(send)
+                           : at::empty({std::accumulate(comes.begin(), comes.end(), int64_t{0})},
+                                       send.options());
+  return group.alltoall_base(received, send, comes, sent);
+}
+
+}  // namespace
+
+class ProcessTransport::Launched : public Pending {
+ public:
+  Launched(ProcessTransport& transport, Group& group) : transport_(transport), group_(group) {}
+
+  void Add(const Collective& collective, at::Tensor send, const Shares& shares) {
+    at::Tensor received;
+    try {
+      if (group_.sends_directly && collective.kind() == Collective::Kind::kAllGather) {
+        GatherDirectly(*group_.group, group_.tag, send, received, works_);
+        group_.tag = (group_.tag + 1) % kTags;
+      } else {
+        works_.push_back(Launch(*group_.group, collective, send, received, shares));
+      }
+    } catch (const std::exception& error) {
+      throw std::runtime_error(transport_.Explain(group_, error));
+    }
+    sent_.push_back(std::move(send));
+    received_.push_back(std::move(received));
+  }
+
+  std::vector<Tensors> Finish() override {
+    try {
+      for (const WorkPtr& work : works_) work->wait();
+    } catch (const std::exception& error) {
+      throw std::runtime_error(transport_.Explain(group_, error));
+    }
+    sent_.clear();
+    std::vector<Tensors> received;
+    received.push_back(std::move(received_));
+    return received;
+  }
+
+ private:
+  ProcessTransport& transport_;
+  Group& group_;
+  std::vector<WorkPtr> works_;
+  // The network reads them to the end.
+  Tensors sent_;
+  Tensors received_;
+};
+
+Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
+    Peers& peers, const Mesh& mesh, const Communicators& communicators, c10::DeviceType device) {
+  auto make_group = device == c10::kCPU ? MakeGlooGroup : MakeNcclGroup;
+  std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
+  for (const Communicator& communicator : communicators.all()) {
+    Group group;
+    group.members = communicator.GroupOf(peers.rank());
+    group.sends_directly = device == c10::kCPU;
+    auto at = std::ranges::find(group.members, peers.rank());
+    // Groups of one communicator differ in their first member.
+    std::string prefix = fmt::format("group/{}/{}", peers.NextNumber(), group.members[0]);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
+    try {
+      group.group = make_group(store, at - group.members.begin(),
+                               static_cast<int64_t>(group.members.size()), peers.timeout());
+    } catch (const std::exception& error) {
+      return Error(Diag::kPeers, "rank {} cannot join communicator {}: {}", peers.rank(),
+                   Format(mesh, communicator), transport->Explain(group, error));
+    }
+    transport->groups_.push_back(std::move(group));
+  }
+  return transport;
+}
+
+ProcessTransport::~ProcessTransport() {
+  if (!failed_) return;
+  for (Group& group : groups_) group.group.release();
+}
+
+std::string ProcessTransport::Explain(const Group& group, const std::exception& error) {
+  failed_ = true;
+  std::string missing = peers_.watch().Missing(group.members);
+  return fmt::format("{}; ranks {} take part; c10d says: {}",
+                     missing.empty() ? "it did not complete, though all ranks answer" : missing,
+                     fmt::join(group.members, ", "), SaidByC10d(error));
+}
+
+std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communicator,
+                                                 const Collective& collective,
+                                                 std::span<const int64_t>,
+                                                 std::vector<Tensors> sends,
+                                                 std::span<const Shares> shares) {
+  auto launched = std::make_unique<Launched>(*this, groups_[communicator.index()]);
+  for (at::Tensor& send : sends[0]) launched->Add(collective, std::move(send), shares[0]);
+  return launched;
+}
+
+}  // namespace heddle

@@ -1,0 +1,26 @@
+// Rendezvous: the ranks of a job connect to its store and wait for each other.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "heddle/run/runtime/process/store.h"
+
+namespace heddle {
+
+// Two connections to the store of the job: one for this rank's work, one for its Watch.
+struct Connections {
+  StorePtr store;
+  StorePtr watched;
+};
+
+// Waits until all ranks are connected, at most about `timeout` in total: for the store, for an
+// answer of the program on its port, for missing ranks. If two processes have one rank, all ranks
+// that still wait fail immediately.
+//
+// After 3 s the lowest waiting rank calls `notice` once, with a line that names the missing ranks.
+Result<Connections> Rendezvous(const PeerAddress& address, std::chrono::milliseconds timeout,
+                               const std::function<void(const std::string&)>& notice);
+
+}  // namespace heddle

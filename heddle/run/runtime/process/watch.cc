@@ -1,0 +1,163 @@
+#include "heddle/run/runtime/process/watch.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include <fmt/ranges.h>
+
+#include "heddle/core/base/text.h"
+
+namespace heddle {
+namespace {
+
+using std::chrono::milliseconds;
+using Time = std::chrono::steady_clock::time_point;
+
+constexpr std::string_view kEnded = "ended";
+constexpr std::string_view kFailed = "failed: ";
+
+Time Now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+struct Watch::State {
+  StorePtr store;
+  std::string holder;
+  int64_t rank = 0;
+  // More ranks give signs less often, so that the store has time for them.
+  milliseconds interval{};
+  std::vector<std::string> keys;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  // What this rank says besides being there.
+  std::string own;
+  bool done = false;
+  bool thread_ended = false;
+  // By rank: its last sign, and when that was new.
+  std::vector<std::string> signs;
+  std::vector<Time> heard;
+  // When the store last answered.
+  Time answered = Now();
+
+  // A rank that is late by this much, on a machine that is busy, may still be there.
+  milliseconds patience() const { return interval * 8; }
+  bool Silent(int64_t peer) const {
+    auto at = static_cast<size_t>(peer);
+    return !Over(at) && Now() - heard[at] > patience();
+  }
+  bool StoreSilent() const { return Now() - answered > patience(); }
+  bool Over(size_t peer) const {
+    return signs[peer].starts_with(kEnded) || signs[peer].starts_with(kFailed);
+  }
+  std::string MissingNow(const std::vector<int64_t>& group) const;
+};
+
+std::string Watch::KeyOf(int64_t rank) { return fmt::format("sign/{}", rank); }
+
+Watch::Watch(StorePtr store, std::string holder, int64_t rank, int64_t ranks)
+    : state_(std::make_shared<State>()) {
+  state_->store = std::move(store);
+  state_->holder = std::move(holder);
+  state_->rank = rank;
+  state_->interval = milliseconds(200) * (1 + ranks / 64);
+  for (int64_t peer = 0; peer < ranks; ++peer) state_->keys.push_back(KeyOf(peer));
+  state_->signs.resize(static_cast<size_t>(ranks));
+  state_->heard.assign(static_cast<size_t>(ranks), Now());
+  std::thread(Beat, state_).detach();
+}
+
+Watch::~Watch() {
+  std::unique_lock lock(state_->mutex);
+  if (state_->own.empty()) state_->own = kEnded;
+  state_->done = true;
+  state_->changed.notify_all();
+  // Its last sign is worth a moment, and a store that hangs no more than that.
+  state_->changed.wait_for(lock, state_->patience(), [&] { return state_->thread_ended; });
+}
+
+void Watch::Beat(const std::shared_ptr<State>& state) {
+  std::unique_lock lock(state->mutex);
+  for (int64_t beat = 0;; ++beat) {
+    std::string sign = state->own.empty() ? std::to_string(beat) : state->own;
+    bool last = state->done;
+    lock.unlock();
+    std::vector<std::vector<uint8_t>> signs;
+    try {
+      state->store->set(KeyOf(state->rank), ToStore(sign));
+      if (!last) signs = state->store->multiGet(state->keys);
+    } catch (const std::exception&) {
+      // The store has gone, and will not come back.
+      last = true;
+    }
+    lock.lock();
+    for (size_t i = 0; i < signs.size(); ++i) {
+      std::string heard = FromStore(signs[i]);
+      if (heard == state->signs[i]) continue;
+      state->signs[i] = std::move(heard);
+      state->heard[i] = Now();
+    }
+    if (!signs.empty()) state->answered = Now();
+    if (last) break;
+    state->changed.wait_for(lock, state->interval, [&] { return state->done; });
+  }
+  state->thread_ended = true;
+  state->changed.notify_all();
+}
+
+void Watch::Fail(const std::string& why) {
+  std::lock_guard lock(state_->mutex);
+  state_->own = fmt::format("{}{}", kFailed, why);
+}
+
+std::string Watch::State::MissingNow(const std::vector<int64_t>& group) const {
+  if (StoreSilent()) return fmt::format("{}, which holds the store, does not answer", holder);
+  std::vector<int64_t> silent;
+  std::vector<std::string> parts;
+  for (int64_t peer : group) {
+    const std::string& sign = signs[static_cast<size_t>(peer)];
+    if (peer == rank) continue;
+    if (sign.starts_with(kFailed)) parts.push_back(fmt::format("rank {} {}", peer, sign));
+    if (sign.starts_with(kEnded)) parts.push_back(fmt::format("rank {} has ended", peer));
+    if (Silent(peer)) silent.push_back(peer);
+  }
+  if (!silent.empty()) {
+    bool one = silent.size() == 1;
+    parts.push_back(fmt::format("rank{} {} do{} not answer", one ? "" : "s",
+                                fmt::join(silent, ", "), one ? "es" : ""));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string Watch::Missing(const std::vector<int64_t>& group) const {
+  // By then, whoever has just gone has been silent for long enough.
+  Time end = Now() + state_->patience() + state_->interval;
+  while (true) {
+    std::string missing;
+    {
+      std::lock_guard lock(state_->mutex);
+      missing = state_->MissingNow(group);
+    }
+    if (!missing.empty() || Now() > end) return missing;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+}
+
+void Watch::WaitForOthers() const {
+  while (true) {
+    {
+      std::lock_guard lock(state_->mutex);
+      bool any = false;
+      for (size_t peer = 0; peer < state_->signs.size(); ++peer) {
+        auto rank = static_cast<int64_t>(peer);
+        any |= rank != state_->rank && !state_->Over(peer) && !state_->Silent(rank);
+      }
+      if (!any || state_->StoreSilent()) return;
+    }
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+}
+
+}  // namespace heddle

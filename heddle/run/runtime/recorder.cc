@@ -1,0 +1,70 @@
+#include "heddle/run/runtime/recorder.h"
+
+#include "heddle/core/ir/text/print.h"
+
+namespace heddle {
+namespace {
+
+std::vector<const void*> AddressesOf(std::span<const Tensors> inputs_by_rank) {
+  std::vector<const void*> addresses;
+  for (const Tensors& inputs : inputs_by_rank) {
+    for (const at::Tensor& input : inputs)
+      addresses.push_back(input.defined() ? input.const_data_ptr() : nullptr);
+  }
+  return addresses;
+}
+
+std::string_view ObstacleAt(const World& world, NodeId node) {
+  const Graph& graph = world.graph();
+  if (graph.op(node).effect() == Effect::kRandom) return "it draws random numbers";
+  if (Collective::Is(graph[node].op) && world.spans_processes())
+    return "it moves tensors between processes";
+  for (ValueId operand : graph.operands(node)) {
+    if (!operand || graph.types().is_async(graph.type(operand))) continue;
+    if (graph.types().space(graph.type(operand)) == Space::kHost)
+      return "it reads a number from the host";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<std::string> RecordingObstacle(const World& world) {
+  if (world.threads() > 1)
+    return fmt::format("ranks run on {} threads; a recording is of one (--runtime.threads=1)",
+                       world.threads());
+  for (NodeId node : world.graph().nodes()) {
+    std::string_view why = ObstacleAt(world, node);
+    if (!why.empty())
+      return fmt::format("node {}: {}\n  {}", node.index(), why,
+                         PrintNode(world.module(), world.graph(), node));
+  }
+  return std::nullopt;
+}
+
+Result<std::vector<Tensors>> StepReplay::Run(RunRecorder& recorder, const World& world,
+                                             std::span<const Tensors> inputs_by_rank, Mode mode) {
+  if (recorded_) return Recorded(inputs_by_rank);
+  if (!refusal_) refusal_ = RecordingObstacle(world);
+  if (!refusal_ && mode == Mode::kWarmUp) return recorder.Run(world, inputs_by_rank);
+  if (!refusal_) {
+    Result<std::unique_ptr<RecordedRun>> recorded = recorder.Record(world, inputs_by_rank);
+    if (recorded.ok()) {
+      recorded_ = *std::move(recorded);
+      addresses_ = AddressesOf(inputs_by_rank);
+      return Recorded(inputs_by_rank);
+    }
+    refusal_ = recorded.diagnostics()[0].message;
+  }
+  // Recording has computed nothing, so that the run is still to be done.
+  return world.Run(inputs_by_rank);
+}
+
+Result<std::vector<Tensors>> StepReplay::Recorded(std::span<const Tensors> inputs_by_rank) {
+  HEDDLE_CHECK(AddressesOf(inputs_by_rank) == addresses_,
+               "a recorded run was given other tensors than it was recorded with");
+  HEDDLE_RETURN_IF_ERROR(recorded_->Replay());
+  return recorded_->outputs();
+}
+
+}  // namespace heddle

@@ -1,0 +1,26 @@
+// Graphs run on whole tensors.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/core/base/result.h"
+#include "heddle/core/ir/graph.h"
+
+namespace heddle {
+
+// Outputs of the first graph, run on all ranks of its mesh, each with its parts of `inputs`, and put together. A global graph has no
+// mesh: one rank has everything.
+Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
+                                           std::span<const at::Tensor> inputs);
+
+// The type of a whole input or output.
+TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global);
+
+// Output `o` of a local graph, put together from what each rank has.
+Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
+                                  std::span<const std::vector<at::Tensor>> outputs_by_rank);
+
+}  // namespace heddle

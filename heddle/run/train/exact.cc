@@ -1,0 +1,28 @@
+#include "heddle/run/train/exact.h"
+
+#include <cstdlib>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+namespace heddle {
+
+void MakeExact(c10::DeviceType device) {
+  at::set_num_threads(1);
+  at::Context& context = at::globalContext();
+  context.setUserEnabledMkldnn(false);
+  if (device == c10::kCPU) return;
+  // cuBLAS sums in an order of its own unless its workspace has a fixed size. Whoever set one knows why.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
+}
+
+std::string_view ExactMode(c10::DeviceType device) {
+  return device == c10::kCPU ? "exact mode: oneDNN off, one thread"
+                             : "exact mode: deterministic kernels";
+}
+
+}  // namespace heddle

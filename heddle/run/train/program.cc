@@ -1,0 +1,215 @@
+#include "heddle/run/train/program.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "heddle/core/ir/program.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/runtime/whole.h"
+
+namespace heddle {
+
+StepNumbers::StepNumbers(c10::Device device)
+    : step(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
+      token_count(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
+      lr_(at::empty({}, at::kDouble)),
+      lr_on_device_(device.is_cpu() ? lr_ : at::empty({}, lr_.options().device(device))),
+      narrow_lr_(at::empty({}, step.options())) {}
+
+void StepNumbers::SetLr(double value) {
+  for (at::Tensor* lr : {&lr_, &lr_on_device_, &narrow_lr_}) lr->fill_(value);
+}
+
+const at::Tensor& StepNumbers::LrOf(DType type, Space space) const {
+  if (space == Space::kHost) return lr_;
+  return type == DType::kF32 ? narrow_lr_ : lr_on_device_;
+}
+
+Result<Program> Program::Make(const Model& model, const Module& local,
+                              const WorldOptions& options) {
+  HEDDLE_TRY(World world, World::Compile(local, SharedProgram(local), options));
+  Program program(std::move(world));
+  program.params_.resize(model.params.size());
+  program.FindInputs(model);
+  program.FindOutputs();
+  size_t inputs = program.world_.graph().inputs().size();
+  program.inputs_.assign(program.world_.ranks().size(), Tensors(inputs));
+  return program;
+}
+
+void Program::FindInputs(const Model& model) {
+  const Graph& graph = world_.graph();
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    const Input& input = graph.inputs()[i];
+    Place* place = nullptr;
+    auto param = static_cast<size_t>(input.index);
+    if (input.role == InputRole::kParam && param < params_.size()) place = &params_[param].value;
+    if (input.role == InputRole::kOpt && param < params_.size()) {
+      if (input.label == "exp_avg") place = &params_[param].exp_avg;
+      if (input.label == "exp_avg_sq") place = &params_[param].exp_avg_sq;
+      if (input.label == "grad") place = &params_[param].grad_sum;
+    }
+    if (input.role == InputRole::kBatch) {
+      if (input.label == "tokens") place = &tokens_;
+      if (input.label == "labels") place = &labels_;
+    }
+    if (input.role == InputRole::kHyper) {
+      if (input.label == "lr") place = &lr_;
+      if (input.label == "step") place = &step_;
+      if (input.label == kTokenCount) place = &token_count_;
+    }
+    if (place != nullptr) *place = i;
+    bool buffer = input.role == InputRole::kBuffer && FindBuffer(model, input.label) != nullptr;
+    if (buffer) buffers_[input.label] = i;
+    HEDDLE_CHECK(place != nullptr || buffer,
+                 "a training step has no input " + std::string(graph.name(input.value)));
+  }
+  HEDDLE_CHECK(tokens_ && labels_, "the graph is no training step");
+}
+
+void Program::FindOutputs() {
+  const Graph& graph = world_.graph();
+  for (size_t o = 0; o < graph.outputs().size(); ++o) {
+    const Output& output = graph.outputs()[o];
+    if (output.role == OutputRole::kLoss) loss_ = o;
+    if (output.role == OutputRole::kMetric) {
+      if (output.label == "grad_norm") {
+        grad_norm_ = o;
+      } else {
+        metrics_.push_back(o);
+      }
+    }
+    if (output.role == OutputRole::kGrad) params_[static_cast<size_t>(output.index)].grad = o;
+  }
+  std::map<ValueId, size_t> by_target;
+  for (size_t o = 0; o < graph.outputs().size(); ++o) {
+    if (graph.outputs()[o].role != OutputRole::kUpdate) continue;
+    by_target[graph.outputs()[o].target] = o;
+    update_outputs_.push_back(o);
+  }
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    auto update = by_target.find(graph.inputs()[i].value);
+    updates_.push_back(update != by_target.end());
+    if (updates_[i] && !world_.updates(i)) copied_back_.emplace_back(i, update->second);
+  }
+}
+
+std::vector<StepMetric> Program::metrics() const {
+  std::vector<StepMetric> out;
+  for (size_t o : metrics_) out.push_back({world_.graph().outputs()[o].label, OutputAt(0, o)});
+  return out;
+}
+
+at::Tensor Program::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const {
+  const Graph& graph = world_.graph();
+  at::Tensor shard = ShardOf(whole, graph.placements()[graph.inputs()[i].global.placement],
+                             world_.module().mesh, world_.ranks()[at]);
+  // A whole that nothing splits is shared by all ranks, which must not write over it.
+  return updates_[i] && shard.is_same(whole) ? shard.clone() : shard;
+}
+
+void Program::Bind(std::span<const RankState> states, const StepNumbers& numbers) {
+  for (size_t at = 0; at < inputs_.size(); ++at) {
+    auto bind = [&](Place place, const at::Tensor& tensor) {
+      if (place) inputs_[at][*place] = tensor;
+    };
+    for (size_t p = 0; p < params_.size(); ++p) {
+      bind(params_[p].value, states[at].params[p].value);
+      bind(params_[p].exp_avg, states[at].params[p].exp_avg);
+      bind(params_[p].exp_avg_sq, states[at].params[p].exp_avg_sq);
+    }
+    for (const auto& [name, place] : buffers_) bind(place, states[at].buffers.at(name));
+    if (lr_) {
+      const Graph& graph = world_.graph();
+      TypeId type = graph.type(graph.inputs()[*lr_].value);
+      bind(lr_, numbers.LrOf(graph.types().dtype(type), graph.types().space(type)));
+    }
+    bind(step_, numbers.step);
+    bind(token_count_, numbers.token_count);
+  }
+}
+
+void Program::BindGradients(std::span<const RankState> states) {
+  for (size_t at = 0; at < inputs_.size(); ++at) {
+    for (size_t p = 0; p < params_.size(); ++p) {
+      if (params_[p].grad_sum) inputs_[at][*params_[p].grad_sum] = states[at].params[p].grad;
+    }
+  }
+}
+
+int64_t Program::rows() const {
+  const Graph& graph = world_.graph();
+  const Input& tokens = graph.inputs()[*tokens_];
+  return graph.types().dims(WholeType(graph, tokens.value, tokens.global))[0];
+}
+
+// Each rank makes its own rows; ranks that have the same ones share them.
+Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first_row) {
+  const Graph& graph = world_.graph();
+  const Mesh& mesh = world_.module().mesh;
+  auto place = [&](size_t i, const at::Tensor& rows, size_t at) {
+    Placement rest = graph.placements()[graph.inputs()[i].global.placement];
+    if (!rest.splits.empty()) rest.splits[0] = {};
+    rest.Normalize();
+    return ShardOf(rows, rest, mesh, world_.ranks()[at]).to(world_.device());
+  };
+  Axes split = graph.placements()[graph.inputs()[*tokens_].global.placement].split(0);
+  std::map<int64_t, Batch> made;
+  for (size_t at = 0; at < inputs_.size(); ++at) {
+    Part part = PartAt(rows(), split, mesh, world_.ranks()[at]);
+    auto [found, first] = made.try_emplace(part.begin);
+    if (first) {
+      HEDDLE_TRY(found->second, batches(step, first_row + part.begin, part.size));
+    }
+    for (auto [i, rows] :
+         {std::pair(*tokens_, &found->second.tokens), std::pair(*labels_, &found->second.labels)}) {
+      at::Tensor placed = place(i, *rows, at);
+      at::Tensor& input = inputs_[at][i];
+      // A recorded run reads its batch at one address.
+      if (input.defined() && input.sizes() == placed.sizes()) {
+        input.copy_(placed);
+      } else {
+        input = recorder_ != nullptr ? placed.clone() : std::move(placed);
+      }
+    }
+  }
+  return Done{};
+}
+
+Status Program::Run(StepReplay::Mode mode, const World::Observer& observer) {
+  // Frees outputs of the last run now, so that they do not add to this run's memory.
+  outputs_.clear();
+  if (recorder_ != nullptr && !observer) {
+    HEDDLE_TRY(outputs_, replay_.Run(*recorder_, world_, inputs_, mode));
+  } else {
+    HEDDLE_TRY(outputs_, world_.Run(inputs_, observer));
+  }
+  at::NoGradGuard no_grad;
+  for (size_t at = 0; at < inputs_.size(); ++at) {
+    for (const auto& [input, output] : copied_back_) inputs_[at][input].copy_(outputs_[at][output]);
+    for (size_t output : update_outputs_) outputs_[at][output].reset();
+    if (recorder_ != nullptr) continue;
+    inputs_[at][*tokens_].reset();
+    inputs_[at][*labels_].reset();
+  }
+  return Done{};
+}
+
+at::Tensor Program::TakeGradient(size_t at, size_t param) {
+  Place place = params_[param].grad;
+  return place && !outputs_.empty() ? std::move(outputs_[at][*place]) : at::Tensor();
+}
+
+void Program::ReleaseGradients() {
+  for (Tensors& outputs : outputs_) {
+    for (const ParamPlaces& places : params_) {
+      if (places.grad) outputs[*places.grad].reset();
+    }
+  }
+}
+
+at::Tensor Program::OutputAt(size_t at, Place place) const {
+  return place && !outputs_.empty() ? outputs_[at][*place] : at::Tensor();
+}
+
+}  // namespace heddle

@@ -1,0 +1,114 @@
+#include "heddle/run/train/resume.h"
+
+#include <cstring>
+#include <set>
+
+#include <ATen/ops/empty.h>
+
+#include "heddle/run/aten/dtype.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/run/runtime/whole.h"
+
+namespace heddle {
+namespace {
+
+std::string NameOf(const Model& model, Held held, size_t param) {
+  const std::string& name = model.params[param].name;
+  return held == Held::kParam ? name : fmt::format("{}.{}", name, Name(held));
+}
+
+constexpr Held kSaved[] = {Held::kParam, Held::kExpAvg, Held::kExpAvgSq};
+
+// Of an input of a local graph, whole.
+TensorInfo InfoOf(const Graph& graph, const Input& input, std::string name) {
+  TypeId whole = WholeType(graph, input.value, input.global);
+  std::span<const int64_t> dims = graph.types().dims(whole);
+  return {std::move(name), graph.types().dtype(whole), Sizes(dims.begin(), dims.end())};
+}
+
+class SnapshotMaker {
+ public:
+  SnapshotMaker(const Session& session, Snapshot& snapshot)
+      : graph_(session.world().graph()),
+        mesh_(session.world().module().mesh),
+        ranks_(session.ranks()),
+        snapshot_(snapshot) {}
+
+  // What the rank holds of an input, if it is the one that saves it.
+  void Add(std::string name, size_t input, size_t at, const at::Tensor& held) {
+    const Input& in = graph_.inputs()[input];
+    const Placement& placement = graph_.placements()[in.global.placement];
+    if (!IsFirstHolder(placement, mesh_, ranks_[at])) return;
+    TensorInfo info = InfoOf(graph_, in, std::move(name));
+    Slice slice = SliceOf(info.shape, placement, mesh_, ranks_[at]);
+    auto copy = [held](void* to) {
+      at::Tensor plain = held.cpu().contiguous();
+      std::memcpy(to, plain.const_data_ptr(), plain.nbytes());
+    };
+    snapshot_.pieces.push_back({std::move(info), std::move(slice), ranks_[at], copy});
+  }
+
+ private:
+  const Graph& graph_;
+  const Mesh& mesh_;
+  std::span<const int64_t> ranks_;
+  Snapshot& snapshot_;
+};
+
+}  // namespace
+
+Snapshot SnapshotOf(const Session& session, const Model& model, std::string state) {
+  Snapshot snapshot{session.steps(), std::move(state), {}};
+  SnapshotMaker maker(session, snapshot);
+  for (size_t at = 0; at < session.ranks().size(); ++at) {
+    for (size_t p = 0; p < model.params.size(); ++p) {
+      for (Held held : kSaved) {
+        std::optional<size_t> input = session.InputOf(held, p);
+        if (input) maker.Add(NameOf(model, held, p), *input, at, session.held(held, at, p));
+      }
+    }
+    for (const auto& [name, input, tensor] : session.updated_buffers(at))
+      maker.Add(name, input, at, tensor);
+  }
+  return snapshot;
+}
+
+std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step) {
+  const Graph& graph = SharedProgram(step);
+  std::set<ValueId> updated;
+  for (const Output& output : graph.outputs()) {
+    if (output.role == OutputRole::kUpdate) updated.insert(output.target);
+  }
+  std::vector<TensorInfo> tensors;
+  for (const Input& input : graph.inputs()) {
+    auto param = static_cast<size_t>(input.index);
+    if (input.role == InputRole::kParam)
+      tensors.push_back(InfoOf(graph, input, NameOf(model, Held::kParam, param)));
+    if (input.role == InputRole::kBuffer && updated.contains(input.value) &&
+        !CountsBatches(input.label))
+      tensors.push_back(InfoOf(graph, input, input.label));
+    for (Held held : {Held::kExpAvg, Held::kExpAvgSq}) {
+      if (input.role == InputRole::kOpt && input.label == Name(held))
+        tensors.push_back(InfoOf(graph, input, NameOf(model, held, param)));
+    }
+  }
+  return tensors;
+}
+
+SavedState StateOf(const Checkpoint& checkpoint, const Model& model) {
+  auto read = [checkpoint](const std::string& name) -> Result<at::Tensor> {
+    const TensorInfo* info = checkpoint.Find(name);
+    HEDDLE_CHECK(info != nullptr, "the checkpoint was checked and lacks " + name);
+    at::Tensor whole = at::empty(info->shape, at::TensorOptions().dtype(ToScalarType(info->dtype)));
+    HEDDLE_RETURN_IF_ERROR(
+        checkpoint.Read(name, WholeSlice(info->shape), whole.mutable_data_ptr()));
+    return whole;
+  };
+  SavedState state;
+  state.steps = checkpoint.step();
+  state.held = [read, &model](Held held, size_t param) { return read(NameOf(model, held, param)); };
+  state.buffer = read;
+  return state;
+}
+
+}  // namespace heddle

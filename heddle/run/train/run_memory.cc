@@ -1,0 +1,90 @@
+#include "heddle/run/train/run_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/ir/program.h"
+
+namespace heddle {
+namespace {
+
+// Graphs of a run share the tensors of equal keys.
+using StateKey = std::tuple<InputRole, int64_t, std::string>;
+using StateBytes = std::map<StateKey, Bytes>;
+
+// Inputs that live as long as the session: neither batches nor gradients.
+StateBytes StateInputs(const Graph& graph, bool with_host) {
+  StateBytes state;
+  for (const Input& input : graph.inputs()) {
+    bool gradient = input.role == InputRole::kOpt && input.label == "grad";
+    if (input.role == InputRole::kBatch || gradient) continue;
+    TypeId type = graph.type(input.value);
+    if (!with_host && graph.types().space(type) == Space::kHost) continue;
+    state[{input.role, input.index, input.label}] = graph.types().bytes(type);
+  }
+  return state;
+}
+
+Bytes Sum(const StateBytes& state) {
+  Bytes sum;
+  for (const auto& [key, bytes] : state) sum += bytes;
+  return sum;
+}
+
+// The most that the graph needs at any node, its inputs included.
+Bytes PeakOf(const Graph& graph, bool with_host) {
+  Liveness liveness(graph);
+  MemoryTimeline device = ComputeMemoryTimeline(graph, liveness);
+  if (!with_host) return device.peak;
+  MemoryTimeline host = ComputeMemoryTimeline(graph, liveness, Space::kHost);
+  Bytes peak = device.inputs + host.inputs;
+  for (size_t i = 0; i < device.live.size(); ++i)
+    peak = std::max(peak, device.live[i] + host.live[i]);
+  return peak;
+}
+
+// What Session::Remember copies.
+Bytes UpdatedState(const Graph& step) {
+  std::map<ValueId, bool> updated;
+  for (const Output& output : step.outputs()) {
+    if (output.role == OutputRole::kUpdate) updated[output.target] = true;
+  }
+  Bytes sum;
+  for (const Input& input : step.inputs()) {
+    bool moment = input.role == InputRole::kOpt && input.label != "grad";
+    bool buffer = input.role == InputRole::kBuffer && updated.contains(input.value) &&
+                  !CountsBatches(input.label);
+    if (input.role == InputRole::kParam || moment || buffer)
+      sum += step.types().bytes(step.type(input.value));
+  }
+  return sum;
+}
+
+}  // namespace
+
+RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host) {
+  std::vector<const Graph*> graphs;
+  for (const Module* module : {modules.step, modules.first, modules.more, modules.forward}) {
+    if (module != nullptr) graphs.push_back(&SharedProgram(*module));
+  }
+  StateBytes all;
+  for (const Graph* graph : graphs) all.merge(StateInputs(*graph, with_host));
+  RunMemory memory;
+  memory.state = Sum(all);
+  for (const Graph* graph : graphs) {
+    // State that the graph does not take stays allocated while it runs.
+    Bytes others = memory.state - Sum(StateInputs(*graph, with_host));
+    memory.peak = std::max(memory.peak, PeakOf(*graph, with_host) + others);
+  }
+  if (remembers) {
+    Bytes copy = UpdatedState(SharedProgram(*modules.step));
+    memory.state += copy;
+    memory.peak += copy;
+  }
+  return memory;
+}
+
+}  // namespace heddle

@@ -1,0 +1,281 @@
+#include "heddle/run/train/session.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "heddle/run/aten/dtype.h"
+#include "heddle/core/base/clock.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::string_view kHeldNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
+
+// Runs as launches before one is recorded. The first runs of a kernel load it, plan it and allocate
+// its workspace, which cannot be recorded.
+constexpr int64_t kWarmUpRuns = 2;
+
+DType ParamType(const Model& model) {
+  return model.numerics.compute == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+}  // namespace
+
+std::string_view Name(Held held) { return kHeldNames[static_cast<size_t>(held)]; }
+
+ParamSource InitialParams(const Model& model, uint64_t seed) {
+  return [&model, seed](size_t param) -> Result<at::Tensor> {
+    return InitParam(model, model.params[param], seed, ParamType(model));
+  };
+}
+
+BatchSource SyntheticBatches(const Model& model, uint64_t seed) {
+  return [&model, seed](int64_t step, int64_t first_row, int64_t rows) -> Result<Batch> {
+    return MakeBatch(model.config.vocab_size, rows, model.batch.seq_len, seed, step, first_row);
+  };
+}
+
+Result<Session> Session::Make(const Model& model, const StepModules& modules,
+                              const SessionOptions& options) {
+  auto make = [&](const Module& module) -> Result<Program> {
+    WorldOptions world = options.world;
+    if (options.world_of) {
+      HEDDLE_TRY(world, options.world_of(module));
+    }
+    if (options.kernels) world.kernels = options.kernels;
+    return Program::Make(model, module, world);
+  };
+  HEDDLE_TRY(Program step, make(*modules.step));
+  Session session(std::move(step));
+  for (auto [module, program] :
+       {std::pair(modules.first, &session.first_), std::pair(modules.more, &session.more_),
+        std::pair(modules.forward, &session.forward_)}) {
+    if (module == nullptr) continue;
+    HEDDLE_TRY(*program, make(*module));
+  }
+  session.batches_ = options.batches;
+  session.accumulated_ = options.accumulated;
+  session.count_ignored_ = options.count_ignored;
+  session.numbers_ = StepNumbers(session.world().device());
+  HEDDLE_RETURN_IF_ERROR(session.InitState(model, options));
+  HEDDLE_RETURN_IF_ERROR(session.InitBuffers(model, options));
+  for (Program* program : session.programs()) program->Bind(session.states_, session.numbers_);
+  session.MakeRecorders(options);
+  session.losses_.resize(session.ranks().size());
+  if (options.saved) session.steps_ = options.saved->steps;
+  return session;
+}
+
+void Session::MakeRecorders(const SessionOptions& options) {
+  notice_ = options.notice;
+  if (!options.recorder) return;
+  for (Program* program : programs()) {
+    bool forward = forward_ && program == &*forward_;
+    std::unique_ptr<RunRecorder>& recorder = forward ? forward_recorder_ : recorder_;
+    if (!recorder) {
+      Result<std::unique_ptr<RunRecorder>> made = options.recorder();
+      if (!made.ok()) {
+        notice_("steps run as launches: " + made.diagnostics()[0].message);
+        return;
+      }
+      recorder = *std::move(made);
+    }
+    program->RecordWith(*recorder);
+  }
+}
+
+std::vector<Program*> Session::programs() {
+  std::vector<Program*> all = {&step_};
+  for (std::optional<Program>* program : {&first_, &more_, &forward_}) {
+    if (*program) all.push_back(&**program);
+  }
+  return all;
+}
+
+std::optional<size_t> Session::InputOf(Held held, size_t param) const {
+  const Program::ParamPlaces& places = step_.places(param);
+  switch (held) {
+    case Held::kParam: return places.value;
+    case Held::kExpAvg: return places.exp_avg;
+    case Held::kExpAvgSq: return places.exp_avg_sq;
+    case Held::kGrad: return places.grad_sum;
+  }
+  return std::nullopt;
+}
+
+Status Session::InitState(const Model& model, const SessionOptions& options) {
+  states_.resize(ranks().size());
+  for (RankState& state : states_) state.params.resize(model.params.size());
+  for (size_t p = 0; p < model.params.size(); ++p) {
+    if (!step_.places(p).value) continue;
+    for (auto [held, member] : {std::pair(Held::kParam, &RankState::Param::value),
+                                std::pair(Held::kExpAvg, &RankState::Param::exp_avg),
+                                std::pair(Held::kExpAvgSq, &RankState::Param::exp_avg_sq)}) {
+      std::optional<size_t> input = InputOf(held, p);
+      if (!input) continue;
+      at::Tensor whole;
+      if (options.saved) {
+        HEDDLE_TRY(whole, options.saved->held(held, p));
+      } else if (held == Held::kParam) {
+        HEDDLE_TRY(whole, options.params(p));
+      }
+      for (size_t at = 0; at < states_.size(); ++at) {
+        RankState::Param& own = states_[at].params[p];
+        own.*member = whole.defined() ? step_.ShardOfInput(*input, whole, at).to(world().device())
+                                      : at::zeros_like(own.value);
+      }
+    }
+  }
+  return Done{};
+}
+
+Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
+  for (Program* program : programs()) {
+    for (const auto& [name, input] : program->buffers()) {
+      if (states_[0].buffers.contains(name)) continue;
+      at::Tensor whole = MakeBuffer(model, *FindBuffer(model, name));
+      if (options.saved && program->updates(input) && !CountsBatches(name)) {
+        HEDDLE_TRY(whole, options.saved->buffer(name));
+      }
+      for (size_t at = 0; at < states_.size(); ++at) {
+        states_[at].buffers[name] = program->ShardOfInput(input, whole, at).to(world().device());
+      }
+    }
+  }
+  return Done{};
+}
+
+Status Session::CountTokens(const BatchSource& batches, int64_t number) {
+  if (!step_.takes_token_count()) return Done{};
+  HEDDLE_TRY(Batch all, batches(number, 0, accumulated_ * step_.rows()));
+  numbers_.token_count.fill_(count_ignored_ ? at::Scalar(all.labels.numel())
+                                            : at::ne(all.labels, kIgnoredLabel).sum().item());
+  return Done{};
+}
+
+Status Session::RunProgram(Program& program, int64_t runs_before, const Watcher& watch) {
+  bool refused = program.refusal().has_value();
+  HEDDLE_RETURN_IF_ERROR(
+      program.Run(runs_before < kWarmUpRuns ? StepReplay::Mode::kWarmUp : StepReplay::Mode::kRecord,
+                  watch ? watch(program.world()) : World::Observer()));
+  if (program.refusal() && !refused)
+    notice_(fmt::format("@{} runs as launches, not as a CUDA graph: {}",
+                        program.world().graph().name(), *program.refusal()));
+  return Done{};
+}
+
+Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) {
+  Clock clock;
+  HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
+  data_seconds_ += Seconds(clock.Elapsed());
+  // The graphs of a step are recorded in one step, in the order in which they are replayed: none
+  // places its values where another still has some.
+  HEDDLE_RETURN_IF_ERROR(RunProgram(program, steps_run_, watch));
+  TakeGradients(program, batch);
+  for (size_t at = 0; at < losses_.size(); ++at) {
+    at::Tensor loss = program.loss(at);
+    losses_[at] = batch == 0 ? loss : at::add(losses_[at], loss);
+  }
+  std::vector<StepMetric> before = std::move(metrics_);
+  metrics_ = program.metrics();
+  for (size_t m = 0; batch > 0 && m < metrics_.size(); ++m)
+    metrics_[m].value = at::add(before[m].value, metrics_[m].value);
+  return Done{};
+}
+
+void Session::TakeGradients(Program& program, int64_t batch) {
+  for (size_t at = 0; at < states_.size() && batch == 0; ++at) {
+    std::vector<RankState::Param>& params = states_[at].params;
+    for (size_t p = 0; p < params.size(); ++p) params[p].grad = program.TakeGradient(at, p);
+  }
+  // The graphs of later batches have added theirs to the sum.
+  program.ReleaseGradients();
+}
+
+void Session::ReleaseGradients() {
+  for (RankState& state : states_) {
+    for (RankState::Param& param : state.params) param.grad.reset();
+  }
+  for (Program* program : programs()) program->BindGradients(states_);
+}
+
+Status Session::Step(double lr, const Watcher& watch) {
+  ReleaseGradients();
+  data_seconds_ = 0;
+  numbers_.SetLr(lr);
+  numbers_.step.fill_(steps_ + 1);
+  HEDDLE_RETURN_IF_ERROR(CountTokens(batches_, steps_ + 1));
+  if (accumulated_ > 1) {
+    HEDDLE_RETURN_IF_ERROR(RunBatch(*first_, 0, watch));
+    if (more_) more_->BindGradients(states_);
+    step_.BindGradients(states_);
+    for (int64_t batch = 1; batch + 1 < accumulated_; ++batch)
+      HEDDLE_RETURN_IF_ERROR(RunBatch(*more_, batch, watch));
+  }
+  HEDDLE_RETURN_IF_ERROR(RunBatch(step_, accumulated_ - 1, watch));
+  ++steps_;
+  ++steps_run_;
+  return Done{};
+}
+
+std::vector<at::Tensor> Session::Updated() const {
+  std::vector<at::Tensor> updated;
+  for (size_t at = 0; at < states_.size(); ++at) {
+    for (const RankState::Param& param : states_[at].params) {
+      for (const at::Tensor& tensor : {param.value, param.exp_avg, param.exp_avg_sq}) {
+        if (tensor.defined()) updated.push_back(tensor);
+      }
+    }
+    for (const UpdatedBuffer& buffer : updated_buffers(at)) updated.push_back(buffer.tensor);
+  }
+  return updated;
+}
+
+void Session::Remember() {
+  std::vector<at::Tensor> updated = Updated();
+  if (remembered_.empty()) {
+    for (const at::Tensor& tensor : updated) remembered_.push_back(at::empty_like(tensor));
+  }
+  for (size_t i = 0; i < updated.size(); ++i) remembered_[i].copy_(updated[i]);
+}
+
+void Session::UndoStep() {
+  std::vector<at::Tensor> updated = Updated();
+  for (size_t i = 0; i < updated.size(); ++i) updated[i].copy_(remembered_[i]);
+}
+
+Result<double> Session::Evaluate(const BatchSource& batches, int64_t number, const Watcher& watch) {
+  ReleaseGradients();
+  HEDDLE_RETURN_IF_ERROR(CountTokens(batches, number));
+  double loss = 0;
+  for (int64_t batch = 0; batch < accumulated_; ++batch) {
+    HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, batch * forward_->rows()));
+    HEDDLE_RETURN_IF_ERROR(RunProgram(*forward_, forwards_run_++, watch));
+    loss += forward_->loss(0).item<double>();
+  }
+  return loss;
+}
+
+at::Tensor Session::held(Held held, size_t at, size_t param) const {
+  const RankState::Param& own = states_[at].params[param];
+  switch (held) {
+    case Held::kParam: return own.value;
+    case Held::kExpAvg: return own.exp_avg;
+    case Held::kExpAvgSq: return own.exp_avg_sq;
+    case Held::kGrad: return own.grad;
+  }
+  return {};
+}
+
+std::vector<Session::UpdatedBuffer> Session::updated_buffers(size_t at) const {
+  std::vector<UpdatedBuffer> updated;
+  for (const auto& [name, input] : step_.buffers()) {
+    if (step_.updates(input) && !CountsBatches(name))
+      updated.push_back({name, input, states_[at].buffers.at(name)});
+  }
+  return updated;
+}
+
+}  // namespace heddle

@@ -1,0 +1,237 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "heddle/run/models/init.h"
+#include "heddle/run/train/schedule.h"
+#include "heddle/run/train/session.h"
+
+namespace heddle {
+namespace {
+
+// splitmix64 of 42 * 2^40 + 3 * 2^32 + 5 * 2^16 + position, modulo 1000.
+TEST(Batches, AreAFunctionOfSeedStepRowAndPosition) {
+  Batch batch = MakeBatch(1000, 1, 3, 42, 3, 5);
+  std::vector<int64_t> tokens(batch.tokens.data_ptr<int64_t>(),
+                              batch.tokens.data_ptr<int64_t>() + 3);
+  EXPECT_EQ(tokens, (std::vector<int64_t>{191, 490, 744}));
+  EXPECT_EQ(batch.labels[0][0].item<int64_t>(), tokens[1]);
+  // Rows count over the whole batch.
+  EXPECT_TRUE(MakeBatch(1000, 8, 3, 42, 3).tokens[5].equal(batch.tokens[0]));
+}
+
+class AccumulationTest : public testing::Test {
+ protected:
+  // Steps of four sequences in f64, in so many batches.
+  static std::pair<Model, std::unique_ptr<Session>> Make(int64_t batches,
+                                                         DType compute = DType::kF64,
+                                                         SessionOptions options = {}) {
+    StepNumerics numerics{.compute = compute, .loss_divisor = LossDivisor::kGiven};
+    Model model =
+        *MakeModel(*FindModel("mlp", "small"), {.batch = 4 / batches, .seq_len = 4}, numerics);
+    Module step = *CaptureModel(model, {.lr_on_device = compute == DType::kF32,
+                                        .optimizer = OptimizerOptions(),
+                                        .accumulate = batches > 1});
+    Module first = *CaptureModel(model, CaptureOptions());
+    Module more = *CaptureModel(model, {.accumulate = true});
+    Module forward = *CaptureModel(model, {.forward_only = true});
+    options.params = InitialParams(model, 1);
+    options.batches = Batches();
+    options.accumulated = batches;
+    Result<Session> session = Session::Make(
+        model, {.step = &step, .first = &first, .more = &more, .forward = &forward}, options);
+    return {model, std::make_unique<Session>(*std::move(session))};
+  }
+  // The second sequence has one label that counts.
+  static BatchSource Batches() {
+    return [](int64_t step, int64_t first_row, int64_t rows) -> Result<Batch> {
+      Batch batch = MakeBatch(64, rows, 4, 1, step, first_row);
+      if (first_row <= 1 && first_row + rows > 1)
+        batch.labels[1 - first_row].slice(0, 1).fill_(kIgnoredLabel);
+      return batch;
+    };
+  }
+};
+
+// However a step is cut into batches, it is the same step.
+TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
+  auto [model, whole] = Make(1);
+  for (int64_t batches : {2, 4}) {
+    auto [same_model, parts] = Make(batches);
+    auto [again, reference] = Make(1);
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_TRUE(parts->Step(1e-3).ok() && reference->Step(1e-3).ok());
+      EXPECT_NEAR(parts->loss(0).item<double>(), reference->loss(0).item<double>(), 1e-12);
+      for (size_t p = 0; p < model.params.size(); ++p) {
+        for (Held held : kAllHeld) {
+          at::Tensor apart = parts->held(held, 0, p);
+          EXPECT_TRUE(apart.allclose(reference->held(held, 0, p), 1e-9, 1e-12))
+              << batches << " " << model.params[p].name << " " << Name(held);
+        }
+      }
+    }
+  }
+}
+
+// The mean loss of a step's rows does not depend on the number of batches they are split into.
+TEST_F(AccumulationTest, ValidationLossIsTheMeanOfAllRows) {
+  auto [model, whole] = Make(1);
+  double expected = *whole->Evaluate(Batches(), 2);
+  // Near the logarithm of the vocabulary, as the weights are random.
+  EXPECT_NEAR(expected, std::log(64.0), 0.5);
+  for (int64_t batches : {2, 4}) {
+    auto [same_model, parts] = Make(batches);
+    EXPECT_NEAR(*parts->Evaluate(Batches(), 2), expected, 1e-12) << batches;
+    // A training step in between does not change the result.
+    ASSERT_TRUE(parts->Step(0).ok());
+    EXPECT_NEAR(*parts->Evaluate(Batches(), 2), expected, 1e-12) << batches;
+  }
+}
+
+// Records on a CPU what a GPU would: recording computes nothing, and a replay writes over the
+// tensors that were recorded.
+class FakeRecorder : public RunRecorder {
+ public:
+  struct Counts {
+    int runs = 0;
+    int records = 0;
+    int replays = 0;
+  };
+  explicit FakeRecorder(Counts& counts) : counts_(counts) {}
+
+  Result<std::vector<Tensors>> Run(const World& world, std::span<const Tensors> inputs) override {
+    ++counts_.runs;
+    return world.Run(inputs);
+  }
+  Result<std::unique_ptr<RecordedRun>> Record(const World& world,
+                                              std::span<const Tensors> inputs) override {
+    ++counts_.records;
+    Tensors before;
+    for (const at::Tensor& input : inputs[0]) before.push_back(input.clone());
+    HEDDLE_TRY(std::vector<Tensors> outputs, world.Run(inputs));
+    for (size_t i = 0; i < before.size(); ++i) inputs[0][i].copy_(before[i]);
+    return std::unique_ptr<RecordedRun>(std::make_unique<Recorded>(
+        counts_, world, std::vector<Tensors>(inputs.begin(), inputs.end()), std::move(outputs)));
+  }
+
+ private:
+  class Recorded : public RecordedRun {
+   public:
+    Recorded(Counts& counts, const World& world, std::vector<Tensors> inputs,
+             std::vector<Tensors> outputs)
+        : counts_(counts),
+          world_(world),
+          inputs_(std::move(inputs)),
+          outputs_(std::move(outputs)) {}
+    Status Replay() override {
+      ++counts_.replays;
+      HEDDLE_TRY(std::vector<Tensors> again, world_.Run(inputs_));
+      for (size_t i = 0; i < again[0].size(); ++i) outputs_[0][i].copy_(again[0][i]);
+      return Done{};
+    }
+    const std::vector<Tensors>& outputs() const override { return outputs_; }
+
+   private:
+    Counts& counts_;
+    const World& world_;
+    std::vector<Tensors> inputs_;
+    std::vector<Tensors> outputs_;
+  };
+
+  Counts& counts_;
+};
+
+// Batches, learning rates, step numbers, gradients of batches before, validation and steps taken
+// back reach a recorded step.
+TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
+  for (int64_t batches : {1, 2, 4}) {
+    FakeRecorder::Counts counts;
+    SessionOptions options;
+    options.recorder = [&]() -> Result<std::unique_ptr<RunRecorder>> {
+      return std::unique_ptr<RunRecorder>(std::make_unique<FakeRecorder>(counts));
+    };
+    options.notice = [](const std::string& line) { ADD_FAILURE() << line; };
+    auto [model, recorded] = Make(batches, DType::kF32, options);
+    auto [same_model, launched] = Make(batches, DType::kF32);
+    for (int step = 1; step <= 6; ++step) {
+      for (Session* session : {recorded.get(), launched.get()}) {
+        if (step == 4) session->Remember();
+        ASSERT_TRUE(session->Step(1e-2 / step).ok());
+      }
+      EXPECT_EQ(recorded->loss(0).item<float>(), launched->loss(0).item<float>()) << step;
+      EXPECT_EQ(recorded->grad_norm(0).item<float>(), launched->grad_norm(0).item<float>());
+      for (size_t p = 0; p < model.params.size(); ++p) {
+        for (Held held : kAllHeld) {
+          EXPECT_TRUE(recorded->held(held, 0, p).equal(launched->held(held, 0, p)))
+              << batches << " batches, step " << step << ", " << model.params[p].name << " "
+              << Name(held);
+        }
+      }
+      EXPECT_EQ(*recorded->Evaluate(Batches(), step), *launched->Evaluate(Batches(), step));
+      for (Session* session : {recorded.get(), launched.get()}) {
+        if (step == 4) session->UndoStep();
+      }
+    }
+    // Two steps warm up, and two evaluations of a batch.
+    int graphs = batches == 1 ? 1 : batches == 2 ? 2 : 3;
+    EXPECT_EQ(counts.records, graphs + 1);
+    EXPECT_EQ(counts.runs, 2 * batches + 2);
+    EXPECT_EQ(counts.replays, 4 * batches + 6 * batches - 2);
+  }
+}
+
+TEST_F(AccumulationTest, AStepThatCannotBeRecordedRunsAndSaysWhy) {
+  FakeRecorder::Counts counts;
+  std::vector<std::string> notices;
+  SessionOptions options;
+  options.recorder = [&]() -> Result<std::unique_ptr<RunRecorder>> {
+    return std::unique_ptr<RunRecorder>(std::make_unique<FakeRecorder>(counts));
+  };
+  options.notice = [&](const std::string& line) { notices.push_back(line); };
+  // In f64 the fused kernel reads the learning rate from the host.
+  auto [model, recorded] = Make(1, DType::kF64, options);
+  auto [same_model, launched] = Make(1, DType::kF64);
+  for (int step = 1; step <= 4; ++step) {
+    ASSERT_TRUE(recorded->Step(1e-2 / step).ok() && launched->Step(1e-2 / step).ok());
+    EXPECT_TRUE(recorded->held(Held::kParam, 0, 0).equal(launched->held(Held::kParam, 0, 0)));
+  }
+  EXPECT_EQ(counts.records, 0);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_TRUE(notices[0].starts_with("@step runs as launches, not as a CUDA graph: node "));
+  EXPECT_NE(notices[0].find("it reads a number from the host"), std::string::npos) << notices[0];
+  EXPECT_NE(notices[0].find("_fused_adamw"), std::string::npos) << notices[0];
+}
+
+TEST_F(AccumulationTest, AMachineThatCannotRecordSaysSoOnce) {
+  std::vector<std::string> notices;
+  SessionOptions options;
+  options.recorder = []() -> Result<std::unique_ptr<RunRecorder>> {
+    return Error(Diag::kEnvironment, "no GPU: none is here");
+  };
+  options.notice = [&](const std::string& line) { notices.push_back(line); };
+  auto [model, session] = Make(2, DType::kF32, options);
+  for (int step = 1; step <= 4; ++step) ASSERT_TRUE(session->Step(1e-2).ok());
+  EXPECT_EQ(notices, std::vector<std::string>{"steps run as launches: no GPU: none is here"});
+}
+
+// TorchTitan's figures for 10 steps, 2 of warm-up, 4 of decay.
+TEST(Schedule, RisesStaysAndFalls) {
+  ScheduleOptions options{.steps = 10, .lr = 8, .warmup_steps = 2, .decay = Decay::kLinear};
+  options.decay_ratio = 0.4;
+  Schedule linear = *Schedule::Make(options);
+  std::vector<double> rates;
+  for (int64_t step = 1; step <= 10; ++step) rates.push_back(linear.At(step));
+  EXPECT_EQ(rates, (std::vector<double>{4, 8, 8, 8, 8, 8, 8, 6, 4, 2}));
+  options.decay = Decay::kSqrt;
+  EXPECT_DOUBLE_EQ(Schedule::Make(options)->At(8), 4);
+  options.decay = Decay::kCosine;
+  options.min_lr_factor = 0.5;
+  EXPECT_DOUBLE_EQ(Schedule::Make(options)->At(9), 6);
+  options.decay = Decay::kNone;
+  EXPECT_DOUBLE_EQ(Schedule::Make(options)->At(10), 8);
+  options.decay_ratio = 1.5;
+  EXPECT_FALSE(Schedule::Make(options).ok());
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,91 @@
+#include "heddle/run/train/trainer.h"
+
+#include <cmath>
+#include <deque>
+#include <numeric>
+
+#include "heddle/core/base/clock.h"
+
+namespace heddle {
+namespace {
+
+// Losses of the last steps, to know an odd one by.
+class LossWatch {
+ public:
+  explicit LossWatch(const TrainerOptions& options) : options_(options) {}
+
+  // What is to be done about a loss, and why.
+  std::pair<OddLoss, TrainingEnd> Judge(double loss) {
+    if (!std::isfinite(loss)) return {options_.not_finite, TrainingEnd::kNotFinite};
+    constexpr size_t kWindow = 20;
+    bool known = losses_.size() == kWindow;
+    double mean = std::accumulate(losses_.begin(), losses_.end(), 0.0) / kWindow;
+    if (known && loss > options_.spike_factor * mean && options_.spike != OddLoss::kIgnore)
+      return {options_.spike, TrainingEnd::kSpike};
+    losses_.push_back(loss);
+    if (losses_.size() > kWindow) losses_.pop_front();
+    return {OddLoss::kIgnore, TrainingEnd::kFinished};
+  }
+
+ private:
+  const TrainerOptions& options_;
+  std::deque<double> losses_;
+};
+
+Result<double> Validate(Session& session, const TrainerOptions& options) {
+  double sum = 0;
+  for (int64_t number = 1; number <= options.validation_steps; ++number) {
+    HEDDLE_TRY(double loss, session.Evaluate(options.validation_batches, number));
+    sum += loss;
+  }
+  return sum / static_cast<double>(options.validation_steps);
+}
+
+bool IsDue(int64_t interval, int64_t step) { return interval > 0 && step % interval == 0; }
+
+}  // namespace
+
+Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
+  TrainingOutcome outcome;
+  LossWatch watch(options);
+  bool may_undo = options.not_finite == OddLoss::kSkip || options.spike == OddLoss::kSkip;
+  int64_t saved = session.steps();
+  while (session.steps() < options.steps) {
+    Clock clock;
+    TrainedStep row;
+    row.step = session.steps() + 1;
+    row.lr = options.lr(row.step);
+    if (may_undo) session.Remember();
+    HEDDLE_RETURN_IF_ERROR(session.Step(row.lr));
+    row.loss = session.loss(0).item<double>();
+    if (session.grad_norm(0).defined()) row.grad_norm = session.grad_norm(0).item<double>();
+    row.seconds = Seconds(clock.Elapsed());
+    auto [answer, odd] = watch.Judge(row.loss);
+    row.skipped = answer == OddLoss::kSkip;
+    if (row.skipped) session.UndoStep();
+    if (options.on_trained) HEDDLE_RETURN_IF_ERROR(options.on_trained(session));
+    if (IsDue(options.validation_interval, row.step) && answer != OddLoss::kStop) {
+      HEDDLE_TRY(row.validation_loss, Validate(session, options));
+    }
+    if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(session, row));
+    outcome.last = row;
+    // What such a step made is not worth keeping.
+    if (answer == OddLoss::kStop) {
+      outcome.end = odd;
+      return outcome;
+    }
+    if (options.save && IsDue(options.save_interval, row.step)) {
+      HEDDLE_RETURN_IF_ERROR(options.save(session));
+      saved = row.step;
+    }
+    if (!options.stop) continue;
+    HEDDLE_TRY(bool stops, options.stop(row.step));
+    if (!stops) continue;
+    outcome.end = TrainingEnd::kStopped;
+    break;
+  }
+  if (options.save && saved != session.steps()) HEDDLE_RETURN_IF_ERROR(options.save(session));
+  return outcome;
+}
+
+}  // namespace heddle

@@ -1,0 +1,116 @@
+#include "heddle/run/verify/eager_run.h"
+
+#include <numeric>
+
+#include "heddle/run/aten/said.h"
+#include "heddle/run/eager/data_parallel.h"
+#include "heddle/run/eager/expert_parallel.h"
+#include "heddle/run/models/family.h"
+
+namespace heddle {
+namespace {
+
+// `Eager` is one of the classes of heddle/run/eager, which look alike.
+template <typename Eager>
+class EagerRun final : public TrainingRun {
+ public:
+  EagerRun(const Model& model, Eager eager, const EagerOptions& options)
+      : model_(model),
+        eager_(std::move(eager)),
+        batches_(options.batches),
+        device_(options.device) {
+    ranks_.resize(static_cast<size_t>(eager_.ranks()));
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+    for (const StepInput& input : model.inputs) {
+      if (input.role == InputRole::kBuffer) inputs_.push_back(MakeBuffer(model, input).to(device_));
+    }
+    inputs_.resize(model.inputs.size());
+  }
+
+  Status Step(double lr) override {
+    HEDDLE_TRY(Batch batch, batches_(steps_ + 1, 0, model_.batch.batch));
+    inputs_[inputs_.size() - 2] = batch.tokens.to(device_);
+    inputs_[inputs_.size() - 1] = batch.labels.to(device_);
+    try {
+      last_ = eager_.Step(inputs_, lr, steps_ + 1);
+    } catch (const std::exception& error) {
+      return Error(Diag::kRunFault, "eager training failed: {}", SaidByAten(error));
+    }
+    for (const auto& [input, buffer] : last_.buffers) inputs_[input] = buffer;
+    ++steps_;
+    return Done{};
+  }
+  int64_t steps() const override { return steps_; }
+  std::span<const int64_t> ranks() const override { return ranks_; }
+  at::Tensor loss(size_t) const override { return last_.loss; }
+  at::Tensor grad_norm(size_t) const override { return last_.grad_norm; }
+  at::Tensor held(Held held, size_t at, size_t param) const override {
+    switch (held) {
+      case Held::kParam: return eager_.param(ranks_[at], param);
+      case Held::kExpAvg: return eager_.exp_avg(ranks_[at], param);
+      case Held::kExpAvgSq: return eager_.exp_avg_sq(ranks_[at], param);
+      case Held::kGrad: return eager_.grad(ranks_[at], param);
+    }
+    return {};
+  }
+
+ private:
+  const Model& model_;
+  Eager eager_;
+  BatchSource batches_;
+  c10::Device device_;
+  int64_t steps_ = 0;
+  std::vector<int64_t> ranks_;
+  std::vector<at::Tensor> inputs_;
+  EagerStep last_;
+};
+
+}  // namespace
+
+Status CheckEagerExists(const Model& model, const EagerOptions& options) {
+  constexpr std::string_view kInstead =
+      "--against=none trains the graph alone, --against=PIPELINE compares two pipelines";
+  // Their ranks are threads that meet in backward, and backward on a GPU has one thread for all.
+  if ((options.tensor > 1 || options.expert > 1) && !options.device.is_cpu())
+    return Error(Diag::kBadChoice,
+                 "eager {} parallelism runs on cpu alone, and --parallelism.{}_parallel_degree is "
+                 "{}; {}",
+                 options.tensor > 1 ? "tensor" : "expert", options.tensor > 1 ? "tensor" : "expert",
+                 options.tensor > 1 ? options.tensor : options.expert, kInstead);
+  for (auto [name, weight] : {std::pair("z_loss", model.numerics.z_loss),
+                              std::pair("aux_loss", model.numerics.aux_loss)}) {
+    if (options.tensor > 1 && weight > 0)
+      return Error(Diag::kBadChoice,
+                   "eager tensor parallelism knows no --training.{}, which is {}; {}", name, weight,
+                   kInstead);
+  }
+  if (options.tensor == 1 || model.config.family->attention != nullptr) return Done{};
+  return Error(Diag::kBadChoice,
+               "{} has no eager tensor parallelism, and --parallelism.tensor_parallel_degree is "
+               "{}; {}",
+               model.config.family->name, options.tensor, kInstead);
+}
+
+Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options) {
+  HEDDLE_RETURN_IF_ERROR(CheckEagerExists(model, options));
+  std::vector<at::Tensor> params;
+  for (size_t i = 0; i < model.params.size(); ++i) {
+    HEDDLE_TRY(at::Tensor whole, options.params(i));
+    params.push_back(whole.to(options.device));
+  }
+  DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
+  data.threads = options.threads;
+  if (options.narrow_grads) data.reduce_type = at::kBFloat16;
+  TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
+  if (options.expert > 1 || options.tensor > 1) {
+    // Without expert parallelism tensor-parallel ranks split each expert.
+    int64_t expert_tensor = options.expert > 1 ? options.expert_tensor : options.tensor;
+    return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerExpertParallel>>(
+        model, EagerExpertParallel(model, params, {tensor, options.expert, expert_tensor}),
+        options));
+  }
+  return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerDataParallel>>(
+      model, EagerDataParallel(model, params, data), options));
+}
+
+}  // namespace heddle

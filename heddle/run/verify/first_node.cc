@@ -1,0 +1,229 @@
+#include "heddle/run/verify/first_node.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <ATen/ops/isinf.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/record_function.h>
+
+#include "heddle/core/base/hash.h"
+#include "heddle/core/ir/text/print.h"
+
+namespace heddle {
+namespace {
+
+// Of element type and bits, whatever the sizes: a view of all of a tensor has the content of the tensor.
+uint64_t ContentHash(const at::Tensor& tensor) {
+  at::Tensor plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+  uint64_t words[] = {Hash64(plain.data_ptr(), plain.nbytes()), plain.nbytes(),
+                      static_cast<uint64_t>(plain.scalar_type())};
+  return Hash64(std::span<const uint64_t>(words));
+}
+
+NodeFinding MakeFinding(const Session& session, const World& world, NodeId node, size_t at,
+                        std::string what) {
+  // The session counts a step when it is over.
+  return {session.steps() + 1, world.ranks()[at], PrintNode(world.module(), world.graph(), node),
+          std::move(what)};
+}
+
+// Calls `look` with each tensor that a node made, until it says that it has seen enough.
+World::Observer LookAtResults(
+    const World& world, std::function<bool(NodeId, size_t at, ValueId, const at::Tensor&)> look) {
+  return [&world, look = std::move(look), done = false](NodeId node,
+                                                        std::span<const Tensors> values) mutable {
+    if (done) return;
+    for (ValueId value : world.graph().results(node)) {
+      for (size_t at = 0; at < values.size() && !done; ++at) {
+        for (const at::Tensor& tensor : world.slots().TensorsOf(value, values[at])) {
+          if (tensor.defined() && look(node, at, value, tensor)) done = true;
+        }
+      }
+    }
+  };
+}
+
+// All tensors that ATen computes until Stop, on any thread, by their content.
+class Witness {
+ public:
+  Witness() {
+    active = this;
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(nullptr, See)
+                                        .needsOutputs(true)
+                                        .scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Witness() { Stop(); }
+  Witness(const Witness&) = delete;
+  Witness& operator=(const Witness&) = delete;
+
+  void Stop() {
+    if (active != this) return;
+    at::removeCallback(handle_);
+    active = nullptr;
+  }
+
+  void Add(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_sparse()) return;
+    at::DisableRecordFunctionGuard unseen;
+    uint64_t hash = ContentHash(tensor);
+    std::lock_guard lock(mutex_);
+    seen_.insert(hash);
+  }
+  bool Has(const at::Tensor& tensor) const { return seen_.contains(ContentHash(tensor)); }
+
+ private:
+  static void See(const at::RecordFunction& function, at::ObserverContext*) {
+    for (const c10::IValue& output : function.outputs()) {
+      if (output.isTensor()) active->Add(output.toTensor());
+      if (!output.isTensorList()) continue;
+      for (const at::Tensor& tensor : output.toTensorVector()) active->Add(tensor);
+    }
+  }
+
+  // Callbacks of ATen take no context of their own. One witness at a time.
+  static inline Witness* active = nullptr;
+  at::CallbackHandle handle_ = 0;
+  std::mutex mutex_;
+  std::unordered_set<uint64_t> seen_;
+};
+
+// The output of the graph that the difference is about.
+ValueId DifferingValue(const Graph& graph, const Difference& difference) {
+  auto param = static_cast<int64_t>(difference.param);
+  for (const Output& output : graph.outputs()) {
+    if (!difference.held && output.role == OutputRole::kLoss) return output.value;
+    if (difference.held == Held::kGrad && output.role == OutputRole::kGrad && output.index == param)
+      return output.value;
+    if (!difference.held || output.role != OutputRole::kUpdate) continue;
+    for (const Input& input : graph.inputs()) {
+      if (input.value != output.target || input.index != param) continue;
+      bool same = *difference.held == Held::kParam
+                      ? input.role == InputRole::kParam
+                      : input.role == InputRole::kOpt && input.label == Name(*difference.held);
+      if (same) return output.value;
+    }
+  }
+  return {};
+}
+
+// Eager may have had a number by chance, which nothing larger is: a number of what it never had is nothing that it knew.
+void DoubtSingleNumbers(const Graph& graph, Table<NodeId, bool>& known) {
+  auto is_number = [&](ValueId v) { return graph.types().bytes(graph.type(v)) <= Bytes{8}; };
+  auto is_unknown = [&](ValueId v) { return v && graph[v].producer && !known[graph[v].producer]; };
+  for (NodeId node : graph.nodes()) {
+    if (std::ranges::all_of(graph.results(node), is_number) &&
+        std::ranges::any_of(graph.operands(node), is_unknown))
+      known[node] = false;
+  }
+}
+
+// Back from `value` through nodes that are not `known`: the earliest all of whose operands are.
+std::optional<NodeId> FirstUnknown(const Graph& graph, ValueId value,
+                                   const Table<NodeId, bool>& known) {
+  std::optional<NodeId> first;
+  Table<NodeId, bool> reached(graph.node_count(), false);
+  std::vector<ValueId> open = {value};
+  while (!open.empty()) {
+    NodeId node = open.back() ? graph[open.back()].producer : NodeId();
+    open.pop_back();
+    if (!node || known[node] || reached[node]) continue;
+    reached[node] = true;
+    size_t before = open.size();
+    for (ValueId operand : graph.operands(node)) {
+      if (operand && graph[operand].producer && !known[graph[operand].producer])
+        open.push_back(operand);
+    }
+    if (open.size() == before && (!first || node < *first)) first = node;
+  }
+  return first;
+}
+
+}  // namespace
+
+Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
+                                                  const std::function<double(int64_t)>& lr,
+                                                  int64_t last) {
+  std::optional<NodeFinding> nan;
+  std::optional<NodeFinding> infinite;
+  auto watch = [&](const World& world) {
+    return LookAtResults(world, [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
+      if (nan || !tensor.is_floating_point()) return nan.has_value();
+      if (!infinite && at::isinf(tensor).any().item<bool>())
+        infinite = MakeFinding(session, world, node, at, "the first infinity");
+      if (at::isnan(tensor).any().item<bool>())
+        nan = MakeFinding(session, world, node, at, "the first NaN");
+      return nan.has_value();
+    });
+  };
+  while (session.steps() < last && !nan)
+    HEDDLE_RETURN_IF_ERROR(session.Step(lr(session.steps() + 1), watch));
+  return nan ? nan : infinite;
+}
+
+Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& other, double lr) {
+  // By name, one for each rank.
+  std::unordered_map<std::string, std::vector<uint64_t>> hashes;
+  const World& theirs = other.world();
+  auto remember = [&](NodeId, size_t at, ValueId value, const at::Tensor& tensor) {
+    std::vector<uint64_t>& by_rank = hashes[std::string(theirs.graph().name(value))];
+    by_rank.resize(theirs.ranks().size());
+    by_rank[at] += ContentHash(tensor);
+    return false;
+  };
+  HEDDLE_RETURN_IF_ERROR(
+      other.Step(lr, [&](const World& world) { return LookAtResults(world, remember); }));
+  const World& ours = session.world();
+  std::optional<NodeFinding> finding;
+  auto look = [&](NodeId node, size_t at, ValueId value, const at::Tensor& tensor) {
+    // An async value has several tensors; that of its wait has one.
+    if (ours.graph().types().is_async(ours.graph().type(value))) return false;
+    auto found = hashes.find(std::string(ours.graph().name(value)));
+    if (found == hashes.end()) return false;
+    if (found->second[*other.Find(ours.ranks()[at])] == ContentHash(tensor)) return false;
+    finding = MakeFinding(session, ours, node, at, "the first value that differs");
+    return true;
+  };
+  HEDDLE_RETURN_IF_ERROR(
+      session.Step(lr, [&](const World& world) { return LookAtResults(world, look); }));
+  return finding;
+}
+
+Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingRun& other,
+                                                     double lr, size_t params,
+                                                     const Difference& difference) {
+  const World& world = session.world();
+  Table<NodeId, bool> known(world.graph().node_count(), true);
+  {
+    Witness witness;
+    HEDDLE_RETURN_IF_ERROR(other.Step(lr));
+    for (size_t at = 0; at < other.ranks().size(); ++at) {
+      witness.Add(other.loss(at));
+      witness.Add(other.grad_norm(at));
+      for (Held held : kAllHeld) {
+        for (size_t param = 0; param < params; ++param) witness.Add(other.held(held, at, param));
+      }
+    }
+    // What the graph computes is no testimony.
+    witness.Stop();
+    auto look = [&](NodeId node, size_t, ValueId, const at::Tensor& tensor) {
+      if (!witness.Has(tensor)) known[node] = false;
+      return false;
+    };
+    HEDDLE_RETURN_IF_ERROR(
+        session.Step(lr, [&](const World& w) { return LookAtResults(w, look); }));
+  }
+  DoubtSingleNumbers(world.graph(), known);
+  std::optional<NodeId> first =
+      FirstUnknown(world.graph(), DifferingValue(world.graph(), difference), known);
+  std::optional<size_t> at = session.Find(difference.rank);
+  if (!first || !at) return std::optional<NodeFinding>();
+  NodeFinding finding =
+      MakeFinding(session, world, *first, *at, "the first value that eager never had");
+  finding.step = session.steps();
+  return std::optional(std::move(finding));
+}
+
+}  // namespace heddle

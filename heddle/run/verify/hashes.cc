@@ -1,0 +1,52 @@
+#include "heddle/run/verify/hashes.h"
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/run/verify/compare.h"
+#include "heddle/run/verify/sha256.h"
+
+namespace heddle {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Line(Json line) {
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string HashLine(int64_t step, int64_t rank, const std::string& name,
+                     const at::Tensor& tensor) {
+  at::Tensor plain = tensor.cpu().contiguous();
+  return Line({{"step", step},
+               {"rank", rank},
+               {"name", name},
+               {"shape", plain.sizes().vec()},
+               {"sha256", Sha256(plain.data_ptr(), plain.nbytes())}});
+}
+
+std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params, bool gradients,
+                      bool moments) {
+  std::string lines;
+  for (size_t at = 0; at < run.ranks().size(); ++at) {
+    int64_t rank = run.ranks()[at];
+    lines += Line(
+        {{"step", run.steps()}, {"rank", rank}, {"loss", HexFloat(run.loss(at).item<double>())}});
+    auto add = [&](Held held, std::string_view suffix) {
+      for (size_t i = 0; i < params.size(); ++i) {
+        at::Tensor tensor = run.held(held, at, i);
+        if (!tensor.defined()) continue;
+        lines += HashLine(run.steps(), rank, params[i].name + std::string(suffix), tensor);
+      }
+    };
+    add(Held::kParam, "");
+    if (gradients) add(Held::kGrad, ".grad");
+    if (!moments) continue;
+    add(Held::kExpAvg, ".exp_avg");
+    add(Held::kExpAvgSq, ".exp_avg_sq");
+  }
+  return lines;
+}
+
+}  // namespace heddle

@@ -1,0 +1,13 @@
+// The Python program of `heddle verify --against=pytorch` (verify/pytorch/*.py).
+#pragma once
+
+#include <string>
+
+#include "heddle/core/base/result.h"
+
+namespace heddle {
+
+// Writes all of its files into a folder. The one to run is `reference.py`.
+Status WritePyTorchProgram(const std::string& folder);
+
+}  // namespace heddle

@@ -1,0 +1,40 @@
+// Hashes of one step (hashes.h) from two programs, compared by rank and name.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "heddle/core/base/result.h"
+
+namespace heddle {
+
+class StepHashes {
+ public:
+  // Adds lines of JSON as HashLines writes them. Fails for other text.
+  Status Add(std::string_view lines);
+  size_t size() const { return values_.size(); }
+
+ private:
+  friend struct HashDifference;
+  // By rank and name, where the loss is `loss`: the loss, or the hash and the shape.
+  std::map<std::pair<int64_t, std::string>, std::string> values_;
+};
+
+struct HashDifference {
+  int64_t rank = 0;
+  // `loss`, `validation_loss`, or a parameter's name, with `.grad`, `.exp_avg` or `.exp_avg_sq`.
+  std::string name;
+  // `missing` where only one of the programs has it.
+  std::string first;
+  std::string second;
+  size_t differing = 0;
+  size_t compared = 0;
+
+  // The first difference of two programs: losses, then gradients, then everything else.
+  static std::optional<HashDifference> Find(const StepHashes& first, const StepHashes& second);
+};
+
+}  // namespace heddle

@@ -1,0 +1,48 @@
+// The plans that a search has found, as one HTML page that needs no other file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/search/arrangement/plan_search.h"
+
+namespace heddle {
+
+struct SearchRow {
+  // `1`, or the publisher of a known configuration.
+  std::string name;
+  SearchPoint point;
+  double tokens_per_second = 0;
+  StepOutcome outcome;
+  // The command that runs it, or that writes its job; empty for a published row.
+  std::string command;
+  // The plan as text.
+  std::string text;
+  bool published = false;
+};
+
+struct SearchPage {
+  // `llama3 8B`
+  std::string model;
+  std::string cluster;
+  int64_t devices = 1;
+  // Sequences of a step on all devices.
+  int64_t sequences = 1;
+  int64_t seq_len = 1;
+  Bytes budget;
+  // The fastest first. Not empty.
+  std::vector<SearchRow> rows;
+  size_t points = 0;
+  size_t tried = 0;
+  size_t pruned = 0;
+};
+
+// Why the first plan is faster than the second: `Plan 1 is 1.3 % faster than plan 2: 2.10 ms less
+// exposed communication, and compute takes 9.80 ms less because backward recomputes nothing instead
+// of min-cut; it needs 17.30 GiB more memory.`
+std::string WhyFaster(const SearchRow& first, const SearchRow& second);
+
+// A chart of speed against memory, a table, and the command and text of each plan.
+std::string FormatSearchPage(const SearchPage& page);
+
+}  // namespace heddle

@@ -1,0 +1,67 @@
+#include "heddle/search/evaluate/evaluate.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/report/summary.h"
+#include "heddle/price/sim/simulate.h"
+
+namespace heddle {
+namespace {
+
+struct Sums {
+  Nanos time;
+  Nanos exposed;
+
+  double share() const {
+    if (time.value == 0) return 1;
+    return std::min(1.0, static_cast<double>(exposed.value) / static_cast<double>(time.value));
+  }
+};
+
+MoveShares SharesOf(const Graph& graph, const Timeline& timeline) {
+  Sums gathers;
+  Sums gradients;
+  Sums tensors;
+  for (const CollectiveTimes& c : timeline.collectives) {
+    const AttrValue* why = graph.attrs(c.start).Find("why");
+    Why purpose = why != nullptr ? std::get<Why>(*why) : Why::kTensor;
+    Sums& sums = purpose == Why::kUnshard ? gathers : purpose == Why::kGrad ? gradients : tensors;
+    const NodeTimes& times = timeline.nodes[c.start.index()];
+    sums.time += times.end - times.begin;
+    sums.exposed += c.exposed;
+  }
+  return {gathers.share(), gradients.share(), tensors.share()};
+}
+
+}  // namespace
+
+nlohmann::ordered_json ToJson(const StepOutcome& outcome) {
+  auto ms = [](Nanos time) { return static_cast<double>(time.value) / kNanosPerMilli; };
+  return {{"step_ms", ms(outcome.step)},
+          {"exposed_ms", ms(outcome.exposed)},
+          {"peak_bytes", outcome.peak.value}};
+}
+
+ManagerOptions Evaluator::Unchecked() const {
+  ManagerOptions options;
+  options.check = false;
+  options.costs = costs_;
+  return options;
+}
+
+Result<Evaluation> Evaluator::Run(Module module, const Pipeline& passes) const {
+  HEDDLE_TRY(RunReport report, RunPipeline(module, passes, Unchecked()));
+  const Graph& graph = module.graphs[0];
+  HEDDLE_TRY(GraphCosts costs, costs_->Price(module, graph));
+  SimGraph sim(graph, costs);
+  Timeline timeline = MakeTimeline(sim, TimelineOptions(*costs_, {}));
+  StepBounds bounds{sim.compute(), FindLowerBounds(graph, sim, timeline).best(),
+                    sim.inputs() + KeptForBackward(graph)};
+  StepOutcome outcome{timeline.makespan, timeline.exposed, timeline.peak, bounds};
+  MoveShares shares = SharesOf(graph, timeline);
+  return Evaluation{std::move(module), std::move(report.passes), outcome, shares};
+}
+
+}  // namespace heddle

@@ -1,0 +1,39 @@
+// FindPlan: completes a plan. The solver and simulations find placements for `auto`; MemorySearch finds
+// the values that backward recomputes for a budget. Compile carries out the result.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/search/memory/choice.h"
+#include "heddle/search/memory/memory_decisions.h"
+#include "heddle/compile/compile.h"
+#include "heddle/search/find_placements.h"
+
+namespace heddle {
+
+// A plan with all that a user decides, and how it is compiled.
+struct CompileJob {
+  Plan plan;
+  CompileOptions options;
+};
+
+// The costs of the cluster that a plan states, or of the default cluster.
+Result<CostModel> CostsFor(const Plan& plan);
+
+struct FoundPlan {
+  // Complete: compiled with the same options it gives the graph that was found.
+  Plan plan;
+  // What `auto` found.
+  std::optional<FoundPlacements> placements = {};
+  // The choice for the budget, and its decisions by module and op.
+  std::optional<MemoryChoice> memory = {};
+  std::vector<DecisionLine> decisions = {};
+};
+
+// `module` is captured. Fails with Diag::kInfeasible if nothing fits into the plan's budget.
+Result<FoundPlan> FindPlan(const Module& module, const Plan& plan, const PlanRequest& request,
+                           const CompileOptions& options);
+
+}  // namespace heddle

@@ -1,0 +1,126 @@
+#include "heddle/search/memory/trial.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/base/text.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/report/summary.h"
+
+namespace heddle {
+namespace {
+
+Pipeline Program(std::string_view text) {
+  Result<Pipeline> pipeline = ParsePipeline(text, Passes(), Author::kProgram);
+  HEDDLE_CHECK(pipeline.ok(), "a pipeline of the program's own");
+  return *std::move(pipeline);
+}
+
+int64_t StatOf(std::span<const PassRecord> passes, std::string_view pass, std::string_view stat) {
+  int64_t sum = 0;
+  for (const PassRecord& record : passes) {
+    if (record.pass.substr(0, record.pass.find('{')) != pass) continue;
+    for (const auto& [name, n] : record.stats) sum += name == stat ? n : 0;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Trials::Trials(const Module& module, const Pipeline& after, const CostModel& model)
+    : module_(module), pipeline_(Program(kCarryOut)), evaluator_(model) {
+  pipeline_.insert(pipeline_.end(), after.begin(), after.end());
+}
+
+Result<Marks> Trials::MarksOf(std::string_view policy) const {
+  Module copy = module_;
+  Pipeline mark = Program(fmt::format("checkpoint{{policy={}}}", Quoted(policy)));
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(copy, mark));
+  Marks marks;
+  for (ValueId v : copy.graphs[0].values()) marks.push_back(copy.graphs[0][v].keep);
+  return marks;
+}
+
+Module Trials::Marked(const Marks& marks) const {
+  Module marked = module_;
+  Graph& graph = marked.graphs[0];
+  Rewriter rewriter(graph);
+  for (ValueId v : graph.values()) {
+    if (graph[v].keep == Keep::kDefault && marks[v.index()] != Keep::kDefault)
+      rewriter.SetKeep(v, marks[v.index()]);
+  }
+  rewriter.Commit();
+  return marked;
+}
+
+Result<Module> Trials::CarriedOut(const Marks& marks) const {
+  Module module = Marked(marks);
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, Program(kCarryOut)));
+  return module;
+}
+
+Result<MemoryChoice> Trials::Run(std::string policy, const Marks& marks) {
+  HEDDLE_TRY(Evaluation evaluated, evaluator_.Run(Marked(marks), pipeline_));
+  const StepBounds& bounds = evaluated.outcome.bounds;
+  Bytes kept = KeptForBackward(evaluated.module.graphs[0]);
+  // The first trial decides nothing.
+  if (tried_.empty()) {
+    compute_ = bounds.compute;
+    inputs_ = bounds.peak - kept;
+  }
+  MemoryChoice choice;
+  static_cast<StepOutcome&>(choice) = evaluated.outcome;
+  choice.policy = std::move(policy);
+  choice.marks = marks;
+  choice.shares = evaluated.shares;
+  choice.recompute = std::max(Nanos{}, bounds.compute - compute_);
+  choice.kept = kept;
+  choice.recomputed = StatOf(evaluated.passes, "rematerialize", "copies");
+  choice.offloaded = Bytes{StatOf(evaluated.passes, "offload", "bytes")};
+  return choice;
+}
+
+Result<const MemoryChoice*> Trials::Try(std::string policy, const Marks& marks) {
+  auto known = tried_.find(marks);
+  if (known == tried_.end()) {
+    HEDDLE_TRY(MemoryChoice choice, Run(std::move(policy), marks));
+    known = tried_.emplace(marks, std::move(choice)).first;
+  }
+  return &known->second;
+}
+
+const MemoryChoice& Trials::Smallest() const {
+  const MemoryChoice* least = nullptr;
+  for (const auto& [marks, choice] : tried_) {
+    if (least == nullptr || choice.peak < least->peak) least = &choice;
+  }
+  return *least;
+}
+
+Result<std::string> Trials::HoldsPeak(const MemoryChoice& choice) const {
+  constexpr size_t kNamed = 3;
+  Module module = Marked(choice.marks);
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline_, evaluator_.Unchecked()));
+  const Graph& graph = module.graphs[0];
+  Liveness liveness(graph);
+  MemoryTimeline timeline = ComputeMemoryTimeline(graph, liveness);
+  std::vector<std::string> parts;
+  if (timeline.inputs > Bytes{})
+    parts.push_back(fmt::format("{} of inputs", Format(timeline.inputs)));
+  Bytes rest = timeline.peak - timeline.inputs;
+  size_t named = 0;
+  for (StorageId id : timeline.alive_at_peak) {
+    const Storage& storage = liveness.storages()[id];
+    if (!storage.birth || named++ >= kNamed) continue;
+    parts.push_back(fmt::format("{} of %{}", Format(storage.bytes), graph.name(storage.value)));
+    rest -= storage.bytes;
+  }
+  if (rest > Bytes{}) parts.push_back(fmt::format("{} of others", Format(rest)));
+  return fmt::format("at %{}: {}", graph.name(graph[timeline.peak_node].first_result),
+                     fmt::join(parts, ", "));
+}
+
+}  // namespace heddle

@@ -1,0 +1,117 @@
+#include "heddle/search/placement/alike.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "heddle/compile/plan/patterns.h"
+
+namespace heddle {
+namespace {
+
+// Groups by pattern, in the order of their first members. One that has members of different kinds, or whose pattern means others,
+// too, falls apart.
+template <typename Key, typename Name, typename SameKind>
+class Grouping {
+ public:
+  Grouping(Name name, SameKind same) : name_(name), same_(same) {}
+
+  void Add(uint32_t member, const Key& key) {
+    auto [at, added] = index_.try_emplace({AsPattern(name_(member)), key}, groups_.size());
+    if (added) groups_.push_back({at->first.first, {}});
+    groups_[at->second].members.push_back(member);
+    members_[key].push_back(member);
+    keys_[member] = key;
+  }
+
+  std::vector<Alike> Finish() {
+    std::vector<Alike> out;
+    for (Alike& group : groups_) {
+      bool same = std::ranges::all_of(group.members,
+                                      [&](uint32_t m) { return same_(m, group.members[0]); });
+      if (same && MeansNoOthers(group)) {
+        if (group.members.size() == 1) group.pattern = name_(group.members[0]);
+        out.push_back(std::move(group));
+        continue;
+      }
+      for (uint32_t member : group.members) out.push_back({std::string(name_(member)), {member}});
+    }
+    std::ranges::sort(out, {}, [](const Alike& alike) { return alike.members[0]; });
+    return out;
+  }
+
+ private:
+  bool MeansNoOthers(const Alike& group) const {
+    const std::vector<uint32_t>& all = members_.at(keys_.at(group.members[0]));
+    auto matches = [&](uint32_t m) { return MatchesPattern(group.pattern, name_(m)); };
+    return std::ranges::count_if(all, matches) == static_cast<ptrdiff_t>(group.members.size());
+  }
+
+  Name name_;
+  SameKind same_;
+  std::vector<Alike> groups_;
+  std::map<std::pair<std::string, Key>, size_t> index_;
+  std::map<Key, std::vector<uint32_t>> members_;
+  std::map<uint32_t, Key> keys_;
+};
+
+}  // namespace
+
+std::vector<Alike> AlikeParams(const Graph& graph) {
+  auto name = [&](uint32_t i) -> std::string_view { return graph.inputs()[i].label; };
+  auto same = [&](uint32_t a, uint32_t b) {
+    return graph.type(graph.inputs()[a].value) == graph.type(graph.inputs()[b].value);
+  };
+  Grouping<int, decltype(name), decltype(same)> grouping(name, same);
+  for (uint32_t i = 0; i < graph.inputs().size(); ++i) {
+    if (graph.inputs()[i].role == InputRole::kParam) grouping.Add(i, 0);
+  }
+  return grouping.Finish();
+}
+
+std::vector<Alike> AlikeNodes(const Graph& graph) {
+  auto name = [&](uint32_t n) { return graph.scope(NodeId(n)); };
+  auto same = [&](uint32_t x, uint32_t y) {
+    NodeId a(x);
+    NodeId b(y);
+    auto type = [&](ValueId v) { return v ? graph.type(v) : TypeId(); };
+    return graph[a].attrs == graph[b].attrs &&
+           std::ranges::equal(graph.operands(a), graph.operands(b), {}, type, type) &&
+           std::ranges::equal(graph.results(a), graph.results(b), {}, type, type);
+  };
+  using Key = std::tuple<OpId, Phase, uint32_t>;
+  Grouping<Key, decltype(name), decltype(same)> grouping(name, same);
+  std::vector<uint32_t> numbers = NodeNumbers(graph);
+  for (NodeId node : graph.nodes())
+    grouping.Add(node.index(), {graph[node].op, graph[node].phase, numbers[node.index()]});
+  return grouping.Finish();
+}
+
+Plan Shortened(Plan plan, const Graph& graph) {
+  std::map<std::string_view, const PlanParam*> by_name;
+  for (const PlanParam& param : plan.params) by_name[param.pattern] = &param;
+  std::vector<PlanParam> params;
+  for (const Alike& alike : AlikeParams(graph)) {
+    auto of = [&](uint32_t i) {
+      PlanParam param = *by_name.at(graph.inputs()[i].label);
+      if (param.unit == graph.inputs()[i].unit) param.unit.clear();
+      return param;
+    };
+    PlanParam first = of(alike.members[0]);
+    bool same = std::ranges::all_of(alike.members, [&](uint32_t i) {
+      PlanParam param = of(i);
+      return param.store == first.store && param.compute == first.compute &&
+             param.unit == first.unit;
+    });
+    if (same) {
+      first.pattern = alike.pattern;
+      params.push_back(std::move(first));
+      continue;
+    }
+    for (uint32_t i : alike.members) params.push_back(of(i));
+  }
+  plan.params = std::move(params);
+  return plan;
+}
+
+}  // namespace heddle

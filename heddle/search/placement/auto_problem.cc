@@ -1,0 +1,323 @@
+#include "heddle/search/placement/auto_problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "heddle/core/base/text.h"
+
+namespace heddle {
+namespace {
+
+// Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has as many more at most.
+constexpr size_t kMostPairs = size_t{3} << 23;
+// To find the steps of a move, to price a step or a call, to read a price (limit.h).
+constexpr uint64_t kWorkOfMove = 1000;
+constexpr uint64_t kWorkOfLine = 1000;
+constexpr uint64_t kWorkOfPrice = 4;
+
+}  // namespace
+
+class ProblemMaker {
+ public:
+  ProblemMaker(const Graph& graph, const Plan& plan, const Decisions& decisions, const Limit& limit)
+      : mesh_(plan.mesh), decisions_(decisions), limit_(limit), sheet_(graph, plan.mesh) {
+    for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
+  }
+
+  Status Price(const CostModel& model) {
+    HEDDLE_RETURN_IF_ERROR(CheckSize());
+    AskCalls();
+    HEDDLE_RETURN_IF_ERROR(AskMoves());
+    HEDDLE_RETURN_IF_ERROR(sheet_.Run(model));
+    limit_.Spend(kWorkOfLine * sheet_.line_count());
+    for (auto& [key, table] : tables_) {
+      table.prices.resize(table.rows.size() * table.columns.size());
+      std::vector<PlacementId> columns = InOrder(table.columns);
+      for (const auto& [from, row] : table.rows)
+        sheet_.MovePrices(key.first, key.second, from, columns,
+                          &table.prices[row * columns.size()]);
+    }
+    return Done{};
+  }
+
+  Result<PairwiseProblem> Add(const MoveShares& counted, const ChoiceSets* choices) {
+    counted_ = counted;
+    choices_ = choices;
+    out_ = {};
+    for (auto& [key, table] : tables_) table.discounted.clear();
+    for (size_t d = 0; d < decisions_.all.size(); ++d) AddVariable(d);
+    AddCasts();
+    for (size_t d = 0; choices_ != nullptr && d < size_.size(); ++d) {
+      std::vector<double>& cost = out_.variables[VariableId(d)].cost;
+      cost = Select(cost, (*choices_)[d]);
+    }
+    for (const auto& [move, count] : decisions_.moves) {
+      AddMove(move, count);
+      if (limit_.Spent()) return TooManyChoices(mesh_);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // --- Prices
+
+  // Of all moves of one type in one order: a row for each placement that one begins in, a column for each that one ends in.
+  struct MoveTable {
+    std::map<PlacementId, uint32_t> rows = {};
+    std::map<PlacementId, uint32_t> columns = {};
+    std::vector<double> prices = {};
+    // By share, in whole nanoseconds: what is left of them.
+    std::map<double, std::vector<double>> discounted = {};
+
+    const double* Row(PlacementId from, double share = 1) {
+      const std::vector<double>& left = share == 1 ? prices : Discounted(share);
+      return &left[rows.at(from) * columns.size()];
+    }
+    const std::vector<double>& Discounted(double share) {
+      auto [at, added] = discounted.try_emplace(share, prices);
+      for (size_t i = 0; added && i < prices.size(); ++i)
+        at->second[i] = prices[i] == kForbidden ? kForbidden : std::round(prices[i] * share);
+      return at->second;
+    }
+  };
+
+  // A placement that a tensor is brought to, and its column in a table.
+  struct Goal {
+    PlacementId to;
+    uint32_t column;
+  };
+  struct Outline {
+    SharedMove move = {};
+    // Where the tensor lies, and where it is brought to, in the order of their numbers.
+    std::vector<PlacementId> places = {};
+    std::vector<Goal> goals = {};
+    bool is_shared = false;
+  };
+
+  static std::vector<PlacementId> InOrder(const std::map<PlacementId, uint32_t>& numbers) {
+    std::vector<PlacementId> out(numbers.size());
+    for (const auto& [id, number] : numbers) out[number] = id;
+    return out;
+  }
+
+  Status CheckSize() {
+    size_t pairs = 0;
+    for (const auto& [move, count] : decisions_.moves) {
+      for (size_t i = 0; i < move.to.size(); ++i) {
+        if (i == 0 || move.to[i].decision != move.to[i - 1].decision)
+          pairs += size_[move.from.decision] * size_[move.to[i].decision];
+      }
+      if (pairs > kMostPairs)
+        return Error(Diag::kProblem,
+                     "more than {} pairs of choices on the mesh [{}]; fix some placements, or use "
+                     "fewer axes",
+                     WithCommas(kMostPairs), Format(mesh_));
+    }
+    return Done{};
+  }
+
+  Status AskMoves() {
+    auto number = [](std::map<PlacementId, uint32_t>& all, PlacementId id) {
+      all.try_emplace(id, static_cast<uint32_t>(all.size()));
+    };
+    for (const auto& [move, count] : decisions_.moves) {
+      MoveTable& table = tables_[{move.type, move.order}];
+      for (PlacementId id : PlacementsAt(move.from)) number(table.rows, id);
+      for (const Slot& slot : move.to) {
+        for (PlacementId id : PlacementsAt(slot)) number(table.columns, id);
+      }
+    }
+    for (auto& [key, table] : tables_) {
+      std::vector<PlacementId> columns = InOrder(table.columns);
+      for (const auto& [from, row] : table.rows) {
+        sheet_.AskMoves(key.first, key.second, from, columns);
+        limit_.Spend(kWorkOfMove * columns.size());
+        if (limit_.Spent()) return TooManyChoices(mesh_);
+      }
+    }
+    return Done{};
+  }
+
+  void AskCalls() {
+    for (size_t d = 0; d < decisions_.all.size(); ++d) {
+      const Decision& decision = decisions_.all[d];
+      std::vector<PriceSheet::Entry>& calls = calls_.emplace_back();
+      if (decision.kind != Decision::Kind::kNode) continue;
+      for (const OpSplit& split : decision.choices)
+        calls.push_back(sheet_.AskCall(NodeId(decision.members[0]), split));
+    }
+    for (const auto& [cast, example] : decisions_.casts) {
+      for (const OpSplit& choice : decisions_.all[cast.decision].choices) {
+        const Placement& at = choice.results[0];
+        casts_.push_back(sheet_.AskCall(example.first, {{at}, {at}}));
+      }
+    }
+  }
+
+  double ShareOf(const heddle::Move& move) const {
+    if (move.order == ReduceOrder::kScatterFirst) return counted_.gradients;
+    bool gather = decisions_.all[move.to[0].decision].kind == Decision::Kind::kCompute;
+    return gather ? counted_.gathers : counted_.tensors;
+  }
+
+  // By choice of its decision.
+  const std::vector<PlacementId>& PlacementsAt(const Slot& slot) {
+    auto [at, added] = placements_at_.try_emplace(slot);
+    for (size_t c = 0; added && c < size_[slot.decision]; ++c)
+      at->second.push_back(sheet_.Intern(At(decisions_.all, slot, c)));
+    return at->second;
+  }
+
+  // --- The problem
+
+  double PriceOf(PriceSheet::Entry entry, int64_t count) const {
+    return static_cast<double>((sheet_.Price(entry) * count).value);
+  }
+
+  void AddVariable(size_t d) {
+    const Decision& decision = decisions_.all[d];
+    PairwiseVariable variable{decision.pattern, std::vector<double>(decision.choices.size())};
+    for (size_t c = 0; c < calls_[d].size(); ++c)
+      variable.cost[c] = PriceOf(calls_[d][c], static_cast<int64_t>(decision.members.size()));
+    out_.variables.Add(std::move(variable));
+  }
+
+  void AddCasts() {
+    size_t next = 0;
+    for (const auto& [cast, example] : decisions_.casts) {
+      for (double& cost : out_.variables[VariableId(cast.decision)].cost)
+        cost += PriceOf(casts_[next++], example.second);
+    }
+  }
+
+  // Who reads the tensor, and what each choice of theirs wants, each placement once; `number` gets a number for each placement.
+  std::vector<SharedReader> ReadersOf(const heddle::Move& move,
+                                      std::map<PlacementId, uint32_t>& number) {
+    for (const Slot& slot : move.to) {
+      for (PlacementId id : PlacementsAt(slot)) number.try_emplace(id);
+    }
+    uint32_t next = 0;
+    for (auto& [id, n] : number) n = next++;
+    std::map<uint32_t, std::vector<std::vector<uint32_t>>> wanted;
+    for (const Slot& slot : move.to) {
+      std::vector<std::vector<uint32_t>>& by_choice = wanted[slot.decision];
+      by_choice.resize(size_[slot.decision]);
+      const std::vector<PlacementId>& ids = PlacementsAt(slot);
+      for (size_t c = 0; c < ids.size(); ++c) {
+        uint32_t to = number.at(ids[c]);
+        if (std::ranges::find(by_choice[c], to) == by_choice[c].end()) by_choice[c].push_back(to);
+      }
+    }
+    std::vector<SharedReader> readers;
+    for (const auto& [decision, by_choice] : wanted) readers.emplace_back(decision, by_choice);
+    return readers;
+  }
+
+  // All of a move but its prices, which depend on shares.
+  const Outline& OutlineOf(const heddle::Move& move) {
+    auto [at, added] = outlines_.try_emplace(&move);
+    Outline& outline = at->second;
+    if (!added) return outline;
+    outline.move.from = move.from.decision;
+    std::map<PlacementId, uint32_t> number;
+    outline.move.readers = ReadersOf(move, number);
+    MoveTable& table = tables_.at({move.type, move.order});
+    for (const auto& [to, n] : number) outline.goals.push_back({to, table.columns.at(to)});
+    std::map<PlacementId, uint32_t> lies;
+    for (PlacementId id : PlacementsAt(move.from)) {
+      auto [place, is_new] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
+      outline.move.lies.push_back(place->second);
+      if (is_new) outline.places.push_back(id);
+    }
+    outline.is_shared = IsShared(outline, table);
+    return outline;
+  }
+
+  void AddMove(const heddle::Move& move, int64_t count) {
+    const Outline& outline = OutlineOf(move);
+    MoveTable& table = tables_.at({move.type, move.order});
+    MovePrices prices{outline.goals.size()};
+    for (PlacementId from : outline.places)
+      AddPrices(from, move, count, table.Row(from, ShareOf(move)), outline.goals, prices.all);
+    limit_.Spend(kWorkOfPrice * prices.all.size());
+    SharedMove out = outline.move;
+    if (choices_ != nullptr) out = KeepChoices(std::move(out), *choices_);
+    out.prices = std::make_shared<const MovePrices>(std::move(prices));
+    if (outline.is_shared) {
+      out_.moves.push_back(std::move(out));
+      return;
+    }
+    for (SharedReader& reader : out.readers)
+      out_.moves.push_back({out.from, out.lies, {std::move(reader)}, out.prices});
+  }
+
+  // What it takes to bring the tensor from there to each of these, in order.
+  void AddPrices(PlacementId from, const heddle::Move& move, int64_t count, const double* row,
+                 const std::vector<Goal>& goals, std::vector<double>& out) const {
+    for (const Goal& goal : goals) {
+      bool adds =
+          move.keeps_sums && !std::ranges::includes(sheet_[goal.to].partials, sheet_[from].partials,
+                                                    {}, &Partial::axis, &Partial::axis);
+      out.push_back(adds ? kForbidden : row[goal.column] * static_cast<double>(count));
+    }
+  }
+
+  // Whether two readers may save by wanting the same: with full prices, so that all problems share the same moves.
+  static bool IsShared(const Outline& outline, MoveTable& table) {
+    std::vector<size_t> readers = WantedBy(outline.move.readers, outline.goals.size());
+    for (PlacementId from : outline.places) {
+      const double* row = table.Row(from);
+      for (size_t to = 0; to < outline.goals.size(); ++to) {
+        if (readers[to] > 1 && row[outline.goals[to].column] > 0) return true;
+      }
+    }
+    return false;
+  }
+
+  const Mesh& mesh_;
+  const Decisions& decisions_;
+  Limit limit_;
+  PriceSheet sheet_;
+  // Of the problem that is asked for: shares, and choices if not all.
+  MoveShares counted_;
+  const ChoiceSets* choices_ = nullptr;
+  std::vector<size_t> size_;
+  std::map<Slot, std::vector<PlacementId>> placements_at_;
+  std::map<std::pair<TypeId, ReduceOrder>, MoveTable> tables_;
+  // By decision and choice; and of all casts, one choice after the other.
+  std::vector<std::vector<PriceSheet::Entry>> calls_;
+  std::vector<PriceSheet::Entry> casts_;
+  std::map<const heddle::Move*, Outline> outlines_;
+  PairwiseProblem out_;
+};
+
+PricedDecisions::PricedDecisions(const Graph& graph, const Plan& plan, const Decisions& decisions,
+                                 std::unique_ptr<ProblemMaker> maker)
+    : graph_(&graph), plan_(&plan), decisions_(&decisions), maker_(std::move(maker)) {}
+PricedDecisions::PricedDecisions(PricedDecisions&&) noexcept = default;
+PricedDecisions::~PricedDecisions() = default;
+
+Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& plan,
+                                              const Decisions& decisions, const CostModel& model,
+                                              const Limit& limit) {
+  auto maker = std::make_unique<ProblemMaker>(graph, plan, decisions, limit);
+  HEDDLE_RETURN_IF_ERROR(maker->Price(model));
+  return PricedDecisions(graph, plan, decisions, std::move(maker));
+}
+
+Result<PairwiseProblem> PricedDecisions::Problem(const MoveShares& shares,
+                                                 const ChoiceSets* choices) {
+  HEDDLE_TRY(PairwiseProblem out, maker_->Add(shares, choices));
+  // With smaller shares nothing gets larger than it was in full.
+  if (!(shares == MoveShares{})) return out;
+  Diagnostics mistakes = FindErrors(out);
+  if (!mistakes.empty()) return Failure{std::move(mistakes)};
+  return out;
+}
+
+PairwiseBudget PricedDecisions::Memory(const MemoryLimit& limit) const {
+  return MemoryRow(*graph_, plan_->mesh, *decisions_, limit);
+}
+
+}  // namespace heddle

@@ -1,0 +1,23 @@
+// What decisions take of a rank's memory.
+#pragma once
+
+#include "heddle/search/placement/placement_decisions.h"
+#include "heddle/core/base/units.h"
+#include "heddle/core/ir/graph.h"
+#include "heddle/search/solve/problem/problem.h"
+
+namespace heddle {
+
+// What a rank has for parameters, gradients, optimizer state and, unless they are computed again, activations that forward leaves for
+// backward.
+struct MemoryLimit {
+  Bytes bytes;
+  bool counts_saved = true;
+  bool operator==(const MemoryLimit&) const = default;
+};
+
+// A row that bounds the bytes of one rank.
+PairwiseBudget MemoryRow(const Graph& graph, const Mesh& mesh, const Decisions& decisions,
+                         const MemoryLimit& limit);
+
+}  // namespace heddle

@@ -1,0 +1,380 @@
+#include "heddle/search/placement/placement_decisions.h"
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/core/analysis/uses.h"
+#include "heddle/search/placement/alike.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/compile/plan/patterns.h"
+#include "heddle/compile/shard/node_facts.h"
+
+namespace heddle {
+namespace {
+
+constexpr uint32_t kWholeDecision = 0;
+// To list one (limit.h).
+constexpr uint64_t kWorkOfChoice = 1000;
+
+OpSplit Lying(Placement placement) { return {{}, {std::move(placement)}}; }
+
+class DecisionFinder {
+ public:
+  DecisionFinder(const Graph& graph, const Plan& plan, const Limit& limit)
+      : graph_(graph), plan_(plan), limit_(limit), facts_(graph, plan.mesh) {
+    out_.all.push_back({.choices = {Lying({})}});
+    out_.of_node.assign(graph.node_count(), Decisions::kNone);
+    source_.assign(graph.value_count(), {kWholeDecision, true, 0});
+    param_.assign(graph.value_count(), nullptr);
+  }
+
+  Result<Decisions> Run() {
+    HEDDLE_TRY(regions_, Regions::Find(graph_, plan_));
+    if (!plan_.layers.empty()) uses_.emplace(graph_);
+    for (const Alike& alike : AlikeParams(graph_)) HEDDLE_RETURN_IF_ERROR(AddParams(alike));
+    for (uint32_t i = 0; i < graph_.inputs().size(); ++i) HEDDLE_RETURN_IF_ERROR(AddInput(i));
+    for (NodeId node : graph_.nodes()) NoteStorage(node);
+    for (Alike& alike : AlikeNodes(graph_)) {
+      std::erase_if(alike.members, [&](uint32_t n) { return !IsFree(NodeId(n)); });
+      if (!alike.members.empty()) HEDDLE_RETURN_IF_ERROR(AddNodes(alike));
+      if (limit_.Spent()) return TooManyChoices(plan_.mesh);
+    }
+    for (const Output& output : graph_.outputs()) {
+      if (output.role == OutputRole::kGrad) NoteGradient(output);
+    }
+    for (NodeId node : graph_.nodes()) Visit(node);
+    for (const Output& output : graph_.outputs()) NoteOutput(output);
+    Count();
+    return std::move(out_);
+  }
+
+ private:
+  // What a value is to its reader: itself; a parameter gathered for compute; a gradient after its reduction.
+  enum class Form : uint8_t { kItself, kGathered, kReduced };
+  using Instance = std::pair<ValueId, Form>;
+
+  const Type TypeOf(ValueId v) const { return graph_.types()[graph_.type(v)]; }
+
+  Status AddParams(const Alike& alike) {
+    const Input& first = graph_.inputs()[alike.members[0]];
+    size_t rank = graph_.types().rank(graph_.type(first.value));
+    Decision store{Decision::Kind::kStore, alike.pattern, alike.members, {}, false};
+    Decision compute{Decision::Kind::kCompute, alike.pattern, alike.members, {}, false};
+    for (const PlanParam& rule : plan_.params) {
+      if (!MatchesPattern(rule.pattern, first.label)) continue;
+      store.is_given = compute.is_given = true;
+      store.choices = {Lying(OfRank(rule.store, rank))};
+      compute.choices = {Lying(OfRank(rule.compute, rank))};
+      break;
+    }
+    if (!store.is_given) {
+      for (const Placement& placement : PlacementsOf(TypeOf(first.value), plan_.mesh)) {
+        store.choices.push_back(Lying(placement));
+        compute.choices.push_back(Lying(placement));
+      }
+    }
+    auto number = static_cast<uint32_t>(out_.all.size());
+    for (uint32_t member : alike.members) out_.of_param[graph_.inputs()[member].index] = number;
+    out_.all.push_back(std::move(store));
+    out_.all.push_back(std::move(compute));
+    return Done{};
+  }
+
+  // Axes of one rank split nothing, and the dimensions that a statement does not list are whole.
+  Placement OfRank(Placement placement, size_t rank) const {
+    placement.splits.resize(rank);
+    for (Axes& axes : placement.splits) {
+      Axes kept;
+      for (AxisId axis : axes) {
+        if (plan_.mesh[axis].size > 1) kept.Add(axis);
+      }
+      axes = kept;
+    }
+    std::erase_if(placement.partials,
+                  [&](const Partial& p) { return plan_.mesh[p.axis].size == 1; });
+    placement.Normalize();
+    return placement;
+  }
+
+  Status AddInput(uint32_t number) {
+    const Input& input = graph_.inputs()[number];
+    size_t rank = graph_.types().rank(graph_.type(input.value));
+    if (input.role == InputRole::kParam) {
+      source_[input.value.index()].decision = out_.of_param.at(input.index);
+      param_[input.value.index()] = &input;
+      return Done{};
+    }
+    if (input.role == InputRole::kOpt) {
+      // Moments lie as their parameter does; counters are everywhere.
+      const Input* param = graph_.FindParam(input.index);
+      if (param != nullptr && graph_.types().rank(graph_.type(param->value)) == rank)
+        source_[input.value.index()].decision = out_.of_param.at(input.index);
+      return Done{};
+    }
+    bool batch = input.role == InputRole::kBatch || input.role == InputRole::kTangent;
+    Decision decision{Decision::Kind::kInput, input.label, {number}, {}, false};
+    for (const PlanInput& rule : plan_.inputs) {
+      if (!MatchesPattern(rule.pattern, input.label) || (!batch && rule.pattern != input.label))
+        continue;
+      decision.is_given = true;
+      decision.choices = {Lying(OfRank(rule.placement, rank))};
+    }
+    if (!decision.is_given && !batch) return Done{};
+    if (!decision.is_given) {
+      for (const Placement& placement : PlacementsOf(TypeOf(input.value), plan_.mesh))
+        decision.choices.push_back(Lying(placement));
+    }
+    source_[input.value.index()].decision = static_cast<uint32_t>(out_.all.size());
+    out_.all.push_back(std::move(decision));
+    return Done{};
+  }
+
+  // Casts that narrow a parameter go with its storage; the norm of all gradients follows them.
+  bool IsFree(NodeId node) const {
+    return !IsStoredCast(node) && graph_[node].op != op::heddle_squared_norm;
+  }
+  void NoteStorage(NodeId node) {
+    if (!IsStoredCast(node)) return;
+    ValueId from = graph_.operands(node)[0];
+    ValueId to = graph_[node].first_result;
+    param_[to.index()] = param_[from.index()];
+    source_[to.index()] = source_[from.index()];
+  }
+  bool IsStoredCast(NodeId node) const {
+    if (graph_[node].phase == Phase::kOptimizer || graph_[node].op != op::_to_copy) return false;
+    ValueId from = graph_.operands(node)[0];
+    ValueId to = graph_[node].first_result;
+    return param_[from.index()] != nullptr && Width(to) < Width(from);
+  }
+  size_t Width(ValueId v) const { return ItemSize(graph_.types().dtype(graph_.type(v))); }
+
+  Status AddNodes(const Alike& alike) {
+    NodeId first(alike.members[0]);
+    HEDDLE_TRY(Factors factors, facts_.FactorsOf(first));
+    std::vector<Type> operands = OperandTypes(graph_, graph_.operands(first));
+    std::vector<Type> results;
+    for (ValueId v : graph_.results(first)) results.push_back(TypeOf(v));
+    HEDDLE_TRY(auto choices, SplitsOf(factors, operands, results, plan_.mesh));
+    HEDDLE_RETURN_IF_ERROR(KeepBoundaries(first, choices));
+    // What a statement asks for may be such a split.
+    if (plan_.layers.empty()) {
+      std::erase_if(choices, [&](const OpSplit& split) {
+        return CutsToNothing(operands, split.operands) || CutsToNothing(results, split.results);
+      });
+    }
+    auto number = static_cast<uint32_t>(out_.all.size());
+    for (uint32_t member : alike.members) {
+      out_.of_node[member] = number;
+      uint32_t r = 0;
+      for (ValueId v : graph_.results(NodeId(member))) source_[v.index()] = {number, true, r++};
+    }
+    limit_.Spend(kWorkOfChoice * choices.size());
+    out_.all.push_back(
+        {Decision::Kind::kNode, alike.pattern, alike.members, std::move(choices), false});
+    return Done{};
+  }
+
+  // Whether more ranks share a dimension than it has elements: the axis that is too many might as well do nothing.
+  bool CutsToNothing(const std::vector<Type>& types,
+                     const std::vector<Placement>& placements) const {
+    for (size_t i = 0; i < types.size(); ++i) {
+      for (size_t d = 0; d < placements[i].splits.size(); ++d) {
+        const Axes& axes = placements[i].splits[d];
+        Dim size = types[i].dims[d];
+        if (!axes.empty() && !IsSymbol(size) && plan_.mesh.Size(axes) > size) return true;
+      }
+    }
+    return false;
+  }
+
+  // What flows in forward into a module, and out of it, lies as the plan says.
+  Status KeepBoundaries(NodeId node, std::vector<OpSplit>& choices) const {
+    if (plan_.layers.empty() || graph_[node].phase != Phase::kForward) return Done{};
+    const std::vector<uint32_t>& here = LayersOf(node);
+    for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
+      ValueId v = graph_.operands(node)[i];
+      if (!v || param_[v.index()] != nullptr) continue;
+      for (uint32_t layer : Without(here, LayersOf(graph_[v].producer))) {
+        const PlanLayer& rule = *(*regions_)[layer].rule;
+        HEDDLE_RETURN_IF_ERROR(Keep(node, v, rule, rule.in, choices,
+                                    [i](const OpSplit& split) { return split.operands[i]; }));
+      }
+    }
+    size_t r = 0;
+    for (ValueId v : graph_.results(node)) {
+      size_t result = r++;
+      for (const auto& [reader, operand] : uses_->of(v)) {
+        if (graph_[reader].phase != Phase::kForward) continue;
+        for (uint32_t layer : Without(here, LayersOf(reader))) {
+          const PlanLayer& rule = *(*regions_)[layer].rule;
+          HEDDLE_RETURN_IF_ERROR(
+              Keep(node, v, rule, rule.out, choices,
+                   [result](const OpSplit& split) { return split.results[result]; }));
+        }
+      }
+    }
+    return Done{};
+  }
+
+  const std::vector<uint32_t>& LayersOf(NodeId node) const {
+    return regions_->of(node ? graph_[node].scope : ScopeId());
+  }
+
+  template <typename Where>
+  Status Keep(NodeId node, ValueId v, const PlanLayer& rule,
+              const std::optional<BoundaryPlacement>& boundary, std::vector<OpSplit>& choices,
+              Where where) const {
+    size_t rank = graph_.types().rank(graph_.type(v));
+    if (!boundary || boundary->rank != rank) return Done{};
+    Placement wanted = OfRank(boundary->placement, rank);
+    std::erase_if(choices, [&](const OpSplit& split) { return where(split) != wanted; });
+    if (!choices.empty()) return Done{};
+    return Error(Diag::kInfeasible,
+                 "line {} of the plan: {} cannot be split so that %{} lies as {}", rule.line,
+                 graph_.op(node).name(), graph_.name(v), FormatPlacement(wanted, rank, plan_.mesh));
+  }
+
+  // From a gradient back through ops of one operand: what stands before a cast that widens it is not reduced yet.
+  void NoteGradient(const Output& output) {
+    reduced_.emplace(output.value, out_.of_param.at(output.index));
+    std::vector<ValueId> chain{output.value};
+    while (NodeId node = graph_[chain.back()].producer) {
+      auto is_tensor = [](ValueId v) { return static_cast<bool>(v); };
+      std::span<const ValueId> operands = graph_.operands(node);
+      if (std::ranges::count_if(operands, is_tensor) != 1 || !operands[0]) break;
+      chain.push_back(operands[0]);
+    }
+    for (size_t i = 1; i < chain.size(); ++i) {
+      if (Width(chain[i]) < Width(chain[i - 1]))
+        narrow_.insert(chain.begin() + static_cast<ptrdiff_t>(i), chain.end());
+    }
+  }
+
+  void Visit(NodeId node) {
+    if (IsStoredCast(node)) {
+      NoteStoredCast(node);
+      return;
+    }
+    bool optimizer = graph_[node].phase == Phase::kOptimizer;
+    uint32_t decision = out_.of_node[node.index()];
+    // A constant reads nothing but types.
+    if (decision == Decisions::kNone || IsConstant(graph_, node)) return;
+    uint32_t i = 0;
+    for (ValueId v : graph_.operands(node)) {
+      uint32_t operand = i++;
+      if (!v) continue;
+      Form form = optimizer && reduced_.contains(v)            ? Form::kReduced
+                  : !optimizer && param_[v.index()] != nullptr ? Form::kGathered
+                                                               : Form::kItself;
+      if (form == Form::kGathered) v = FirstCast(v);
+      readers_[{v, form}].insert({decision, false, operand});
+    }
+  }
+
+  // Several readers cast alike: all of them use the first one's gather.
+  ValueId FirstCast(ValueId v) {
+    return first_cast_.try_emplace({param_[v.index()], graph_.type(v)}, v).first->second;
+  }
+  void NoteStoredCast(NodeId node) {
+    ValueId from = graph_.operands(node)[0];
+    ValueId to = graph_[node].first_result;
+    FirstCast(to);
+    StoredCast cast{source_[from.index()].decision, graph_.type(from), graph_.type(to)};
+    ++out_.casts.try_emplace(cast, node, 0).first->second.second;
+  }
+
+  void NoteOutput(const Output& output) {
+    Slot from = source_[output.value.index()];
+    if (output.role == OutputRole::kGrad) {
+      Slot to{reduced_.at(output.value), true, 0};
+      ++out_.moves[{from, graph_.type(output.value), ReduceOrder::kScatterFirst, false, {to}}];
+    } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {
+      Slot to{kWholeDecision, true, 0};
+      if (!whole_outputs_.insert(output.value).second) return;
+      ++out_.moves[{from, graph_.type(output.value), ReduceOrder::kFewest, false, {to}}];
+    } else if (output.role == OutputRole::kUpdate) {
+      readers_[{output.value, Form::kItself}].insert(source_[output.target.index()]);
+    }
+  }
+
+  void Count() {
+    for (const auto& [instance, readers] : readers_) {
+      auto [v, form] = instance;
+      Slot from = source_[v.index()];
+      if (form == Form::kReduced) from = {reduced_.at(v), true, 0};
+      if (form == Form::kGathered) {
+        Slot gathered{from.decision + 1, true, 0};
+        ++out_.moves[{from, graph_.type(v), ReduceOrder::kFewest, false, {gathered}}];
+        from = gathered;
+      }
+      std::vector<Slot> to(readers.begin(), readers.end());
+      ++out_.moves[{from, graph_.type(v), ReduceOrder::kFewest, narrow_.contains(v), to}];
+    }
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  Limit limit_;
+  NodeFacts facts_;
+  mutable std::optional<Regions> regions_;
+  std::optional<Uses> uses_;
+  Decisions out_;
+  // By value: where it comes from; and the parameter whose storage it still is.
+  std::vector<Slot> source_;
+  std::vector<const Input*> param_;
+  std::map<std::pair<const Input*, TypeId>, ValueId> first_cast_;
+  // Gradients before their reduction, and the storage that they end in.
+  std::map<ValueId, uint32_t> reduced_;
+  std::set<ValueId> narrow_;
+  // What leaves the graph whole does so once.
+  std::set<ValueId> whole_outputs_;
+  std::map<Instance, std::set<Slot>> readers_;
+};
+
+}  // namespace
+
+const Placement& At(const std::vector<Decision>& decisions, const Slot& slot, size_t choice) {
+  const OpSplit& split = decisions[slot.decision].choices[choice];
+  return (slot.is_result ? split.results : split.operands)[slot.index];
+}
+
+std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh) {
+  std::vector<Placement> all{Placement{std::vector<Axes>(type.rank()), {}}};
+  auto axis_count = static_cast<AxisId>(mesh.axes().size());
+  for (AxisId axis = 0; axis < axis_count; ++axis) {
+    if (mesh[axis].size == 1) continue;
+    size_t before = all.size();
+    for (size_t i = 0; i < before; ++i) {
+      for (size_t d = 0; d < type.rank(); ++d) {
+        for (size_t at = 0; at <= all[i].splits[d].size() && !IsSymbol(type.dims[d]); ++at) {
+          Axes axes;
+          for (size_t k = 0; k <= all[i].splits[d].size(); ++k) {
+            if (k == at) axes.Add(axis);
+            if (k < all[i].splits[d].size()) axes.Add(all[i].splits[d][k]);
+          }
+          if (!LeavesNoneEmpty(type.dims[d], axes, mesh)) continue;
+          Placement more = all[i];
+          more.splits[d] = axes;
+          all.push_back(std::move(more));
+        }
+      }
+    }
+  }
+  for (Placement& placement : all) placement.Normalize();
+  return all;
+}
+
+Failure TooManyChoices(const Mesh& mesh) {
+  return Error(
+      Diag::kNoAnswer,
+      "no plan was found: to list and price all choices on the mesh [{}] takes longer; fix "
+      "some placements, use fewer axes, or give it more with --time-limit",
+      Format(mesh));
+}
+
+Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan, const Limit& limit) {
+  return DecisionFinder(graph, plan, limit).Run();
+}
+
+}  // namespace heddle

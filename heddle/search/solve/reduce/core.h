@@ -1,0 +1,170 @@
+// A problem on its way to an answer. Reductions make it smaller; a trail leads from any answer of
+// the smaller problem back to one of the larger, at the same cost.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "heddle/search/solve/problem/problem.h"
+
+namespace heddle {
+
+// What the choices of a variable take of one row.
+struct CoreTerm {
+  uint32_t row = 0;
+  std::vector<double> amount;
+};
+
+struct CoreVariable {
+  // Empty: the variable is gone.
+  std::vector<double> cost;
+  std::vector<uint32_t> edges;
+  // In order of rows.
+  std::vector<CoreTerm> terms;
+  // Choices may have become dominated since that was last looked for.
+  bool unchecked = true;
+
+  uint32_t size() const { return static_cast<uint32_t>(cost.size()); }
+  bool gone() const { return cost.empty(); }
+};
+
+struct CoreEdge {
+  uint32_t u = 0;
+  uint32_t v = 0;
+  // Where it stands in the lists of its variables.
+  uint32_t at_u = 0;
+  uint32_t at_v = 0;
+  // Row-major, a row for each choice of `u`. Empty: the edge is gone.
+  std::vector<double> cost;
+  // Choices may have lost their partners since that was last looked for.
+  bool unchecked = true;
+
+  bool gone() const { return cost.empty(); }
+};
+
+// A budget without what is decided already: lo <= sum of amounts <= hi, tolerances included.
+struct CoreRow {
+  double lo = 0;
+  double hi = 0;
+};
+
+// A matrix as seen from one of its ends.
+struct EdgeView {
+  const double* data;
+  size_t own_stride;
+  size_t other_stride;
+  double operator()(size_t own, size_t other) const {
+    return data[own * own_stride + other * other_stride];
+  }
+};
+
+// Steps of a trail. Each tells the answer before it from the answer after it.
+struct KeptChoices {
+  uint32_t variable;
+  std::vector<uint32_t> kept;
+};
+struct FollowingVariable {
+  uint32_t variable;
+  uint32_t leader;
+  // For each choice of the leader.
+  std::vector<uint32_t> choice;
+};
+struct JoinedVariables {
+  // The one that stands for both afterwards.
+  uint32_t variable;
+  uint32_t other;
+  // For each of its choices then, those of the two.
+  std::vector<std::pair<uint32_t, uint32_t>> pairs;
+};
+struct EliminatedVariable {
+  struct Neighbour {
+    uint32_t variable;
+    // A row for each choice of the variable that is gone.
+    std::vector<double> cost;
+  };
+  uint32_t variable;
+  std::vector<double> cost;
+  std::vector<Neighbour> neighbours;
+};
+using TrailStep = std::variant<KeptChoices, FollowingVariable, JoinedVariables, EliminatedVariable>;
+
+class Core {
+ public:
+  std::vector<CoreVariable> variables;
+  std::vector<CoreEdge> edges;
+  std::vector<CoreRow> rows;
+  // Reductions need a core without moves: `AddCopies` turns them into variables and edges.
+  std::vector<SharedMove> moves;
+  double constant = 0;
+  std::vector<TrailStep> trail;
+
+  uint32_t Other(uint32_t edge, uint32_t variable) const {
+    return edges[edge].u == variable ? edges[edge].v : edges[edge].u;
+  }
+  EdgeView View(uint32_t edge, uint32_t variable) const {
+    const CoreEdge& e = edges[edge];
+    size_t columns = variables[e.v].size();
+    return e.u == variable ? EdgeView{e.cost.data(), columns, 1}
+                           : EdgeView{e.cost.data(), 1, columns};
+  }
+
+  // `cost` has a row for each choice of `u`. Adds to the edge that is there, if one is.
+  void AddEdge(uint32_t u, uint32_t v, std::vector<double> cost);
+  // Takes an edge away; its matrix, with a row for each choice of `variable`.
+  std::vector<double> TakeEdge(uint32_t edge, uint32_t variable);
+  // All edges of a variable, with what they lead to.
+  std::vector<EliminatedVariable::Neighbour> TakeEdges(uint32_t variable);
+  // Keeps the choices that are not 0 in `keep`, which has a byte for each choice of each variable
+  // in turn. Each variable keeps one.
+  void Keep(std::span<const uint8_t> keep);
+  // Makes `follower` go with `leader`, which has as many choices: `choice` says how.
+  void Follow(uint32_t leader, uint32_t follower, std::vector<uint32_t> choice);
+  // Makes one variable of two, under the number of the first: its choices are the pairs of theirs
+  // that are not forbidden.
+  void Join(uint32_t a, uint32_t b);
+  // A core without moves: what is left of it, its variables renumbered. `from` has their old
+  // numbers.
+  Core Copy(std::vector<uint32_t>& from) const;
+
+  size_t VariableCount() const;
+  size_t ChoiceCount() const;
+  size_t EntryCount() const;
+  bool HasTerms() const;
+  double Cost(const std::vector<uint32_t>& x) const;
+  // Extends an answer of the reduced problem to the original problem. `x` has an entry for every
+  // variable, removed or not.
+  void Unwind(std::vector<uint32_t>& x) const;
+  // The choices that are left, as the problem numbers them. Only choices have been removed so far.
+  ChoiceSets Kept() const;
+
+ private:
+  // Adds what the choices `choice` of another variable take.
+  void AddTerms(CoreVariable& to, const std::vector<CoreTerm>& terms,
+                std::span<const uint32_t> choice);
+  // Gives edges to a variable whose choice k stands for row choice[k] of their matrices.
+  void PutEdges(uint32_t variable, const std::vector<EliminatedVariable::Neighbour>& taken,
+                std::span<const uint32_t> choice);
+
+  // The edge of two variables, by their numbers. Looked up, never walked.
+  std::unordered_map<uint64_t, uint32_t> edge_of_;
+};
+
+// The core of a problem, one-to-one relations contracted. Its variables have the numbers that they
+// have in the problem. Costs may still be kForbidden; `false` as second if a variable has no choice
+// left.
+std::pair<Core, bool> MakeCore(const PairwiseProblem& problem);
+
+// Replaces the moves by pairs, exactly. A move with several readers gets a variable whose choices
+// are the place of the tensor and the set of placements that it is copied to for all readers.
+void AddCopies(Core& core);
+// Whether the matrices of these variables have at most `most_entries` entries.
+bool CopiesFit(std::span<const SharedMove> moves, size_t most_entries);
+
+// `rows x columns` turned round.
+std::vector<double> Transpose(const std::vector<double>& matrix, size_t rows, size_t columns);
+
+}  // namespace heddle
