@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include "heddle/search/placement/auto_plan.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/search/placement/auto_plan.h"
 
 namespace heddle {
 namespace {
@@ -27,29 +27,31 @@ struct Times {
 };
 
 // What is solved again has one parameter more that may not lie as it did.
-Status Measure(const Module& module, const Plan& plan, const CostModel& model) {
+Status Measure(const Module& module, const compile::Plan& plan, const price::CostModel& model) {
   Times least;
   // What the limit takes it for (limit.h).
   Times work;
-  AutoPlan found;
+  search::AutoPlan found;
   for (int i = 0; i < kRepeats; ++i) {
-    Limit limit(Allowance::Work(kSeconds));
+    search::Limit limit(search::Allowance::Work(kSeconds));
     Clock pricing;
-    HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, limit));
+    HEDDLE_TRY(search::AutoPlanner planner, search::AutoPlanner::Make(module, plan, model, limit));
     least.pricing = std::min(least.pricing, Seconds(pricing.Elapsed()));
     work.pricing = kSeconds * (1 - limit.ShareLeft());
     Clock solving;
     HEDDLE_TRY(found, planner.Find({}));
     least.solving = std::min(least.solving, Seconds(solving.Elapsed()));
     work.solving = kSeconds * (1 - limit.ShareLeft()) - work.pricing;
-    const std::vector<Decision>& all = planner.decisions().all;
-    auto store = std::ranges::find_if(
-        all, [](const Decision& d) { return d.kind == Decision::Kind::kStore && !d.is_given; });
+    const std::vector<search::Decision>& all = planner.decisions().all;
+    auto store = std::ranges::find_if(all, [](const search::Decision& d) {
+      return d.kind == search::Decision::Kind::kStore && !d.is_given;
+    });
     if (store == all.end() || store->choices.size() < 2) continue;
     auto number = static_cast<uint32_t>(store - all.begin());
     uint32_t other = found.x[number] == 0 ? 1 : 0;
     Clock again;
-    HEDDLE_RETURN_IF_ERROR(planner.Solve({.demands = {{VariableId(number), "what if", {other}}}}));
+    HEDDLE_RETURN_IF_ERROR(
+        planner.Solve({.demands = {{search::VariableId(number), "what if", {other}}}}));
     least.again = std::min(least.again, Seconds(again.Elapsed()));
   }
   fmt::print("choices {}, cost {}, gap {:.4f} %\n", found.size.choices, Format(found.cost),
@@ -65,9 +67,10 @@ Status Run(const std::string& file, const std::string& mesh) {
   std::ifstream in(file);
   std::string text{std::istreambuf_iterator<char>(in), {}};
   HEDDLE_TRY(Module module, ParseModule(text, file, Ops()));
-  HEDDLE_TRY(Plan plan, ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan"));
-  HEDDLE_TRY(Cluster cluster, LoadCluster("h100-8x"));
-  HEDDLE_TRY(CostModel model, CostModel::Make(std::move(cluster), {}));
+  HEDDLE_TRY(compile::Plan plan,
+             compile::ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan"));
+  HEDDLE_TRY(price::Cluster cluster, price::LoadCluster("h100-8x"));
+  HEDDLE_TRY(price::CostModel model, price::CostModel::Make(std::move(cluster), {}));
   return Measure(module, plan, model);
 }
 

@@ -7,13 +7,13 @@
 #include <cstdio>
 
 #include "bench/knapsack.h"
-#include "heddle/core/base/clock.h"
-#include "heddle/core/base/file.h"
-#include "heddle/search/memory/memory_search.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/search/memory/memory_search.h"
 
 namespace heddle {
 namespace {
@@ -23,43 +23,45 @@ constexpr const char* kPolicies[] = {"none",     "min-cut",   "layers:4", "layer
                                      "layers:2", "selective", "full"};
 
 // The fastest that fits, or null.
-const MemoryChoice* Best(const std::vector<const MemoryChoice*>& choices, Bytes budget) {
-  const MemoryChoice* best = nullptr;
-  for (const MemoryChoice* choice : choices) {
+const search::MemoryChoice* Best(const std::vector<const search::MemoryChoice*>& choices,
+                                 Bytes budget) {
+  const search::MemoryChoice* best = nullptr;
+  for (const search::MemoryChoice* choice : choices) {
     if (choice->peak <= budget && (best == nullptr || choice->step < best->step)) best = choice;
   }
   return best;
 }
 
-std::string Time(const MemoryChoice* choice) {
+std::string Time(const search::MemoryChoice* choice) {
   return choice == nullptr ? "-" : Format(choice->step);
 }
 
 Result<int> CompareBudgets(const char* path) {
   HEDDLE_TRY(std::string text, ReadFile(path));
   HEDDLE_TRY(Module module, ParseModule(std::move(text), path, Ops()));
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, *ParsePipeline("clean", Passes())));
-  HEDDLE_TRY(CostModel model, CostModel::Make(*LoadCluster("h100-8x"), {}));
-  Pipeline after = *ParsePipeline("fsdp", Passes());
-  Trials trials(module, after, model);
-  std::vector<const MemoryChoice*> fixed;
+  HEDDLE_RETURN_IF_ERROR(
+      compile::RunPipeline(module, *compile::ParsePipeline("clean", compile::Passes())));
+  HEDDLE_TRY(price::CostModel model, price::CostModel::Make(*price::LoadCluster("h100-8x"), {}));
+  compile::Pipeline after = *compile::ParsePipeline("fsdp", compile::Passes());
+  search::Trials trials(module, after, model);
+  std::vector<const search::MemoryChoice*> fixed;
   for (const char* policy : kPolicies) {
-    HEDDLE_TRY(Marks marks, trials.MarksOf(policy));
-    HEDDLE_TRY(const MemoryChoice* choice, trials.Try(policy, marks));
+    HEDDLE_TRY(search::Marks marks, trials.MarksOf(policy));
+    HEDDLE_TRY(const search::MemoryChoice* choice, trials.Try(policy, marks));
     fixed.push_back(choice);
   }
-  HEDDLE_TRY(RunTimes times, FindRunTimes(module, model));
+  HEDDLE_TRY(search::RunTimes times, search::FindRunTimes(module, model));
   Weights weights(module.graphs[0]);
   KnapsackPolicy knapsack(module.graphs[0], weights, times.all);
-  std::vector<const MemoryChoice*> packed;
+  std::vector<const search::MemoryChoice*> packed;
   for (int64_t i = 0; i <= kBudgets; ++i) {
     double share = static_cast<double>(i) / kBudgets;
-    HEDDLE_TRY(const MemoryChoice* choice,
+    HEDDLE_TRY(const search::MemoryChoice* choice,
                trials.Try(fmt::format("knapsack {:.2f}", share), knapsack.Decide(share)));
     packed.push_back(choice);
   }
-  HEDDLE_TRY(auto sweeper, MemorySearch::Make(module, after, model));
-  HEDDLE_TRY(std::vector<MemoryChoice> curve, sweeper->Sweep());
+  HEDDLE_TRY(auto sweeper, search::MemorySearch::Make(module, after, model));
+  HEDDLE_TRY(std::vector<search::MemoryChoice> curve, sweeper->Sweep());
   Bytes most = fixed[0]->peak;
   Bytes least = curve.back().peak;
   fmt::print("{} nodes; unconstrained {}, smallest {}\n", module.graphs[0].node_count(),
@@ -71,10 +73,10 @@ Result<int> CompareBudgets(const char* path) {
   for (int64_t i = 0; i < kBudgets; ++i) {
     Bytes budget = least + Bytes{(most - least).value / (kBudgets - 1) * i};
     Clock clock;
-    HEDDLE_TRY(auto search, MemorySearch::Make(module, after, model));
-    HEDDLE_TRY(MemoryChoice choice, search->Within(budget));
-    const MemoryChoice* policy = Best(fixed, budget);
-    const MemoryChoice* other = Best(packed, budget);
+    HEDDLE_TRY(auto search, search::MemorySearch::Make(module, after, model));
+    HEDDLE_TRY(search::MemoryChoice choice, search->Within(budget));
+    const search::MemoryChoice* policy = Best(fixed, budget);
+    const search::MemoryChoice* other = Best(packed, budget);
     bool is_wrong = choice.peak > budget || choice.step > last ||
                     (policy != nullptr && policy->step < choice.step) ||
                     (other != nullptr && other->step < choice.step);

@@ -24,11 +24,11 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-TensorInfo Tensor(int64_t number, int64_t mib) {
+run::TensorInfo Tensor(int64_t number, int64_t mib) {
   return {fmt::format("layers.{}.w", number), DType::kF32, {mib, (int64_t{1} << 18) / kTensors}};
 }
 
-Slice PartOf(const TensorInfo& tensor, int64_t rank) {
+run::Slice PartOf(const run::TensorInfo& tensor, int64_t rank) {
   int64_t rows = tensor.shape[0] / kRanks;
   return {{rank * rows, 0}, {rows, tensor.shape[1]}};
 }
@@ -36,7 +36,7 @@ Slice PartOf(const TensorInfo& tensor, int64_t rank) {
 // So that reading means the disk.
 void ForgetCache(const std::string& folder) {
   for (int64_t rank = 0; rank < kRanks; ++rank) {
-    int fd = ::open((folder + "/" + RankFileName(rank)).c_str(), O_RDONLY);
+    int fd = ::open((folder + "/" + run::RankFileName(rank)).c_str(), O_RDONLY);
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     ::close(fd);
   }
@@ -47,15 +47,15 @@ Status Measure(const std::string& folder, int64_t mib) {
   auto memory = std::make_unique_for_overwrite<char[]>(bytes);
   for (size_t i = 0; i < bytes; ++i) memory[i] = static_cast<char>(i * 2654435761u >> 13);
   HEDDLE_TRY(auto writer,
-             CheckpointWriter::Open(
+             run::CheckpointWriter::Open(
                  {.folder = folder, .world = kRanks, .ranks = {0, 1, 2, 3}, .keep = 0, .run = ""}));
-  Snapshot snapshot;
+  run::Snapshot snapshot;
   char* at = memory.get();
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     for (int64_t t = 0; t < kTensors; ++t) {
-      TensorInfo tensor = Tensor(t, mib);
-      Slice slice = PartOf(tensor, rank);
-      auto size = static_cast<size_t>(BytesOf(tensor.dtype, slice.shape));
+      run::TensorInfo tensor = Tensor(t, mib);
+      run::Slice slice = PartOf(tensor, rank);
+      auto size = static_cast<size_t>(run::BytesOf(tensor.dtype, slice.shape));
       snapshot.pieces.push_back(
           {tensor, slice, rank, [at, size](void* to) { std::memcpy(to, at, size); }});
       at += size;
@@ -70,17 +70,17 @@ Status Measure(const std::string& folder, int64_t mib) {
     std::printf("{\"step\": %ld, \"copy_s\": %.4f, \"write_s\": %.4f}\n", snapshot.step,
                 copied - begin, Now() - copied);
   }
-  ForgetCache(folder + "/" + StepFolderName(2));
+  ForgetCache(folder + "/" + run::StepFolderName(2));
   double begin = Now();
-  HEDDLE_TRY(std::optional<Checkpoint> checkpoint, OpenCheckpoint(folder));
+  HEDDLE_TRY(std::optional<run::Checkpoint> checkpoint, run::OpenCheckpoint(folder));
   double opened = Now();
   at = memory.get();
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     for (int64_t t = 0; t < kTensors; ++t) {
-      TensorInfo tensor = Tensor(t, mib);
-      Slice slice = PartOf(tensor, rank);
+      run::TensorInfo tensor = Tensor(t, mib);
+      run::Slice slice = PartOf(tensor, rank);
       HEDDLE_RETURN_IF_ERROR(checkpoint->Read(tensor.name, slice, at));
-      at += BytesOf(tensor.dtype, slice.shape);
+      at += run::BytesOf(tensor.dtype, slice.shape);
     }
   }
   std::printf("{\"open_s\": %.4f, \"read_s\": %.4f}\n", opened - begin, Now() - opened);

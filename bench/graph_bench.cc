@@ -8,16 +8,16 @@
 
 #include "bench/consume.h"
 #include "bench/llama_graph.h"
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 #include "heddle/core/analysis/dependence.h"
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/analysis/uses.h"
+#include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ir/structural_hash.h"
 #include "heddle/core/ir/text/parse.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/manager.h"
-#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {
@@ -97,12 +97,13 @@ void ComputeDependence(benchmark::State& state) {
 
 // The passes as a user runs them, with every check of the manager.
 void RunClean(benchmark::State& state) {
-  Result<Pipeline> pipeline = ParsePipeline("dce, cse, canonicalize", Passes());
+  Result<compile::Pipeline> pipeline =
+      compile::ParsePipeline("dce, cse, canonicalize", compile::Passes());
   for (auto _ : state) {
     state.PauseTiming();
     Module module = GraphOf(state.range(0));
     state.ResumeTiming();
-    Result<RunReport> report = RunPipeline(module, *pipeline);
+    Result<compile::RunReport> report = compile::RunPipeline(module, *pipeline);
     HEDDLE_CHECK(report.ok(), Format(report.diagnostics()));
   }
 }
@@ -111,12 +112,12 @@ void RunClean(benchmark::State& state) {
 void RunLowered(benchmark::State& state, const char* text) {
   static const Module small = MakeLlamaGraph({.nodes = 36'000, .tp = 8, .lowered = true});
   static const Module large = MakeLlamaGraph({.nodes = 360'000, .tp = 8, .lowered = true});
-  Result<Pipeline> pipeline = ParsePipeline(text, Passes());
+  Result<compile::Pipeline> pipeline = compile::ParsePipeline(text, compile::Passes());
   for (auto _ : state) {
     state.PauseTiming();
     Module module = state.range(0) == 36'000 ? small : large;
     state.ResumeTiming();
-    Result<RunReport> report = RunPipeline(module, *pipeline);
+    Result<compile::RunReport> report = compile::RunPipeline(module, *pipeline);
     HEDDLE_CHECK(report.ok(), Format(report.diagnostics()));
   }
 }

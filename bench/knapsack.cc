@@ -41,13 +41,13 @@ std::vector<bool> KnapsackPolicy::Bans(bool only_expensive) const {
     for (ValueId v : graph_.results(node)) written += graph_.types().bytes(graph_.type(v));
     std::string_view family = graph_.op(node).family;
     bool reduces = (family == "reduce" || family == "norm") && written * 4 < read;
-    banned[node.index()] =
-        !CanRecompute(graph_, node) || IsExpensive(graph_, node) || (reduces && !only_expensive);
+    banned[node.index()] = !compile::CanRecompute(graph_, node) || IsExpensive(graph_, node) ||
+                           (reduces && !only_expensive);
   }
   return banned;
 }
 
-Marks KnapsackPolicy::CutWith(const std::vector<bool>& banned) const {
+search::Marks KnapsackPolicy::CutWith(const std::vector<bool>& banned) const {
   MaxFlow flow;
   FlowNodeId source = flow.AddNode();
   FlowNodeId sink = flow.AddNode();
@@ -68,7 +68,7 @@ Marks KnapsackPolicy::CutWith(const std::vector<bool>& banned) const {
   for (NodeId node : graph_.nodes()) {
     for (ValueId v : graph_.operands(node)) {
       bool is_new = v && !in[v.index()];
-      if (Crosses(graph_, node, v) && is_new && reach(v))
+      if (compile::Crosses(graph_, node, v) && is_new && reach(v))
         flow.AddEdge(out[v.index()], sink, MaxFlow::kInfinite);
     }
   }
@@ -80,13 +80,13 @@ Marks KnapsackPolicy::CutWith(const std::vector<bool>& banned) const {
       flow.AddEdge(source, in[v.index()], MaxFlow::kInfinite);
       continue;
     }
-    for (ValueId needed : NeededAgain(graph_, node)) {
+    for (ValueId needed : compile::NeededAgain(graph_, node)) {
       if (needed && reach(needed))
         flow.AddEdge(out[needed.index()], in[v.index()], MaxFlow::kInfinite);
     }
   }
   flow.Solve(source, sink);
-  Marks marks(graph_.value_count(), Keep::kDefault);
+  search::Marks marks(graph_.value_count(), Keep::kDefault);
   for (ValueId v : graph_.values()) {
     if (!in[v.index()]) continue;
     if (flow.OnSinkSide(in[v.index()])) {
@@ -98,7 +98,7 @@ Marks KnapsackPolicy::CutWith(const std::vector<bool>& banned) const {
   return marks;
 }
 
-Bytes KnapsackPolicy::Saved(const Marks& marks) const {
+Bytes KnapsackPolicy::Saved(const search::Marks& marks) const {
   Bytes saved;
   for (ValueId v : graph_.values()) {
     if (marks[v.index()] == Keep::kMustSave) saved += graph_.types().bytes(graph_.type(v));
@@ -135,19 +135,19 @@ std::vector<bool> KnapsackPolicy::Pack(const std::vector<NodeId>& items, Bytes m
   return saved;
 }
 
-Marks KnapsackPolicy::Decide(double share) const {
-  Marks fastest = CutWith(Bans(false));
+search::Marks KnapsackPolicy::Decide(double share) const {
+  search::Marks fastest = CutWith(Bans(false));
   if (share >= 1) return fastest;
   Bytes most = Saved(fastest);
   std::vector<bool> banned = Bans(true);
-  Marks smaller = CutWith(banned);
+  search::Marks smaller = CutWith(banned);
   auto limit = static_cast<int64_t>(share * static_cast<double>(most.value));
   if (Saved(smaller).value < limit) return smaller;
   std::vector<NodeId> items;
   for (NodeId node : graph_.nodes()) {
     bool is_saved = std::ranges::any_of(
         graph_.results(node), [&](ValueId v) { return smaller[v.index()] == Keep::kMustSave; });
-    bool repeats = CanRecompute(graph_, node) && graph_.op(node).effect() != Effect::kComm;
+    bool repeats = compile::CanRecompute(graph_, node) && graph_.op(node).effect() != Effect::kComm;
     if (is_saved && banned[node.index()] && repeats) items.push_back(node);
   }
   std::vector<bool> saved = Pack(items, most, share);

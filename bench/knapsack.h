@@ -18,12 +18,12 @@ class KnapsackPolicy {
   KnapsackPolicy(const Graph& graph, const Weights& weights, std::span<const Nanos> again);
 
   // `share` from 0 to 1.
-  Marks Decide(double share) const;
+  search::Marks Decide(double share) const;
 
  private:
   // The cheapest cut where `banned` nodes are not repeated.
-  Marks CutWith(const std::vector<bool>& banned) const;
-  Bytes Saved(const Marks& marks) const;
+  search::Marks CutWith(const std::vector<bool>& banned) const;
+  Bytes Saved(const search::Marks& marks) const;
   bool IsThereAnyway(ValueId v) const;
   std::vector<bool> Bans(bool only_expensive) const;
   std::vector<bool> Pack(const std::vector<NodeId>& items, Bytes most, double share) const;

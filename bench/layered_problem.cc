@@ -33,7 +33,7 @@ class Maker {
  public:
   explicit Maker(const LayeredOptions& options) : options_(options), random_(options.seed) {}
 
-  PairwiseProblem Make() {
+  search::PairwiseProblem Make() {
     int x = Add("tokens", kPointwise, 3, 0, 1);
     for (int layer = 0; layer < options_.layers; ++layer) {
       auto matmul = [&](int input, const char* name, double work, double bytes) {
@@ -71,7 +71,7 @@ class Maker {
 
  private:
   size_t axes() const { return options_.mesh.size(); }
-  static VariableId IdOf(int v) { return VariableId(static_cast<size_t>(v)); }
+  static search::VariableId IdOf(int v) { return search::VariableId(static_cast<size_t>(v)); }
   size_t size(int v) const { return problem_.variables[IdOf(v)].cost.size(); }
   double Noise() {
     double r = std::uniform_real_distribution<>(-1, 1)(random_);
@@ -89,7 +89,7 @@ class Maker {
     splits_.push_back(splits);
     counts_.push_back(static_cast<size_t>(count));
     bytes_.push_back(bytes);
-    PairwiseVariable variable{std::move(name), {}};
+    search::PairwiseVariable variable{std::move(name), {}};
     auto size = static_cast<size_t>(std::lround(std::pow(count, axes())));
     for (size_t k = 0; k < size; ++k) {
       double cost = work;
@@ -112,11 +112,11 @@ class Maker {
   }
   void AddBudget(const char* name, const std::vector<int>& variables, double share) {
     if (share < 0) return;
-    PairwiseBudget budget{name, 0, 0, {}};
+    search::PairwiseBudget budget{name, 0, 0, {}};
     double least = 0;
     double most = 0;
     for (int v : variables) {
-      BudgetTerm term{IdOf(v), {}};
+      search::BudgetTerm term{IdOf(v), {}};
       for (size_t k = 0; k < size(v); ++k) term.amount.push_back(ShareOf(v, k));
       least += *std::ranges::min_element(term.amount);
       most += *std::ranges::max_element(term.amount);
@@ -151,7 +151,7 @@ class Maker {
         matrix.push_back(cost * Noise() + (cost > 0 ? 1 : 0));
       }
     }
-    MatrixId id = problem_.matrices.Add(std::move(matrix));
+    search::MatrixId id = problem_.matrices.Add(std::move(matrix));
     problem_.edges.push_back({IdOf(u), IdOf(v), id});
   }
 
@@ -163,7 +163,7 @@ class Maker {
       Connect(gradient, dw, 1);
       int kept = Add(fmt::format("grad.{}.weight.kept", i), kStored, 3, 0, bytes_[parameters_[i]]);
       Connect(dw, kept, 0);
-      PairwiseRelation tie{IdOf(parameters_[i]), IdOf(kept), "grad_param", {}};
+      search::PairwiseRelation tie{IdOf(parameters_[i]), IdOf(kept), "grad_param", {}};
       for (uint32_t k = 0; k < size(kept); ++k) tie.pairs.emplace_back(k, k);
       problem_.relations.push_back(std::move(tie));
       int dx = Add(fmt::format("grad.{}.input", i), kMatmul, 4, 300, 1);
@@ -175,7 +175,7 @@ class Maker {
 
   LayeredOptions options_;
   std::mt19937 random_;
-  PairwiseProblem problem_;
+  search::PairwiseProblem problem_;
   std::vector<const Split*> splits_;
   std::vector<size_t> counts_;
   std::vector<double> bytes_;
@@ -187,6 +187,8 @@ class Maker {
 
 }  // namespace
 
-PairwiseProblem MakeLayeredProblem(const LayeredOptions& options) { return Maker(options).Make(); }
+search::PairwiseProblem MakeLayeredProblem(const LayeredOptions& options) {
+  return Maker(options).Make();
+}
 
 }  // namespace heddle

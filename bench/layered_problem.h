@@ -20,6 +20,6 @@ struct LayeredOptions {
   uint32_t seed = 1;
 };
 
-PairwiseProblem MakeLayeredProblem(const LayeredOptions& options);
+search::PairwiseProblem MakeLayeredProblem(const LayeredOptions& options);
 
 }  // namespace heddle

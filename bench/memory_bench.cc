@@ -3,9 +3,9 @@
 
 #include "bench/consume.h"
 #include "bench/llama_graph.h"
-#include "heddle/search/memory/memory_search.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/search/memory/memory_search.h"
 
 namespace heddle {
 namespace {
@@ -25,26 +25,29 @@ const Module& Lowered(int64_t nodes) {
 }
 
 void CutAndSplit(benchmark::State& state) {
-  Pipeline pipeline =
-      *ParsePipeline("checkpoint{policy=min-cut}, rematerialize, partition", Passes());
+  compile::Pipeline pipeline = *compile::ParsePipeline(
+      "checkpoint{policy=min-cut}, rematerialize, partition", compile::Passes());
   for (auto _ : state) {
     state.PauseTiming();
     Module module = Lowered(state.range(0));
     state.ResumeTiming();
-    Consume(RunPipeline(module, pipeline));
+    Consume(compile::RunPipeline(module, pipeline));
   }
   state.counters["nodes"] = static_cast<double>(Lowered(state.range(0)).graphs[0].node_count());
 }
 
 void FindBudget(benchmark::State& state) {
-  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
-  Pipeline after = *ParsePipeline("fsdp", Passes());
+  price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
+  compile::Pipeline after = *compile::ParsePipeline("fsdp", compile::Passes());
   Module module = Lowered(state.range(0));
-  HEDDLE_CHECK(RunPipeline(module, *ParsePipeline("clean", Passes())).ok(), "clean");
-  std::vector<MemoryChoice> curve = *(*MemorySearch::Make(module, after, model))->Sweep();
+  HEDDLE_CHECK(
+      compile::RunPipeline(module, *compile::ParsePipeline("clean", compile::Passes())).ok(),
+      "clean");
+  std::vector<search::MemoryChoice> curve =
+      *(*search::MemorySearch::Make(module, after, model))->Sweep();
   Bytes middle{(curve.front().peak.value + curve.back().peak.value) / 2};
   for (auto _ : state) {
-    auto search = *MemorySearch::Make(module, after, model);
+    auto search = *search::MemorySearch::Make(module, after, model);
     Consume(search->Within(middle));
     state.counters["trials"] = static_cast<double>(search->trials().count());
   }

@@ -11,35 +11,36 @@ namespace {
 // About Llama 3 8B, 70B, and a step with 600 collectives.
 constexpr int64_t kSizes[] = {10'500, 26'000, 36'000};
 
-void Schedule(benchmark::State& state, const OverlapOptions& options) {
-  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+void Schedule(benchmark::State& state, const compile::OverlapOptions& options) {
+  price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
   const Module module = MakeLlamaGraph({.nodes = static_cast<size_t>(state.range(0))});
   for (auto _ : state) {
     Graph graph = module.graphs[0];
     AnalysisCache analyses;
-    PassContext context(module.mesh, analyses);
-    Consume(Overlap(module, graph, model, SimulateOptions(), options, context));
+    compile::PassContext context(module.mesh, analyses);
+    Consume(compile::Overlap(module, graph, model, price::SimulateOptions(), options, context));
   }
   state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());
 }
 void OverlapFast(benchmark::State& state) {
-  OverlapOptions options;
-  options.effort = Effort::kFast;
+  compile::OverlapOptions options;
+  options.effort = compile::Effort::kFast;
   Schedule(state, options);
 }
-void OverlapNormal(benchmark::State& state) { Schedule(state, OverlapOptions()); }
+void OverlapNormal(benchmark::State& state) { Schedule(state, compile::OverlapOptions()); }
 void OverlapReordered(benchmark::State& state) {
-  OverlapOptions options;
+  compile::OverlapOptions options;
   options.reorder_compute = true;
   Schedule(state, options);
 }
 
 void CutInChunks(benchmark::State& state) {
-  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
   const Module module = MakeLlamaGraph({.nodes = static_cast<size_t>(state.range(0)), .tp = 8});
   for (auto _ : state) {
     Graph graph = module.graphs[0];
-    Consume(AsyncTensorParallel(module, graph, model, SimulateOptions(), AsyncOptions()));
+    Consume(compile::AsyncTensorParallel(module, graph, model, price::SimulateOptions(),
+                                         compile::AsyncOptions()));
   }
 }
 

@@ -17,11 +17,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "heddle/compile/compile.h"
+#include "heddle/compile/plan/presets/presets.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/run/launch/launcher.h"
 #include "heddle/run/models/model.h"
-#include "heddle/core/ops/ops.h"
-#include "heddle/compile/plan/presets/presets.h"
 #include "heddle/run/runtime/process/group.h"
 #include "heddle/run/runtime/process/process_transport.h"
 #include "heddle/run/runtime/world.h"
@@ -58,7 +58,7 @@ Module TinyOps() {
 
 int BenchDispatch() {
   Module module = TinyOps();
-  World world = *World::Compile(module, module.graphs[0]);
+  run::World world = *run::World::Compile(module, module.graphs[0]);
   std::vector<at::Tensor> inputs = {at::ones({8, 8}), at::ones({8, 8})};
   Least program;
   Least kernels;
@@ -80,30 +80,31 @@ int BenchDispatch() {
 class StepBench {
  public:
   StepBench(DType compute, int64_t seq_len, int64_t ranks)
-      : model_(*MakeModel(*FindModel("llama3", "debugmodel"), {.batch = ranks, .seq_len = seq_len},
-                          {compute, AttentionKind::kFlash, Target::kCpu})) {
-    Module module = *CaptureModel(model_, OptimizerOptions());
-    PresetOptions presets;
+      : model_(*run::MakeModel(*run::FindModel("llama3", "debugmodel"),
+                               {.batch = ranks, .seq_len = seq_len},
+                               {compute, run::AttentionKind::kFlash, run::Target::kCpu})) {
+    Module module = *run::CaptureModel(model_, run::OptimizerOptions());
+    compile::PresetOptions presets;
     presets.axes.emplace("shard", "dp");
-    Plan plan =
-        *MakePlan(module.graphs[0], Mesh({{"dp", ranks}}), model_.config.family->rules(), presets);
-    CompileReport report = *Compile(module, plan, {.pipeline = "fsdp"});
-    SessionOptions options;
-    options.params = InitialParams(model_, 1);
-    options.batches = SyntheticBatches(model_, 1);
-    session_.emplace(*Session::Make(model_, module, options));
+    compile::Plan plan = *compile::MakePlan(module.graphs[0], Mesh({{"dp", ranks}}),
+                                            model_.config.family->rules(), presets);
+    compile::CompileReport report = *compile::Compile(module, plan, {.pipeline = "fsdp"});
+    run::SessionOptions options;
+    options.params = run::InitialParams(model_, 1);
+    options.batches = run::SyntheticBatches(model_, 1);
+    session_.emplace(*run::Session::Make(model_, module, options));
   }
   double Step() {
     return Seconds([&] { HEDDLE_CHECK(session_->Step(1e-3).ok(), "a step failed"); });
   }
 
  private:
-  Model model_;
-  std::optional<Session> session_;
+  run::Model model_;
+  std::optional<run::Session> session_;
 };
 
 int BenchStep(const std::vector<std::string>& args) {
-  MakeExact();
+  run::MakeExact();
   StepBench bench(args[1] == "bf16" ? DType::kBF16 : DType::kF32, std::stoll(args[2]),
                   std::stoll(args[3]));
   Least least;
@@ -123,16 +124,18 @@ graph @g(%q: bf16[1024,2048], %k: bf16[256,2048], %v: bf16[256,2048], %o: bf16[1
 }
 )";
 
-int RunGatherRank(const PeerAddress& address) {
-  MakeExact();
+int RunGatherRank(const run::PeerAddress& address) {
+  run::MakeExact();
   Module module = *ParseModule(kBucket, "bench", Ops());
   const Graph& graph = module.graphs[0];
-  std::unique_ptr<Peers> peers = *Peers::Meet(address, std::chrono::milliseconds(60000));
-  Communicators communicators(module.mesh, graph);
-  auto transport = *ProcessTransport::Connect(*peers, module.mesh, communicators, c10::kCPU);
-  World world = *World::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
+  std::unique_ptr<run::Peers> peers = *run::Peers::Meet(address, std::chrono::milliseconds(60000));
+  run::Communicators communicators(module.mesh, graph);
+  auto transport = *run::ProcessTransport::Connect(*peers, module.mesh, communicators, c10::kCPU);
+  run::World world =
+      *run::World::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
   auto store = c10::make_intrusive<c10d::PrefixStore>("bare", peers->store());
-  GroupPtr bare = MakeGlooGroup(store, address.rank, address.world_size, peers->timeout());
+  run::GroupPtr bare =
+      run::MakeGlooGroup(store, address.rank, address.world_size, peers->timeout());
   std::vector<at::Tensor> inputs;
   int64_t elements = 0;
   for (const Input& input : graph.inputs()) {
@@ -159,17 +162,17 @@ int RunGatherRank(const PeerAddress& address) {
 }
 
 int BenchGather() {
-  std::optional<PeerAddress> address = *PeerAddress::FromEnvironment();
+  std::optional<run::PeerAddress> address = *run::PeerAddress::FromEnvironment();
   if (address) return RunGatherRank(*address);
-  SignalGate gate;
-  OwnStore store = *OpenStore(std::chrono::milliseconds(60000));
-  Job job{.program = ThisProgram(),
-          .args = {"gather"},
-          .processes = 2,
-          .environment = {{"MASTER_ADDR", "127.0.0.1"},
-                          {"MASTER_PORT", std::to_string(store.port)},
-                          {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
-  return RunJob(job, gate)->ok() ? 0 : 1;
+  run::SignalGate gate;
+  run::OwnStore store = *run::OpenStore(std::chrono::milliseconds(60000));
+  run::Job job{.program = run::ThisProgram(),
+               .args = {"gather"},
+               .processes = 2,
+               .environment = {{"MASTER_ADDR", "127.0.0.1"},
+                               {"MASTER_PORT", std::to_string(store.port)},
+                               {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
+  return run::RunJob(job, gate)->ok() ? 0 : 1;
 }
 
 int Main(const std::vector<std::string>& args) {

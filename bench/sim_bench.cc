@@ -5,22 +5,22 @@
 
 #include "bench/consume.h"
 #include "bench/llama_graph.h"
-#include "heddle/report/html/page.h"
 #include "heddle/price/sim/simulate.h"
 #include "heddle/price/sim/timeline/replay.h"
+#include "heddle/report/html/page.h"
 
 namespace heddle {
 namespace {
 
 struct Step {
   Module module;
-  CostModel model;
-  GraphCosts costs;
-  SimGraph sim;
+  price::CostModel model;
+  price::GraphCosts costs;
+  price::SimGraph sim;
 
   explicit Step(size_t nodes)
       : module(MakeLlamaGraph({.nodes = nodes, .tp = 8})),
-        model(*CostModel::Make(*LoadCluster("h100-8x"), {})),
+        model(*price::CostModel::Make(*price::LoadCluster("h100-8x"), {})),
         costs(*model.Price(module, module.graphs[0])),
         sim(module.graphs[0], costs) {}
 };
@@ -29,7 +29,7 @@ const Step& StepOf(int64_t nodes) {
   static const Step large(360'000);
   return nodes == 36'000 ? small : large;
 }
-constexpr SimOptions kOptions{.slowdown = 120, .share_links = true};
+constexpr price::SimOptions kOptions{.slowdown = 120, .share_links = true};
 
 void PriceGraph(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
@@ -38,12 +38,12 @@ void PriceGraph(benchmark::State& state) {
 
 void MakeSimGraph(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
-  for (auto _ : state) Consume(SimGraph(step.module.graphs[0], step.costs));
+  for (auto _ : state) Consume(price::SimGraph(step.module.graphs[0], step.costs));
 }
 
-void ReplayOrder(benchmark::State& state, const SimOptions& options) {
+void ReplayOrder(benchmark::State& state, const price::SimOptions& options) {
   const Step& step = StepOf(state.range(0));
-  Replay replay(step.sim, options);
+  price::Replay replay(step.sim, options);
   std::vector<NodeId> order = replay.order();
   for (auto _ : state) Consume(replay.Run(order));
 }
@@ -54,7 +54,7 @@ void ReplaySlowed(benchmark::State& state) { ReplayOrder(state, kOptions); }
 void ReplayChange(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
   const Graph& graph = step.module.graphs[0];
-  Replay replay(step.sim);
+  price::Replay replay(step.sim);
   std::mt19937 random(1);
   constexpr size_t kNodes = 16;
   for (auto _ : state) {
@@ -78,13 +78,13 @@ void ReplayChange(benchmark::State& state) {
 
 void SimulateAll(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
-  for (auto _ : state) Consume(Simulate(step.module, step.module.graphs[0], step.model, {}));
+  for (auto _ : state) Consume(price::Simulate(step.module, step.module.graphs[0], step.model, {}));
 }
 
 void WritePage(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
   const Graph& graph = step.module.graphs[0];
-  Simulation simulation = *Simulate(step.module, graph, step.model, {});
+  price::Simulation simulation = *price::Simulate(step.module, graph, step.model, {});
   ReportedGraph reported = {{{"step", "", &step.module, &graph, &step.model, &simulation}}};
   size_t bytes = 0;
   for (auto _ : state) bytes = FormatPage({reported}).size();

@@ -5,21 +5,21 @@
 
 #include "bench/consume.h"
 #include "bench/layered_problem.h"
-#include "heddle/core/base/check.h"
 #include "heddle/core/analysis/max_flow.h"
+#include "heddle/core/base/check.h"
 #include "heddle/search/solve/solve.h"
 
 namespace heddle {
 namespace {
 
 void SolveLayered(benchmark::State& state, const LayeredOptions& options) {
-  PairwiseProblem problem = MakeLayeredProblem(options);
+  search::PairwiseProblem problem = MakeLayeredProblem(options);
   for (auto _ : state) {
-    PairwiseAnswer answer = Solve(problem);
+    search::PairwiseAnswer answer = search::Solve(problem);
     HEDDLE_CHECK(answer.proved(), "the answer is not proved");
     Consume(answer);
   }
-  ProblemSize size = SizeOf(problem);
+  search::ProblemSize size = search::SizeOf(problem);
   state.counters["variables"] = static_cast<double>(size.variables);
   state.counters["choices"] = static_cast<double>(size.choices);
   state.counters["entries"] = static_cast<double>(size.entries);

@@ -1,16 +1,16 @@
 #include "fuzz/exercise.h"
 
-#include "heddle/core/analysis/dependence.h"
 #include "heddle/compile/compile.h"
-#include "heddle/core/ir/structural_hash.h"
-#include "heddle/core/ir/text/diff.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ir/check/check_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/analysis/dependence.h"
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/structural_hash.h"
+#include "heddle/core/ir/text/diff.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/report/sim_report.h"
 #include "heddle/report/stats.h"
 #include "heddle/report/trace.h"
@@ -49,34 +49,34 @@ void Spread(Module module) {
   }
   if (has_params) plan += fmt::format("param \"**\" store [{}] compute [-]\n", axis);
   if (has_batch) plan += fmt::format("input \"**\" [{}]\n", axis);
-  Result<Plan> parsed = ParsePlan(plan, "plan");
+  Result<compile::Plan> parsed = compile::ParsePlan(plan, "plan");
   if (!parsed.ok()) {
     (void)Format(parsed.diagnostics());
     return;
   }
-  Result<CompileReport> report = Compile(module, *parsed, {.pipeline = ""});
+  Result<compile::CompileReport> report = compile::Compile(module, *parsed, {.pipeline = ""});
   if (!report.ok()) (void)Format(report.diagnostics());
 }
 
 // A plan that can be read is printed, and reads back as it was.
 bool ExercisePlan(const std::string& text) {
-  Result<Plan> plan = ParsePlan(text, "input");
+  Result<compile::Plan> plan = compile::ParsePlan(text, "input");
   if (!plan.ok()) {
     (void)Format(plan.diagnostics());
     return false;
   }
-  std::string printed = FormatPlan(*plan);
-  Result<Plan> again = ParsePlan(printed, "printed");
+  std::string printed = compile::FormatPlan(*plan);
+  Result<compile::Plan> again = compile::ParsePlan(printed, "printed");
   HEDDLE_CHECK(again.ok(), printed + Format(again.diagnostics()));
-  HEDDLE_CHECK(FormatPlan(*again) == printed, printed);
+  HEDDLE_CHECK(compile::FormatPlan(*again) == printed, printed);
   return true;
 }
 
 // Files that say what things cost. What can be read must be usable.
 bool ExerciseCosts(const std::string& text) {
-  Result<Cluster> cluster = ParseCluster(text, "input");
+  Result<price::Cluster> cluster = price::ParseCluster(text, "input");
   if (!cluster.ok()) (void)Format(cluster.diagnostics());
-  Result<MeasuredCosts> costs = ParseCosts(text, "input");
+  Result<price::MeasuredCosts> costs = price::ParseCosts(text, "input");
   if (!costs.ok()) (void)Format(costs.diagnostics());
   static const Module module = *ParseModule(
       "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: bf16[8,8]) -> (%d) {\n  %a = aten.mm(%x, "
@@ -84,35 +84,36 @@ bool ExerciseCosts(const std::string& text) {
       "  %b! = comm.all_gather(%a, over=[dp], why=tensor)\n  %b = comm.wait(%b!)\n"
       "  %c = aten.exp(%b)\n  %d = aten.neg(%c)\n}\n",
       "module", Ops());
-  auto simulate = [&](Cluster on, std::optional<MeasuredCosts> measured) {
-    for (CollectiveModel collectives : {CollectiveModel::kNative, CollectiveModel::kNccl}) {
-      CostOptions options;
+  auto simulate = [&](price::Cluster on, std::optional<price::MeasuredCosts> measured) {
+    for (price::CollectiveModel collectives :
+         {price::CollectiveModel::kNative, price::CollectiveModel::kNccl}) {
+      price::CostOptions options;
       options.collectives = collectives;
       options.fuse = true;
-      Result<CostModel> model = CostModel::Make(on, options, measured);
+      Result<price::CostModel> model = price::CostModel::Make(on, options, measured);
       if (!model.ok()) continue;
-      Result<Simulation> s = Simulate(module, module.graphs[0], *model, {});
+      Result<price::Simulation> s = price::Simulate(module, module.graphs[0], *model, {});
       if (s.ok()) (void)FormatSimulation(module, module.graphs[0], *model, *s, true);
     }
   };
   if (cluster.ok()) simulate(*cluster, std::nullopt);
-  if (costs.ok()) simulate(*LoadCluster("h100-8x"), *costs);
+  if (costs.ok()) simulate(*price::LoadCluster("h100-8x"), *costs);
   return cluster.ok() || costs.ok();
 }
 
 void SimulateAll(const Module& module) {
-  static const CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
-  std::vector<Simulation> all;
+  static const price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
+  std::vector<price::Simulation> all;
   std::vector<TracedGraph> traced;
   all.reserve(module.graphs.size());
   for (const Graph& graph : module.graphs) {
-    Result<Simulation> one = Simulate(module, graph, model, {});
+    Result<price::Simulation> one = price::Simulate(module, graph, model, {});
     if (!one.ok()) {
       (void)Format(one.diagnostics());
       return;
     }
     all.push_back(*std::move(one));
-    const Simulation& s = all.back();
+    const price::Simulation& s = all.back();
     traced.push_back({&graph, &s});
     HEDDLE_CHECK(s.timeline.exposed + s.timeline.compute.busy == s.timeline.makespan, "");
     (void)FormatTimeline(graph, s);
@@ -123,18 +124,19 @@ void SimulateAll(const Module& module) {
 
 // A problem that can be read has an answer that costs what it says, or a reason why there is none.
 bool ExerciseProblem(const std::string& text) {
-  Result<ProblemFile> file = ParseProblem(text, "input");
+  Result<search::ProblemFile> file = search::ParseProblem(text, "input");
   if (!file.ok()) {
     (void)Format(file.diagnostics());
     return false;
   }
-  const PairwiseProblem& problem = file->problem;
-  PairwiseAnswer answer = Solve(problem, {.limit = Limit(Allowance::Work(1))});
-  if (answer.objective != kForbidden) {
-    HEDDLE_CHECK(Cost(problem, answer.x) == answer.objective, text);
+  const search::PairwiseProblem& problem = file->problem;
+  search::PairwiseAnswer answer =
+      search::Solve(problem, {.limit = search::Limit(search::Allowance::Work(1))});
+  if (answer.objective != search::kForbidden) {
+    HEDDLE_CHECK(search::Cost(problem, answer.x) == answer.objective, text);
     HEDDLE_CHECK(answer.bound <= answer.objective, text);
-  } else if (answer.outcome == SolveOutcome::kInfeasible) {
-    (void)Format(problem, FindConflict(problem, Limit(Allowance::Work(1))));
+  } else if (answer.outcome == search::SolveOutcome::kInfeasible) {
+    (void)Format(problem, search::FindConflict(problem, search::Limit(search::Allowance::Work(1))));
   }
   return true;
 }
@@ -163,15 +165,15 @@ bool Exercise(const std::string& text) {
     AskForFacts(*module, graph);
   }
   SimulateAll(*module);
-  static const Pipeline pipeline = *ParsePipeline("clean", Passes());
-  Result<RunReport> report = RunPipeline(*module, pipeline);
+  static const compile::Pipeline pipeline = *compile::ParsePipeline("clean", compile::Passes());
+  Result<compile::RunReport> report = compile::RunPipeline(*module, pipeline);
   HEDDLE_CHECK(report.ok(), printed + Format(report.diagnostics()));
   if (module->view == View::kGlobal) Spread(*module);
   // Placements that nobody checked may be refused, in words.
-  static const Pipeline lowering =
-      *ParsePipeline("insert-redistributions, lower, localize", Passes());
+  static const compile::Pipeline lowering =
+      *compile::ParsePipeline("insert-redistributions, lower, localize", compile::Passes());
   if (module->view == View::kGlobal) {
-    Result<RunReport> lowered = RunPipeline(*module, lowering);
+    Result<compile::RunReport> lowered = compile::RunPipeline(*module, lowering);
     if (!lowered.ok()) (void)Format(lowered.diagnostics());
   }
   return true;

@@ -7,7 +7,7 @@
 namespace heddle {
 
 Status AgainstPyTorch::Start(const std::string& python, const std::string& torch,
-                             const ParamSource& params,
+                             const run::ParamSource& params,
                              const std::function<void(const std::string&)>& note) {
   if (!leads()) return Done{};
   reference_.emplace(python, torch);
@@ -23,43 +23,44 @@ Status AgainstPyTorch::Start(const std::string& python, const std::string& torch
   return Done{};
 }
 
-Result<std::string> AgainstPyTorch::OwnLines(Session& session) const {
+Result<std::string> AgainstPyTorch::OwnLines(run::Session& session) const {
   std::string lines =
-      HashLines(session, job_.step.model.params, /*gradients=*/true, /*moments=*/true);
+      run::HashLines(session, job_.step.model.params, /*gradients=*/true, /*moments=*/true);
   for (size_t at = 0; at < session.ranks().size(); ++at) {
-    for (const Session::UpdatedBuffer& buffer : session.updated_buffers(at))
-      lines += HashLine(session.steps(), session.ranks()[at], buffer.name, buffer.tensor);
+    for (const run::Session::UpdatedBuffer& buffer : session.updated_buffers(at))
+      lines += run::HashLine(session.steps(), session.ranks()[at], buffer.name, buffer.tensor);
   }
   int64_t interval = job_.job.validation_interval;
   if (interval == 0 || session.steps() % interval != 0) return lines;
-  BatchSource held_out = BatchesOf(dataset_, DataSplit::kHeldOut, job_.step.model.batch.seq_len);
+  run::BatchSource held_out =
+      BatchesOf(dataset_, run::DataSplit::kHeldOut, job_.step.model.batch.seq_len);
   double sum = 0;
   for (int64_t number = 1; number <= job_.job.validation_steps; ++number) {
     HEDDLE_TRY(double loss, session.Evaluate(held_out, number));
     sum += loss;
   }
-  std::string mean = HexFloat(sum / static_cast<double>(job_.job.validation_steps));
+  std::string mean = run::HexFloat(sum / static_cast<double>(job_.job.validation_steps));
   for (int64_t rank : session.ranks())
     lines += fmt::format("{{\"rank\":{},\"validation_loss\":\"{}\"}}\n", rank, mean);
   return lines;
 }
 
-Result<StepHashes> AgainstPyTorch::AllHashes(Session& session) const {
+Result<run::StepHashes> AgainstPyTorch::AllHashes(run::Session& session) const {
   HEDDLE_TRY(std::string own, OwnLines(session));
   std::vector<std::string> all = {own};
   if (peers_ != nullptr) {
     HEDDLE_TRY(all, peers_->Exchange(own));
   }
-  StepHashes hashes;
+  run::StepHashes hashes;
   for (const std::string& lines : all) HEDDLE_RETURN_IF_ERROR(hashes.Add(lines));
   return hashes;
 }
 
-Result<std::optional<HashDifference>> AgainstPyTorch::Compare(const StepHashes& own) {
-  std::optional<HashDifference> found;
+Result<std::optional<run::HashDifference>> AgainstPyTorch::Compare(const run::StepHashes& own) {
+  std::optional<run::HashDifference> found;
   if (leads()) {
-    HEDDLE_TRY(StepHashes theirs, reference_->NextStep());
-    found = HashDifference::Find(own, theirs);
+    HEDDLE_TRY(run::StepHashes theirs, reference_->NextStep());
+    found = run::HashDifference::Find(own, theirs);
   }
   if (peers_ == nullptr) return found;
   HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(found ? "differs" : ""));
@@ -68,8 +69,9 @@ Result<std::optional<HashDifference>> AgainstPyTorch::Compare(const StepHashes& 
   return found;
 }
 
-Result<VerifyReport> AgainstPyTorch::Train(Session& session, const VerifyOptions& options) {
-  VerifyReport report;
+Result<run::VerifyReport> AgainstPyTorch::Train(run::Session& session,
+                                                const run::VerifyOptions& options) {
+  run::VerifyReport report;
   if (leads()) report.wrong_weights = reference_->wrong_weights();
   if (peers_ != nullptr) {
     HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(report.wrong_weights));
@@ -77,10 +79,10 @@ Result<VerifyReport> AgainstPyTorch::Train(Session& session, const VerifyOptions
   }
   while (session.steps() < options.steps && !report.differs() && report.finite) {
     HEDDLE_RETURN_IF_ERROR(session.Step(options.lr(session.steps() + 1)));
-    StepRow row;
+    run::StepRow row;
     row.step = session.steps();
     row.loss = session.loss(0).item<double>();
-    HEDDLE_TRY(StepHashes own, AllHashes(session));
+    HEDDLE_TRY(run::StepHashes own, AllHashes(session));
     row.hashes = own.size();
     HEDDLE_TRY(row.hash_difference, Compare(own));
     report.finite = std::isfinite(row.loss);

@@ -24,14 +24,14 @@ std::string SharedFlags(std::string_view flags) {
 
 }  // namespace
 
-Status AgreeOnJob(Peers& peers, std::string_view flags, const std::string& facts) {
+Status AgreeOnJob(run::Peers& peers, std::string_view flags, const std::string& facts) {
   // Other versions may have other flags.
   HEDDLE_RETURN_IF_ERROR(
       peers.Agree("program", "heddle " HEDDLE_VERSION ", torch " HEDDLE_TORCH_VERSION));
   return peers.Agree("job", SharedFlags(flags) + facts);
 }
 
-ParamSource StateHash::Adding(ParamSource source) {
+run::ParamSource StateHash::Adding(run::ParamSource source) {
   return [this, source = std::move(source)](size_t param) -> Result<at::Tensor> {
     HEDDLE_TRY(at::Tensor tensor, source(param));
     Add(tensor);
@@ -39,10 +39,10 @@ ParamSource StateHash::Adding(ParamSource source) {
   };
 }
 
-SavedState StateHash::Adding(SavedState saved) {
-  SavedState adding;
+run::SavedState StateHash::Adding(run::SavedState saved) {
+  run::SavedState adding;
   adding.steps = saved.steps;
-  adding.held = [this, held = std::move(saved.held)](Held what,
+  adding.held = [this, held = std::move(saved.held)](run::Held what,
                                                      size_t param) -> Result<at::Tensor> {
     HEDDLE_TRY(at::Tensor tensor, held(what, param));
     Add(tensor);
@@ -63,7 +63,7 @@ void StateHash::Add(const at::Tensor& tensor) {
 }
 
 // Ranks may take long to read, and unequally so: Exchange waits while they are alive.
-Status StateHash::Agree(Peers& peers, const std::string& from) const {
+Status StateHash::Agree(run::Peers& peers, const std::string& from) const {
   std::string own = Format(hasher_.Get());
   HEDDLE_TRY(std::vector<std::string> all, peers.Exchange(own));
   for (size_t rank = 1; rank < all.size(); ++rank) {

@@ -12,19 +12,19 @@ namespace heddle {
 // Fails on every rank unless all run the same program with the same flags, and names a rank and its
 // flags that differ. `flags` has a line for each, `--name=value`; flags about a rank's own output
 // may differ. `facts` are lines about the files that flags name: graphs, data.
-Status AgreeOnJob(Peers& peers, std::string_view flags, const std::string& facts);
+Status AgreeOnJob(run::Peers& peers, std::string_view flags, const std::string& facts);
 
 // A hash of the tensors that a run begins with, taken while they are read.
 class StateHash {
  public:
   // Sources that add every tensor that they return. This object must outlive them.
-  ParamSource Adding(ParamSource source);
-  SavedState Adding(SavedState saved);
+  run::ParamSource Adding(run::ParamSource source);
+  run::SavedState Adding(run::SavedState saved);
   void Add(const at::Tensor& tensor);
 
   // Fails on every rank unless all have added the same tensors. `from` is their source, for the
   // message.
-  Status Agree(Peers& peers, const std::string& from) const;
+  Status Agree(run::Peers& peers, const std::string& from) const;
 
  private:
   Hasher128 hasher_;

@@ -28,7 +28,7 @@ class Recorder final : public TrainObserver {
     after = step;
     return Done{};
   }
-  void Trained(const StepMetrics& metrics) override { losses.push_back(metrics.loss); }
+  void Trained(const run::StepMetrics& metrics) override { losses.push_back(metrics.loss); }
 
   std::vector<std::string> notes;
   std::vector<double> losses;
@@ -74,7 +74,7 @@ TEST(Api, TrainRefusesOptions) {
 TEST(Api, VerifiesAgainstEager) {
   testing::internal::CaptureStdout();
   VerifyObserver silent;
-  Result<VerifyReport> report = api::Verify(Small<VerificationOptions>(2), silent);
+  Result<run::VerifyReport> report = api::Verify(Small<VerificationOptions>(2), silent);
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   EXPECT_FALSE(report->differs());
   EXPECT_EQ(report->rows.size(), 2u);

@@ -5,10 +5,10 @@
 
 namespace heddle {
 
-Status HashLog::Add(const OptimizationOptions& options, const Session& session, const Model& model,
-                    Peers* peers) {
+Status HashLog::Add(const OptimizationOptions& options, const run::Session& session,
+                    const run::Model& model, run::Peers* peers) {
   if (options.hashes.empty()) return Done{};
-  std::string own = HashLines(session, model.params, options.hash_gradients);
+  std::string own = run::HashLines(session, model.params, options.hash_gradients);
   if (peers == nullptr) {
     lines_ += own;
     return Done{};
@@ -18,7 +18,7 @@ Status HashLog::Add(const OptimizationOptions& options, const Session& session, 
   return Done{};
 }
 
-Status HashLog::Write(const OptimizationOptions& options, const Peers* peers) const {
+Status HashLog::Write(const OptimizationOptions& options, const run::Peers* peers) const {
   if (options.hashes.empty() || (peers != nullptr && peers->rank() != 0)) return Done{};
   return WriteFile(options.hashes, lines_);
 }

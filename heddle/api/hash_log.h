@@ -13,9 +13,9 @@ namespace heddle {
 class HashLog {
  public:
   // `peers` is null if all ranks are in this process. Does nothing unless `options` names a file.
-  Status Add(const OptimizationOptions& options, const Session& session, const Model& model,
-             Peers* peers);
-  Status Write(const OptimizationOptions& options, const Peers* peers) const;
+  Status Add(const OptimizationOptions& options, const run::Session& session,
+             const run::Model& model, run::Peers* peers);
+  Status Write(const OptimizationOptions& options, const run::Peers* peers) const;
 
  private:
   std::string lines_;

@@ -6,33 +6,35 @@
 
 namespace heddle {
 
-Result<Schedule> LoopOptions::MakeSchedule(int64_t steps, double lr) const {
-  ScheduleOptions options{.steps = steps,
-                          .lr = lr,
-                          .warmup_steps = warmup_steps,
-                          .decay_ratio = decay_ratio,
-                          .min_lr_factor = min_lr_factor};
-  HEDDLE_TRY(options.decay, (Choose<Decay>("--lr_scheduler.decay", decay,
-                                           {{"none", Decay::kNone},
-                                            {"linear", Decay::kLinear},
-                                            {"cosine", Decay::kCosine},
-                                            {"sqrt", Decay::kSqrt}})));
-  return Schedule::Make(options);
+Result<run::Schedule> LoopOptions::MakeSchedule(int64_t steps, double lr) const {
+  run::ScheduleOptions options{.steps = steps,
+                               .lr = lr,
+                               .warmup_steps = warmup_steps,
+                               .decay_ratio = decay_ratio,
+                               .min_lr_factor = min_lr_factor};
+  HEDDLE_TRY(options.decay, (Choose<run::Decay>("--lr_scheduler.decay", decay,
+                                                {{"none", run::Decay::kNone},
+                                                 {"linear", run::Decay::kLinear},
+                                                 {"cosine", run::Decay::kCosine},
+                                                 {"sqrt", run::Decay::kSqrt}})));
+  return run::Schedule::Make(options);
 }
 
-Result<OddLoss> LoopOptions::OnNotFinite() const {
-  return Choose<OddLoss>("--fault.on_nan", on_nan,
-                         {{"stop", OddLoss::kStop}, {"skip", OddLoss::kSkip}});
+Result<run::OddLoss> LoopOptions::OnNotFinite() const {
+  return Choose<run::OddLoss>("--fault.on_nan", on_nan,
+                              {{"stop", run::OddLoss::kStop}, {"skip", run::OddLoss::kSkip}});
 }
-Result<OddLoss> LoopOptions::OnSpike() const {
-  return Choose<OddLoss>(
-      "--fault.on_spike", on_spike,
-      {{"ignore", OddLoss::kIgnore}, {"stop", OddLoss::kStop}, {"skip", OddLoss::kSkip}});
+Result<run::OddLoss> LoopOptions::OnSpike() const {
+  return Choose<run::OddLoss>("--fault.on_spike", on_spike,
+                              {{"ignore", run::OddLoss::kIgnore},
+                               {"stop", run::OddLoss::kStop},
+                               {"skip", run::OddLoss::kSkip}});
 }
 
-Result<std::unique_ptr<Dataset>> LoopOptions::OpenDataset(const Model& model, int64_t global_batch,
-                                                          uint64_t seed) const {
-  DatasetOptions options;
+Result<std::unique_ptr<run::Dataset>> LoopOptions::OpenDataset(const run::Model& model,
+                                                               int64_t global_batch,
+                                                               uint64_t seed) const {
+  run::DatasetOptions options;
   options.source = dataset;
   options.vocab = model.config.vocab_size;
   options.seq_len = model.batch.seq_len;
@@ -42,24 +44,24 @@ Result<std::unique_ptr<Dataset>> LoopOptions::OpenDataset(const Model& model, in
   options.document_boundaries = document_boundaries;
   options.document_end = document_end;
   if (validation_interval > 0) options.held_out = 0.05;
-  HEDDLE_TRY(std::unique_ptr<Dataset> opened, Dataset::Open(options));
-  if (validation_interval > 0 && !opened->Has(DataSplit::kHeldOut))
+  HEDDLE_TRY(std::unique_ptr<run::Dataset> opened, run::Dataset::Open(options));
+  if (validation_interval > 0 && !opened->Has(run::DataSplit::kHeldOut))
     return Error(Diag::kBadChoice, "--validation.interval is {}, and {} has too little to hold out",
                  validation_interval, dataset);
   return opened;
 }
 
-BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len) {
-  return
-      [&dataset, split, seq_len](int64_t step, int64_t first_row, int64_t rows) -> Result<Batch> {
-        Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
-        auto cells = [](const at::Tensor& t) {
-          return std::span(t.mutable_data_ptr<int64_t>(), static_cast<size_t>(t.numel()));
-        };
-        HEDDLE_RETURN_IF_ERROR(
-            dataset.Read(split, step, first_row, rows, cells(batch.tokens), cells(batch.labels)));
-        return batch;
-      };
+run::BatchSource BatchesOf(const run::Dataset& dataset, run::DataSplit split, int64_t seq_len) {
+  return [&dataset, split, seq_len](int64_t step, int64_t first_row,
+                                    int64_t rows) -> Result<run::Batch> {
+    run::Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
+    auto cells = [](const at::Tensor& t) {
+      return std::span(t.mutable_data_ptr<int64_t>(), static_cast<size_t>(t.numel()));
+    };
+    HEDDLE_RETURN_IF_ERROR(
+        dataset.Read(split, step, first_row, rows, cells(batch.tokens), cells(batch.labels)));
+    return batch;
+  };
 }
 
 }  // namespace heddle

@@ -44,15 +44,15 @@ struct LoopOptions {
   double spike_factor = 3;
   int64_t max_restarts = 0;
 
-  Result<Schedule> MakeSchedule(int64_t steps, double lr) const;
-  Result<OddLoss> OnNotFinite() const;
-  Result<OddLoss> OnSpike() const;
+  Result<run::Schedule> MakeSchedule(int64_t steps, double lr) const;
+  Result<run::OddLoss> OnNotFinite() const;
+  Result<run::OddLoss> OnSpike() const;
   // For batches of `global_batch` rows.
-  Result<std::unique_ptr<Dataset>> OpenDataset(const Model& model, int64_t global_batch,
-                                               uint64_t seed) const;
+  Result<std::unique_ptr<run::Dataset>> OpenDataset(const run::Model& model, int64_t global_batch,
+                                                    uint64_t seed) const;
 };
 
 // Rows of the data as tensors. The dataset must outlive it.
-BatchSource BatchesOf(const Dataset& dataset, DataSplit split, int64_t seq_len);
+run::BatchSource BatchesOf(const run::Dataset& dataset, run::DataSplit split, int64_t seq_len);
 
 }  // namespace heddle

@@ -17,43 +17,45 @@ Status ModelOptions::CheckNoWeights() const {
                "--model=hf to take the model from its config.json");
 }
 
-Result<ParamSource> ModelOptions::Params(Model& made, uint64_t seed) const {
-  if (!load_path.empty()) return LoadParams(made, load_path);
-  return InitialParams(made, seed);
+Result<run::ParamSource> ModelOptions::Params(run::Model& made, uint64_t seed) const {
+  if (!load_path.empty()) return run::LoadParams(made, load_path);
+  return run::InitialParams(made, seed);
 }
 
-Result<ModelConfig> ModelOptions::Config() const {
+Result<run::ModelConfig> ModelOptions::Config() const {
   if (model == "hf" && load_path.empty())
     return Error(Diag::kUsage,
                  "--model=hf needs --checkpoint.initial_load_path, the folder with config.json");
-  HEDDLE_TRY(ModelConfig config,
-             model == "hf" ? ReadHfConfig(load_path) : FindModel(model, flavor));
+  HEDDLE_TRY(run::ModelConfig config,
+             model == "hf" ? run::ReadHfConfig(load_path) : run::FindModel(model, flavor));
   for (const auto& [name, value] : sizes) {
-    if (value) HEDDLE_RETURN_IF_ERROR(OverrideSize(config, name, *value));
+    if (value) HEDDLE_RETURN_IF_ERROR(run::OverrideSize(config, name, *value));
   }
   for (const auto& [name, value] : numbers) {
-    if (value) HEDDLE_RETURN_IF_ERROR(OverrideNumber(config, name, *value));
+    if (value) HEDDLE_RETURN_IF_ERROR(run::OverrideNumber(config, name, *value));
   }
   for (const auto& [name, value] : choices) {
-    if (!value.empty()) HEDDLE_RETURN_IF_ERROR(OverrideChoice(config, name, value));
+    if (!value.empty()) HEDDLE_RETURN_IF_ERROR(run::OverrideChoice(config, name, value));
   }
   for (const auto& [name, value] : numbers) {
-    if (value && name.starts_with("rope_scaling.") && config.rope.scaling == RopeScaling::kNone)
+    if (value && name.starts_with("rope_scaling.") &&
+        config.rope.scaling == run::RopeScaling::kNone)
       return Error(Diag::kUsage, "--model.{} has no effect: --model.rope_scaling.kind is none",
                    name);
   }
   return config;
 }
 
-Result<Target> ModelOptions::ChooseTarget() const {
+Result<run::Target> ModelOptions::ChooseTarget() const {
   HEDDLE_TRY(std::string name, DeviceName());
-  return Choose<Target>(kDeviceFlag, name, {{"cpu", Target::kCpu}, {"cuda", Target::kCuda}});
+  return Choose<run::Target>(kDeviceFlag, name,
+                             {{"cpu", run::Target::kCpu}, {"cuda", run::Target::kCuda}});
 }
 
 Result<std::string> ModelOptions::DeviceName() const {
   if (!device.empty()) return device;
-  if (cluster == nullptr) return std::string(Name(DeviceType::kCpu));
-  HEDDLE_TRY(Cluster loaded, LoadCluster(*cluster));
+  if (cluster == nullptr) return std::string(Name(price::DeviceType::kCpu));
+  HEDDLE_TRY(price::Cluster loaded, price::LoadCluster(*cluster));
   return std::string(Name(loaded.device.type));
 }
 
@@ -65,47 +67,48 @@ std::string ModelOptions::DeviceNote(bool machine_has_gpu) const {
 }
 
 Result<c10::Device> ModelOptions::Open(int64_t local_rank) const {
-  HEDDLE_TRY(Target target, ChooseTarget());
-  c10::DeviceType type = target == Target::kCuda ? c10::kCUDA : c10::kCPU;
-  if (deterministic) MakeExact(type);
-  return OpenDevice(type, local_rank);
+  HEDDLE_TRY(run::Target target, ChooseTarget());
+  c10::DeviceType type = target == run::Target::kCuda ? c10::kCUDA : c10::kCPU;
+  if (deterministic) run::MakeExact(type);
+  return run::OpenDevice(type, local_rank);
 }
 
-Result<Model> ModelOptions::Make(int64_t batch_ranks, bool sequence_parallel,
-                                 std::optional<LossDivisor> divisor) const {
-  HEDDLE_TRY(ModelConfig config, Config());
+Result<run::Model> ModelOptions::Make(int64_t batch_ranks, bool sequence_parallel,
+                                      std::optional<run::LossDivisor> divisor) const {
+  HEDDLE_TRY(run::ModelConfig config, Config());
   return MakeWith(config, batch_ranks, sequence_parallel, divisor);
 }
 
-Result<Model> ModelOptions::MakeWith(const ModelConfig& config, int64_t batch_ranks,
-                                     bool sequence_parallel,
-                                     std::optional<LossDivisor> divisor) const {
-  StepNumerics numerics;
+Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_t batch_ranks,
+                                          bool sequence_parallel,
+                                          std::optional<run::LossDivisor> divisor) const {
+  run::StepNumerics numerics;
   numerics.norms_apart = sequence_parallel;
   HEDDLE_TRY(numerics.compute,
              (Choose<DType>("--precision", precision,
                             {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}})));
-  HEDDLE_TRY(numerics.attention, (Choose<AttentionKind>("--attention", attention,
-                                                        {{"fastest", AttentionKind::kFastest},
-                                                         {"cudnn", AttentionKind::kCudnn},
-                                                         {"flash", AttentionKind::kFlash},
-                                                         {"math", AttentionKind::kMath}})));
+  HEDDLE_TRY(numerics.attention,
+             (Choose<run::AttentionKind>("--attention", attention,
+                                         {{"fastest", run::AttentionKind::kFastest},
+                                          {"cudnn", run::AttentionKind::kCudnn},
+                                          {"flash", run::AttentionKind::kFlash},
+                                          {"math", run::AttentionKind::kMath}})));
   HEDDLE_TRY(numerics.target, ChooseTarget());
-  bool cuda = numerics.target == Target::kCuda;
-  bool fused = numerics.attention == AttentionKind::kCudnn ||
-               (cuda && numerics.attention == AttentionKind::kFlash);
+  bool cuda = numerics.target == run::Target::kCuda;
+  bool fused = numerics.attention == run::AttentionKind::kCudnn ||
+               (cuda && numerics.attention == run::AttentionKind::kFlash);
   if (fused && !(cuda && numerics.compute == DType::kBF16))
     return Error(Diag::kBadChoice, "--attention is {}, which is for bf16 on cuda, not for {} on {}",
                  attention, precision, cuda ? "cuda" : "cpu");
-  if (deterministic && numerics.attention == AttentionKind::kCudnn)
+  if (deterministic && numerics.attention == run::AttentionKind::kCudnn)
     return Error(Diag::kBadChoice,
                  "--attention=cudnn gives other gradients in every run; use --attention=flash, or "
                  "--debug.deterministic=false with `heddle train`");
   numerics.deterministic = deterministic;
   HEDDLE_TRY(numerics.loss_divisor,
-             (Choose<LossDivisor>("--training.loss_divisor", loss_divisor,
-                                  {{"valid_tokens", LossDivisor::kValidTokens},
-                                   {"all_tokens", LossDivisor::kAllTokens}})));
+             (Choose<run::LossDivisor>("--training.loss_divisor", loss_divisor,
+                                       {{"valid_tokens", run::LossDivisor::kValidTokens},
+                                        {"all_tokens", run::LossDivisor::kAllTokens}})));
   if (divisor) numerics.loss_divisor = *divisor;
   numerics.z_loss = z_loss;
   numerics.aux_loss = aux_loss;
@@ -115,7 +118,7 @@ Result<Model> ModelOptions::MakeWith(const ModelConfig& config, int64_t batch_ra
         Diag::kModelSize,
         "--training.local_batch_size is {}, on {}; the whole batch does not fit into 64 bits",
         local_batch_size, Counted(batch_ranks, "rank"));
-  return MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
+  return run::MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
 }
 
 }  // namespace heddle

@@ -37,7 +37,7 @@ struct ModelOptions {
   // Whether the user set a field, by its flag. Such a field must not contradict a plan.
   std::function<bool(std::string_view flag)> given = nullptr;
 
-  Result<Target> ChooseTarget() const;
+  Result<run::Target> ChooseTarget() const;
   // `cuda`: the name of the target.
   Result<std::string> DeviceName() const;
   // The device of the rank with this number on its machine, in exact mode (train/exact.h) if
@@ -49,17 +49,17 @@ struct ModelOptions {
   // For commands that load no weights: only --model=hf takes anything from the path.
   Status CheckNoWeights() const;
   // The first weights: those at the path, or random ones. The model must outlive the source.
-  Result<ParamSource> Params(Model& model, uint64_t seed) const;
+  Result<run::ParamSource> Params(run::Model& model, uint64_t seed) const;
   // The sizes and constants alone.
-  Result<ModelConfig> Config() const;
+  Result<run::ModelConfig> Config() const;
   // The model for a batch of local_batch_size on each of `batch_ranks` ranks. With sequence
   // parallelism norms work apart (StepNumerics). `divisor` replaces loss_divisor.
-  Result<Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false,
-                     std::optional<LossDivisor> divisor = std::nullopt) const;
+  Result<run::Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false,
+                          std::optional<run::LossDivisor> divisor = std::nullopt) const;
   // The same with these sizes and constants.
-  Result<Model> MakeWith(const ModelConfig& config, int64_t batch_ranks = 1,
-                         bool sequence_parallel = false,
-                         std::optional<LossDivisor> divisor = std::nullopt) const;
+  Result<run::Model> MakeWith(const run::ModelConfig& config, int64_t batch_ranks = 1,
+                              bool sequence_parallel = false,
+                              std::optional<run::LossDivisor> divisor = std::nullopt) const;
 };
 
 }  // namespace heddle

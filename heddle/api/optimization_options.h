@@ -18,7 +18,7 @@ struct OptimizationOptions {
   double lr = 8e-4;
   std::string optimizer_name = "adamw";
   std::string implementation = "fused";
-  OptimizerOptions optimizer = {};
+  run::OptimizerOptions optimizer = {};
   std::string reducer = "gloo";
   int64_t threads = 1;
   // `auto` or `off`: steps on a GPU are recorded and replayed.
@@ -30,14 +30,14 @@ struct OptimizationOptions {
   bool hash_gradients = false;
 
   // Ranks that are processes add up as Gloo does.
-  Result<Reducer> MakeReducer(bool processes, c10::DeviceType device) const;
-  Result<OptimizerOptions> Optimizer() const;
+  Result<run::Reducer> MakeReducer(bool processes, c10::DeviceType device) const;
+  Result<run::OptimizerOptions> Optimizer() const;
   // What records steps, for SessionOptions: empty on CPUs, and if `graph` is off.
-  std::function<Result<std::unique_ptr<RunRecorder>>()> Recorder(c10::Device device) const;
+  std::function<Result<std::unique_ptr<run::RunRecorder>>()> Recorder(c10::Device device) const;
   // Heddle's own kernels; null on CPUs, if `kernels` is off, and if they cannot be compiled, which
   // `notice` is told.
-  std::unique_ptr<Kernels> OwnKernels(c10::Device device,
-                                      const std::function<void(const std::string&)>& notice) const;
+  std::unique_ptr<run::Kernels> OwnKernels(
+      c10::Device device, const std::function<void(const std::string&)>& notice) const;
   // Flags that mean nothing without others.
   Status Check() const;
 };

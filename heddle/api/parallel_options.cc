@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-Status CheckHeads(const ModelConfig& config, int64_t tensor) {
+Status CheckHeads(const run::ModelConfig& config, int64_t tensor) {
   auto check = [&](std::string_view what, int64_t heads) -> Status {
     if (heads % tensor == 0) return Done{};
     return Error(
@@ -50,12 +50,12 @@ Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
   std::optional<size_t> open;
   int64_t ranks = 1;
   for (size_t i = 0; i < out.size(); ++i) {
-    std::string_view flag = Presets()[i]->degree_flag;
+    std::string_view flag = compile::Presets()[i]->degree_flag;
     if (out[i] == -1) {
       if (world == 0) return Error(Diag::kMeshSize, "--parallelism.{}=-1 needs --world_size", flag);
       if (open)
         return Error(Diag::kMeshSize, "--parallelism.{} and --parallelism.{} are both -1",
-                     Presets()[*open]->degree_flag, flag);
+                     compile::Presets()[*open]->degree_flag, flag);
       open = i;
       continue;
     }
@@ -76,7 +76,7 @@ Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
 Result<std::vector<std::string>> ParallelOptions::AxisNames() const {
   std::vector<std::string> names;
   if (axis_names.empty()) {
-    for (const Preset* preset : Presets()) names.emplace_back(preset->axis());
+    for (const compile::Preset* preset : compile::Presets()) names.emplace_back(preset->axis());
     return names;
   }
   for (std::string_view name : Split(axis_names, ',')) {
@@ -87,13 +87,13 @@ Result<std::vector<std::string>> ParallelOptions::AxisNames() const {
         "--parallelism.axis_names: " + usable.diagnostics()[0].message;
     return std::move(usable).failure();
   }
-  if (names.size() != Presets().size())
+  if (names.size() != compile::Presets().size())
     return Error(Diag::kMeshSize, "--parallelism.axis_names has {}, expected {}",
-                 Counted(static_cast<int64_t>(names.size()), "name"), Presets().size());
+                 Counted(static_cast<int64_t>(names.size()), "name"), compile::Presets().size());
   return names;
 }
 
-Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const ModelConfig& config) const {
+Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConfig& config) const {
   HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
   HEDDLE_TRY(std::vector<std::string> names, AxisNames());
   Layout layout;
@@ -104,7 +104,7 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const ModelConfig& c
   if (gather_logits) layout.preset.split_loss = false;
   std::vector<MeshAxis> axes;
   for (size_t i = 0; i < degree.size(); ++i) {
-    const Preset& preset = *Presets()[i];
+    const compile::Preset& preset = *compile::Presets()[i];
     if (preset.role == AxisRole::kTensor) HEDDLE_RETURN_IF_ERROR(CheckHeads(config, degree[i]));
     if (preset.splits_batch) layout.batch_ranks *= degree[i];
     // One rank is a mesh, too.
@@ -115,7 +115,7 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const ModelConfig& c
         return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism", names[i]);
     }
     size_t at = degree[i] == 1 ? 1 : i;
-    layout.preset.axes.emplace(Presets()[at]->name, names[at]);
+    layout.preset.axes.emplace(compile::Presets()[at]->name, names[at]);
     axes.push_back({names[at], degree[i]});
   }
   layout.mesh = Mesh(std::move(axes));
@@ -126,7 +126,7 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const ModelConfig& c
 
 int64_t ParallelOptions::Layout::degree(std::string_view preset) const {
   for (size_t i = 0; i < degrees.size(); ++i) {
-    if (Presets()[i]->name == preset) return degrees[i];
+    if (compile::Presets()[i]->name == preset) return degrees[i];
   }
   return 1;
 }
@@ -159,7 +159,7 @@ Status ParallelOptions::CheckExperts(const Layout& layout) const {
   return Done{};
 }
 
-Status ParallelOptions::ShareExperts(const ModelConfig& config, Layout& layout) const {
+Status ParallelOptions::ShareExperts(const run::ModelConfig& config, Layout& layout) const {
   if (expert == 1) {
     if (expert_tensor != 1 || expert_times != 0)
       layout.notes.push_back(
@@ -177,7 +177,7 @@ Status ParallelOptions::ShareExperts(const ModelConfig& config, Layout& layout) 
   layout.expert = expert;
   layout.preset.expert_times = expert_times;
   std::vector<MeshAxis> axes(layout.mesh.axes().begin(), layout.mesh.axes().end());
-  ChooseExpertAxes(expert, /*with_tensor=*/expert_tensor == 1, axes, layout.preset);
+  compile::ChooseExpertAxes(expert, /*with_tensor=*/expert_tensor == 1, axes, layout.preset);
   for (size_t i = 0; i < axes.size(); ++i) {
     auto same = [&](const MeshAxis& axis) { return axis.name == axes[i].name; };
     if (std::any_of(axes.begin(), axes.begin() + static_cast<ptrdiff_t>(i), same))
@@ -188,7 +188,7 @@ Status ParallelOptions::ShareExperts(const ModelConfig& config, Layout& layout) 
   return Done{};
 }
 
-Status ParallelOptions::SetGradients(std::string_view precision, Plan& plan) const {
+Status ParallelOptions::SetGradients(std::string_view precision, compile::Plan& plan) const {
   if (tensor_gradients != "narrow" && tensor_gradients != "wide")
     return Error(Diag::kBadChoice, "--parallelism.tensor_gradients is `{}`; it is narrow or wide",
                  tensor_gradients);
@@ -211,7 +211,7 @@ Status ParallelOptions::SetGradients(std::string_view precision, Plan& plan) con
   auto [end, error] =
       std::from_chars(gradients.data(), gradients.data() + gradients.size(), factor);
   if (error != std::errc() || end != gradients.data() + gradients.size() ||
-      !IsGradDivisor(factor)) {
+      !compile::IsGradDivisor(factor)) {
     return Error(Diag::kBadChoice,
                  "--parallelism.gradients is `{}`; it is sum, average or a positive number",
                  gradients);
@@ -220,8 +220,8 @@ Status ParallelOptions::SetGradients(std::string_view precision, Plan& plan) con
   return Done{};
 }
 
-Status ParallelOptions::CheckPlan(const ModelConfig& config, std::string_view precision,
-                                  const Plan& plan) const {
+Status ParallelOptions::CheckPlan(const run::ModelConfig& config, std::string_view precision,
+                                  const compile::Plan& plan) const {
   if (world != 0 && world != plan.mesh.ranks())
     return Error(Diag::kUsage, "--world_size is {}, and the plan is for {} on the mesh [{}]", world,
                  Counted(plan.mesh.ranks(), "rank"), Format(plan.mesh));
@@ -236,7 +236,7 @@ Status ParallelOptions::CheckPlan(const ModelConfig& config, std::string_view pr
                    "remove the flags, or --plan",
                    Format(layout.mesh), Format(plan.mesh));
   }
-  Plan of_flags;
+  compile::Plan of_flags;
   HEDDLE_RETURN_IF_ERROR(SetGradients(precision, of_flags));
   auto check = [&](std::string_view flag, std::string_view value, bool agrees,
                    std::string_view statement) -> Status {

@@ -5,14 +5,14 @@
 #include <optional>
 #include <string>
 
-#include "heddle/run/models/config.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/run/models/config.h"
 
 namespace heddle {
 
 struct ParallelOptions {
   // By preset, in their order. One of them may be -1: what the others leave of the world.
-  std::vector<int64_t> degrees = std::vector<int64_t>(Presets().size(), 1);
+  std::vector<int64_t> degrees = std::vector<int64_t>(compile::Presets().size(), 1);
   // Ranks of `shard` and `tensor` that share experts; ranks of `tensor` that share each expert.
   int64_t expert = 1;
   int64_t expert_tensor = 1;
@@ -39,7 +39,7 @@ struct ParallelOptions {
 
   struct Layout {
     Mesh mesh;
-    PresetOptions preset;
+    compile::PresetOptions preset;
     // Ranks that have different parts of the batch.
     int64_t batch_ranks = 1;
     // By preset, and of expert parallelism: 1 for a model without experts.
@@ -51,15 +51,16 @@ struct ParallelOptions {
   };
   // Fails for degrees that do not multiply to the world, invalid names of axes, and heads that do
   // not divide.
-  Result<Layout> MakeLayout(const ModelConfig& config) const;
+  Result<Layout> MakeLayout(const run::ModelConfig& config) const;
   // How gradients are reduced, where the step computes with `precision`.
-  Status SetGradients(std::string_view precision, Plan& plan) const;
+  Status SetGradients(std::string_view precision, compile::Plan& plan) const;
   // That no flag contradicts a plan from a file: degrees, and how gradients are reduced.
-  Status CheckPlan(const ModelConfig& config, std::string_view precision, const Plan& plan) const;
+  Status CheckPlan(const run::ModelConfig& config, std::string_view precision,
+                   const compile::Plan& plan) const;
   bool reduces_narrow() const { return reduce_type == "bf16"; }
 
  private:
-  Status ShareExperts(const ModelConfig& config, Layout& layout) const;
+  Status ShareExperts(const run::ModelConfig& config, Layout& layout) const;
   Status CheckExperts(const Layout& layout) const;
   Result<std::vector<int64_t>> Degrees() const;
   Result<std::vector<std::string>> AxisNames() const;
@@ -68,6 +69,6 @@ struct ParallelOptions {
 // Ranks of the axes that split the batch; all ranks of a mesh whose axes have no roles.
 int64_t BatchRanks(const Mesh& mesh);
 // That tensor parallelism of this degree divides the heads.
-Status CheckHeads(const ModelConfig& config, int64_t tensor);
+Status CheckHeads(const run::ModelConfig& config, int64_t tensor);
 
 }  // namespace heddle

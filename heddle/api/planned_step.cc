@@ -2,33 +2,33 @@
 
 #include <algorithm>
 
-#include "heddle/search/placement/alike.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/run/models/family.h"
+#include "heddle/search/placement/alike.h"
 
 namespace heddle {
 namespace {
 
-Result<Plan> ReadPlan(const ModelOptions& model, const ParallelOptions& parallel) {
+Result<compile::Plan> ReadPlan(const ModelOptions& model, const ParallelOptions& parallel) {
   std::string text = parallel.plan_text.value_or("");
   if (!parallel.plan_text) {
     HEDDLE_TRY(text, ReadFile(parallel.plan_file));
   }
-  HEDDLE_TRY(Plan plan,
-             ParsePlan(text, parallel.plan_file == "-" ? "<stdin>" : parallel.plan_file));
+  HEDDLE_TRY(compile::Plan plan,
+             compile::ParsePlan(text, parallel.plan_file == "-" ? "<stdin>" : parallel.plan_file));
   if (plan.automatic)
     return Error(Diag::kUsage,
                  "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
                  "finds one");
-  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_RETURN_IF_ERROR(parallel.CheckPlan(config, model.precision, plan));
   return plan;
 }
 
-ParallelOptions::Layout LayoutOf(const Plan& plan) {
+ParallelOptions::Layout LayoutOf(const compile::Plan& plan) {
   ParallelOptions::Layout layout;
   layout.mesh = plan.mesh;
   layout.batch_ranks = BatchRanks(plan.mesh);
@@ -41,13 +41,14 @@ bool HasTensorAxis(const Mesh& mesh) {
       mesh.axes(), [](const MeshAxis& axis) { return RoleOf(axis) == AxisRole::kTensor; });
 }
 
-void SetNormsApart(bool apart, Plan& plan) {
+void SetNormsApart(bool apart, compile::Plan& plan) {
   if (apart != HasTensorAxis(plan.mesh)) plan.decisions.norms_apart = apart;
 }
 
 // The batch of a step, by flags.
-Result<PlanBatch> BatchOf(const ModelOptions& model, int64_t batch_ranks, int64_t global_batch) {
-  PlanBatch batch{.seq_len = model.seq_len};
+Result<compile::PlanBatch> BatchOf(const ModelOptions& model, int64_t batch_ranks,
+                                   int64_t global_batch) {
+  compile::PlanBatch batch{.seq_len = model.seq_len};
   if (__builtin_mul_overflow(model.local_batch_size, batch_ranks, &batch.sequences))
     return Error(
         Diag::kModelSize,
@@ -66,7 +67,7 @@ Result<PlanBatch> BatchOf(const ModelOptions& model, int64_t batch_ranks, int64_
 }
 
 // That flags of the batch agree with the plan's.
-Status CheckBatch(const ModelOptions& model, const PlanBatch& stated, int64_t batch_ranks,
+Status CheckBatch(const ModelOptions& model, const compile::PlanBatch& stated, int64_t batch_ranks,
                   int64_t global_batch) {
   auto given = [&](std::string_view flag) { return model.given && model.given(flag); };
   auto refuse = [&](std::string_view flag, int64_t value, const std::string& means) -> Status {
@@ -88,40 +89,41 @@ Status CheckBatch(const ModelOptions& model, const PlanBatch& stated, int64_t ba
 }
 
 struct CapturedPass {
-  Model model;
+  run::Model model;
   Module module;
 };
 
-Result<CapturedPass> CapturePass(const ModelOptions& model, const PlanBatch& batch,
-                                 bool norms_apart, CaptureOptions capture) {
+Result<CapturedPass> CapturePass(const ModelOptions& model, const compile::PlanBatch& batch,
+                                 bool norms_apart, run::CaptureOptions capture) {
   ModelOptions flags = model;
   flags.local_batch_size = batch.pass_sequences();
   flags.seq_len = batch.seq_len;
   bool several = batch.micro_batches > 1;
   capture.accumulate &= several;
-  HEDDLE_TRY(Model made, flags.Make(1, norms_apart,
-                                    several ? LossDivisor::kGiven : std::optional<LossDivisor>()));
-  HEDDLE_TRY(Module module, CaptureModel(made, capture));
+  HEDDLE_TRY(run::Model made,
+             flags.Make(1, norms_apart,
+                        several ? run::LossDivisor::kGiven : std::optional<run::LossDivisor>()));
+  HEDDLE_TRY(Module module, run::CaptureModel(made, capture));
   return CapturedPass{std::move(made), std::move(module)};
 }
 
 }  // namespace
 
 Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& parallel,
-                             const CaptureOptions& capture, int64_t global_batch) {
+                             const run::CaptureOptions& capture, int64_t global_batch) {
   if (!parallel.plan_file.empty()) {
-    HEDDLE_TRY(Plan plan, ReadPlan(model, parallel));
+    HEDDLE_TRY(compile::Plan plan, ReadPlan(model, parallel));
     return PlanStep(model, plan, capture, global_batch);
   }
   Clock clock;
-  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelOptions::Layout layout, parallel.MakeLayout(config));
   bool sequence_parallel = layout.preset.sequence_parallel && layout.preset.axes.contains("tensor");
-  HEDDLE_TRY(PlanBatch batch, BatchOf(model, layout.batch_ranks, global_batch));
+  HEDDLE_TRY(compile::PlanBatch batch, BatchOf(model, layout.batch_ranks, global_batch));
   HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, sequence_parallel, capture));
   Nanos captured = clock.Elapsed();
-  HEDDLE_TRY(Plan plan, MakePlan(SharedProgram(pass.module), layout.mesh, config.family->rules(),
-                                 layout.preset));
+  HEDDLE_TRY(compile::Plan plan, compile::MakePlan(SharedProgram(pass.module), layout.mesh,
+                                                   config.family->rules(), layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
   plan.decisions.batch = batch;
   SetNormsApart(sequence_parallel, plan);
@@ -136,17 +138,17 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
 namespace {
 
 // The presets whose axes a mesh can have, in their order, each with a plan.
-Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
-                                         const ModelConfig& config) {
+Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
+                                                 const run::ModelConfig& config) {
   std::vector<std::string> axes;
   for (const MeshAxis& axis : mesh.axes()) {
     if (axis.size > 1) axes.push_back(axis.name);
   }
-  size_t count = Presets().size();
-  std::vector<RivalPlan> out;
+  size_t count = compile::Presets().size();
+  std::vector<search::RivalPlan> out;
   for (uint32_t set = 1; set < uint32_t{1} << count; ++set) {
     if (static_cast<size_t>(__builtin_popcount(set)) != axes.size()) continue;
-    PresetOptions options;
+    compile::PresetOptions options;
     std::string name;
     bool fits = true;
     size_t at = 0;
@@ -154,13 +156,14 @@ Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
       if ((set >> i & 1) == 0) continue;
       const std::string& axis = axes[at++];
       int64_t degree = mesh[*mesh.Find(axis)].size;
-      options.axes.emplace(Presets()[i]->name, axis);
-      name += fmt::format("{}{} over {}", name.empty() ? "" : ", ", Presets()[i]->name, axis);
-      if (Presets()[i]->role == AxisRole::kTensor) fits &= CheckHeads(config, degree).ok();
+      options.axes.emplace(compile::Presets()[i]->name, axis);
+      name +=
+          fmt::format("{}{} over {}", name.empty() ? "" : ", ", compile::Presets()[i]->name, axis);
+      if (compile::Presets()[i]->role == AxisRole::kTensor) fits &= CheckHeads(config, degree).ok();
     }
     if (!fits) continue;
-    HEDDLE_TRY(Plan plan, MakePlan(graph, mesh, config.family->rules(), options));
-    out.push_back({std::move(name), Shortened(std::move(plan), graph)});
+    HEDDLE_TRY(compile::Plan plan, compile::MakePlan(graph, mesh, config.family->rules(), options));
+    out.push_back({std::move(name), search::Shortened(std::move(plan), graph)});
   }
   return out;
 }
@@ -168,32 +171,33 @@ Result<std::vector<RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
 }  // namespace
 
 Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOptions& parallel,
-                                 ParallelOptions::Layout layout, const CaptureOptions& capture) {
+                                 ParallelOptions::Layout layout,
+                                 const run::CaptureOptions& capture) {
   Clock clock;
-  HEDDLE_TRY(ModelConfig config, model.Config());
-  HEDDLE_TRY(PlanBatch batch, BatchOf(model, layout.batch_ranks, 0));
+  HEDDLE_TRY(run::ModelConfig config, model.Config());
+  HEDDLE_TRY(compile::PlanBatch batch, BatchOf(model, layout.batch_ranks, 0));
   HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, /*norms_apart=*/false, capture));
   Nanos captured = clock.Elapsed();
-  Plan plan;
+  compile::Plan plan;
   plan.mesh = layout.mesh;
   plan.automatic = true;
   plan.decisions.batch = batch;
   SetNormsApart(false, plan);
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
-  HEDDLE_TRY(std::vector<RivalPlan> rivals,
+  HEDDLE_TRY(std::vector<search::RivalPlan> rivals,
              PresetsOn(layout.mesh, SharedProgram(pass.module), config));
-  for (RivalPlan& rival : rivals)
+  for (search::RivalPlan& rival : rivals)
     HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, rival.plan));
   return PlannedStep{std::move(pass.model), std::move(layout), std::move(pass.module),
                      std::move(plan),       std::move(rivals), captured};
 }
 
-Result<PlannedStep> PlanStep(const ModelOptions& model, const Plan& plan,
-                             const CaptureOptions& capture, int64_t global_batch) {
+Result<PlannedStep> PlanStep(const ModelOptions& model, const compile::Plan& plan,
+                             const run::CaptureOptions& capture, int64_t global_batch) {
   Clock clock;
   ParallelOptions::Layout layout = LayoutOf(plan);
-  Plan complete = plan;
-  std::optional<PlanBatch>& batch = complete.decisions.batch;
+  compile::Plan complete = plan;
+  std::optional<compile::PlanBatch>& batch = complete.decisions.batch;
   if (batch) {
     HEDDLE_RETURN_IF_ERROR(CheckBatch(model, *batch, layout.batch_ranks, global_batch));
   } else {
@@ -206,8 +210,8 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const Plan& plan,
       clock.Elapsed()};
 }
 
-Result<PlannedStep> PlanPass(const ModelOptions& model, const Plan& plan,
-                             const CaptureOptions& capture) {
+Result<PlannedStep> PlanPass(const ModelOptions& model, const compile::Plan& plan,
+                             const run::CaptureOptions& capture) {
   // The plan states the batch that the flags ask for.
   ModelOptions flags = model;
   flags.given = nullptr;

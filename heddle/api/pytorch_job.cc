@@ -28,7 +28,7 @@ Status CheckNumerics(const PyTorchJob& job) {
 }
 
 Status CheckTensor(const PyTorchJob& job, const PyTorchLayout& layout) {
-  const ModelConfig& config = job.step.model.config;
+  const run::ModelConfig& config = job.step.model.config;
   if (config.family->attention == nullptr || config.mla.kv_rank > 0 || config.moe.experts > 0)
     return Refused(fmt::format("tensor parallelism (degree {}) of {} {}", layout.tensor,
                                config.family->name, config.flavor),
@@ -44,7 +44,7 @@ Status CheckExpertRanks(const PyTorchJob& job, const PyTorchLayout& layout) {
   if (layout.replicate > 1 || layout.tensor > 1)
     return Refused(fmt::format("expert parallelism (degree {}) together with {}", layout.expert,
                                layout.tensor > 1 ? "tensor parallelism" : "replicas"));
-  for (const ParamSpec& param : job.step.model.params) {
+  for (const run::ParamSpec& param : job.step.model.params) {
     if (param.shape.size() < 3 && param.shape[0] % layout.shard != 0)
       return Refused(
           fmt::format("expert parallelism with `{}`, whose {} rows do not divide among "
@@ -57,7 +57,7 @@ Status CheckExpertRanks(const PyTorchJob& job, const PyTorchLayout& layout) {
 // FSDP2 splits stacks of experts inside the experts only where they divide.
 Status CheckStacks(const PyTorchJob& job, const PyTorchLayout& layout) {
   int64_t ranks = layout.shard / layout.expert;
-  for (const ParamSpec& param : job.step.model.params) {
+  for (const run::ParamSpec& param : job.step.model.params) {
     if (param.shape.size() != 3 || ranks <= param.shape[0] / layout.expert) continue;
     if (param.shape[1] % ranks != 0)
       return Refused(
@@ -77,8 +77,8 @@ std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
     if (role == AxisRole::kExpert) options.expert = axis.size;
     // Ranks that share experts also shard.
     AxisRole counted = role == AxisRole::kExpert ? AxisRole::kShard : role;
-    for (size_t i = 0; i < Presets().size(); ++i) {
-      if (Presets()[i]->role == counted) options.degrees[i] *= axis.size;
+    for (size_t i = 0; i < compile::Presets().size(); ++i) {
+      if (compile::Presets()[i]->role == counted) options.degrees[i] *= axis.size;
     }
   }
   return options;
@@ -87,7 +87,7 @@ std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
 // The layout by degrees whose plan is the one that is given.
 Result<std::optional<ParallelOptions::Layout>> LayoutOfPlan(const PyTorchJob& job) {
   const PlannedStep& step = job.step;
-  const ModelConfig& config = step.model.config;
+  const run::ModelConfig& config = step.model.config;
   std::optional<ParallelOptions> flags = DegreesOf(step.plan.mesh);
   if (!flags) return std::optional<ParallelOptions::Layout>();
   std::vector<int64_t> experts = {flags->expert};
@@ -100,21 +100,22 @@ Result<std::optional<ParallelOptions::Layout>> LayoutOfPlan(const PyTorchJob& jo
         flags->loss_parallel = split_loss ? "true" : "false";
         Result<ParallelOptions::Layout> layout = flags->MakeLayout(config);
         if (!layout.ok() || !(layout->mesh == step.plan.mesh)) continue;
-        HEDDLE_TRY(Plan plan, MakePlan(SharedProgram(step.module), layout->mesh,
-                                       config.family->rules(), layout->preset));
+        HEDDLE_TRY(compile::Plan plan, compile::MakePlan(SharedProgram(step.module), layout->mesh,
+                                                         config.family->rules(), layout->preset));
         plan.narrow_grads = step.plan.narrow_grads;
         plan.decisions = step.plan.decisions;
-        if (FormatPlan(plan) == FormatPlan(step.plan)) return std::optional(*std::move(layout));
+        if (compile::FormatPlan(plan) == compile::FormatPlan(step.plan))
+          return std::optional(*std::move(layout));
       }
     }
   }
   return std::optional<ParallelOptions::Layout>();
 }
 
-nlohmann::ordered_json ModelJson(const ModelConfig& config) {
-  ModelConfig copy = config;
+nlohmann::ordered_json ModelJson(const run::ModelConfig& config) {
+  run::ModelConfig copy = config;
   nlohmann::ordered_json json = {{"family", config.family->name}};
-  for (const ConfigField& field : ConfigFields()) {
+  for (const run::ConfigField& field : run::ConfigFields()) {
     std::string name(field.name);
     if (field.size != nullptr) json[name] = field.size(copy);
     if (field.number != nullptr) json[name] = field.number(copy);
@@ -123,35 +124,36 @@ nlohmann::ordered_json ModelJson(const ModelConfig& config) {
   return json;
 }
 
-Status WriteWeights(const Model& model, const ParamSource& params, const std::string& path) {
+Status WriteWeights(const run::Model& model, const run::ParamSource& params,
+                    const std::string& path) {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (size_t i = 0; i < model.params.size(); ++i) {
     HEDDLE_TRY(at::Tensor whole, params(i));
     tensors.emplace_back(model.params[i].name, whole);
   }
-  for (const StepInput& input : model.inputs) {
-    if (IsState(input)) tensors.emplace_back(input.name, MakeBuffer(model, input));
+  for (const run::StepInput& input : model.inputs) {
+    if (run::IsState(input)) tensors.emplace_back(input.name, run::MakeBuffer(model, input));
   }
-  HEDDLE_TRY(std::string bytes, FormatSafetensors(tensors));
+  HEDDLE_TRY(std::string bytes, run::FormatSafetensors(tensors));
   return WriteFile(path, bytes);
 }
 
-Status WriteData(const PyTorchJob& job, const Dataset& dataset, const std::string& path) {
-  const BatchConfig& batch = job.step.model.batch;
+Status WriteData(const PyTorchJob& job, const run::Dataset& dataset, const std::string& path) {
+  const run::BatchConfig& batch = job.step.model.batch;
   std::vector<std::pair<std::string, at::Tensor>> tensors;
-  auto add = [&](std::string_view name, DataSplit split, int64_t steps) -> Status {
-    BatchSource batches = BatchesOf(dataset, split, batch.seq_len);
+  auto add = [&](std::string_view name, run::DataSplit split, int64_t steps) -> Status {
+    run::BatchSource batches = BatchesOf(dataset, split, batch.seq_len);
     for (int64_t step = 1; step <= steps; ++step) {
-      HEDDLE_TRY(Batch rows, batches(step, 0, batch.batch * job.accumulated));
+      HEDDLE_TRY(run::Batch rows, batches(step, 0, batch.batch * job.accumulated));
       tensors.emplace_back(fmt::format("{}.{}.tokens", name, step), rows.tokens);
       tensors.emplace_back(fmt::format("{}.{}.labels", name, step), rows.labels);
     }
     return Done{};
   };
-  HEDDLE_RETURN_IF_ERROR(add("train", DataSplit::kTrain, job.train.steps));
+  HEDDLE_RETURN_IF_ERROR(add("train", run::DataSplit::kTrain, job.train.steps));
   if (job.job.validation_interval > 0)
-    HEDDLE_RETURN_IF_ERROR(add("held_out", DataSplit::kHeldOut, job.job.validation_steps));
-  HEDDLE_TRY(std::string bytes, FormatSafetensors(tensors));
+    HEDDLE_RETURN_IF_ERROR(add("held_out", run::DataSplit::kHeldOut, job.job.validation_steps));
+  HEDDLE_TRY(std::string bytes, run::FormatSafetensors(tensors));
   return WriteFile(path, bytes);
 }
 
@@ -174,7 +176,7 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
   PyTorchLayout found{layout.degree("replicate"),      layout.degree("shard"),
                       layout.degree("tensor"),         layout.expert,
                       layout.preset.sequence_parallel, layout.preset.split_loss};
-  if (job.step.model.numerics.target == Target::kCuda &&
+  if (job.step.model.numerics.target == run::Target::kCuda &&
       (found.world() > 1 || job.step.model.config.moe.experts > 0))
     return Refused(fmt::format("--runtime.device=cuda on {} ranks of {}", found.world(),
                                job.step.model.config.family->name),
@@ -186,10 +188,10 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
 }
 
 Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
-                       const ParamSource& params, const Dataset& dataset,
+                       const run::ParamSource& params, const run::Dataset& dataset,
                        const std::string& folder) {
-  const Model& model = job.step.model;
-  const OptimizerOptions& optimizer = job.train.optimizer;
+  const run::Model& model = job.step.model;
+  const run::OptimizerOptions& optimizer = job.train.optimizer;
   std::string weights = folder + "/weights.safetensors";
   HEDDLE_RETURN_IF_ERROR(WriteWeights(model, params, weights));
   std::string data;
@@ -202,7 +204,7 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"weights", weights},
       {"initial", job.model.load_path.empty()},
       {"data", data},
-      {"device", job.step.model.numerics.target == Target::kCuda ? "cuda" : "cpu"},
+      {"device", job.step.model.numerics.target == run::Target::kCuda ? "cuda" : "cpu"},
       {"attention", job.model.attention},
       {"precision", job.model.precision},
       {"reduce", job.step.plan.narrow_grads ? "bf16" : "f32"},

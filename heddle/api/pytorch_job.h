@@ -41,7 +41,7 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job);
 // Writes `job.json`, the initial weights and, unless they are synthetic, the tokens of all steps
 // into a folder.
 Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
-                       const ParamSource& params, const Dataset& dataset,
+                       const run::ParamSource& params, const run::Dataset& dataset,
                        const std::string& folder);
 
 }  // namespace heddle

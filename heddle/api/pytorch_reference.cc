@@ -14,18 +14,18 @@ Failure PyTorchReference::NoTorch(std::string_view why) const {
                python_, why, python_, torch_.substr(0, torch_.find('+')));
 }
 
-Result<std::unique_ptr<LineProcess>> PyTorchReference::StartPython(
+Result<std::unique_ptr<run::LineProcess>> PyTorchReference::StartPython(
     std::vector<std::string> arguments) const {
   arguments.insert(arguments.begin(), python_);
-  Result<std::unique_ptr<LineProcess>> process =
-      LineProcess::Start(arguments, folder() + "/stderr");
+  Result<std::unique_ptr<run::LineProcess>> process =
+      run::LineProcess::Start(arguments, folder() + "/stderr");
   if (process.ok()) return process;
   return Error(Diag::kUsage, "{}; --python names the interpreter that has PyTorch",
                process.diagnostics()[0].message);
 }
 
 Status PyTorchReference::CheckTorch() const {
-  HEDDLE_TRY(std::unique_ptr<LineProcess> process,
+  HEDDLE_TRY(std::unique_ptr<run::LineProcess> process,
              StartPython({"-c", "import torch; print(torch.__version__)"}));
   if (process->ReadLine()) return Done{};
   process->Wait();
@@ -35,7 +35,7 @@ Status PyTorchReference::CheckTorch() const {
 }
 
 Status PyTorchReference::Start() {
-  HEDDLE_RETURN_IF_ERROR(WritePyTorchProgram(folder()));
+  HEDDLE_RETURN_IF_ERROR(run::WritePyTorchProgram(folder()));
   HEDDLE_TRY(process_,
              StartPython({"-B", "-u", folder() + "/reference.py", folder() + "/job.json"}));
   std::optional<std::string> line = process_->ReadLine();
@@ -47,8 +47,8 @@ Status PyTorchReference::Start() {
   return Done{};
 }
 
-Result<StepHashes> PyTorchReference::NextStep() {
-  StepHashes hashes;
+Result<run::StepHashes> PyTorchReference::NextStep() {
+  run::StepHashes hashes;
   while (std::optional<std::string> line = process_->ReadLine()) {
     if (line->starts_with("{\"end\"")) return hashes;
     HEDDLE_RETURN_IF_ERROR(hashes.Add(*line));

@@ -27,10 +27,10 @@ class PyTorchReference {
   // The version of the torch that trains.
   const std::string& version() const { return version_; }
   // The hashes of all ranks after the next step.
-  Result<StepHashes> NextStep();
+  Result<run::StepHashes> NextStep();
 
  private:
-  Result<std::unique_ptr<LineProcess>> StartPython(std::vector<std::string> arguments) const;
+  Result<std::unique_ptr<run::LineProcess>> StartPython(std::vector<std::string> arguments) const;
   Failure NoTorch(std::string_view why) const;
   // For a program that ended too soon: its exit code and the end of its standard error.
   Failure Ended();
@@ -40,7 +40,7 @@ class PyTorchReference {
   std::string version_;
   std::string wrong_weights_;
   TempDir folder_;
-  std::unique_ptr<LineProcess> process_;
+  std::unique_ptr<run::LineProcess> process_;
 };
 
 }  // namespace heddle

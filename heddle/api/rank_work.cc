@@ -10,17 +10,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json ToJson(const Difference& d) {
+Json ToJson(const run::Difference& d) {
   return {{"rank", d.rank},         {"held", d.held ? static_cast<int>(*d.held) : -1},
           {"param", d.param},       {"element", d.element},
           {"elements", d.elements}, {"differing", d.differing_elements},
           {"first", d.first},       {"second", d.second}};
 }
 
-Difference DifferenceFrom(const Json& json) {
-  Difference d;
+run::Difference DifferenceFrom(const Json& json) {
+  run::Difference d;
   d.rank = json["rank"];
-  if (json["held"] >= 0) d.held = static_cast<Held>(json["held"].get<int>());
+  if (json["held"] >= 0) d.held = static_cast<run::Held>(json["held"].get<int>());
   d.param = json["param"];
   d.element = json["element"];
   d.elements = json["elements"];
@@ -39,25 +39,25 @@ Status CheckProcesses(int64_t processes, const Mesh& mesh) {
                Counted(mesh.ranks(), "rank"));
 }
 
-Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device device) {
-  WorldOptions options;
+Result<run::WorldOptions> OwnRank(run::Peers& peers, const Module& module, c10::Device device) {
+  run::WorldOptions options;
   options.device = device;
   options.ranks = {peers.rank()};
   HEDDLE_TRY(options.transport,
-             ProcessTransport::Connect(peers, module.mesh,
-                                       Communicators(module.mesh, ProgramOf(module, peers.rank())),
-                                       device.type()));
+             run::ProcessTransport::Connect(
+                 peers, module.mesh,
+                 run::Communicators(module.mesh, ProgramOf(module, peers.rank())), device.type()));
   return options;
 }
 
-Share<Comparison> ShareComparison(Peers& peers) {
-  return [&peers](const Comparison& own) -> Result<Comparison> {
+run::Share<run::Comparison> ShareComparison(run::Peers& peers) {
+  return [&peers](const run::Comparison& own) -> Result<run::Comparison> {
     Json json = {{"tensors", own.tensors},
                  {"elements", own.elements},
                  {"differing_bits", own.differing_bits}};
     if (own.first) json["first"] = ToJson(*own.first);
     HEDDLE_TRY(std::vector<std::string> texts, peers.Exchange(json.dump()));
-    Comparison all;
+    run::Comparison all;
     for (const std::string& text : texts) {
       json = Json::parse(text);
       all.tensors += json["tensors"].get<int64_t>();
@@ -69,8 +69,9 @@ Share<Comparison> ShareComparison(Peers& peers) {
   };
 }
 
-Share<std::optional<NodeFinding>> ShareOrigin(Peers& peers) {
-  return [&peers](const std::optional<NodeFinding>& own) -> Result<std::optional<NodeFinding>> {
+run::Share<std::optional<run::NodeFinding>> ShareOrigin(run::Peers& peers) {
+  return [&peers](const std::optional<run::NodeFinding>& own)
+             -> Result<std::optional<run::NodeFinding>> {
     Json json;
     if (own)
       json = {{"step", own->step}, {"rank", own->rank}, {"node", own->node}, {"what", own->what}};
@@ -79,9 +80,10 @@ Share<std::optional<NodeFinding>> ShareOrigin(Peers& peers) {
     for (const std::string& text : texts) {
       json = Json::parse(text);
       if (json.is_null()) continue;
-      return std::optional(NodeFinding{json["step"], json["rank"], json["node"], json["what"]});
+      return std::optional(
+          run::NodeFinding{json["step"], json["rank"], json["node"], json["what"]});
     }
-    return std::optional<NodeFinding>();
+    return std::optional<run::NodeFinding>();
   };
 }
 

@@ -16,10 +16,10 @@ namespace heddle {
 // Meets the other ranks and does `work` as one of them. If it fails, the observer and the other
 // ranks are told before this process waits for the others to end.
 template <typename T, typename Observer>
-Result<T> WorkAsRank(const PeerAddress& address, std::chrono::milliseconds timeout,
-                     const std::function<Result<T>(Peers&)>& work, Observer& observer) {
+Result<T> WorkAsRank(const run::PeerAddress& address, std::chrono::milliseconds timeout,
+                     const std::function<Result<T>(run::Peers&)>& work, Observer& observer) {
   auto notice = [&](const std::string& line) { observer.Note(line); };
-  HEDDLE_TRY(std::unique_ptr<Peers> peers, Peers::Meet(address, timeout, notice));
+  HEDDLE_TRY(std::unique_ptr<run::Peers> peers, run::Peers::Meet(address, timeout, notice));
   Result<T> done = work(*peers);
   if (done.ok()) return done;
   peers->watch().Fail(done.diagnostics()[0].message);
@@ -31,11 +31,11 @@ Result<T> WorkAsRank(const PeerAddress& address, std::chrono::milliseconds timeo
 Status CheckProcesses(int64_t processes, const Mesh& mesh);
 
 // For a world of which this process has one rank.
-Result<WorldOptions> OwnRank(Peers& peers, const Module& module, c10::Device device);
+Result<run::WorldOptions> OwnRank(run::Peers& peers, const Module& module, c10::Device device);
 
 // The sums of all, and the difference of the lowest rank that has one.
-Share<Comparison> ShareComparison(Peers& peers);
+run::Share<run::Comparison> ShareComparison(run::Peers& peers);
 // The one of the lowest rank.
-Share<std::optional<NodeFinding>> ShareOrigin(Peers& peers);
+run::Share<std::optional<run::NodeFinding>> ShareOrigin(run::Peers& peers);
 
 }  // namespace heddle

@@ -2,15 +2,15 @@
 
 namespace heddle {
 
-Result<CompileJob> StandardCompile(const Plan& plan) {
-  return CompileJob{plan, {.pipeline = "fsdp"}};
+Result<search::CompileJob> StandardCompile(const compile::Plan& plan) {
+  return search::CompileJob{plan, {.pipeline = "fsdp"}};
 }
 
 Result<StepGraphs> CompilePasses(
     const PassCaptures& captures,
-    const std::function<Result<Module>(const CaptureOptions& capture)>& compile) {
+    const std::function<Result<Module>(const run::CaptureOptions& capture)>& compile) {
   StepGraphs graphs;
-  CaptureOptions capture;
+  run::CaptureOptions capture;
   capture.optimizer = captures.optimizer;
   capture.accumulate = true;
   capture.metrics = captures.metrics;
@@ -30,32 +30,32 @@ Result<StepGraphs> CompilePasses(
 }
 
 Result<CompiledStep> CompileStep(const StepGraphOptions& options) {
-  CaptureOptions capture;
+  run::CaptureOptions capture;
   capture.optimizer = options.optimizer;
   capture.accumulate = true;
   capture.metrics = options.metrics;
   HEDDLE_TRY(PlannedStep planned,
              PlanStep(options.model, options.parallel, capture, options.global_batch));
-  HEDDLE_TRY(CompileJob job, options.compile(planned.plan));
-  HEDDLE_TRY(CostModel model, CostsFor(job.plan));
-  auto costs = std::make_unique<const CostModel>(std::move(model));
-  CompileOptions& how = job.options;
+  HEDDLE_TRY(search::CompileJob job, options.compile(planned.plan));
+  HEDDLE_TRY(price::CostModel model, search::CostsFor(job.plan));
+  auto costs = std::make_unique<const price::CostModel>(std::move(model));
+  compile::CompileOptions& how = job.options;
   const std::vector<std::string>& notes = planned.layout.notes;
   how.notes.insert(how.notes.begin(), notes.begin(), notes.end());
   how.manager.measure = options.measure;
   how.manager.costs = costs.get();
-  PlanRequest request;
+  search::PlanRequest request;
   request.cluster = job.plan.decisions.cluster.value_or(request.cluster);
-  request.offloads = planned.model.numerics.target == Target::kCuda;
-  HEDDLE_TRY(FoundPlan found, FindPlan(planned.module, job.plan, request, how));
+  request.offloads = planned.model.numerics.target == run::Target::kCuda;
+  HEDDLE_TRY(search::FoundPlan found, search::FindPlan(planned.module, job.plan, request, how));
   Module step = planned.module;
-  HEDDLE_TRY(CompileReport report, Compile(step, found.plan, how));
+  HEDDLE_TRY(compile::CompileReport report, compile::Compile(step, found.plan, how));
   if (options.on_compiled) options.on_compiled(report);
   // The graphs that follow the plan of the step.
-  auto compile = [&](const CaptureOptions& other) -> Result<Module> {
+  auto compile = [&](const run::CaptureOptions& other) -> Result<Module> {
     if (other.optimizer) return std::move(step);
     HEDDLE_TRY(PlannedStep pass, PlanPass(options.model, found.plan, other));
-    HEDDLE_RETURN_IF_ERROR(Compile(pass.module, found.plan, how));
+    HEDDLE_RETURN_IF_ERROR(compile::Compile(pass.module, found.plan, how));
     return std::move(pass.module);
   };
   HEDDLE_TRY(StepGraphs graphs, CompilePasses({.micro_batches = planned.micro_batches(),

@@ -7,21 +7,21 @@
 #include <optional>
 
 #include "heddle/api/planned_step.h"
-#include "heddle/search/find_plan.h"
 #include "heddle/run/train/session.h"
+#include "heddle/search/find_plan.h"
 
 namespace heddle {
 
 // How to compile a step: adds decisions to a plan, and options.
-using CompileFor = std::function<Result<CompileJob>(const Plan&)>;
+using CompileFor = std::function<Result<search::CompileJob>(const compile::Plan&)>;
 // The decisions of the plan and, unless it states a pipeline, FSDP2's schedule.
-Result<CompileJob> StandardCompile(const Plan& plan);
+Result<search::CompileJob> StandardCompile(const compile::Plan& plan);
 
 struct StepGraphOptions {
   const ModelOptions& model;
   const ParallelOptions& parallel;
   const CompileFor& compile;
-  OptimizerOptions optimizer;
+  run::OptimizerOptions optimizer;
   // Sequences of a step; 0: one batch.
   int64_t global_batch = 0;
   bool validates = false;
@@ -30,7 +30,7 @@ struct StepGraphOptions {
   // Measures the memory of every pass.
   bool measure = false;
   // Called when the step is compiled.
-  std::function<void(const CompileReport&)> on_compiled = {};
+  std::function<void(const compile::CompileReport&)> on_compiled = {};
 };
 
 // With several micro-batches, `first` runs the first, `more` those between, `step` the last one.
@@ -40,7 +40,7 @@ struct StepGraphs {
   std::optional<Module> more = {};
   std::optional<Module> forward = {};
 
-  StepModules modules() const {
+  run::StepModules modules() const {
     auto pointer = [](const std::optional<Module>& module) { return module ? &*module : nullptr; };
     return {&step, pointer(first), pointer(more), pointer(forward)};
   }
@@ -49,12 +49,12 @@ struct StepGraphs {
 struct CompiledStep {
   PlannedStep planned;
   // The complete plan, with decisions of flags and searches. All graphs follow it.
-  Plan plan;
+  compile::Plan plan;
   // The options of compilation; their manager points to `costs`.
-  std::unique_ptr<const CostModel> costs;
-  CompileOptions options;
+  std::unique_ptr<const price::CostModel> costs;
+  compile::CompileOptions options;
   // The report of the step.
-  CompileReport report;
+  compile::CompileReport report;
   StepGraphs graphs;
 };
 
@@ -63,12 +63,12 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options);
 // Compiles one graph for each pass through the model. `compile` takes the graph of one.
 struct PassCaptures {
   int64_t micro_batches = 1;
-  OptimizerOptions optimizer;
+  run::OptimizerOptions optimizer;
   bool metrics = false;
   bool validates = false;
 };
 Result<StepGraphs> CompilePasses(
     const PassCaptures& captures,
-    const std::function<Result<Module>(const CaptureOptions& capture)>& compile);
+    const std::function<Result<Module>(const run::CaptureOptions& capture)>& compile);
 
 }  // namespace heddle

@@ -5,11 +5,11 @@
 namespace heddle::api {
 
 Result<TrainResult> Train(const TrainOptions& options, TrainObserver& observer) {
-  HEDDLE_TRY(std::optional<PeerAddress> address, PeerAddress::FromEnvironment());
+  HEDDLE_TRY(std::optional<run::PeerAddress> address, run::PeerAddress::FromEnvironment());
   TrainingJob job(options, observer);
   if (address) {
     HEDDLE_RETURN_IF_ERROR(job.Prepare(address->world_size, address->local_rank));
-    auto work = [&](Peers& peers) -> Result<TrainResult> {
+    auto work = [&](run::Peers& peers) -> Result<TrainResult> {
       HEDDLE_RETURN_IF_ERROR(job.Join(peers));
       HEDDLE_RETURN_IF_ERROR(job.Open());
       return job.Train();

@@ -54,32 +54,33 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int6
   HEDDLE_RETURN_IF_ERROR(CompileAll());
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, planned_->layout.mesh));
-  Model& model = planned_->model;
+  run::Model& model = planned_->model;
   auto seed = static_cast<uint64_t>(options_.optimization.seed);
   HEDDLE_TRY(params_, options_.model.Params(model, seed));
   HEDDLE_TRY(dataset_, job.OpenDataset(model, accumulated_ * model.batch.batch, seed));
   if (job.validation_interval > 0)
-    trainer_.validation_batches = BatchesOf(*dataset_, DataSplit::kHeldOut, model.batch.seq_len);
+    trainer_.validation_batches =
+        BatchesOf(*dataset_, run::DataSplit::kHeldOut, model.batch.seq_len);
   return CheckMemory();
 }
 
 Status TrainingJob::FindPeak() {
   if (options_.loop.cluster.empty()) {
-    cluster_ = ClusterOfDevice(NameOf(device_));
+    cluster_ = price::ClusterOfDevice(run::NameOf(device_));
   } else {
-    HEDDLE_TRY(cluster_, LoadCluster(options_.loop.cluster));
+    HEDDLE_TRY(cluster_, price::LoadCluster(options_.loop.cluster));
   }
   return Done{};
 }
 
 Status TrainingJob::CompileAll() {
-  HEDDLE_TRY(OptimizerOptions optimizer, options_.optimization.Optimizer());
+  HEDDLE_TRY(run::OptimizerOptions optimizer, options_.optimization.Optimizer());
   StepGraphOptions graphs{options_.model, options_.parallel, options_.compile, optimizer};
   graphs.global_batch = options_.loop.global_batch_size;
   graphs.validates = options_.loop.validation_interval > 0;
   graphs.metrics = true;
   graphs.measure = true;
-  graphs.on_compiled = [this](const CompileReport& report) { observer_.Compiled(report); };
+  graphs.on_compiled = [this](const compile::CompileReport& report) { observer_.Compiled(report); };
   HEDDLE_TRY(CompiledStep compiled, CompileStep(graphs));
   accumulated_ = compiled.planned.micro_batches();
   report_ = std::move(compiled.report);
@@ -93,22 +94,22 @@ Status TrainingJob::CompileAll() {
   return Done{};
 }
 
-Status TrainingJob::Join(Peers& peers) {
+Status TrainingJob::Join(run::Peers& peers) {
   peers_ = &peers;
   std::string graphs = heddle::Print(step_);
   for (const std::optional<Module>* other : {&first_, &more_, &forward_}) {
     if (*other) graphs += heddle::Print(**other);
   }
-  return AgreeOnJob(
-      peers, options_.values,
-      fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraphs {:016x}\ndata {}",
-                  planned_->model.config.family->name, Format(step_.mesh),
-                  Hash64(FormatPlan(planned_->plan)), Hash64(graphs), dataset_->Fingerprint()));
+  return AgreeOnJob(peers, options_.values,
+                    fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraphs {:016x}\ndata {}",
+                                planned_->model.config.family->name, Format(step_.mesh),
+                                Hash64(compile::FormatPlan(planned_->plan)), Hash64(graphs),
+                                dataset_->Fingerprint()));
 }
 
 // --- Checkpoints
 
-RunState TrainingJob::State() const {
+run::RunState TrainingJob::State() const {
   return {.config = planned_->model.config,
           .seed = options_.optimization.seed,
           .data = dataset_->Fingerprint(),
@@ -117,14 +118,14 @@ RunState TrainingJob::State() const {
           .settings = options_.settings};
 }
 
-Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) {
+Status TrainingJob::CheckResumed(const run::Checkpoint& checkpoint) {
   int64_t local = options_.model.local_batch_size;
   HEDDLE_TRY(std::vector<std::string> remarks,
-             CheckSameRun(checkpoint, State(),
-                          {.local = local, .ranks = planned_->model.batch.batch / local}));
+             run::CheckSameRun(checkpoint, State(),
+                               {.local = local, .ranks = planned_->model.batch.batch / local}));
   for (const std::string& remark : remarks) Say(remark);
-  HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(TensorsToResume(planned_->model, step_)));
-  HEDDLE_TRY(SavedRunState saved, ReadRunState(checkpoint));
+  HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(run::TensorsToResume(planned_->model, step_)));
+  HEDDLE_TRY(run::SavedRunState saved, run::ReadRunState(checkpoint));
   largest_token_ = saved.largest_token;
   if (checkpoint.step() <= options_.optimization.steps) return Done{};
   return Error(Diag::kCheckpoint, "{} has {}, --training.steps is {}", checkpoint.path(),
@@ -133,14 +134,14 @@ Status TrainingJob::CheckResumed(const Checkpoint& checkpoint) {
 
 // All ranks go on from the newest that all of them find whole.
 Status TrainingJob::FindCheckpoint() {
-  OpenCheckpointOptions options;
+  run::OpenCheckpointOptions options;
   options.step = options_.loop.load_step;
   if (peers_ != nullptr) {
     options.part = peers_->rank();
     options.parts = peers_->world_size();
   }
   while (true) {
-    HEDDLE_TRY(resumed_, OpenCheckpoint(options_.loop.folder, options));
+    HEDDLE_TRY(resumed_, run::OpenCheckpoint(options_.loop.folder, options));
     if (peers_ == nullptr) break;
     int64_t own = resumed_ ? resumed_->step() : -1;
     HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(std::to_string(own)));
@@ -160,7 +161,7 @@ Status TrainingJob::FindCheckpoint() {
 }
 
 Status TrainingJob::OpenWriter() {
-  CheckpointWriterOptions options;
+  run::CheckpointWriterOptions options;
   options.folder = options_.loop.folder;
   options.world = ranks();
   options.keep = options_.loop.keep;
@@ -169,9 +170,9 @@ Status TrainingJob::OpenWriter() {
   std::iota(options.ranks.begin(), options.ranks.end(), 0);
   options.texts = {{"job.toml", options_.job_file},
                    {"graph.hd", heddle::Print(step_)},
-                   {"step.plan", FormatPlan(compiled_plan_)}};
+                   {"step.plan", compile::FormatPlan(compiled_plan_)}};
   if (peers_ == nullptr) {
-    HEDDLE_TRY(writer_, CheckpointWriter::Open(std::move(options)));
+    HEDDLE_TRY(writer_, run::CheckpointWriter::Open(std::move(options)));
     return Done{};
   }
   options.ranks = {peers_->rank()};
@@ -181,13 +182,13 @@ Status TrainingJob::OpenWriter() {
              peers_->Exchange(fmt::format("{:x}-{:x}", now, ::getpid())));
   options.run = words[0];
   // Rank 0 clears the folder up. Nobody writes before that, and all hear if it cannot.
-  Result<std::unique_ptr<CheckpointWriter>> opened = Failure{};
-  if (speaks()) opened = CheckpointWriter::Open(options);
+  Result<std::unique_ptr<run::CheckpointWriter>> opened = Failure{};
+  if (speaks()) opened = run::CheckpointWriter::Open(options);
   std::string failed = speaks() && !opened.ok() ? opened.diagnostics()[0].message : "";
   HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(failed));
   if (speaks() && !opened.ok()) return Failure{opened.diagnostics()};
   if (!all[0].empty()) return Error(Diag::kCheckpoint, "rank 0 cannot save: {}", all[0]);
-  if (!speaks()) opened = CheckpointWriter::Open(options);
+  if (!speaks()) opened = run::CheckpointWriter::Open(options);
   HEDDLE_TRY(writer_, std::move(opened));
   return Done{};
 }
@@ -196,7 +197,7 @@ Status TrainingJob::OpenWriter() {
 Status TrainingJob::CheckTokens() {
   // The run that wrote the checkpoint has checked all of the same data.
   if (largest_token_) return Done{};
-  TokenCheck check;
+  run::TokenCheck check;
   check.first_step = resumed_ ? resumed_->step() + 1 : 1;
   check.last_step = options_.optimization.steps;
   check.progress = [this](const std::string& line) { Say(line); };
@@ -226,7 +227,7 @@ Status TrainingJob::Open() {
   if (!options_.loop.folder.empty()) {
     HEDDLE_RETURN_IF_ERROR(FindCheckpoint());
     HEDDLE_RETURN_IF_ERROR(OpenWriter());
-    trainer_.save = [this](const Session& session) { return Save(session); };
+    trainer_.save = [this](const run::Session& session) { return Save(session); };
   }
   int64_t after = resumed_ ? resumed_->step() : 0;
   if (resumed_) Say(fmt::format("going on from step {} ({})", after, resumed_->path()));
@@ -236,8 +237,9 @@ Status TrainingJob::Open() {
 }
 
 // A save that fails does not end the run: the checkpoint before it stays.
-Status TrainingJob::Save(const Session& session) {
-  Status saved = writer_->Save(SnapshotOf(session, planned_->model, FormatRunState(State())));
+Status TrainingJob::Save(const run::Session& session) {
+  Status saved =
+      writer_->Save(run::SnapshotOf(session, planned_->model, run::FormatRunState(State())));
   if (saved.ok() && !save_async_) saved = writer_->Finish();
   if (!saved.ok())
     Say(fmt::format(
@@ -248,42 +250,44 @@ Status TrainingJob::Save(const Session& session) {
 
 // --- Training
 
-StepModules TrainingJob::Modules() const {
+run::StepModules TrainingJob::Modules() const {
   return {.step = &step_,
           .first = first_ ? &*first_ : nullptr,
           .more = more_ ? &*more_ : nullptr,
           .forward = forward_ ? &*forward_ : nullptr};
 }
 
-Result<std::unique_ptr<Session>> TrainingJob::MakeSession(StateHash* hash) const {
-  SessionOptions options;
+Result<std::unique_ptr<run::Session>> TrainingJob::MakeSession(StateHash* hash) const {
+  run::SessionOptions options;
   options.world = {
       .device = device_, .reducer = reducer_, .threads = options_.optimization.threads};
   if (peers_ != nullptr)
     options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
   if (kernels_)
-    options.kernels = [this](const RunPlan& plan) { return MakeKernelBackend(plan, *kernels_); };
+    options.kernels = [this](const run::RunPlan& plan) {
+      return run::MakeKernelBackend(plan, *kernels_);
+    };
   options.recorder = options_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) { Say(line); };
   options.params = params_;
-  options.batches = BatchesOf(*dataset_, DataSplit::kTrain, planned_->model.batch.seq_len);
+  options.batches = BatchesOf(*dataset_, run::DataSplit::kTrain, planned_->model.batch.seq_len);
   options.accumulated = accumulated_;
   options.count_ignored = options_.model.loss_divisor == "all_tokens";
-  if (resumed_) options.saved = StateOf(*resumed_, planned_->model);
+  if (resumed_) options.saved = run::StateOf(*resumed_, planned_->model);
   if (hash != nullptr) {
     options.params = hash->Adding(std::move(options.params));
     if (options.saved) options.saved = hash->Adding(*std::move(options.saved));
     for (const auto& [name, buffer] : planned_->model.state) hash->Add(buffer);
   }
-  HEDDLE_TRY(Session session, Session::Make(planned_->model, Modules(), options));
-  return std::make_unique<Session>(std::move(session));
+  HEDDLE_TRY(run::Session session, run::Session::Make(planned_->model, Modules(), options));
+  return std::make_unique<run::Session>(std::move(session));
 }
 
 // Ranks may read the same path on machines with other files.
-Result<std::unique_ptr<Session>> TrainingJob::MakeFirstSession() const {
+Result<std::unique_ptr<run::Session>> TrainingJob::MakeFirstSession() const {
   if (peers_ == nullptr) return MakeSession();
   StateHash hash;
-  HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession(&hash));
+  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeSession(&hash));
   const std::string& path = options_.model.load_path;
   HEDDLE_RETURN_IF_ERROR(hash.Agree(*peers_, resumed_       ? resumed_->path()
                                              : path.empty() ? "--debug.seed"
@@ -303,12 +307,12 @@ Result<bool> TrainingJob::Stops(int64_t step) {
 
 namespace {
 
-std::vector<ExpertLoad> ExpertLoads(const Session& session) {
-  std::vector<ExpertLoad> loads;
-  for (const StepMetric& metric : session.metrics()) {
-    if (!metric.name.ends_with(kExpertCounts)) continue;
-    ExpertLoad load;
-    load.layer = metric.name.substr(0, metric.name.size() - kExpertCounts.size());
+std::vector<run::ExpertLoad> ExpertLoads(const run::Session& session) {
+  std::vector<run::ExpertLoad> loads;
+  for (const run::StepMetric& metric : session.metrics()) {
+    if (!metric.name.ends_with(run::kExpertCounts)) continue;
+    run::ExpertLoad load;
+    load.layer = metric.name.substr(0, metric.name.size() - run::kExpertCounts.size());
     at::Tensor counts = metric.value.to(at::kCPU).contiguous();
     load.tokens.assign(counts.const_data_ptr<int64_t>(),
                        counts.const_data_ptr<int64_t>() + counts.numel());
@@ -319,26 +323,26 @@ std::vector<ExpertLoad> ExpertLoads(const Session& session) {
 
 }  // namespace
 
-Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
+Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& row) {
   if (row.skipped)
     Say(fmt::format("step {}: the loss is {}; the step is taken back", row.step, row.loss));
   if (!speaks()) return Done{};
-  const Model& model = planned_->model;
-  StepMetrics metrics{.step = row.step,
-                      .loss = row.loss,
-                      .grad_norm = row.grad_norm.value_or(0),
-                      .lr = row.lr,
-                      .seconds = row.seconds,
-                      .data_seconds = session.data_seconds(),
-                      .validation_loss = row.validation_loss};
+  const run::Model& model = planned_->model;
+  run::StepMetrics metrics{.step = row.step,
+                           .loss = row.loss,
+                           .grad_norm = row.grad_norm.value_or(0),
+                           .lr = row.lr,
+                           .seconds = row.seconds,
+                           .data_seconds = session.data_seconds(),
+                           .validation_loss = row.validation_loss};
   double share = row.seconds * static_cast<double>(ranks());
   metrics.tps = static_cast<double>(accumulated_ * model.batch.batch * model.batch.seq_len) / share;
   metrics.tflops = static_cast<double>(report_.whole_work[0].value) *
                    static_cast<double>(accumulated_) / share * 1e-12;
   if (cluster_)
     metrics.mfu = metrics.tflops * 1e3 / cluster_->device.PeakOf(model.numerics.compute).per_nano;
-  if (std::optional<Bytes> peak = PeakMemory(device_)) metrics.memory = *peak;
-  if (std::optional<Bytes> total = ReadMemory(device_).total)
+  if (std::optional<Bytes> peak = run::PeakMemory(device_)) metrics.memory = *peak;
+  if (std::optional<Bytes> total = run::ReadMemory(device_).total)
     metrics.memory_share =
         static_cast<double>(metrics.memory.value) / static_cast<double>(total->value);
   metrics.experts = ExpertLoads(session);
@@ -349,23 +353,23 @@ Status TrainingJob::Report(const Session& session, const TrainedStep& row) {
 Result<TrainResult> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
-  trainer_.on_trained = [this](const Session& session) {
+  trainer_.on_trained = [this](const run::Session& session) {
     return hashes_.Add(options_.optimization, session, planned_->model, peers_);
   };
-  trainer_.on_step = [this](const Session& session, const TrainedStep& row) {
+  trainer_.on_step = [this](const run::Session& session, const run::TrainedStep& row) {
     return Report(session, row);
   };
-  HEDDLE_TRY(std::unique_ptr<Session> session, MakeFirstSession());
+  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeFirstSession());
   if (session->steps() >= options_.optimization.steps) {
     Say(fmt::format("all {} are trained already", Counted(options_.optimization.steps, "step")));
     return TrainResult{.step = session->steps()};
   }
-  HEDDLE_TRY(TrainingOutcome outcome, heddle::Train(*session, trainer_));
+  HEDDLE_TRY(run::TrainingOutcome outcome, heddle::run::Train(*session, trainer_));
   session.reset();
   return End(outcome);
 }
 
-Result<TrainResult> TrainingJob::End(const TrainingOutcome& outcome) {
+Result<TrainResult> TrainingJob::End(const run::TrainingOutcome& outcome) {
   if (speaks()) observer_.Ended();
   HEDDLE_RETURN_IF_ERROR(hashes_.Write(options_.optimization, peers_));
   TrainResult result{.end = outcome.end, .step = outcome.last.step};
@@ -379,28 +383,31 @@ Result<TrainResult> TrainingJob::End(const TrainingOutcome& outcome) {
       Say(fmt::format("saved step {} in {}", writer_->last()->step, options_.loop.folder));
   }
   switch (outcome.end) {
-    case TrainingEnd::kStopped:
+    case run::TrainingEnd::kStopped:
       Say(fmt::format("stopped behind step {}, as {} asks", outcome.last.step,
                       signals_->came() != 0 ? ::strsignal(signals_->came()) : "another rank"));
       break;
-    case TrainingEnd::kNotFinite: HEDDLE_RETURN_IF_ERROR(ExplainNotFinite(outcome.last)); break;
-    case TrainingEnd::kSpike:
+    case run::TrainingEnd::kNotFinite:
+      HEDDLE_RETURN_IF_ERROR(ExplainNotFinite(outcome.last));
+      break;
+    case run::TrainingEnd::kSpike:
       Say(
           fmt::format("stopped: the loss of step {} is {}, more than {} times the mean of those "
                       "before it",
                       outcome.last.step, outcome.last.loss, options_.loop.spike_factor));
       break;
-    case TrainingEnd::kFinished: break;
+    case run::TrainingEnd::kFinished: break;
   }
   return result;
 }
 
 // Trains again from where the run began, and looks at every value.
-Status TrainingJob::ExplainNotFinite(const TrainedStep& row) {
+Status TrainingJob::ExplainNotFinite(const run::TrainedStep& row) {
   Say(fmt::format("stopped: the loss of step {} is {}; looking for the node that made it", row.step,
                   row.loss));
-  HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession());
-  HEDDLE_TRY(std::optional<NodeFinding> finding, FirstNotFinite(*session, trainer_.lr, row.step));
+  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeSession());
+  HEDDLE_TRY(std::optional<run::NodeFinding> finding,
+             run::FirstNotFinite(*session, trainer_.lr, row.step));
   if (peers_ != nullptr) {
     HEDDLE_TRY(finding, ShareOrigin(*peers_)(std::move(finding)));
   }

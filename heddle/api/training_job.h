@@ -11,11 +11,11 @@
 #include "heddle/api/loop_options.h"
 #include "heddle/api/optimization_options.h"
 #include "heddle/api/step_graphs.h"
+#include "heddle/price/cost/cluster/cluster.h"
+#include "heddle/report/summary.h"
 #include "heddle/run/checkpoint/checkpoint.h"
 #include "heddle/run/checkpoint/writer.h"
-#include "heddle/price/cost/cluster/cluster.h"
 #include "heddle/run/metrics/step_metrics.h"
-#include "heddle/report/summary.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/run_memory.h"
 #include "heddle/run/train/run_state.h"
@@ -48,12 +48,12 @@ class TrainObserver {
   // A line for people.
   virtual void Note(const std::string& /*line*/) {}
   // The step is compiled.
-  virtual void Compiled(const CompileReport& /*report*/) {}
+  virtual void Compiled(const compile::CompileReport& /*report*/) {}
   // The job is ready to begin, with all ranks in this process.
   virtual void Prepared(const TrainingJob& /*job*/) {}
   // The first step is next. A failure ends the job.
   virtual Status Begins(int64_t /*after_step*/) { return Done{}; }
-  virtual void Trained(const StepMetrics& /*metrics*/) {}
+  virtual void Trained(const run::StepMetrics& /*metrics*/) {}
   // No step follows.
   virtual void Ended() {}
   // A job that had begun failed.
@@ -61,7 +61,7 @@ class TrainObserver {
 };
 
 struct TrainResult {
-  TrainingEnd end = TrainingEnd::kFinished;
+  run::TrainingEnd end = run::TrainingEnd::kFinished;
   // The last step; that of the checkpoint if there was none to train.
   int64_t step = 0;
   // Whether all checkpoints were written.
@@ -69,7 +69,7 @@ struct TrainResult {
 
   // The job trained all its steps, or as many as it was asked to, and saved them.
   bool ok() const {
-    return saved && (end == TrainingEnd::kFinished || end == TrainingEnd::kStopped);
+    return saved && (end == run::TrainingEnd::kFinished || end == run::TrainingEnd::kStopped);
   }
 };
 
@@ -87,11 +87,11 @@ class TrainingJob {
   int64_t ranks() const { return step_.mesh.ranks(); }
   const PlannedStep& planned() const { return *planned_; }
   // Its plan has all that options and searches decided.
-  const CompileReport& report() const { return report_; }
+  const compile::CompileReport& report() const { return report_; }
   // What will run, in one screen. `pipeline` is its name.
   std::string Describe(std::string_view pipeline) const;
   // From here on, this process has one rank only. Fails if the others do other work.
-  Status Join(Peers& peers);
+  Status Join(run::Peers& peers);
   // Finds the checkpoint to resume from and checks the data. Fails for wrong files.
   Status Open();
   Result<TrainResult> Train();
@@ -106,24 +106,24 @@ class TrainingJob {
   std::string StateAdvice() const;
   std::string ActivationAdvice() const;
   int64_t RanksHere() const;
-  DeviceMemory OwnMemory() const;
+  run::DeviceMemory OwnMemory() const;
   Status FindCheckpoint();
-  Status CheckResumed(const Checkpoint& checkpoint);
+  Status CheckResumed(const run::Checkpoint& checkpoint);
   Status CheckTokens();
   Status OpenWriter();
-  RunState State() const;
-  StepModules Modules() const;
+  run::RunState State() const;
+  run::StepModules Modules() const;
   // Memory of the run's session, and of the buffer for saves.
-  RunMemory Memory() const;
+  run::RunMemory Memory() const;
   Bytes CheckpointBuffer() const;
   // Adds the initial state to `hash`, if that is not null.
-  Result<std::unique_ptr<Session>> MakeSession(StateHash* hash = nullptr) const;
-  Result<std::unique_ptr<Session>> MakeFirstSession() const;
-  Status Save(const Session& session);
+  Result<std::unique_ptr<run::Session>> MakeSession(StateHash* hash = nullptr) const;
+  Result<std::unique_ptr<run::Session>> MakeFirstSession() const;
+  Status Save(const run::Session& session);
   Result<bool> Stops(int64_t step);
-  Status Report(const Session& session, const TrainedStep& row);
-  Result<TrainResult> End(const TrainingOutcome& outcome);
-  Status ExplainNotFinite(const TrainedStep& row);
+  Status Report(const run::Session& session, const run::TrainedStep& row);
+  Result<TrainResult> End(const run::TrainingOutcome& outcome);
+  Status ExplainNotFinite(const run::TrainedStep& row);
   void Say(const std::string& line) const;
 
   const TrainOptions& options_;
@@ -132,36 +132,36 @@ class TrainingJob {
   std::optional<int64_t> processes_;
   std::optional<int64_t> local_rank_;
   // None if all ranks are in this process.
-  Peers* peers_ = nullptr;
+  run::Peers* peers_ = nullptr;
   c10::Device device_ = c10::kCPU;
-  std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<run::Kernels> kernels_;
   // Whose peak the log holds the step against.
-  std::optional<Cluster> cluster_;
+  std::optional<price::Cluster> cluster_;
   std::optional<PlannedStep> planned_;
-  Reducer reducer_;
-  ParamSource params_;
-  std::optional<Schedule> schedule_;
-  std::unique_ptr<Dataset> dataset_;
+  run::Reducer reducer_;
+  run::ParamSource params_;
+  std::optional<run::Schedule> schedule_;
+  std::unique_ptr<run::Dataset> dataset_;
   int64_t accumulated_ = 1;
-  TrainerOptions trainer_;
+  run::TrainerOptions trainer_;
   // Local graphs, and how the step became what it is.
   Module step_;
   std::optional<Module> first_;
   std::optional<Module> more_;
   std::optional<Module> forward_;
-  CompileReport report_;
+  compile::CompileReport report_;
   // With all that options and searches decide.
-  Plan compiled_plan_;
+  compile::Plan compiled_plan_;
   StepSummary summary_;
   // The largest token of the data. Not set if only a part was checked.
   std::optional<int64_t> largest_token_;
   // The checkpoint that the run resumes from.
-  std::optional<Checkpoint> resumed_;
-  std::unique_ptr<CheckpointWriter> writer_;
+  std::optional<run::Checkpoint> resumed_;
+  std::unique_ptr<run::CheckpointWriter> writer_;
   bool save_async_ = true;
   HashLog hashes_;
   // While this lives, signals that ask for an end are heard here.
-  std::optional<StopSignals> signals_;
+  std::optional<run::StopSignals> signals_;
 };
 
 }  // namespace heddle

@@ -17,7 +17,7 @@ struct Need {
   Bytes most;
 };
 
-Need NeedOf(const RunMemory& memory, int64_t ranks_here, Bytes buffer) {
+Need NeedOf(const run::RunMemory& memory, int64_t ranks_here, Bytes buffer) {
   return {memory.state * (ranks_here - 1) + memory.peak + buffer,
           memory.peak * ranks_here + buffer};
 }
@@ -33,27 +33,28 @@ std::string FormatNeed(const Need& need) {
 int64_t TrainingJob::RanksHere() const { return processes_ && !device_.is_cpu() ? 1 : ranks(); }
 
 // A process that only launches ranks does not touch their GPUs.
-DeviceMemory TrainingJob::OwnMemory() const {
+run::DeviceMemory TrainingJob::OwnMemory() const {
   if (processes_ && !local_rank_ && !device_.is_cpu()) return {};
-  return ReadMemory(device_);
+  return run::ReadMemory(device_);
 }
 
-RunMemory TrainingJob::Memory() const {
-  bool remembers = trainer_.not_finite == OddLoss::kSkip || trainer_.spike == OddLoss::kSkip;
-  return MemoryOfRun(Modules(), remembers, /*with_host=*/device_.is_cpu());
+run::RunMemory TrainingJob::Memory() const {
+  bool remembers =
+      trainer_.not_finite == run::OddLoss::kSkip || trainer_.spike == run::OddLoss::kSkip;
+  return run::MemoryOfRun(Modules(), remembers, /*with_host=*/device_.is_cpu());
 }
 
 // Each tensor is saved by one rank, so all ranks together copy it once. Buffers are host memory.
 Bytes TrainingJob::CheckpointBuffer() const {
   if (options_.loop.folder.empty() || !device_.is_cpu()) return {};
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : TensorsToResume(planned_->model, step_))
-    bytes += BytesOf(tensor.dtype, tensor.shape);
+  for (const run::TensorInfo& tensor : run::TensorsToResume(planned_->model, step_))
+    bytes += run::BytesOf(tensor.dtype, tensor.shape);
   return Bytes{bytes};
 }
 
 std::string TrainingJob::Describe(std::string_view pipeline) const {
-  const Model& model = planned_->model;
+  const run::Model& model = planned_->model;
   std::string out;
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<12} {}\n", what, text);
@@ -68,8 +69,8 @@ std::string TrainingJob::Describe(std::string_view pipeline) const {
                             accumulated_ > 1 ? fmt::format(" in {} parts", accumulated_) : "",
                             Counted(options_.optimization.steps, "step")));
   line("data", dataset_->Describe());
-  DeviceMemory memory = OwnMemory();
-  RunMemory run = Memory();
+  run::DeviceMemory memory = OwnMemory();
+  run::RunMemory run = Memory();
   Bytes buffer = CheckpointBuffer();
   line("memory",
        fmt::format(
@@ -79,14 +80,14 @@ std::string TrainingJob::Describe(std::string_view pipeline) const {
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
   line("pipeline", std::string(pipeline));
-  if (std::optional<AttentionKind> attention = model.attention())
+  if (std::optional<run::AttentionKind> attention = model.attention())
     line("attention", std::string(Name(*attention)));
   return out;
 }
 
 Status TrainingJob::CheckMemory() const {
-  DeviceMemory memory = OwnMemory();
-  RunMemory run = Memory();
+  run::DeviceMemory memory = OwnMemory();
+  run::RunMemory run = Memory();
   Bytes buffer = CheckpointBuffer();
   Need need = NeedOf(run, RanksHere(), buffer);
   if (!memory.available || need.least <= *memory.available) return Done{};
@@ -127,7 +128,7 @@ std::string TrainingJob::ActivationAdvice() const {
   if (options_.model.local_batch_size > 1)
     ways.emplace_back("a smaller --training.local_batch_size");
   ways.emplace_back("a smaller --training.seq_len");
-  const PlanDecisions& decisions = compiled_plan_.decisions;
+  const compile::PlanDecisions& decisions = compiled_plan_.decisions;
   if (!decisions.decides_memory() && !decisions.budget)
     ways.emplace_back("--activation_checkpoint.mode=full");
   if (decisions.reshard == "never")

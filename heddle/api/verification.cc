@@ -4,13 +4,13 @@
 
 #include "heddle/api/agreement.h"
 #include "heddle/api/rank_work.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/compile/plan/marks.h"
 #include "heddle/core/base/hash.h"
-#include "heddle/search/memory/trial.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/run/models/family.h"
-#include "heddle/compile/passes/passes.h"
-#include "heddle/compile/plan/marks.h"
+#include "heddle/search/memory/trial.h"
 
 namespace heddle {
 
@@ -57,46 +57,48 @@ Status Verification::CheckSteps() const {
 }
 
 Result<StepGraphs> Verification::CompiledWith(const std::string& pipeline) const {
-  auto compile = [&](const CaptureOptions& capture) -> Result<Module> {
+  auto compile = [&](const run::CaptureOptions& capture) -> Result<Module> {
     HEDDLE_TRY(PlannedStep pass, PlanPass(given_.model, plan(), capture));
-    CompileOptions options = compiled_->options;
+    compile::CompileOptions options = compiled_->options;
     options.pipeline = pipeline;
-    HEDDLE_RETURN_IF_ERROR(Compile(pass.module, plan().UpToLowering(), options));
+    HEDDLE_RETURN_IF_ERROR(compile::Compile(pass.module, plan().UpToLowering(), options));
     return std::move(pass.module);
   };
   return CompilePasses({.micro_batches = micro_batches(), .optimizer = optimizer_}, compile);
 }
 
-Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs) const {
+Result<std::unique_ptr<run::Session>> Verification::MakeSession(const StepGraphs& graphs) const {
   if (peers_ == nullptr) return MakeLockstep(graphs);
-  SessionOptions options;
+  run::SessionOptions options;
   options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
   return MakeSession(graphs, std::move(options));
 }
 
-Result<std::unique_ptr<Session>> Verification::MakeLockstep(const StepGraphs& graphs) const {
-  SessionOptions options;
+Result<std::unique_ptr<run::Session>> Verification::MakeLockstep(const StepGraphs& graphs) const {
+  run::SessionOptions options;
   options.world = {.device = device_, .reducer = reducer_, .threads = given_.optimization.threads};
   return MakeSession(graphs, std::move(options));
 }
 
-Result<std::unique_ptr<Session>> Verification::MakeSession(const StepGraphs& graphs,
-                                                           SessionOptions options) const {
+Result<std::unique_ptr<run::Session>> Verification::MakeSession(const StepGraphs& graphs,
+                                                                run::SessionOptions options) const {
   if (kernels_)
-    options.kernels = [this](const RunPlan& plan) { return MakeKernelBackend(plan, *kernels_); };
+    options.kernels = [this](const run::RunPlan& plan) {
+      return run::MakeKernelBackend(plan, *kernels_);
+    };
   options.recorder = given_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) {
     if (leads()) observer_.Note(line);
   };
   options.params = params_;
-  options.batches = BatchesOf(*dataset_, DataSplit::kTrain, step().model.batch.seq_len);
+  options.batches = BatchesOf(*dataset_, run::DataSplit::kTrain, step().model.batch.seq_len);
   options.accumulated = micro_batches();
   options.count_ignored = given_.model.loss_divisor == "all_tokens";
-  HEDDLE_TRY(Session session, Session::Make(step().model, graphs.modules(), options));
-  return std::make_unique<Session>(std::move(session));
+  HEDDLE_TRY(run::Session session, run::Session::Make(step().model, graphs.modules(), options));
+  return std::make_unique<run::Session>(std::move(session));
 }
 
-EagerOptions Verification::Eager() const {
+run::EagerOptions Verification::Eager() const {
   return {.replicate = step().layout.degree("replicate"),
           .shard = step().layout.degree("shard"),
           .tensor = step().layout.degree("tensor"),
@@ -110,7 +112,7 @@ EagerOptions Verification::Eager() const {
           // Backward on a GPU has one thread for all ranks.
           .threads = device_.is_cpu() ? given_.optimization.threads : 1,
           .params = params_,
-          .batches = BatchesOf(*dataset_, DataSplit::kTrain, step().model.batch.seq_len),
+          .batches = BatchesOf(*dataset_, run::DataSplit::kTrain, step().model.batch.seq_len),
           .device = device_};
 }
 
@@ -130,14 +132,14 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
   StepGraphOptions graphs{given_.model, given_.parallel, given_.compile, optimizer_};
   graphs.global_batch = given_.loop.global_batch_size;
   graphs.validates = given_.loop.validation_interval > 0;
-  graphs.on_compiled = [this](const CompileReport& report) { observer_.Compiled(report); };
+  graphs.on_compiled = [this](const compile::CompileReport& report) { observer_.Compiled(report); };
   HEDDLE_TRY(compiled_, CompileStep(graphs));
   HEDDLE_RETURN_IF_ERROR(CheckSteps());
   if (against_ == "pytorch") HEDDLE_RETURN_IF_ERROR(LayoutForPyTorch(ReferenceJob()));
   if (processes.value_or(0) > 0)
     HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, step().layout.mesh));
   auto seed = static_cast<uint64_t>(given_.optimization.seed);
-  Model& model = compiled_->planned.model;
+  run::Model& model = compiled_->planned.model;
   HEDDLE_TRY(params_, given_.model.Params(model, seed));
   HEDDLE_TRY(dataset_, given_.loop.OpenDataset(model, micro_batches() * model.batch.batch, seed));
   options_.steps = given_.optimization.steps;
@@ -145,21 +147,21 @@ Status Verification::Prepare(std::optional<int64_t> processes, int64_t local_ran
   options_.params = step().model.params.size();
   options_.graph = [this] { return MakeSession(compiled_->graphs); };
   if (against_ == "eager") {
-    HEDDLE_RETURN_IF_ERROR(CheckEagerExists(step().model, Eager()));
-    options_.eager = [this] { return MakeEagerRun(step().model, Eager()); };
+    HEDDLE_RETURN_IF_ERROR(run::CheckEagerExists(step().model, Eager()));
+    options_.eager = [this] { return run::MakeEagerRun(step().model, Eager()); };
   }
   if (against_pipeline()) {
     HEDDLE_TRY(other_, CompiledWith(against_));
     options_.other_graph = [this] { return MakeSession(other_); };
   }
-  options_.on_step = [this](const Session& session, const StepRow& row) -> Status {
+  options_.on_step = [this](const run::Session& session, const run::StepRow& row) -> Status {
     if (leads()) observer_.Compared(*this, row);
     return hashes_.Add(given_.optimization, session, step().model, peers_);
   };
   return Done{};
 }
 
-Status Verification::Join(Peers& peers) {
+Status Verification::Join(run::Peers& peers) {
   peers_ = &peers;
   options_.share_comparison = ShareComparison(peers);
   options_.share_origin = ShareOrigin(peers);
@@ -169,10 +171,10 @@ Status Verification::Join(Peers& peers) {
       AgreeOnJob(peers, given_.values,
                  fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraph {:016x}",
                              step().model.config.family->name, Format(graph().mesh),
-                             Hash64(FormatPlan(plan())), Hash64(heddle::Print(graph())))));
+                             Hash64(compile::FormatPlan(plan())), Hash64(heddle::Print(graph())))));
   if (given_.model.load_path.empty()) return Done{};
   StateHash hash;
-  ParamSource params = hash.Adding(params_);
+  run::ParamSource params = hash.Adding(params_);
   for (size_t param = 0; param < step().model.params.size(); ++param)
     HEDDLE_RETURN_IF_ERROR(params(param));
   for (const auto& [name, buffer] : step().model.state) hash.Add(buffer);
@@ -201,12 +203,12 @@ Status Verification::StartReference() {
                          [this](const std::string& line) { observer_.Note(line); });
 }
 
-Result<VerifyReport> Verification::Train() {
+Result<run::VerifyReport> Verification::Train() {
   if (against_ == "pytorch") {
-    HEDDLE_TRY(std::unique_ptr<Session> session, MakeSession(compiled_->graphs));
+    HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeSession(compiled_->graphs));
     HEDDLE_TRY(report_, pytorch_->Train(*session, options_));
   } else {
-    HEDDLE_TRY(report_, Verify(options_));
+    HEDDLE_TRY(report_, run::Verify(options_));
   }
   HEDDLE_RETURN_IF_ERROR(hashes_.Write(given_.optimization, peers_));
   if (report_.differs() && against_pipeline()) HEDDLE_RETURN_IF_ERROR(FindPass());
@@ -217,23 +219,23 @@ Result<VerifyReport> Verification::Train() {
 // One of the two pipelines changes bits of the graph that both begin with.
 Status Verification::FindPass() {
   HEDDLE_TRY(StepGraphs lowered, CompiledWith(""));
-  CompileOptions options = compiled_->options;
+  compile::CompileOptions options = compiled_->options;
   std::string own = plan().decisions.pipeline.value_or(options.pipeline);
   for (const std::string& name : {own, against_}) {
     options.pipeline = name;
     StepGraphs begin = lowered;
     std::vector<std::string> notes;
-    HEDDLE_TRY(Pipeline pipeline,
-               PassesAfterLowering(begin.step, name == own ? plan() : plan().UpToLowering(),
-                                   options, notes));
+    HEDDLE_TRY(compile::Pipeline pipeline,
+               compile::PassesAfterLowering(
+                   begin.step, name == own ? plan() : plan().UpToLowering(), options, notes));
     // Changes the last micro-batch; the others stay as they are.
     auto make = [&](const Module& module) {
       StepGraphs changed = lowered;
       changed.step = module;
       return MakeSession(changed);
     };
-    HEDDLE_TRY(report_.pass, FirstDifferingPass(begin.step, pipeline, options.manager, options_,
-                                                report_.rows.back().step, make));
+    HEDDLE_TRY(report_.pass, run::FirstDifferingPass(begin.step, pipeline, options.manager,
+                                                     options_, report_.rows.back().step, make));
     if (!report_.pass) continue;
     report_.pass = fmt::format("{} of pipeline `{}`", *report_.pass, name);
     break;
@@ -242,8 +244,8 @@ Status Verification::FindPass() {
 }
 
 VerifiedJob Verification::Job() const {
-  const ModelConfig& config = step().model.config;
-  std::optional<AttentionKind> attention = step().model.attention();
+  const run::ModelConfig& config = step().model.config;
+  std::optional<run::AttentionKind> attention = step().model.attention();
   return {.model = std::string(config.family->name),
           .flavor = config.flavor,
           .precision = given_.model.precision,

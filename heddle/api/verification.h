@@ -49,7 +49,7 @@ struct VerifiedJob {
   // The version of PyTorch that it is compared with, if it is.
   std::string pytorch;
   c10::DeviceType device;
-  std::span<const ParamSpec> params;
+  std::span<const run::ParamSpec> params;
 };
 
 class Verification;
@@ -61,10 +61,10 @@ class VerifyObserver {
   // A line for people.
   virtual void Note(const std::string& /*line*/) {}
   // The step is compiled.
-  virtual void Compiled(const CompileReport& /*report*/) {}
-  virtual void Compared(const Verification& /*run*/, const StepRow& /*row*/) {}
+  virtual void Compiled(const compile::CompileReport& /*report*/) {}
+  virtual void Compared(const Verification& /*run*/, const run::StepRow& /*row*/) {}
   // The run is over.
-  virtual void Ended(const Verification& /*run*/, const VerifyReport& /*report*/) {}
+  virtual void Ended(const Verification& /*run*/, const run::VerifyReport& /*report*/) {}
   // A run that had begun failed.
   virtual void Failed(const Diagnostics& /*diagnostics*/) {}
 };
@@ -84,23 +84,23 @@ class Verification {
   const PlannedStep& step() const { return compiled_->planned; }
   int64_t ranks() const { return graph().mesh.ranks(); }
   // From here on, this process has one rank only. Fails if the others do other work.
-  Status Join(Peers& peers);
+  Status Join(run::Peers& peers);
   // --against=pytorch: starts PyTorch, or checks that it could be started.
   Status StartReference();
   Status CheckReference() const;
   // Failures are not mistakes in options.
-  Result<VerifyReport> Train();
+  Result<run::VerifyReport> Train();
   VerifiedJob Job() const;
 
  private:
   bool against_pipeline() const { return IsPipeline(against_); }
   // The graphs of a step with a pipeline instead of the one that the flags name.
   Result<StepGraphs> CompiledWith(const std::string& pipeline) const;
-  Result<std::unique_ptr<Session>> MakeSession(const StepGraphs& graphs) const;
-  Result<std::unique_ptr<Session>> MakeLockstep(const StepGraphs& graphs) const;
-  Result<std::unique_ptr<Session>> MakeSession(const StepGraphs& graphs,
-                                               SessionOptions options) const;
-  EagerOptions Eager() const;
+  Result<std::unique_ptr<run::Session>> MakeSession(const StepGraphs& graphs) const;
+  Result<std::unique_ptr<run::Session>> MakeLockstep(const StepGraphs& graphs) const;
+  Result<std::unique_ptr<run::Session>> MakeSession(const StepGraphs& graphs,
+                                                    run::SessionOptions options) const;
+  run::EagerOptions Eager() const;
   Status CheckEager() const;
   // Gradient accumulation and validation are compared with PyTorch's alone.
   Status CheckSteps() const;
@@ -108,7 +108,7 @@ class Verification {
   bool ReducesFirst() const;
   const Module& graph() const { return compiled_->graphs.step; }
   // With all that flags and searches decide.
-  const Plan& plan() const { return compiled_->plan; }
+  const compile::Plan& plan() const { return compiled_->plan; }
   int64_t micro_batches() const { return step().micro_batches(); }
   bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
   PyTorchJob ReferenceJob() const;
@@ -119,21 +119,21 @@ class Verification {
   // Eager, pytorch, none, processes, or a pipeline.
   std::string against_;
   // None if all ranks are in this process.
-  Peers* peers_ = nullptr;
+  run::Peers* peers_ = nullptr;
   c10::Device device_ = c10::kCPU;
-  std::unique_ptr<Kernels> kernels_;
-  OptimizerOptions optimizer_;
-  std::optional<Schedule> schedule_;
-  std::unique_ptr<Dataset> dataset_;
-  Reducer reducer_;
-  ParamSource params_;
+  std::unique_ptr<run::Kernels> kernels_;
+  run::OptimizerOptions optimizer_;
+  std::optional<run::Schedule> schedule_;
+  std::unique_ptr<run::Dataset> dataset_;
+  run::Reducer reducer_;
+  run::ParamSource params_;
   HashLog hashes_;
   std::optional<CompiledStep> compiled_;
   std::optional<AgainstPyTorch> pytorch_;
   // The graphs of the pipeline that it is compared with.
   StepGraphs other_;
-  VerifyOptions options_;
-  VerifyReport report_;
+  run::VerifyOptions options_;
+  run::VerifyReport report_;
 };
 
 }  // namespace heddle

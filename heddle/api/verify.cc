@@ -4,21 +4,21 @@
 
 namespace heddle::api {
 
-Result<VerifyReport> Verify(const VerificationOptions& options, VerifyObserver& observer) {
-  HEDDLE_TRY(std::optional<PeerAddress> address, PeerAddress::FromEnvironment());
+Result<run::VerifyReport> Verify(const VerificationOptions& options, VerifyObserver& observer) {
+  HEDDLE_TRY(std::optional<run::PeerAddress> address, run::PeerAddress::FromEnvironment());
   Verification verification(options, observer);
   if (address) {
     HEDDLE_RETURN_IF_ERROR(verification.Prepare(address->world_size, address->local_rank));
-    auto work = [&](Peers& peers) -> Result<VerifyReport> {
+    auto work = [&](run::Peers& peers) -> Result<run::VerifyReport> {
       HEDDLE_RETURN_IF_ERROR(verification.Join(peers));
       HEDDLE_RETURN_IF_ERROR(verification.StartReference());
       return verification.Train();
     };
-    return WorkAsRank<VerifyReport>(*address, options.timeout, work, observer);
+    return WorkAsRank<run::VerifyReport>(*address, options.timeout, work, observer);
   }
   HEDDLE_RETURN_IF_ERROR(verification.Prepare(std::nullopt));
   HEDDLE_RETURN_IF_ERROR(verification.StartReference());
-  Result<VerifyReport> report = verification.Train();
+  Result<run::VerifyReport> report = verification.Train();
   if (!report.ok()) observer.Failed(report.diagnostics());
   return report;
 }

@@ -7,6 +7,6 @@ namespace heddle::api {
 
 // If RANK is set, this process is that rank of a job, as torchrun starts it. Otherwise it has all
 // ranks.
-Result<VerifyReport> Verify(const VerificationOptions& options, VerifyObserver& observer);
+Result<run::VerifyReport> Verify(const VerificationOptions& options, VerifyObserver& observer);
 
 }  // namespace heddle::api

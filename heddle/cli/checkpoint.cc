@@ -6,9 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {
@@ -34,7 +34,7 @@ struct CheckpointCommand {
 
   void Declare(Flags& flags);
   ExitCode Run(const Streams& streams) const;
-  ExitCode List(const Streams& streams, const std::vector<ListedCheckpoint>& list) const;
+  ExitCode List(const Streams& streams, const std::vector<run::ListedCheckpoint>& list) const;
   ExitCode Show(const Streams& streams) const;
 };
 
@@ -56,7 +56,7 @@ std::string ProblemText(const Diagnostics& problem) {
   return Join(views, "; ");
 }
 
-Json ListedJson(const ListedCheckpoint& listed) {
+Json ListedJson(const run::ListedCheckpoint& listed) {
   Json entry{{"step", listed.step}, {"path", listed.path}, {"whole", listed.problem.empty()}};
   if (listed.checkpoint)
     entry.update({{"ranks", listed.checkpoint->world()},
@@ -67,16 +67,16 @@ Json ListedJson(const ListedCheckpoint& listed) {
 }
 
 ExitCode CheckpointCommand::List(const Streams& streams,
-                                 const std::vector<ListedCheckpoint>& list) const {
+                                 const std::vector<run::ListedCheckpoint>& list) const {
   Diagnostics problems;
   Json entries = Json::array();
   TextTable table({"step>", "ranks>", "tensors>", "size>", "state"});
-  for (const ListedCheckpoint& listed : list) {
+  for (const run::ListedCheckpoint& listed : list) {
     problems.insert(problems.end(), listed.problem.begin(), listed.problem.end());
     entries.push_back(ListedJson(listed));
     std::string state = listed.problem.empty() ? "whole" : "damaged";
     if (listed.checkpoint) {
-      const Checkpoint& checkpoint = *listed.checkpoint;
+      const run::Checkpoint& checkpoint = *listed.checkpoint;
       table.AddRow({std::to_string(listed.step), std::to_string(checkpoint.world()),
                     std::to_string(checkpoint.tensors().size()), Format(checkpoint.bytes()),
                     state});
@@ -94,13 +94,14 @@ ExitCode CheckpointCommand::List(const Streams& streams,
 }
 
 ExitCode CheckpointCommand::Show(const Streams& streams) const {
-  Result<std::optional<Checkpoint>> found = OpenCheckpoint(folder, {.step = step, .newest = {}});
+  Result<std::optional<run::Checkpoint>> found =
+      run::OpenCheckpoint(folder, {.step = step, .newest = {}});
   if (!found.ok()) return Report(found.diagnostics(), streams);
-  const Checkpoint& checkpoint = **found;
+  const run::Checkpoint& checkpoint = **found;
   for (const std::string& note : checkpoint.notes()) streams.err << note << "\n";
   if (json) {
     Json tensors = Json::array();
-    for (const TensorInfo& tensor : checkpoint.tensors())
+    for (const run::TensorInfo& tensor : checkpoint.tensors())
       tensors.push_back({{"name", tensor.name},
                          {"dtype", Name(tensor.dtype)},
                          {"shape", tensor.shape},
@@ -119,17 +120,17 @@ ExitCode CheckpointCommand::Show(const Streams& streams) const {
                              Format(checkpoint.bytes()),
                              Counted(checkpoint.tensors().size(), "tensor"), checkpoint.state());
   TextTable table({"tensor", "type", "shape", "pieces>"});
-  for (const TensorInfo& tensor : checkpoint.tensors())
-    table.AddRow({tensor.name, std::string(Name(tensor.dtype)), FormatSizes(tensor.shape),
+  for (const run::TensorInfo& tensor : checkpoint.tensors())
+    table.AddRow({tensor.name, std::string(Name(tensor.dtype)), run::FormatSizes(tensor.shape),
                   std::to_string(checkpoint.PieceCount(tensor.name))});
   streams.out << table.Format();
   return ExitCode::kDone;
 }
 
 ExitCode CheckpointCommand::Run(const Streams& streams) const {
-  Result<std::vector<ListedCheckpoint>> list = ListCheckpoints(folder);
+  Result<std::vector<run::ListedCheckpoint>> list = run::ListCheckpoints(folder);
   if (!list.ok()) return Report(list.diagnostics(), streams);
-  if (step) std::erase_if(*list, [&](const ListedCheckpoint& c) { return c.step != *step; });
+  if (step) std::erase_if(*list, [&](const run::ListedCheckpoint& c) { return c.step != *step; });
   if (list->empty()) {
     Diagnostic none = MakeDiagnostic(Diag::kCheckpoint, "has no checkpoint{}",
                                      step ? fmt::format(" of step {}", *step) : "");
@@ -137,9 +138,9 @@ ExitCode CheckpointCommand::Run(const Streams& streams) const {
     return Report({none}, streams);
   }
   if (action == "show") return Show(streams);
-  for (ListedCheckpoint& listed : *list) {
+  for (run::ListedCheckpoint& listed : *list) {
     if (action == "verify" && listed.checkpoint)
-      listed.problem = VerifyCheckpoint(*listed.checkpoint).diagnostics();
+      listed.problem = run::VerifyCheckpoint(*listed.checkpoint).diagnostics();
   }
   return List(streams, *list);
 }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <ostream>
 
+#include "heddle/compile/passes/passes.h"
 #include "heddle/core/base/choice.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 #include "heddle/search/memory/choice.h"
-#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 
@@ -21,10 +21,10 @@ void TimeLimitFlag::Declare(Flags& flags, std::string_view who) {
                   who));
 }
 
-Result<Allowance> TimeLimitFlag::Parse() const {
-  if (text.empty()) return AutoOptions().allowance;
+Result<search::Allowance> TimeLimitFlag::Parse() const {
+  if (text.empty()) return search::AutoOptions().allowance;
   HEDDLE_TRY(Nanos limit, ParseDuration(text));
-  return Allowance{Allowance::Work(Seconds(limit)).work, Seconds(limit)};
+  return search::Allowance{search::Allowance::Work(Seconds(limit)).work, Seconds(limit)};
 }
 
 void CompileFlags::Declare(Flags& flags, bool with_stage) {
@@ -87,7 +87,7 @@ void CompileFlags::DeclareBudget(Flags& flags) {
                "is searched, so that the step is fastest on the cluster");
 }
 
-std::string CompileFlags::PipelineName(const PlanDecisions& decisions) const {
+std::string CompileFlags::PipelineName(const compile::PlanDecisions& decisions) const {
   if (decisions.pipeline) return *decisions.pipeline;
   if (!passes.empty()) return passes;
   return pipeline.empty() ? std::string(usual_pipeline) : pipeline;
@@ -101,15 +101,16 @@ Result<std::string> CompileFlags::PipelineText() const {
   }
   if (pipeline.empty()) return std::string(usual_pipeline);
   if (pipeline.ends_with(".pipeline")) return ReadFile(pipeline);
-  if (Passes().FindPipeline(pipeline) != nullptr) return pipeline;
+  if (compile::Passes().FindPipeline(pipeline) != nullptr) return pipeline;
   std::vector<std::string_view> names;
-  for (const PassTable::Named& named : Passes().pipelines) names.push_back(named.name);
+  for (const compile::PassTable::Named& named : compile::Passes().pipelines)
+    names.push_back(named.name);
   return Error(Diag::kUnknownPass, "`{}` is no pipeline; there are {}{}", pipeline,
                Join(names, ", "), NearestHint(pipeline, names));
 }
 
-Result<PipelineChanges> CompileFlags::Changes() const {
-  PipelineChanges changes;
+Result<compile::PipelineChanges> CompileFlags::Changes() const {
+  compile::PipelineChanges changes;
   if (!disabled.empty()) {
     for (std::string_view name : Split(disabled, ',')) changes.disabled.emplace_back(Trim(name));
   }
@@ -177,11 +178,13 @@ Failure Contradiction(std::string_view flag, std::string_view value, std::string
 }
 
 // A statement as the plan has it.
-std::string StatementOf(PlanDecisions only) { return std::string(Trim(FormatDecisions(only))); }
+std::string StatementOf(compile::PlanDecisions only) {
+  return std::string(Trim(FormatDecisions(only)));
+}
 
 }  // namespace
 
-Status CompileFlags::DecideMemory(PlanDecisions& decisions) const {
+Status CompileFlags::DecideMemory(compile::PlanDecisions& decisions) const {
   HEDDLE_TRY(std::optional<std::string> policy, CheckpointPolicyName());
   if (policy && decisions.checkpoint && *policy != *decisions.checkpoint)
     return Contradiction("--activation_checkpoint.mode", *policy,
@@ -192,7 +195,7 @@ Status CompileFlags::DecideMemory(PlanDecisions& decisions) const {
   // Recomputing nothing is the default, which a plan leaves out.
   if (policy && policy != "none") decisions.checkpoint = policy;
   if (memory_budget.empty()) return Done{};
-  HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));
+  HEDDLE_TRY(Bytes budget, search::ParseBudget(memory_budget));
   if (decisions.budget && *decisions.budget != budget)
     return Contradiction("--memory.budget", memory_budget,
                          StatementOf({.budget = decisions.budget}));
@@ -205,22 +208,25 @@ Status CompileFlags::DecideMemory(PlanDecisions& decisions) const {
   return Done{};
 }
 
-Status CompileFlags::DecidePipeline(PlanDecisions& decisions,
+Status CompileFlags::DecidePipeline(compile::PlanDecisions& decisions,
                                     std::vector<std::string>& notes) const {
   HEDDLE_TRY(std::string text, PipelineText());
-  HEDDLE_TRY(PipelineChanges changes, Changes());
+  HEDDLE_TRY(compile::PipelineChanges changes, Changes());
   bool named = !pipeline.empty() || !passes.empty();
   bool changed = !changes.added.empty() || !changes.settings.empty() || !changes.disabled.empty();
   if (!named && !changed) return Done{};
   std::string_view flag = !passes.empty() ? "--compile.passes" : "--compile.pipeline";
-  HEDDLE_TRY(Pipeline wanted,
-             ParsePipeline(named ? text : decisions.pipeline.value_or(text), Passes()));
-  HEDDLE_TRY(notes, AdjustPipeline(changes, Passes(), wanted));
+  HEDDLE_TRY(
+      compile::Pipeline wanted,
+      compile::ParsePipeline(named ? text : decisions.pipeline.value_or(text), compile::Passes()));
+  HEDDLE_TRY(notes, compile::AdjustPipeline(changes, compile::Passes(), wanted));
   if (!decisions.pipeline) {
-    decisions.pipeline = !changed && Passes().FindPipeline(text) != nullptr ? text : Format(wanted);
+    decisions.pipeline =
+        !changed && compile::Passes().FindPipeline(text) != nullptr ? text : Format(wanted);
     return Done{};
   }
-  HEDDLE_TRY(Pipeline stated, ParsePipeline(*decisions.pipeline, Passes()));
+  HEDDLE_TRY(compile::Pipeline stated,
+             compile::ParsePipeline(*decisions.pipeline, compile::Passes()));
   if (Format(wanted) == Format(stated)) return Done{};
   if (!named && !changes.settings.empty())
     flag = changes.settings[0].flag;
@@ -233,7 +239,8 @@ Status CompileFlags::DecidePipeline(PlanDecisions& decisions,
   return Contradiction(flag, value, StatementOf({.pipeline = decisions.pipeline}));
 }
 
-Status CompileFlags::Decide(PlanDecisions& decisions, std::vector<std::string>& notes) const {
+Status CompileFlags::Decide(compile::PlanDecisions& decisions,
+                            std::vector<std::string>& notes) const {
   auto is_given = [&](std::string_view flag) { return given && given->Has(flag); };
   HEDDLE_RETURN_IF_ERROR(DecidePipeline(decisions, notes));
   HEDDLE_RETURN_IF_ERROR(DecideMemory(decisions));
@@ -260,27 +267,28 @@ Status CompileFlags::Decide(PlanDecisions& decisions, std::vector<std::string>& 
   return Done{};
 }
 
-Result<CompileJob> CompileFlags::Job(const Plan& plan, bool want_text) const {
-  CompileJob job{plan, {}};
+Result<search::CompileJob> CompileFlags::Job(const compile::Plan& plan, bool want_text) const {
+  search::CompileJob job{plan, {}};
   job.options.pipeline = usual_pipeline;
   HEDDLE_RETURN_IF_ERROR(Decide(job.plan.decisions, job.options.notes));
   job.options.manager = manager;
-  HEDDLE_TRY(Stage asked, ParseStage(stage.empty() ? "final" : stage));
+  HEDDLE_TRY(compile::Stage asked, compile::ParseStage(stage.empty() ? "final" : stage));
   if (want_text) job.options.print = asked;
   return job;
 }
 
-Result<std::string> CompileFlags::ClusterOf(const Plan& plan, const std::string& cluster) const {
+Result<std::string> CompileFlags::ClusterOf(const compile::Plan& plan,
+                                            const std::string& cluster) const {
   const std::optional<std::string>& stated = plan.decisions.cluster;
   if (stated && *stated != cluster && given && given->Has("--cluster"))
     return Contradiction("--cluster", cluster, StatementOf({.cluster = stated}));
   return stated.value_or(cluster);
 }
 
-void CompileFlags::Print(const CompileReport& report, const Streams& streams) const {
+void CompileFlags::Print(const compile::CompileReport& report, const Streams& streams) const {
   if (time) {
     streams.err << "--- time\n";
-    for (const PassRecord& record : report.passes) {
+    for (const compile::PassRecord& record : report.passes) {
       streams.err << fmt::format("{:<24} {:>8.1f} ms\n",
                                  record.pass.substr(0, record.pass.find('{')),
                                  Seconds(record.time) * 1e3);
@@ -289,8 +297,8 @@ void CompileFlags::Print(const CompileReport& report, const Streams& streams) co
   if (!remarks) return;
   streams.err << "--- remarks\n";
   for (const std::string& note : report.notes) streams.err << note << "\n";
-  for (const PassRecord& record : report.passes) {
-    for (const Remark& remark : record.remarks) streams.err << Format(remark) << "\n";
+  for (const compile::PassRecord& record : report.passes) {
+    for (const compile::Remark& remark : record.remarks) streams.err << Format(remark) << "\n";
   }
 }
 

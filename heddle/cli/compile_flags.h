@@ -18,7 +18,7 @@ struct TimeLimitFlag {
   // `who` stops then.
   void Declare(Flags& flags, std::string_view who);
   // So much time, and the work of it; unless it is given, the work alone that is usual.
-  Result<Allowance> Parse() const;
+  Result<search::Allowance> Parse() const;
 };
 
 struct CompileFlags {
@@ -50,7 +50,7 @@ struct CompileFlags {
   bool has_budget = false;
   bool remarks = false;
   bool time = false;
-  ManagerOptions manager = {};
+  compile::ManagerOptions manager = {};
   std::shared_ptr<const GivenFlags> given = {};
 
   // Commands that write no graph have no --stage.
@@ -58,29 +58,29 @@ struct CompileFlags {
   // --memory.budget, for commands in which it limits the whole step.
   void DeclareBudget(Flags& flags);
   // The pipeline as reports name it, for a plan.
-  std::string PipelineName(const PlanDecisions& decisions) const;
+  std::string PipelineName(const compile::PlanDecisions& decisions) const;
   // For a plan: its statements and the flags together. Fails for a flag that contradicts a
   // statement. With `want_text` the report has the graph of the stage asked for.
-  Result<CompileJob> Job(const Plan& plan, bool want_text) const;
+  Result<search::CompileJob> Job(const compile::Plan& plan, bool want_text) const;
   // The cluster that the step is made fast on: the plan's, or that of --cluster. Fails if the user
   // gave another one than the plan's.
-  Result<std::string> ClusterOf(const Plan& plan, const std::string& cluster) const;
+  Result<std::string> ClusterOf(const compile::Plan& plan, const std::string& cluster) const;
   // Remarks and times, to standard error, where asked for.
-  void Print(const CompileReport& report, const Streams& streams) const;
+  void Print(const compile::CompileReport& report, const Streams& streams) const;
   // Flags that had no effect, to standard error; --remarks lists them already.
-  void PrintNotes(const CompileReport& report, const Streams& streams) const {
+  void PrintNotes(const compile::CompileReport& report, const Streams& streams) const {
     if (!remarks) heddle::PrintNotes(report.notes, streams);
   }
 
  private:
   Result<std::string> PipelineText() const;
-  Result<PipelineChanges> Changes() const;
+  Result<compile::PipelineChanges> Changes() const;
   // The policy of `checkpoint` that the flags name; none if they do not.
   Result<std::optional<std::string>> CheckpointPolicyName() const;
   // Adds what the flags decide to `decisions`; `notes` gets flags that have no effect.
-  Status Decide(PlanDecisions& decisions, std::vector<std::string>& notes) const;
-  Status DecidePipeline(PlanDecisions& decisions, std::vector<std::string>& notes) const;
-  Status DecideMemory(PlanDecisions& decisions) const;
+  Status Decide(compile::PlanDecisions& decisions, std::vector<std::string>& notes) const;
+  Status DecidePipeline(compile::PlanDecisions& decisions, std::vector<std::string>& notes) const;
+  Status DecideMemory(compile::PlanDecisions& decisions) const;
 };
 
 }  // namespace heddle

@@ -4,14 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/help.h"
+#include "heddle/compile/passes/passes.h"
+#include "heddle/core/base/text.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/example.h"
 #include "heddle/core/ops/families.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/passes/passes.h"
 
 namespace heddle {
 namespace {
@@ -123,7 +123,7 @@ std::string PassesPage() {
       "results may round differently. Such a\n"
       "pass runs only where it is asked for by name. A named pipeline asks for it with "
       "`rounding{...}`.\n";
-  for (const PassDef* pass : Passes().passes) {
+  for (const compile::PassDef* pass : compile::Passes().passes) {
     out += fmt::format("\n## `{}`\n\n{}.\n\n- needs: a {} graph\n- numerics: {}\n", pass->name,
                        pass->summary, pass->any_view ? "global or local" : Name(pass->needs),
                        Name(pass->numerics));
@@ -135,7 +135,7 @@ std::string PassesPage() {
     if (pass->options.empty()) continue;
     std::shared_ptr<void> defaults = pass->make_options();
     out += "\n| option | default | meaning |\n| --- | --- | --- |\n";
-    for (const OptionDef& option : pass->options)
+    for (const compile::OptionDef& option : pass->options)
       out += fmt::format("| `{}` | `{}` | {} |\n", option.name, option.get(defaults.get()),
                          option.help);
   }
@@ -143,10 +143,10 @@ std::string PassesPage() {
       "\n# Remarks\n\nWhat a pass declined, and other things worth knowing; `--remarks` prints "
       "them.\n\n"
       "| kind | says that |\n| --- | --- |\n";
-  for (const RemarkKindDoc& kind : AllRemarkKinds())
+  for (const compile::RemarkKindDoc& kind : compile::AllRemarkKinds())
     out += fmt::format("| `{}` | {} |\n", kind.name, kind.meaning);
   out += "\n# Named pipelines\n";
-  for (const PassTable::Named& named : Passes().pipelines) {
+  for (const compile::PassTable::Named& named : compile::Passes().pipelines) {
     out += fmt::format("\n## `{}`\n\n```\n{}\n```\n", named.name, Trim(named.text));
   }
   return out;
@@ -168,9 +168,9 @@ nlohmann::ordered_json OpsJson() {
 
 nlohmann::ordered_json PassesJson() {
   auto list = nlohmann::ordered_json::array();
-  for (const PassDef* pass : Passes().passes) {
+  for (const compile::PassDef* pass : compile::Passes().passes) {
     auto options = nlohmann::ordered_json::array();
-    for (const OptionDef& option : pass->options) {
+    for (const compile::OptionDef& option : pass->options) {
       options.push_back({{"name", option.name},
                          {"default", option.get(pass->make_options().get())},
                          {"help", option.help}});

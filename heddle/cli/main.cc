@@ -13,7 +13,7 @@ namespace {
 
 // Replaces this process. Returns only if that fails.
 heddle::ExitCode RunTorchProgram(char** argv) {
-  std::string path = heddle::ThisProgram();
+  std::string path = heddle::run::ThisProgram();
   if (path.empty()) path = argv[0];
   path = path.substr(0, path.rfind('/') + 1) + "heddle-torch";
   ::execv(path.c_str(), argv);

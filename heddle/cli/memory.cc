@@ -3,14 +3,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/search/memory/memory_decisions.h"
-#include "heddle/search/memory/memory_search.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/report/html/curve_page.h"
+#include "heddle/search/memory/memory_decisions.h"
+#include "heddle/search/memory/memory_search.h"
 
 namespace heddle {
 namespace {
@@ -70,7 +70,7 @@ struct MemoryCommand {
     HEDDLE_RETURN_IF_ERROR(CheckFlags());
     Bytes most;
     if (!budget.empty()) {
-      HEDDLE_TRY(most, ParseBudget(budget));
+      HEDDLE_TRY(most, search::ParseBudget(budget));
     }
     HEDDLE_TRY(Module module, LoadModule(file, streams));
     if (module.view != View::kLocal || module.graphs.size() != 1)
@@ -78,25 +78,26 @@ struct MemoryCommand {
                    "`{}` is not one local graph; `heddle parallelize --stage=lowered` makes the "
                    "one that a rank runs",
                    file);
-    HEDDLE_TRY(Pipeline after, ParsePipeline(pipeline, Passes()));
-    HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
-    HEDDLE_RETURN_IF_ERROR(RunPipeline(module, clean));
-    HEDDLE_TRY(CostModel model, costs.Model());
-    HEDDLE_TRY(auto search, MemorySearch::Make(module, after, model));
+    HEDDLE_TRY(compile::Pipeline after, compile::ParsePipeline(pipeline, compile::Passes()));
+    HEDDLE_TRY(compile::Pipeline clean,
+               compile::ParsePipeline("clean", compile::Passes(), compile::Author::kProgram));
+    HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, clean));
+    HEDDLE_TRY(price::CostModel model, costs.Model());
+    HEDDLE_TRY(auto search, search::MemorySearch::Make(module, after, model));
     if (sweep) {
-      HEDDLE_TRY(std::vector<MemoryChoice> curve, search->Sweep());
+      HEDDLE_TRY(std::vector<search::MemoryChoice> curve, search->Sweep());
       return ShowCurve(curve, streams);
     }
-    HEDDLE_TRY(MemoryChoice choice, search->Within(most));
+    HEDDLE_TRY(search::MemoryChoice choice, search->Within(most));
     return ShowChoice(choice, *search, streams);
   }
 
-  Status ShowCurve(const std::vector<MemoryChoice>& choices, const Streams& streams) const {
+  Status ShowCurve(const std::vector<search::MemoryChoice>& choices, const Streams& streams) const {
     if (!html.empty()) {
       MemoryCurve curve{.title = fmt::format("{}, {}, {}", file, pipeline, costs.cluster),
                         .columns = {"recompute", "nodes", "kept", "on the host"},
                         .points = {}};
-      for (const MemoryChoice& choice : choices)
+      for (const search::MemoryChoice& choice : choices)
         curve.points.push_back({choice.policy,
                                 choice.peak,
                                 choice.step,
@@ -107,28 +108,29 @@ struct MemoryCommand {
     }
     if (json) {
       auto list = nlohmann::ordered_json::array();
-      for (const MemoryChoice& choice : choices) list.push_back(ToJson(choice));
+      for (const search::MemoryChoice& choice : choices) list.push_back(search::ToJson(choice));
       PrintJson(list, streams);
     } else {
-      streams.out << FormatChoices(choices);
+      streams.out << search::FormatChoices(choices);
     }
     return Done{};
   }
 
-  Status ShowChoice(const MemoryChoice& choice, MemorySearch& search,
+  Status ShowChoice(const search::MemoryChoice& choice, search::MemorySearch& search,
                     const Streams& streams) const {
-    Trials& trials = search.trials();
+    search::Trials& trials = search.trials();
     if (!output.empty()) {
       HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(trials.Marked(choice.marks)), streams));
       if (output == "-") return Done{};
     }
-    HEDDLE_TRY(std::vector<DecisionLine> decisions, ListDecisions(trials, choice.marks));
+    HEDDLE_TRY(std::vector<search::DecisionLine> decisions,
+               search::ListDecisions(trials, choice.marks));
     if (json) {
-      nlohmann::ordered_json out = ToJson(choice);
-      out["decisions"] = ToJson(decisions);
+      nlohmann::ordered_json out = search::ToJson(choice);
+      out["decisions"] = search::ToJson(decisions);
       PrintJson(nlohmann::ordered_json::array({out}), streams);
     } else {
-      streams.out << FormatChoices({choice}) << "\n" << FormatDecisions(decisions);
+      streams.out << search::FormatChoices({choice}) << "\n" << search::FormatDecisions(decisions);
     }
     return Done{};
   }

@@ -5,10 +5,10 @@
 
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 namespace {
@@ -32,15 +32,15 @@ struct OptCommand {
   bool time = false;
   bool json = false;
   CostFlags costs;
-  ManagerOptions manager;
+  compile::ManagerOptions manager;
 
   void Declare(Flags& flags);
   ExitCode Run(const Streams& streams) const;
 };
 
-std::string FormatStats(const RunReport& report) {
+std::string FormatStats(const compile::RunReport& report) {
   std::string out = "--- stats\n";
-  for (const PassRecord& record : report.passes) {
+  for (const compile::PassRecord& record : report.passes) {
     out += record.pass + ":";
     for (const auto& [name, count] : record.stats) out += fmt::format(" {}={}", name, count);
     out += "\n";
@@ -48,18 +48,18 @@ std::string FormatStats(const RunReport& report) {
   return out;
 }
 
-std::string FormatRemarks(const RunReport& report) {
+std::string FormatRemarks(const compile::RunReport& report) {
   std::string out = "--- remarks\n";
-  for (const PassRecord& record : report.passes) {
-    for (const Remark& remark : record.remarks)
+  for (const compile::PassRecord& record : report.passes) {
+    for (const compile::Remark& remark : record.remarks)
       out += fmt::format("{}: {}\n", record.pass, Format(remark));
   }
   return out;
 }
 
-std::string FormatTimes(const RunReport& report) {
+std::string FormatTimes(const compile::RunReport& report) {
   TextTable table({"#>", "pass", "changed", "time>"});
-  for (const PassRecord& record : report.passes) {
+  for (const compile::PassRecord& record : report.passes) {
     table.AddRow({std::to_string(record.number), record.pass,
                   record.changed == Changed::kYes ? "yes" : "no", Format(record.time)});
   }
@@ -67,13 +67,13 @@ std::string FormatTimes(const RunReport& report) {
          fmt::format("all, with checks: {}\n", Format(report.total));
 }
 
-nlohmann::ordered_json ToJson(const RunReport& report) {
+nlohmann::ordered_json ToJson(const compile::RunReport& report) {
   auto passes = nlohmann::ordered_json::array();
-  for (const PassRecord& record : report.passes) {
+  for (const compile::PassRecord& record : report.passes) {
     auto stats = nlohmann::ordered_json::object();
     for (const auto& [name, count] : record.stats) stats[name] = count;
     auto remarks = nlohmann::ordered_json::array();
-    for (const Remark& r : record.remarks)
+    for (const compile::Remark& r : record.remarks)
       remarks.push_back(
           {{"graph", r.graph}, {"value", r.value}, {"text", r.text}, {"kind", Name(r.kind)}});
     passes.push_back({{"number", record.number},
@@ -113,15 +113,15 @@ void OptCommand::Declare(Flags& flags) {
 ExitCode OptCommand::Run(const Streams& streams) const {
   Status outputs = CheckOneOutput({{"the graph", output == "-"}, {"the report", json}});
   if (!outputs.ok()) return Report(outputs.diagnostics(), streams);
-  Result<Pipeline> parsed = ParsePipeline(pipeline, Passes());
+  Result<compile::Pipeline> parsed = compile::ParsePipeline(pipeline, compile::Passes());
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   Result<Module> module = LoadModule(file, streams);
   if (!module.ok()) return Report(module.diagnostics(), streams);
-  Result<CostModel> model = costs.Model();
+  Result<price::CostModel> model = costs.Model();
   if (!model.ok()) return Report(model.diagnostics(), streams);
-  ManagerOptions options = manager;
+  compile::ManagerOptions options = manager;
   options.costs = &*model;
-  Result<RunReport> report = RunPipeline(*module, *parsed, options);
+  Result<compile::RunReport> report = compile::RunPipeline(*module, *parsed, options);
   if (!report.ok()) return Report(report.diagnostics(), streams);
   // With --json, standard output is the report; the graph goes only to -o.
   if (!json || !output.empty()) {

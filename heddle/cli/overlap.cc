@@ -5,13 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/sim_flags.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/chunks/async_tensor_parallel.h"
 #include "heddle/compile/passes/overlap/overlap.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/report/sim_report.h"
 
 namespace heddle {
@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 class ScheduleWriter {
  public:
   // `before` is the graph as it was: members of buckets have names there.
-  ScheduleWriter(const Graph& before, const MeasuredCosts* costs)
+  ScheduleWriter(const Graph& before, const price::MeasuredCosts* costs)
       : costs_(costs), study_(costs != nullptr && costs->study ? &*costs->study : nullptr) {
     for (NodeId id : before.nodes()) {
       if (before[id].op != op::comm_wait) continue;
@@ -99,8 +99,8 @@ class ScheduleWriter {
     }
   }
 
-  const MeasuredCosts* costs_;
-  const StudyFacts* study_;
+  const price::MeasuredCosts* costs_;
+  const price::StudyFacts* study_;
   std::map<std::string, Member> member_of_;
 };
 
@@ -163,27 +163,27 @@ struct OverlapCommand {
   }
 
  private:
-  Result<OverlapOptions> Options() const;
+  Result<compile::OverlapOptions> Options() const;
   // Cuts collectives in chunks. `model` then knows the times of the new nodes.
-  Status CutInChunks(Module& module, const SimulateOptions& sim_options, OverlapOptions& options,
-                     CostModel& model) const;
+  Status CutInChunks(Module& module, const price::SimulateOptions& sim_options,
+                     compile::OverlapOptions& options, price::CostModel& model) const;
   Status Schedule(const Streams& streams) const;
-  Status WriteFiles(const Module& before, const Module& after, const CostModel& model,
+  Status WriteFiles(const Module& before, const Module& after, const price::CostModel& model,
                     const Streams& streams) const;
 };
 
-Result<OverlapOptions> OverlapCommand::Options() const {
-  OverlapOptions options;
-  HEDDLE_TRY(options.memory, ParsePeakLimit(memory));
-  HEDDLE_TRY(options.buckets, ParseBucketRule(buckets));
-  HEDDLE_TRY(options.effort, ParseEffort(effort));
+Result<compile::OverlapOptions> OverlapCommand::Options() const {
+  compile::OverlapOptions options;
+  HEDDLE_TRY(options.memory, compile::ParsePeakLimit(memory));
+  HEDDLE_TRY(options.buckets, compile::ParseBucketRule(buckets));
+  HEDDLE_TRY(options.effort, compile::ParseEffort(effort));
   options.reorder_compute = reorder_compute;
   options.strict = strict;
   return options;
 }
 
 // Costs of a study are of one graph: each knows the nodes of the other, but for numbers that an import makes tensors of.
-Status CheckStudy(const CostModel& model, const SimulatedModule& before) {
+Status CheckStudy(const price::CostModel& model, const SimulatedModule& before) {
   if (model.measured() == nullptr || !model.measured()->study) return Done{};
   auto wrong = [&](size_t count, std::string_view name, std::string_view where) {
     Failure failure = Error(Diag::kCostsFile, "{} {}, the first is %{}; is it of this graph?",
@@ -192,7 +192,7 @@ Status CheckStudy(const CostModel& model, const SimulatedModule& before) {
     return failure;
   };
   for (size_t i = 0; i < before.simulations.size(); ++i) {
-    const GraphCosts& costs = before.simulations[i].costs;
+    const price::GraphCosts& costs = before.simulations[i].costs;
     const std::vector<std::string>& unknown = costs.measured.unknown_nodes;
     if (!unknown.empty()) return wrong(unknown.size(), unknown[0], "of it are not in the graph");
     const Graph& graph = before.module.graphs[i];
@@ -208,22 +208,24 @@ Status CheckStudy(const CostModel& model, const SimulatedModule& before) {
   return Done{};
 }
 
-Status OverlapCommand::CutInChunks(Module& module, const SimulateOptions& sim_options,
-                                   OverlapOptions& options, CostModel& model) const {
+Status OverlapCommand::CutInChunks(Module& module, const price::SimulateOptions& sim_options,
+                                   compile::OverlapOptions& options,
+                                   price::CostModel& model) const {
   if (!async_tensor_parallel) return Done{};
   if (module.graphs.size() != 1)
     return Error(Diag::kUsage, "--async-tensor-parallel is for one graph, and there are {}",
                  module.graphs.size());
   Graph& graph = module.graphs[0];
   // The cap is that of the graph as it was given.
-  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
-  SimGraph sim_graph(graph, costs, sim_options.memory);
-  Bytes peak = Replay(sim_graph, TimelineOptions(model, sim_options)).outcome().peak;
-  AsyncOptions async;
+  HEDDLE_TRY(price::GraphCosts costs, model.Price(module, graph));
+  price::SimGraph sim_graph(graph, costs, sim_options.memory);
+  Bytes peak = price::Replay(sim_graph, price::TimelineOptions(model, sim_options)).outcome().peak;
+  compile::AsyncOptions async;
   async.overlap = options;
-  HEDDLE_TRY(AsyncResult result, AsyncTensorParallel(module, graph, model, sim_options, async));
+  HEDDLE_TRY(compile::AsyncResult result,
+             compile::AsyncTensorParallel(module, graph, model, sim_options, async));
   options.memory = {options.memory.Of(peak), false};
-  HEDDLE_TRY(model, WithTimes(model, result.times));
+  HEDDLE_TRY(model, compile::WithTimes(model, result.times));
   return Done{};
 }
 
@@ -233,11 +235,11 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
     return Error(
         Diag::kUsage, "--async-tensor-parallel makes new nodes, and {}",
         strict ? "--strict keeps collectives as they are" : "--schedule lists those of the file");
-  HEDDLE_TRY(OverlapOptions options, Options());
-  HEDDLE_TRY(CostModel model, sim.Model());
-  HEDDLE_TRY(SimulateOptions sim_options, sim.Options());
+  HEDDLE_TRY(compile::OverlapOptions options, Options());
+  HEDDLE_TRY(price::CostModel model, sim.Model());
+  HEDDLE_TRY(price::SimulateOptions sim_options, sim.Options());
   if (model.measured() != nullptr && model.measured()->study)
-    sim_options.memory = {.inputs = InputMemory::kFreed, .as_study = true};
+    sim_options.memory = {.inputs = price::InputMemory::kFreed, .as_study = true};
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
@@ -245,16 +247,18 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   std::vector<Bytes> caps;
   for (Graph& graph : module.graphs) {
     AnalysisCache analyses;
-    PassContext context(module.mesh, analyses);
-    HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, sim_options, options, context));
+    compile::PassContext context(module.mesh, analyses);
+    HEDDLE_TRY(compile::OverlapResult result,
+               compile::Overlap(module, graph, model, sim_options, options, context));
     caps.push_back(result.cap);
     if (!remarks) continue;
-    for (const Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
+    for (const compile::Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
   }
   SimulatedModule after{InputName(file) + ", overlapped", std::move(module)};
   for (size_t i = 0; i < caps.size(); ++i) {
     sim_options.memory_cap = caps[i];
-    HEDDLE_TRY(Simulation one, Simulate(after.module, after.module.graphs[i], model, sim_options));
+    HEDDLE_TRY(price::Simulation one,
+               price::Simulate(after.module, after.module.graphs[i], model, sim_options));
     after.simulations.push_back(std::move(one));
   }
   // What is merged into a bucket has no name of its own any more, and no file of costs is wrong for it.
@@ -267,7 +271,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
     auto list = ordered_json::array();
     for (size_t i = 0; i < after.simulations.size(); ++i) {
       auto one = [&](const SimulatedModule& m) {
-        const Simulation& s = m.simulations[i];
+        const price::Simulation& s = m.simulations[i];
         ordered_json json = ToJson(m.module, m.module.graphs[i], model, s);
         json["launches"] = s.timeline.collectives.size();
         return json;
@@ -284,8 +288,8 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   return outputs.json ? rest.WriteFiles(both, model, streams) : rest.Write(both, model, streams);
 }
 
-Status OverlapCommand::WriteFiles(const Module& before, const Module& after, const CostModel& model,
-                                  const Streams& streams) const {
+Status OverlapCommand::WriteFiles(const Module& before, const Module& after,
+                                  const price::CostModel& model, const Streams& streams) const {
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(after), streams));
   if (schedule.empty()) return Done{};
   if (after.graphs.size() != 1)

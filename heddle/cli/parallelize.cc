@@ -3,12 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/search/memory/choice.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/report/summary.h"
+#include "heddle/search/memory/choice.h"
 
 namespace heddle {
 namespace {
@@ -62,14 +62,15 @@ struct ParallelizeCommand {
     bool want_graph = !json || !output.empty();
     Result<Parallelized> done = Parallelize(*module, *text, want_graph);
     if (!done.ok()) return Report(done.diagnostics(), streams);
-    const CompileReport* report = &done->report;
+    const compile::CompileReport* report = &done->report;
     if (want_graph) {
       Status written = WriteGraph(output, report->text, streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     if (!plan_output.empty()) {
       Status written = WriteOutput(
-          plan_output, done->found.placements ? FormatPlan(done->found.plan) : *text, streams);
+          plan_output, done->found.placements ? compile::FormatPlan(done->found.plan) : *text,
+          streams);
       if (!written.ok()) return Report(written.diagnostics(), streams);
     }
     compile.Print(*report, streams);
@@ -86,25 +87,25 @@ struct ParallelizeCommand {
   }
 
   struct Parallelized {
-    FoundPlan found;
-    CompileReport report;
+    search::FoundPlan found;
+    compile::CompileReport report;
   };
   Result<Parallelized> Parallelize(Module& module, const std::string& text, bool want_graph) const {
-    HEDDLE_TRY(Plan parsed, ParsePlan(text, InputName(plan)));
-    HEDDLE_TRY(CompileJob job, compile.Job(parsed, want_graph));
-    PlanRequest request;
+    HEDDLE_TRY(compile::Plan parsed, compile::ParsePlan(text, InputName(plan)));
+    HEDDLE_TRY(search::CompileJob job, compile.Job(parsed, want_graph));
+    search::PlanRequest request;
     HEDDLE_TRY(request.cluster, compile.ClusterOf(job.plan, costs.cluster));
     HEDDLE_TRY(request.automatic.allowance, time_limit.Parse());
     if (!memory_budget.empty()) {
-      HEDDLE_TRY(Bytes bytes, ParseBudget(memory_budget));
+      HEDDLE_TRY(Bytes bytes, search::ParseBudget(memory_budget));
       request.automatic.memory = {bytes, true};
     }
     CostFlags priced = costs;
     priced.cluster = request.cluster;
-    HEDDLE_TRY(CostModel model, priced.Model());
+    HEDDLE_TRY(price::CostModel model, priced.Model());
     job.options.manager.costs = &model;
-    HEDDLE_TRY(FoundPlan found, FindPlan(module, job.plan, request, job.options));
-    HEDDLE_TRY(CompileReport report, Compile(module, found.plan, job.options));
+    HEDDLE_TRY(search::FoundPlan found, search::FindPlan(module, job.plan, request, job.options));
+    HEDDLE_TRY(compile::CompileReport report, compile::Compile(module, found.plan, job.options));
     return Parallelized{std::move(found), std::move(report)};
   }
 
@@ -124,7 +125,7 @@ struct ParallelizeCommand {
                         {"the plan", plan_output == "-"},
                         {"the summary", json}}));
     HEDDLE_TRY(std::string text, ReadInput(plan, streams));
-    HEDDLE_RETURN_IF_ERROR(ParsePlan(text, InputName(plan)));
+    HEDDLE_RETURN_IF_ERROR(compile::ParsePlan(text, InputName(plan)));
     return text;
   }
 };

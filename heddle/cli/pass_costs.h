@@ -10,7 +10,7 @@
 namespace heddle {
 
 // A table of the passes that changed the graph, with an empty line in front; empty if there are none.
-std::string FormatCosts(const CompileReport& report);
-nlohmann::ordered_json CostsToJson(const CompileReport& report);
+std::string FormatCosts(const compile::CompileReport& report);
+nlohmann::ordered_json CostsToJson(const compile::CompileReport& report);
 
 }  // namespace heddle

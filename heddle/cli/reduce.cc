@@ -1,11 +1,11 @@
 // heddle reduce: the smallest graph on which a pipeline still fails in the same way.
 #include <ostream>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/compile/manager/reduce.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 namespace {
@@ -49,11 +49,11 @@ ExitCode ReduceCommand::Run(const Streams& streams) const {
     Failure wrong = Error(Diag::kUsage, "`heddle reduce` needs --error with a text, or --crash");
     return Report(wrong.diagnostics, streams);
   }
-  Result<Pipeline> parsed = ParsePipeline(pipeline, Passes());
+  Result<compile::Pipeline> parsed = compile::ParsePipeline(pipeline, compile::Passes());
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   Result<Module> module = LoadModule(file, streams);
   if (!module.ok()) return Report(module.diagnostics(), streams);
-  ReduceModuleOptions options;
+  compile::ReduceModuleOptions options;
   options.error = error;
   options.crash = crash;
   options.trial_limit = {seconds * 1'000'000'000};
@@ -61,7 +61,7 @@ ExitCode ReduceCommand::Run(const Streams& streams) const {
     streams.err << fmt::format("{} after {}\n", Counted(nodes, "node"), Counted(trials, "trial"))
                 << std::flush;
   };
-  Result<Module> reduced = ReduceModule(*module, *parsed, options);
+  Result<Module> reduced = compile::ReduceModule(*module, *parsed, options);
   if (!reduced.ok()) return Report(reduced.diagnostics(), streams);
   Status written = WriteGraph(output, Print(*reduced), streams);
   return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);

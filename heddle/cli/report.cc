@@ -40,8 +40,8 @@ struct ReportCommand {
 Status ReportCommand::Compare(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--against", against));
-  HEDDLE_TRY(CostModel model, sim.Model());
-  HEDDLE_TRY(SimulateOptions options, sim.Options());
+  HEDDLE_TRY(price::CostModel model, sim.Model());
+  HEDDLE_TRY(price::SimulateOptions options, sim.Options());
   // Files of one name in two folders are told apart by their paths.
   bool short_names = LastPart(file) != LastPart(against);
   std::vector<SimulatedModule> modules;

@@ -40,8 +40,8 @@ struct SimCommand {
 
 Status SimCommand::Simulate(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
-  HEDDLE_TRY(CostModel model, sim.Model());
-  HEDDLE_TRY(SimulateOptions options, sim.Options());
+  HEDDLE_TRY(price::CostModel model, sim.Model());
+  HEDDLE_TRY(price::SimulateOptions options, sim.Options());
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule simulated,
              SimulateModule(InputName(file), std::move(module), model, options));

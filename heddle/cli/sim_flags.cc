@@ -15,7 +15,8 @@
 namespace heddle {
 namespace {
 
-SimulatedStep StepOf(const SimulatedModule& simulated, size_t graph, const CostModel& model) {
+SimulatedStep StepOf(const SimulatedModule& simulated, size_t graph,
+                     const price::CostModel& model) {
   return {simulated.name,
           simulated.trained,
           &simulated.module,
@@ -70,49 +71,51 @@ void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
   flags.Option("--tokens", tokens, "tokens per step over all ranks (default: from the graph)");
 }
 
-Result<CostModel> CostFlags::Model() const {
-  CostOptions options;
+Result<price::CostModel> CostFlags::Model() const {
+  price::CostOptions options;
   options.nodes = nodes;
   options.fuse = fuse;
-  HEDDLE_TRY(options.expert_skew, ParseExpertSkew(expert_load));
+  HEDDLE_TRY(options.expert_skew, price::ParseExpertSkew(expert_load));
   HEDDLE_TRY(options.collectives,
-             (Choose<CollectiveModel>("--collectives", collectives,
-                                      {{Name(CollectiveModel::kNative), CollectiveModel::kNative},
-                                       {Name(CollectiveModel::kNccl), CollectiveModel::kNccl}})));
-  HEDDLE_TRY(options.rules,
-             (Choose<TimelineRules>("--rules", rules,
-                                    {{"native", TimelineRules::kNative},
-                                     {"autoparallel", TimelineRules::kAutoParallel}})));
-  HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));
-  std::optional<MeasuredCosts> measured;
+             (Choose<price::CollectiveModel>(
+                 "--collectives", collectives,
+                 {{Name(price::CollectiveModel::kNative), price::CollectiveModel::kNative},
+                  {Name(price::CollectiveModel::kNccl), price::CollectiveModel::kNccl}})));
+  HEDDLE_TRY(options.rules, (Choose<price::TimelineRules>(
+                                "--rules", rules,
+                                {{"native", price::TimelineRules::kNative},
+                                 {"autoparallel", price::TimelineRules::kAutoParallel}})));
+  HEDDLE_TRY(price::Cluster loaded, price::LoadCluster(cluster));
+  std::optional<price::MeasuredCosts> measured;
   if (!costs.empty()) {
-    HEDDLE_TRY(measured, LoadCosts(costs));
+    HEDDLE_TRY(measured, price::LoadCosts(costs));
     // Times of a study mean something by its rules alone.
-    if (measured->study) options.rules = TimelineRules::kAutoParallel;
+    if (measured->study) options.rules = price::TimelineRules::kAutoParallel;
   }
-  return CostModel::Make(std::move(loaded), options, std::move(measured));
+  return price::CostModel::Make(std::move(loaded), options, std::move(measured));
 }
 
-Result<SimulateOptions> SimFlags::Options() const {
-  SimulateOptions options;
+Result<price::SimulateOptions> SimFlags::Options() const {
+  price::SimulateOptions options;
   if (slowdown && (*slowdown < 0 || *slowdown > 1000))
     return Error(Diag::kBadChoice, "--slowdown is {} per cent, expected 0 to 1000", *slowdown);
   if (slowdown) options.slowdown = *slowdown * 10;
   if (tokens && *tokens < 1)
     return Error(Diag::kBadChoice, "--tokens is {}, expected at least 1", *tokens);
   options.tokens = tokens;
-  if (free_inputs) options.memory.inputs = InputMemory::kFreed;
+  if (free_inputs) options.memory.inputs = price::InputMemory::kFreed;
   if (!memory_cap.empty()) {
     HEDDLE_TRY(options.memory_cap, ParseBytes(memory_cap));
   }
   return options;
 }
 
-Result<SimulatedModule> SimulateModule(std::string name, Module module, const CostModel& model,
-                                       const SimulateOptions& options) {
+Result<SimulatedModule> SimulateModule(std::string name, Module module,
+                                       const price::CostModel& model,
+                                       const price::SimulateOptions& options) {
   SimulatedModule out{std::move(name), std::move(module)};
   for (const Graph& graph : out.module.graphs) {
-    HEDDLE_TRY(Simulation one, Simulate(out.module, graph, model, options));
+    HEDDLE_TRY(price::Simulation one, price::Simulate(out.module, graph, model, options));
     out.simulations.push_back(std::move(one));
   }
   return out;
@@ -136,8 +139,8 @@ Status SimOutputs::Check() const {
                          {"--timeline", timeline}});
 }
 
-Status SimOutputs::WriteFiles(std::span<const SimulatedModule> modules, const CostModel& model,
-                              const Streams& streams) const {
+Status SimOutputs::WriteFiles(std::span<const SimulatedModule> modules,
+                              const price::CostModel& model, const Streams& streams) const {
   const SimulatedModule& last = modules.back();
   std::vector<TracedGraph> traced;
   for (size_t i = 0; i < last.simulations.size(); ++i)
@@ -148,7 +151,7 @@ Status SimOutputs::WriteFiles(std::span<const SimulatedModule> modules, const Co
   return WritePage(html, modules, model, streams);
 }
 
-Status SimOutputs::Write(std::span<const SimulatedModule> modules, const CostModel& model,
+Status SimOutputs::Write(std::span<const SimulatedModule> modules, const price::CostModel& model,
                          const Streams& streams,
                          const std::optional<SimulatedModel>& captured) const {
   HEDDLE_RETURN_IF_ERROR(CheckPairs(modules));
@@ -184,7 +187,7 @@ Status SimOutputs::Write(std::span<const SimulatedModule> modules, const CostMod
 }
 
 Status WritePage(const std::string& path, std::span<const SimulatedModule> modules,
-                 const CostModel& model, const Streams& streams) {
+                 const price::CostModel& model, const Streams& streams) {
   std::vector<ReportedGraph> graphs(modules[0].simulations.size());
   for (const SimulatedModule& simulated : modules) {
     for (size_t i = 0; i < graphs.size(); ++i)

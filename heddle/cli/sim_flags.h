@@ -24,7 +24,7 @@ struct CostFlags {
   std::string expert_load = "uniform";
 
   void Declare(Flags& flags, std::string_view cluster_help);
-  Result<CostModel> Model() const;
+  Result<price::CostModel> Model() const;
 };
 
 struct SimFlags : CostFlags {
@@ -35,7 +35,7 @@ struct SimFlags : CostFlags {
 
   // A command whose own `--memory` limits the schedule declares no `--memory-cap`.
   void Declare(Flags& flags, bool with_memory_cap = true);
-  Result<SimulateOptions> Options() const;
+  Result<price::SimulateOptions> Options() const;
 };
 
 // A module, all of its graphs simulated.
@@ -44,14 +44,15 @@ struct SimulatedModule {
   std::string name;
   Module module;
   // What made it, where that is known.
-  std::vector<PassRecord> passes = {};
+  std::vector<compile::PassRecord> passes = {};
   // The model, where that is known: `llama3 8B`.
   std::string trained = {};
   // By graph.
-  std::vector<Simulation> simulations = {};
+  std::vector<price::Simulation> simulations = {};
 };
-Result<SimulatedModule> SimulateModule(std::string name, Module module, const CostModel& model,
-                                       const SimulateOptions& options);
+Result<SimulatedModule> SimulateModule(std::string name, Module module,
+                                       const price::CostModel& model,
+                                       const price::SimulateOptions& options);
 
 // The captured model that was simulated, for JSON.
 struct SimulatedModel {
@@ -70,15 +71,15 @@ struct SimOutputs {
   // That only one of them goes to standard output.
   Status Check() const;
   // Trace and page alone.
-  Status WriteFiles(std::span<const SimulatedModule> modules, const CostModel& model,
+  Status WriteFiles(std::span<const SimulatedModule> modules, const price::CostModel& model,
                     const Streams& streams) const;
   // One module, or two that are compared; summary, JSON, timeline and trace are of the last.
-  Status Write(std::span<const SimulatedModule> modules, const CostModel& model,
+  Status Write(std::span<const SimulatedModule> modules, const price::CostModel& model,
                const Streams& streams,
                const std::optional<SimulatedModel>& captured = std::nullopt) const;
 };
 // A report of one module, or of two that are compared, as an HTML file.
 Status WritePage(const std::string& path, std::span<const SimulatedModule> modules,
-                 const CostModel& model, const Streams& streams);
+                 const price::CostModel& model, const Streams& streams);
 
 }  // namespace heddle

@@ -8,10 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/clock.h"
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
+#include "heddle/core/base/clock.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/base/text.h"
 #include "heddle/search/solve/conflict.h"
 #include "heddle/search/solve/problem/problem_file.h"
 
@@ -43,18 +43,18 @@ struct SolveCommand {
 
 // What one run has found, for printing.
 struct Solved {
-  const ProblemFile& file;
-  const PairwiseAnswer& answer;
+  const search::ProblemFile& file;
+  const search::PairwiseAnswer& answer;
   Nanos reading;
   Nanos solving;
   // Only if no assignment is possible.
-  std::optional<Conflict> conflict;
+  std::optional<search::Conflict> conflict;
 };
 
 std::string Count(size_t n) { return WithCommas(static_cast<int64_t>(n)); }
 
 // `memory=3`: 0 <= memory <= 3.
-Status SetBudget(PairwiseProblem& problem, const std::string& text) {
+Status SetBudget(search::PairwiseProblem& problem, const std::string& text) {
   size_t equals = text.rfind('=');
   std::string name = text.substr(0, equals);
   std::string_view number =
@@ -62,12 +62,12 @@ Status SetBudget(PairwiseProblem& problem, const std::string& text) {
   double hi = 0;
   auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), hi);
   if (error != std::errc() || end != number.data() + number.size() ||
-      !(hi >= 0 && hi <= kLargestNumber))
+      !(hi >= 0 && hi <= search::kLargestNumber))
     return Error(Diag::kBudget,
                  "`{}` is not a budget; write a name and a number from 0 to {}, as in `memory=3`",
-                 text, kLargestNumber);
+                 text, search::kLargestNumber);
   std::vector<std::string_view> names;
-  for (PairwiseBudget& budget : problem.budgets) {
+  for (search::PairwiseBudget& budget : problem.budgets) {
     names.push_back(budget.name);
     if (budget.name != name) continue;
     budget.lo = 0;
@@ -77,12 +77,12 @@ Status SetBudget(PairwiseProblem& problem, const std::string& text) {
   return Error(Diag::kBudget, "the problem has no budget `{}`{}", name, NearestHint(name, names));
 }
 
-std::string_view Name(SolveOutcome outcome) {
+std::string_view Name(search::SolveOutcome outcome) {
   switch (outcome) {
-    case SolveOutcome::kProved: return "optimal";
-    case SolveOutcome::kStopped: return "stopped";
-    case SolveOutcome::kInfeasible: return "infeasible";
-    case SolveOutcome::kNoAnswer: break;
+    case search::SolveOutcome::kProved: return "optimal";
+    case search::SolveOutcome::kStopped: return "stopped";
+    case search::SolveOutcome::kInfeasible: return "infeasible";
+    case search::SolveOutcome::kNoAnswer: break;
   }
   return "unknown";
 }
@@ -92,29 +92,30 @@ nlohmann::ordered_json Finite(double number) {
   return std::isfinite(number) ? nlohmann::ordered_json(number) : nlohmann::ordered_json();
 }
 
-nlohmann::ordered_json ToJson(const ProblemSize& size) {
+nlohmann::ordered_json ToJson(const search::ProblemSize& size) {
   return {{"variables", size.variables},
           {"choices", size.choices},
           {"edges", size.edges},
           {"entries", size.entries}};
 }
 
-nlohmann::ordered_json ToJson(const Conflict& conflict) {
+nlohmann::ordered_json ToJson(const search::Conflict& conflict) {
   return {{"budgets", conflict.budgets},     {"restrictions", conflict.restrictions},
           {"relations", conflict.relations}, {"edges", conflict.edges},
           {"variables", conflict.variables}, {"smallest", conflict.smallest}};
 }
 
 nlohmann::ordered_json ToJson(const Solved& solved) {
-  const PairwiseAnswer& answer = solved.answer;
-  const PairwiseProblem& problem = solved.file.problem;
+  const search::PairwiseAnswer& answer = solved.answer;
+  const search::PairwiseProblem& problem = solved.file.problem;
   bool has_answer = std::isfinite(answer.objective);
   auto budgets = nlohmann::ordered_json::array();
-  for (const PairwiseBudget& budget : problem.budgets) {
-    budgets.push_back({{"name", budget.name},
-                       {"lo", Finite(budget.lo)},
-                       {"hi", Finite(budget.hi)},
-                       {"used", has_answer ? Finite(Amount(budget, answer.x)) : Finite(NAN)}});
+  for (const search::PairwiseBudget& budget : problem.budgets) {
+    budgets.push_back(
+        {{"name", budget.name},
+         {"lo", Finite(budget.lo)},
+         {"hi", Finite(budget.hi)},
+         {"used", has_answer ? Finite(search::Amount(budget, answer.x)) : Finite(NAN)}});
   }
   nlohmann::ordered_json out = {{"name", solved.file.name},
                                 {"unit", solved.file.unit},
@@ -127,7 +128,7 @@ nlohmann::ordered_json ToJson(const Solved& solved) {
                                 {"seconds", Seconds(solved.solving)},
                                 {"read_seconds", Seconds(solved.reading)},
                                 {"budgets", budgets},
-                                {"problem", ToJson(SizeOf(problem))},
+                                {"problem", ToJson(search::SizeOf(problem))},
                                 {"reduced", ToJson(answer.counts.left)},
                                 {"contracted", answer.counts.reduced.contracted},
                                 {"eliminated", answer.counts.reduced.eliminated},
@@ -141,7 +142,7 @@ nlohmann::ordered_json ToJson(const Solved& solved) {
   return out;
 }
 
-std::string FormatSize(const ProblemSize& size) {
+std::string FormatSize(const search::ProblemSize& size) {
   return fmt::format("{} variables, {} choices, {} edges, {} matrix entries", Count(size.variables),
                      Count(size.choices), Count(size.edges), Count(size.entries));
 }
@@ -149,18 +150,18 @@ std::string FormatSize(const ProblemSize& size) {
 std::string FormatBudgets(const Solved& solved) {
   TextTable table({"budget", "lo>", "used>", "hi>"});
   auto cell = [](double bound) { return std::isfinite(bound) ? fmt::format("{}", bound) : "-"; };
-  for (const PairwiseBudget& budget : solved.file.problem.budgets)
-    table.AddRow(
-        {budget.name, cell(budget.lo), cell(Amount(budget, solved.answer.x)), cell(budget.hi)});
+  for (const search::PairwiseBudget& budget : solved.file.problem.budgets)
+    table.AddRow({budget.name, cell(budget.lo), cell(search::Amount(budget, solved.answer.x)),
+                  cell(budget.hi)});
   return table.empty() ? "" : table.Format(2) + "\n";
 }
 
 std::string FormatSolved(const Solved& solved, const std::string& name) {
-  const SearchCounts& counts = solved.answer.counts;
-  const PairwiseAnswer& answer = solved.answer;
+  const search::SearchCounts& counts = solved.answer.counts;
+  const search::PairwiseAnswer& answer = solved.answer;
   std::string unit = solved.file.unit.empty() ? "" : " " + solved.file.unit;
   std::string out = fmt::format("{}\n", solved.file.name.empty() ? name : solved.file.name);
-  out += fmt::format("  problem    {}\n", FormatSize(SizeOf(solved.file.problem)));
+  out += fmt::format("  problem    {}\n", FormatSize(search::SizeOf(solved.file.problem)));
   out += fmt::format("  reduced to {}\n", FormatSize(counts.left));
   out += fmt::format(
       "             {} variables contracted, {} eliminated; {} choices impossible, {} "
@@ -194,7 +195,7 @@ void SolveCommand::Declare(Flags& flags) {
 
 // Why there is no assignment.
 ExitCode Explain(const Solved& solved, const std::string& name, const Streams& streams) {
-  const PairwiseProblem& problem = solved.file.problem;
+  const search::PairwiseProblem& problem = solved.file.problem;
   Diagnostic diagnostic;
   if (solved.conflict) {
     diagnostic = MakeDiagnostic(
@@ -217,7 +218,7 @@ ExitCode SolveCommand::Run(const Streams& streams) const {
   Result<std::string> bytes = ReadInput(file, streams);
   if (!bytes.ok()) return Report(bytes.diagnostics(), streams);
   std::string name = InputName(file);
-  Result<ProblemFile> parsed = ParseProblem(*std::move(bytes), name);
+  Result<search::ProblemFile> parsed = search::ParseProblem(*std::move(bytes), name);
   if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
   for (const std::string& budget : budgets) {
     Status set = SetBudget(parsed->problem, budget);
@@ -225,11 +226,12 @@ ExitCode SolveCommand::Run(const Streams& streams) const {
   }
   Nanos read = reading.Elapsed();
   Clock solving;
-  PairwiseAnswer answer =
-      Solve(parsed->problem, {.limit = Limit(Allowance::Clock(Seconds(*limit)))});
+  search::PairwiseAnswer answer = search::Solve(
+      parsed->problem, {.limit = search::Limit(search::Allowance::Clock(Seconds(*limit)))});
   Solved solved{*parsed, answer, read, solving.Elapsed(), std::nullopt};
-  if (answer.outcome == SolveOutcome::kInfeasible)
-    solved.conflict = FindConflict(parsed->problem, Limit(Allowance::Work(kConflictSeconds)));
+  if (answer.outcome == search::SolveOutcome::kInfeasible)
+    solved.conflict = search::FindConflict(
+        parsed->problem, search::Limit(search::Allowance::Work(kConflictSeconds)));
   bool has_answer = std::isfinite(answer.objective);
   if (json) {
     PrintJson(ToJson(solved), streams);

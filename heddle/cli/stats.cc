@@ -42,7 +42,7 @@ ExitCode StatsCommand::Run(const Streams& streams) const {
     if (json)
       return Report({MakeDiagnostic(Diag::kUsage, "--payloads prints a table; remove --json")},
                     streams);
-    for (const Graph& graph : module->graphs) streams.out << FormatPayloads(graph);
+    for (const Graph& graph : module->graphs) streams.out << compile::FormatPayloads(graph);
     return ExitCode::kDone;
   }
   std::vector<GraphStats> all;

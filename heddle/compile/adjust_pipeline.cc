@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // How many passes took the value.
@@ -82,4 +82,4 @@ Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
   return notes;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/base/result.h"
 #include "heddle/compile/manager/pipeline.h"
+#include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Sets an option of all these passes.
 struct OptionSetting {
@@ -37,4 +37,4 @@ struct PipelineChanges {
 Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
                                                 const PassTable& passes, Pipeline& pipeline);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
-#include "heddle/core/base/clock.h"
-#include "heddle/core/base/text.h"
 #include "heddle/compile/adjust_pipeline.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/compile/passes/memory/memory_passes.h"
 #include "heddle/compile/passes/parallel/propagate/propagate.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/marks.h"
-#include "heddle/report/summary.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/price/sim/simulate.h"
+#include "heddle/report/summary.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr std::string_view kStages[] = {"captured", "planned", "lowered", "final"};
@@ -67,10 +67,12 @@ class Compiler {
     const std::optional<Bytes>& budget = plan_.decisions.budget;
     if (!budget) return Done{};
     HEDDLE_CHECK(options_.manager.costs != nullptr, "a budget needs costs");
-    const CostModel& model = *options_.manager.costs;
+    const price::CostModel& model = *options_.manager.costs;
     for (const Graph& graph : module_.graphs) {
-      HEDDLE_TRY(GraphCosts costs, model.Price(module_, graph));
-      Bytes peak = MakeTimeline(SimGraph(graph, costs), TimelineOptions(model, {})).peak;
+      HEDDLE_TRY(price::GraphCosts costs, model.Price(module_, graph));
+      Bytes peak =
+          price::MakeTimeline(price::SimGraph(graph, costs), price::TimelineOptions(model, {}))
+              .peak;
       if (peak <= *budget) continue;
       return Error(Diag::kInfeasible,
                    "the plan has a budget of {} for each rank, and this step takes {} with its "
@@ -178,4 +180,4 @@ Result<CompileReport> Compile(Module& module, const Plan& plan, const CompileOpt
   return Compiler(module, plan, options).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

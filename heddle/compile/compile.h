@@ -6,12 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/core/base/result.h"
-#include "heddle/core/base/units.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Where a graph stands: `captured`, `planned` (placements and redistributions), `lowered` (collectives and local sizes), `final`
 // (after the pipeline).
@@ -61,4 +61,4 @@ Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
 // Whether the module has a backward phase, so that recomputation can be decided.
 bool HasBackward(const Module& module);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,11 +3,11 @@
 #include <map>
 
 #include "heddle/core/analysis/weights.h"
+#include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/core/base/table.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class PayloadTable {
@@ -59,4 +59,4 @@ class PayloadTable {
 
 std::string FormatPayloads(const Graph& graph) { return PayloadTable(graph).Format(); }
 
-}  // namespace heddle
+}  // namespace heddle::compile

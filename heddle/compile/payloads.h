@@ -5,10 +5,10 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // One line for each tensor of a gather of parameters or a reduction of gradients: its offset and length in a rank's part of the
 // payload, in bytes, padding included.
 std::string FormatPayloads(const Graph& graph);
 
-}  // namespace heddle
+}  // namespace heddle::compile

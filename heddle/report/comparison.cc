@@ -8,9 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
 #include "heddle/report/sim_report.h"
-#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {
@@ -88,7 +88,7 @@ nlohmann::ordered_json ToJson(const std::vector<LaunchDifference>& differences) 
 
 // `8,192 tokens in 12.30 ms on [dp=8]`
 std::string Work(const SimulatedStep& step) {
-  const Simulation& s = *step.simulation;
+  const price::Simulation& s = *step.simulation;
   return fmt::format("{} in {} on [{}]",
                      s.tokens ? Counted(*s.tokens, "token") : "an unknown number of tokens",
                      Format(s.timeline.makespan), Format(step.module->mesh));
@@ -111,8 +111,8 @@ std::string SpeedHeadline(const SimulatedStep& before, const SimulatedStep& afte
 
 // Whether `after` is at least as fast.
 bool IsFaster(const StepComparison& comparison) {
-  const Simulation& a = *comparison.before.simulation;
-  const Simulation& b = *comparison.after.simulation;
+  const price::Simulation& a = *comparison.before.simulation;
+  const price::Simulation& b = *comparison.after.simulation;
   if (comparison.SameTokens()) return b.timeline.makespan <= a.timeline.makespan;
   return a.tokens_per_second && b.tokens_per_second && *b.tokens_per_second >= *a.tokens_per_second;
 }
@@ -156,8 +156,8 @@ bool StepComparison::SameTokens() const {
 }
 
 std::string StepComparison::Headline() const {
-  const Timeline& a = before.simulation->timeline;
-  const Timeline& b = after.simulation->timeline;
+  const price::Timeline& a = before.simulation->timeline;
+  const price::Timeline& b = after.simulation->timeline;
   if (!SameTokens()) return SpeedHeadline(before, after);
   if (a.makespan == b.makespan)
     return fmt::format("{} takes as long as {}", after.name, before.name);
@@ -191,8 +191,8 @@ StepComparison Compare(const SimulatedStep& before, const SimulatedStep& after) 
 }
 
 std::string FormatComparison(const StepComparison& comparison, bool color) {
-  const Simulation& a = *comparison.before.simulation;
-  const Simulation& b = *comparison.after.simulation;
+  const price::Simulation& a = *comparison.before.simulation;
+  const price::Simulation& b = *comparison.after.simulation;
   const Mesh& mesh_before = comparison.before.module->mesh;
   const Mesh& mesh_after = comparison.after.module->mesh;
   bool faster = IsFaster(comparison);

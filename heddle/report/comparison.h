@@ -18,8 +18,8 @@ struct SimulatedStep {
   std::string trained = {};
   const Module* module = nullptr;
   const Graph* graph = nullptr;
-  const CostModel* model = nullptr;
-  const Simulation* simulation = nullptr;
+  const price::CostModel* model = nullptr;
+  const price::Simulation* simulation = nullptr;
 };
 
 // Collectives of one purpose in both; none of them may be in one of the two.

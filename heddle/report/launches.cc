@@ -35,15 +35,16 @@ LaunchSums& LaunchSums::operator+=(const LaunchSums& other) {
   bytes += other.bytes;
   time += other.time;
   exposed += other.exposed;
-  for (size_t r = 0; r < kReasonCount; ++r) by_reason[r] += other.by_reason[r];
+  for (size_t r = 0; r < price::kReasonCount; ++r) by_reason[r] += other.by_reason[r];
   return *this;
 }
 
-std::vector<Launch> FindLaunches(const Module& module, const Graph& graph, const Simulation& s) {
+std::vector<Launch> FindLaunches(const Module& module, const Graph& graph,
+                                 const price::Simulation& s) {
   std::vector<Launch> launches;
   for (size_t i = 0; i < s.timeline.collectives.size(); ++i) {
-    const CollectiveTimes& c = s.timeline.collectives[i];
-    const NodeTimes& times = s.timeline.nodes[c.start.index()];
+    const price::CollectiveTimes& c = s.timeline.collectives[i];
+    const price::NodeTimes& times = s.timeline.nodes[c.start.index()];
     Bytes in;
     Bytes out;
     for (ValueId v : graph.operands(c.start)) in += graph.types().bytes(graph.type(v));
@@ -75,15 +76,15 @@ LaunchGroups GroupByUnit(const std::vector<Launch>& launches) {
   return groups;
 }
 
-std::string FormatReasons(const std::array<Nanos, kReasonCount>& by_reason) {
+std::string FormatReasons(const std::array<Nanos, price::kReasonCount>& by_reason) {
   std::vector<size_t> order;
-  for (size_t r = 0; r < kReasonCount; ++r) {
+  for (size_t r = 0; r < price::kReasonCount; ++r) {
     if (by_reason[r].value > 0) order.push_back(r);
   }
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return by_reason[a] > by_reason[b]; });
   std::string out;
   for (size_t r : order) {
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", Name(static_cast<Reason>(r)),
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", Name(static_cast<price::Reason>(r)),
                        Format(by_reason[r]));
   }
   return out;
@@ -91,9 +92,9 @@ std::string FormatReasons(const std::array<Nanos, kReasonCount>& by_reason) {
 
 nlohmann::ordered_json ToJson(const Purpose& purpose, const LaunchSums& sums) {
   auto because = nlohmann::ordered_json::object();
-  for (size_t r = 0; r < kReasonCount; ++r) {
+  for (size_t r = 0; r < price::kReasonCount; ++r) {
     if (sums.by_reason[r].value > 0)
-      because[std::string(Name(static_cast<Reason>(r)))] = Millis(sums.by_reason[r]);
+      because[std::string(Name(static_cast<price::Reason>(r)))] = Millis(sums.by_reason[r]);
   }
   return {{"kind", purpose.kind},    {"over", purpose.over},
           {"why", purpose.why},      {"phase", Name(purpose.phase)},
@@ -114,7 +115,7 @@ std::string_view OpName(const Graph& graph, NodeId id) {
                                    : graph.op(id).name();
 }
 
-std::string_view NameOfBest(const LowerBounds& bounds) {
+std::string_view NameOfBest(const price::LowerBounds& bounds) {
   Nanos best = bounds.best();
   if (best == bounds.compute) return "all of compute";
   if (best == bounds.stream) return "the busiest stream";

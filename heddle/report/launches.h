@@ -32,7 +32,7 @@ struct LaunchSums {
   Bytes bytes;
   Nanos time;
   Nanos exposed;
-  std::array<Nanos, kReasonCount> by_reason{};
+  std::array<Nanos, price::kReasonCount> by_reason{};
 
   LaunchSums& operator+=(const LaunchSums& other);
 };
@@ -44,7 +44,8 @@ struct Launch {
 };
 
 // By collective of the timeline.
-std::vector<Launch> FindLaunches(const Module& module, const Graph& graph, const Simulation& s);
+std::vector<Launch> FindLaunches(const Module& module, const Graph& graph,
+                                 const price::Simulation& s);
 
 using LaunchGroups = std::map<Purpose, LaunchSums>;
 // Units together, or apart.
@@ -52,7 +53,7 @@ LaunchGroups GroupByPurpose(const std::vector<Launch>& launches);
 LaunchGroups GroupByUnit(const std::vector<Launch>& launches);
 
 // `schedule 3.20 ms, order 800.00 us`, the largest first.
-std::string FormatReasons(const std::array<Nanos, kReasonCount>& by_reason);
+std::string FormatReasons(const std::array<Nanos, price::kReasonCount>& by_reason);
 // The keys of a collective in the JSON of `heddle sim`.
 nlohmann::ordered_json ToJson(const Purpose& purpose, const LaunchSums& sums);
 
@@ -63,6 +64,6 @@ std::string NameOf(const Graph& graph, NodeId id);
 // The op, also one that the table does not know.
 std::string_view OpName(const Graph& graph, NodeId id);
 // What the best of the bounds counts.
-std::string_view NameOfBest(const LowerBounds& bounds);
+std::string_view NameOfBest(const price::LowerBounds& bounds);
 
 }  // namespace heddle

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
 #include "heddle/report/launches.h"
-#include "heddle/core/base/table.h"
 
 namespace heddle {
 namespace {
@@ -20,16 +20,16 @@ double ShareOf(Nanos part, Nanos whole) {
 
 class Summary {
  public:
-  Summary(const Module& module, const Graph& graph, const CostModel& model, const Simulation& s,
-          bool color)
+  Summary(const Module& module, const Graph& graph, const price::CostModel& model,
+          const price::Simulation& s, bool color)
       : module_(module), graph_(graph), model_(model), s_(s), color_(color) {}
 
   std::string Write() {
-    const Timeline& t = s_.timeline;
+    const price::Timeline& t = s_.timeline;
     out_ = fmt::format("@{} on {}: {} on {}; collectives by the model {}{}\n", graph_.name(),
                        model_.cluster().name, Counted(s_.ranks, "rank"), Counted(s_.nodes, "node"),
                        Name(model_.options().collectives),
-                       model_.options().rules == TimelineRules::kAutoParallel
+                       model_.options().rules == price::TimelineRules::kAutoParallel
                            ? ", timeline by AutoParallel's rules"
                            : "");
     if (s_.whole)
@@ -79,7 +79,7 @@ class Summary {
   }
 
   void Overlap() {
-    const Timeline& t = s_.timeline;
+    const price::Timeline& t = s_.timeline;
     Line("  compute", t.compute.busy, Bar(t.compute.busy, {}, kGreen));
     Line("  exposed", t.exposed,
          std::string(Length(t.compute.busy), ' ') + Bar(t.exposed, t.compute.busy, kRed) +
@@ -104,7 +104,7 @@ class Summary {
   void Streams() {
     if (s_.timeline.streams.empty()) return;
     TextTable table({"stream", "busy>", "exposed>", ""});
-    auto row = [&](const std::string& name, const StreamTimes& times, Nanos exposed) {
+    auto row = [&](const std::string& name, const price::StreamTimes& times, Nanos exposed) {
       table.AddRow({name, Format(times.busy), exposed.value == 0 ? "" : Format(exposed),
                     Bar(times.busy, {}, kGreen)});
     };
@@ -128,9 +128,9 @@ class Summary {
 
   void Measured() {
     if (model_.measured() == nullptr) return;
-    const MeasuredUse& use = s_.costs.measured;
+    const price::MeasuredUse& use = s_.costs.measured;
     std::string text;
-    auto add = [&](const MeasuredUse::Count& count, std::string_view what) {
+    auto add = [&](const price::MeasuredUse::Count& count, std::string_view what) {
       if (count.given > 0)
         text += fmt::format("{}{} of {} {}", text.empty() ? "" : ", ",
                             WithCommas(static_cast<int64_t>(count.used)),
@@ -149,25 +149,26 @@ class Summary {
 
   const Module& module_;
   const Graph& graph_;
-  const CostModel& model_;
-  const Simulation& s_;
+  const price::CostModel& model_;
+  const price::Simulation& s_;
   bool color_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string FormatSimulation(const Module& module, const Graph& graph, const CostModel& model,
-                             const Simulation& simulation, bool color) {
+std::string FormatSimulation(const Module& module, const Graph& graph,
+                             const price::CostModel& model, const price::Simulation& simulation,
+                             bool color) {
   return Summary(module, graph, model, simulation, color).Write();
 }
 
-nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const CostModel& model,
-                              const Simulation& s) {
+nlohmann::ordered_json ToJson(const Module& module, const Graph& graph,
+                              const price::CostModel& model, const price::Simulation& s) {
   using nlohmann::ordered_json;
-  const Timeline& t = s.timeline;
+  const price::Timeline& t = s.timeline;
   auto streams = ordered_json::array();
-  auto stream = [&](const std::string& name, const StreamTimes& times) {
+  auto stream = [&](const std::string& name, const price::StreamTimes& times) {
     streams.push_back(
         {{"name", name}, {"busy_ms", Millis(times.busy)}, {"exposed_ms", Millis(times.exposed)}});
   };
@@ -181,8 +182,8 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const Co
   };
   auto measured = ordered_json();
   if (model.measured() != nullptr) {
-    const MeasuredUse& use = s.costs.measured;
-    auto count = [](const MeasuredUse::Count& c) {
+    const price::MeasuredUse& use = s.costs.measured;
+    auto count = [](const price::MeasuredUse::Count& c) {
       return ordered_json{{"used", c.used}, {"given", c.given}};
     };
     measured = {{"ops", count(use.ops)},
@@ -219,12 +220,12 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const Co
     json["step_ms"] = Millis(s.whole->time);
   }
   // What AutoParallel calls compute is without it.
-  if (model.options().rules == TimelineRules::kAutoParallel)
+  if (model.options().rules == price::TimelineRules::kAutoParallel)
     json["launch_ms"] = Millis(s.costs.launches);
   return json;
 }
 
-std::string FormatTimeline(const Graph& graph, const Simulation& s) {
+std::string FormatTimeline(const Graph& graph, const price::Simulation& s) {
   struct Row {
     Nanos begin;
     std::vector<std::string> cells;
@@ -242,11 +243,12 @@ std::string FormatTimeline(const Graph& graph, const Simulation& s) {
   };
   for (size_t position = 0; position < s.timeline.order.size(); ++position) {
     NodeId id = s.timeline.order[position];
-    const NodeTimes& times = s.timeline.nodes[id.index()];
-    const Task& task = s.graph[id];
+    const price::NodeTimes& times = s.timeline.nodes[id.index()];
+    const price::Task& task = s.graph[id];
     Bytes live = s.timeline.live[position];
-    if (task.kind == Task::Kind::kStart) {
-      const CollectiveTimes& c = s.timeline.collectives[s.timeline.collective_of[id.index()]];
+    if (task.kind == price::Task::Kind::kStart) {
+      const price::CollectiveTimes& c =
+          s.timeline.collectives[s.timeline.collective_of[id.index()]];
       std::string note;
       if (c.queued.value > 0) note += fmt::format("launched at {}", micros(times.reached));
       if (c.shared.value > 0)
@@ -259,11 +261,11 @@ std::string FormatTimeline(const Graph& graph, const Simulation& s) {
       add(id, s.graph.streams()[task.stream], times.begin, times.end, {-1}, note);
       continue;
     }
-    if (task.kind == Task::Kind::kWait && times.begin > times.reached)
+    if (task.kind == price::Task::Kind::kWait && times.begin > times.reached)
       add(id, "compute", times.reached, times.begin, live,
           "exposed: " + FormatReasons(s.why[s.timeline.collective_of[task.start]].by_reason));
     add(id, "compute", times.begin, times.end, live,
-        task.kind == Task::Kind::kWait ? "after the wait" : "");
+        task.kind == price::Task::Kind::kWait ? "after the wait" : "");
   }
   std::ranges::stable_sort(rows, {}, &Row::begin);
   TextTable table({"from us>", "to us>", "stream", "node", "alive>", ""});

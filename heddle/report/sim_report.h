@@ -10,11 +10,12 @@
 namespace heddle {
 
 // A summary for terminals, with bars. `color` marks what is exposed.
-std::string FormatSimulation(const Module& module, const Graph& graph, const CostModel& model,
-                             const Simulation& simulation, bool color);
-nlohmann::ordered_json ToJson(const Module& module, const Graph& graph, const CostModel& model,
-                              const Simulation& simulation);
+std::string FormatSimulation(const Module& module, const Graph& graph,
+                             const price::CostModel& model, const price::Simulation& simulation,
+                             bool color);
+nlohmann::ordered_json ToJson(const Module& module, const Graph& graph,
+                              const price::CostModel& model, const price::Simulation& simulation);
 // Everything that takes time, in the order in which it begins.
-std::string FormatTimeline(const Graph& graph, const Simulation& simulation);
+std::string FormatTimeline(const Graph& graph, const price::Simulation& simulation);
 
 }  // namespace heddle

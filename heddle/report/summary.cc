@@ -6,9 +6,9 @@
 
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/core/base/text.h"
-#include "heddle/price/cost/expert_skew.h"
 #include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/expert_skew.h"
 
 namespace heddle {
 namespace {
@@ -70,7 +70,7 @@ Flops SumFlops(const Module& module, const Graph& graph) {
 
 Flops TotalFlops(const Module& module, const Graph& graph) {
   // Rows that go to experts are as many as come back, on average; their bound is for memory.
-  Result<std::optional<Graph>> even = WithExpectedRows(module.mesh, graph, {});
+  Result<std::optional<Graph>> even = price::WithExpectedRows(module.mesh, graph, {});
   return SumFlops(module, even.ok() && *even ? **even : graph);
 }
 

@@ -14,7 +14,8 @@ class TraceWriter {
     return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + events_ + "\n]}\n";
   }
 
-  void AddGraph(const Module& module, const Graph& graph, const Simulation& s, size_t process) {
+  void AddGraph(const Module& module, const Graph& graph, const price::Simulation& s,
+                size_t process) {
     process_ = process;
     last_bytes_ = {-1};
     Meta("process_name", 0, "@" + graph.name());
@@ -23,18 +24,18 @@ class TraceWriter {
       Meta("thread_name", i + 1, s.graph.streams()[i]);
     for (size_t position = 0; position < s.timeline.order.size(); ++position) {
       NodeId id = s.timeline.order[position];
-      const NodeTimes& times = s.timeline.nodes[id.index()];
+      const price::NodeTimes& times = s.timeline.nodes[id.index()];
       switch (s.graph[id].kind) {
-        case Task::Kind::kStart:
+        case price::Task::Kind::kStart:
           AddCollective(module, graph, s,
                         s.timeline.collectives[s.timeline.collective_of[id.index()]],
                         s.why[s.timeline.collective_of[id.index()]]);
           break;
-        case Task::Kind::kWait:
+        case price::Task::Kind::kWait:
           Span("wait", NameOf(graph, id), 0, times.reached, times.begin, "{}");
           Span("unpack", NameOf(graph, id), 0, times.begin, times.end, "{}");
           break;
-        case Task::Kind::kCompute:
+        case price::Task::Kind::kCompute:
           Span(graph[id].op == kOpaqueOp ? "opaque" : graph.op(id).family, NameOf(graph, id), 0,
                times.begin, times.end, Args(graph, id));
           break;
@@ -82,9 +83,9 @@ class TraceWriter {
         process_, Micros(time), bytes.value));
   }
 
-  void AddCollective(const Module& module, const Graph& graph, const Simulation& s,
-                     const CollectiveTimes& c, const Exposure& why) {
-    const NodeTimes& times = s.timeline.nodes[c.start.index()];
+  void AddCollective(const Module& module, const Graph& graph, const price::Simulation& s,
+                     const price::CollectiveTimes& c, const price::Exposure& why) {
+    const price::NodeTimes& times = s.timeline.nodes[c.start.index()];
     const AttrValue* over = graph.attrs(c.start).Find("over");
     Bytes bytes;
     for (ValueId value : graph.operands(c.start)) bytes += graph.types().bytes(graph.type(value));

@@ -10,7 +10,7 @@ namespace heddle {
 
 struct TracedGraph {
   const Graph* graph;
-  const Simulation* simulation;
+  const price::Simulation* simulation;
 };
 // One process for each graph, one thread for each stream, and a counter for memory. Times are microseconds.
 std::string FormatTrace(const Module& module, const std::vector<TracedGraph>& graphs);

@@ -2,14 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // The lines of a plan with one of them as another plan has it.
-std::string WithDifference(std::string_view text, const PlanDifference& difference) {
+std::string WithDifference(std::string_view text, const compile::PlanDifference& difference) {
   std::string out;
   for (std::string_view line : Split(text, '\n')) {
     std::string_view said = !difference.before.empty() && line == difference.before
@@ -21,12 +21,12 @@ std::string WithDifference(std::string_view text, const PlanDifference& differen
   return out;
 }
 
-Result<StepOutcome> OutcomeOf(const Module& captured, const Plan& plan,
-                              const CompileOptions& options) {
-  CompileOptions how = options;
+Result<StepOutcome> OutcomeOf(const Module& captured, const compile::Plan& plan,
+                              const compile::CompileOptions& options) {
+  compile::CompileOptions how = options;
   how.print = {};
   Module module = captured;
-  HEDDLE_RETURN_IF_ERROR(Compile(module, plan, how));
+  HEDDLE_RETURN_IF_ERROR(compile::Compile(module, plan, how));
   Evaluator evaluator(*options.manager.costs);
   HEDDLE_TRY(Evaluation evaluated, evaluator.Run(std::move(module), {}));
   return evaluated.outcome;
@@ -41,15 +41,16 @@ std::string Signed(Bytes bytes) {
 
 }  // namespace
 
-Result<PlanComparison> CompareCosts(const Module& module, const Plan& a, const Plan& b,
-                                    const CompileOptions& options) {
-  std::string text = FormatPlan(a);
+Result<PlanComparison> CompareCosts(const Module& module, const compile::Plan& a,
+                                    const compile::Plan& b,
+                                    const compile::CompileOptions& options) {
+  std::string text = compile::FormatPlan(a);
   PlanComparison out;
   HEDDLE_TRY(out.before, OutcomeOf(module, a, options));
   HEDDLE_TRY(out.after, OutcomeOf(module, b, options));
-  for (PlanDifference& difference : Diff(a, b)) {
+  for (compile::PlanDifference& difference : compile::Diff(a, b)) {
     auto changed = [&]() -> Result<StepOutcome> {
-      HEDDLE_TRY(Plan plan, ParsePlan(WithDifference(text, difference), "plan"));
+      HEDDLE_TRY(compile::Plan plan, compile::ParsePlan(WithDifference(text, difference), "plan"));
       return OutcomeOf(module, plan, options);
     };
     Result<StepOutcome> alone = changed();
@@ -64,7 +65,7 @@ Result<PlanComparison> CompareCosts(const Module& module, const Plan& a, const P
 std::string Format(const PlanComparison& comparison) {
   std::string out;
   for (const DifferenceCost& cost : comparison.differences) {
-    out += Format(std::vector<PlanDifference>{cost.difference});
+    out += Format(std::vector<compile::PlanDifference>{cost.difference});
     if (cost.alone) {
       out += fmt::format("  alone: step {}, peak {}\n",
                          Signed(cost.alone->step - comparison.before.step),
@@ -95,4 +96,4 @@ nlohmann::ordered_json ToJson(const PlanComparison& comparison) {
           {"differences", std::move(list)}};
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -8,13 +8,13 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "heddle/compile/compile.h"
-#include "heddle/search/evaluate/evaluate.h"
 #include "heddle/compile/plan/plan_diff.h"
+#include "heddle/search/evaluate/evaluate.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct DifferenceCost {
-  PlanDifference difference;
+  compile::PlanDifference difference;
   // The first plan with this difference alone; or why it is no plan by itself.
   std::optional<StepOutcome> alone;
   std::string refusal;
@@ -27,9 +27,9 @@ struct PlanComparison {
 };
 
 // `module` is captured. Every plan is carried out with `options`, which have costs, and is simulated.
-Result<PlanComparison> CompareCosts(const Module& module, const Plan& a, const Plan& b,
-                                    const CompileOptions& options);
+Result<PlanComparison> CompareCosts(const Module& module, const compile::Plan& a,
+                                    const compile::Plan& b, const compile::CompileOptions& options);
 std::string Format(const PlanComparison& comparison);
 nlohmann::ordered_json ToJson(const PlanComparison& comparison);
 
-}  // namespace heddle
+}  // namespace heddle::search

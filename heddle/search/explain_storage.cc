@@ -6,12 +6,12 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/compile/plan/patterns.h"
-#include "heddle/report/launches.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/base/text.h"
+#include "heddle/report/launches.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr size_t kMostReasons = 3;
@@ -21,15 +21,15 @@ class StorageExplainer {
   StorageExplainer(AutoPlanner& planner, const Graph& graph, const AutoPlanner::Request& request)
       : planner_(planner), graph_(graph), request_(request) {}
 
-  Result<StorageExplanation> Run(const Plan& plan, std::string_view label) {
+  Result<StorageExplanation> Run(const compile::Plan& plan, std::string_view label) {
     HEDDLE_TRY(uint32_t store, Find(label));
     const Decision& decision = planner_.decisions().all[store];
     HEDDLE_TRY(AutoPlan best, planner_.Solve(request_));
     StorageExplanation out{plan.mesh, decision.pattern, decision.members.size()};
     const Input& first = graph_.inputs()[decision.members[0]];
     out.rank = graph_.types().rank(graph_.type(first.value));
-    for (const PlanParam& rule : plan.params) {
-      if (MatchesPattern(rule.pattern, first.label)) out.line = rule.line;
+    for (const compile::PlanParam& rule : plan.params) {
+      if (compile::MatchesPattern(rule.pattern, first.label)) out.line = rule.line;
     }
     out.alternatives.push_back(Describe(store, best, best));
     for (uint32_t c = 0; c < decision.choices.size(); ++c) {
@@ -69,7 +69,7 @@ class StorageExplainer {
   }
 
   const Placement& At(const Slot& slot, uint32_t choice) const {
-    return heddle::At(planner_.decisions().all, slot, choice);
+    return heddle::search::At(planner_.decisions().all, slot, choice);
   }
 
   StorageAlternative Describe(uint32_t store, const AutoPlan& solved, const AutoPlan& best) const {
@@ -135,7 +135,7 @@ std::string FormatMore(Nanos more) {
 }  // namespace
 
 Result<StorageExplanation> ExplainStorage(AutoPlanner& planner, const Graph& graph,
-                                          const Plan& plan, std::string_view label,
+                                          const compile::Plan& plan, std::string_view label,
                                           const AutoPlanner::Request& request) {
   return StorageExplainer(planner, graph, request).Run(plan, label);
 }
@@ -187,4 +187,4 @@ nlohmann::ordered_json ToJson(const StorageExplanation& explanation) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

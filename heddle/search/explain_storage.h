@@ -8,7 +8,7 @@
 
 #include "heddle/search/placement/auto_plan.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // What costs more, or less, than in the chosen plan.
 struct CostDifference {
@@ -40,9 +40,9 @@ struct StorageExplanation {
 
 // `label` is a parameter of the graph, or the pattern of some that are decided together. Fails with the nearest name.
 Result<StorageExplanation> ExplainStorage(AutoPlanner& planner, const Graph& graph,
-                                          const Plan& plan, std::string_view label,
+                                          const compile::Plan& plan, std::string_view label,
                                           const AutoPlanner::Request& request);
 std::string Format(const StorageExplanation& explanation);
 nlohmann::ordered_json ToJson(const StorageExplanation& explanation);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/clock.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/base/clock.h"
 #include "heddle/core/base/table.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Prices by simulation change the plan once or twice; after that they repeat, or go to and fro.
@@ -16,8 +16,8 @@ constexpr int kRounds = 3;
 
 class PlanFinder {
  public:
-  PlanFinder(const Module& module, const Plan& plan, const PlanRequest& request,
-             const CompileOptions& options)
+  PlanFinder(const Module& module, const compile::Plan& plan, const PlanRequest& request,
+             const compile::CompileOptions& options)
       : module_(module), plan_(plan), request_(request), options_(options) {}
 
   Result<FoundPlacements> Run() {
@@ -97,7 +97,7 @@ class PlanFinder {
   }
 
   Status Solve(AutoPlanner& planner, const std::optional<MemoryLimit>& limit) {
-    MoveShares shares;
+    price::MoveShares shares;
     for (int round = 0; round < kRounds; ++round) {
       Clock clock;
       Result<AutoPlan> solved = planner.Find({.shares = shares, .memory = limit});
@@ -125,16 +125,16 @@ class PlanFinder {
   }
 
   // Adds a trial, unless the plan was tried already or does not fit into the budget.
-  Status Try(std::string name, const Plan& plan) {
-    if (!texts_.insert(FormatPlan(plan)).second) return Done{};
+  Status Try(std::string name, const compile::Plan& plan) {
+    if (!texts_.insert(compile::FormatPlan(plan)).second) return Done{};
     Clock clock;
     // Plans are told apart by their placements; their decisions are the same.
-    Plan whole = plan;
+    compile::Plan whole = plan;
     whole.decisions = plan_.decisions;
     PlanTrial trial{std::move(name), plan, {}, {}, {}};
     std::optional<Bytes> least;
-    Status tried =
-        budget_ && HasBackward(module_) ? FitMemory(whole, trial, least) : Carry(whole, trial);
+    Status tried = budget_ && compile::HasBackward(module_) ? FitMemory(whole, trial, least)
+                                                            : Carry(whole, trial);
     if (!tried.ok() && tried.diagnostics()[0].kind == Diag::kInfeasible) {
       SetNothing(std::move(tried).failure(), least);
       return Done{};
@@ -147,7 +147,7 @@ class PlanFinder {
   }
 
   // With the fastest decisions about memory within the budget. If none fits, `least` is the least peak.
-  Status FitMemory(const Plan& plan, PlanTrial& trial, std::optional<Bytes>& least) const {
+  Status FitMemory(const compile::Plan& plan, PlanTrial& trial, std::optional<Bytes>& least) const {
     HEDDLE_TRY(LoweredStep lowered, LoweredStep::Make(module_, plan, options_));
     HEDDLE_TRY(auto search, lowered.Search(request_.offloads));
     Result<MemoryChoice> within = search->Within(*budget_);
@@ -162,13 +162,13 @@ class PlanFinder {
   }
 
   // As the plan says.
-  Status Carry(const Plan& plan, PlanTrial& trial) const {
+  Status Carry(const compile::Plan& plan, PlanTrial& trial) const {
     Evaluator evaluator(*options_.manager.costs);
-    CompileOptions how = options_;
+    compile::CompileOptions how = options_;
     how.print = {};
     how.manager = evaluator.Unchecked();
     Module module = module_;
-    HEDDLE_RETURN_IF_ERROR(Compile(module, plan, how));
+    HEDDLE_RETURN_IF_ERROR(compile::Compile(module, plan, how));
     HEDDLE_TRY(Evaluation evaluated, evaluator.Run(std::move(module), {}));
     trial.outcome = evaluated.outcome;
     trial.shares = evaluated.shares;
@@ -183,9 +183,9 @@ class PlanFinder {
   }
 
   const Module& module_;
-  const Plan& plan_;
+  const compile::Plan& plan_;
   const PlanRequest& request_;
-  const CompileOptions& options_;
+  const compile::CompileOptions& options_;
   FoundPlacements found_;
   // The largest peak of a trial.
   std::optional<Bytes> budget_;
@@ -200,16 +200,17 @@ class PlanFinder {
 
 }  // namespace
 
-Result<LoweredStep> LoweredStep::Make(const Module& captured, const Plan& plan,
-                                      const CompileOptions& options) {
-  const CostModel* costs = options.manager.costs;
+Result<LoweredStep> LoweredStep::Make(const Module& captured, const compile::Plan& plan,
+                                      const compile::CompileOptions& options) {
+  const price::CostModel* costs = options.manager.costs;
   HEDDLE_CHECK(costs != nullptr, "a budget needs costs");
   LoweredStep step{captured, {}, costs};
   std::vector<std::string> notes;
-  HEDDLE_TRY(step.after, FinalPasses(plan.decisions, options, notes));
-  HEDDLE_RETURN_IF_ERROR(Lower(step.module, plan));
-  HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(step.module, clean, Evaluator(*costs).Unchecked()));
+  HEDDLE_TRY(step.after, compile::FinalPasses(plan.decisions, options, notes));
+  HEDDLE_RETURN_IF_ERROR(compile::Lower(step.module, plan));
+  HEDDLE_TRY(compile::Pipeline clean,
+             compile::ParsePipeline("clean", compile::Passes(), compile::Author::kProgram));
+  HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(step.module, clean, Evaluator(*costs).Unchecked()));
   return step;
 }
 
@@ -217,8 +218,9 @@ Result<std::unique_ptr<MemorySearch>> LoweredStep::Search(bool offloads) const {
   return MemorySearch::Make(module, after, *costs, offloads);
 }
 
-Result<FoundPlacements> FindPlacements(const Module& module, const Plan& plan,
-                                       const PlanRequest& request, const CompileOptions& options) {
+Result<FoundPlacements> FindPlacements(const Module& module, const compile::Plan& plan,
+                                       const PlanRequest& request,
+                                       const compile::CompileOptions& options) {
   HEDDLE_CHECK(options.manager.costs != nullptr, "`auto` needs costs");
   if (request.tries_plans) return PlanFinder(module, plan, request, options).Run();
   Clock clock;
@@ -261,4 +263,4 @@ std::string FormatTrials(const FoundPlacements& found) {
   return table.Format();
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

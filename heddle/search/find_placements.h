@@ -10,17 +10,17 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "heddle/search/placement/auto_plan.h"
-#include "heddle/search/memory/memory_search.h"
 #include "heddle/compile/compile.h"
 #include "heddle/search/evaluate/evaluate.h"
+#include "heddle/search/memory/memory_search.h"
+#include "heddle/search/placement/auto_plan.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // A plan of other making: a preset.
 struct RivalPlan {
   std::string name;
-  Plan plan;
+  compile::Plan plan;
 };
 
 // The memory of a device: the budget of steps for which the user gave none.
@@ -49,27 +49,27 @@ struct PlanRequest {
 struct LoweredStep {
   Module module;
   // The passes that follow these decisions.
-  Pipeline after;
-  const CostModel* costs;
+  compile::Pipeline after;
+  const price::CostModel* costs;
 
   // `options.manager.costs` is given, and outlives this.
-  static Result<LoweredStep> Make(const Module& captured, const Plan& plan,
-                                  const CompileOptions& options);
+  static Result<LoweredStep> Make(const Module& captured, const compile::Plan& plan,
+                                  const compile::CompileOptions& options);
   // This object must outlive the search.
   Result<std::unique_ptr<MemorySearch>> Search(bool offloads) const;
 };
 
 struct PlanTrial {
   std::string name;
-  Plan plan;
+  compile::Plan plan;
   StepOutcome outcome;
-  MoveShares shares;
+  price::MoveShares shares;
   // With a budget: what is computed again.
   std::string policy;
 };
 
 struct FoundPlacements {
-  Plan plan;
+  compile::Plan plan;
   // With full prices; what was tried is by others' prices, too.
   AutoPlan solved;
   // In the order in which they were tried, each plan once; and which of them it is. None where nothing was simulated.
@@ -90,7 +90,8 @@ std::string FormatTrials(const FoundPlacements& found);
 
 // `module` is captured, and `plan` says `auto`. Plans are tried with the decisions of `plan`. Fails
 // with Diag::kInfeasible if nothing fits.
-Result<FoundPlacements> FindPlacements(const Module& module, const Plan& plan,
-                                       const PlanRequest& request, const CompileOptions& options);
+Result<FoundPlacements> FindPlacements(const Module& module, const compile::Plan& plan,
+                                       const PlanRequest& request,
+                                       const compile::CompileOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -1,47 +1,48 @@
 #include "heddle/search/find_plan.h"
 
-#include "heddle/search/memory/memory_search.h"
 #include "heddle/compile/passes/memory/policy.h"
 #include "heddle/compile/plan/marks.h"
+#include "heddle/search/memory/memory_search.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // A search used this pipeline and this cluster: they are part of the answer.
-void StatePipeline(const PlanRequest& request, const CompileOptions& options,
-                   PlanDecisions& decisions) {
+void StatePipeline(const PlanRequest& request, const compile::CompileOptions& options,
+                   compile::PlanDecisions& decisions) {
   if (!decisions.pipeline) decisions.pipeline = options.pipeline;
   if (!decisions.cluster) decisions.cluster = request.cluster;
 }
 
 // Decides what backward recomputes, so that the step keeps the budget of the plan.
-Status FindMemory(const Module& captured, const PlanRequest& request, const CompileOptions& options,
-                  FoundPlan& found) {
-  PlanDecisions& decisions = found.plan.decisions;
+Status FindMemory(const Module& captured, const PlanRequest& request,
+                  const compile::CompileOptions& options, FoundPlan& found) {
+  compile::PlanDecisions& decisions = found.plan.decisions;
   HEDDLE_TRY(auto lowered, LoweredStep::Make(captured, found.plan, options));
   HEDDLE_TRY(auto search, lowered.Search(request.offloads));
   HEDDLE_TRY(found.memory, search->Within(*decisions.budget));
   HEDDLE_TRY(found.decisions, ListDecisions(search->trials(), found.memory->marks));
   StatePipeline(request, options, decisions);
   // The plan states a policy by its name, and other answers node by node.
-  if (CheckpointPolicy::Parse(found.memory->policy).ok())
+  if (compile::CheckpointPolicy::Parse(found.memory->policy).ok())
     decisions.checkpoint = found.memory->policy;
   else
-    decisions.marks = StatementsOf(lowered.module.graphs[0], found.memory->marks);
+    decisions.marks = compile::StatementsOf(lowered.module.graphs[0], found.memory->marks);
   return Done{};
 }
 
 }  // namespace
 
-Result<CostModel> CostsFor(const Plan& plan) {
-  HEDDLE_TRY(Cluster cluster, LoadCluster(plan.decisions.cluster.value_or(PlanRequest().cluster)));
-  return CostModel::Make(std::move(cluster), {});
+Result<price::CostModel> CostsFor(const compile::Plan& plan) {
+  HEDDLE_TRY(price::Cluster cluster,
+             price::LoadCluster(plan.decisions.cluster.value_or(PlanRequest().cluster)));
+  return price::CostModel::Make(std::move(cluster), {});
 }
 
-Result<FoundPlan> FindPlan(const Module& module, const Plan& plan, const PlanRequest& request,
-                           const CompileOptions& options) {
+Result<FoundPlan> FindPlan(const Module& module, const compile::Plan& plan,
+                           const PlanRequest& request, const compile::CompileOptions& options) {
   FoundPlan found{plan};
-  PlanDecisions& decisions = found.plan.decisions;
+  compile::PlanDecisions& decisions = found.plan.decisions;
   if (plan.automatic) {
     HEDDLE_TRY(found.placements, FindPlacements(module, plan, request, options));
     found.plan = found.placements->plan;
@@ -49,9 +50,9 @@ Result<FoundPlan> FindPlan(const Module& module, const Plan& plan, const PlanReq
     if (found.placements->budget) decisions.budget = found.placements->budget;
     if (request.tries_plans) StatePipeline(request, options, decisions);
   }
-  if (decisions.budget && !decisions.decides_memory() && HasBackward(module))
+  if (decisions.budget && !decisions.decides_memory() && compile::HasBackward(module))
     HEDDLE_RETURN_IF_ERROR(FindMemory(module, request, options, found));
   return found;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

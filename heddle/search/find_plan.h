@@ -6,25 +6,25 @@
 #include <string>
 #include <vector>
 
-#include "heddle/search/memory/choice.h"
-#include "heddle/search/memory/memory_decisions.h"
 #include "heddle/compile/compile.h"
 #include "heddle/search/find_placements.h"
+#include "heddle/search/memory/choice.h"
+#include "heddle/search/memory/memory_decisions.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // A plan with all that a user decides, and how it is compiled.
 struct CompileJob {
-  Plan plan;
-  CompileOptions options;
+  compile::Plan plan;
+  compile::CompileOptions options;
 };
 
 // The costs of the cluster that a plan states, or of the default cluster.
-Result<CostModel> CostsFor(const Plan& plan);
+Result<price::CostModel> CostsFor(const compile::Plan& plan);
 
 struct FoundPlan {
   // Complete: compiled with the same options it gives the graph that was found.
-  Plan plan;
+  compile::Plan plan;
   // What `auto` found.
   std::optional<FoundPlacements> placements = {};
   // The choice for the budget, and its decisions by module and op.
@@ -33,7 +33,7 @@ struct FoundPlan {
 };
 
 // `module` is captured. Fails with Diag::kInfeasible if nothing fits into the plan's budget.
-Result<FoundPlan> FindPlan(const Module& module, const Plan& plan, const PlanRequest& request,
-                           const CompileOptions& options);
+Result<FoundPlan> FindPlan(const Module& module, const compile::Plan& plan,
+                           const PlanRequest& request, const compile::CompileOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::search

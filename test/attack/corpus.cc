@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <set>
 
+#include "heddle/compile/passes/passes.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/example.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/passes/passes.h"
 #include "test/golden/golden_file.h"
 
 namespace heddle {
@@ -92,8 +92,9 @@ class Reader {
   }
 
   void AddPipelines() {
-    for (const PassDef* pass : Passes().passes) corpus_.passes.emplace_back(pass->name);
-    for (const PassTable::Named& named : Passes().pipelines)
+    for (const compile::PassDef* pass : compile::Passes().passes)
+      corpus_.passes.emplace_back(pass->name);
+    for (const compile::PassTable::Named& named : compile::Passes().pipelines)
       corpus_.passes.emplace_back(named.name);
     pipelines_.insert("insert-redistributions, lower, localize, clean");
   }

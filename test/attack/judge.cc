@@ -5,12 +5,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/file.h"
 #include "heddle/cli/cli.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
 #if HEDDLE_TORCH
 #include "test/attack/run_both.h"
 #endif
@@ -65,10 +65,10 @@ bool KeepsNumbers(const std::vector<std::string>& args) {
   constexpr std::string_view kFlag = "--plan=";
   for (const std::string& arg : args) {
     if (!arg.starts_with(kFlag)) continue;
-    Result<Plan> plan = ParsePlan(*ReadFile(arg.substr(kFlag.size())), "plan");
+    Result<compile::Plan> plan = compile::ParsePlan(*ReadFile(arg.substr(kFlag.size())), "plan");
     return plan.ok() && !plan->average && plan->grad_divisor == 1.0 &&
            std::ranges::all_of(plan->layers,
-                               [](const PlanLayer& layer) { return layer.local.empty(); });
+                               [](const compile::PlanLayer& layer) { return layer.local.empty(); });
   }
   return true;
 }

@@ -5,8 +5,8 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/view_as_real.h>
 
-#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/whole.h"
@@ -57,7 +57,7 @@ double Tolerance(at::ScalarType type) {
 
 bool Close(const at::Tensor& a, const at::Tensor& b, bool exact) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  if (SameBits(a, b) || a.numel() == 0) return true;
+  if (run::SameBits(a, b) || a.numel() == 0) return true;
   auto numbers = [](const at::Tensor& t) {
     return (t.is_complex() ? at::view_as_real(t.resolve_conj()) : t).to(at::kDouble);
   };
@@ -83,9 +83,9 @@ std::string WhatDiffers(const std::string& before_text, const std::string& after
     return "";
   Result<std::vector<at::Tensor>> inputs = SmallInputs(before);
   if (!inputs.ok()) return "";
-  Result<std::vector<at::Tensor>> expected = RunOnWhole(before, *inputs);
+  Result<std::vector<at::Tensor>> expected = run::RunOnWhole(before, *inputs);
   if (!expected.ok()) return "";
-  Result<std::vector<at::Tensor>> got = RunOnWhole(after, *inputs);
+  Result<std::vector<at::Tensor>> got = run::RunOnWhole(after, *inputs);
   if (!got.ok()) return "cannot run what could run before: " + got.diagnostics()[0].message;
   for (size_t o = 0; o < expected->size(); ++o) {
     if (!Close((*expected)[o], (*got)[o], exact))

@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/file.h"
 #include "heddle/cli/cli.h"
+#include "heddle/core/base/file.h"
 #include "test/checkpoint/state.h"
 
 namespace heddle {
@@ -20,8 +20,8 @@ class CheckpointCommandTest : public testing::Test {
     state.tensors = {MakeTensor(state.mesh, "layers.0.w", {5, 3}, {"dp", ""}),
                      MakeTensor(state.mesh, "norm", {4}, {""}, DType::kBF16)};
     Fill(state, 1);
-    auto writer =
-        *CheckpointWriter::Open({.folder = folder_.path(), .world = 2, .ranks = {0, 1}, .run = ""});
+    auto writer = *run::CheckpointWriter::Open(
+        {.folder = folder_.path(), .world = 2, .ranks = {0, 1}, .run = ""});
     for (int64_t step : {10, 20}) {
       ASSERT_TRUE(writer->Save(SnapshotOf(state, step, {0, 1})).ok());
       ASSERT_TRUE(writer->Finish().ok());

@@ -14,7 +14,7 @@ namespace {
 class DamageTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto writer = *CheckpointWriter::Open(
+    auto writer = *run::CheckpointWriter::Open(
         {.folder = Folder(), .world = 2, .ranks = {0, 1}, .keep = 0, .run = ""});
     for (int64_t step : {1, 2}) {
       State state = StateOf(step);
@@ -31,19 +31,19 @@ class DamageTest : public testing::Test {
   }
   std::string Folder() const { return folder_.path() + "/out"; }
   std::string Path(const std::string& file, int64_t step = 2) const {
-    return Folder() + "/" + StepFolderName(step) + "/" + file;
+    return Folder() + "/" + run::StepFolderName(step) + "/" + file;
   }
   // Step 1 is used, with a note that says this.
   void ExpectFallback(const std::string& why) const {
-    auto opened = OpenCheckpoint(Folder());
+    auto opened = run::OpenCheckpoint(Folder());
     ASSERT_TRUE(opened.ok()) << Format(opened.diagnostics());
-    const Checkpoint& checkpoint = **opened;
+    const run::Checkpoint& checkpoint = **opened;
     EXPECT_EQ(checkpoint.step(), 1);
     EXPECT_EQ(Differences(StateOf(1), checkpoint), "");
     ASSERT_EQ(checkpoint.notes().size(), 1u);
     EXPECT_TRUE(checkpoint.notes()[0].starts_with("passed over step 2: "));
     EXPECT_NE(checkpoint.notes()[0].find(why), std::string::npos) << checkpoint.notes()[0];
-    auto exact = OpenCheckpoint(Folder(), {.step = 2, .newest = {}});
+    auto exact = run::OpenCheckpoint(Folder(), {.step = 2, .newest = {}});
     ASSERT_FALSE(exact.ok());
     EXPECT_EQ(exact.diagnostics()[0].kind, Diag::kCheckpointDamaged);
   }
@@ -90,7 +90,7 @@ TEST_F(DamageTest, EveryBitOfAFile) {
     ExpectFallback("rank-00001.safetensors: has hash");
     Flip(path, bit);
   }
-  EXPECT_EQ((*OpenCheckpoint(Folder()))->step(), 2);
+  EXPECT_EQ((*run::OpenCheckpoint(Folder()))->step(), 2);
 }
 
 // A flip may make the version newer, which is told apart; no flip goes unseen. A third of the bits, and all of them in `make soak`.
@@ -101,7 +101,7 @@ TEST_F(DamageTest, BitsOfTheManifest) {
   const uint32_t stride = Extent(3, 1);
   for (size_t bit = 0; bit < 8 * content.size(); bit += stride) {
     Flip(path, bit);
-    auto opened = OpenCheckpoint(Folder());
+    auto opened = run::OpenCheckpoint(Folder());
     if (opened.ok() && (*opened)->step() == 2) {
       // Between the values a space of one kind may become one of another kind.
       EXPECT_TRUE(std::isspace(static_cast<unsigned char>(content[bit / 8]))) << bit;
@@ -119,7 +119,7 @@ TEST_F(DamageTest, ANewerVersionIsNotPassedOver) {
   std::string content = *ReadFile(Path("manifest.json"));
   content.replace(content.find("\"version\":1"), 11, "\"version\":2");
   ASSERT_TRUE(WriteFile(Path("manifest.json"), content).ok());
-  auto opened = OpenCheckpoint(Folder());
+  auto opened = run::OpenCheckpoint(Folder());
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.diagnostics()[0].kind, Diag::kVersion);
   EXPECT_EQ(opened.diagnostics()[0].message, "has version 2; this heddle reads up to version 1");
@@ -128,7 +128,7 @@ TEST_F(DamageTest, ANewerVersionIsNotPassedOver) {
 
 TEST_F(DamageTest, NoneIsWhole) {
   for (int64_t step : {1, 2}) ASSERT_EQ(::unlink(Path("manifest.json", step).c_str()), 0);
-  auto opened = OpenCheckpoint(Folder());
+  auto opened = run::OpenCheckpoint(Folder());
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(Format(opened.diagnostics()),
             Path("manifest.json") + ": is not there [checkpoint-damaged]\n" + Folder() +
@@ -137,17 +137,20 @@ TEST_F(DamageTest, NoneIsWhole) {
 
 TEST_F(DamageTest, ProcessesShareTheHashing) {
   Flip(Path("rank-00001.safetensors"), 700);
-  EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 0, .parts = 2}))->step(),
-            2);
-  EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 1, .parts = 2}))->step(),
-            1);
-  EXPECT_EQ((*OpenCheckpoint(Folder(), {.step = {}, .newest = 1, .part = 0, .parts = 2}))->step(),
-            1);
+  EXPECT_EQ(
+      (*run::OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 0, .parts = 2}))->step(),
+      2);
+  EXPECT_EQ(
+      (*run::OpenCheckpoint(Folder(), {.step = {}, .newest = {}, .part = 1, .parts = 2}))->step(),
+      1);
+  EXPECT_EQ(
+      (*run::OpenCheckpoint(Folder(), {.step = {}, .newest = 1, .part = 0, .parts = 2}))->step(),
+      1);
 }
 
 TEST_F(DamageTest, ACheckpointOfAnotherModel) {
-  Checkpoint checkpoint = **OpenCheckpoint(Folder());
-  std::vector<TensorInfo> other = {{"w", DType::kBF16, {5, 3}}, {"c", DType::kF32, {4}}};
+  run::Checkpoint checkpoint = **run::OpenCheckpoint(Folder());
+  std::vector<run::TensorInfo> other = {{"w", DType::kBF16, {5, 3}}, {"c", DType::kF32, {4}}};
   Status refused = checkpoint.CheckTensors(other);
   std::string path = checkpoint.path();
   EXPECT_EQ(Format(refused.diagnostics()),
@@ -157,9 +160,9 @@ TEST_F(DamageTest, ACheckpointOfAnotherModel) {
 }
 
 TEST_F(DamageTest, SlicesThatAreNone) {
-  Checkpoint checkpoint = **OpenCheckpoint(Folder());
+  run::Checkpoint checkpoint = **run::OpenCheckpoint(Folder());
   float to[15];
-  auto said = [&](const std::string& name, const Slice& slice) {
+  auto said = [&](const std::string& name, const run::Slice& slice) {
     Status read = checkpoint.Read(name, slice, to);
     return read.ok() ? "" : read.diagnostics()[0].message;
   };

@@ -9,19 +9,19 @@ namespace heddle {
 namespace {
 
 TEST(CheckpointFormatTest, NamesOfFolders) {
-  EXPECT_EQ(StepFolderName(10), "step-00000010");
-  EXPECT_EQ(ParseStepFolderName("step-00000010"), 10);
-  EXPECT_EQ(ParseStepFolderName("step-123456789"), 123456789);
+  EXPECT_EQ(run::StepFolderName(10), "step-00000010");
+  EXPECT_EQ(run::ParseStepFolderName("step-00000010"), 10);
+  EXPECT_EQ(run::ParseStepFolderName("step-123456789"), 123456789);
   for (const char* name : {"step-10", "step-", "step--0000001", "step-00000010 ", "step-0000001x",
                            "step-000000010", "step-99999999999999999999", "stop-00000010"})
-    EXPECT_FALSE(ParseStepFolderName(name)) << name;
-  EXPECT_TRUE(IsPartialFolderName(PartialFolderName(3, "run-1")));
-  EXPECT_FALSE(IsPartialFolderName("step-00000010"));
-  EXPECT_FALSE(IsPartialFolderName("other.partial-x"));
+    EXPECT_FALSE(run::ParseStepFolderName(name)) << name;
+  EXPECT_TRUE(run::IsPartialFolderName(run::PartialFolderName(3, "run-1")));
+  EXPECT_FALSE(run::IsPartialFolderName("step-00000010"));
+  EXPECT_FALSE(run::IsPartialFolderName("other.partial-x"));
 }
 
-RankRecord Record() {
-  RankRecord record;
+run::RankRecord Record() {
+  run::RankRecord record;
   record.file = {100, {1, 2}};
   record.pieces = {{{"w", DType::kF32, {4, 2}}, {{0, 0}, {4, 2}}},
                    {{"none", DType::kBF16, {0}}, {{0}, {0}}}};
@@ -29,40 +29,42 @@ RankRecord Record() {
 }
 
 TEST(CheckpointFormatTest, Marks) {
-  RankRecord read = *ParseMark(FormatMark(Record()));
-  EXPECT_EQ(FormatMark(read), FormatMark(Record()));
-  EXPECT_EQ(ParseMark(FormatFailureMark("no room")).diagnostics()[0].message, "no room");
-  EXPECT_EQ(ParseMark("{}").diagnostics()[0].message, "`bytes` is missing");
-  EXPECT_EQ(ParseMark("{\"bytes\":1e999}").diagnostics()[0].message,
+  run::RankRecord read = *run::ParseMark(run::FormatMark(Record()));
+  EXPECT_EQ(run::FormatMark(read), run::FormatMark(Record()));
+  EXPECT_EQ(run::ParseMark(run::FormatFailureMark("no room")).diagnostics()[0].message, "no room");
+  EXPECT_EQ(run::ParseMark("{}").diagnostics()[0].message, "`bytes` is missing");
+  EXPECT_EQ(run::ParseMark("{\"bytes\":1e999}").diagnostics()[0].message,
             "not JSON: the number exceeds the range of a double");
-  EXPECT_FALSE(ParseMark("{\"bytes\":").ok());
+  EXPECT_FALSE(run::ParseMark("{\"bytes\":").ok());
 }
 
 TEST(CheckpointFormatTest, Manifests) {
-  Manifest manifest = *MakeManifest(3, R"({"seed":18446744073709551615,"lr":0.1})", {Record()});
-  std::string text = FormatManifest(manifest);
-  Manifest read = *ParseManifest(text);
-  EXPECT_EQ(FormatManifest(read), text);
+  run::Manifest manifest =
+      *run::MakeManifest(3, R"({"seed":18446744073709551615,"lr":0.1})", {Record()});
+  std::string text = run::FormatManifest(manifest);
+  run::Manifest read = *run::ParseManifest(text);
+  EXPECT_EQ(run::FormatManifest(read), text);
   EXPECT_EQ(nlohmann::json::parse(read.state)["seed"].get<uint64_t>(), UINT64_MAX);
   EXPECT_EQ(nlohmann::json::parse(read.state)["lr"].get<double>(), 0.1);
   // Spaces and the order of keys do not change the hash.
-  EXPECT_EQ(FormatManifest(*ParseManifest(nlohmann::ordered_json::parse(text).dump(2))), text);
+  EXPECT_EQ(run::FormatManifest(*run::ParseManifest(nlohmann::ordered_json::parse(text).dump(2))),
+            text);
   size_t files = text.find("{\"files\":");
   size_t state = text.find(",\"state\":");
   ASSERT_LT(files, state);
   std::string swapped = text.substr(0, files + 1) + text.substr(state + 1);
   size_t end = swapped.rfind("}}");
   swapped.insert(end, "," + text.substr(files + 1, state - files - 1));
-  EXPECT_EQ(FormatManifest(*ParseManifest(swapped)), text);
+  EXPECT_EQ(run::FormatManifest(*run::ParseManifest(swapped)), text);
 }
 
 // What is said about a manifest after an edit, with the hash put right.
 std::string SaidAfter(const std::function<void(nlohmann::json&)>& edit) {
-  auto json = nlohmann::json::parse(FormatManifest(*MakeManifest(3, "{}", {Record()})));
+  auto json = nlohmann::json::parse(run::FormatManifest(*run::MakeManifest(3, "{}", {Record()})));
   edit(json["manifest"]);
   std::string body = json["manifest"].dump();
   json["hash"] = Format(HashBytes128(body.data(), body.size()));
-  Result<Manifest> parsed = ParseManifest(json.dump());
+  Result<run::Manifest> parsed = run::ParseManifest(json.dump());
   if (parsed.ok()) return "";
   EXPECT_EQ(parsed.diagnostics()[0].kind, Diag::kCheckpointDamaged);
   return parsed.diagnostics()[0].message;
@@ -101,12 +103,12 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
 }
 
 TEST(CheckpointFormatTest, GridsThatAreNone) {
-  TensorInfo tensor{"w", DType::kF32, {4, 4}};
-  auto said = [&](std::vector<Slice> slices) {
-    std::vector<PlacedPiece> pieces;
-    for (const Slice& slice : slices)
+  run::TensorInfo tensor{"w", DType::kF32, {4, 4}};
+  auto said = [&](std::vector<run::Slice> slices) {
+    std::vector<run::PlacedPiece> pieces;
+    for (const run::Slice& slice : slices)
       pieces.push_back({static_cast<int64_t>(pieces.size()), slice});
-    Result<Grid> grid = Grid::Make(tensor, pieces);
+    Result<run::Grid> grid = run::Grid::Make(tensor, pieces);
     return grid.ok() ? "" : grid.diagnostics()[0].message;
   };
   EXPECT_EQ(said({{{0, 0}, {4, 1}}, {{0, 1}, {4, 3}}}), "");

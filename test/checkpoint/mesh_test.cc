@@ -28,17 +28,18 @@ std::vector<NamedMesh> Meshes() {
 
 State StateOn(const NamedMesh& on) {
   State state{on.mesh, {}};
-  for (Sizes shape : {Sizes{8, 8}, Sizes{7, 5}, Sizes{3, 9}, Sizes{1, 2}, Sizes{5, 0}})
-    state.tensors.push_back(MakeTensor(on.mesh, "w" + FormatSizes(shape), shape, on.matrix));
-  for (Sizes shape : {Sizes{8}, Sizes{5}, Sizes{1}})
+  for (run::Sizes shape :
+       {run::Sizes{8, 8}, run::Sizes{7, 5}, run::Sizes{3, 9}, run::Sizes{1, 2}, run::Sizes{5, 0}})
+    state.tensors.push_back(MakeTensor(on.mesh, "w" + run::FormatSizes(shape), shape, on.matrix));
+  for (run::Sizes shape : {run::Sizes{8}, run::Sizes{5}, run::Sizes{1}})
     state.tensors.push_back(
-        MakeTensor(on.mesh, "b" + FormatSizes(shape), shape, on.vector, DType::kBF16));
+        MakeTensor(on.mesh, "b" + run::FormatSizes(shape), shape, on.vector, DType::kBF16));
   Fill(state, 5);
   return state;
 }
 
 void Save(const State& state, const std::string& folder) {
-  auto writer = *CheckpointWriter::Open(
+  auto writer = *run::CheckpointWriter::Open(
       {.folder = folder, .world = state.mesh.ranks(), .ranks = AllRanks(state.mesh), .run = ""});
   ASSERT_TRUE(writer->Save(SnapshotOf(state, 1, AllRanks(state.mesh))).ok());
   Status saved = writer->Finish();
@@ -49,7 +50,7 @@ TEST(CheckpointMeshTest, EveryPairOfMeshes) {
   for (const NamedMesh& from : Meshes()) {
     TempDir folder;
     Save(StateOn(from), folder.path());
-    Checkpoint checkpoint = **OpenCheckpoint(folder.path());
+    run::Checkpoint checkpoint = **run::OpenCheckpoint(folder.path());
     for (const NamedMesh& to : Meshes())
       EXPECT_EQ(Differences(StateOn(to), checkpoint), "") << from.name << " to " << to.name;
   }
@@ -92,7 +93,7 @@ TEST(CheckpointMeshTest, RandomPlacements) {
     Fill(state, dice());
     TempDir folder;
     Save(state, folder.path());
-    Checkpoint checkpoint = **OpenCheckpoint(folder.path());
+    run::Checkpoint checkpoint = **run::OpenCheckpoint(folder.path());
     for (int reads = 0; reads < 3; ++reads) {
       EXPECT_EQ(Differences(state, checkpoint), "") << "trial " << trial;
       state.mesh = random_mesh();
@@ -111,21 +112,21 @@ TEST(CheckpointMeshTest, LargeTensors) {
   Fill(state, 3);
   TempDir folder;
   Save(state, folder.path());
-  Checkpoint checkpoint = **OpenCheckpoint(folder.path());
+  run::Checkpoint checkpoint = **run::OpenCheckpoint(folder.path());
   for (const StateTensor& tensor : state.tensors) {
-    Slice slice = WholeSlice(tensor.info.shape);
+    run::Slice slice = run::WholeSlice(tensor.info.shape);
     for (size_t d = 0; d < slice.shape.size(); ++d) {
       slice.offset[d] = 1;
       slice.shape[d] -= 2;
     }
-    std::string found(static_cast<size_t>(BytesOf(tensor.info.dtype, slice.shape)), '#');
+    std::string found(static_cast<size_t>(run::BytesOf(tensor.info.dtype, slice.shape)), '#');
     ASSERT_TRUE(checkpoint.Read(tensor.info.name, slice, found.data()).ok());
     EXPECT_TRUE(found == Cut(tensor.info, tensor.bytes, slice)) << tensor.info.name;
     // A thin column: gaps of whole rows.
-    Slice thin = WholeSlice(tensor.info.shape);
+    run::Slice thin = run::WholeSlice(tensor.info.shape);
     thin.offset.back() = thin.shape.back() / 2;
     thin.shape.back() = 1;
-    found.assign(static_cast<size_t>(BytesOf(tensor.info.dtype, thin.shape)), '#');
+    found.assign(static_cast<size_t>(run::BytesOf(tensor.info.dtype, thin.shape)), '#');
     ASSERT_TRUE(checkpoint.Read(tensor.info.name, thin, found.data()).ok());
     EXPECT_TRUE(found == Cut(tensor.info, tensor.bytes, thin)) << tensor.info.name;
   }

@@ -32,24 +32,25 @@ State SmallState(uint64_t seed = 1) {
 class SaveTest : public testing::Test {
  protected:
   std::string Folder() const { return folder_.path() + "/out"; }
-  std::unique_ptr<CheckpointWriter> Writer(int64_t keep = 2, int64_t begin_step = 0) const {
-    return *CheckpointWriter::Open({.folder = Folder(),
-                                    .world = 4,
-                                    .ranks = {0, 1, 2, 3},
-                                    .keep = keep,
-                                    .begin_step = begin_step,
-                                    .run = ""});
+  std::unique_ptr<run::CheckpointWriter> Writer(int64_t keep = 2, int64_t begin_step = 0) const {
+    return *run::CheckpointWriter::Open({.folder = Folder(),
+                                         .world = 4,
+                                         .ranks = {0, 1, 2, 3},
+                                         .keep = keep,
+                                         .begin_step = begin_step,
+                                         .run = ""});
   }
   std::vector<int64_t> Steps() const {
     std::vector<int64_t> steps;
-    auto list = *ListCheckpoints(Folder());
-    for (const ListedCheckpoint& listed : list) steps.push_back(listed.step);
+    auto list = *run::ListCheckpoints(Folder());
+    for (const run::ListedCheckpoint& listed : list) steps.push_back(listed.step);
     return steps;
   }
   static std::string Said(const Status& status) { return Format(status.diagnostics()); }
   // A writer of one rank among two processes.
-  Result<std::unique_ptr<CheckpointWriter>> OneOfTwo(int64_t rank, milliseconds timeout) const {
-    return CheckpointWriter::Open(
+  Result<std::unique_ptr<run::CheckpointWriter>> OneOfTwo(int64_t rank,
+                                                          milliseconds timeout) const {
+    return run::CheckpointWriter::Open(
         {.folder = Folder(), .world = 2, .ranks = {rank}, .run = "r1", .timeout = timeout});
   }
 
@@ -66,7 +67,7 @@ TEST_F(SaveTest, WhatIsSavedIsRead) {
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_EQ(writer->last()->step, 10);
   EXPECT_EQ(writer->last()->bytes.value, 10 * 3 * 4 + 7 * 2 + 8 + 2 * 3);
-  Checkpoint checkpoint = **OpenCheckpoint(Folder());
+  run::Checkpoint checkpoint = **run::OpenCheckpoint(Folder());
   EXPECT_EQ(checkpoint.step(), 10);
   EXPECT_EQ(checkpoint.world(), 4);
   EXPECT_EQ(checkpoint.state(), "{\"step\":10}");
@@ -83,7 +84,7 @@ TEST_F(SaveTest, FilesDependOnTheStateOnly) {
   State state = SmallState();
   std::vector<std::string> manifests;
   for (const char* name : {"/a", "/b"}) {
-    auto writer = *CheckpointWriter::Open(
+    auto writer = *run::CheckpointWriter::Open(
         {.folder = folder_.path() + name, .world = 4, .ranks = {0, 1, 2, 3}, .run = ""});
     ASSERT_TRUE(writer->Save(SnapshotOf(state, 1, AllRanks(state.mesh))).ok());
     ASSERT_TRUE(writer->Finish().ok());
@@ -93,9 +94,9 @@ TEST_F(SaveTest, FilesDependOnTheStateOnly) {
 }
 
 TEST_F(SaveTest, NothingThereIsNoMistake) {
-  EXPECT_FALSE(OpenCheckpoint(Folder())->has_value());
-  EXPECT_TRUE(ListCheckpoints(Folder())->empty());
-  auto missing = OpenCheckpoint(Folder(), {.step = 3, .newest = {}});
+  EXPECT_FALSE(run::OpenCheckpoint(Folder())->has_value());
+  EXPECT_TRUE(run::ListCheckpoints(Folder())->empty());
+  auto missing = run::OpenCheckpoint(Folder(), {.step = 3, .newest = {}});
   EXPECT_EQ(missing.diagnostics()[0].message, "has no checkpoint of step 3; it has none");
   EXPECT_EQ(missing.diagnostics()[0].kind, Diag::kCheckpoint);
 }
@@ -108,9 +109,9 @@ TEST_F(SaveTest, TheNewestAreKept) {
   }
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_EQ(Steps(), (std::vector<int64_t>{4, 5, 6}));
-  EXPECT_EQ(NamesIn(Folder())->size(), 4u);
+  EXPECT_EQ(run::NamesIn(Folder())->size(), 4u);
   for (int64_t step : Steps()) {
-    Checkpoint checkpoint = **OpenCheckpoint(Folder(), {.step = step, .newest = {}});
+    run::Checkpoint checkpoint = **run::OpenCheckpoint(Folder(), {.step = step, .newest = {}});
     EXPECT_EQ(Differences(SmallState(static_cast<uint64_t>(step)), checkpoint), "");
   }
 }
@@ -135,7 +136,7 @@ TEST_F(SaveTest, AStepIsReplaced) {
     ASSERT_TRUE(writer->Save(SnapshotOf(*state, 5, AllRanks(state->mesh))).ok());
     ASSERT_TRUE(writer->Finish().ok());
   }
-  EXPECT_EQ(Differences(second, **OpenCheckpoint(Folder())), "");
+  EXPECT_EQ(Differences(second, **run::OpenCheckpoint(Folder())), "");
   EXPECT_EQ(Steps(), std::vector<int64_t>{5});
 }
 
@@ -147,27 +148,27 @@ TEST_F(SaveTest, LaterCheckpointsAreNotOverwritten) {
            writer->Finish().ok();
   };
   ASSERT_TRUE(save(8));
-  auto opened = CheckpointWriter::Open({.folder = Folder(), .begin_step = 7, .run = ""});
+  auto opened = run::CheckpointWriter::Open({.folder = Folder(), .begin_step = 7, .run = ""});
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.diagnostics()[0].message,
             "has a checkpoint of step 8, and this run begins at step 7; move it away, or name "
             "another folder");
-  EXPECT_TRUE(CheckpointWriter::Open({.folder = Folder(), .begin_step = 8, .run = ""}).ok());
+  EXPECT_TRUE(run::CheckpointWriter::Open({.folder = Folder(), .begin_step = 8, .run = ""}).ok());
   // A damaged one is in nobody's way.
   ASSERT_TRUE(WriteFile(Folder() + "/step-00000008/manifest.json", "{}").ok());
-  EXPECT_TRUE(CheckpointWriter::Open({.folder = Folder(), .begin_step = 7, .run = ""}).ok());
+  EXPECT_TRUE(run::CheckpointWriter::Open({.folder = Folder(), .begin_step = 7, .run = ""}).ok());
 }
 
 TEST_F(SaveTest, TextsStandBesideTheCheckpoints) {
-  CheckpointWriterOptions options{.folder = Folder(), .run = ""};
+  run::CheckpointWriterOptions options{.folder = Folder(), .run = ""};
   options.texts = {{"job.toml", "steps = 3\n"}};
-  ASSERT_TRUE(CheckpointWriter::Open(options).ok());
+  ASSERT_TRUE(run::CheckpointWriter::Open(options).ok());
   EXPECT_EQ(*ReadFile(Folder() + "/job.toml"), "steps = 3\n");
 }
 
 TEST_F(SaveTest, OneJobAtATimeHasTheFolder) {
   auto writer = Writer();
-  auto second = CheckpointWriter::Open({.folder = Folder(), .run = ""});
+  auto second = run::CheckpointWriter::Open({.folder = Folder(), .run = ""});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.diagnostics()[0].kind, Diag::kCheckpointLock);
   char host[128] = {};
@@ -178,16 +179,16 @@ TEST_F(SaveTest, OneJobAtATimeHasTheFolder) {
                   "name another folder",
                   ::getpid(), host));
   writer.reset();
-  EXPECT_TRUE(CheckpointWriter::Open({.folder = Folder(), .run = ""}).ok());
+  EXPECT_TRUE(run::CheckpointWriter::Open({.folder = Folder(), .run = ""}).ok());
 }
 
 TEST_F(SaveTest, WhatInterruptedSavesLeftIsRemoved) {
   ASSERT_TRUE(MakeDirectories(Folder() + "/step-00000004.partial-abc").ok());
   ASSERT_TRUE(WriteFile(Folder() + "/step-00000004.partial-abc/manifest.json", "{").ok());
-  EXPECT_FALSE(OpenCheckpoint(Folder())->has_value());
+  EXPECT_FALSE(run::OpenCheckpoint(Folder())->has_value());
   ASSERT_TRUE(MakeDirectories(Folder() + "/step-four.partial-abc").ok());
   auto writer = Writer();
-  EXPECT_EQ(*NamesIn(Folder()), (std::vector<std::string>{"lock", "step-four.partial-abc"}));
+  EXPECT_EQ(*run::NamesIn(Folder()), (std::vector<std::string>{"lock", "step-four.partial-abc"}));
 }
 
 TEST_F(SaveTest, ProcessesShareTheFolder) {
@@ -202,17 +203,17 @@ TEST_F(SaveTest, ProcessesShareTheFolder) {
   }
   ASSERT_TRUE(one->Finish().ok());
   ASSERT_TRUE(zero->Finish().ok());
-  EXPECT_EQ(Differences(state, **OpenCheckpoint(Folder())), "");
+  EXPECT_EQ(Differences(state, **run::OpenCheckpoint(Folder())), "");
   EXPECT_EQ(Steps(), (std::vector<int64_t>{2, 3}));
   // The marks are gone: what a process wrote and what one wrote alone are the same files.
-  EXPECT_EQ(*NamesIn(Folder() + "/step-00000003"),
+  EXPECT_EQ(*run::NamesIn(Folder() + "/step-00000003"),
             (std::vector<std::string>{"manifest.json", "rank-00000.safetensors",
                                       "rank-00001.safetensors"}));
 }
 
 TEST_F(SaveTest, WhoIsMissingIsNamed) {
   State state = SmallState();
-  auto writer = *CheckpointWriter::Open(
+  auto writer = *run::CheckpointWriter::Open(
       {.folder = Folder(), .world = 4, .ranks = {0, 2}, .run = "r", .timeout = milliseconds(50)});
   ASSERT_TRUE(writer->Save(SnapshotOf(state, 6, {0, 2})).ok());
   Status failed = writer->Finish();
@@ -220,7 +221,7 @@ TEST_F(SaveTest, WhoIsMissingIsNamed) {
             "step 6 was not saved: after 50.00 ms no file from 2 of 4 ranks: ranks 1, 3 [peers]\n");
   EXPECT_TRUE(writer->Finish().ok());
   EXPECT_TRUE(Steps().empty());
-  EXPECT_EQ(*NamesIn(Folder()), std::vector<std::string>{"lock"});
+  EXPECT_EQ(*run::NamesIn(Folder()), std::vector<std::string>{"lock"});
 }
 
 TEST_F(SaveTest, TheEndOfAWriterDoesNotWaitForOthers) {
@@ -238,7 +239,7 @@ TEST_F(SaveTest, TheEndOfAWriterDoesNotWaitForOthers) {
 TEST_F(SaveTest, PiecesThatDoNotMakeATensor) {
   State state = SmallState();
   auto writer = Writer();
-  Snapshot snapshot = SnapshotOf(state, 1, {0, 1, 3});
+  run::Snapshot snapshot = SnapshotOf(state, 1, {0, 1, 3});
   ASSERT_TRUE(writer->Save(snapshot).ok());
   EXPECT_EQ(Said(writer->Finish()),
             "`w` of [10,3] has pieces that end at 6 and begin at 9 of dimension 0; they must "
@@ -295,8 +296,8 @@ TEST_F(SaveTest, AfterAFailedSaveTheOldIsThereAndTheNextGoesOn) {
     EXPECT_EQ(writer->last()->step, 1);
   }
   EXPECT_EQ(Steps(), std::vector<int64_t>{1});
-  EXPECT_EQ(Differences(old, **OpenCheckpoint(Folder())), "");
-  EXPECT_EQ(NamesIn(Folder())->size(), 2u);
+  EXPECT_EQ(Differences(old, **run::OpenCheckpoint(Folder())), "");
+  EXPECT_EQ(run::NamesIn(Folder())->size(), 2u);
   ASSERT_TRUE(writer->Save(SnapshotOf(state, 4, AllRanks(state.mesh))).ok());
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_EQ(Steps(), std::vector<int64_t>{4});
@@ -351,7 +352,7 @@ TEST_F(SaveTest, AFullDisk) {
   Status failed = writer->Finish();
   EXPECT_NE(Said(failed).find("cannot write: No space left on device"), std::string::npos)
       << Said(failed);
-  EXPECT_EQ(Differences(small, **OpenCheckpoint(Folder())), "");
+  EXPECT_EQ(Differences(small, **run::OpenCheckpoint(Folder())), "");
   ASSERT_TRUE(writer->Save(SnapshotOf(small, 3, AllRanks(small.mesh))).ok());
   EXPECT_TRUE(writer->Finish().ok());
 }
@@ -363,7 +364,7 @@ TEST_F(SaveTest, AFolderWithoutPermission) {
   if (child == 0) {
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
     if (::geteuid() != 65534) ::chmod(folder_.path().c_str(), 0555);
-    auto opened = CheckpointWriter::Open({.folder = Folder(), .run = ""});
+    auto opened = run::CheckpointWriter::Open({.folder = Folder(), .run = ""});
     bool right = !opened.ok() && opened.diagnostics()[0].kind == Diag::kFileWrite &&
                  opened.diagnostics()[0].message.ends_with("Permission denied");
     ::_exit(right ? 0 : 1);
@@ -377,11 +378,12 @@ TEST_F(SaveTest, AFolderWithoutPermission) {
 
 TEST_F(SaveTest, AFileInThePlaceOfTheFolder) {
   ASSERT_TRUE(WriteFile(Folder(), "").ok());
-  EXPECT_EQ(CheckpointWriter::Open({.folder = Folder(), .run = ""}).diagnostics()[0].kind,
+  EXPECT_EQ(run::CheckpointWriter::Open({.folder = Folder(), .run = ""}).diagnostics()[0].kind,
             Diag::kFileWrite);
-  EXPECT_EQ(OpenCheckpoint(Folder()).diagnostics()[0].message, "cannot open: Not a directory");
-  EXPECT_EQ(CheckpointWriter::Open({.folder = "x", .keep = -1, .run = ""}).diagnostics()[0].kind,
-            Diag::kUsage);
+  EXPECT_EQ(run::OpenCheckpoint(Folder()).diagnostics()[0].message, "cannot open: Not a directory");
+  EXPECT_EQ(
+      run::CheckpointWriter::Open({.folder = "x", .keep = -1, .run = ""}).diagnostics()[0].kind,
+      Diag::kUsage);
 }
 
 }  // namespace

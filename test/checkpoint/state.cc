@@ -10,7 +10,7 @@ namespace heddle {
 
 void Fill(State& state, uint64_t seed) {
   for (StateTensor& tensor : state.tensors) {
-    tensor.bytes.resize(static_cast<size_t>(BytesOf(tensor.info.dtype, tensor.info.shape)));
+    tensor.bytes.resize(static_cast<size_t>(run::BytesOf(tensor.info.dtype, tensor.info.shape)));
     uint64_t word = MixHash(seed, Hash64(tensor.info.name));
     for (size_t i = 0; i < tensor.bytes.size(); ++i) {
       if (i % 8 == 0) word = MixHash(word, i);
@@ -19,11 +19,11 @@ void Fill(State& state, uint64_t seed) {
   }
 }
 
-std::string Cut(const TensorInfo& info, const std::string& whole, const Slice& slice) {
+std::string Cut(const run::TensorInfo& info, const std::string& whole, const run::Slice& slice) {
   // One element after the other, so that it has nothing in common with what is tested.
   auto item = static_cast<size_t>(ItemSize(info.dtype));
   std::string out;
-  int64_t count = CountOf(slice.shape);
+  int64_t count = run::CountOf(slice.shape);
   for (int64_t i = 0; i < count; ++i) {
     int64_t rest = i, at = 0, factor = 1;
     for (size_t d = slice.shape.size(); d-- > 0;) {
@@ -36,14 +36,14 @@ std::string Cut(const TensorInfo& info, const std::string& whole, const Slice& s
   return out;
 }
 
-Snapshot SnapshotOf(const State& state, int64_t step, const std::vector<int64_t>& ranks) {
-  Snapshot snapshot;
+run::Snapshot SnapshotOf(const State& state, int64_t step, const std::vector<int64_t>& ranks) {
+  run::Snapshot snapshot;
   snapshot.step = step;
   snapshot.state = fmt::format("{{\"step\":{}}}", step);
   for (int64_t rank : ranks) {
     for (const StateTensor& tensor : state.tensors) {
-      if (!IsFirstHolder(tensor.placement, state.mesh, rank)) continue;
-      Slice slice = SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
+      if (!run::IsFirstHolder(tensor.placement, state.mesh, rank)) continue;
+      run::Slice slice = run::SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
       snapshot.pieces.push_back({tensor.info, slice, rank, [&tensor, slice](void* to) {
                                    std::string cut = Cut(tensor.info, tensor.bytes, slice);
                                    std::memcpy(to, cut.data(), cut.size());
@@ -59,14 +59,14 @@ std::vector<int64_t> AllRanks(const Mesh& mesh) {
   return ranks;
 }
 
-std::string Differences(const State& state, const Checkpoint& checkpoint) {
-  std::vector<TensorInfo> infos;
+std::string Differences(const State& state, const run::Checkpoint& checkpoint) {
+  std::vector<run::TensorInfo> infos;
   for (const StateTensor& tensor : state.tensors) infos.push_back(tensor.info);
   Status same = checkpoint.CheckTensors(infos);
   if (!same.ok()) return Format(same.diagnostics());
   for (const StateTensor& tensor : state.tensors) {
     for (int64_t rank : AllRanks(state.mesh)) {
-      Slice slice = SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
+      run::Slice slice = run::SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
       std::string expected = Cut(tensor.info, tensor.bytes, slice);
       // A byte more on each side, which must stay.
       std::string found(expected.size() + 2, '#');
@@ -79,7 +79,7 @@ std::string Differences(const State& state, const Checkpoint& checkpoint) {
   return "";
 }
 
-StateTensor MakeTensor(const Mesh& mesh, const std::string& name, const Sizes& shape,
+StateTensor MakeTensor(const Mesh& mesh, const std::string& name, const run::Sizes& shape,
                        const std::vector<std::string>& axes, DType dtype) {
   StateTensor tensor{{name, dtype, shape}, {}, {}};
   for (const std::string& split : axes) {

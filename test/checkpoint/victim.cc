@@ -69,28 +69,28 @@ void Say(const std::string& text) {
 
 // The step from which the state goes on, 0 at the beginning.
 int64_t Resume(State& state, const std::string& folder) {
-  auto found = OpenCheckpoint(folder);
+  auto found = run::OpenCheckpoint(folder);
   if (!found.ok()) Fail(found.diagnostics());
   if (!*found) return 0;
-  const Checkpoint& checkpoint = **found;
+  const run::Checkpoint& checkpoint = **found;
   for (const std::string& note : checkpoint.notes()) Say(note + "\n");
   for (StateTensor& tensor : state.tensors) {
     // Piece by piece, as ranks do.
     for (int64_t rank : AllRanks(state.mesh)) {
-      Slice slice = SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
-      std::string part(static_cast<size_t>(BytesOf(tensor.info.dtype, slice.shape)), '\0');
+      run::Slice slice = run::SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
+      std::string part(static_cast<size_t>(run::BytesOf(tensor.info.dtype, slice.shape)), '\0');
       Status read = checkpoint.Read(tensor.info.name, slice, part.data());
       if (!read.ok()) Fail(read.diagnostics());
     }
     Status read =
-        checkpoint.Read(tensor.info.name, WholeSlice(tensor.info.shape), tensor.bytes.data());
+        checkpoint.Read(tensor.info.name, run::WholeSlice(tensor.info.shape), tensor.bytes.data());
     if (!read.ok()) Fail(read.diagnostics());
   }
   return checkpoint.step();
 }
 
-void Run(State& state, CheckpointWriter& writer, const std::vector<int64_t>& ranks, int64_t step,
-         int64_t steps) {
+void Run(State& state, run::CheckpointWriter& writer, const std::vector<int64_t>& ranks,
+         int64_t step, int64_t steps) {
   bool tells = ranks[0] == 0;
   int64_t told = step;
   while (step < steps) {
@@ -110,8 +110,9 @@ void Run(State& state, CheckpointWriter& writer, const std::vector<int64_t>& ran
   Say(fmt::format("end {:016x}\n", hash));
 }
 
-CheckpointWriterOptions OptionsFor(const std::string& folder, const State& state, int64_t begin) {
-  CheckpointWriterOptions options;
+run::CheckpointWriterOptions OptionsFor(const std::string& folder, const State& state,
+                                        int64_t begin) {
+  run::CheckpointWriterOptions options;
   options.folder = folder;
   options.world = state.mesh.ranks();
   options.ranks = AllRanks(state.mesh);
@@ -120,8 +121,8 @@ CheckpointWriterOptions OptionsFor(const std::string& folder, const State& state
   return options;
 }
 
-std::unique_ptr<CheckpointWriter> Open(CheckpointWriterOptions options) {
-  auto writer = CheckpointWriter::Open(std::move(options));
+std::unique_ptr<run::CheckpointWriter> Open(run::CheckpointWriterOptions options) {
+  auto writer = run::CheckpointWriter::Open(std::move(options));
   if (!writer.ok()) Fail(writer.diagnostics());
   return *std::move(writer);
 }
@@ -141,7 +142,7 @@ int RunProcesses(State& state, const std::string& folder, int64_t begin, int64_t
     pid_t child = ::fork();
     if (child == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      CheckpointWriterOptions options = OptionsFor(folder, state, begin);
+      run::CheckpointWriterOptions options = OptionsFor(folder, state, begin);
       options.ranks = {rank};
       options.run = run;
       auto writer = Open(std::move(options));

@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/search/placement/auto_plan.h"
-#include "heddle/search/placement/auto_problem.h"
-#include "heddle/core/base/test/extent.h"
 #include "heddle/compile/compile.h"
+#include "heddle/core/base/test/extent.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/search/placement/auto_plan.h"
+#include "heddle/search/placement/auto_problem.h"
 #include "heddle/search/solve/solve.h"
 #include "test/checks/random_step.h"
 
@@ -24,19 +24,19 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {"a=2", 1}, {"a=4", 1}, {"a=2, b=2", 1}, {"a=2, b=3", 1}, {"a=2, b=2, c=2", 10}};
 
-const CostModel& Model() {
-  static const CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+const price::CostModel& Model() {
+  static const price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
   return model;
 }
 
 // The kernels and collectives of the graph of one rank.
-Result<Nanos> CostOf(const Module& captured, const Plan& plan) {
+Result<Nanos> CostOf(const Module& captured, const compile::Plan& plan) {
   Module module = captured;
-  HEDDLE_RETURN_IF_ERROR(Compile(module, plan, {.pipeline = ""}));
-  HEDDLE_TRY(GraphCosts costs, Model().Price(module, module.graphs[0]));
+  HEDDLE_RETURN_IF_ERROR(compile::Compile(module, plan, {.pipeline = ""}));
+  HEDDLE_TRY(price::GraphCosts costs, Model().Price(module, module.graphs[0]));
   Nanos sum;
   for (NodeId node : module.graphs[0].nodes()) {
-    const NodeCost& cost = costs.nodes[node];
+    const price::NodeCost& cost = costs.nodes[node];
     sum += cost.compute + cost.pack + cost.collective.total();
   }
   return sum;
@@ -46,28 +46,29 @@ class AutoCase {
  public:
   AutoCase(uint32_t seed, std::string_view mesh) : random_(seed) {
     module_ = *ParseModule(MakeRandomStep(seed, NumberKind::kWhole).graph, "graph", Ops());
-    plan_ = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
-    decisions_ = *FindDecisions(module_.graphs[0], plan_);
-    Result<PricedDecisions> prices =
-        PricedDecisions::Make(module_.graphs[0], plan_, decisions_, Model());
+    plan_ = *compile::ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
+    decisions_ = *search::FindDecisions(module_.graphs[0], plan_);
+    Result<search::PricedDecisions> prices =
+        search::PricedDecisions::Make(module_.graphs[0], plan_, decisions_, Model());
     problem_ = *prices->Problem({});
   }
 
   void ExpectCost(const std::vector<uint32_t>& x) {
-    Result<Plan> plan = PlanOf(module_, plan_, decisions_, x);
+    Result<compile::Plan> plan = search::PlanOf(module_, plan_, decisions_, x);
     ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
     Result<Nanos> cost = CostOf(module_, *plan);
-    ASSERT_TRUE(cost.ok()) << FormatPlan(*plan) << Format(cost.diagnostics());
-    EXPECT_EQ(static_cast<double>(cost->value), Cost(problem_, x)) << FormatPlan(*plan);
+    ASSERT_TRUE(cost.ok()) << compile::FormatPlan(*plan) << Format(cost.diagnostics());
+    EXPECT_EQ(static_cast<double>(cost->value), search::Cost(problem_, x))
+        << compile::FormatPlan(*plan);
   }
 
   // No op shares a dimension of a result among more ranks than it has elements.
   void ExpectParts() const {
     const Graph& graph = module_.graphs[0];
-    for (const Decision& decision : decisions_.all) {
-      if (decision.kind != Decision::Kind::kNode) continue;
+    for (const search::Decision& decision : decisions_.all) {
+      if (decision.kind != search::Decision::Kind::kNode) continue;
       ValueId v = graph[NodeId(decision.members[0])].first_result;
-      for (const OpSplit& split : decision.choices) {
+      for (const compile::OpSplit& split : decision.choices) {
         for (size_t d = 0; v && d < split.results[0].splits.size(); ++d)
           EXPECT_LE(plan_.mesh.Size(split.results[0].splits[d]),
                     graph.types().dims(graph.type(v))[d]);
@@ -75,15 +76,15 @@ class AutoCase {
     }
   }
 
-  const PairwiseProblem& problem() const { return problem_; }
+  const search::PairwiseProblem& problem() const { return problem_; }
   std::vector<uint32_t> whole() const { return std::vector<uint32_t>(decisions_.all.size()); }
   // Changes single choices of an assignment that is possible.
   std::vector<uint32_t> Changed(std::vector<uint32_t> x) {
     for (int i = 0; i < 40; ++i) {
       std::vector<uint32_t> y = x;
       size_t v = random_() % decisions_.all.size();
-      y[v] = random_() % problem_.variables[VariableId(v)].cost.size();
-      if (Cost(problem_, y) != kForbidden) x = y;
+      y[v] = random_() % problem_.variables[search::VariableId(v)].cost.size();
+      if (search::Cost(problem_, y) != search::kForbidden) x = y;
     }
     return x;
   }
@@ -91,9 +92,9 @@ class AutoCase {
  private:
   std::mt19937 random_;
   Module module_;
-  Plan plan_;
-  Decisions decisions_;
-  PairwiseProblem problem_;
+  compile::Plan plan_;
+  search::Decisions decisions_;
+  search::PairwiseProblem problem_;
 };
 
 void ForAllCases(const std::function<void(AutoCase&)>& check) {
@@ -127,10 +128,10 @@ TEST(Auto, SplitsBesideADimensionOfNothing) {
       "  %loss = aten.sum(%r)\n"
       "}\n",
       "graph", Ops());
-  Plan plan = *ParsePlan("heddle plan 1\nmesh [a=4]\nauto\n", "plan");
-  Decisions decisions = *FindDecisions(module.graphs[0], plan);
-  const std::vector<OpSplit>& choices = decisions.all[decisions.of_node[0]].choices;
-  EXPECT_TRUE(std::ranges::any_of(choices, [](const OpSplit& split) {
+  compile::Plan plan = *compile::ParsePlan("heddle plan 1\nmesh [a=4]\nauto\n", "plan");
+  search::Decisions decisions = *search::FindDecisions(module.graphs[0], plan);
+  const std::vector<compile::OpSplit>& choices = decisions.all[decisions.of_node[0]].choices;
+  EXPECT_TRUE(std::ranges::any_of(choices, [](const compile::OpSplit& split) {
     return split.results[0].splits.size() == 2 && !split.results[0].splits[1].empty();
   }));
 }
@@ -139,14 +140,15 @@ TEST(Auto, FindsTheCheapest) {
   int compared = 0;
   int all = 0;
   ForAllCases([&](AutoCase& one) {
-    PairwiseAnswer answer = Solve(one.problem(), {.limit = Limit(Allowance::Work(60))});
+    search::PairwiseAnswer answer =
+        search::Solve(one.problem(), {.limit = search::Limit(search::Allowance::Work(60))});
     EXPECT_TRUE(answer.proved()) << answer.objective << " " << answer.bound;
     one.ExpectCost(answer.x);
     ++all;
     constexpr size_t kMost = size_t{1} << 23;
-    if (!CopiesFit(one.problem().moves, kMost)) return;
+    if (!search::CopiesFit(one.problem().moves, kMost)) return;
     // With all choices, also the ones that messages remove.
-    EXPECT_EQ(answer.objective, Solve(one.problem(), {.few_entries = kMost}).objective);
+    EXPECT_EQ(answer.objective, search::Solve(one.problem(), {.few_entries = kMost}).objective);
     ++compared;
   });
   EXPECT_GT(compared, all * 3 / 4);
@@ -158,12 +160,12 @@ TEST(Auto, SmallerBudgetsCostMore) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Module module = *ParseModule(MakeRandomStep(seed, NumberKind::kWhole).graph, "graph", Ops());
-    Plan plan = *ParsePlan("heddle plan 1\nmesh [a=4]\nauto\n", "plan");
+    compile::Plan plan = *compile::ParsePlan("heddle plan 1\nmesh [a=4]\nauto\n", "plan");
     Bytes budget = GiB(1);
     Nanos before;
     for (int step = 0; step < 6; ++step) {
-      Result<AutoPlan> found =
-          CompletePlan(module, plan, Model(), {.memory = MemoryLimit{budget, true}});
+      Result<search::AutoPlan> found = search::CompletePlan(
+          module, plan, Model(), {.memory = search::MemoryLimit{budget, true}});
       if (!found.ok()) {
         EXPECT_EQ(found.diagnostics()[0].kind, Diag::kInfeasible) << Format(found.diagnostics());
         ++refused;

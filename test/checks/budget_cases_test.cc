@@ -1,11 +1,11 @@
 // Shapes on which other searches for what to keep go wrong, or are tested: what a budget makes of each.
 #include <gtest/gtest.h>
 
-#include "heddle/search/memory/memory_search.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/search/memory/memory_search.h"
 
 namespace heddle {
 namespace {
@@ -13,28 +13,29 @@ namespace {
 constexpr Bytes kMatrix{int64_t{4} << 20};
 
 // Without a link to the host: values are kept or recomputed.
-CostModel Model() {
-  Cluster cluster = *LoadCluster("h100-8x");
+price::CostModel Model() {
+  price::Cluster cluster = *price::LoadCluster("h100-8x");
   cluster.host.reset();
-  return *CostModel::Make(std::move(cluster), {});
+  return *price::CostModel::Make(std::move(cluster), {});
 }
 
 class Step {
  public:
   explicit Step(const std::string& text, const char* after = "clean")
-      : model_(Model()), after_(*ParsePipeline(after, Passes())) {
+      : model_(Model()), after_(*compile::ParsePipeline(after, compile::Passes())) {
     Result<Module> module = ParseModule(text, "step", Ops());
     EXPECT_TRUE(module.ok()) << text << Format(module.diagnostics());
     module_ = *std::move(module);
-    EXPECT_TRUE(RunPipeline(module_, *ParsePipeline("clean", Passes())).ok());
-    search_ = *MemorySearch::Make(module_, after_, model_);
+    EXPECT_TRUE(
+        compile::RunPipeline(module_, *compile::ParsePipeline("clean", compile::Passes())).ok());
+    search_ = *search::MemorySearch::Make(module_, after_, model_);
     curve_ = *search_->Sweep();
   }
 
   Bytes most() const { return curve_.front().peak; }
   Bytes least() const { return curve_.back().peak; }
-  MemoryChoice Within(Bytes budget) {
-    Result<MemoryChoice> choice = search_->Within(budget);
+  search::MemoryChoice Within(Bytes budget) {
+    Result<search::MemoryChoice> choice = search_->Within(budget);
     EXPECT_TRUE(choice.ok()) << Format(choice.diagnostics());
     if (!choice.ok()) return curve_.back();
     EXPECT_LE(choice->peak, budget);
@@ -45,25 +46,25 @@ class Step {
     const Graph& graph = module_.graphs[0];
     return model_.Price(module_, graph)->nodes[graph[graph.FindValue(name)].producer].compute;
   }
-  Keep MarkOf(const MemoryChoice& choice, std::string_view name) const {
+  Keep MarkOf(const search::MemoryChoice& choice, std::string_view name) const {
     return choice.marks[module_.graphs[0].FindValue(name).index()];
   }
   // The graph that runs has so many of an op.
-  int64_t CountOf(const MemoryChoice& choice, OpId op) {
+  int64_t CountOf(const search::MemoryChoice& choice, OpId op) {
     Module module = search_->trials().Marked(choice.marks);
-    Pipeline all = *ParsePipeline(kCarryOut, Passes());
+    compile::Pipeline all = *compile::ParsePipeline(compile::kCarryOut, compile::Passes());
     all.insert(all.end(), after_.begin(), after_.end());
-    EXPECT_TRUE(RunPipeline(module, all).ok());
+    EXPECT_TRUE(compile::RunPipeline(module, all).ok());
     const Graph& graph = module.graphs[0];
     return std::ranges::count_if(graph.nodes(), [&](NodeId node) { return graph[node].op == op; });
   }
 
  private:
   Module module_;
-  CostModel model_;
-  Pipeline after_;
-  std::unique_ptr<MemorySearch> search_;
-  std::vector<MemoryChoice> curve_;
+  price::CostModel model_;
+  compile::Pipeline after_;
+  std::unique_ptr<search::MemorySearch> search_;
+  std::vector<search::MemoryChoice> curve_;
 };
 
 // A sum over copies of `value`, so that most is alive at the end of forward, and whatever is kept counts there.
@@ -85,11 +86,11 @@ TEST(BudgetCases, AChainOfProducts) {
     text += fmt::format("  %d{} = aten.mul.Tensor(%d{}, %h{})\n", i, i + 1, i);
   Step step(text + "}\n");
   Nanos product = step.TimeOf("h1");
-  MemoryChoice all = step.Within(step.most());
+  search::MemoryChoice all = step.Within(step.most());
   EXPECT_EQ(all.recompute, Nanos{});
   std::vector<int64_t> products;
   for (int64_t less = 0; less <= 5; ++less) {
-    MemoryChoice choice = step.Within(step.most() - kMatrix * less);
+    search::MemoryChoice choice = step.Within(step.most() - kMatrix * less);
     EXPECT_EQ(choice.step, all.step + choice.recompute);
     EXPECT_EQ(choice.recompute.value % product.value, 0);
     EXPECT_EQ(step.CountOf(choice, op::mm), 6 + choice.recompute.value / product.value);
@@ -109,7 +110,7 @@ TEST(BudgetCases, TheCheaperProductIsRecomputed) {
         "aten.add.Tensor(%a, %b)\n{2} bwd:\n  %d = aten.mul.Tensor(%a, %b)\n  %e = "
         "aten.sum(%d)\n}}\n",
         a, b, EndOfForward("c")));
-    MemoryChoice choice = step.Within(step.most() - kMatrix);
+    search::MemoryChoice choice = step.Within(step.most() - kMatrix);
     EXPECT_EQ(step.MarkOf(choice, "a") == Keep::kPreferRecompute, first_is_cheap);
     EXPECT_EQ(step.MarkOf(choice, "b") == Keep::kPreferRecompute, !first_is_cheap);
   }
@@ -124,7 +125,7 @@ TEST(BudgetCases, AChainIsComputedOnce) {
       EndOfForward("z") +
       " bwd:\n  %d = aten.mul.Tensor(%c, %y)\n  %e = aten.mul.Tensor(%d, %b)\n  %h = "
       "aten.mul.Tensor(%e, %a)\n  %f = aten.sum(%h)\n}\n");
-  MemoryChoice choice = step.Within(step.most() - kMatrix * 3);
+  search::MemoryChoice choice = step.Within(step.most() - kMatrix * 3);
   EXPECT_EQ(choice.recompute, step.TimeOf("a") + step.TimeOf("b") + step.TimeOf("c"));
   EXPECT_EQ(step.CountOf(choice, op::sin), 2);
 }
@@ -136,7 +137,7 @@ TEST(BudgetCases, TheSumIsKeptAndNotItsProduct) {
       "-> (metric \"y\" %y, metric \"d\" %f) {\n fwd:\n  %a = aten.mm(%x, %w)\n  %b = "
       "aten.add.Tensor(%a, %x)\n  %c = aten.exp(%b)\n" +
       EndOfForward("c") + " bwd:\n  %d = aten.mul.Tensor(%b, %y)\n  %f = aten.sum(%d)\n}\n");
-  MemoryChoice choice = step.Within(step.most());
+  search::MemoryChoice choice = step.Within(step.most());
   EXPECT_EQ(choice.recompute, Nanos{});
   EXPECT_EQ(step.CountOf(choice, op::mm), 1);
   // A matrix less, and both are made again.
@@ -150,7 +151,7 @@ TEST(BudgetCases, AMarkOnATupleHolds) {
       "%f) {\n fwd:\n  %b = aten.sin(%x)\n  %m, %i = aten.max.dim(%b, dim=1) : (f32[1024], "
       "i64[1024]) keep=[must_save,default]\n  %c = aten.exp(%b)\n" +
       EndOfForward("c") + " bwd:\n  %d = aten.mul.Tensor(%b, %m)\n  %f = aten.sum(%d)\n}\n");
-  MemoryChoice choice = step.Within(step.most() - kMatrix);
+  search::MemoryChoice choice = step.Within(step.most() - kMatrix);
   EXPECT_EQ(step.CountOf(choice, op::sin), 2);
   EXPECT_EQ(step.CountOf(choice, op::max_dim), 1);
 }
@@ -169,7 +170,7 @@ TEST(BudgetCases, SmallValuesCount) {
   EXPECT_GE(step.most(), Bytes{int64_t{64} * kValues});
   Nanos last;
   for (int64_t less : {0, 1, 64, 640, 6400}) {
-    MemoryChoice choice = step.Within(step.most() - Bytes{less});
+    search::MemoryChoice choice = step.Within(step.most() - Bytes{less});
     EXPECT_GE(choice.step, last);
     EXPECT_EQ(choice.recompute > Nanos{}, less > 0);
     last = choice.step;
@@ -218,7 +219,7 @@ TEST(BudgetCases, PeaksFallWithBudgets) {
   Nanos last;
   for (int64_t part = 20; part >= 0; --part) {
     Bytes budget = step.least() + Bytes{(step.most() - step.least()).value * part / 20};
-    MemoryChoice choice = step.Within(budget);
+    search::MemoryChoice choice = step.Within(budget);
     EXPECT_LE(choice.peak, peak);
     EXPECT_GE(choice.step, last);
     peak = choice.peak;

@@ -22,18 +22,18 @@ TEST_P(KnownProblems, HaveTheirOptimum) {
   std::string path = std::string(HEDDLE_PROBLEMS) + "/" + GetParam().file + ".json.gz";
   Result<std::string> bytes = ReadFile(path);
   if (!bytes.ok()) GTEST_SKIP() << "skipped: " << path << " is not there";
-  Result<ProblemFile> file = ParseProblem(*bytes, path);
+  Result<search::ProblemFile> file = search::ParseProblem(*bytes, path);
   ASSERT_TRUE(file.ok()) << Format(file.diagnostics());
   if (GetParam().memory >= 0) {
     file->problem.budgets[0].lo = 0;
     file->problem.budgets[0].hi = GetParam().memory;
   }
-  PairwiseAnswer answer = Solve(file->problem);
+  search::PairwiseAnswer answer = search::Solve(file->problem);
   EXPECT_TRUE(answer.proved());
   EXPECT_NEAR(answer.objective, GetParam().optimum, 1e-9 * GetParam().optimum);
-  EXPECT_EQ(Cost(file->problem, answer.x), answer.objective);
-  for (const PairwiseBudget& budget : file->problem.budgets)
-    EXPECT_TRUE(Keeps(budget, Amount(budget, answer.x)));
+  EXPECT_EQ(search::Cost(file->problem, answer.x), answer.objective);
+  for (const search::PairwiseBudget& budget : file->problem.budgets)
+    EXPECT_TRUE(search::Keeps(budget, search::Amount(budget, answer.x)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Llama8B, KnownProblems,

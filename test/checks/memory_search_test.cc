@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/core/analysis/memory.h"
-#include "heddle/search/memory/memory_search.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/search/memory/memory_search.h"
 #include "test/checks/random_training.h"
 
 namespace heddle {
@@ -19,37 +19,40 @@ namespace {
 constexpr uint32_t kSteps = 25;
 constexpr int64_t kBudgets = 6;
 
-CostModel Model() { return *CostModel::Make(*LoadCluster("h100-8x"), {}); }
+price::CostModel Model() { return *price::CostModel::Make(*price::LoadCluster("h100-8x"), {}); }
 
 Module Clean(const std::string& text) {
   Result<Module> module = ParseModule(text, "random", Ops());
   EXPECT_TRUE(module.ok()) << text << Format(module.diagnostics());
-  EXPECT_TRUE(RunPipeline(*module, *ParsePipeline("clean", Passes())).ok());
+  EXPECT_TRUE(
+      compile::RunPipeline(*module, *compile::ParsePipeline("clean", compile::Passes())).ok());
   return *std::move(module);
 }
 
 Bytes PeakOf(Module marked, const std::string& after) {
-  Result<Pipeline> pipeline = ParsePipeline(fmt::format("{}, {}", kCarryOut, after), Passes());
-  Result<RunReport> report = RunPipeline(marked, *pipeline);
+  Result<compile::Pipeline> pipeline =
+      compile::ParsePipeline(fmt::format("{}, {}", compile::kCarryOut, after), compile::Passes());
+  Result<compile::RunReport> report = compile::RunPipeline(marked, *pipeline);
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return ComputeMemoryTimeline(marked.graphs[0], Liveness(marked.graphs[0])).peak;
 }
 
-TEST(MemorySearch, KeepsItsBudget) {
-  CostModel model = Model();
-  Pipeline after = *ParsePipeline("fsdp", Passes());
+TEST(search::MemorySearch, KeepsItsBudget) {
+  price::CostModel model = Model();
+  compile::Pipeline after = *compile::ParsePipeline("fsdp", compile::Passes());
   int between = 0;
   for (uint32_t seed = 0; seed < kSteps; ++seed) {
     Module module = Clean(RandomTraining(seed));
-    std::vector<MemoryChoice> curve = *(*MemorySearch::Make(module, after, model))->Sweep();
+    std::vector<search::MemoryChoice> curve =
+        *(*search::MemorySearch::Make(module, after, model))->Sweep();
     Bytes most = curve.front().peak;
     Bytes least = curve.back().peak;
     Nanos last{INT64_MAX};
     for (int64_t i = 0; i <= kBudgets; ++i) {
       Bytes budget = least + Bytes{(most - least).value * i / kBudgets};
       // A search of its own for each, as a user has it.
-      auto search = *MemorySearch::Make(module, after, model);
-      Result<MemoryChoice> choice = search->Within(budget);
+      auto search = *search::MemorySearch::Make(module, after, model);
+      Result<search::MemoryChoice> choice = search->Within(budget);
       ASSERT_TRUE(choice.ok()) << seed << Format(choice.diagnostics());
       EXPECT_LE(choice->peak, budget) << seed << " " << choice->policy;
       EXPECT_EQ(choice->peak, PeakOf(search->trials().Marked(choice->marks), "fsdp")) << seed;
@@ -58,19 +61,20 @@ TEST(MemorySearch, KeepsItsBudget) {
       last = choice->step;
       between += choice->peak != most && choice->peak != least;
     }
-    for (const MemoryChoice& fixed : curve) {
-      auto search = *MemorySearch::Make(module, after, model);
+    for (const search::MemoryChoice& fixed : curve) {
+      auto search = *search::MemorySearch::Make(module, after, model);
       EXPECT_LE(search->Within(fixed.peak)->step, fixed.step) << seed << " " << fixed.policy;
     }
   }
   EXPECT_GT(between, 0);
 }
 
-TEST(MemorySearch, SaysWhatIsLeast) {
-  CostModel model = Model();
-  Pipeline after = *ParsePipeline("fsdp", Passes());
+TEST(search::MemorySearch, SaysWhatIsLeast) {
+  price::CostModel model = Model();
+  compile::Pipeline after = *compile::ParsePipeline("fsdp", compile::Passes());
   Module module = Clean(RandomTraining(1));
-  Result<MemoryChoice> choice = (*MemorySearch::Make(module, after, model))->Within(Bytes{1});
+  Result<search::MemoryChoice> choice =
+      (*search::MemorySearch::Make(module, after, model))->Within(Bytes{1});
   ASSERT_FALSE(choice.ok());
   EXPECT_EQ(choice.diagnostics()[0].kind, Diag::kInfeasible);
 }
@@ -131,17 +135,17 @@ std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
 }
 
 // The fastest of all ways to keep or recompute values, by trying every one.
-std::optional<Nanos> Exhaustive(Trials& trials, const std::vector<ValueId>& decisions,
+std::optional<Nanos> Exhaustive(search::Trials& trials, const std::vector<ValueId>& decisions,
                                 const std::vector<ValueId>& views, Bytes budget) {
   std::optional<Nanos> best;
   for (uint64_t subset = 0; subset < uint64_t{1} << decisions.size(); ++subset) {
-    Marks marks(trials.graph().value_count(), Keep::kDefault);
+    search::Marks marks(trials.graph().value_count(), Keep::kDefault);
     for (ValueId v : views) marks[v.index()] = Keep::kPreferRecompute;
     for (size_t i = 0; i < decisions.size(); ++i) {
       bool again = (subset >> i & 1) != 0;
       marks[decisions[i].index()] = again ? Keep::kPreferRecompute : Keep::kMustSave;
     }
-    Result<const MemoryChoice*> choice = trials.Try("subset", marks);
+    Result<const search::MemoryChoice*> choice = trials.Try("subset", marks);
     EXPECT_TRUE(choice.ok());
     if ((*choice)->peak <= budget && (!best || (*choice)->step < *best)) best = (*choice)->step;
   }
@@ -149,20 +153,20 @@ std::optional<Nanos> Exhaustive(Trials& trials, const std::vector<ValueId>& deci
 }
 
 // Up to 12 decisions: every subset goes through the passes and is simulated.
-TEST(MemorySearch, NoWayIsFasterThanTheBound) {
-  CostModel model = Model();
-  Pipeline after = *ParsePipeline("clean", Passes());
+TEST(search::MemorySearch, NoWayIsFasterThanTheBound) {
+  price::CostModel model = Model();
+  compile::Pipeline after = *compile::ParsePipeline("clean", compile::Passes());
   int tight = 0;
   for (uint32_t seed = 0; seed < 150; ++seed) {
     // Most of them small: a decision more is twice the work.
     size_t values = seed % 30 == 29 ? 12 : 3 + seed % 7;
     Module module = Clean(SmallStep(seed, values, seed % 2 == 1));
     Weights weights(module.graphs[0]);
-    RunTimes times = *FindRunTimes(module, model);
-    PricedCut cut(module.graphs[0], weights, times.all);
+    search::RunTimes times = *search::FindRunTimes(module, model);
+    search::PricedCut cut(module.graphs[0], weights, times.all);
     if (cut.decisions().empty()) continue;
-    Trials trials(module, after, model);
-    Marks none(module.graphs[0].value_count(), Keep::kDefault);
+    search::Trials trials(module, after, model);
+    search::Marks none(module.graphs[0].value_count(), Keep::kDefault);
     Bytes most = (*trials.Try("none", none))->peak;
     std::optional<Nanos> free = Exhaustive(trials, cut.decisions(), {}, most);
     Bytes least = trials.Smallest().peak;
@@ -170,8 +174,8 @@ TEST(MemorySearch, NoWayIsFasterThanTheBound) {
       Bytes budget = least + Bytes{(most - least).value * part / 3};
       std::optional<Nanos> best = Exhaustive(trials, cut.decisions(), {}, budget);
       ASSERT_TRUE(best);
-      Result<MemoryChoice> choice =
-          (*MemorySearch::Make(module, after, model, /*offloads=*/false))->Within(budget);
+      Result<search::MemoryChoice> choice =
+          (*search::MemorySearch::Make(module, after, model, /*offloads=*/false))->Within(budget);
       tight += *best > *free;
       // Levels and their mixes do not always reach the least peak of all.
       if (!choice.ok()) continue;

@@ -8,7 +8,7 @@
 namespace heddle {
 
 // Few layers, heads, columns and experts; everything else is the family's.
-inline void MakeNarrow(ModelConfig& config) {
+inline void MakeNarrow(run::ModelConfig& config) {
   config.n_layers = std::min<int64_t>(config.n_layers, 2);
   config.dim = 64;
   config.n_heads = 4;

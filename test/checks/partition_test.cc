@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/import/import.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/import/import.h"
 #include "test/checks/random_training.h"
 
 namespace heddle {
@@ -19,7 +19,8 @@ constexpr uint32_t kSteps = 500;
 constexpr const char* kPolicies[] = {"none", "full", "layers:2", "selective", "min-cut"};
 
 std::string After(Module module, const std::string& pipeline) {
-  Result<RunReport> report = RunPipeline(module, *ParsePipeline(pipeline, Passes()));
+  Result<compile::RunReport> report =
+      compile::RunPipeline(module, *compile::ParsePipeline(pipeline, compile::Passes()));
   EXPECT_TRUE(report.ok()) << pipeline << "\n" << Format(report.diagnostics());
   return Print(module);
 }
@@ -45,9 +46,10 @@ TEST(Partition, SavesNothingThatIsComputedAgain) {
     Result<Module> module = ParseModule(RandomTraining(seed), "random", Ops());
     ASSERT_TRUE(module.ok());
     std::string policy = kPolicies[seed % std::size(kPolicies)];
-    Result<Pipeline> pipeline = ParsePipeline(
-        "clean, checkpoint{policy=\"" + policy + "\"}, rematerialize, partition", Passes());
-    ASSERT_TRUE(RunPipeline(*module, *pipeline).ok());
+    Result<compile::Pipeline> pipeline = compile::ParsePipeline(
+        "clean, checkpoint{policy=\"" + policy + "\"}, rematerialize, partition",
+        compile::Passes());
+    ASSERT_TRUE(compile::RunPipeline(*module, *pipeline).ok());
     const Graph& forward = module->graphs[0];
     for (ValueId v : forward.values()) marked += forward[v].keep == Keep::kPreferRecompute;
     for (const Output& output : forward.outputs()) {
@@ -114,7 +116,9 @@ TEST(Partition, TwiceIsOnceForImportedGraphs) {
           "reshard-after-forward{{policy=\"{}\"}}, partition",
           policy, reshard);
       Module first = module;
-      ASSERT_TRUE(RunPipeline(first, *ParsePipeline(once, Passes())).ok()) << once;
+      ASSERT_TRUE(
+          compile::RunPipeline(first, *compile::ParsePipeline(once, compile::Passes())).ok())
+          << once;
       saved.insert(SavedBy(first.graphs[0]));
       // Forward gathers each weight once, and again in backward only what it did not save.
       EXPECT_EQ(CountOf(first.graphs[0], op::comm_all_gather), 2U) << once;

@@ -6,16 +6,16 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/div.h>
 
-#include "heddle/core/base/file.h"
-#include "heddle/core/base/test/extent.h"
-#include "heddle/core/base/text.h"
-#include "heddle/price/cost/cost_model.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/manager/reduce.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/test/extent.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/cost_model.h"
 #include "test/checks/random_graph.h"
 #include "test/checks/random_step.h"
 #include "test/checks/run_module.h"
@@ -49,25 +49,25 @@ constexpr Way kWays[] = {
 
 // Runs a pipeline, in which `propagate` gets the plan.
 Result<Changed> RunPasses(Module& module, std::string text, const std::string& plan,
-                          const PassTable& passes) {
+                          const compile::PassTable& passes) {
   size_t at = text.find("propagate");
   if (at != std::string::npos) text.insert(at + 9, fmt::format("{{plan={}}}", Quoted(plan)));
   static const TempDir scratch;
-  ManagerOptions options;
+  compile::ManagerOptions options;
   options.reproducer_dir = scratch.path();
-  static const CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
+  static const price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
   options.costs = &costs;
-  HEDDLE_TRY(Pipeline pipeline, ParsePipeline(text, passes));
-  HEDDLE_TRY(RunReport report, RunPipeline(module, pipeline, options));
+  HEDDLE_TRY(compile::Pipeline pipeline, compile::ParsePipeline(text, passes));
+  HEDDLE_TRY(compile::RunReport report, compile::RunPipeline(module, pipeline, options));
   Changed changed = Changed::kNo;
-  for (const PassRecord& record : report.passes) changed = changed | record.changed;
+  for (const compile::PassRecord& record : report.passes) changed = changed | record.changed;
   return changed;
 }
 
 // The pass as it is, and with each of its switches turned.
-std::vector<std::string> Variants(const PassDef& pass) {
+std::vector<std::string> Variants(const compile::PassDef& pass) {
   std::vector<std::string> texts{std::string(pass.name)};
-  for (const OptionDef& option : pass.options) {
+  for (const compile::OptionDef& option : pass.options) {
     std::string value = option.get(pass.make_options().get());
     if (value != "true" && value != "false") continue;
     texts.push_back(
@@ -101,9 +101,9 @@ constexpr std::string_view kElsewhere[] = {"join",
 // One pass under test, as the text of a pipeline.
 class PassCheck {
  public:
-  PassCheck(const PassDef& pass, const PassTable& passes, std::string text)
+  PassCheck(const compile::PassDef& pass, const compile::PassTable& passes, std::string text)
       : pass_(pass), passes_(passes), text_(std::move(text)) {}
-  PassCheck(const PassDef& pass, const PassTable& passes)
+  PassCheck(const compile::PassDef& pass, const compile::PassTable& passes)
       : PassCheck(pass, passes, std::string(pass.name)) {}
 
   bool takes(View view) const { return pass_.any_view || pass_.needs == view; }
@@ -149,7 +149,7 @@ class PassCheck {
 
  private:
   Likeness OwnLikeness() const {
-    return pass_.numerics == Numerics::kRounding ? Likeness::kRounded : Likeness::kBits;
+    return pass_.numerics == compile::Numerics::kRounding ? Likeness::kRounded : Likeness::kBits;
   }
 
   const Way* FindWay() const {
@@ -199,7 +199,7 @@ class PassCheck {
       likeness = OwnLikeness();
       Result<Changed> spread = RunPasses(before, std::string(way.behind), "", passes_);
       if (!spread.ok()) return "cannot be localized before: " + Format(spread.diagnostics());
-    } else if (!run.whole_numbers && pass_.numerics != Numerics::kRounding) {
+    } else if (!run.whole_numbers && pass_.numerics != compile::Numerics::kRounding) {
       return "";
     }
     Result<Changed> spread = RunPasses(after, std::string(way.behind), "", passes_);
@@ -208,38 +208,38 @@ class PassCheck {
     return why.empty() ? "" : "differs on ranks: " + why;
   }
 
-  const PassDef& pass_;
-  const PassTable& passes_;
+  const compile::PassDef& pass_;
+  const compile::PassTable& passes_;
   std::string text_;
   int changes_ = 0;
   int steps_ = 0;
 };
 
 // The text of a smaller local graph on which the pass still fails.
-std::string Reduced(const PassDef& pass, const PassTable& passes, const std::string& text,
-                    const Module& module, uint32_t seed) {
-  ReduceModuleOptions options;
+std::string Reduced(const compile::PassDef& pass, const compile::PassTable& passes,
+                    const std::string& text, const Module& module, uint32_t seed) {
+  compile::ReduceModuleOptions options;
   options.error = "differs";
-  Trial trial = [&](const Module& smaller) {
+  compile::Trial trial = [&](const Module& smaller) {
     return PassCheck(pass, passes, text).CheckLocal(smaller, seed);
   };
-  Result<Module> reduced = ReduceModule(module, trial, options);
+  Result<Module> reduced = compile::ReduceModule(module, trial, options);
   return Print(reduced.ok() ? *reduced : module);
 }
 
-class PassesOnRanks : public testing::TestWithParam<const PassDef*> {
+class PassesOnRanks : public testing::TestWithParam<const compile::PassDef*> {
  protected:
   // The reducer forks, which threads would not survive.
   PassesOnRanks() { at::set_num_threads(1); }
 };
 
-void CheckPass(const PassDef& pass, const std::string& text) {
-  PassCheck check(pass, Passes(), text);
+void CheckPass(const compile::PassDef& pass, const std::string& text) {
+  PassCheck check(pass, compile::Passes(), text);
   for (uint32_t seed = 0; check.takes(View::kLocal) && seed < kLocalGraphs; ++seed) {
     Module module = Read(RandomLocalGraph(seed));
     std::string why = check.CheckLocal(module, seed);
     ASSERT_EQ(why, "") << text << ", local graph " << seed << "\n"
-                       << Reduced(pass, Passes(), text, module, seed);
+                       << Reduced(pass, compile::Passes(), text, module, seed);
   }
   for (uint32_t seed = 0; check.takes(View::kGlobal) && seed < kSteps; ++seed) {
     NumberKind numbers = seed % 3 == 0 ? NumberKind::kReal : NumberKind::kWhole;
@@ -262,7 +262,7 @@ TEST_P(PassesOnRanks, ComputeTheSame) {
   for (const std::string& text : Variants(*GetParam())) CheckPass(*GetParam(), text);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(Passes().passes),
+INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(compile::Passes().passes),
                          [](const auto& info) {
                            std::string name(info.param->name);
                            std::ranges::replace(name, '-', '_');
@@ -272,7 +272,7 @@ INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(Passes().passes),
 // --- Passes that these checks must catch
 
 // Computes a + (b + c) instead of (a + b) + c.
-Result<Changed> Regroup(Graph& graph, PassContext&) {
+Result<Changed> Regroup(Graph& graph, compile::PassContext&) {
   Rewriter rewriter(graph);
   for (NodeId id : graph.nodes()) {
     NodeId inner =
@@ -289,7 +289,7 @@ Result<Changed> Regroup(Graph& graph, PassContext&) {
   return rewriter.Commit();
 }
 // Adds the summands of ranks in another order.
-Result<Changed> TurnGroups(Graph& graph, PassContext&) {
+Result<Changed> TurnGroups(Graph& graph, compile::PassContext&) {
   Rewriter rewriter(graph);
   for (NodeId id : graph.nodes()) {
     if (graph[id].op != op::comm_all_reduce) continue;
@@ -304,17 +304,17 @@ Result<Changed> TurnGroups(Graph& graph, PassContext&) {
   return rewriter.Commit();
 }
 // Changes nothing.
-Result<Changed> Idle(Graph&, PassContext&) { return Changed::kNo; }
+Result<Changed> Idle(Graph&, compile::PassContext&) { return Changed::kNo; }
 
-constexpr PassDef kRegroup{.name = "regroup", .summary = "", .run = Run<Regroup>};
-constexpr PassDef kTurn{.name = "turn", .summary = "", .run = Run<TurnGroups>};
-constexpr PassDef kIdle{.name = "idle", .summary = "", .run = Run<Idle>};
-constexpr PassDef kNew{
+constexpr compile::PassDef kRegroup{.name = "regroup", .summary = "", .run = Run<Regroup>};
+constexpr compile::PassDef kTurn{.name = "turn", .summary = "", .run = Run<TurnGroups>};
+constexpr compile::PassDef kIdle{.name = "idle", .summary = "", .run = Run<Idle>};
+constexpr compile::PassDef kNew{
     .name = "new", .summary = "", .run = Run<Idle>, .any_view = false, .needs = View::kGlobal};
-constexpr const PassDef* kLiars[] = {&kRegroup, &kTurn, &kIdle, &kNew};
-constexpr PassTable kLiarTable{kLiars, {}};
+constexpr const compile::PassDef* kLiars[] = {&kRegroup, &kTurn, &kIdle, &kNew};
+constexpr compile::PassTable kLiarTable{kLiars, {}};
 
-void ExpectCaught(const PassDef& pass, size_t nodes_left) {
+void ExpectCaught(const compile::PassDef& pass, size_t nodes_left) {
   at::set_num_threads(1);
   PassCheck check(pass, kLiarTable);
   for (uint32_t seed = 0; seed < kLocalGraphs; ++seed) {

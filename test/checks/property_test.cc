@@ -1,16 +1,16 @@
 // Random graphs: text round trips, passes keep their promises, and nothing depends on chance.
 #include <gtest/gtest.h>
 
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 #include "heddle/core/base/text.h"
-#include "heddle/price/cost/cost_model.h"
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/structural_hash.h"
 #include "heddle/core/ir/text/diff.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/manager.h"
-#include "heddle/compile/passes/passes.h"
+#include "heddle/price/cost/cost_model.h"
 #include "test/checks/random_graph.h"
 #include "test/checks/random_step.h"
 
@@ -23,15 +23,16 @@ Module Read(const std::string& text) {
   return *module;
 }
 
-const CostModel& Costs() {
-  static const CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
+const price::CostModel& Costs() {
+  static const price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
   return costs;
 }
 
 std::string RunText(Module module, std::string_view pipeline) {
-  ManagerOptions options;
+  compile::ManagerOptions options;
   options.costs = &Costs();
-  Result<RunReport> report = RunPipeline(module, *ParsePipeline(pipeline, Passes()), options);
+  Result<compile::RunReport> report =
+      compile::RunPipeline(module, *compile::ParsePipeline(pipeline, compile::Passes()), options);
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return Print(module);
 }
@@ -51,7 +52,8 @@ std::vector<Module> Stages(const RandomStep& step) {
        {fmt::format("propagate{{plan={}}}", Quoted(step.plan)),
         std::string("insert-redistributions"), std::string("lower"), std::string("localize")}) {
     Module next = stages.back();
-    Result<RunReport> report = RunPipeline(next, *ParsePipeline(pass, Passes()));
+    Result<compile::RunReport> report =
+        compile::RunPipeline(next, *compile::ParsePipeline(pass, compile::Passes()));
     if (!report.ok()) return {};
     stages.push_back(std::move(next));
   }
@@ -76,7 +78,7 @@ TEST(RandomGraphs, StepsAreReadAsPrintedAtEveryStage) {
 TEST(RandomGraphs, EveryPassPassesTheManager) {
   for (uint32_t seed = 0; seed < 500; ++seed) {
     Module module = Read(RandomLocalGraph(seed));
-    for (const PassDef* pass : Passes().passes) {
+    for (const compile::PassDef* pass : compile::Passes().passes) {
       // They split and join graphs whose phases stand one after the other; memory tests have such.
       bool split = pass->name == "partition" || pass->name == "join";
       if (!split && (pass->any_view || pass->needs == module.view)) RunText(module, pass->name);
@@ -106,9 +108,9 @@ void ExpectFreshAnalyses(AnalysisCache& analyses, Graph& graph, std::string_view
       << pass;
 }
 
-void RunAndAsk(Module module, const PassDef& pass, const std::shared_ptr<void>& options) {
+void RunAndAsk(Module module, const compile::PassDef& pass, const std::shared_ptr<void>& options) {
   AnalysisCache analyses;
-  PassContext context(module.mesh, analyses, &Costs());
+  compile::PassContext context(module.mesh, analyses, &Costs());
   for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, "before");
   if (!pass.run(module, options.get(), context).ok()) return;
   for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, pass.name);
@@ -119,9 +121,9 @@ TEST(RandomGraphs, NoPassLeavesStaleAnalyses) {
     RandomStep step = MakeRandomStep(seed, NumberKind::kWhole);
     std::vector<Module> modules = Stages(step);
     modules.push_back(Read(RandomLocalGraph(seed)));
-    for (const PassDef* pass : Passes().passes) {
+    for (const compile::PassDef* pass : compile::Passes().passes) {
       std::shared_ptr<void> options = pass->make_options ? pass->make_options() : nullptr;
-      for (const OptionDef& option : pass->options) {
+      for (const compile::OptionDef& option : pass->options) {
         if (option.name != "plan") continue;
         ASSERT_TRUE(option.set(options.get(), Quoted(step.plan)).ok());
       }

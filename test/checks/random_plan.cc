@@ -32,13 +32,13 @@ Placement Gathered(Dice& dice, Placement placement) {
 
 }  // namespace
 
-Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
+compile::Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
   static const std::vector<std::vector<MeshAxis>> kMeshes = {{{"dp", 2}},
                                                              {{"dp", 4}},
                                                              {{"dp", 2}, {"tp", 2}},
                                                              {{"dp", 3}, {"tp", 2}},
                                                              {{"rep", 2}, {"dp", 2}, {"tp", 2}}};
-  Plan plan;
+  compile::Plan plan;
   plan.mesh = Mesh(dice.Of(kMeshes));
   for (const char* name : {"x0", "x1", "ids"}) {
     size_t rank = name[0] == 'x' ? 2 : 1;
@@ -57,9 +57,9 @@ Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
                            .compute_rank = 2});
   }
   if (has_layers && dice.OneIn(3)) {
-    PlanLayer layer{.pattern = "layers.0"};
-    if (dice.OneIn(2)) layer.in = BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
-    layer.out = BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
+    compile::PlanLayer layer{.pattern = "layers.0"};
+    if (dice.OneIn(2)) layer.in = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
+    layer.out = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
     layer.write_out = dice.OneIn(2);
     plan.layers.push_back(layer);
   }

@@ -43,10 +43,10 @@ class StepWriter {
     step.graph = fmt::format("heddle 1 global\ngraph @step({}) -> ({}) {{\n fwd:\n{}}}\n", inputs_,
                              outputs_, body_);
     bool has_layers = body_.find("@layers.0") != std::string::npos;
-    Plan plan = RandomPlan(dice_, params_.size(), has_layers);
+    compile::Plan plan = RandomPlan(dice_, params_.size(), has_layers);
     step.grad_divisor = plan.grad_divisor;
     step.averages_grads = plan.average;
-    step.plan = FormatPlan(plan);
+    step.plan = compile::FormatPlan(plan);
     return step;
   }
 

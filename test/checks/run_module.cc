@@ -28,7 +28,7 @@ at::Tensor MakeInput(const Graph& graph, const Input& input, TypeId type, bool w
   std::span<const Dim> dims = graph.types().dims(type);
   at::IntArrayRef sizes(dims.data(), dims.size());
   DType dtype = graph.types().dtype(type);
-  at::ScalarType scalar = ToScalarType(dtype);
+  at::ScalarType scalar = run::ToScalarType(dtype);
   if (!IsFloat(dtype)) return at::randint(0, 3, sizes, scalar);
   if (input.role == InputRole::kOpt && dims.empty()) return at::ones(sizes, scalar);
   at::Tensor numbers =
@@ -52,7 +52,7 @@ bool IsNear(const at::Tensor& a, const at::Tensor& b) {
 
 Result<std::vector<std::vector<at::Tensor>>> RunOnRanks(const Module& local, uint32_t seed) {
   const Graph& graph = local.graphs[0];
-  HEDDLE_TRY(World world, World::Compile(local, graph));
+  HEDDLE_TRY(run::World world, run::World::Compile(local, graph));
   SeedCpu(seed);
   std::vector<std::vector<at::Tensor>> inputs(world.ranks().size());
   // Input by input, so that a graph that loses its last inputs keeps the numbers of the others.
@@ -70,15 +70,15 @@ Result<std::vector<at::Tensor>> RunWhole(const Module& module, uint32_t seed, bo
   std::vector<at::Tensor> inputs;
   for (const Input& input : graph.inputs())
     inputs.push_back(
-        MakeInput(graph, input, WholeType(graph, input.value, input.global), whole_numbers));
-  return RunOnWhole(module.view == View::kGlobal ? Unplaced(module) : module, inputs);
+        MakeInput(graph, input, run::WholeType(graph, input.value, input.global), whole_numbers));
+  return run::RunOnWhole(module.view == View::kGlobal ? Unplaced(module) : module, inputs);
 }
 
 std::string WhyDifferent(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
                          Likeness likeness) {
   if (a.size() != b.size()) return fmt::format("{} outputs and {}", a.size(), b.size());
   for (size_t o = 0; o < a.size(); ++o) {
-    bool same = likeness == Likeness::kBits     ? SameBits(a[o], b[o])
+    bool same = likeness == Likeness::kBits     ? run::SameBits(a[o], b[o])
                 : likeness == Likeness::kValues ? a[o].equal(b[o])
                                                 : IsNear(a[o], b[o]);
     if (!same) return fmt::format("output {} differs", o);

@@ -8,14 +8,14 @@
 
 #include <ATen/Parallel.h>
 
-#include "heddle/core/base/file.h"
-#include "heddle/core/ir/edit/rewriter.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/manager/reduce.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/edit/rewriter.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
 #include "test/checks/random_training.h"
 #include "test/checks/run_module.h"
 
@@ -53,7 +53,7 @@ constexpr const char* kPipelines[] = {
 
 class Check {
  public:
-  Check(const Pipeline& pipeline, uint32_t seed, const ManagerOptions& options)
+  Check(const compile::Pipeline& pipeline, uint32_t seed, const compile::ManagerOptions& options)
       : pipeline_(pipeline), seed_(seed), options_(options) {}
 
   // What is wrong with the step after the pipeline; empty if nothing is.
@@ -65,9 +65,10 @@ class Check {
   // The same where it is known what the step computes.
   std::string Run(const Module& before, const std::vector<std::vector<at::Tensor>>& expected) {
     Module after = before;
-    Result<RunReport> report = RunPipeline(after, pipeline_, options_);
+    Result<compile::RunReport> report = compile::RunPipeline(after, pipeline_, options_);
     if (!report.ok()) return "is refused: " + Format(report.diagnostics());
-    for (const PassRecord& record : report->passes) changed_ += record.changed == Changed::kYes;
+    for (const compile::PassRecord& record : report->passes)
+      changed_ += record.changed == Changed::kYes;
     auto outputs = RunOnRanks(after, seed_);
     if (!outputs.ok()) return "does not run any more: " + Format(outputs.diagnostics());
     for (size_t rank = 0; rank < outputs->size(); ++rank) {
@@ -79,17 +80,17 @@ class Check {
   int changed() const { return changed_; }
 
  private:
-  const Pipeline& pipeline_;
+  const compile::Pipeline& pipeline_;
   uint32_t seed_;
-  const ManagerOptions& options_;
+  const compile::ManagerOptions& options_;
   int changed_ = 0;
 };
 
 // A smaller step that goes wrong in the same way.
 std::string Reduced(const Module& module, const std::string& why, Check check) {
-  ReduceModuleOptions options;
+  compile::ReduceModuleOptions options;
   options.error = why.substr(0, why.find(' ', why.find(' ') + 1));
-  Result<Module> reduced = ReduceModule(
+  Result<Module> reduced = compile::ReduceModule(
       module, [&](const Module& smaller) { return check.Run(smaller); }, options);
   return Print(reduced.ok() ? *reduced : module);
 }
@@ -98,7 +99,7 @@ TEST(TrainingOnRanks, ComputesTheSameBits) {
   // The reducer forks, which threads would not survive.
   at::set_num_threads(1);
   TempDir scratch;
-  ManagerOptions options;
+  compile::ManagerOptions options;
   options.reproducer_dir = scratch.path();
   std::vector<int> changed(std::size(kPipelines));
   for (uint32_t seed = range.seed; seed < range.seed + range.steps; ++seed) {
@@ -108,7 +109,7 @@ TEST(TrainingOnRanks, ComputesTheSameBits) {
     auto expected = RunOnRanks(*before, seed);
     ASSERT_TRUE(expected.ok()) << text << Format(expected.diagnostics());
     for (size_t p = 0; p < std::size(kPipelines); ++p) {
-      Pipeline pipeline = *ParsePipeline(kPipelines[p], Passes());
+      compile::Pipeline pipeline = *compile::ParsePipeline(kPipelines[p], compile::Passes());
       Check check(pipeline, seed, options);
       std::string why = check.Run(*before, *expected);
       ASSERT_EQ(why, "") << "step " << seed << ", " << kPipelines[p] << "\n"
@@ -121,22 +122,22 @@ TEST(TrainingOnRanks, ComputesTheSameBits) {
 }
 
 // A pass that takes another function for one.
-Result<Changed> TakeAnother(Graph& graph, PassContext&) {
+Result<Changed> TakeAnother(Graph& graph, compile::PassContext&) {
   Rewriter rewriter(graph);
   for (NodeId node : graph.nodes()) {
     if (graph[node].op == op::tanh) rewriter.SetOp(node, op::sin, graph[node].attrs);
   }
   return rewriter.Commit();
 }
-const PassDef kLiar{.name = "liar", .summary = "", .run = Run<TakeAnother>};
+const compile::PassDef kLiar{.name = "liar", .summary = "", .run = Run<TakeAnother>};
 
 TEST(TrainingOnRanks, AFailureIsMadeSmall) {
   at::set_num_threads(1);
   Module module = *ParseModule(RandomTraining(0), "random", Ops());
-  PipelineItem item;
+  compile::PipelineItem item;
   item.pass = &kLiar;
-  Pipeline pipeline = {item};
-  ManagerOptions options;
+  compile::Pipeline pipeline = {item};
+  compile::ManagerOptions options;
   Check check(pipeline, 0, options);
   std::string why = check.Run(module);
   ASSERT_TRUE(why.starts_with("differs on rank")) << why;

@@ -6,13 +6,13 @@
 
 int main(int argc, char** argv) {
   if (argc != 3) return 1;
-  auto file = heddle::OpenTensorBoard(argv[1]);
+  auto file = heddle::run::OpenTensorBoard(argv[1]);
   if (!file.ok()) {
     std::fputs(heddle::Format(file.diagnostics()).c_str(), stderr);
     return 1;
   }
   for (int64_t step = 1; step <= std::atoi(argv[2]); ++step) {
-    heddle::StepMetrics metrics;
+    heddle::run::StepMetrics metrics;
     metrics.step = step;
     metrics.loss = 10.0 / static_cast<double>(step);
     metrics.mfu = 0.25;

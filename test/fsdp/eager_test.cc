@@ -36,8 +36,9 @@ TEST_P(FsdpAgainstEager, HasTheSameBits) {
   FsdpJob job(GetParam().job);
   for (std::string_view reducer : {"gloo", "ring:4", "rank"}) {
     for (std::string_view policy : {"always", "never", "default"}) {
-      EXPECT_EQ(Describe(job.AgainstEager(job.Compiled(Fsdp(policy)), *Reducer::Parse(reducer), 3)),
-                "equal")
+      EXPECT_EQ(
+          Describe(job.AgainstEager(job.Compiled(Fsdp(policy)), *run::Reducer::Parse(reducer), 3)),
+          "equal")
           << reducer << " " << policy;
     }
   }
@@ -49,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(All, FsdpAgainstEager, testing::ValuesIn(kCases),
 TEST(Fsdp, OnTensorParallelRanksTooItHasTheBitsOfEager) {
   FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 4, 2});
   for (std::string_view reducer : {"gloo", "ring:4", "rank"}) {
-    EXPECT_EQ(Describe(job.AgainstEager(job.Compiled(Fsdp()), *Reducer::Parse(reducer), 3)),
+    EXPECT_EQ(Describe(job.AgainstEager(job.Compiled(Fsdp()), *run::Reducer::Parse(reducer), 3)),
               "equal")
         << reducer;
   }
@@ -57,14 +58,16 @@ TEST(Fsdp, OnTensorParallelRanksTooItHasTheBitsOfEager) {
 
 TEST(Fsdp, IsTheNamedPipeline) {
   FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
-  EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), *Reducer::Parse("gloo"), 3)), "equal");
+  EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), *run::Reducer::Parse("gloo"), 3)),
+            "equal");
 }
 
 TEST(Fsdp, AnyDepthHasTheSameBits) {
   FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   for (int depth = 0; depth <= 3; ++depth) {
     Module graph = job.Compiled(Fsdp("always", "parameter", depth));
-    EXPECT_EQ(Describe(job.AgainstEager(graph, *Reducer::Parse("ring:4"), 3)), "equal") << depth;
+    EXPECT_EQ(Describe(job.AgainstEager(graph, *run::Reducer::Parse("ring:4"), 3)), "equal")
+        << depth;
   }
 }
 
@@ -72,21 +75,21 @@ TEST(Fsdp, AnyDepthHasTheSameBits) {
 TEST(None, EqualsEagerInRankOrderOnly) {
   FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   Module graph = job.Compiled("none");
-  EXPECT_EQ(Describe(job.AgainstEager(graph, *Reducer::Parse("rank"), 3)), "equal");
-  EXPECT_NE(Describe(job.AgainstEager(graph, *Reducer::Parse("gloo"), 3)), "equal");
+  EXPECT_EQ(Describe(job.AgainstEager(graph, *run::Reducer::Parse("rank"), 3)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(graph, *run::Reducer::Parse("gloo"), 3)), "equal");
 }
 
 TEST(PayloadOrder, OfTheGraphDiffersWhereOffsetsDecideTheOrderOfAdditions) {
   FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   Module by_graph = job.Compiled(Fsdp("default", "graph"));
-  EXPECT_EQ(Describe(job.AgainstEager(by_graph, *Reducer::Parse("rank"), 3)), "equal");
-  EXPECT_NE(Describe(job.AgainstEager(by_graph, *Reducer::Parse("gloo"), 3)), "equal");
-  EXPECT_NE(Describe(job.AgainstEager(by_graph, *Reducer::Parse("ring:4"), 3)), "equal");
+  EXPECT_EQ(Describe(job.AgainstEager(by_graph, *run::Reducer::Parse("rank"), 3)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(by_graph, *run::Reducer::Parse("gloo"), 3)), "equal");
+  EXPECT_NE(Describe(job.AgainstEager(by_graph, *run::Reducer::Parse("ring:4"), 3)), "equal");
 }
 
 TEST(PayloadOrder, ShowsOnManyRanks) {
   FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 64});
-  Reducer ring = *Reducer::Parse("ring:4");
+  run::Reducer ring = *run::Reducer::Parse("ring:4");
   EXPECT_EQ(Describe(job.AgainstEager(job.Compiled("fsdp"), ring, 2)), "equal");
   EXPECT_NE(Describe(job.AgainstEager(job.Compiled(Fsdp("default", "graph")), ring, 2)), "equal");
 }
@@ -98,7 +101,7 @@ TEST(Fsdp, EqualsNoneOnTensorParallelRanksOfOtherModels) {
         JobOptions{"deepseek_v3", "debugmodel", DType::kF32, 1, 4, 2}}) {
     FsdpJob job(options);
     EXPECT_EQ(Describe(job.Against(job.Compiled("fsdp"), job.Compiled("none"),
-                                   *Reducer::Parse("rank"), 3)),
+                                   *run::Reducer::Parse("rank"), 3)),
               "equal")
         << options.family;
   }

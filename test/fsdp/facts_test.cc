@@ -1,24 +1,24 @@
 // What FSDP's schedule is known to cost: launches by unit and phase, and memory to the byte.
 #include <gtest/gtest.h>
 
-#include "heddle/core/analysis/memory.h"
 #include "heddle/compile/compile.h"
-#include "heddle/run/models/model.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/models/model.h"
 
 namespace heddle {
 namespace {
 
 Module Step(const char* family, const char* flavor, int64_t ranks, const std::string& pipeline,
             int64_t seq_len = 16) {
-  ModelConfig config = *FindModel(family, flavor);
-  Model model = *MakeModel(config, {.batch = ranks, .seq_len = seq_len},
-                           {DType::kBF16, AttentionKind::kFlash, Target::kCpu});
-  Module module = *CaptureModel(model, std::nullopt);
-  Plan plan = *MakePlan(module.graphs[0], Mesh({{"dp", ranks}}), config.family->rules(),
-                        {.axes = {{"shard", "dp"}}});
-  Result<CompileReport> report = Compile(module, plan, {.pipeline = pipeline});
+  run::ModelConfig config = *run::FindModel(family, flavor);
+  run::Model model = *run::MakeModel(config, {.batch = ranks, .seq_len = seq_len},
+                                     {DType::kBF16, run::AttentionKind::kFlash, run::Target::kCpu});
+  Module module = *run::CaptureModel(model, std::nullopt);
+  compile::Plan plan = *compile::MakePlan(module.graphs[0], Mesh({{"dp", ranks}}),
+                                          config.family->rules(), {.axes = {{"shard", "dp"}}});
+  Result<compile::CompileReport> report = compile::Compile(module, plan, {.pipeline = pipeline});
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }
@@ -103,20 +103,20 @@ TEST(Memory, OfLlama3At8BOn64Ranks) {
 }
 
 TEST(Costs, OfEachPassAreMeasured) {
-  ModelConfig config = *FindModel("llama3", "debugmodel");
-  Model model = *MakeModel(config, {.batch = 4, .seq_len = 16},
-                           {DType::kBF16, AttentionKind::kFlash, Target::kCpu});
-  Module module = *CaptureModel(model, std::nullopt);
-  Plan plan = *MakePlan(module.graphs[0], Mesh({{"dp", 4}}), config.family->rules(),
-                        {.axes = {{"shard", "dp"}}});
-  CompileOptions options{.pipeline = "fsdp"};
+  run::ModelConfig config = *run::FindModel("llama3", "debugmodel");
+  run::Model model = *run::MakeModel(config, {.batch = 4, .seq_len = 16},
+                                     {DType::kBF16, run::AttentionKind::kFlash, run::Target::kCpu});
+  Module module = *run::CaptureModel(model, std::nullopt);
+  compile::Plan plan = *compile::MakePlan(module.graphs[0], Mesh({{"dp", 4}}),
+                                          config.family->rules(), {.axes = {{"shard", "dp"}}});
+  compile::CompileOptions options{.pipeline = "fsdp"};
   options.manager.measure = true;
-  CompileReport report = *Compile(module, plan, options);
+  compile::CompileReport report = *compile::Compile(module, plan, options);
   for (size_t i = 0; i < report.first_after_lowering; ++i)
     EXPECT_EQ(report.passes[i].after.launches, 0);
-  const PassRecord* last = nullptr;
+  const compile::PassRecord* last = nullptr;
   for (size_t i = report.first_after_lowering; i < report.passes.size(); ++i) {
-    const PassRecord& record = report.passes[i];
+    const compile::PassRecord& record = report.passes[i];
     if (last != nullptr) {
       EXPECT_EQ(record.before.launches, last->after.launches) << record.pass;
       EXPECT_EQ(record.before.peak, last->after.peak) << record.pass;

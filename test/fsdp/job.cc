@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kSeed = 7;
 
-Model MakeSmall(const JobOptions& options) {
-  ModelConfig config = *FindModel(options.family, options.flavor);
+run::Model MakeSmall(const JobOptions& options) {
+  run::ModelConfig config = *run::FindModel(options.family, options.flavor);
   config.n_layers = 2;
   config.dim = options.odd ? 66 : 64;
   config.n_heads = options.odd ? 11 : 4;
@@ -27,8 +27,8 @@ Model MakeSmall(const JobOptions& options) {
   config.moe.experts = std::min<int64_t>(config.moe.experts, 8);
   config.moe.top_k = std::min<int64_t>(config.moe.top_k, 3);
   int64_t batch = options.replicate * options.shard;
-  return *MakeModel(config, {.batch = batch, .seq_len = 16},
-                    {options.compute, AttentionKind::kFlash, Target::kCpu});
+  return *run::MakeModel(config, {.batch = batch, .seq_len = 16},
+                         {options.compute, run::AttentionKind::kFlash, run::Target::kCpu});
 }
 
 }  // namespace
@@ -36,13 +36,13 @@ Model MakeSmall(const JobOptions& options) {
 FsdpJob::FsdpJob(const JobOptions& options)
     : options_(options),
       model_(MakeSmall(options)),
-      whole_(*CaptureModel(model_, OptimizerOptions())) {
-  MakeExact();
+      whole_(*run::CaptureModel(model_, run::OptimizerOptions())) {
+  run::MakeExact();
 }
 
 Module FsdpJob::Compiled(const std::string& pipeline) const {
   std::vector<MeshAxis> axes;
-  PresetOptions presets;
+  compile::PresetOptions presets;
   for (auto [preset, axis, ranks] :
        {std::tuple("replicate", "rep", options_.replicate),
         std::tuple("shard", "dp", options_.shard), std::tuple("tensor", "tp", options_.tensor)}) {
@@ -50,61 +50,62 @@ Module FsdpJob::Compiled(const std::string& pipeline) const {
     axes.push_back({axis, ranks});
     presets.axes.emplace(preset, axis);
   }
-  Plan plan = *MakePlan(whole_.graphs[0], Mesh(axes), model_.config.family->rules(), presets);
+  compile::Plan plan =
+      *compile::MakePlan(whole_.graphs[0], Mesh(axes), model_.config.family->rules(), presets);
   Module module = whole_;
-  Result<CompileReport> report = Compile(module, plan, {.pipeline = pipeline});
+  Result<compile::CompileReport> report = compile::Compile(module, plan, {.pipeline = pipeline});
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }
 
-SessionMaker FsdpJob::Sessions(const Module& graph, const Reducer& reducer) const {
-  return [this, &graph, reducer]() -> Result<std::unique_ptr<Session>> {
-    SessionOptions options;
+run::SessionMaker FsdpJob::Sessions(const Module& graph, const run::Reducer& reducer) const {
+  return [this, &graph, reducer]() -> Result<std::unique_ptr<run::Session>> {
+    run::SessionOptions options;
     options.world.reducer = reducer;
-    options.params = InitialParams(model_, kSeed);
-    options.batches = SyntheticBatches(model_, kSeed);
-    HEDDLE_TRY(Session session, Session::Make(model_, graph, options));
-    return std::make_unique<Session>(std::move(session));
+    options.params = run::InitialParams(model_, kSeed);
+    options.batches = run::SyntheticBatches(model_, kSeed);
+    HEDDLE_TRY(run::Session session, run::Session::Make(model_, graph, options));
+    return std::make_unique<run::Session>(std::move(session));
   };
 }
 
-Result<VerifyReport> FsdpJob::Train(const Module& graph, const Reducer& reducer,
-                                    VerifyOptions options) const {
+Result<run::VerifyReport> FsdpJob::Train(const Module& graph, const run::Reducer& reducer,
+                                         run::VerifyOptions options) const {
   options.lr = [](int64_t) { return 1e-3; };
   options.params = model_.params.size();
   options.graph = Sessions(graph, reducer);
-  return Verify(options);
+  return run::Verify(options);
 }
 
-Result<VerifyReport> FsdpJob::AgainstEager(const Module& graph, const Reducer& reducer,
-                                           int64_t steps) const {
-  VerifyOptions options;
+Result<run::VerifyReport> FsdpJob::AgainstEager(const Module& graph, const run::Reducer& reducer,
+                                                int64_t steps) const {
+  run::VerifyOptions options;
   options.steps = steps;
   options.eager = [&] {
-    return MakeEagerRun(model_, {.replicate = options_.replicate,
-                                 .shard = options_.shard,
-                                 .tensor = options_.tensor,
-                                 .reducer = reducer,
-                                 .optimizer = {},
-                                 .params = InitialParams(model_, kSeed),
-                                 .batches = SyntheticBatches(model_, kSeed)});
+    return run::MakeEagerRun(model_, {.replicate = options_.replicate,
+                                      .shard = options_.shard,
+                                      .tensor = options_.tensor,
+                                      .reducer = reducer,
+                                      .optimizer = {},
+                                      .params = run::InitialParams(model_, kSeed),
+                                      .batches = run::SyntheticBatches(model_, kSeed)});
   };
   return Train(graph, reducer, std::move(options));
 }
 
-Result<VerifyReport> FsdpJob::Against(const Module& graph, const Module& other,
-                                      const Reducer& reducer, int64_t steps) const {
-  VerifyOptions options;
+Result<run::VerifyReport> FsdpJob::Against(const Module& graph, const Module& other,
+                                           const run::Reducer& reducer, int64_t steps) const {
+  run::VerifyOptions options;
   options.steps = steps;
   options.other_graph = Sessions(other, reducer);
   return Train(graph, reducer, std::move(options));
 }
 
-std::string Describe(const Result<VerifyReport>& report) {
+std::string Describe(const Result<run::VerifyReport>& report) {
   if (!report.ok()) return Format(report.diagnostics());
   if (!report->finite) return "a loss that is not finite";
   if (!report->differs()) return "equal";
-  const StepRow& row = report->rows.back();
+  const run::StepRow& row = report->rows.back();
   return fmt::format("step {} differs on rank {}", row.step, row.comparison.first->rank);
 }
 

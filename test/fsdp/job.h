@@ -24,28 +24,28 @@ class FsdpJob {
  public:
   explicit FsdpJob(const JobOptions& options);
 
-  const Model& model() const { return model_; }
+  const run::Model& model() const { return model_; }
   const Module& whole() const { return whole_; }
   // The graph of one rank after this pipeline. Fails the test with diagnostics.
   Module Compiled(const std::string& pipeline) const;
 
   // How training the graph goes: a difference from eager, or from another graph.
-  Result<VerifyReport> AgainstEager(const Module& graph, const Reducer& reducer,
-                                    int64_t steps) const;
-  Result<VerifyReport> Against(const Module& graph, const Module& other, const Reducer& reducer,
-                               int64_t steps) const;
+  Result<run::VerifyReport> AgainstEager(const Module& graph, const run::Reducer& reducer,
+                                         int64_t steps) const;
+  Result<run::VerifyReport> Against(const Module& graph, const Module& other,
+                                    const run::Reducer& reducer, int64_t steps) const;
 
  private:
-  Result<VerifyReport> Train(const Module& graph, const Reducer& reducer,
-                             VerifyOptions options) const;
-  SessionMaker Sessions(const Module& graph, const Reducer& reducer) const;
+  Result<run::VerifyReport> Train(const Module& graph, const run::Reducer& reducer,
+                                  run::VerifyOptions options) const;
+  run::SessionMaker Sessions(const Module& graph, const run::Reducer& reducer) const;
 
   JobOptions options_;
-  Model model_;
+  run::Model model_;
   Module whole_;
 };
 
 // What a report says, for messages; `equal` if nothing differs.
-std::string Describe(const Result<VerifyReport>& report);
+std::string Describe(const Result<run::VerifyReport>& report);
 
 }  // namespace heddle

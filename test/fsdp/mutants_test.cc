@@ -1,14 +1,14 @@
 // Every mutant is caught: by the verifier, by what a pass promised, or because it trains to other bits than eager.
 #include <gtest/gtest.h>
 
-#include "heddle/core/ir/check/check_module.h"
 #include "heddle/compile/manager/pass.h"
+#include "heddle/core/ir/check/check_module.h"
 #include "test/fsdp/job.h"
 #include "test/fsdp/mutants.h"
 
 namespace heddle {
 
-extern const PassDef kPassDef_reshard_after_forward;
+extern const compile::PassDef kPassDef_reshard_after_forward;
 
 namespace {
 
@@ -24,7 +24,7 @@ std::string CaughtBy(const Module& module) {
   if (!verified.ok()) return "the verifier: " + Format(verified.diagnostics());
   Status promised = kPassDef_reshard_after_forward.ensures(module);
   if (!promised.ok()) return "a promise: " + Format(promised.diagnostics());
-  std::string trained = Describe(SmallJob().AgainstEager(module, *Reducer::Parse("gloo"), 2));
+  std::string trained = Describe(SmallJob().AgainstEager(module, *run::Reducer::Parse("gloo"), 2));
   return trained == "equal" ? "" : "training: " + trained;
 }
 

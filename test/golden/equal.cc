@@ -1,7 +1,7 @@
 #include "test/golden/equal.h"
 
-#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/whole.h"
@@ -14,7 +14,7 @@ namespace {
 // A local graph runs on its ranks, a global one on a single device.
 Result<std::vector<at::Tensor>> RunEither(const Module& module,
                                           const std::vector<at::Tensor>& inputs) {
-  return RunOnWhole(module.view == View::kGlobal ? Unplaced(module) : module, inputs);
+  return run::RunOnWhole(module.view == View::kGlobal ? Unplaced(module) : module, inputs);
 }
 
 Status CheckEqual(const std::string& before_text, const std::string& after_text, int64_t ranks) {
@@ -29,7 +29,7 @@ Status CheckEqual(const std::string& before_text, const std::string& after_text,
   HEDDLE_TRY(std::vector<at::Tensor> expected, RunEither(before, inputs));
   HEDDLE_TRY(std::vector<at::Tensor> got, RunEither(after, inputs));
   for (size_t o = 0; o < expected.size(); ++o) {
-    if (SameBits(got[o], expected[o])) continue;
+    if (run::SameBits(got[o], expected[o])) continue;
     return Error(Diag::kRunFault, "{} has other bits than {} of the input",
                  PrintOutput(after, after.graphs[0], after.graphs[0].outputs()[o]),
                  PrintOutput(before, before.graphs[0], before.graphs[0].outputs()[o]));

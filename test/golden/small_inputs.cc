@@ -11,7 +11,7 @@ namespace heddle {
 namespace {
 
 Result<at::Tensor> SmallNumbers(const Graph& graph, const Input& input, std::mt19937& random) {
-  TypeId type = WholeType(graph, input.value, input.global);
+  TypeId type = run::WholeType(graph, input.value, input.global);
   int64_t count = 1;
   for (Dim size : graph.types().dims(type)) {
     if (IsSymbol(size))
@@ -27,7 +27,7 @@ Result<at::Tensor> SmallNumbers(const Graph& graph, const Input& input, std::mt1
   }
   std::span<const Dim> dims = graph.types().dims(type);
   return at::from_blob(numbers.data(), {dims.data(), dims.size()}, at::kDouble)
-      .to(ToScalarType(dtype), /*non_blocking=*/false, /*copy=*/true);
+      .to(run::ToScalarType(dtype), /*non_blocking=*/false, /*copy=*/true);
 }
 
 }  // namespace

@@ -17,13 +17,14 @@ TEST(Balance, FollowsTorchTitan) {
   at::Tensor counts = at::tensor({5, 1, 1, 1}, at::kLong);
   // Up for those below the mean, down for those above, and then so that the sum stays.
   at::Tensor expected = at::tensor({0.5 - 1.5e-3, 0.5e-3, 0.5e-3, 0.5e-3}, at::kFloat);
-  EXPECT_TRUE(at::allclose(BalancedBias({.bias_rate = 1e-3}, bias, counts), expected, 0, 1e-7));
+  EXPECT_TRUE(
+      at::allclose(run::BalancedBias({.bias_rate = 1e-3}, bias, counts), expected, 0, 1e-7));
   at::Tensor even = at::tensor({2, 2, 2, 2}, at::kLong);
-  EXPECT_TRUE(at::allclose(BalancedBias({.bias_rate = 1e-3}, bias, even), bias, 0, 0));
+  EXPECT_TRUE(at::allclose(run::BalancedBias({.bias_rate = 1e-3}, bias, even), bias, 0, 0));
 }
 
-ModelConfig Small() {
-  ModelConfig config = *FindModel("deepseek_v3", "debugmodel");
+run::ModelConfig Small() {
+  run::ModelConfig config = *run::FindModel("deepseek_v3", "debugmodel");
   config.dim = 32;
   config.n_layers = 3;
   config.vocab_size = 64;
@@ -43,23 +44,23 @@ std::vector<const Output*> BiasUpdates(const Graph& graph) {
 }
 
 TEST(Balance, IsPartOfStepsWithAnOptimizer) {
-  ModelConfig config = Small();
-  Model model = *MakeModel(config, {.batch = 1, .seq_len = 8}, {});
+  run::ModelConfig config = Small();
+  run::Model model = *run::MakeModel(config, {.batch = 1, .seq_len = 8}, {});
   // One layer is dense.
-  Module step = *CaptureModel(model, OptimizerOptions());
+  Module step = *run::CaptureModel(model, run::OptimizerOptions());
   EXPECT_EQ(BiasUpdates(step.graphs[0]).size(), 2u);
-  EXPECT_TRUE(BiasUpdates(CaptureModel(model)->graphs[0]).empty());
+  EXPECT_TRUE(BiasUpdates(run::CaptureModel(model)->graphs[0]).empty());
   config.moe.bias_rate = 0;
-  Model still = *MakeModel(config, {.batch = 1, .seq_len = 8}, {});
-  EXPECT_TRUE(BiasUpdates(CaptureModel(still, OptimizerOptions())->graphs[0]).empty());
+  run::Model still = *run::MakeModel(config, {.batch = 1, .seq_len = 8}, {});
+  EXPECT_TRUE(BiasUpdates(run::CaptureModel(still, run::OptimizerOptions())->graphs[0]).empty());
 }
 
 TEST(Balance, CountsTheTokensOfEveryExpert) {
-  Model model = *MakeModel(Small(), {.batch = 2, .seq_len = 8}, {});
-  StepResult result = model.loss_sum(InitParams(model, 3), MakeInputs(model, 3, 1));
+  run::Model model = *run::MakeModel(Small(), {.batch = 2, .seq_len = 8}, {});
+  run::StepResult result = model.loss_sum(run::InitParams(model, 3), run::MakeInputs(model, 3, 1));
   ASSERT_EQ(result.changes.size(), 2u);
-  for (const BufferChange& change : result.changes) {
-    EXPECT_TRUE(IsState(model.inputs[change.input]));
+  for (const run::BufferChange& change : result.changes) {
+    EXPECT_TRUE(run::IsState(model.inputs[change.input]));
     EXPECT_EQ(change.seen.sum().item<int64_t>(), 2 * 8 * model.config.moe.top_k);
     EXPECT_EQ(change.seen.numel(), model.config.moe.experts);
   }

@@ -13,13 +13,13 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/run/capture/optimizer.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/run/models/init.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/capture/optimizer.h"
+#include "heddle/run/models/init.h"
 #include "heddle/run/runtime/world.h"
 #include "test/checks/narrow_model.h"
 
@@ -30,12 +30,12 @@ struct Case {
   const char* family;
   const char* flavor;
   DType compute;
-  AttentionKind attention;
+  run::AttentionKind attention;
 };
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) {
   return fmt::format("{}_{}_{}_{}", info.param.family, info.param.flavor, Name(info.param.compute),
-                     info.param.attention == AttentionKind::kFlash ? "flash" : "math");
+                     info.param.attention == run::AttentionKind::kFlash ? "flash" : "math");
 }
 
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
@@ -50,20 +50,20 @@ class CaptureTest : public testing::TestWithParam<Case> {
   CaptureTest() {
     at::set_num_threads(1);
     const Case& c = GetParam();
-    ModelConfig config = *FindModel(c.family, c.flavor);
-    BatchConfig shape{.batch = 2, .seq_len = 16};
+    run::ModelConfig config = *run::FindModel(c.family, c.flavor);
+    run::BatchConfig shape{.batch = 2, .seq_len = 16};
     if (c.compute == DType::kBF16) MakeNarrow(config);
     // The debug models whole, but for the one with 300 million parameters.
     if (config.moe.experts > 16) {
       config.moe.experts = 16;
       config.n_layers = 2;
     }
-    StepNumerics numerics{c.compute, c.attention, Target::kCpu};
-    model_ = *MakeModel(config, shape, numerics);
+    run::StepNumerics numerics{c.compute, c.attention, run::Target::kCpu};
+    model_ = *run::MakeModel(config, shape, numerics);
   }
 
-  Module CaptureModel(const CaptureOptions& options = {}) {
-    Result<Module> module = Capture(model_.loss, model_.params, model_.inputs, options);
+  Module CaptureModel(const run::CaptureOptions& options = {}) {
+    Result<Module> module = run::Capture(model_.loss, model_.params, model_.inputs, options);
     EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
     return module.ok() ? *module : Module();
   }
@@ -93,17 +93,17 @@ class CaptureTest : public testing::TestWithParam<Case> {
     }
   }
 
-  Model model_;
+  run::Model model_;
 };
 
 TEST_P(CaptureTest, GivesTheBitsOfEagerAutograd) {
   Module module = CaptureModel();
   ASSERT_EQ(module.graphs.size(), 1u);
-  Result<World> world = World::Compile(module, module.graphs[0]);
+  Result<run::World> world = run::World::Compile(module, module.graphs[0]);
   ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
-  std::vector<at::Tensor> params = InitParams(model_, 7);
+  std::vector<at::Tensor> params = run::InitParams(model_, 7);
   for (int64_t step = 0; step < 3; ++step) {
-    std::vector<at::Tensor> inputs = MakeInputs(model_, 7, step);
+    std::vector<at::Tensor> inputs = run::MakeInputs(model_, 7, step);
     Result<std::vector<at::Tensor>> got = world->RunAlone(Join(params, inputs));
     ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
     ExpectEqualBits(module, module.graphs[0], *got, Eager(params, inputs));
@@ -131,22 +131,23 @@ TEST_P(CaptureTest, SurvivesTextAndCleaning) {
   Result<Module> again = ParseModule(text, "captured", Ops());
   ASSERT_TRUE(again.ok()) << Format(again.diagnostics());
   EXPECT_EQ(Print(*again), text);
-  Result<RunReport> report = RunPipeline(*again, *ParsePipeline("clean", Passes()));
+  Result<compile::RunReport> report =
+      compile::RunPipeline(*again, *compile::ParsePipeline("clean", compile::Passes()));
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
-  std::vector<at::Tensor> inputs = Join(InitParams(model_, 7), MakeInputs(model_, 7, 0));
+  std::vector<at::Tensor> inputs = Join(run::InitParams(model_, 7), run::MakeInputs(model_, 7, 0));
   ExpectEqualBits(module, module.graphs[0],
-                  *World::Compile(*again, again->graphs[0])->RunAlone(inputs),
-                  *World::Compile(module, module.graphs[0])->RunAlone(inputs));
+                  *run::World::Compile(*again, again->graphs[0])->RunAlone(inputs),
+                  *run::World::Compile(module, module.graphs[0])->RunAlone(inputs));
 }
 
 TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
-  CaptureOptions options;
-  options.optimizer = OptimizerOptions();
-  const OptimizerOptions& o = *options.optimizer;
+  run::CaptureOptions options;
+  options.optimizer = run::OptimizerOptions();
+  const run::OptimizerOptions& o = *options.optimizer;
   Module module = CaptureModel(options);
   const Graph& graph = module.graphs[0];
-  World world = *World::Compile(module, graph);
-  std::vector<at::Tensor> params = InitParams(model_, 7);
+  run::World world = *run::World::Compile(module, graph);
+  std::vector<at::Tensor> params = run::InitParams(model_, 7);
   size_t n = params.size();
   std::vector<at::Tensor> averages, squares;
   for (const at::Tensor& p : params) {
@@ -161,7 +162,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
   std::vector<at::Tensor> eager_params = clones(params), eager_averages = clones(averages),
                           eager_squares = clones(squares);
   for (int64_t step = 0; step < 5; ++step) {
-    std::vector<at::Tensor> batch = MakeInputs(model_, 7, step);
+    std::vector<at::Tensor> batch = run::MakeInputs(model_, 7, step);
     // The learning rate changes from step to step, as a schedule changes it.
     double lr = 8e-4 / static_cast<double>(step + 1);
     at::Tensor number = at::full({}, static_cast<double>(step + 1), at::kFloat);
@@ -211,20 +212,20 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
 }
 
 constexpr Case kCases[] = {
-    {"llama3", "debugmodel", DType::kF32, AttentionKind::kFlash},
-    {"llama3", "debugmodel", DType::kF32, AttentionKind::kMath},
-    {"llama3", "debugmodel", DType::kBF16, AttentionKind::kFlash},
-    {"llama3", "debugmodel", DType::kBF16, AttentionKind::kMath},
-    {"qwen3", "debugmodel", DType::kF32, AttentionKind::kFlash},
-    {"qwen3", "debugmodel", DType::kF32, AttentionKind::kMath},
-    {"qwen3", "debugmodel", DType::kBF16, AttentionKind::kFlash},
-    {"qwen3", "debugmodel", DType::kBF16, AttentionKind::kMath},
-    {"qwen3", "debugmodel_moe", DType::kF32, AttentionKind::kFlash},
-    {"qwen3", "debugmodel_moe", DType::kBF16, AttentionKind::kFlash},
-    {"deepseek_v3", "debugmodel", DType::kF32, AttentionKind::kFlash},
-    {"deepseek_v3", "debugmodel", DType::kF32, AttentionKind::kMath},
-    {"deepseek_v3", "debugmodel", DType::kBF16, AttentionKind::kFlash},
-    {"deepseek_v3", "debugmodel", DType::kBF16, AttentionKind::kMath},
+    {"llama3", "debugmodel", DType::kF32, run::AttentionKind::kFlash},
+    {"llama3", "debugmodel", DType::kF32, run::AttentionKind::kMath},
+    {"llama3", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},
+    {"llama3", "debugmodel", DType::kBF16, run::AttentionKind::kMath},
+    {"qwen3", "debugmodel", DType::kF32, run::AttentionKind::kFlash},
+    {"qwen3", "debugmodel", DType::kF32, run::AttentionKind::kMath},
+    {"qwen3", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},
+    {"qwen3", "debugmodel", DType::kBF16, run::AttentionKind::kMath},
+    {"qwen3", "debugmodel_moe", DType::kF32, run::AttentionKind::kFlash},
+    {"qwen3", "debugmodel_moe", DType::kBF16, run::AttentionKind::kFlash},
+    {"deepseek_v3", "debugmodel", DType::kF32, run::AttentionKind::kFlash},
+    {"deepseek_v3", "debugmodel", DType::kF32, run::AttentionKind::kMath},
+    {"deepseek_v3", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},
+    {"deepseek_v3", "debugmodel", DType::kBF16, run::AttentionKind::kMath},
 };
 INSTANTIATE_TEST_SUITE_P(Models, CaptureTest, testing::ValuesIn(kCases), NameOf);
 

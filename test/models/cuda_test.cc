@@ -5,10 +5,10 @@
 #include <ATen/ops/rand.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ir/check/parse_module.h"
-#include "heddle/run/models/init.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/models/init.h"
 #include "heddle/run/runtime/world.h"
 
 namespace heddle {
@@ -17,7 +17,7 @@ namespace {
 struct CudaCase {
   const char* family;
   const char* flavor;
-  AttentionKind attention;
+  run::AttentionKind attention;
 };
 
 class CudaTest : public testing::TestWithParam<CudaCase> {
@@ -37,11 +37,12 @@ std::string CudaName(const testing::TestParamInfo<CudaCase>& info) {
 // Needs no GPU.
 TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
   for (auto [family, flavor] : {std::pair("llama3", "debugmodel"), {"deepseek_v3", "debugmodel"}}) {
-    for (AttentionKind attention :
-         {AttentionKind::kCudnn, AttentionKind::kFlash, AttentionKind::kMath}) {
-      Model model = *MakeModel(*FindModel(family, flavor), {.batch = 1, .seq_len = 32},
-                               {DType::kBF16, attention, Target::kCuda});
-      Result<Module> module = Capture(model.loss, model.params, model.inputs);
+    for (run::AttentionKind attention :
+         {run::AttentionKind::kCudnn, run::AttentionKind::kFlash, run::AttentionKind::kMath}) {
+      run::Model model =
+          *run::MakeModel(*run::FindModel(family, flavor), {.batch = 1, .seq_len = 32},
+                          {DType::kBF16, attention, run::Target::kCuda});
+      Result<Module> module = run::Capture(model.loss, model.params, model.inputs);
       ASSERT_TRUE(module.ok()) << Format(module.diagnostics());
       std::string text = Print(*module);
       Result<Module> again = ParseModule(text, "printed", Ops());
@@ -53,38 +54,39 @@ TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
 
 // cuDNN's backward does not repeat dQ, whatever libtorch's deterministic setting is.
 TEST(StepsForCuda, AreDeterministicWithoutCudnn) {
-  StepNumerics numerics{DType::kBF16, AttentionKind::kFastest, Target::kCuda};
-  Model fastest =
-      *MakeModel(*FindModel("llama3", "debugmodel"), {.batch = 1, .seq_len = 32}, numerics);
-  EXPECT_EQ(fastest.attention(), AttentionKind::kCudnn);
+  run::StepNumerics numerics{DType::kBF16, run::AttentionKind::kFastest, run::Target::kCuda};
+  run::Model fastest = *run::MakeModel(*run::FindModel("llama3", "debugmodel"),
+                                       {.batch = 1, .seq_len = 32}, numerics);
+  EXPECT_EQ(fastest.attention(), run::AttentionKind::kCudnn);
   numerics.deterministic = true;
-  Model exact =
-      *MakeModel(*FindModel("llama3", "debugmodel"), {.batch = 1, .seq_len = 32}, numerics);
-  EXPECT_EQ(exact.attention(), AttentionKind::kFlash);
-  std::string text = Print(*Capture(exact.loss, exact.params, exact.inputs));
+  run::Model exact = *run::MakeModel(*run::FindModel("llama3", "debugmodel"),
+                                     {.batch = 1, .seq_len = 32}, numerics);
+  EXPECT_EQ(exact.attention(), run::AttentionKind::kFlash);
+  std::string text = Print(*run::Capture(exact.loss, exact.params, exact.inputs));
   EXPECT_EQ(text.find("cudnn"), std::string::npos);
   EXPECT_NE(text.find("aten._scaled_dot_product_flash_attention("), std::string::npos);
 }
 
 TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
-  ModelConfig config = *FindModel(GetParam().family, GetParam().flavor);
+  run::ModelConfig config = *run::FindModel(GetParam().family, GetParam().flavor);
   if (config.moe.experts > 16) config.moe.experts = 16;
   config.n_layers = 2;
-  Model model = *MakeModel(config, {.batch = 2, .seq_len = 128},
-                           {DType::kBF16, GetParam().attention, Target::kCuda});
-  Result<Module> module = Capture(model.loss, model.params, model.inputs);
+  run::Model model = *run::MakeModel(config, {.batch = 2, .seq_len = 128},
+                                     {DType::kBF16, GetParam().attention, run::Target::kCuda});
+  Result<Module> module = run::Capture(model.loss, model.params, model.inputs);
   ASSERT_TRUE(module.ok()) << Format(module.diagnostics());
-  Result<World> world = World::Compile(*module, module->graphs[0], {.device = c10::kCUDA});
+  Result<run::World> world =
+      run::World::Compile(*module, module->graphs[0], {.device = c10::kCUDA});
   ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> values;
-  for (const at::Tensor& p : InitParams(model, 7)) {
+  for (const at::Tensor& p : run::InitParams(model, 7)) {
     values.push_back(p.to(at::kCUDA));
     params.push_back(p.to(at::kCUDA).set_requires_grad(true));
   }
   for (int64_t step = 0; step < 3; ++step) {
     std::vector<at::Tensor> inputs;
-    for (const at::Tensor& t : MakeInputs(model, 7, step)) inputs.push_back(t.to(at::kCUDA));
+    for (const at::Tensor& t : run::MakeInputs(model, 7, step)) inputs.push_back(t.to(at::kCUDA));
     std::vector<at::Tensor> all = values;
     all.insert(all.end(), inputs.begin(), inputs.end());
     Result<std::vector<at::Tensor>> got = world->RunAlone(all);
@@ -101,14 +103,14 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
   }
 }
 
-constexpr CudaCase kCudaCases[] = {{"llama3", "debugmodel", AttentionKind::kCudnn},
-                                   {"llama3", "debugmodel", AttentionKind::kFlash},
-                                   {"llama3", "debugmodel", AttentionKind::kMath},
-                                   {"qwen3", "debugmodel", AttentionKind::kFlash},
-                                   {"qwen3", "debugmodel_moe", AttentionKind::kFlash},
-                                   {"deepseek_v3", "debugmodel", AttentionKind::kCudnn},
-                                   {"deepseek_v3", "debugmodel", AttentionKind::kFlash},
-                                   {"deepseek_v3", "debugmodel", AttentionKind::kMath}};
+constexpr CudaCase kCudaCases[] = {{"llama3", "debugmodel", run::AttentionKind::kCudnn},
+                                   {"llama3", "debugmodel", run::AttentionKind::kFlash},
+                                   {"llama3", "debugmodel", run::AttentionKind::kMath},
+                                   {"qwen3", "debugmodel", run::AttentionKind::kFlash},
+                                   {"qwen3", "debugmodel_moe", run::AttentionKind::kFlash},
+                                   {"deepseek_v3", "debugmodel", run::AttentionKind::kCudnn},
+                                   {"deepseek_v3", "debugmodel", run::AttentionKind::kFlash},
+                                   {"deepseek_v3", "debugmodel", run::AttentionKind::kMath}};
 INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCudaCases), CudaName);
 
 // The output of forward and its gradient come to backward as forward left them, or copied to another layout: `%o` becomes
@@ -129,7 +131,8 @@ struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const cha
         "test", Ops());
     EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
     if (!module.ok()) return {};
-    return *World::Compile(*module, module->graphs[0], {.device = c10::kCUDA})->RunAlone(operands);
+    return *run::World::Compile(*module, module->graphs[0], {.device = c10::kCUDA})
+                ->RunAlone(operands);
   }
   std::vector<at::Tensor> operands;
 };

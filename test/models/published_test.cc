@@ -12,24 +12,26 @@
 namespace heddle {
 namespace {
 
-ModelConfig Config(const char* family, const char* flavor) { return *FindModel(family, flavor); }
+run::ModelConfig Config(const char* family, const char* flavor) {
+  return *run::FindModel(family, flavor);
+}
 
 TEST(Published, RotaryEmbeddings) {
   for (const char* flavor : {"debugmodel", "8B", "70B", "405B"})
     EXPECT_EQ(Config("llama3", flavor).rope.factor, 8.0) << flavor;
   for (const char* flavor : {"1B", "3B"})
     EXPECT_EQ(Config("llama3", flavor).rope.factor, 32.0) << flavor;
-  for (const ModelConfig& config : AllModels()) {
+  for (const run::ModelConfig& config : run::AllModels()) {
     if (config.family->name == "llama3") {
       EXPECT_EQ(config.rope.scaling,
-                config.flavor == "debugmodel" ? RopeScaling::kNone : RopeScaling::kLlama);
+                config.flavor == "debugmodel" ? run::RopeScaling::kNone : run::RopeScaling::kLlama);
       EXPECT_EQ(config.rope.theta, 5e5);
       EXPECT_EQ(config.rope.original_length, 8192);
     } else if (config.family->name == "qwen3") {
-      EXPECT_EQ(config.rope.scaling, RopeScaling::kNone);
+      EXPECT_EQ(config.rope.scaling, run::RopeScaling::kNone);
       EXPECT_EQ(config.rope.theta, 1e6) << config.flavor;
     } else if (config.family->name == "deepseek_v3") {
-      EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
+      EXPECT_EQ(config.rope.scaling, run::RopeScaling::kYarn);
       EXPECT_EQ(config.rope.theta, 1e4);
       EXPECT_EQ(config.rope.factor, 40.0);
       EXPECT_EQ(config.rope.original_length, 4096);
@@ -46,27 +48,27 @@ TEST(Published, NormsAndMixtures) {
   }
   EXPECT_EQ(Config("deepseek_v3", "16B").mla.mscale, 0.707);
   EXPECT_EQ(Config("deepseek_v3", "236B").mla.mscale, 1.0);
-  EXPECT_EQ(Config("deepseek_v3", "236B").moe.group_score, GroupScore::kMax);
-  EXPECT_EQ(Config("deepseek_v3", "671B").moe.group_score, GroupScore::kTopTwo);
+  EXPECT_EQ(Config("deepseek_v3", "236B").moe.group_score, run::GroupScore::kMax);
+  EXPECT_EQ(Config("deepseek_v3", "671B").moe.group_score, run::GroupScore::kTopTwo);
   EXPECT_FALSE(Config("deepseek_v3", "16B").moe.bias);
   EXPECT_TRUE(Config("deepseek_v3", "671B").moe.bias);
   EXPECT_EQ(Config("qwen3", "30B-A3B").ffn_dim, 6144);
   EXPECT_EQ(Config("qwen3", "235B-A22B").ffn_dim, 12288);
-  ModelConfig debug = Config("deepseek_v3", "debugmodel");
+  run::ModelConfig debug = Config("deepseek_v3", "debugmodel");
   EXPECT_EQ(debug.norm_eps, 1e-5);
   EXPECT_EQ(debug.mla.norm_eps, 1e-5);
   EXPECT_EQ(debug.mla.mscale, 0.70);
 }
 
-double InitialLoss(ModelConfig config) {
+double InitialLoss(run::ModelConfig config) {
   at::NoGradGuard no_grad;
   config.n_layers = 2;
-  Model model = *MakeModel(config, {.batch = 2, .seq_len = 64}, {});
-  return model.loss(InitParams(model, 3), MakeInputs(model, 3, 1)).item<double>();
+  run::Model model = *run::MakeModel(config, {.batch = 2, .seq_len = 64}, {});
+  return model.loss(run::InitParams(model, 3), run::MakeInputs(model, 3, 1)).item<double>();
 }
 
 TEST(Published, TrainingBeginsNearTheLogarithmOfTheVocabulary) {
-  ModelConfig tied = Config("llama3", "debugmodel");
+  run::ModelConfig tied = Config("llama3", "debugmodel");
   tied.tied = true;
   double expected = std::log(2048.0);
   EXPECT_NEAR(InitialLoss(tied), expected, 0.3);
@@ -75,40 +77,40 @@ TEST(Published, TrainingBeginsNearTheLogarithmOfTheVocabulary) {
   EXPECT_NEAR(InitialLoss(Config("deepseek_v3", "debugmodel")), expected, 1.0);
 }
 
-double Deviation(const ModelConfig& config, const std::string& name) {
-  Model model = *MakeModel(config, {.batch = 1, .seq_len = 8}, {});
-  for (const ParamSpec& param : model.params) {
-    if (param.name == name) return InitParam(model, param, 3).std().item<double>();
+double Deviation(const run::ModelConfig& config, const std::string& name) {
+  run::Model model = *run::MakeModel(config, {.batch = 1, .seq_len = 8}, {});
+  for (const run::ParamSpec& param : model.params) {
+    if (param.name == name) return run::InitParam(model, param, 3).std().item<double>();
   }
   ADD_FAILURE() << name;
   return 0;
 }
 
 TEST(Published, InitialWeights) {
-  ModelConfig qwen = Config("qwen3", "debugmodel");
+  run::ModelConfig qwen = Config("qwen3", "debugmodel");
   EXPECT_NEAR(Deviation(qwen, "tok_embeddings.weight"), 0.02, 2e-4);
   EXPECT_NEAR(Deviation(qwen, "layers.3.attention.wo.weight"), 0.02, 2e-4);
   EXPECT_NEAR(Deviation(qwen, "layers.3.feed_forward.w3.weight"), 0.02, 2e-4);
-  ModelConfig mixture = Config("qwen3", "debugmodel_moe");
+  run::ModelConfig mixture = Config("qwen3", "debugmodel_moe");
   EXPECT_NEAR(Deviation(mixture, "output.weight"), 0.02, 2e-4);
   EXPECT_NEAR(Deviation(mixture, "layers.3.attention.wo.weight"), 0.02 / 4, 5e-5);
-  ModelConfig deepseek = Config("deepseek_v3", "debugmodel");
+  run::ModelConfig deepseek = Config("deepseek_v3", "debugmodel");
   EXPECT_NEAR(Deviation(deepseek, "layers.1.moe.router.gate.weight"), 0.02 / 2, 5e-4);
   EXPECT_NEAR(Deviation(deepseek, "tok_embeddings.weight"), 1.0, 1e-2);
-  ModelConfig tied = Config("llama3", "debugmodel");
+  run::ModelConfig tied = Config("llama3", "debugmodel");
   tied.tied = true;
   EXPECT_NEAR(Deviation(tied, "tok_embeddings.weight"), 0.02, 2e-4);
 }
 
 TEST(Published, RotationsOfAStretchedContext) {
-  ModelConfig config = Config("llama3", "debugmodel");
-  auto rope = [](const ModelConfig& c) {
-    Model model = *MakeModel(c, {.batch = 1, .seq_len = 4}, {});
-    return MakeBuffer(model, model.inputs[0]);
+  run::ModelConfig config = Config("llama3", "debugmodel");
+  auto rope = [](const run::ModelConfig& c) {
+    run::Model model = *run::MakeModel(c, {.batch = 1, .seq_len = 4}, {});
+    return run::MakeBuffer(model, model.inputs[0]);
   };
-  config.rope.scaling = RopeScaling::kLlama;
+  config.rope.scaling = run::RopeScaling::kLlama;
   at::Tensor scaled = at::angle(rope(config));
-  config.rope.scaling = RopeScaling::kNone;
+  config.rope.scaling = run::RopeScaling::kNone;
   at::Tensor plain = at::angle(rope(config));
   // Of eight frequencies the first turns fast and stays; the last is slow.
   EXPECT_EQ(scaled[1][0].item<float>(), plain[1][0].item<float>());
@@ -118,37 +120,37 @@ TEST(Published, RotationsOfAStretchedContext) {
 }
 
 TEST(Published, ConstantsCanBeSet) {
-  ModelConfig config = Config("deepseek_v3", "671B");
-  EXPECT_TRUE(OverrideNumber(config, "rope_theta", 5e6).ok());
-  EXPECT_TRUE(OverrideNumber(config, "mla.mscale", 0.7).ok());
-  EXPECT_TRUE(OverrideChoice(config, "moe.score", "softmax").ok());
-  EXPECT_TRUE(OverrideChoice(config, "moe.group_score", "max").ok());
-  EXPECT_TRUE(OverrideChoice(config, "tied", "true").ok());
+  run::ModelConfig config = Config("deepseek_v3", "671B");
+  EXPECT_TRUE(run::OverrideNumber(config, "rope_theta", 5e6).ok());
+  EXPECT_TRUE(run::OverrideNumber(config, "mla.mscale", 0.7).ok());
+  EXPECT_TRUE(run::OverrideChoice(config, "moe.score", "softmax").ok());
+  EXPECT_TRUE(run::OverrideChoice(config, "moe.group_score", "max").ok());
+  EXPECT_TRUE(run::OverrideChoice(config, "tied", "true").ok());
   EXPECT_EQ(config.rope.theta, 5e6);
   EXPECT_EQ(config.mla.mscale, 0.7);
-  EXPECT_EQ(config.moe.score, RouterScore::kSoftmax);
-  EXPECT_EQ(config.moe.group_score, GroupScore::kMax);
+  EXPECT_EQ(config.moe.score, run::RouterScore::kSoftmax);
+  EXPECT_EQ(config.moe.group_score, run::GroupScore::kMax);
   EXPECT_TRUE(config.tied);
-  EXPECT_EQ(OverrideChoice(config, "moe.score", "softmix").diagnostics()[0].message,
+  EXPECT_EQ(run::OverrideChoice(config, "moe.score", "softmix").diagnostics()[0].message,
             "moe.score is `softmix`; nearest is `softmax`; it is one of softmax, sigmoid");
-  EXPECT_EQ(OverrideNumber(config, "norm_epd", 1).diagnostics()[0].message,
+  EXPECT_EQ(run::OverrideNumber(config, "norm_epd", 1).diagnostics()[0].message,
             "models have no number `norm_epd`; nearest is `norm_eps`");
 }
 
 TEST(Published, NumbersOutOfRangeAreRefused) {
   auto kind = [](const char* name, double value) {
-    ModelConfig config = Config("deepseek_v3", "debugmodel");
-    EXPECT_TRUE(OverrideNumber(config, name, value).ok());
-    Status checked = CheckConfig(config);
+    run::ModelConfig config = Config("deepseek_v3", "debugmodel");
+    EXPECT_TRUE(run::OverrideNumber(config, name, value).ok());
+    Status checked = run::CheckConfig(config);
     return checked.ok() ? Diag::kSyntax : checked.diagnostics()[0].kind;
   };
   EXPECT_EQ(kind("rope_theta", 1.0), Diag::kModelSize);
   EXPECT_EQ(kind("rope_scaling.factor", 0.0), Diag::kModelSize);
   EXPECT_EQ(kind("rope_scaling.slow", 32.0), Diag::kModelSize);
   EXPECT_EQ(kind("rope_scaling.fast", 64.0), Diag::kSyntax);
-  ModelConfig config = Config("llama3", "8B");
+  run::ModelConfig config = Config("llama3", "8B");
   config.rope.low_freq = 4.0;
-  EXPECT_FALSE(CheckConfig(config).ok());
+  EXPECT_FALSE(run::CheckConfig(config).ok());
 }
 
 }  // namespace

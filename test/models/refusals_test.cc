@@ -10,21 +10,23 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sum.h>
 
+#include "heddle/core/ir/text/print.h"
 #include "heddle/run/capture/capture.h"
 #include "heddle/run/capture/scope.h"
-#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 namespace {
 
 using Tensors = std::span<const at::Tensor>;
 
-const ParamSpec kParams[] = {{"w", {4, 4}, "u"}, {"v", {4, 4}, "u"}};
-const StepInput kInputs[] = {{"x", InputRole::kBatch, DType::kF32, {4, 4}}};
+const run::ParamSpec kParams[] = {{"w", {4, 4}, "u"}, {"v", {4, 4}, "u"}};
+const run::StepInput kInputs[] = {{"x", InputRole::kBatch, DType::kF32, {4, 4}}};
 
-Result<Module> CaptureStep(const StepFunction& step) { return Capture(step, kParams, kInputs); }
+Result<Module> CaptureStep(const run::StepFunction& step) {
+  return run::Capture(step, kParams, kInputs);
+}
 
-Diagnostic Refusal(const StepFunction& step) {
+Diagnostic Refusal(const run::StepFunction& step) {
   Result<Module> module = CaptureStep(step);
   EXPECT_FALSE(module.ok());
   if (module.ok()) return {};
@@ -33,7 +35,7 @@ Diagnostic Refusal(const StepFunction& step) {
 
 TEST(Refusals, WritingToAParameter) {
   Diagnostic d = Refusal([](Tensors p, Tensors x) {
-    ScopeGuard scope("layers.0");
+    run::ScopeGuard scope("layers.0");
     // Detached, so that autograd has no say.
     p[0].detach().mul_(2);
     return at::mm(x[0], p[0]).sum() + p[1].sum();
@@ -136,10 +138,10 @@ TEST(InPlace, TypesOfWrittenValuesStay) {
       DType::kF32);
 }
 
-TEST(Capture, TiedWeightsAreOneParameterUsedTwice) {
+TEST(run::Capture, TiedWeightsAreOneParameterUsedTwice) {
   Result<Module> module =
-      Capture([](Tensors p, Tensors x) { return at::mm(at::mm(x[0], p[0]), p[0].t()).sum(); },
-              std::span(kParams).first(1), kInputs);
+      run::Capture([](Tensors p, Tensors x) { return at::mm(at::mm(x[0], p[0]), p[0].t()).sum(); },
+                   std::span(kParams).first(1), kInputs);
   ASSERT_TRUE(module.ok());
   const Graph& graph = module->graphs[0];
   ASSERT_EQ(graph.outputs().size(), 2u);
@@ -147,9 +149,9 @@ TEST(Capture, TiedWeightsAreOneParameterUsedTwice) {
   EXPECT_EQ(graph.op(graph[graph.outputs()[1].value].producer).name(), "aten.add.Tensor");
 }
 
-TEST(Capture, FrozenParametersHaveNoGradient) {
-  ParamSpec params[] = {{"w", {4, 4}, "u"}, {"v", {4, 4}, "u", false}};
-  Result<Module> module = Capture(
+TEST(run::Capture, FrozenParametersHaveNoGradient) {
+  run::ParamSpec params[] = {{"w", {4, 4}, "u"}, {"v", {4, 4}, "u", false}};
+  Result<Module> module = run::Capture(
       [](Tensors p, Tensors x) { return at::mm(at::mm(x[0], p[0]), p[1]).sum(); }, params, kInputs);
   ASSERT_TRUE(module.ok());
   EXPECT_EQ(module->graphs[0].outputs().size(), 2u);

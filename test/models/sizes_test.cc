@@ -35,16 +35,16 @@ TEST(Models, HaveThePublishedNumbersOfParameters) {
       {"deepseek_v3", "671B", 671'026'404'352},
   };
   for (const Size& size : sizes) {
-    Result<ModelConfig> config = FindModel(size.family, size.flavor);
+    Result<run::ModelConfig> config = run::FindModel(size.family, size.flavor);
     ASSERT_TRUE(config.ok()) << size.family << " " << size.flavor;
-    Result<Model> model = MakeModel(*config, {}, {});
+    Result<run::Model> model = run::MakeModel(*config, {}, {});
     ASSERT_TRUE(model.ok()) << Format(model.diagnostics());
     EXPECT_EQ(model->parameter_count(), size.parameters) << size.family << " " << size.flavor;
   }
 }
 
 TEST(Models, RegisterParametersInOrder) {
-  Result<Model> model = MakeModel(*FindModel("llama3", "8B"), {}, {});
+  Result<run::Model> model = run::MakeModel(*run::FindModel("llama3", "8B"), {}, {});
   ASSERT_EQ(model->params.size(), 291u);
   const char* block[] = {
       "attention.wq.weight",    "attention.wk.weight",    "attention.wv.weight",
@@ -54,17 +54,17 @@ TEST(Models, RegisterParametersInOrder) {
     EXPECT_EQ(model->params[1 + 9 + i].name, std::string("layers.1.") + block[i]);
   EXPECT_EQ(model->params[0].unit, "tok_embeddings");
   EXPECT_EQ(model->params[289].unit, "norm+output");
-  Result<Model> tied = MakeModel(*FindModel("qwen3", "debugmodel"), {}, {});
+  Result<run::Model> tied = run::MakeModel(*run::FindModel("qwen3", "debugmodel"), {}, {});
   EXPECT_EQ(tied->params.front().unit, "tok_embeddings+norm+output");
   EXPECT_EQ(tied->params.back().name, "norm.weight");
 }
 
 TEST(Models, RefuseSizesThatDoNotFit) {
   auto kind = [](const char* family, std::initializer_list<std::pair<const char*, int64_t>> sizes,
-                 BatchConfig batch = {}) {
-    ModelConfig config = *FindModel(family, "debugmodel");
-    for (auto [name, value] : sizes) EXPECT_TRUE(OverrideSize(config, name, value).ok());
-    Result<Model> model = MakeModel(config, batch, {});
+                 run::BatchConfig batch = {}) {
+    run::ModelConfig config = *run::FindModel(family, "debugmodel");
+    for (auto [name, value] : sizes) EXPECT_TRUE(run::OverrideSize(config, name, value).ok());
+    Result<run::Model> model = run::MakeModel(config, batch, {});
     EXPECT_FALSE(model.ok());
     return model.ok() ? Diag::kSyntax : model.diagnostics()[0].kind;
   };
@@ -85,10 +85,10 @@ TEST(Models, RefuseSizesThatDoNotFit) {
   EXPECT_EQ(kind("llama3", {}, {.batch = 1, .seq_len = int64_t{1} << 62}), Diag::kModelSize);
   EXPECT_EQ(kind("deepseek_v3", {{"mla.v_dim", 1000}}), Diag::kModelSize);
   EXPECT_EQ(
-      FindModel("lama3", "8B").diagnostics()[0].message,
+      run::FindModel("lama3", "8B").diagnostics()[0].message,
       "unknown model `lama3`; nearest is `llama3`; there are llama3, qwen3, deepseek_v3, mlp, "
       "linear");
-  EXPECT_EQ(FindModel("llama3", "8b").diagnostics()[0].kind, Diag::kUnknownModel);
+  EXPECT_EQ(run::FindModel("llama3", "8b").diagnostics()[0].kind, Diag::kUnknownModel);
 }
 
 }  // namespace

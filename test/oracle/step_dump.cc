@@ -4,8 +4,8 @@
 
 #include <ATen/Parallel.h>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/base/file.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/models/init.h"
 #include "heddle/run/runtime/world.h"
 #include "heddle/run/train/safetensors.h"
@@ -14,25 +14,25 @@ namespace heddle {
 namespace {
 
 Status Dump(const std::vector<std::string>& args) {
-  HEDDLE_TRY(ModelConfig config, FindModel(args[0], args[1]));
+  HEDDLE_TRY(run::ModelConfig config, run::FindModel(args[0], args[1]));
   for (size_t i = 5; i < args.size(); ++i) {
     size_t equals = args[i].find('=');
     std::string name = args[i].substr(0, equals);
     std::string value = args[i].substr(equals + 1);
     HEDDLE_RETURN_IF_ERROR(name == "rope_scaling.kind"
-                               ? OverrideChoice(config, name, value)
-                               : OverrideSize(config, name, std::stoll(value)));
+                               ? run::OverrideChoice(config, name, value)
+                               : run::OverrideSize(config, name, std::stoll(value)));
   }
-  StepNumerics numerics;
+  run::StepNumerics numerics;
   numerics.compute = *ParseDType(args[2]);
-  HEDDLE_TRY(Model model,
-             MakeModel(config, {.batch = 2, .seq_len = std::stoll(args[3])}, numerics));
-  HEDDLE_TRY(Module module, Capture(model.loss, model.params, model.inputs));
-  HEDDLE_TRY(World world, World::Compile(module, module.graphs[0]));
+  HEDDLE_TRY(run::Model model,
+             run::MakeModel(config, {.batch = 2, .seq_len = std::stoll(args[3])}, numerics));
+  HEDDLE_TRY(Module module, run::Capture(model.loss, model.params, model.inputs));
+  HEDDLE_TRY(run::World world, run::World::Compile(module, module.graphs[0]));
   std::vector<std::pair<std::string, at::Tensor>> tensors;
-  std::vector<at::Tensor> values = InitParams(model, 7);
+  std::vector<at::Tensor> values = run::InitParams(model, 7);
   for (size_t i = 0; i < values.size(); ++i) tensors.emplace_back(model.params[i].name, values[i]);
-  std::vector<at::Tensor> inputs = MakeInputs(model, 7, 0);
+  std::vector<at::Tensor> inputs = run::MakeInputs(model, 7, 0);
   for (size_t i = 0; i < inputs.size(); ++i)
     tensors.emplace_back("input." + model.inputs[i].name, inputs[i]);
   values.insert(values.end(), inputs.begin(), inputs.end());
@@ -46,7 +46,7 @@ Status Dump(const std::vector<std::string>& args) {
   }
   // Tables of rotations are complex numbers, which the format lacks.
   std::erase_if(tensors, [](const auto& named) { return named.second.is_complex(); });
-  HEDDLE_TRY(std::string content, FormatSafetensors(tensors));
+  HEDDLE_TRY(std::string content, run::FormatSafetensors(tensors));
   return WriteFile(args[4], content);
 }
 

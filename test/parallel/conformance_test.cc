@@ -9,8 +9,8 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
-#include "heddle/core/ir/text/print.h"
 #include "heddle/compile/shard/placing.h"
+#include "heddle/core/ir/text/print.h"
 #include "test/parallel/op_run.h"
 #include "test/parallel/op_split.h"
 
@@ -133,21 +133,21 @@ double ToleranceOf(const OpCall& call, const SplitTraits& traits) {
   return rounded ? 1e-14 : 0;
 }
 
-Result<NodePlacing> Place(const OpCall& call, const std::vector<Placement>& operands,
-                          const std::vector<Placement>* wanted, const Mesh& mesh) {
-  PlacingRequest request;
+Result<compile::NodePlacing> Place(const OpCall& call, const std::vector<Placement>& operands,
+                                   const std::vector<Placement>* wanted, const Mesh& mesh) {
+  compile::PlacingRequest request;
   request.factors = &call.factors;
   request.results = &call.results;
   request.wanted_results = wanted;
   for (size_t i = 0; i < call.operands.size(); ++i)
     request.operands.push_back({&call.operands[i], operands[i]});
-  return PlaceNode(request, mesh);
+  return compile::PlaceNode(request, mesh);
 }
 
 // What the operands' placements suggest must be taken up, with the results that the factors promise.
-std::string CheckPlacing(const OpCall& call, const OpSplit& placements, bool suggested,
+std::string CheckPlacing(const OpCall& call, const compile::OpSplit& placements, bool suggested,
                          const Mesh& mesh) {
-  Result<NodePlacing> placing =
+  Result<compile::NodePlacing> placing =
       Place(call, placements.operands, suggested ? nullptr : &placements.results, mesh);
   if (!placing.ok()) return Format(placing.diagnostics());
   if (placing->operands != placements.operands) return "PlaceNode moves an operand";
@@ -158,10 +158,11 @@ std::string CheckPlacing(const OpCall& call, const OpSplit& placements, bool sug
 
 void CheckSplits(const OpRun& run, const Mesh& mesh, uint32_t, Counts& counts, Report& report) {
   const OpCall& call = run.call();
-  Result<std::vector<OpSplit>> known = SplitsOf(call.factors, call.operands, call.results, mesh);
+  Result<std::vector<compile::OpSplit>> known =
+      compile::SplitsOf(call.factors, call.operands, call.results, mesh);
   if (!known.ok()) report.Fail(Describe(call), Format(known.diagnostics()));
   for (const CallSplit& split : CallSplits(call, mesh)) {
-    std::optional<OpSplit> placements = PlacementsOf(call, split, mesh);
+    std::optional<compile::OpSplit> placements = PlacementsOf(call, split, mesh);
     if (!placements) continue;
     if (known.ok() && std::ranges::find(*known, *placements) == known->end())
       report.Fail(Describe(call, split, mesh), "SplitsOf does not know it");
@@ -211,10 +212,10 @@ void CheckAnyPlacements(const OpRun& run, const Mesh& mesh, uint32_t seed, Count
   const OpCall& call = run.call();
   std::mt19937 random(seed);
   for (int i = 0; i < kTries; ++i) {
-    OpSplit placements;
+    compile::OpSplit placements;
     for (size_t o = 0; o < call.operands.size(); ++o)
       placements.operands.push_back(RandomPlacement(call.operands[o], call.data[o], mesh, random));
-    Result<NodePlacing> placing = Place(call, placements.operands, nullptr, mesh);
+    Result<compile::NodePlacing> placing = Place(call, placements.operands, nullptr, mesh);
     // Operands that split a sum differently are refused, and that is all that is.
     if (!placing.ok() && placing.diagnostics()[0].kind == Diag::kContraction) {
       ++counts.refused;

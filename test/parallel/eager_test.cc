@@ -10,19 +10,19 @@ namespace {
 
 class EagerTest : public testing::TestWithParam<std::tuple<Debug, Layout>> {
  protected:
-  EagerTest() { MakeExact(); }
+  EagerTest() { run::MakeExact(); }
 };
 
-void ExpectTheSameBits(const SmallJob& job, const Module& local, const Reducer& reducer) {
-  std::unique_ptr<Session> session = *job.MakeSession(local, reducer);
-  std::unique_ptr<TrainingRun> eager = *job.MakeEager(reducer);
+void ExpectTheSameBits(const SmallJob& job, const Module& local, const run::Reducer& reducer) {
+  std::unique_ptr<run::Session> session = *job.MakeSession(local, reducer);
+  std::unique_ptr<run::TrainingRun> eager = *job.MakeEager(reducer);
   size_t params = job.model().params.size();
   for (int64_t step = 1; step <= 3; ++step) {
     double lr = 1e-3 / static_cast<double>(step);
     Status trained = session->Step(lr);
     ASSERT_TRUE(trained.ok()) << Format(trained.diagnostics());
     ASSERT_TRUE(eager->Step(lr).ok());
-    Comparison comparison = Compare(*session, *eager, params);
+    run::Comparison comparison = run::Compare(*session, *eager, params);
     // The loss, and four tensors for each parameter.
     EXPECT_EQ(comparison.tensors, static_cast<int64_t>(session->ranks().size() * (1 + 4 * params)));
     ASSERT_FALSE(comparison.first.has_value())
@@ -36,7 +36,7 @@ void ExpectTheSameBits(const SmallJob& job, const Module& local, const Reducer& 
 TEST_P(EagerTest, GraphsTrainToTheSameBits) {
   auto [debug, layout] = GetParam();
   SmallJob job(debug, layout);
-  ExpectTheSameBits(job, job.local(), Reducer());
+  ExpectTheSameBits(job, job.local(), run::Reducer());
 }
 
 constexpr Layout kLayouts[] = {
@@ -90,26 +90,26 @@ INSTANTIATE_TEST_SUITE_P(
 
 // One sequence on each rank: tensor-parallel ranks route parts of it.
 TEST(EagerExperts, ShareOneSequence) {
-  MakeExact();
+  run::MakeExact();
   for (const Debug& debug : {kDebugs[3], kDebugs[4]}) {
     SmallJob job(debug, {"fsdp4_tp2_ep4", 1, 4, 2, true, true, 4}, /*rows=*/1);
-    ExpectTheSameBits(job, job.local(), Reducer());
+    ExpectTheSameBits(job, job.local(), run::Reducer());
   }
 }
 
 // Positions, rows of weights and batches that do not divide.
 TEST(EagerOrders, AgreeWhereNothingDivides) {
-  MakeExact();
+  run::MakeExact();
   SmallJob job(kDebugs[0], {"fsdp3_tp4", 1, 3, 4}, /*rows=*/2, /*seq_len=*/18);
-  ExpectTheSameBits(job, job.local(), Reducer());
+  ExpectTheSameBits(job, job.local(), run::Reducer());
 }
 
 // Even payloads: which tensors are reduced together makes no difference.
 TEST(EagerOrders, AgreeInOtherOrders) {
-  MakeExact();
+  run::MakeExact();
   SmallJob job(kDebugs[0], {"fsdp4_tp2", 1, 4, 2});
-  for (Reducer::Order order : {Reducer::Order::kGloo, Reducer::Order::kTree})
-    ExpectTheSameBits(job, job.local(), Reducer(order));
+  for (run::Reducer::Order order : {run::Reducer::Order::kGloo, run::Reducer::Order::kTree})
+    ExpectTheSameBits(job, job.local(), run::Reducer(order));
 }
 
 }  // namespace

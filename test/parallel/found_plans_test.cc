@@ -13,7 +13,7 @@ struct Case {
   const char* mesh;
 };
 
-Model MakeSmall(ModelConfig config, int64_t batch, int64_t seq_len) {
+run::Model MakeSmall(run::ModelConfig config, int64_t batch, int64_t seq_len) {
   at::set_num_threads(1);
   // Two layers are decided as many are; the one with 300 million parameters has fewer experts, too.
   config.n_layers = std::min<int64_t>(config.n_layers, 2);
@@ -21,33 +21,35 @@ Model MakeSmall(ModelConfig config, int64_t batch, int64_t seq_len) {
     config.moe.experts = 8;
     config.moe.top_k = 3;
   }
-  return *MakeModel(config, {.batch = batch, .seq_len = seq_len},
-                    {DType::kF64, AttentionKind::kFlash, Target::kCpu});
+  return *run::MakeModel(config, {.batch = batch, .seq_len = seq_len},
+                         {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
 }
 
 // The cheapest plan, and the cheapest in half of its memory, or in as little as possible: small models would rather not be split at all.
-void ExpectFoundPlansRun(const Model& model, std::string_view mesh) {
-  Module whole = *CaptureModel(model);
-  Plan plan = *ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
-  CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
-  Result<AutoPlanner> planner = AutoPlanner::Make(whole, plan, costs, Limit(Allowance::Work(15)));
+void ExpectFoundPlansRun(const run::Model& model, std::string_view mesh) {
+  Module whole = *run::CaptureModel(model);
+  compile::Plan plan =
+      *compile::ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
+  price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
+  Result<search::AutoPlanner> planner =
+      search::AutoPlanner::Make(whole, plan, costs, search::Limit(search::Allowance::Work(15)));
   ASSERT_TRUE(planner.ok()) << Format(planner.diagnostics());
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
-  Result<AutoPlan> free = planner->Solve({.memory = MemoryLimit{GiB(64), true}});
+  Result<search::AutoPlan> free = planner->Solve({.memory = search::MemoryLimit{GiB(64), true}});
   ASSERT_TRUE(free.ok()) << Format(free.diagnostics());
   int tried = 0;
   for (int64_t eighths : {4, 5, 6, 7, 8}) {
     // One of those in less memory is enough.
     if (tried > 0 && eighths < 8) continue;
-    MemoryLimit limit{{free->memory.value * eighths / 8}, true};
-    Result<AutoPlan> found = planner->Find({.memory = limit});
+    search::MemoryLimit limit{{free->memory.value * eighths / 8}, true};
+    Result<search::AutoPlan> found = planner->Find({.memory = limit});
     if (!found.ok() && eighths < 8) {
       ASSERT_EQ(found.diagnostics()[0].kind, Diag::kInfeasible) << Format(found.diagnostics());
       continue;
     }
     ASSERT_TRUE(found.ok()) << Format(found.diagnostics());
     ++tried;
-    SCOPED_TRACE(fmt::format("in {}:\n{}", Format(limit.bytes), FormatPlan(found->plan)));
+    SCOPED_TRACE(fmt::format("in {}:\n{}", Format(limit.bytes), compile::FormatPlan(found->plan)));
     EXPECT_LE(found->memory, limit.bytes);
     Module local = Parallelized(whole, found->plan);
     if (testing::Test::HasFatalFailure()) return;
@@ -59,7 +61,7 @@ class FoundPlans : public testing::TestWithParam<Case> {};
 
 TEST_P(FoundPlans, GiveTheLossAndGradientsOfTheWholeGraph) {
   const Case& one = GetParam();
-  ExpectFoundPlansRun(MakeSmall(*FindModel(one.family, one.flavor), 8, 16), one.mesh);
+  ExpectFoundPlansRun(MakeSmall(*run::FindModel(one.family, one.flavor), 8, 16), one.mesh);
 }
 
 std::vector<Case> Cases() {
@@ -78,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(All, FoundPlans, testing::ValuesIn(Cases()), [](const a
 
 // Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.
 TEST(UnevenFoundPlans, GiveTheLossAndGradientsOfTheWholeGraph) {
-  ModelConfig config = *FindModel("llama3", "debugmodel");
+  run::ModelConfig config = *run::FindModel("llama3", "debugmodel");
   config.n_layers = 2;
   config.dim = 96;
   config.n_heads = 6;

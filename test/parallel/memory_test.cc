@@ -10,17 +10,17 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 
-#include "heddle/core/analysis/memory.h"
-#include "heddle/search/memory/memory_search.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/report/summary.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/world.h"
+#include "heddle/search/memory/memory_search.h"
 #include "test/checks/narrow_model.h"
 #include "test/parallel/counting_allocator.h"
 #include "test/parallel/ranks.h"
@@ -41,18 +41,18 @@ std::vector<int64_t> Predicted(const Graph& graph) {
 
 // The outputs of each rank. `inputs_by_rank` are consumed, so that updates write over nobody else's. Where numbers of rows are known while
 // running only, what is predicted is the most that it may be: `at_most`.
-std::vector<Tensors> ExpectThePredictedBytes(const Module& module,
-                                             const std::vector<Tensors>& inputs_by_rank,
-                                             bool at_most = false) {
+std::vector<run::Tensors> ExpectThePredictedBytes(const Module& module,
+                                                  const std::vector<run::Tensors>& inputs_by_rank,
+                                                  bool at_most = false) {
   const Graph& graph = module.graphs[0];
-  Result<World> world = World::Compile(module, graph, {.share_results = false});
+  Result<run::World> world = run::World::Compile(module, graph, {.share_results = false});
   EXPECT_TRUE(world.ok()) << Format(world.diagnostics());
   if (!world.ok()) return {};
   std::vector<int64_t> predicted = Predicted(graph);
   int64_t before = CountingAllocator::live;
   int64_t wrong = 0;
   int64_t spared = 0;
-  auto compare = [&](NodeId node, std::span<const Tensors>) {
+  auto compare = [&](NodeId node, std::span<const run::Tensors>) {
     int64_t allocated = CountingAllocator::live - before;
     int64_t expected = predicted[node.index()] * module.mesh.ranks();
     spared += expected - allocated;
@@ -60,21 +60,21 @@ std::vector<Tensors> ExpectThePredictedBytes(const Module& module,
     ADD_FAILURE() << PrintNode(module, graph, node) << "\nallocated " << allocated << ", predicted "
                   << expected;
   };
-  Result<std::vector<Tensors>> outputs = world->Run(inputs_by_rank, compare);
+  Result<std::vector<run::Tensors>> outputs = world->Run(inputs_by_rank, compare);
   EXPECT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(spared > 0, at_most);
-  return outputs.ok() ? *std::move(outputs) : std::vector<Tensors>();
+  return outputs.ok() ? *std::move(outputs) : std::vector<run::Tensors>();
 }
 
-std::vector<Tensors> Split(const Module& local, const std::vector<at::Tensor>& inputs) {
+std::vector<run::Tensors> Split(const Module& local, const std::vector<at::Tensor>& inputs) {
   const Graph& graph = local.graphs[0];
-  std::vector<Tensors> by_rank(static_cast<size_t>(local.mesh.ranks()));
+  std::vector<run::Tensors> by_rank(static_cast<size_t>(local.mesh.ranks()));
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Placement& placement = graph.placements()[graph.inputs()[i].global.placement];
       by_rank[rank].push_back(
-          ShardOf(inputs[i], placement, local.mesh, static_cast<int64_t>(rank)).clone());
+          run::ShardOf(inputs[i], placement, local.mesh, static_cast<int64_t>(rank)).clone());
     }
   }
   return by_rank;
@@ -92,20 +92,22 @@ std::string DebugName(const testing::TestParamInfo<DebugModel>& info) {
 
 // A debug model captured, and what a step of it takes.
 struct CapturedStep {
-  Model model;
+  run::Model model;
   Module whole;
   std::vector<at::Tensor> inputs;
 
   Module On(std::vector<MeshAxis> mesh) const {
-    Plan plan = *MakePlan(whole.graphs[0], Mesh(std::move(mesh)), model.config.family->rules(),
-                          {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
+    compile::Plan plan =
+        *compile::MakePlan(whole.graphs[0], Mesh(std::move(mesh)), model.config.family->rules(),
+                           {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
     return Parallelized(whole, plan);
   }
 };
 
-CapturedStep CaptureDebug(const DebugModel& debug, int64_t most_layers,
-                          const std::optional<OptimizerOptions>& optimizer = OptimizerOptions()) {
-  ModelConfig config = *FindModel(debug.family, debug.flavor);
+CapturedStep CaptureDebug(
+    const DebugModel& debug, int64_t most_layers,
+    const std::optional<run::OptimizerOptions>& optimizer = run::OptimizerOptions()) {
+  run::ModelConfig config = *run::FindModel(debug.family, debug.flavor);
   config.n_layers = std::min(config.n_layers, most_layers);
   if (config.moe.experts > 16) {
     config.n_layers = 2;
@@ -113,15 +115,17 @@ CapturedStep CaptureDebug(const DebugModel& debug, int64_t most_layers,
     config.moe.top_k = 3;
   }
   if (debug.compute == DType::kBF16) MakeNarrow(config);
-  Model model = *MakeModel(config, {.batch = 4, .seq_len = 16},
-                           {debug.compute, AttentionKind::kFlash, Target::kCpu});
-  Module whole = *CaptureModel(model, optimizer);
+  run::Model model =
+      *run::MakeModel(config, {.batch = 4, .seq_len = 16},
+                      {debug.compute, run::AttentionKind::kFlash, run::Target::kCpu});
+  Module whole = *run::CaptureModel(model, optimizer);
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
   return {std::move(model), std::move(whole), std::move(inputs)};
 }
 
 Module After(Module module, const std::string& pipeline) {
-  Result<RunReport> report = RunPipeline(module, *ParsePipeline(pipeline, Passes()));
+  Result<compile::RunReport> report =
+      compile::RunPipeline(module, *compile::ParsePipeline(pipeline, compile::Passes()));
   EXPECT_TRUE(report.ok()) << pipeline << "\n" << Format(report.diagnostics());
   return module;
 }
@@ -158,16 +162,17 @@ TEST(ExpertMemory, IsWhatWasPredictedOrLess) {
   for (const DebugModel& debug : {DebugModel{"deepseek_v3", "debugmodel", DType::kF32},
                                   DebugModel{"qwen3", "debugmodel_moe", DType::kF32}}) {
     CapturedStep step = CaptureDebug(debug, 2);
-    Plan plan = *MakePlan(step.whole.graphs[0], Mesh({{"mod", 2}, {"in", 2}, {"tp", 2}}),
-                          step.model.config.family->rules(),
-                          {.axes = {{"shard", "mod"}, {"tensor", "tp"}},
-                           .inner_shard = "in",
-                           .experts = {"in", "tp"}});
+    compile::Plan plan =
+        *compile::MakePlan(step.whole.graphs[0], Mesh({{"mod", 2}, {"in", 2}, {"tp", 2}}),
+                           step.model.config.family->rules(),
+                           {.axes = {{"shard", "mod"}, {"tensor", "tp"}},
+                            .inner_shard = "in",
+                            .experts = {"in", "tp"}});
     for (bool exact : {false, true}) {
       SCOPED_TRACE(fmt::format("{} {}", debug.family, exact ? "exact" : "bound"));
       Module local = step.whole;
       plan.decisions.expert_buffers = !exact;
-      Result<CompileReport> report = Compile(local, plan, {.pipeline = ""});
+      Result<compile::CompileReport> report = compile::Compile(local, plan, {.pipeline = ""});
       ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
       ExpectThePredictedBytes(local, Split(local, step.inputs), exact);
       Module scheduled = After(local, "fsdp");
@@ -184,16 +189,16 @@ std::vector<std::pair<std::string, Module>> Decided(const Module& local) {
     std::string text = fmt::format("clean, checkpoint{{{}}}, rematerialize, offload, fsdp", policy);
     decided.emplace_back(text, After(local, text));
   }
-  CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
-  Pipeline fsdp = *ParsePipeline("fsdp", Passes());
+  price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
+  compile::Pipeline fsdp = *compile::ParsePipeline("fsdp", compile::Passes());
   Module clean = After(local, "clean");
-  auto search = *MemorySearch::Make(clean, fsdp, model);
-  std::vector<MemoryChoice> curve = *search->Sweep();
+  auto search = *search::MemorySearch::Make(clean, fsdp, model);
+  std::vector<search::MemoryChoice> curve = *search->Sweep();
   EXPECT_GT(curve.size(), 1U);
   Bytes most = curve.front().peak;
   Bytes least = curve.back().peak;
   for (int64_t part : {0, 1, 2}) {
-    MemoryChoice choice = *search->Within(least + Bytes{(most - least).value * part / 3});
+    search::MemoryChoice choice = *search->Within(least + Bytes{(most - least).value * part / 3});
     decided.emplace_back(
         fmt::format("{} third of a budget: {}", part, choice.policy),
         After(search->trials().Marked(choice.marks), "rematerialize, offload, fsdp"));
@@ -208,13 +213,13 @@ TEST_P(PolicyMemory, IsWhatWasPredictedAndNoBitIsAnother) {
   CountingAllocator allocator;
   CapturedStep step = CaptureDebug(GetParam(), 2);
   Module local = step.On({{"dp", 4}, {"tp", 2}});
-  std::vector<Tensors> expected;
+  std::vector<run::Tensors> expected;
   std::set<Bytes> kept;
   for (const auto& [name, module] : Decided(local)) {
     SCOPED_TRACE(name);
     const Graph& graph = module.graphs[0];
     kept.insert(KeptForBackward(graph));
-    std::vector<Tensors> outputs = ExpectThePredictedBytes(module, Split(module, step.inputs));
+    std::vector<run::Tensors> outputs = ExpectThePredictedBytes(module, Split(module, step.inputs));
     if (expected.empty()) expected = outputs;
     ASSERT_EQ(outputs.size(), expected.size());
     for (size_t rank = 0; rank < outputs.size(); ++rank) {
@@ -249,9 +254,10 @@ TEST_P(LossInChunks, IsTheWholeLossUpToRounding) {
         "clean, chunk-loss{rows=8}, checkpoint{policy=full}, rematerialize, fsdp"}) {
     SCOPED_TRACE(passes);
     Module chunked = local;
-    Result<RunReport> report = RunPipeline(chunked, *ParsePipeline(passes, Passes()));
+    Result<compile::RunReport> report =
+        compile::RunPipeline(chunked, *compile::ParsePipeline(passes, compile::Passes()));
     ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
-    bool split = std::ranges::any_of(report->passes, [](const PassRecord& pass) {
+    bool split = std::ranges::any_of(report->passes, [](const compile::PassRecord& pass) {
       return pass.pass.starts_with("chunk-loss") && pass.changed == Changed::kYes;
     });
     EXPECT_TRUE(split);

@@ -1,11 +1,11 @@
 // Every model on every usual mesh gives the loss and gradients of the whole graph, in f64.
 #include <ATen/Parallel.h>
 
-#include "heddle/price/cost/cost_model.h"
-#include "heddle/core/ir/structural_hash.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/ir/structural_hash.h"
+#include "heddle/price/cost/cost_model.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {
@@ -14,7 +14,7 @@ namespace {
 struct ModelLayout {
   const char* name;
   std::vector<MeshAxis> mesh;
-  PresetOptions preset;
+  compile::PresetOptions preset;
 };
 
 const std::vector<ModelLayout>& Layouts() {
@@ -81,27 +81,27 @@ class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> 
  protected:
   // Whole on one mesh, which has an axis of each kind; two layers on the others, of which one has experts where there are any. The one with
   // 300 million parameters is never whole.
-  static Model MakeDebug(const Named& family, const ModelLayout& layout) {
+  static run::Model MakeDebug(const Named& family, const ModelLayout& layout) {
     at::set_num_threads(1);
-    ModelConfig config = *FindModel(family.name, family.flavor);
+    run::ModelConfig config = *run::FindModel(family.name, family.flavor);
     bool whole = layout.name == std::string_view("hsdp2x2_tp2") && config.moe.experts <= 16;
     if (!whole) config.n_layers = std::min<int64_t>(config.n_layers, 2);
     if (config.moe.experts > 16) {
       config.moe.experts = 8;
       config.moe.top_k = 3;
     }
-    return *MakeModel(config, {.batch = 4, .seq_len = 12},
-                      {DType::kF64, AttentionKind::kFlash, Target::kCpu});
+    return *run::MakeModel(config, {.batch = 4, .seq_len = 12},
+                           {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
   }
 };
 
 TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   auto [family, at] = GetParam();
   const ModelLayout& layout = Layouts()[at];
-  Model model = MakeDebug(family, layout);
-  Module whole = *CaptureModel(model);
-  Result<Plan> plan =
-      MakePlan(whole.graphs[0], Mesh(layout.mesh), model.config.family->rules(), layout.preset);
+  run::Model model = MakeDebug(family, layout);
+  Module whole = *run::CaptureModel(model);
+  Result<compile::Plan> plan = compile::MakePlan(whole.graphs[0], Mesh(layout.mesh),
+                                                 model.config.family->rules(), layout.preset);
   ASSERT_TRUE(plan.ok()) << Format(plan.diagnostics());
   Module local = Parallelized(whole, *plan);
   if (HasFatalFailure()) return;
@@ -112,11 +112,11 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
 TEST_P(ParallelModels, GiveTheSameWhereFewExpertsGetEverything) {
   auto [family, at] = GetParam();
   const ModelLayout& layout = Layouts()[at];
-  Model model = MakeDebug(family, layout);
+  run::Model model = MakeDebug(family, layout);
   if (model.config.moe.experts == 0 || layout.preset.experts.empty()) GTEST_SKIP();
-  Module whole = *CaptureModel(model);
-  Plan plan =
-      *MakePlan(whole.graphs[0], Mesh(layout.mesh), model.config.family->rules(), layout.preset);
+  Module whole = *run::CaptureModel(model);
+  compile::Plan plan = *compile::MakePlan(whole.graphs[0], Mesh(layout.mesh),
+                                          model.config.family->rules(), layout.preset);
   Module local = Parallelized(whole, plan);
   if (HasFatalFailure()) return;
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
@@ -141,24 +141,26 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
        {Named{"qwen3", "debugmodel_moe"}, Named{"deepseek_v3", "debugmodel"}}) {
     for (auto [layout, batch] : {std::pair("fsdp4_ep2", 8), std::pair("fsdp2_tp2_ep4", 2)}) {
       SCOPED_TRACE(fmt::format("{} {}", family.name, layout));
-      ModelConfig config = *FindModel(family.name, family.flavor);
+      run::ModelConfig config = *run::FindModel(family.name, family.flavor);
       config.n_layers = 2;
       config.moe.experts = 8;
       config.moe.top_k = 3;
-      Model model = *MakeModel(config, {.batch = batch, .seq_len = 12},
-                               {DType::kF64, AttentionKind::kFlash, Target::kCpu});
-      Module whole = *CaptureModel(model);
+      run::Model model =
+          *run::MakeModel(config, {.batch = batch, .seq_len = 12},
+                          {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
+      Module whole = *run::CaptureModel(model);
       const ModelLayout& on =
           *std::ranges::find(Layouts(), std::string_view(layout), &ModelLayout::name);
-      Plan plan =
-          *MakePlan(whole.graphs[0], Mesh(on.mesh), model.config.family->rules(), on.preset);
+      compile::Plan plan = *compile::MakePlan(whole.graphs[0], Mesh(on.mesh),
+                                              model.config.family->rules(), on.preset);
       Module local = Parallelized(whole, plan);
       if (testing::Test::HasFatalFailure()) return;
-      CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
-      ManagerOptions manager;
+      price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
+      compile::ManagerOptions manager;
       manager.costs = &costs;
-      Result<RunReport> report =
-          RunPipeline(local, *ParsePipeline("chunk-tokens{parts=2}, fsdp", Passes()), manager);
+      Result<compile::RunReport> report = compile::RunPipeline(
+          local, *compile::ParsePipeline("chunk-tokens{parts=2}, fsdp", compile::Passes()),
+          manager);
       ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
       EXPECT_EQ(report->passes[0].changed, Changed::kYes);
       ExpectTheWholeGraphsOutputs(whole, local, InputsOf(model, whole));
@@ -170,7 +172,7 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
 TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   at::set_num_threads(1);
   for (const char* family : {"llama3", "qwen3"}) {
-    ModelConfig config = *FindModel(family, "debugmodel");
+    run::ModelConfig config = *run::FindModel(family, "debugmodel");
     config.n_layers = 2;
     config.dim = 96;
     config.n_heads = 6;
@@ -178,12 +180,13 @@ TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
     config.head_dim = 16;
     config.ffn_dim = 100;
     config.vocab_size = 61;
-    Model model = *MakeModel(config, {.batch = 3, .seq_len = 13},
-                             {DType::kF64, AttentionKind::kFlash, Target::kCpu});
-    Module whole = *CaptureModel(model);
+    run::Model model =
+        *run::MakeModel(config, {.batch = 3, .seq_len = 13},
+                        {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
+    Module whole = *run::CaptureModel(model);
     std::vector<at::Tensor> inputs = InputsOf(model, whole);
     for (bool sequence_parallel : {true, false}) {
-      Plan plan = *MakePlan(
+      compile::Plan plan = *compile::MakePlan(
           whole.graphs[0], Mesh({{"dp", 2}, {"tp", 3}}), model.config.family->rules(),
           {.axes = {{"shard", "dp"}, {"tensor", "tp"}}, .sequence_parallel = sequence_parallel});
       Module local = Parallelized(whole, plan);

@@ -10,10 +10,10 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_as_real.h>
 
-#include "heddle/run/aten/dtype.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/fault.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/whole.h"
@@ -24,7 +24,7 @@ namespace {
 double RandomNumber(DType dtype, const ExampleInput& note, int64_t at, int64_t count,
                     std::mt19937& random) {
   double unit = static_cast<double>(random()) / 4294967296.0;
-  bool is_signed = c10::isSignedType(ToScalarType(dtype));
+  bool is_signed = c10::isSignedType(run::ToScalarType(dtype));
   double sign = random() % 2 == 0 || !is_signed ? 1 : -1;
   switch (note.data) {
     case ExampleInput::Data::kBelow: return std::floor(unit * static_cast<double>(note.limit));
@@ -47,18 +47,18 @@ at::Tensor RandomReal(const Type& type, const ExampleInput& note, std::mt19937& 
   for (int64_t i = 0; i < count; ++i)
     numbers.push_back(RandomNumber(type.dtype, note, i, count, random));
   at::Tensor out = at::from_blob(numbers.data(), type.dims, at::kDouble).clone();
-  return IsComplex(type.dtype) ? out : out.to(ToScalarType(type.dtype));
+  return IsComplex(type.dtype) ? out : out.to(run::ToScalarType(type.dtype));
 }
 
 at::Tensor RandomTensor(const Type& type, const ExampleInput& note, std::mt19937& random) {
   at::Tensor real = RandomReal(type, note, random);
   if (!IsComplex(type.dtype)) return real;
-  return at::complex(real, RandomReal(type, note, random)).to(ToScalarType(type.dtype));
+  return at::complex(real, RandomReal(type, note, random)).to(run::ToScalarType(type.dtype));
 }
 
-const Pipeline& LocalPipeline() {
-  static const Pipeline pipeline =
-      *ParsePipeline("insert-redistributions, lower, localize", Passes());
+const compile::Pipeline& LocalPipeline() {
+  static const compile::Pipeline pipeline =
+      *compile::ParsePipeline("insert-redistributions, lower, localize", compile::Passes());
   return pipeline;
 }
 
@@ -80,7 +80,7 @@ bool HaveSizesOf(const Module& local, size_t o, const std::vector<std::vector<at
   const Graph& graph = local.graphs[0];
   const Placement& placement = graph.placements()[graph.outputs()[o].global.placement];
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    at::Tensor part = ShardOf(whole, placement, local.mesh, static_cast<int64_t>(rank));
+    at::Tensor part = run::ShardOf(whole, placement, local.mesh, static_cast<int64_t>(rank));
     if (part.sizes() != by_rank[rank][o].sizes()) return false;
   }
   return true;
@@ -104,7 +104,7 @@ bool AreClose(const at::Tensor& a, const at::Tensor& b, double tolerance) {
 Result<OpRun> OpRun::Make(OpCall call, uint32_t seed, c10::Device device) {
   OpRun run(std::move(call), seed, device);
   Module module = ModuleOf(run.call_, View::kLocal, Mesh(), {}, {});
-  HEDDLE_TRY(run.whole_, World::Compile(module, module.graphs[0], {.device = device}));
+  HEDDLE_TRY(run.whole_, run::World::Compile(module, module.graphs[0], {.device = device}));
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < run.call_.operands.size(); ++i) {
     if (!run.call_.operands[i].is_none()) inputs.push_back(run.MakeOperand(i, {}, Mesh()).whole);
@@ -136,7 +136,7 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
       if (!sums.empty() && IsInteger(call_.operands[i].dtype)) at->second = at::abs(at->second);
       out.whole = out.whole.defined() ? at::add(out.whole, at->second) : at->second;
     }
-    out.parts[static_cast<size_t>(rank)] = ShardOf(at->second, splits, mesh, rank);
+    out.parts[static_cast<size_t>(rank)] = run::ShardOf(at->second, splits, mesh, rank);
     // An update takes the storage of its operands over.
     if (call_.def().effect() == Effect::kUpdate)
       out.parts[static_cast<size_t>(rank)] = out.parts[static_cast<size_t>(rank)].clone();
@@ -148,16 +148,17 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
 OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operands, double tolerance,
                             size_t compared) const {
   // Nothing is written where a test runs.
-  ManagerOptions options{.dump_dir = "", .stop_after = -1, .reproducer_dir = testing::TempDir()};
+  compile::ManagerOptions options{
+      .dump_dir = "", .stop_after = -1, .reproducer_dir = testing::TempDir()};
   Module local = std::move(global);
-  Result<RunReport> report = RunPipeline(local, LocalPipeline(), options);
+  Result<compile::RunReport> report = compile::RunPipeline(local, LocalPipeline(), options);
   if (!report.ok()) return {Format(report.diagnostics())};
   Outcome outcome{"", CountCollectives(local.graphs[0])};
   auto fail = [&](const std::string& what) {
     outcome.error = what + "\n" + Print(local);
     return outcome;
   };
-  Result<World> world = World::Compile(local, local.graphs[0], {.device = device_});
+  Result<run::World> world = run::World::Compile(local, local.graphs[0], {.device = device_});
   if (!world.ok()) return fail(Format(world.diagnostics()));
   std::vector<at::Tensor> inputs;
   std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(local.mesh.ranks()));
@@ -177,7 +178,7 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
       if (!HaveSizesOf(local, o, *parts, (*expected)[o])) return fail("sizes differ");
       continue;
     }
-    Result<at::Tensor> got = AssembleOutput(local, o, *parts);
+    Result<at::Tensor> got = run::AssembleOutput(local, o, *parts);
     if (!got.ok()) return fail(Format(got.diagnostics()));
     if (!AreClose(*got, (*expected)[o], tolerance))
       return fail(fmt::format("output {} differs from the whole", o));

@@ -48,7 +48,7 @@ class OpRun {
   c10::Device device_;
   // Numbers differ from case to case.
   mutable std::mt19937 random_;
-  std::optional<World> whole_;
+  std::optional<run::World> whole_;
 };
 
 // Whether two tensors are the same, up to this difference relative to the largest element of `b`. NaN equals NaN.

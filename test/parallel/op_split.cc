@@ -144,7 +144,8 @@ std::vector<CallSplit> CallSplits(const OpCall& call, const Mesh& mesh) {
   return splits;
 }
 
-std::optional<OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split, const Mesh& mesh) {
+std::optional<compile::OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split,
+                                             const Mesh& mesh) {
   const Factors& factors = call.factors;
   for (size_t f = 0; f < factors.factors.size(); ++f) {
     if (split.by_factor[f].empty() || factors.factors[f].may_be_empty()) continue;
@@ -153,7 +154,7 @@ std::optional<OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split, 
         return std::nullopt;
     }
   }
-  OpSplit out;
+  compile::OpSplit out;
   for (size_t i = 0; i < call.operands.size(); ++i) {
     auto placement = SplitPlacement(factors.operands[i], call.operands[i], call, split, mesh);
     if (!placement) return std::nullopt;

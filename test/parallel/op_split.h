@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/ir/mesh.h"
 #include "heddle/compile/shard/op_splits.h"
+#include "heddle/core/ir/mesh.h"
 #include "test/parallel/op_call.h"
 
 namespace heddle {
@@ -25,7 +25,8 @@ std::vector<CallSplit> CallSplits(const OpCall& call, const Mesh& mesh);
 
 // Nothing where a placement cannot say it: parts that lie apart inside of a merged dimension, or an empty part of a loop that
 // must have none.
-std::optional<OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split, const Mesh& mesh);
+std::optional<compile::OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split,
+                                             const Mesh& mesh);
 
 // What a split is like, for the counts.
 struct SplitTraits {

@@ -3,33 +3,34 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/mul.h>
 
-#include "heddle/core/ir/text/print.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/report/stats.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {
 namespace {
 
-Model MakeNamed(const char* family, const char* flavor, const BatchConfig& batch, DType compute,
-                int64_t layers = 0) {
+run::Model MakeNamed(const char* family, const char* flavor, const run::BatchConfig& batch,
+                     DType compute, int64_t layers = 0) {
   at::set_num_threads(1);
-  ModelConfig config = *FindModel(family, flavor);
+  run::ModelConfig config = *run::FindModel(family, flavor);
   if (layers > 0) config.n_layers = layers;
   config.moe.experts = std::min<int64_t>(config.moe.experts, 64);
-  return *MakeModel(config, batch, {compute, AttentionKind::kFlash, Target::kCpu});
+  return *run::MakeModel(config, batch, {compute, run::AttentionKind::kFlash, run::Target::kCpu});
 }
 
-Module Captured(const Model& model) { return *CaptureModel(model); }
+Module Captured(const run::Model& model) { return *run::CaptureModel(model); }
 
-Module Placed(const Model& model, const Module& whole, std::vector<MeshAxis> mesh,
-              const PresetOptions& preset) {
-  return Parallelized(whole, *MakePlan(whole.graphs[0], Mesh(std::move(mesh)),
-                                       model.config.family->rules(), preset));
+Module Placed(const run::Model& model, const Module& whole, std::vector<MeshAxis> mesh,
+              const compile::PresetOptions& preset) {
+  return Parallelized(whole, *compile::MakePlan(whole.graphs[0], Mesh(std::move(mesh)),
+                                                model.config.family->rules(), preset));
 }
-Module Placed(const Model& model, std::vector<MeshAxis> mesh, const PresetOptions& preset) {
+Module Placed(const run::Model& model, std::vector<MeshAxis> mesh,
+              const compile::PresetOptions& preset) {
   return Placed(model, Captured(model), std::move(mesh), preset);
 }
 
@@ -42,7 +43,7 @@ std::map<std::string, int64_t> Counts(const Module& module) {
 }
 
 TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
-  Model model = MakeNamed("llama3", "8B", {.batch = 8, .seq_len = 8192}, DType::kBF16);
+  run::Model model = MakeNamed("llama3", "8B", {.batch = 8, .seq_len = 8192}, DType::kBF16);
   Module whole = Captured(model);
   Module local =
       Placed(model, whole, {{"dp", 8}, {"tp", 8}}, {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
@@ -84,12 +85,13 @@ std::vector<std::string> SavedBy(const Graph& graph) {
 
 // Elsewhere, a second partition of such a plan gathered again what the first had saved.
 TEST(Plans, PartitionedTwiceGatherAndSaveTheSame) {
-  Model model = MakeNamed("llama3", "8B", {.batch = 16, .seq_len = 8192}, DType::kBF16);
+  run::Model model = MakeNamed("llama3", "8B", {.batch = 16, .seq_len = 8192}, DType::kBF16);
   Module local =
       Placed(model, {{"dp", 16}, {"tp", 8}}, {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
   std::map<std::string, int64_t> joint = Counts(local);
   auto run = [&](std::string_view passes) {
-    Result<RunReport> report = RunPipeline(local, *ParsePipeline(passes, Passes()));
+    Result<compile::RunReport> report =
+        compile::RunPipeline(local, *compile::ParsePipeline(passes, compile::Passes()));
     ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   };
   run("clean, checkpoint{policy=selective}, rematerialize, reshard-after-forward, dce, partition");
@@ -121,7 +123,7 @@ TEST(Plans, OneRankChangesNothing) {
                                 {"qwen3", "debugmodel"},
                                 {"qwen3", "debugmodel_moe"},
                                 {"deepseek_v3", "debugmodel"}}) {
-    Model model = MakeNamed(family, flavor, {.batch = 2, .seq_len = 16}, DType::kBF16, 2);
+    run::Model model = MakeNamed(family, flavor, {.batch = 2, .seq_len = 16}, DType::kBF16, 2);
     Module whole = Captured(model);
     Module local = Placed(model, whole, {{"rep", 1}, {"dp", 1}, {"tp", 1}},
                           {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
@@ -130,32 +132,32 @@ TEST(Plans, OneRankChangesNothing) {
 }
 
 TEST(Plans, GiveTheSameTextEveryTime) {
-  Model model =
+  run::Model model =
       MakeNamed("deepseek_v3", "debugmodel", {.batch = 4, .seq_len = 16}, DType::kBF16, 2);
   Module whole = Captured(model);
-  PresetOptions preset{.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}};
+  compile::PresetOptions preset{.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}};
   std::string first = Print(Placed(model, whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset));
   EXPECT_EQ(Print(Placed(model, whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset)), first);
   // The text of a plan says all that the plan says.
-  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
-                        model.config.family->rules(), preset);
-  Result<Plan> read = ParsePlan(FormatPlan(plan), "plan");
+  compile::Plan plan = *compile::MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
+                                          model.config.family->rules(), preset);
+  Result<compile::Plan> read = compile::ParsePlan(compile::FormatPlan(plan), "plan");
   ASSERT_TRUE(read.ok()) << Format(read.diagnostics());
-  EXPECT_EQ(FormatPlan(*read), FormatPlan(plan));
+  EXPECT_EQ(compile::FormatPlan(*read), compile::FormatPlan(plan));
 }
 
 // Cost of planning does not depend on how many ranks there are: neither does the graph.
 TEST(Plans, AreAsLongForManyRanksAsForFew) {
-  Model few = MakeNamed("llama3", "8B", {.batch = 2, .seq_len = 512}, DType::kBF16);
-  Model many = MakeNamed("llama3", "8B", {.batch = 4096, .seq_len = 512}, DType::kBF16);
-  PresetOptions preset{.axes = {{"shard", "dp"}, {"tensor", "tp"}}};
+  run::Model few = MakeNamed("llama3", "8B", {.batch = 2, .seq_len = 512}, DType::kBF16);
+  run::Model many = MakeNamed("llama3", "8B", {.batch = 4096, .seq_len = 512}, DType::kBF16);
+  compile::PresetOptions preset{.axes = {{"shard", "dp"}, {"tensor", "tp"}}};
   EXPECT_EQ(Placed(few, {{"dp", 2}, {"tp", 2}}, preset).graphs[0].node_count(),
             Placed(many, {{"dp", 4096}, {"tp", 8}}, preset).graphs[0].node_count());
 }
 
 TEST(Plans, CarryTheOptimizer) {
-  Model model = MakeNamed("llama3", "debugmodel", {.batch = 4, .seq_len = 8}, DType::kF64, 1);
-  Module whole = *CaptureModel(model, OptimizerOptions());
+  run::Model model = MakeNamed("llama3", "debugmodel", {.batch = 4, .seq_len = 8}, DType::kF64, 1);
+  Module whole = *run::CaptureModel(model, run::OptimizerOptions());
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
   ExpectTheWholeGraphsOutputs(
       whole,
@@ -168,12 +170,12 @@ TEST(Plans, CarryTheOptimizer) {
 }
 
 TEST(Plans, OrdersAndTypesOfReductionsGiveTheSameGradients) {
-  Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, DType::kF64, 1);
+  run::Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, DType::kF64, 1);
   Module whole = Captured(model);
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
-  Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
-                        model.config.family->rules(),
-                        {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
+  compile::Plan plan = *compile::MakePlan(
+      whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}), model.config.family->rules(),
+      {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
   plan.wide_tensor_grads = true;
   ExpectTheWholeGraphsOutputs(whole, Parallelized(whole, plan, true), inputs);
 }
@@ -181,13 +183,13 @@ TEST(Plans, OrdersAndTypesOfReductionsGiveTheSameGradients) {
 // Collectives divide f32; f64 is divided beside them, as f16 is.
 TEST(Plans, AveragesAndFactorsDivideGradients) {
   for (auto [dtype, tolerance] : {std::pair(DType::kF64, 1e-9), std::pair(DType::kF32, 1e-4)}) {
-    Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, dtype, 1);
+    run::Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, dtype, 1);
     Module whole = Captured(model);
     std::vector<at::Tensor> inputs = InputsOf(model, whole);
     std::vector<at::Tensor> expected = OutputsOf(whole, inputs);
-    Plan plan = *MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
-                          model.config.family->rules(),
-                          {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
+    compile::Plan plan = *compile::MakePlan(
+        whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}), model.config.family->rules(),
+        {.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}});
     for (auto [average, wide, divisor] : {std::tuple(true, false, 4.0),
                                           {true, true, 4.0},
                                           {false, false, 3.0},

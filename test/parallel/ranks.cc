@@ -6,22 +6,22 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/ir/text/print.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/models/init.h"
 #include "heddle/run/runtime/whole.h"
 
 namespace heddle {
 
-Module Parallelized(Module module, Plan plan, bool reduce_first) {
+Module Parallelized(Module module, compile::Plan plan, bool reduce_first) {
   plan.decisions.reduce_first = reduce_first;
-  Result<CompileReport> report = Compile(module, plan, {.pipeline = ""});
+  Result<compile::CompileReport> report = compile::Compile(module, plan, {.pipeline = ""});
   EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
   return module;
 }
 
 std::vector<at::Tensor> OutputsOf(const Module& module, const std::vector<at::Tensor>& inputs) {
-  Result<std::vector<at::Tensor>> out = RunOnWhole(module, inputs);
+  Result<std::vector<at::Tensor>> out = run::RunOnWhole(module, inputs);
   EXPECT_TRUE(out.ok()) << Format(out.diagnostics());
   return out.ok() ? *out : std::vector<at::Tensor>();
 }
@@ -49,15 +49,15 @@ void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
   }
 }
 
-std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole) {
+std::vector<at::Tensor> InputsOf(const run::Model& model, const Module& whole) {
   const Graph& graph = whole.graphs[0];
   DType dtype = graph.types().dtype(graph.type(graph.inputs()[0].value));
-  std::vector<at::Tensor> inputs = InitParams(model, 5, dtype);
-  std::vector<at::Tensor> rest = MakeInputs(model, 5, 0);
+  std::vector<at::Tensor> inputs = run::InitParams(model, 5, dtype);
+  std::vector<at::Tensor> rest = run::MakeInputs(model, 5, 0);
   // States of the optimizer start as zeros; this is the first step.
   for (const Input& input : graph.inputs()) {
     std::span<const Dim> dims = graph.types().dims(graph.type(input.value));
-    at::ScalarType type = ToScalarType(graph.types().dtype(graph.type(input.value)));
+    at::ScalarType type = run::ToScalarType(graph.types().dtype(graph.type(input.value)));
     if (input.role == InputRole::kOpt)
       inputs.push_back(at::zeros(std::vector<int64_t>(dims.begin(), dims.end()), type));
     if (input.role == InputRole::kHyper)

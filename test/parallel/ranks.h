@@ -6,20 +6,20 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/compile/compile.h"
+#include "heddle/compile/plan/plan.h"
 #include "heddle/core/ir/graph.h"
 #include "heddle/run/models/model.h"
-#include "heddle/compile/plan/plan.h"
 
 namespace heddle {
 
 // From captured to local; fails the test with the diagnostics.
-Module Parallelized(Module module, Plan plan, bool reduce_first = false);
+Module Parallelized(Module module, compile::Plan plan, bool reduce_first = false);
 
 // What RunOnWhole gives; fails the test with its diagnostics.
 std::vector<at::Tensor> OutputsOf(const Module& module, const std::vector<at::Tensor>& inputs);
 
 // What a captured step of the model takes: initial parameters, zeros as the states of an optimizer, and a batch.
-std::vector<at::Tensor> InputsOf(const Model& model, const Module& whole);
+std::vector<at::Tensor> InputsOf(const run::Model& model, const Module& whole);
 
 // All outputs of a step on ranks against the whole graph, within 1e-9.
 void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,

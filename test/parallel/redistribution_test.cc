@@ -7,13 +7,13 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/compile/shard/redistribution.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/world.h"
-#include "heddle/compile/shard/redistribution.h"
 #include "test/parallel/all_placements.h"
 
 namespace heddle {
@@ -81,9 +81,11 @@ Module RedistributeModule(const Mesh& mesh, const Dims& dims, const Placement& f
 
 Result<Module> Lowered(Module module, std::string_view pipeline = "lower, localize") {
   // Nothing is written where a test runs.
-  ManagerOptions options;
+  compile::ManagerOptions options;
   options.reproducer_dir = testing::TempDir();
-  HEDDLE_TRY(RunReport report, RunPipeline(module, *ParsePipeline(pipeline, Passes()), options));
+  HEDDLE_TRY(
+      compile::RunReport report,
+      compile::RunPipeline(module, *compile::ParsePipeline(pipeline, compile::Passes()), options));
   return module;
 }
 
@@ -102,18 +104,19 @@ std::vector<std::string> Collectives(const Module& module) {
 int64_t Moved(const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh) {
   int64_t moved = 0;
   int64_t have = LargestPart(from, dims, mesh);
-  std::vector<RedistributionStep> steps = *PlanRedistribution(from, to, dims, mesh);
-  for (const RedistributionStep& step : steps) {
+  std::vector<compile::RedistributionStep> steps =
+      *compile::PlanRedistribution(from, to, dims, mesh);
+  for (const compile::RedistributionStep& step : steps) {
     int64_t next = LargestPart(step.to, dims, mesh);
     int64_t ranks = mesh.Size(step.over);
     int64_t sent = have - (have + ranks - 1) / ranks;
     switch (step.kind) {
-      case StepKind::kForget:
-      case StepKind::kSlice: break;
-      case StepKind::kAllGather: moved += next - have; break;
-      case StepKind::kReduceScatter: moved += have - next; break;
-      case StepKind::kAllReduce: moved += 2 * sent; break;
-      case StepKind::kAllToAll: moved += sent; break;
+      case compile::StepKind::kForget:
+      case compile::StepKind::kSlice: break;
+      case compile::StepKind::kAllGather: moved += next - have; break;
+      case compile::StepKind::kReduceScatter: moved += have - next; break;
+      case compile::StepKind::kAllReduce: moved += 2 * sent; break;
+      case compile::StepKind::kAllToAll: moved += sent; break;
     }
     have = next;
   }
@@ -144,7 +147,7 @@ class Numbers {
         at->second = at::arange(first, first + count, at::kDouble).view(dims);
         whole = whole.defined() ? at::add(whole, at->second) : at->second;
       }
-      parts.push_back({ShardOf(at->second, splits, mesh, rank)});
+      parts.push_back({run::ShardOf(at->second, splits, mesh, rank)});
     }
   }
 
@@ -156,18 +159,19 @@ class Numbers {
 std::string CheckData(const Module& local, const Dims& dims, const Placement& from,
                       const Placement& to) {
   const Mesh& mesh = local.mesh;
-  Result<World> world = World::Compile(local, local.graphs[0]);
+  Result<run::World> world = run::World::Compile(local, local.graphs[0]);
   if (!world.ok()) return Format(world.diagnostics());
   Numbers numbers(dims, from, mesh);
   Result<std::vector<std::vector<at::Tensor>>> out = world->Run(numbers.parts);
   if (!out.ok()) return Format(out.diagnostics());
   std::vector<at::Tensor> parts;
   for (const auto& outputs : *out) parts.push_back(outputs[0]);
-  Result<at::Tensor> whole = Assemble(parts, to, mesh, dims);
+  Result<at::Tensor> whole = run::Assemble(parts, to, mesh, dims);
   if (!whole.ok()) return Format(whole.diagnostics());
-  if (!SameBits(*whole, numbers.whole)) return "the whole differs";
+  if (!run::SameBits(*whole, numbers.whole)) return "the whole differs";
   for (int64_t rank = 0; rank < mesh.ranks() && to.partials.empty(); ++rank) {
-    if (!SameBits(parts[static_cast<size_t>(rank)], ShardOf(numbers.whole, to, mesh, rank)))
+    if (!run::SameBits(parts[static_cast<size_t>(rank)],
+                       run::ShardOf(numbers.whole, to, mesh, rank)))
       return fmt::format("the part of rank {} differs", rank);
   }
   return "";
@@ -256,20 +260,23 @@ TEST(GradientRedistribution, ReducesInTheOrderAskedFor) {
   check("lower, localize", {"comm.reduce_scatter[dp]", "comm.all_reduce[rep]"});
   check("lower{reduce_first=true}, localize", {"comm.all_reduce[rep]", "comm.reduce_scatter[dp]"});
 
-  auto kinds = [&](ReduceOrder order) {
-    std::vector<std::pair<StepKind, Axes>> out;
-    std::vector<RedistributionStep> steps = *PlanRedistribution(from, to, dims, mesh, order);
-    for (const RedistributionStep& step : steps) out.push_back({step.kind, step.over});
+  auto kinds = [&](compile::ReduceOrder order) {
+    std::vector<std::pair<compile::StepKind, Axes>> out;
+    std::vector<compile::RedistributionStep> steps =
+        *compile::PlanRedistribution(from, to, dims, mesh, order);
+    for (const compile::RedistributionStep& step : steps) out.push_back({step.kind, step.over});
     return out;
   };
-  using Kinds = std::vector<std::pair<StepKind, Axes>>;
-  EXPECT_EQ(kinds(ReduceOrder::kScatterFirst),
-            (Kinds{{StepKind::kReduceScatter, Axes(1)}, {StepKind::kAllReduce, Axes(0)}}));
-  EXPECT_EQ(kinds(ReduceOrder::kReduceFirst),
-            (Kinds{{StepKind::kAllReduce, Axes(0)}, {StepKind::kReduceScatter, Axes(1)}}));
+  using Kinds = std::vector<std::pair<compile::StepKind, Axes>>;
+  EXPECT_EQ(kinds(compile::ReduceOrder::kScatterFirst),
+            (Kinds{{compile::StepKind::kReduceScatter, Axes(1)},
+                   {compile::StepKind::kAllReduce, Axes(0)}}));
+  EXPECT_EQ(kinds(compile::ReduceOrder::kReduceFirst),
+            (Kinds{{compile::StepKind::kAllReduce, Axes(0)},
+                   {compile::StepKind::kReduceScatter, Axes(1)}}));
   // All at once, where nobody asks for an order.
-  EXPECT_EQ(kinds(ReduceOrder::kFewest).size(), 2u);
-  EXPECT_EQ(kinds(ReduceOrder::kFewest)[1].first, StepKind::kSlice);
+  EXPECT_EQ(kinds(compile::ReduceOrder::kFewest).size(), 2u);
+  EXPECT_EQ(kinds(compile::ReduceOrder::kFewest)[1].first, compile::StepKind::kSlice);
 }
 
 // Splits of all axes that change their dimensions: more placements lie between the two than the planner looks at, so that it
@@ -316,17 +323,19 @@ class LongRedistribution : public testing::TestWithParam<LongWay> {
 TEST_P(LongRedistribution, GivesTheRightDataWhereTheSearchGivesUp) {
   at::set_num_threads(1);
   const Dims& dims = GetParam().dims;
-  std::vector<RedistributionStep> steps = *PlanRedistribution(from_, to_, dims, mesh_);
-  auto count = [&](StepKind kind) {
-    return static_cast<size_t>(std::ranges::count(steps, kind, &RedistributionStep::kind));
+  std::vector<compile::RedistributionStep> steps =
+      *compile::PlanRedistribution(from_, to_, dims, mesh_);
+  auto count = [&](compile::StepKind kind) {
+    return static_cast<size_t>(std::ranges::count(steps, kind, &compile::RedistributionStep::kind));
   };
   if (GetParam().gives_up) {
-    EXPECT_EQ(count(StepKind::kAllReduce), GetParam().pending > 0 ? 1u : 0u);
-    EXPECT_EQ(count(StepKind::kAllReduce) + count(StepKind::kAllGather) + count(StepKind::kSlice),
+    EXPECT_EQ(count(compile::StepKind::kAllReduce), GetParam().pending > 0 ? 1u : 0u);
+    EXPECT_EQ(count(compile::StepKind::kAllReduce) + count(compile::StepKind::kAllGather) +
+                  count(compile::StepKind::kSlice),
               steps.size());
-    EXPECT_GE(count(StepKind::kAllGather), 4u);
+    EXPECT_GE(count(compile::StepKind::kAllGather), 4u);
   } else {
-    EXPECT_EQ(count(StepKind::kAllToAll), steps.size());
+    EXPECT_EQ(count(compile::StepKind::kAllToAll), steps.size());
   }
   Result<Module> local = Lowered(RedistributeModule(mesh_, dims, from_, to_));
   ASSERT_TRUE(local.ok()) << Format(local.diagnostics());

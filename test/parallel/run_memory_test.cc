@@ -6,11 +6,11 @@
 
 #include <ATen/Parallel.h>
 
-#include "heddle/core/analysis/memory.h"
-#include "heddle/core/base/file.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/base/file.h"
 #include "heddle/run/train/resume.h"
 #include "heddle/run/train/run_memory.h"
 #include "test/parallel/counting_allocator.h"
@@ -25,7 +25,7 @@ struct MemoryJob {
   const char* flavor;
   int64_t batches;
   std::vector<MeshAxis> mesh;
-  AdamW optimizer = AdamW::kFused;
+  run::AdamW optimizer = run::AdamW::kFused;
   bool remembers = false;
 };
 
@@ -35,58 +35,60 @@ void PrintTo(const MemoryJob& job, std::ostream* out) { *out << job.name; }
 class JobGraphs {
  public:
   explicit JobGraphs(const MemoryJob& job) : job_(job) {
-    ModelConfig config = *FindModel(job.family, job.flavor);
+    run::ModelConfig config = *run::FindModel(job.family, job.flavor);
     config.n_layers = std::min<int64_t>(config.n_layers, 2);
     config.vocab_size = 2048;
     if (config.moe.experts > 0) {
       config.moe.experts = 4;
       config.moe.top_k = 2;
     }
-    model_ = *MakeModel(
-        config, {.batch = 4, .seq_len = 16},
-        {.compute = DType::kF32,
-         .attention = AttentionKind::kFlash,
-         .loss_divisor = job.batches > 1 ? LossDivisor::kGiven : LossDivisor::kValidTokens});
-    OptimizerOptions optimizer{.implementation = job.optimizer};
+    model_ = *run::MakeModel(config, {.batch = 4, .seq_len = 16},
+                             {.compute = DType::kF32,
+                              .attention = run::AttentionKind::kFlash,
+                              .loss_divisor = job.batches > 1 ? run::LossDivisor::kGiven
+                                                              : run::LossDivisor::kValidTokens});
+    run::OptimizerOptions optimizer{.implementation = job.optimizer};
     step_ = Compiled({.optimizer = optimizer, .accumulate = job.batches > 1, .metrics = true});
     first_ = Compiled({.metrics = true});
     more_ = Compiled({.accumulate = true, .metrics = true});
     forward_ = Compiled({.forward_only = true});
   }
 
-  StepModules modules() const {
+  run::StepModules modules() const {
     return {.step = &step_,
             .first = job_.batches > 1 ? &first_ : nullptr,
             .more = job_.batches > 2 ? &more_ : nullptr,
             .forward = &forward_};
   }
-  const Model& model() const { return model_; }
+  const run::Model& model() const { return model_; }
   int64_t ranks() const { return step_.mesh.ranks(); }
 
-  Session MakeSession() const {
-    SessionOptions options;
+  run::Session MakeSession() const {
+    run::SessionOptions options;
     // Ranks that share nothing need what is predicted for each.
     options.world.share_results = false;
-    options.params = InitialParams(model_, 1);
-    options.batches = SyntheticBatches(model_, 1);
+    options.params = run::InitialParams(model_, 1);
+    options.batches = run::SyntheticBatches(model_, 1);
     options.accumulated = job_.batches;
-    return *Session::Make(model_, modules(), options);
+    return *run::Session::Make(model_, modules(), options);
   }
 
  private:
-  Module Compiled(const CaptureOptions& capture) const {
-    Module whole = *CaptureModel(model_, capture);
-    PresetOptions preset{.axes = {{"shard", "dp"}}};
+  Module Compiled(const run::CaptureOptions& capture) const {
+    Module whole = *run::CaptureModel(model_, capture);
+    compile::PresetOptions preset{.axes = {{"shard", "dp"}}};
     if (job_.mesh.size() > 1) preset.axes.emplace("tensor", "tp");
-    Plan plan = *MakePlan(whole.graphs[0], Mesh(job_.mesh), model_.config.family->rules(), preset);
+    compile::Plan plan =
+        *compile::MakePlan(whole.graphs[0], Mesh(job_.mesh), model_.config.family->rules(), preset);
     Module local = Parallelized(std::move(whole), plan);
-    Result<RunReport> report = RunPipeline(local, *ParsePipeline("fsdp", Passes()));
+    Result<compile::RunReport> report =
+        compile::RunPipeline(local, *compile::ParsePipeline("fsdp", compile::Passes()));
     EXPECT_TRUE(report.ok()) << Format(report.diagnostics());
     return local;
   }
 
   MemoryJob job_;
-  Model model_;
+  run::Model model_;
   Module step_;
   Module first_;
   Module more_;
@@ -96,14 +98,15 @@ class JobGraphs {
 // Looks at every node of every graph of a run.
 class MemoryWatch {
  public:
-  MemoryWatch(int64_t before, int64_t ranks, const RunMemory& predicted)
+  MemoryWatch(int64_t before, int64_t ranks, const run::RunMemory& predicted)
       : before_(before), ranks_(ranks), predicted_(predicted) {}
 
   int64_t most() const { return most_; }
 
-  Session::Watcher watcher() {
-    return [this](const World&) -> World::Observer {
-      return [this](NodeId, std::span<const Tensors>) { most_ = std::max(most_, allocated()); };
+  run::Session::Watcher watcher() {
+    return [this](const run::World&) -> World::Observer {
+      return
+          [this](NodeId, std::span<const run::Tensors>) { most_ = std::max(most_, allocated()); };
     };
   }
   // Between graphs only the state exists, and after a step its gradients.
@@ -120,7 +123,7 @@ class MemoryWatch {
 
   int64_t before_;
   int64_t ranks_;
-  RunMemory predicted_;
+  run::RunMemory predicted_;
   int64_t most_ = 0;
 };
 
@@ -130,7 +133,8 @@ TEST_P(RunMemoryTest, IsWhatWasPredictedForFiveSteps) {
   at::set_num_threads(1);
   CountingAllocator allocator;
   JobGraphs graphs(GetParam());
-  RunMemory predicted = MemoryOfRun(graphs.modules(), GetParam().remembers, /*with_host=*/true);
+  run::RunMemory predicted =
+      run::MemoryOfRun(graphs.modules(), GetParam().remembers, /*with_host=*/true);
   int64_t gradients = 0;
   for (const Input& input : graphs.modules().step->graphs[0].inputs()) {
     const Graph& graph = graphs.modules().step->graphs[0];
@@ -140,14 +144,14 @@ TEST_P(RunMemoryTest, IsWhatWasPredictedForFiveSteps) {
   TempDir folder;
   std::vector<int64_t> ranks(static_cast<size_t>(graphs.ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  CheckpointWriterOptions save;
+  run::CheckpointWriterOptions save;
   save.folder = folder.path();
   save.world = graphs.ranks();
   save.ranks = ranks;
-  auto writer = *CheckpointWriter::Open(save);
+  auto writer = *run::CheckpointWriter::Open(save);
   MemoryWatch watch(CountingAllocator::live, graphs.ranks(), predicted);
-  Session session = graphs.MakeSession();
-  BatchSource validation = SyntheticBatches(graphs.model(), 2);
+  run::Session session = graphs.MakeSession();
+  run::BatchSource validation = run::SyntheticBatches(graphs.model(), 2);
   for (int step = 1; step <= 5; ++step) {
     SCOPED_TRACE(fmt::format("step {}", step));
     if (GetParam().remembers) session.Remember();
@@ -155,7 +159,7 @@ TEST_P(RunMemoryTest, IsWhatWasPredictedForFiveSteps) {
     watch.LookBetween("after the step", gradients);
     ASSERT_TRUE(session.Evaluate(validation, 1, watch.watcher()).ok());
     watch.LookBetween("after validation", 0);
-    ASSERT_TRUE(writer->Save(SnapshotOf(session, graphs.model(), "{}")).ok());
+    ASSERT_TRUE(writer->Save(run::SnapshotOf(session, graphs.model(), "{}")).ok());
     watch.LookBetween("after a save", 0);
   }
   ASSERT_TRUE(writer->Finish().ok());
@@ -166,15 +170,15 @@ TEST_P(RunMemoryTest, IsWhatWasPredictedForFiveSteps) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RunMemoryTest,
-    testing::Values(MemoryJob{"alone", "llama3", "debugmodel", 1, {{"dp", 1}}},
-                    MemoryJob{"two_batches", "llama3", "debugmodel", 2, {{"dp", 1}}},
-                    MemoryJob{"three_batches", "qwen3", "debugmodel", 3, {{"dp", 2}}},
-                    MemoryJob{"ranks", "llama3", "debugmodel", 1, {{"dp", 2}, {"tp", 2}}},
-                    MemoryJob{
-                        "ranks_and_batches", "llama3", "debugmodel", 3, {{"dp", 2}, {"tp", 2}}},
-                    MemoryJob{"experts", "deepseek_v3", "debugmodel", 2, {{"dp", 2}}},
-                    MemoryJob{"for_loop", "llama3", "debugmodel", 2, {{"dp", 2}}, AdamW::kForLoop},
-                    MemoryJob{"undo", "llama3", "debugmodel", 2, {{"dp", 2}}, AdamW::kFused, true}),
+    testing::Values(
+        MemoryJob{"alone", "llama3", "debugmodel", 1, {{"dp", 1}}},
+        MemoryJob{"two_batches", "llama3", "debugmodel", 2, {{"dp", 1}}},
+        MemoryJob{"three_batches", "qwen3", "debugmodel", 3, {{"dp", 2}}},
+        MemoryJob{"ranks", "llama3", "debugmodel", 1, {{"dp", 2}, {"tp", 2}}},
+        MemoryJob{"ranks_and_batches", "llama3", "debugmodel", 3, {{"dp", 2}, {"tp", 2}}},
+        MemoryJob{"experts", "deepseek_v3", "debugmodel", 2, {{"dp", 2}}},
+        MemoryJob{"for_loop", "llama3", "debugmodel", 2, {{"dp", 2}}, run::AdamW::kForLoop},
+        MemoryJob{"undo", "llama3", "debugmodel", 2, {{"dp", 2}}, run::AdamW::kFused, true}),
     [](const testing::TestParamInfo<MemoryJob>& info) { return std::string(info.param.name); });
 
 }  // namespace

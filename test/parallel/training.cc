@@ -8,8 +8,8 @@ namespace {
 
 constexpr uint64_t kSeed = 3;
 
-ModelConfig SmallConfig(const Debug& debug) {
-  ModelConfig config = *FindModel(debug.family, debug.flavor);
+run::ModelConfig SmallConfig(const Debug& debug) {
+  run::ModelConfig config = *run::FindModel(debug.family, debug.flavor);
   MakeNarrow(config);
   // So large that other experts are chosen in the next step.
   config.moe.bias_rate = 0.05;
@@ -22,13 +22,13 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
     : layout_(layout) {
   if (debug.compute == DType::kBF16) seq_len = std::min<int64_t>(seq_len, 4);
   int64_t batch = rows * layout.replicate * layout.shard;
-  model_ =
-      std::make_unique<Model>(*MakeModel(SmallConfig(debug), {.batch = batch, .seq_len = seq_len},
-                                         {debug.compute, AttentionKind::kFlash, Target::kCpu}));
-  Module whole = *CaptureModel(*model_, OptimizerOptions());
+  model_ = std::make_unique<run::Model>(
+      *run::MakeModel(SmallConfig(debug), {.batch = batch, .seq_len = seq_len},
+                      {debug.compute, run::AttentionKind::kFlash, run::Target::kCpu}));
+  Module whole = *run::CaptureModel(*model_, run::OptimizerOptions());
   // Axes of one rank are none, as on the command line; but a mesh has one.
   std::vector<MeshAxis> axes;
-  PresetOptions preset{
+  compile::PresetOptions preset{
       .axes = {}, .sequence_parallel = layout.sequence_parallel, .split_loss = layout.split_loss};
   auto add = [&](const char* name, const char* axis, int64_t degree) {
     axes.push_back({axis, degree});
@@ -39,34 +39,35 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
     add("shard", "dp", layout.shard);
   if (layout.tensor > 1) add("tensor", "tp", layout.tensor);
   if (layout.expert > 1)
-    ChooseExpertAxes(layout.expert, /*with_tensor=*/layout.expert_tensor == 1, axes, preset);
-  Plan plan =
-      *MakePlan(whole.graphs[0], Mesh(std::move(axes)), model_->config.family->rules(), preset);
+    compile::ChooseExpertAxes(layout.expert, /*with_tensor=*/layout.expert_tensor == 1, axes,
+                              preset);
+  compile::Plan plan = *compile::MakePlan(whole.graphs[0], Mesh(std::move(axes)),
+                                          model_->config.family->rules(), preset);
   local_ = Parallelized(std::move(whole), plan);
 }
 
-Result<std::unique_ptr<Session>> SmallJob::MakeSession(const Module& module,
-                                                       const Reducer& reducer) const {
-  SessionOptions options;
+Result<std::unique_ptr<run::Session>> SmallJob::MakeSession(const Module& module,
+                                                            const run::Reducer& reducer) const {
+  run::SessionOptions options;
   options.world.reducer = reducer;
-  options.params = InitialParams(*model_, kSeed);
-  options.batches = SyntheticBatches(*model_, kSeed);
-  HEDDLE_TRY(Session session, Session::Make(*model_, module, options));
-  return std::make_unique<Session>(std::move(session));
+  options.params = run::InitialParams(*model_, kSeed);
+  options.batches = run::SyntheticBatches(*model_, kSeed);
+  HEDDLE_TRY(run::Session session, run::Session::Make(*model_, module, options));
+  return std::make_unique<run::Session>(std::move(session));
 }
 
-Result<std::unique_ptr<TrainingRun>> SmallJob::MakeEager(const Reducer& reducer) const {
-  return MakeEagerRun(*model_, {.replicate = layout_.replicate,
-                                .shard = layout_.shard,
-                                .tensor = layout_.tensor,
-                                .expert = layout_.expert,
-                                .sequence_parallel = layout_.sequence_parallel,
-                                .split_loss = layout_.split_loss,
-                                .expert_tensor = layout_.expert_tensor,
-                                .reducer = reducer,
-                                .optimizer = OptimizerOptions(),
-                                .params = InitialParams(*model_, kSeed),
-                                .batches = SyntheticBatches(*model_, kSeed)});
+Result<std::unique_ptr<run::TrainingRun>> SmallJob::MakeEager(const run::Reducer& reducer) const {
+  return run::MakeEagerRun(*model_, {.replicate = layout_.replicate,
+                                     .shard = layout_.shard,
+                                     .tensor = layout_.tensor,
+                                     .expert = layout_.expert,
+                                     .sequence_parallel = layout_.sequence_parallel,
+                                     .split_loss = layout_.split_loss,
+                                     .expert_tensor = layout_.expert_tensor,
+                                     .reducer = reducer,
+                                     .optimizer = run::OptimizerOptions(),
+                                     .params = run::InitialParams(*model_, kSeed),
+                                     .batches = run::SyntheticBatches(*model_, kSeed)});
 }
 
 }  // namespace heddle

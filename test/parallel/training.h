@@ -30,17 +30,18 @@ class SmallJob {
  public:
   SmallJob(const Debug& debug, const Layout& layout, int64_t rows = 2, int64_t seq_len = 16);
 
-  const Model& model() const { return *model_; }
+  const run::Model& model() const { return *model_; }
   Module& local() { return local_; }
 
-  Result<std::unique_ptr<Session>> MakeSession(const Module& module,
-                                               const Reducer& reducer = Reducer()) const;
-  Result<std::unique_ptr<TrainingRun>> MakeEager(const Reducer& reducer = Reducer()) const;
+  Result<std::unique_ptr<run::Session>> MakeSession(
+      const Module& module, const run::Reducer& reducer = run::Reducer()) const;
+  Result<std::unique_ptr<run::TrainingRun>> MakeEager(
+      const run::Reducer& reducer = run::Reducer()) const;
 
  private:
   Layout layout_;
   // Runs refer to it.
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<run::Model> model_;
   Module local_;
 };
 

@@ -1,9 +1,9 @@
 // Verification finds what is wrong with a graph: where it differs, and the node and the pass that it came from.
 #include <gtest/gtest.h>
 
+#include "heddle/compile/manager/manager.h"
 #include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/manager.h"
 #include "heddle/run/train/exact.h"
 #include "heddle/run/verify/verify.h"
 #include "test/parallel/training.h"
@@ -12,7 +12,7 @@ namespace heddle {
 namespace {
 
 // The gate of the last layer is another function.
-Result<Changed> WrongGate(Graph& graph, PassContext&) {
+Result<Changed> WrongGate(Graph& graph, compile::PassContext&) {
   Rewriter rewriter(graph);
   NodeId last;
   for (NodeId node : graph.nodes()) {
@@ -21,12 +21,12 @@ Result<Changed> WrongGate(Graph& graph, PassContext&) {
   rewriter.SetOp(last, op::relu, AttrsTable::kEmpty);
   return rewriter.Commit();
 }
-Result<Changed> Nothing(Graph&, PassContext&) { return Changed::kNo; }
-const PassDef kWrongGate{.name = "wrong-gate", .summary = "", .run = Run<WrongGate>};
-const PassDef kNothing{.name = "nothing", .summary = "", .run = Run<Nothing>};
+Result<Changed> Nothing(Graph&, compile::PassContext&) { return Changed::kNo; }
+const compile::PassDef kWrongGate{.name = "wrong-gate", .summary = "", .run = Run<WrongGate>};
+const compile::PassDef kNothing{.name = "nothing", .summary = "", .run = Run<Nothing>};
 
-PipelineItem Item(const PassDef& pass) {
-  PipelineItem item;
+compile::PipelineItem Item(const compile::PassDef& pass) {
+  compile::PipelineItem item;
   item.pass = &pass;
   return item;
 }
@@ -34,25 +34,25 @@ PipelineItem Item(const PassDef& pass) {
 class VerifyTest : public testing::Test {
  protected:
   VerifyTest() : job_({"llama3", "debugmodel", DType::kF32}, {"fsdp2_tp2", 1, 2, 2}) {
-    MakeExact();
+    run::MakeExact();
     options_.steps = 3;
     options_.lr = [](int64_t) { return 1e-3; };
     options_.params = job_.model().params.size();
     options_.graph = [this] { return job_.MakeSession(broken_); };
   }
 
-  void Break() { ASSERT_TRUE(RunPipeline(broken_, wrong_).ok()); }
+  void Break() { ASSERT_TRUE(compile::RunPipeline(broken_, wrong_).ok()); }
 
   SmallJob job_;
   Module broken_ = job_.local();
-  Pipeline wrong_ = {Item(kNothing), Item(kWrongGate), Item(kNothing)};
-  VerifyOptions options_;
+  compile::Pipeline wrong_ = {Item(kNothing), Item(kWrongGate), Item(kNothing)};
+  run::VerifyOptions options_;
 };
 
 TEST_F(VerifyTest, FindsTheNodeThatEagerNeverHad) {
   Break();
   options_.eager = [this] { return job_.MakeEager(); };
-  VerifyReport report = *Verify(options_);
+  run::VerifyReport report = *run::Verify(options_);
   ASSERT_TRUE(report.differs());
   EXPECT_EQ(report.rows.size(), 1u);
   EXPECT_GT(report.rows[0].comparison.differing_bits, 0);
@@ -66,7 +66,7 @@ TEST_F(VerifyTest, FindsTheNodeThatEagerNeverHad) {
 TEST_F(VerifyTest, FindsTheNodeThatAnotherGraphHasDifferently) {
   Break();
   options_.other_graph = [this] { return job_.MakeSession(job_.local()); };
-  VerifyReport report = *Verify(options_);
+  run::VerifyReport report = *run::Verify(options_);
   ASSERT_TRUE(report.differs());
   ASSERT_TRUE(report.origin.has_value());
   EXPECT_NE(report.origin->node.find("aten.relu("), std::string::npos) << report.origin->node;
@@ -75,15 +75,15 @@ TEST_F(VerifyTest, FindsTheNodeThatAnotherGraphHasDifferently) {
 TEST_F(VerifyTest, FindsThePassThatChangesBits) {
   auto make = [this](const Module& module) { return job_.MakeSession(module); };
   std::optional<std::string> pass =
-      *FirstDifferingPass(job_.local(), wrong_, {}, options_, /*steps=*/1, make);
+      *run::FirstDifferingPass(job_.local(), wrong_, {}, options_, /*steps=*/1, make);
   EXPECT_EQ(pass.value_or(""), "wrong-gate (pass 2 of 3)");
   EXPECT_FALSE(
-      FirstDifferingPass(job_.local(), {Item(kNothing)}, {}, options_, 1, make)->has_value());
+      run::FirstDifferingPass(job_.local(), {Item(kNothing)}, {}, options_, 1, make)->has_value());
 }
 
 TEST_F(VerifyTest, FindsTheNodeThatMadeTheFirstNan) {
   options_.lr = [](int64_t) { return 1e30; };
-  VerifyReport report = *Verify(options_);
+  run::VerifyReport report = *run::Verify(options_);
   EXPECT_FALSE(report.finite);
   EXPECT_FALSE(report.differs());
   ASSERT_TRUE(report.origin.has_value());

@@ -17,8 +17,8 @@
 #include <ATen/ops/randn.h>
 
 #include "heddle/core/ir/check/parse_module.h"
-#include "heddle/run/launch/launcher.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/launch/launcher.h"
 #include "heddle/run/runtime/process/process_transport.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/world.h"
@@ -51,8 +51,8 @@ graph @g(%x: f32[6,5], %y: bf16[4], %z: f32[3]) -> (%a, %b, %c, %d, %e, %f, %g) 
 }
 )";
 
-std::vector<Tensors> RandomInputs(const Module& module, int64_t step) {
-  std::vector<Tensors> inputs;
+std::vector<run::Tensors> RandomInputs(const Module& module, int64_t step) {
+  std::vector<run::Tensors> inputs;
   at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
   for (int64_t rank = 0; rank < module.mesh.ranks(); ++rank) {
     inputs.push_back({at::randn({6, 5}, generator), at::randn({4}, generator).to(at::kBFloat16),
@@ -68,7 +68,7 @@ void Suffer(const std::string& fate) {
   if (fate == "ends") std::_Exit(0);
 }
 
-int Complain(const Diagnostics& diagnostics, Peers* peers = nullptr) {
+int Complain(const Diagnostics& diagnostics, run::Peers* peers = nullptr) {
   std::cerr << Format(diagnostics);
   if (peers != nullptr) peers->watch().Fail(diagnostics[0].message);
   return kFault;
@@ -78,29 +78,31 @@ int RunWorker(const std::string& fate) {
   at::set_num_threads(1);
   Module module = *ParseModule(kCollectives, "test", Ops());
   const Graph& graph = module.graphs[0];
-  PeerAddress address = **PeerAddress::FromEnvironment();
+  run::PeerAddress address = **run::PeerAddress::FromEnvironment();
   if (fate == "missing" && address.rank == 1) return 0;
-  Result<std::unique_ptr<Peers>> met = Peers::Meet(address, milliseconds(5000));
+  Result<std::unique_ptr<run::Peers>> met = run::Peers::Meet(address, milliseconds(5000));
   if (!met.ok()) return Complain(met.diagnostics());
-  Peers& peers = **met;
+  run::Peers& peers = **met;
   Status agreed =
       peers.Agree("settings", fate == "other" && address.rank == 1 ? "graph 17\nbatch 4 x 64"
                                                                    : "graph 17\nbatch 8 x 64");
   if (!agreed.ok()) return Complain(agreed.diagnostics(), &peers);
-  Result<std::shared_ptr<ProcessTransport>> transport =
-      ProcessTransport::Connect(peers, module.mesh, Communicators(module.mesh, graph), c10::kCPU);
+  Result<std::shared_ptr<run::ProcessTransport>> transport = run::ProcessTransport::Connect(
+      peers, module.mesh, run::Communicators(module.mesh, graph), c10::kCPU);
   if (!transport.ok()) return Complain(transport.diagnostics(), &peers);
-  World own = *World::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
-  World all = *World::Compile(module, graph, {.reducer = Reducer(Reducer::Order::kGloo)});
+  run::World own =
+      *run::World::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
+  run::World all =
+      *run::World::Compile(module, graph, {.reducer = run::Reducer(run::Reducer::Order::kGloo)});
   for (int64_t step = 0; step < 5; ++step) {
     if (step == 2 && address.rank == 1) Suffer(fate);
-    std::vector<Tensors> inputs = RandomInputs(module, step);
+    std::vector<run::Tensors> inputs = RandomInputs(module, step);
     auto r = static_cast<size_t>(address.rank);
-    Result<std::vector<Tensors>> here = own.Run({&inputs[r], 1});
+    Result<std::vector<run::Tensors>> here = own.Run({&inputs[r], 1});
     if (!here.ok()) return Complain(here.diagnostics(), &peers);
-    std::vector<Tensors> expected = *all.Run(inputs);
+    std::vector<run::Tensors> expected = *all.Run(inputs);
     for (size_t i = 0; i < expected[r].size(); ++i) {
-      if (SameBits((*here)[0][i], expected[r][i])) continue;
+      if (run::SameBits((*here)[0][i], expected[r][i])) continue;
       std::cerr << "step " << step << " output " << i << " differs\n";
       return kWrongBits;
     }
@@ -111,7 +113,7 @@ int RunWorker(const std::string& fate) {
 }
 
 struct Ran {
-  JobEnd end;
+  run::JobEnd end;
   std::string out;
   std::string err;
   milliseconds took{};
@@ -123,15 +125,15 @@ Ran RunJobOfFour(const std::string& fate) {
   testing::internal::CaptureStderr();
   auto start = std::chrono::steady_clock::now();
   {
-    SignalGate gate;
-    OwnStore store = *OpenStore(milliseconds(5000));
-    Job job{.program = ThisProgram(),
-            .args = {"worker", fate},
-            .processes = 4,
-            .environment = {{"MASTER_ADDR", "127.0.0.1"},
-                            {"MASTER_PORT", std::to_string(store.port)},
-                            {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
-    ran.end = *RunJob(job, gate);
+    run::SignalGate gate;
+    run::OwnStore store = *run::OpenStore(milliseconds(5000));
+    run::Job job{.program = run::ThisProgram(),
+                 .args = {"worker", fate},
+                 .processes = 4,
+                 .environment = {{"MASTER_ADDR", "127.0.0.1"},
+                                 {"MASTER_PORT", std::to_string(store.port)},
+                                 {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
+    ran.end = *run::RunJob(job, gate);
   }
   ran.took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
   ran.out = testing::internal::GetCapturedStdout();
@@ -186,11 +188,11 @@ TEST(Processes, SayWhoDiffers) {
       << ran.err;
 }
 
-TEST(PeerAddress, SaysWhatIsWrongWithTheEnvironment) {
+TEST(run::PeerAddress, SaysWhatIsWrongWithTheEnvironment) {
   auto said = [](const std::map<std::string, std::string>& set) {
     for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_PORT"}) ::unsetenv(name);
     for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
-    Result<std::optional<PeerAddress>> address = PeerAddress::FromEnvironment();
+    Result<std::optional<run::PeerAddress>> address = run::PeerAddress::FromEnvironment();
     for (const auto& [name, value] : set) ::unsetenv(name.c_str());
     if (!address.ok()) {
       EXPECT_EQ(address.diagnostics()[0].kind, Diag::kEnvironment);

@@ -14,38 +14,39 @@ struct Case {
   Bytes budget;
 };
 
-SearchedModel Searched(const ModelConfig& config) {
-  SearchedModel out;
+search::SearchedModel Searched(const run::ModelConfig& config) {
+  search::SearchedModel out;
   out.layers = config.n_layers;
   out.small_layers = 2;
   out.may_split = [config](int64_t tensor) { return config.n_kv_heads % tensor == 0; };
-  out.capture = [config](const StepRequest& request) -> Result<Module> {
-    ModelConfig sized = config;
+  out.capture = [config](const search::StepRequest& request) -> Result<Module> {
+    run::ModelConfig sized = config;
     sized.n_layers = request.layers;
-    StepNumerics numerics;
+    run::StepNumerics numerics;
     numerics.compute = DType::kBF16;
     numerics.norms_apart = request.norms_apart;
-    if (request.accumulates) numerics.loss_divisor = LossDivisor::kGiven;
-    HEDDLE_TRY(Model model,
-               MakeModel(sized, {.batch = request.sequences, .seq_len = 512}, numerics));
-    CaptureOptions capture;
-    if (request.updates) capture.optimizer = OptimizerOptions();
+    if (request.accumulates) numerics.loss_divisor = run::LossDivisor::kGiven;
+    HEDDLE_TRY(run::Model model,
+               run::MakeModel(sized, {.batch = request.sequences, .seq_len = 512}, numerics));
+    run::CaptureOptions capture;
+    if (request.updates) capture.optimizer = run::OptimizerOptions();
     capture.accumulate = request.accumulates;
-    return CaptureModel(model, capture);
+    return run::CaptureModel(model, capture);
   };
-  out.preset = [config](const Graph& graph, const Arrangement& arrangement) {
-    return MakePlan(graph, MeshOf(arrangement), config.family->rules(), PresetOf(arrangement));
+  out.preset = [config](const Graph& graph, const search::Arrangement& arrangement) {
+    return compile::MakePlan(graph, search::MeshOf(arrangement), config.family->rules(),
+                             search::PresetOf(arrangement));
   };
   return out;
 }
 
 // What trying everything finds.
-std::vector<TriedPoint> TryAll(PlanSearch& search) {
-  std::vector<TriedPoint> all;
-  for (const SearchPoint& point : search.Space()) {
-    Result<TriedPoint> tried = search.Try(point);
+std::vector<search::TriedPoint> TryAll(search::PlanSearch& search) {
+  std::vector<search::TriedPoint> all;
+  for (const search::SearchPoint& point : search.Space()) {
+    Result<search::TriedPoint> tried = search.Try(point);
     EXPECT_TRUE(tried.ok()) << Format(tried.diagnostics());
-    Result<StepOutcome> promised = search.Promise(point);
+    Result<search::StepOutcome> promised = search.Promise(point);
     EXPECT_TRUE(promised.ok()) << Format(promised.diagnostics());
     // Kernels are rounded up to nanoseconds one by one, so layers differ by a few.
     constexpr int64_t kRounding = 1000;
@@ -65,52 +66,52 @@ std::vector<TriedPoint> TryAll(PlanSearch& search) {
   return all;
 }
 
-bool Beats(const StepOutcome& a, const StepOutcome& b) {
+bool Beats(const search::StepOutcome& a, const search::StepOutcome& b) {
   return a.step <= b.step && a.peak <= b.peak && (a.step < b.step || a.peak < b.peak);
 }
 
 // The front has every plan that fits and that no other beats, by its figures, and no other.
-void CheckFront(const std::vector<TriedPoint>& all, const std::vector<TriedPoint>& front,
-                Bytes budget) {
+void CheckFront(const std::vector<search::TriedPoint>& all,
+                const std::vector<search::TriedPoint>& front, Bytes budget) {
   std::map<std::pair<Nanos, Bytes>, std::string> unbeaten;
-  for (const TriedPoint& tried : all) {
-    auto beats = [&](const TriedPoint& other) {
+  for (const search::TriedPoint& tried : all) {
+    auto beats = [&](const search::TriedPoint& other) {
       return other.outcome.peak <= budget && Beats(other.outcome, tried.outcome);
     };
     if (tried.outcome.peak <= budget && std::ranges::none_of(all, beats))
       unbeaten.try_emplace({tried.outcome.step, tried.outcome.peak}, Format(tried.point));
   }
   std::map<std::pair<Nanos, Bytes>, std::string> listed;
-  for (const TriedPoint& tried : front)
+  for (const search::TriedPoint& tried : front)
     listed.try_emplace({tried.outcome.step, tried.outcome.peak}, Format(tried.point));
   EXPECT_EQ(listed.size(), front.size()) << "two rows have the same figures";
   for (const auto& [figures, name] : unbeaten)
     EXPECT_TRUE(listed.contains(figures)) << name << " is unbeaten, and not listed";
   for (const auto& [figures, name] : listed)
     EXPECT_TRUE(unbeaten.contains(figures)) << name << " is listed, and beaten";
-  EXPECT_TRUE(
-      std::ranges::is_sorted(front, {}, [](const TriedPoint& t) { return t.outcome.step; }));
+  EXPECT_TRUE(std::ranges::is_sorted(front, {},
+                                     [](const search::TriedPoint& t) { return t.outcome.step; }));
 }
 
 class Search : public testing::TestWithParam<Case> {};
 
 TEST_P(Search, EqualsTryingEverything) {
   const Case& one = GetParam();
-  ModelConfig config = *FindModel("llama3", one.flavor);
-  CostModel costs = *CostModel::Make(*LoadCluster("h100-8x"), {});
-  PlanSearchOptions options{.devices = one.devices,
-                            .global_batch = one.global_batch,
-                            .budget = one.budget,
-                            .automatic = false,
-                            .overlap = false};
-  PlanSearch search(Searched(config), costs, options);
-  std::vector<TriedPoint> all = TryAll(search);
-  const TriedPoint* best = nullptr;
-  for (const TriedPoint& tried : all) {
+  run::ModelConfig config = *run::FindModel("llama3", one.flavor);
+  price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
+  search::PlanSearchOptions options{.devices = one.devices,
+                                    .global_batch = one.global_batch,
+                                    .budget = one.budget,
+                                    .automatic = false,
+                                    .overlap = false};
+  search::PlanSearch search(Searched(config), costs, options);
+  std::vector<search::TriedPoint> all = TryAll(search);
+  const search::TriedPoint* best = nullptr;
+  for (const search::TriedPoint& tried : all) {
     if (tried.outcome.peak > one.budget) continue;
     if (best == nullptr || tried.outcome.step < best->outcome.step) best = &tried;
   }
-  Result<SearchResult> found = PlanSearch(Searched(config), costs, options).Run();
+  Result<search::SearchResult> found = search::PlanSearch(Searched(config), costs, options).Run();
   ASSERT_EQ(found.ok(), best != nullptr);
   if (best == nullptr) {
     EXPECT_EQ(found.diagnostics()[0].kind, Diag::kInfeasible);

@@ -12,7 +12,7 @@ TEST(ModelFlags, SaysThatTheCpuRunsAlthoughThereIsAGpu) {
             "note: running on the CPU, the default; this machine has a GPU, which "
             "--runtime.device=cuda uses");
   EXPECT_EQ(flags.DeviceNote(/*machine_has_gpu=*/false), "");
-  EXPECT_EQ(*flags.ChooseTarget(), Target::kCpu);
+  EXPECT_EQ(*flags.ChooseTarget(), run::Target::kCpu);
   flags.device = "cpu";
   EXPECT_EQ(flags.DeviceNote(/*machine_has_gpu=*/true), "") << "the user chose the CPU";
 }

@@ -3,12 +3,12 @@
 
 #include <ostream>
 
-#include "heddle/core/base/clock.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
-#include "heddle/price/cost/cluster/cluster.h"
+#include "heddle/core/base/clock.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
+#include "heddle/price/cost/cluster/cluster.h"
 
 namespace heddle {
 namespace {
@@ -43,14 +43,14 @@ struct CaptureCommand {
 ExitCode CaptureCommand::Run(const Streams& streams) const {
   Status needless = model.CheckNoWeights();
   if (!needless.ok()) return Report(needless.diagnostics(), streams);
-  if (Result<Cluster> known = LoadCluster(cluster); !known.ok())
+  if (Result<price::Cluster> known = price::LoadCluster(cluster); !known.ok())
     return Report(known.diagnostics(), streams);
-  Result<std::optional<OptimizerOptions>> chosen = optimizer.Choose();
+  Result<std::optional<run::OptimizerOptions>> chosen = optimizer.Choose();
   if (!chosen.ok()) return Report(chosen.diagnostics(), streams);
-  Result<Model> made = model.Make();
+  Result<run::Model> made = model.Make();
   if (!made.ok()) return Report(made.diagnostics(), streams);
   Clock clock;
-  Result<Module> module = CaptureModel(*made, *chosen);
+  Result<Module> module = run::CaptureModel(*made, *chosen);
   if (!module.ok()) return Report(module.diagnostics(), streams);
   Nanos captured = clock.Elapsed();
   std::string text = Print(*module);

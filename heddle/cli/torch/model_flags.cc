@@ -15,7 +15,7 @@ void ModelFlags::DeclareModel(Flags& flags) {
                "initial weights: a .safetensors file of Heddle's, or a Hugging Face folder");
   flags.Path("--checkpoint.initial_load_path");
   flags.Section("Model sizes");
-  for (const ConfigField& field : ConfigFields()) {
+  for (const run::ConfigField& field : run::ConfigFields()) {
     std::string name(field.name);
     std::string flag = "--model." + name;
     std::string help = "replace the flavor's " + name;
@@ -92,11 +92,11 @@ void OptimizerFlags::Declare(Flags& flags) {
   flags.Switch("--with-optimizer", with, "include the optimizer, which is the default");
 }
 
-Result<std::optional<OptimizerOptions>> OptimizerFlags::Choose() const {
+Result<std::optional<run::OptimizerOptions>> OptimizerFlags::Choose() const {
   if (with && without)
     return Error(Diag::kUsage,
                  "--with-optimizer conflicts with --without-optimizer; remove one of them");
-  return without ? std::nullopt : std::optional(OptimizerOptions());
+  return without ? std::nullopt : std::optional(run::OptimizerOptions());
 }
 
 }  // namespace heddle

@@ -26,7 +26,7 @@ struct OptimizerFlags {
 
   void Declare(Flags& flags);
   // None: without. Fails if the flags contradict each other.
-  Result<std::optional<OptimizerOptions>> Choose() const;
+  Result<std::optional<run::OptimizerOptions>> Choose() const;
 };
 
 }  // namespace heddle

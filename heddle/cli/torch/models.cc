@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/run/models/model.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/base/text.h"
+#include "heddle/run/models/model.h"
 
 namespace heddle {
 namespace {
@@ -29,8 +29,8 @@ struct ModelsCommand {
 ExitCode ModelsCommand::Run(const Streams& streams) const {
   auto list = nlohmann::ordered_json::array();
   TextTable table({"model", "flavor", "layers>", "parameters>"});
-  for (const ModelConfig& config : AllModels()) {
-    Result<Model> model = MakeModel(config, {}, {});
+  for (const run::ModelConfig& config : run::AllModels()) {
+    Result<run::Model> model = run::MakeModel(config, {}, {});
     if (!model.ok()) return Report(model.diagnostics(), streams);
     int64_t parameters = model->parameter_count();
     list.push_back({{"model", config.family->name},

@@ -5,8 +5,8 @@ namespace heddle {
 void ParallelFlags::Declare(Flags& flags) {
   given = [set = flags.given()](std::string_view flag) { return set->Has(flag); };
   flags.Section("Parallelism");
-  for (size_t i = 0; i < Presets().size(); ++i) {
-    const Preset& preset = *Presets()[i];
+  for (size_t i = 0; i < compile::Presets().size(); ++i) {
+    const compile::Preset& preset = *compile::Presets()[i];
     flags.Option(fmt::format("--parallelism.{}", preset.degree_flag), degrees[i],
                  fmt::format("{}; -1: the rest of --world_size", preset.help));
   }
@@ -32,7 +32,7 @@ void ParallelFlags::Declare(Flags& flags) {
                "plan to use instead of degrees; `heddle search` and `heddle plan` write plans");
   flags.Path("--parallelism.plan");
   std::string names;
-  for (const Preset* preset : Presets())
+  for (const compile::Preset* preset : compile::Presets())
     names += fmt::format("{}{}", names.empty() ? "" : ",", preset->axis());
   flags.Option("--parallelism.axis_names", axis_names,
                fmt::format("names of the mesh axes (default: {})", names));

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
+#include "heddle/compile/manager/preserved.h"
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
+#include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ir/structural_hash.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/check_module.h"
-#include "heddle/compile/manager/preserved.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // Rounds of a repeat that are not compared with the one before.
@@ -231,4 +231,4 @@ Result<RunReport> RunPipeline(Module& module, const Pipeline& pipeline,
   return Manager(module, options).Run(pipeline);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/base/result.h"
-#include "heddle/core/base/units.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/manager/pipeline.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct ManagerOptions {
   // Where the module is written after each pass, as `step.0042.dce.changed.hd`. Empty: nowhere.
@@ -33,7 +33,7 @@ struct ManagerOptions {
   // Runs passes that may round even if nobody asked for them by name.
   bool allow_rounding = false;
   // What passes price nodes by; it outlives the run. Null: a pass that prices nodes fails.
-  const CostModel* costs = nullptr;
+  const price::CostModel* costs = nullptr;
 };
 
 // What a schedule costs: collectives launched, and the largest peak of memory of any graph.
@@ -64,4 +64,4 @@ struct RunReport {
 Result<RunReport> RunPipeline(Module& module, const Pipeline& pipeline,
                               const ManagerOptions& options = {});
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,7 +5,7 @@
 #include "heddle/core/base/scanner.h"
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr std::string_view kNumerics[] = {"exact", "regrouping", "rounding"};
@@ -101,4 +101,4 @@ const PassTable::Named* PassTable::FindPipeline(std::string_view name) const {
   return nullptr;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

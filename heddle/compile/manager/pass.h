@@ -27,9 +27,11 @@
   extern const PassDef kPassDef_##ident; \
   constinit const PassDef kPassDef_##ident =
 
-namespace heddle {
-
+namespace heddle::price {
 class CostModel;
+}  // namespace heddle::price
+
+namespace heddle::compile {
 
 // What a pass may do to the bits of outputs.
 enum class Numerics : uint8_t {
@@ -67,14 +69,14 @@ std::string Format(const Remark& remark);
 
 class PassContext {
  public:
-  PassContext(const Mesh& mesh, AnalysisCache& analyses, const CostModel* costs = nullptr)
+  PassContext(const Mesh& mesh, AnalysisCache& analyses, const price::CostModel* costs = nullptr)
       : mesh_(mesh), analyses_(analyses), costs_(costs) {}
 
   const Mesh& mesh() const { return mesh_; }
   // What is known about graphs as they are now. Passes of one pipeline share it; a commit makes it void.
   AnalysisCache& analyses() { return analyses_; }
   // The prices of nodes on the cluster that runs the step, for a pass with `PassDef::prices`.
-  const CostModel& costs() const {
+  const price::CostModel& costs() const {
     HEDDLE_CHECK(costs_ != nullptr, "a pass without `prices` asks for costs");
     return *costs_;
   }
@@ -94,7 +96,7 @@ class PassContext {
  private:
   const Mesh& mesh_;
   AnalysisCache& analyses_;
-  const CostModel* costs_;
+  const price::CostModel* costs_;
   std::vector<std::pair<std::string, int64_t>> counts_;
   std::vector<Remark> remarks_;
 };
@@ -222,4 +224,4 @@ struct PassTable {
   const Named* FindPipeline(std::string_view name) const;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,15 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/core/base/file.h"
-#include "heddle/price/cost/cost_model.h"
-#include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/manager/reduce.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/cost_model.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 Result<Changed> Flip(Graph& graph, PassContext&) {
@@ -187,7 +187,7 @@ TEST_F(ManagerTest, CatchesALostRole) { EXPECT_EQ(Failure("lose"), Diag::kLostRo
 TEST_F(ManagerTest, ChecksTheView) { EXPECT_EQ(Failure("global"), Diag::kPassView); }
 TEST_F(ManagerTest, GivesPassesTheCostsOfTheCluster) {
   EXPECT_EQ(Failure("price"), Diag::kPassOption);
-  CostModel costs = *CostModel::Make(*LoadCluster("a100-8x"), {});
+  price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("a100-8x"), {});
   options_.costs = &costs;
   EXPECT_TRUE(RunText("price").ok());
 }
@@ -369,4 +369,4 @@ TEST_F(ReduceTest, SaysWhenNothingFails) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::compile

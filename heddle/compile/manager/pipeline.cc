@@ -5,7 +5,7 @@
 #include "heddle/core/base/scanner.h"
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // Pipelines that name each other, or a hostile text, must not nest without end.
@@ -195,4 +195,4 @@ std::string Format(const Pipeline& pipeline) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

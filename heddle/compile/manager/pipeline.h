@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/core/base/result.h"
 #include "heddle/compile/manager/pass.h"
+#include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct PipelineItem {
   // Null for a repeat.
@@ -37,4 +37,4 @@ Result<Pipeline> ParsePipeline(std::string_view text, const PassTable& passes,
 std::string Format(const Pipeline& pipeline);
 std::string Format(const PipelineItem& item);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,7 +6,7 @@
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/ir/random_order.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // The roles of a module, as sorted text. Units are left out where a pass may give parameters others.
@@ -96,4 +96,4 @@ Status CheckPreserved(const PassDef& pass, const Module& before, const Module& a
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

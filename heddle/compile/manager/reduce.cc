@@ -9,12 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "heddle/compile/manager/manager.h"
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/ir/check/check_module.h"
-#include "heddle/compile/manager/manager.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // What a child process printed until it ended; nothing if it ran out of time, and was stopped.
@@ -257,4 +257,4 @@ Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
   return ReduceModule(module, trial, options);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

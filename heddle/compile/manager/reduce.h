@@ -4,11 +4,11 @@
 #include <functional>
 #include <string>
 
+#include "heddle/compile/manager/pipeline.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/base/units.h"
-#include "heddle/compile/manager/pipeline.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct ReduceModuleOptions {
   // What a failing trial prints; empty for anything.
@@ -31,4 +31,4 @@ Result<Module> ReduceModule(const Module& module, const Trial& trial,
 Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
                             const ReduceModuleOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,6 +1,6 @@
 #include "heddle/compile/passes/passes.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 #define HEDDLE_PASS(ident) extern const PassDef kPassDef_##ident;
 #include "heddle/compile/passes/pass_list.def"
@@ -19,4 +19,4 @@ const PassTable& Passes() {
   return kTable;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

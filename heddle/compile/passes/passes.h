@@ -3,8 +3,8 @@
 
 #include "heddle/compile/manager/pass.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 const PassTable& Passes();
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // In the largest unit that divides it: `60GiB`.
@@ -56,4 +56,4 @@ std::string FormatDecisions(const PlanDecisions& decisions) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -21,7 +21,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Sequences of a step over all ranks, tokens of a sequence, and the number of passes.
 struct PlanBatch {
@@ -79,4 +79,4 @@ struct PlanDecisions {
 // One statement a line, as in a plan.
 std::string FormatDecisions(const PlanDecisions& decisions);
 
-}  // namespace heddle
+}  // namespace heddle::compile

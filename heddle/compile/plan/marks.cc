@@ -4,11 +4,11 @@
 #include <map>
 #include <tuple>
 
+#include "heddle/compile/plan/patterns.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/edit/rewriter.h"
-#include "heddle/compile/plan/patterns.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // A scope with its first number left out: `layers.`, 3, `.attention`.
@@ -120,4 +120,4 @@ Status SetMarks(const std::vector<PlanMark>& statements, Graph& graph) {
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "heddle/core/base/result.h"
 #include "heddle/compile/plan/decisions.h"
+#include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // The marks of a lowered graph: equal layers share a statement. `marks` has an entry for each
 // value.
@@ -16,4 +16,4 @@ std::vector<PlanMark> StatementsOf(const Graph& graph, const std::vector<Keep>& 
 // matches no value.
 Status SetMarks(const std::vector<PlanMark>& statements, Graph& graph);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,6 +1,6 @@
 #include "heddle/compile/plan/parse_decisions.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 Status Expected(std::string_view what) { return Error(Diag::kSyntax, "expected {}", what); }
@@ -116,4 +116,4 @@ Status ParseDecision(std::string_view word, uint32_t line, Scanner& scan, PlanDe
   return ParseKeepStatement(line, scan, out);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,11 +3,11 @@
 
 #include <string_view>
 
+#include "heddle/compile/plan/decisions.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/base/scanner.h"
-#include "heddle/compile/plan/decisions.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Their first words.
 inline constexpr std::string_view kDecisionStatements[] = {
@@ -18,4 +18,4 @@ inline constexpr std::string_view kDecisionStatements[] = {
 // is at the mistake, and the diagnostic has no position.
 Status ParseDecision(std::string_view word, uint32_t line, Scanner& scan, PlanDecisions& out);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -2,12 +2,12 @@
 #include <map>
 #include <set>
 
-#include "heddle/core/base/scanner.h"
-#include "heddle/core/base/text.h"
 #include "heddle/compile/plan/parse_decisions.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/base/scanner.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr std::string_view kStatements[] = {"input", "param", "module",     "node",
@@ -357,4 +357,4 @@ Result<Plan> ParsePlan(std::string_view text, std::string_view file) {
   return PlanParser(text, file).Parse();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -7,7 +7,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct Names {
@@ -197,4 +197,4 @@ Status CheckPatterns(const Module& module, const Plan& plan) {
   return CheckNodes(module, plan);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/compile/plan/plan.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
-#include "heddle/compile/plan/plan.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 bool MatchesPattern(std::string_view pattern, std::string_view name);
 // `layers.3.attention` as `layers.*.attention`: what a pattern for it looks like.
@@ -33,4 +33,4 @@ std::vector<std::string_view> ScopePaths(std::string_view scope);
 // Those of all scopes of a graph.
 std::set<std::string_view> AllScopePaths(const Graph& graph);
 
-}  // namespace heddle
+}  // namespace heddle::compile

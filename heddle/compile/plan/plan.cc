@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 bool IsGradDivisor(double divisor) {
   return divisor > 0 && std::isfinite(divisor) && std::isnormal(1.0 / divisor);
@@ -66,4 +66,4 @@ std::string FormatPlan(const Plan& plan) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

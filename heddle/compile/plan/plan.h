@@ -21,13 +21,13 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/compile/plan/decisions.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 #include "heddle/core/ir/mesh.h"
 #include "heddle/core/ir/placement.h"
-#include "heddle/compile/plan/decisions.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // A placement for tensors with exactly `rank` dimensions.
 struct BoundaryPlacement {
@@ -121,4 +121,4 @@ bool IsGradDivisor(double divisor);
 Result<Plan> ParsePlan(std::string_view text, std::string_view file);
 std::string FormatPlan(const Plan& plan);
 
-}  // namespace heddle
+}  // namespace heddle::compile

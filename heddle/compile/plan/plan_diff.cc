@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // What a statement is about: everything in front of the first placement.
@@ -64,4 +64,4 @@ std::string Format(const std::vector<PlanDifference>& differences) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,7 +6,7 @@
 
 #include "heddle/compile/plan/plan.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // A statement as each of the plans has it; empty where one has none.
 struct PlanDifference {
@@ -20,4 +20,4 @@ std::vector<PlanDifference> Diff(const Plan& a, const Plan& b);
 // `- ` and `+ ` before each.
 std::string Format(const std::vector<PlanDifference>& differences);
 
-}  // namespace heddle
+}  // namespace heddle::compile

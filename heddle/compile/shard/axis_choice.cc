@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::compile {
 
 bool AxisChoices::IsUnread(size_t operand) const {
   return std::ranges::find(factors_.unread, operand) != factors_.unread.end();
@@ -71,4 +71,4 @@ int64_t AxisChoices::PartBytes(size_t i, AxisId axis) const {
   return std::min(bytes, INT64_MAX / 1024);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,7 +6,7 @@
 #include "heddle/compile/shard/axis_state.h"
 #include "heddle/compile/shard/placing.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct Choice {
   enum class Kind : uint8_t { kSplit, kLinear, kReplicate } kind = Kind::kReplicate;
@@ -37,4 +37,4 @@ class AxisChoices {
   const Mesh& mesh_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::compile {
 
 AxisState StateOn(const Placement& placement, AxisId axis) {
   for (size_t d = 0; d < placement.splits.size(); ++d) {
@@ -69,4 +69,4 @@ std::optional<size_t> DimWith(const TensorFactors& dims, FactorId factor) {
   return std::nullopt;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -8,7 +8,7 @@
 #include "heddle/core/ir/mesh.h"
 #include "heddle/core/ir/placement.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 enum class AxisUse : uint8_t { kReplicated, kSplit, kPartial };
 
@@ -42,4 +42,4 @@ DimAxes AxesOfDim(const DimFactors& dim, const std::vector<Axes>& by_factor, con
 // Where the tensor has the factor, or nothing.
 std::optional<size_t> DimWith(const TensorFactors& dims, FactorId factor);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/shard/node_facts.h"
 #include "heddle/compile/shard/scope_facts.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Checker {
@@ -65,4 +65,4 @@ std::vector<Misplaced> FindMisplaced(const Graph& graph, const Mesh& mesh, size_
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -7,7 +7,7 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct Misplaced {
   NodeId node;
@@ -17,4 +17,4 @@ struct Misplaced {
 // In the order of nodes, at most `most`.
 std::vector<Misplaced> FindMisplaced(const Graph& graph, const Mesh& mesh, size_t most = SIZE_MAX);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,7 +4,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 TensorFactors WholeDims(Factors& factors, const Type& type) {
@@ -93,4 +93,4 @@ Result<const NodePlacing*> NodeFacts::Place(NodeId node, const std::vector<Opera
   return &known_.Add(key_, *std::move(placed));
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

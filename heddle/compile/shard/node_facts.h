@@ -3,11 +3,11 @@
 
 #include <vector>
 
+#include "heddle/compile/shard/placing.h"
 #include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ir/graph.h"
-#include "heddle/compile/shard/placing.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // A tensor made of nothing but attributes: every part of it can be made where it is needed.
 bool IsConstant(const Graph& graph, NodeId node);
@@ -38,4 +38,4 @@ class NodeFacts {
   CallKey key_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

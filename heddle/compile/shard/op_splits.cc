@@ -5,7 +5,7 @@
 
 #include "heddle/compile/shard/axis_state.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // Sums of true and false are nobody's summands.
@@ -190,4 +190,4 @@ bool LeavesNoneEmpty(int64_t size, const Axes& axes, const Mesh& mesh) {
   return true;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -13,7 +13,7 @@
 #include "heddle/core/ir/mesh.h"
 #include "heddle/core/ir/placement.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct OpSplit {
   std::vector<Placement> operands;
@@ -38,4 +38,4 @@ std::optional<OpSplit> SplitBy(const AxisWays& ways, const Factors& factors,
 // Whether splitting a dimension of this size over these axes gives every rank a part.
 bool LeavesNoneEmpty(int64_t size, const Axes& axes, const Mesh& mesh);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,6 +1,6 @@
 #include "heddle/compile/shard/placement_word.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 static_assert(Mesh::kMaxAxes <= 7 && kReduceOpCount < 8, "an axis has a byte");
 
@@ -68,4 +68,4 @@ Placement PlacementOf(PlacementWord word, size_t rank) {
   return placement;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

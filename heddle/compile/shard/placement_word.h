@@ -8,7 +8,7 @@
 #include "heddle/core/ir/mesh.h"
 #include "heddle/core/ir/placement.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // What one axis does: nothing (0), a pending reduction (its number and 1), or it splits a dimension (its number and 1, and its place among
 // the axes of the dimension).
@@ -64,4 +64,4 @@ struct CommonOfWords {
   std::array<uint8_t, AxisByte::kMostDims> prefix = {};
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

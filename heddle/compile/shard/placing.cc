@@ -6,7 +6,7 @@
 #include "heddle/compile/shard/axis_choice.h"
 #include "heddle/compile/shard/op_splits.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 namespace {
 
@@ -431,4 +431,4 @@ Result<NodePlacing> PlaceNode(const PlacingRequest& request, const Mesh& mesh) {
   return Placer(request, mesh).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

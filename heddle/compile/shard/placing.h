@@ -16,7 +16,7 @@
 #include "heddle/core/ir/placement.h"
 #include "heddle/core/ir/type.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // What an operand brings.
 struct OperandState {
@@ -50,4 +50,4 @@ struct NodePlacing {
 // Fails where two operands split a contracted loop differently, or where the wanted results cannot be had.
 Result<NodePlacing> PlaceNode(const PlacingRequest& request, const Mesh& mesh);
 
-}  // namespace heddle
+}  // namespace heddle::compile

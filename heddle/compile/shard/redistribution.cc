@@ -4,11 +4,11 @@
 #include <numeric>
 #include <optional>
 
-#include "heddle/core/base/division.h"
 #include "heddle/compile/shard/redistribution_search.h"
 #include "heddle/compile/shard/reduced_way.h"
+#include "heddle/core/base/division.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // A step between placements of the ends, for the whole tensor.
@@ -177,4 +177,4 @@ std::optional<RedistributionStep> OneStep(const Placement& from, const Placement
   return step;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

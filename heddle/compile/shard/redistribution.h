@@ -19,7 +19,7 @@
 #include "heddle/core/ir/placement.h"
 #include "heddle/core/ir/type.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 enum class StepKind : uint8_t {
   kSlice,
@@ -83,4 +83,4 @@ TypeId LocalType(const Type& whole, const Placement& placement, const Mesh& mesh
 // Elements of one rank's part, the largest.
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh);
 
-}  // namespace heddle
+}  // namespace heddle::compile

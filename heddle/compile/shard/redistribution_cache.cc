@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/hash.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 bool RedistributionCache::SizeKey::operator==(const SizeKey& other) const {
   return ends == other.ends && axes == other.axes &&
@@ -77,4 +77,4 @@ bool RedistributionCache::Find(PlacementWord from, PlacementWord to, std::span<c
   return true;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -14,7 +14,7 @@
 #include "heddle/compile/shard/reduced_way.h"
 #include "heddle/compile/shard/step_graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class RedistributionCache {
  public:
@@ -61,4 +61,4 @@ class RedistributionCache {
   std::unordered_map<SizeKey, Group*, SizeHash> group_of_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,7 +6,7 @@
 
 #include "heddle/compile/shard/redistribution_cache.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class RandomPlacements {
@@ -74,4 +74,4 @@ TEST(Redistribution, TensorsWithTooManyDimensionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::compile

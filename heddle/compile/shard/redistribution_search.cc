@@ -5,7 +5,7 @@
 
 #include "heddle/compile/shard/axis_state.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // What fits into a place. All lists of pending sums, with all ends, are fewer.
@@ -118,4 +118,4 @@ std::optional<std::vector<StepGraph::Step>> RedistributionSearch::Run(PlacementW
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -7,7 +7,7 @@
 #include "heddle/compile/shard/redistribution.h"
 #include "heddle/compile/shard/step_graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Dijkstra's search over placements. Planners ask for millions of ways, so placements and steps come by numbers from a graph that searches
 // share, and a search goes on where it stopped when it is asked for the next goal.
@@ -88,4 +88,4 @@ class RedistributionSearch {
   uint32_t unleft_ = kNone;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/division.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 ReducedWay::ReducedWay(PlacementWord from, PlacementWord to, std::span<const Dim> dims,
                        const Mesh& mesh)
@@ -93,4 +93,4 @@ StepGraph ReducedWay::Graph(const Mesh& mesh) const {
   return StepGraph(known, sizes[ends], UsedAxes(start | goal), mesh);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

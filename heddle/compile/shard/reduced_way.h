@@ -11,7 +11,7 @@
 #include "heddle/compile/shard/placement_word.h"
 #include "heddle/compile/shard/step_graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct ReducedWay : CommonOfWords {
   static constexpr size_t kMostEnds = StepGraph::kMostEnds;
@@ -44,4 +44,4 @@ struct ReducedWay : CommonOfWords {
   PlacementWord Removed(AxisByte use, AxisId axis) const;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

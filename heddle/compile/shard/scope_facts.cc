@@ -2,7 +2,7 @@
 
 #include <map>
 
-namespace heddle {
+namespace heddle::compile {
 
 ScopeFacts::ScopeFacts(const Graph& graph)
     : local_(graph.scope_count()), why_(graph.scope_count(), Why::kTensor) {
@@ -23,4 +23,4 @@ ScopeFacts::ScopeFacts(const Graph& graph)
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

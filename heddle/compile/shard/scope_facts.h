@@ -5,7 +5,7 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class ScopeFacts {
  public:
@@ -21,4 +21,4 @@ class ScopeFacts {
   std::vector<Why> why_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,7 +5,7 @@
 #include "heddle/core/base/division.h"
 #include "heddle/core/base/hash.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 ReduceOp OpOf(std::span<const Partial> partials, AxisId axis) {
@@ -213,4 +213,4 @@ int64_t StepGraph::Share(int64_t elements, const Axes& over) const {
   return elements - CeilDiv(elements, mesh_.Size(over));
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

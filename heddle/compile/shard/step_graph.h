@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/core/ir/mesh.h"
 #include "heddle/compile/shard/placement_word.h"
 #include "heddle/compile/shard/redistribution.h"
+#include "heddle/core/ir/mesh.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // The last axes of a list.
 Axes Suffix(const Axes& axes, size_t from);
@@ -101,4 +101,4 @@ class StepGraph {
   std::vector<Step> last_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -7,7 +7,7 @@
 #include "heddle/price/cost/comm/nccl_model.h"
 #include "heddle/price/cost/kernel_time.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 constexpr std::string_view kModelNames[] = {"native", "nccl-2.27"};
 constexpr std::string_view kRulesNames[] = {"native", "autoparallel"};
@@ -132,4 +132,4 @@ Result<CollectiveCost> CollectiveCosts::Cost(CollectiveKind kind, Bytes given, c
   return cost;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "heddle/core/ir/graph.h"
 #include "heddle/price/cost/cluster/cluster.h"
 #include "heddle/price/cost/expert_skew.h"
 #include "heddle/price/cost/measured.h"
-#include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::price {
 
 enum class CollectiveModel : uint8_t { kNative, kNccl };
 // `native`, `nccl-2.27`
@@ -170,4 +170,4 @@ class CollectiveCosts {
   std::map<std::pair<CollectiveKind, Axes>, const Curve*> curves_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "heddle/core/base/json.h"
-#include "heddle/price/cost/cost_model.h"
-#include "heddle/price/cost/kernel_time.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/cost_model.h"
+#include "heddle/price/cost/kernel_time.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // A group of `nodes` nodes with `per_node` ranks on each.
@@ -320,4 +320,4 @@ TEST(Costs, TheSameOnEveryCall) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::price

@@ -12,7 +12,7 @@
 #include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // All of `text` as a number of at least zero.
@@ -187,4 +187,4 @@ Result<std::optional<Graph>> WithExpectedRows(const Mesh& mesh, const Graph& gra
   return std::optional<Graph>(std::move(expected));
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -9,7 +9,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct ExpertSkew {
   enum class Kind : uint8_t { kUniform, kZipf, kCounts } kind = Kind::kUniform;
@@ -32,4 +32,4 @@ Result<double> LargestShare(const ExpertSkew& skew, std::string_view scope, int6
 Result<std::optional<Graph>> WithExpectedRows(const Mesh& mesh, const Graph& graph,
                                               const ExpertSkew& skew);
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -5,7 +5,7 @@
 
 #include "heddle/core/base/file.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // What a file with this text says.
@@ -63,4 +63,4 @@ TEST(ExpertSkew, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::price

@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "heddle/core/analysis/uses.h"
-#include "heddle/price/cost/kernel_time.h"
 #include "heddle/core/ops/families.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/kernel_time.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // Copies and casts keep the shape; what rearranges elements does not.
@@ -158,4 +158,4 @@ void PriceFused(const Device& device, const Graph& graph, GraphCosts& costs) {
   Fuser(device, graph, costs).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // Parts of a split product are added in f32.
@@ -195,4 +195,4 @@ Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results)
   return UnderRoof(device, arithmetic, bytes);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

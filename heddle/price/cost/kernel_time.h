@@ -3,10 +3,10 @@
 
 #include <span>
 
-#include "heddle/price/cost/cluster/cluster.h"
 #include "heddle/core/ops/families.h"
+#include "heddle/price/cost/cluster/cluster.h"
 
-namespace heddle {
+namespace heddle::price {
 
 // Nothing for an op that does no work: a view, a wait, an empty tensor.
 Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results);
@@ -30,4 +30,4 @@ struct ProductShape {
 // From the op's factors; nothing for a call that is not a product of two tensors.
 std::optional<ProductShape> ShapeOfProduct(const OpArgs& args, const Types& results);
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -10,7 +10,7 @@
 #include "heddle/price/cost/cluster/rate.h"
 #include "heddle/price/cost/schedule_costs.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 constexpr size_t kMostUnpacked = size_t{1} << 28;
@@ -248,4 +248,4 @@ Result<MeasuredCosts> LoadCosts(const std::string& path) {
   return ParseCosts(text, path);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -14,7 +14,7 @@
 #include "heddle/price/cost/cluster/rate.h"
 #include "heddle/price/cost/comm/curve.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct MeasuredOp {
   // `aten.mm`
@@ -54,4 +54,4 @@ Result<MeasuredCosts> LoadCosts(const std::string& path);
 // JSON if it begins with `{`, a table otherwise.
 Result<MeasuredCosts> ParseCosts(std::string_view text, const std::string& file);
 
-}  // namespace heddle
+}  // namespace heddle::price

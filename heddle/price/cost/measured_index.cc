@@ -4,7 +4,7 @@
 
 #include "heddle/core/ir/text/print.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // `aten.mm(bf16[8,16], bf16[16,4])`
@@ -87,4 +87,4 @@ MeasuredUse MeasuredIndex::Use() const {
   return use;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -9,7 +9,7 @@
 
 #include "heddle/price/cost/cost_model.h"
 
-namespace heddle {
+namespace heddle::price {
 
 class MeasuredIndex {
  public:
@@ -35,4 +35,4 @@ class MeasuredIndex {
   std::unordered_set<const Nanos*> used_nodes_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

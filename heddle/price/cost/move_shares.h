@@ -1,7 +1,7 @@
 // MoveShares: how much of the time of collectives a step waits for.
 #pragma once
 
-namespace heddle {
+namespace heddle::price {
 
 // 1 counts the whole time of a collective; less than 1, if part of it overlaps with compute.
 struct MoveShares {
@@ -12,4 +12,4 @@ struct MoveShares {
   bool operator==(const MoveShares&) const = default;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -3,13 +3,13 @@
 #include <map>
 
 #include "heddle/core/base/hash.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/price/cost/cost_model.h"
 #include "heddle/price/cost/fusion.h"
 #include "heddle/price/cost/kernel_time.h"
 #include "heddle/price/cost/measured_index.h"
-#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // A call of an op: equal ones take equal times, and layers repeat.
@@ -286,4 +286,4 @@ Result<GraphCosts> CostModel::Price(const Module& module, const Graph& graph) co
   return GraphPricer(*this, module, expected ? *expected : graph).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,7 +4,7 @@
 
 #include "heddle/price/cost/cluster/rate.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 constexpr double kLaunchMs = 1e-3;
@@ -181,4 +181,4 @@ Result<MeasuredCosts> ReadScheduleCosts(const JsonDocument& document, const std:
   return costs;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

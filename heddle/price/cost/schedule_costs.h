@@ -11,10 +11,10 @@
 #include "heddle/core/base/json.h"
 #include "heddle/price/cost/measured.h"
 
-namespace heddle {
+namespace heddle::price {
 
 bool IsScheduleCosts(const JsonDocument& document);
 // Column `ms0`: views, items and waits cost nothing.
 Result<MeasuredCosts> ReadScheduleCosts(const JsonDocument& document, const std::string& file);
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/core/analysis/memory.h"
-#include "heddle/core/ir/text/parse.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/parse.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/price/sim/explain/bounds.h"
 #include "heddle/price/sim/explain/critical_path.h"
@@ -13,7 +13,7 @@
 #include "heddle/price/sim/test/random_graph.h"
 #include "heddle/price/sim/timeline/replay.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 struct Case {
@@ -264,4 +264,4 @@ TEST(Bounds, WindowsAreTightWhereEverythingIsExposed) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::price

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 constexpr double kNanosPerSecond = 1e9;
@@ -84,4 +84,4 @@ void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last) {
   last.whole = whole;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

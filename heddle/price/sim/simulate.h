@@ -9,7 +9,7 @@
 #include "heddle/price/sim/explain/reasons.h"
 #include "heddle/price/sim/timeline/timeline.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct SimulateOptions {
   // In thousandths; the cluster's figure unless given.
@@ -60,4 +60,4 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
 // Makes `last` the last of `count` micro-batches, of which the others take as long as `other`.
 void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last);
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -14,7 +14,7 @@ namespace heddle {
 // A step and what made it.
 struct ReportedStep {
   SimulatedStep step;
-  std::vector<PassRecord> passes = {};
+  std::vector<compile::PassRecord> passes = {};
 };
 
 // One graph: a step, or two that are compared, the later one second.

@@ -78,7 +78,7 @@ class StepWriter {
       position_[s_.timeline.order[i].index()] = static_cast<int64_t>(i);
   }
 
-  std::string Write(std::span<const PassRecord> passes) {
+  std::string Write(std::span<const compile::PassRecord> passes) {
     std::string nodes = Nodes();
     std::string collectives = Collectives();
     std::string storages = Storages();
@@ -92,7 +92,7 @@ class StepWriter {
 
  private:
   std::string Figures() const {
-    const Timeline& t = s_.timeline;
+    const price::Timeline& t = s_.timeline;
     std::string streams = "[\"compute\"";
     std::string busy = fmt::format("[{}", t.compute.busy.value);
     std::string exposed = "[0";
@@ -107,8 +107,8 @@ class StepWriter {
     std::string held;
     for (std::string_view name : kHeldNames) held += (held.empty() ? "" : ",") + PageQuoted(name);
     std::string reasons;
-    for (size_t r = 0; r < kReasonCount; ++r)
-      reasons += (reasons.empty() ? "" : ",") + PageQuoted(Name(static_cast<Reason>(r)));
+    for (size_t r = 0; r < price::kReasonCount; ++r)
+      reasons += (reasons.empty() ? "" : ",") + PageQuoted(Name(static_cast<price::Reason>(r)));
     return fmt::format(
         "\"name\":{},\"graph\":{},\"mesh\":{},\"cluster\":{},\"model\":{},\"ranks\":{},"
         "\"machines\":{},\"makespan\":{},\"compute\":{},\"exposed\":{},\"bound\":{},"
@@ -157,7 +157,7 @@ class StepWriter {
     Bytes live;
     for (size_t i = 0; i < s_.timeline.order.size(); ++i) {
       NodeId id = s_.timeline.order[i];
-      const NodeTimes& times = s_.timeline.nodes[id.index()];
+      const price::NodeTimes& times = s_.timeline.nodes[id.index()];
       Bytes bytes;
       for (ValueId v : graph_.results(id)) bytes += graph_.types().bytes(graph_.type(v));
       columns.Add(
@@ -177,10 +177,10 @@ class StepWriter {
     Columns columns({"node", "wait", "stream", "kind", "over", "why", "unit", "tensors", "bytes",
                      "queued", "shared", "exposed", "reason0", "reason1", "reason2", "reason3",
                      "reason4"});
-    static_assert(kReasonCount == 5);
+    static_assert(price::kReasonCount == 5);
     std::vector<Launch> launches = FindLaunches(module_, graph_, s_);
     for (size_t i = 0; i < launches.size(); ++i) {
-      const CollectiveTimes& c = s_.timeline.collectives[i];
+      const price::CollectiveTimes& c = s_.timeline.collectives[i];
       const auto& [purpose, sums] = launches[i];
       const auto& reasons = sums.by_reason;
       columns.Add({position_[c.start.index()], c.wait ? position_[c.wait.index()] : -1,
@@ -234,7 +234,7 @@ class StepWriter {
   std::string CriticalNodes() const {
     std::string out;
     int64_t last = 0;
-    for (const PathStep& step : s_.path.steps) {
+    for (const price::PathStep& step : s_.path.steps) {
       int64_t position = position_[step.node.index()];
       if (!out.empty()) out += ',';
       AppendInt(out, position - last);
@@ -243,14 +243,14 @@ class StepWriter {
     return out;
   }
 
-  static std::string Passes(std::span<const PassRecord> passes) {
+  static std::string Passes(std::span<const compile::PassRecord> passes) {
     std::string out;
-    for (const PassRecord& record : passes) {
+    for (const compile::PassRecord& record : passes) {
       std::string stats;
       for (const auto& [name, count] : record.stats)
         stats += fmt::format("{}[{},{}]", stats.empty() ? "" : ",", PageQuoted(name), count);
       std::string remarks;
-      for (const Remark& remark : record.remarks)
+      for (const compile::Remark& remark : record.remarks)
         remarks += (remarks.empty() ? "" : ",") + PageQuoted(Format(remark));
       out += fmt::format(
           "{}{{\"name\":{},\"changed\":{},\"stats\":[{}],\"before\":[{},{}],\"after\":[{},{}],"
@@ -265,7 +265,7 @@ class StepWriter {
   const SimulatedStep& step_;
   const Module& module_;
   const Graph& graph_;
-  const Simulation& s_;
+  const price::Simulation& s_;
   // By node: its place in the order.
   std::vector<int64_t> position_;
   std::unordered_map<uint32_t, int64_t> type_text_;
@@ -283,7 +283,7 @@ std::string PageQuoted(std::string_view text) {
   return quoted;
 }
 
-std::string FormatStepData(const SimulatedStep& step, std::span<const PassRecord> passes) {
+std::string FormatStepData(const SimulatedStep& step, std::span<const compile::PassRecord> passes) {
   return StepWriter(step).Write(passes);
 }
 

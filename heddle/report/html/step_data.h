@@ -16,6 +16,6 @@ namespace heddle {
 std::string PageQuoted(std::string_view text);
 
 // `passes`: what made the step, as far as it is known.
-std::string FormatStepData(const SimulatedStep& step, std::span<const PassRecord> passes);
+std::string FormatStepData(const SimulatedStep& step, std::span<const compile::PassRecord> passes);
 
 }  // namespace heddle

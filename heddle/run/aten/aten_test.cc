@@ -6,13 +6,13 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/attr.h"
 #include "heddle/run/aten/call.h"
 #include "heddle/run/aten/grouped_mm.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Groups end at these; the second is empty, and two positions lie behind the last.
@@ -128,4 +128,4 @@ TEST(Attrs, ChunksBecomeTheNumbersOfARank) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Dimensions from the slowest in memory to the fastest.
@@ -53,4 +53,4 @@ OwnKernel AttentionLayoutKernel(OpId op) {
   return nullptr;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,12 +5,12 @@
 // an output that has travelled between ranks comes back contiguous, and the gradients would be wrong without a word.
 #pragma once
 
-#include "heddle/run/aten/own_kernel.h"
 #include "heddle/core/ir/op.h"
+#include "heddle/run/aten/own_kernel.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Calls such an op with its tensors in the layout that it reads, copies of those that lie otherwise; null for other ops.
 OwnKernel AttentionLayoutKernel(OpId op);
 
-}  // namespace heddle
+}  // namespace heddle::run

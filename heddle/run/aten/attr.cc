@@ -6,7 +6,7 @@
 
 #include "heddle/run/aten/dtype.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 c10::MemoryFormat ToMemoryFormat(MemoryFormat format) {
@@ -168,4 +168,4 @@ ArgKind KindOf(const c10::Argument& arg) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

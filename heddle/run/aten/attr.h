@@ -11,7 +11,7 @@
 #include "heddle/core/ir/attrs.h"
 #include "heddle/core/ir/schema.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The number that a symbol stands for, or nothing where it is not known.
 using SizeResolver = std::function<std::optional<int64_t>(const Symbol&)>;
@@ -28,4 +28,4 @@ Result<AttrValue> FromIValue(const c10::IValue& value, ArgKind kind);
 // The kind of an argument of an ATen schema; kAmbient for what graphs leave out.
 ArgKind KindOf(const c10::Argument& arg);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 #include "heddle/run/aten/grouped_mm.h"
 #include "heddle/run/aten/squared_norm.h"
 
-namespace heddle {
+namespace heddle::run {
 
 std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
   // The namespace ends at the first dot, the overload begins behind the second.
@@ -189,4 +189,4 @@ void AtenCall::Run(std::span<const at::Tensor* const> operands, torch::jit::Stac
   if (effect_ == Effect::kPure || effect_ == Effect::kRandom) CopyAliases(operands, results);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -17,12 +17,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
-#include "heddle/run/aten/attr.h"
-#include "heddle/run/aten/own_kernel.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
+#include "heddle/run/aten/attr.h"
+#include "heddle/run/aten/own_kernel.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // `aten.add.Tensor` as ATen spells it, or nothing if ATen has no such operator.
 std::optional<c10::OperatorHandle> FindOperator(std::string_view name);
@@ -62,4 +62,4 @@ class AtenCall {
   std::vector<Argument> arguments_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

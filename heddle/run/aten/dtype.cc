@@ -1,6 +1,6 @@
 #include "heddle/run/aten/dtype.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 struct Pair {
@@ -41,4 +41,4 @@ Result<DType> FromScalarType(c10::ScalarType type) {
   return Error(Diag::kBadType, "element type {} is not one that graphs have", c10::toString(type));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,10 +6,10 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/dtype.h"
 
-namespace heddle {
+namespace heddle::run {
 
 c10::ScalarType ToScalarType(DType dtype);
 // Fails for the few types that graphs do not have.
 Result<DType> FromScalarType(c10::ScalarType type);
 
-}  // namespace heddle
+}  // namespace heddle::run

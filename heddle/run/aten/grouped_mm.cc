@@ -6,7 +6,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 
 at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
                      const std::optional<at::Tensor>& offs) {
@@ -52,4 +52,4 @@ OwnKernel GroupedMmKernel(const Graph& graph, NodeId node) {
   return is_f64 ? RunGroupedMm : nullptr;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,10 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "heddle/run/aten/own_kernel.h"
 #include "heddle/core/ir/graph.h"
+#include "heddle/run/aten/own_kernel.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // One product for each group. `offs` gives the end of each group along the dimension that is cut: the rows of `a` [t,k] with
 // `b` [g,k,n], the columns of `b` [k,t] with `a` [g,m,k], the inner positions of `a` [m,t] and `b` [t,n]. What lies behind
@@ -19,4 +19,4 @@ at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
 // For grouped products of f64; null for other nodes.
 OwnKernel GroupedMmKernel(const Graph& graph, NodeId node);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,9 +4,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-namespace heddle {
+namespace heddle::run {
 
 // Takes its arguments off the stack and leaves its results there, as the operator would. It may call the operator.
 using OwnKernel = void (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::run {
 
 std::string SaidByAten(const std::exception& error) {
   const auto* thrown = dynamic_cast<const c10::Error*>(&error);
@@ -17,4 +17,4 @@ std::string SaidByAten(const std::exception& error) {
   return std::string(Trim(text));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

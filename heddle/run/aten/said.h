@@ -4,9 +4,9 @@
 #include <exception>
 #include <string>
 
-namespace heddle {
+namespace heddle::run {
 
 // The message on one line, without the stack trace.
 std::string SaidByAten(const std::exception& error);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 at::Tensor RunSquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t count) {
@@ -41,4 +41,4 @@ at::Tensor SquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t c
   return op.call(tensors, places, count);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

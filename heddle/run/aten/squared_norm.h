@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace heddle {
+namespace heddle::run {
 
 // A vector: of each tensor the square of its Euclidean norm. Over ranks the squares of parts add up. Their roots are the norms
 // themselves, to the bit: rounding a square never moves its root. The norm of these is what clipping takes, as
@@ -15,4 +15,4 @@ at::Tensor SquaredNorm(at::TensorList tensors, at::IntArrayRef places = {}, int6
 // Makes sure that operators of our own are in the dispatcher: a linker leaves out what nobody calls.
 void LinkOwnOperators();
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,15 +7,15 @@
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/run/aten/said.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/run/aten/said.h"
 #include "heddle/run/capture/optimizer.h"
 #include "heddle/run/capture/recorder.h"
 #include "heddle/run/capture/scope.h"
-#include "heddle/core/ir/check/check_module.h"
-#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Backward must run on this thread: the recorder and the scopes are the thread's.
@@ -210,4 +210,4 @@ Result<Module> Capture(const ChangingStep& step, const BufferRule& rule,
   return StepCapture(params, inputs, options).Run(step, rule);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -16,7 +16,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct ParamSpec {
   // Full name: `layers.0.attention.wq.weight`.
@@ -104,4 +104,4 @@ Result<Module> Capture(const ChangingStep& step, const BufferRule& rule,
                        std::span<const ParamSpec> params, std::span<const StepInput> inputs,
                        const CaptureOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::run

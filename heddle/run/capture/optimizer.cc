@@ -18,7 +18,7 @@
 #include "heddle/run/aten/squared_norm.h"
 #include "heddle/run/capture/scope.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // `layers.0.wq` for `layers.0.wq.weight`.
@@ -185,4 +185,4 @@ Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSp
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

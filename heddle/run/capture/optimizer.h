@@ -4,7 +4,7 @@
 #include "heddle/run/capture/capture.h"
 #include "heddle/run/capture/recorder.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct OptimizerInputs {
   // Of one trainable parameter; undefined for others.
@@ -49,4 +49,4 @@ struct ClipFactor {
 };
 ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,14 +7,14 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/function.h>
 
+#include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/attr.h"
 #include "heddle/run/aten/call.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/aten/said.h"
 #include "heddle/run/capture/scope.h"
-#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 thread_local Recorder* active_recorder = nullptr;
@@ -446,4 +446,4 @@ void Recorder::CallInPlace(OpInfo& info, const c10::OperatorHandle& op, torch::j
   stack.emplace_back(self);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

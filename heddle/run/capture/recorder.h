@@ -6,10 +6,10 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "heddle/run/capture/traced.h"
 #include "heddle/core/ir/edit/call_builder.h"
+#include "heddle/run/capture/traced.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Thrown through ATen and autograd when a call cannot be recorded. The diagnostic is kept by the recorder.
 struct CaptureStopped : std::exception {
@@ -100,4 +100,4 @@ class Recorder {
 // Registers the recorder with ATen's dispatcher. Once per process; further calls do nothing.
 void RegisterTracing();
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 
 #include "heddle/run/capture/recorder.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 void RecordCall(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
@@ -59,4 +59,4 @@ void RegisterTracing() {
   std::call_once(once, RegisterAll);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 // Per thread, like the calls it describes.
 thread_local std::string scope_path;
@@ -17,4 +17,4 @@ ScopeGuard::~ScopeGuard() { scope_path.resize(outer_length_); }
 
 std::string_view CurrentScope() { return scope_path; }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace heddle {
+namespace heddle::run {
 
 class ScopeGuard {
  public:
@@ -21,4 +21,4 @@ class ScopeGuard {
 // Empty at the root. Valid until the next guard is made or gone.
 std::string_view CurrentScope();
 
-}  // namespace heddle
+}  // namespace heddle::run

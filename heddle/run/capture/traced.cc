@@ -1,6 +1,6 @@
 #include "heddle/run/capture/traced.h"
 
-namespace heddle {
+namespace heddle::run {
 
 TracedImpl::TracedImpl(at::Tensor meta, ValueId value, std::shared_ptr<AliasGroup> group)
     : c10::TensorImpl(c10::DispatchKeySet(kTracedKey), meta.dtype(), c10::Device(kTracedDevice, 0)),
@@ -46,4 +46,4 @@ TracedImpl* AsTraced(const at::Tensor& tensor) {
   return dynamic_cast<TracedImpl*>(tensor.unsafeGetTensorImpl());
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

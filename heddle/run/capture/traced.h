@@ -8,7 +8,7 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The device of traced tensors: one that nothing else uses and that autograd does not take for an accelerator, whose streams
 // it would ask for.
@@ -53,4 +53,4 @@ at::Tensor MakeTraced(at::Tensor meta, ValueId value, std::shared_ptr<AliasGroup
 // The traced tensor inside, or null.
 TracedImpl* AsTraced(const at::Tensor& tensor);
 
-}  // namespace heddle
+}  // namespace heddle::run

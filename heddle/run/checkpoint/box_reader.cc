@@ -5,7 +5,7 @@
 
 #include "heddle/run/checkpoint/disk.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Runs at least so long are read to their place; shorter ones come in windows, with the gaps between them.
@@ -82,4 +82,4 @@ Status ReadBox(const BoxRead& read, char* to) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

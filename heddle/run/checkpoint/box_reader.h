@@ -6,7 +6,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/run/checkpoint/piece.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct BoxRead {
   std::string path;
@@ -22,4 +22,4 @@ struct BoxRead {
 // Puts the common box at its place in the slice, which begins at `to`. Reads little more than it needs.
 Status ReadBox(const BoxRead& read, char* to);
 
-}  // namespace heddle
+}  // namespace heddle::run

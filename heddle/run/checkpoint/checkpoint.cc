@@ -13,7 +13,7 @@
 #include "heddle/run/checkpoint/manifest.h"
 #include "heddle/run/checkpoint/safetensors.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Where the tensors of a file begin. Not an open file: there may be more of them than a process can have open.
@@ -300,4 +300,4 @@ Status VerifyCheckpoint(const Checkpoint& checkpoint) {
   return CheckpointReader::Verify(checkpoint, 0, 1);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -20,7 +20,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/run/checkpoint/piece.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct OpenCheckpointOptions {
   // Exactly this step, which must be whole. Without it, the newest that is.
@@ -84,4 +84,4 @@ Result<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& folder)
 // Reads every byte. Fails with every file that is not what the manifest says.
 Status VerifyCheckpoint(const Checkpoint& checkpoint);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -18,7 +18,7 @@
 
 #include "heddle/core/base/file.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr size_t kChunk = 4 << 20;
@@ -249,4 +249,4 @@ Status RemoveTree(const std::string& path) {
   return SystemError(Diag::kFileWrite, path, "remove");
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

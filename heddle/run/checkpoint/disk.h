@@ -9,7 +9,7 @@
 #include "heddle/core/base/hash.h"
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // A diagnostic about a file, and one that came without it.
 Failure FileError(Diag kind, const std::string& path, std::string_view what);
@@ -62,4 +62,4 @@ bool Exists(const std::string& path);
 // A folder and what is in it. Well if it is not there.
 Status RemoveTree(const std::string& path);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 Failure GridError(const TensorInfo& tensor, std::string_view what) {
@@ -109,4 +109,4 @@ std::vector<Grid::Cell> Grid::Cells(const Slice& slice) const {
   return cells;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

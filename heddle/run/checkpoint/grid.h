@@ -4,7 +4,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/run/checkpoint/piece.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // A piece, and the rank whose file has it.
 struct PlacedPiece {
@@ -36,4 +36,4 @@ class Grid {
   std::vector<int64_t> ranks_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

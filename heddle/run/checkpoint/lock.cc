@@ -10,7 +10,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/checkpoint/disk.h"
 
-namespace heddle {
+namespace heddle::run {
 
 Result<FolderLock> FolderLock::Take(const std::string& folder) {
   std::string path = folder + "/lock";
@@ -45,4 +45,4 @@ FolderLock::~FolderLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,7 +5,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class FolderLock {
  public:
@@ -21,4 +21,4 @@ class FolderLock {
   int fd_ = -1;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

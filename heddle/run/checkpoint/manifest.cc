@@ -9,7 +9,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/checkpoint/safetensors_header.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using Json = nlohmann::json;
@@ -240,4 +240,4 @@ Result<Manifest> ParseManifest(std::string_view text) {
   return manifest;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/run/checkpoint/disk.h"
 #include "heddle/run/checkpoint/grid.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Of the format. A reader refuses what is newer.
 constexpr int64_t kCheckpointVersion = 1;
@@ -65,4 +65,4 @@ std::string FormatManifest(const Manifest& manifest);
 // Fails for another version (kVersion), and for a text that is not what was written (kCheckpointDamaged).
 Result<Manifest> ParseManifest(std::string_view text);
 
-}  // namespace heddle
+}  // namespace heddle::run

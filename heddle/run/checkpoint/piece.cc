@@ -4,7 +4,7 @@
 
 #include "heddle/core/ir/type.h"
 
-namespace heddle {
+namespace heddle::run {
 
 Slice SliceOf(std::span<const int64_t> whole, const Placement& placement, const Mesh& mesh,
               int64_t rank) {
@@ -51,4 +51,4 @@ std::string FormatSizes(std::span<const int64_t> sizes) {
   return fmt::format("[{}]", fmt::join(sizes, ","));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

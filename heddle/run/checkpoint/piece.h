@@ -10,7 +10,7 @@
 #include "heddle/core/ir/mesh.h"
 #include "heddle/core/ir/placement.h"
 
-namespace heddle {
+namespace heddle::run {
 
 using Sizes = std::vector<int64_t>;
 
@@ -48,4 +48,4 @@ inline int64_t BytesOf(DType dtype, std::span<const int64_t> shape) {
 // `[64,32]`
 std::string FormatSizes(std::span<const int64_t> sizes);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -9,7 +9,7 @@
 #include "heddle/run/checkpoint/disk.h"
 #include "heddle/run/checkpoint/safetensors_header.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // As safetensors itself has it.
@@ -121,4 +121,4 @@ Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors,
   return length + text;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

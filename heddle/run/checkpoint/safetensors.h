@@ -15,7 +15,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/run/checkpoint/piece.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class SafetensorsFile {
  public:
@@ -56,4 +56,4 @@ class SafetensorsFile {
 Result<std::string> FormatSafetensorsHeader(
     std::span<const TensorInfo> tensors, const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace heddle
+}  // namespace heddle::run

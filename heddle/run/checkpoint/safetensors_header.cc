@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/json_fields.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using Entry = SafetensorsFile::Entry;
@@ -118,4 +118,4 @@ Result<std::vector<Entry>> ParseSafetensorsHeader(std::string_view header, int64
   return entries;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 
 #include "heddle/run/checkpoint/safetensors.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // `F32`, and back; none for types that the format lacks.
 std::optional<std::string_view> SafetensorsTypeName(DType dtype);
@@ -18,4 +18,4 @@ std::optional<DType> ParseSafetensorsType(std::string_view name);
 Result<std::vector<SafetensorsFile::Entry>> ParseSafetensorsHeader(std::string_view header,
                                                                    int64_t data_bytes);
 
-}  // namespace heddle
+}  // namespace heddle::run

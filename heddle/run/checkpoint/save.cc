@@ -13,7 +13,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/checkpoint/checkpoint.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -187,4 +187,4 @@ Status RunSave(const SaveJob& job, const std::atomic<bool>& give_up) {
   return Prune(job);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 
 #include "heddle/run/checkpoint/manifest.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // What a rank of this process writes.
 struct RankContent {
@@ -38,4 +38,4 @@ Status RunSave(const SaveJob& job, const std::atomic<bool>& give_up);
 // Removes a checkpoint so that whoever looks meanwhile sees all of it or nothing.
 Status RemoveStep(const std::string& folder, int64_t step, const std::string& run);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -14,7 +14,7 @@
 #include "heddle/run/checkpoint/safetensors.h"
 #include "heddle/run/checkpoint/save.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using Options = CheckpointWriterOptions;
@@ -226,4 +226,4 @@ Status CheckpointWriter::Save(const Snapshot& snapshot) { return impl_->Save(sna
 Status CheckpointWriter::Finish() { return impl_->Finish(); }
 const std::optional<SavedCheckpoint>& CheckpointWriter::last() const { return impl_->last(); }
 
-}  // namespace heddle
+}  // namespace heddle::run

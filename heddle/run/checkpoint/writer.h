@@ -23,7 +23,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/run/checkpoint/piece.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct CheckpointWriterOptions {
   // Made if it is not there.
@@ -94,4 +94,4 @@ class CheckpointWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,7 +5,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/hash.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // All that the machine code depends on. Sizes keep apart what would read the same when joined.
@@ -54,4 +54,4 @@ Result<std::string> CubinCache::Get(const CudaSource& source, std::string_view v
   return cubin;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,7 +10,7 @@
 
 #include "heddle/run/cuda/nvrtc.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class CubinCache {
  public:
@@ -29,4 +29,4 @@ class CubinCache {
   std::string folder_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

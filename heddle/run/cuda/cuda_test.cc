@@ -8,7 +8,7 @@
 #include "heddle/run/cuda/graph.h"
 #include "heddle/run/cuda/module.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // The calls in order, and the call that fails.
@@ -233,4 +233,4 @@ TEST_F(CubinCacheTest, KeepsNothingOfAFailure) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // CUdevice_attribute.
@@ -83,4 +83,4 @@ Status CudaDriver::Check(CudaResult result, std::string_view call) const {
   return Error(Diag::kEnvironment, "{}: {} ({})", call, name, result);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,7 +12,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct CudaStreamHandle;
 struct CudaGraphHandle;
@@ -59,4 +59,4 @@ struct CudaDriver {
   Status Check(CudaResult result, std::string_view call) const;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -1,6 +1,6 @@
 #include "heddle/run/cuda/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may wait for the device meanwhile.
@@ -41,4 +41,4 @@ Result<CudaGraph> CudaCapture::End() {
   return CudaGraph(*driver_, exec, nodes);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,7 +5,7 @@
 
 #include "heddle/run/cuda/driver.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class CudaGraph {
  public:
@@ -52,4 +52,4 @@ class CudaCapture {
   CudaStreamHandle* stream_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -1,6 +1,6 @@
 #include "heddle/run/cuda/module.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, which kernels with more than 48 KiB have to ask
@@ -36,4 +36,4 @@ Result<CudaKernel> CudaModule::Kernel(const std::string& name, int shared_bytes)
   return CudaKernel(driver, function, name);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 
 #include "heddle/run/cuda/driver.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class CudaKernel {
  public:
@@ -48,4 +48,4 @@ class CudaModule {
   std::unique_ptr<CudaModuleHandle, Unload> module_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

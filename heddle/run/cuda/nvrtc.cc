@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 void* OpenNvrtc() {
@@ -81,4 +81,4 @@ Result<std::string> Nvrtc::Compile(const CudaSource& source) const {
                source.architecture, f_.error(failed), out.c_str());
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

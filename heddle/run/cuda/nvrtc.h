@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Source of a kernel. One version of NVRTC compiles equal sources to equal machine code.
 struct CudaSource {
@@ -48,4 +48,4 @@ class Nvrtc {
   std::string version_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/utf8.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -36,4 +36,4 @@ std::string TokensToText(std::span<const int64_t> tokens) {
   return shown;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

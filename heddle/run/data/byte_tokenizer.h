@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle {
+namespace heddle::run {
 
 // The least vocabulary that byte-level text needs.
 constexpr int64_t kByteVocab = 256;
@@ -19,4 +19,4 @@ std::vector<int64_t> BytesToTokens(std::string_view text);
 // Stops at the end of a document.
 std::string TokensToText(std::span<const int64_t> tokens);
 
-}  // namespace heddle
+}  // namespace heddle::run

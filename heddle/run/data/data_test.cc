@@ -12,7 +12,7 @@
 #include "heddle/run/data/dataset.h"
 #include "heddle/run/data/permutation.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 struct Rows {
@@ -530,4 +530,4 @@ TEST_F(DataTest, FingerprintsTellDataApart) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

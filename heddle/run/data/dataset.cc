@@ -10,7 +10,7 @@
 #include "heddle/run/data/source.h"
 #include "heddle/run/data/synthetic.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Some tokens of a stream, as sequences that follow each other. The label of the last token of one is the first of the next.
@@ -246,4 +246,4 @@ Result<std::unique_ptr<Dataset>> Dataset::Open(const DatasetOptions& options) {
   return std::unique_ptr<Dataset>(std::move(dataset));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

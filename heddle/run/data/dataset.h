@@ -13,7 +13,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 enum class DataSplit { kTrain, kHeldOut };
 
@@ -77,4 +77,4 @@ class Dataset {
   virtual bool IsText() const = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

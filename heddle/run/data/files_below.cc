@@ -7,7 +7,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 Failure CannotRead(const std::string& path) {
@@ -58,4 +58,4 @@ bool IsFile(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Every file below a folder, sorted by path; none whose name, or that of a folder on the way,
 // begins with a dot. Links to folders are not followed. Fails for pipes and the like, and for
@@ -15,4 +15,4 @@ Result<std::vector<std::string>> FilesBelow(const std::string& folder);
 // Whether a file is there.
 bool IsFile(const std::string& path);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/data/source.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
@@ -143,4 +143,4 @@ Result<TokenSegment> OpenMegatron(const std::string& bin_path, const std::string
   return segment;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,7 +5,7 @@
 
 #include "heddle/core/base/hash.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Four make a Feistel network hard to tell from chance; small ranges take a few more to look so.
@@ -37,4 +37,4 @@ uint64_t Permutation::operator()(uint64_t i) const {
   return i;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace heddle {
+namespace heddle::run {
 
 // A Feistel network over the next power of four scrambles numbers in place; those that leave the range are scrambled again, and come
 // back after fewer than four times on average.
@@ -22,4 +22,4 @@ class Permutation {
   int bits_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

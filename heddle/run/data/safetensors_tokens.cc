@@ -3,7 +3,7 @@
 #include "heddle/run/checkpoint/safetensors.h"
 #include "heddle/run/data/source.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::optional<TokenType> TypeOf(DType dtype) {
@@ -50,4 +50,4 @@ Result<TokenSegment> OpenSafetensorsTokens(const std::string& path) {
   return segment;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

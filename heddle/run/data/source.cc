@@ -6,7 +6,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/run/data/files_below.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Whether `val`, `valid`, `validation` or `test` is a word of the file's name.
@@ -99,4 +99,4 @@ Result<TokenSource> OpenSource(const std::string& name) {
   return source;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

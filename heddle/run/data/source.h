@@ -5,7 +5,7 @@
 
 #include "heddle/run/data/token_stream.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct TokenSource {
   // `text`, `llm.c tokens` and so on.
@@ -39,4 +39,4 @@ Result<TokenSegment> OpenText(const std::string& path);
 // The project's own sources and docs, as they were when the program was built.
 TokenSegment Corpus();
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,7 +3,7 @@
 #include "heddle/core/base/hash.h"
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 class SyntheticDataset final : public Dataset {
@@ -58,4 +58,4 @@ std::unique_ptr<Dataset> MakeSyntheticDataset(const DatasetOptions& options) {
   return std::make_unique<SyntheticDataset>(options);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

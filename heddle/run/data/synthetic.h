@@ -7,7 +7,7 @@
 
 #include "heddle/run/data/dataset.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct SyntheticStep {
   int64_t vocab = 1;
@@ -24,4 +24,4 @@ void SyntheticRows(const SyntheticStep& step, int64_t first_row, std::span<int64
 // Held-out rows are those of another seed.
 std::unique_ptr<Dataset> MakeSyntheticDataset(const DatasetOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -14,7 +14,7 @@ extern const char heddle_corpus_begin[] __attribute__((visibility("hidden")));
 extern const char heddle_corpus_end[] __attribute__((visibility("hidden")));
 }
 
-namespace heddle {
+namespace heddle::run {
 Result<TokenSegment> OpenText(const std::string& path) {
   HEDDLE_TRY(auto file, MappedFile::Open(path));
   std::string_view text = file->bytes();
@@ -45,4 +45,4 @@ TokenSegment Corpus() {
   return segment;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,7 +5,7 @@
 #include "heddle/run/data/files_below.h"
 #include "heddle/run/data/source.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // llm.c: 256 numbers of 32 bits (which vocabulary, version, how many tokens), then tokens. Documents begin with the end-of-text
@@ -93,4 +93,4 @@ Result<TokenFile> OpenTokenFile(const std::string& path) {
   return TokenFile{"nanoGPT tokens", std::move(segment)};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -9,7 +9,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/run/data/dataset.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr size_t kBlockBytes = 4096;
@@ -229,4 +229,4 @@ uint64_t TokenStream::Hash() const {
   return hash;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

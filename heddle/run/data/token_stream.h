@@ -12,7 +12,7 @@
 
 #include "heddle/core/base/mapped_file.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // How a token is stored. Little-endian.
 enum class TokenType { kU8, kI8, kU16, kI16, kU32, kI32, kI64 };
@@ -73,4 +73,4 @@ class TokenStream {
   std::vector<int64_t> ends_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

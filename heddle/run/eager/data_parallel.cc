@@ -16,7 +16,7 @@
 
 #include "heddle/run/eager/meeting.h"
 
-namespace heddle {
+namespace heddle::run {
 
 at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels) {
   if (model.numerics.loss_divisor == LossDivisor::kAllTokens)
@@ -104,4 +104,4 @@ at::Tensor EagerDataParallel::ClipNorm(int64_t replica) const {
   return at::linalg_vector_norm(at::sqrt(sums), 2);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

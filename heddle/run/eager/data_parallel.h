@@ -15,7 +15,7 @@
 #include "heddle/run/eager/sharded_state.h"
 #include "heddle/run/models/model.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct DataParallelOptions {
   // Ranks with copies of the parameters, and among each copy ranks with parts of them. Rank = replica * shard + part.
@@ -76,4 +76,4 @@ class EagerDataParallel {
   ShardedState state_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

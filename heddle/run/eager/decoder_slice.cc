@@ -23,7 +23,7 @@
 #include "heddle/run/eager/sharded_state.h"
 #include "heddle/run/models/decoder.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -256,4 +256,4 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
   return {weights.WithLossTerms(loss), weights.TakeChanges()};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/run/eager/meeting.h"
 #include "heddle/run/models/model.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // A rank's place in a group.
 struct Seat {
@@ -59,4 +59,4 @@ class DecoderSlice {
   Seat seat_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

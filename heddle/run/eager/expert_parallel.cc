@@ -16,7 +16,7 @@
 #include "heddle/run/eager/decoder_slice.h"
 #include "heddle/run/eager/meeting.h"
 
-namespace heddle {
+namespace heddle::run {
 
 EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at::Tensor> params,
                                          const ExpertParallelOptions& options)
@@ -194,4 +194,4 @@ at::Tensor EagerExpertParallel::ClipNorm(int64_t replica) const {
   return at::linalg_vector_norm(at::sqrt(sums), 2);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

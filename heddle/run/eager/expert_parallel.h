@@ -13,7 +13,7 @@
 #include "heddle/run/eager/data_parallel.h"
 #include "heddle/run/eager/sharded_state.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct TensorParallelOptions {
   DataParallelOptions data;
@@ -101,4 +101,4 @@ class EagerExpertParallel {
   std::vector<ShardedState> stacks_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,7 +10,7 @@
 
 #include "heddle/run/eager/sharded_state.h"
 
-namespace heddle {
+namespace heddle::run {
 
 Meeting::Meeting(int64_t members, const Reducer& reducer)
     : members_(members), reducer_(reducer), given_(static_cast<size_t>(members)) {}
@@ -121,4 +121,4 @@ at::Tensor Meeting::FromExperts(int64_t member, const at::Tensor& rows, const at
   return at::cat(parts);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

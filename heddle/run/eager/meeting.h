@@ -14,7 +14,7 @@
 
 #include "heddle/run/runtime/reducer.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class Meeting {
  public:
@@ -58,4 +58,4 @@ class Meeting {
   std::exception_ptr failure_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -17,7 +17,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-namespace heddle {
+namespace heddle::run {
 
 at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int64_t index) {
   int64_t size = whole.size(dim);
@@ -167,4 +167,4 @@ void ShardedState::UpdateInLoop(RankState& state, const at::Tensor& factor,
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -11,7 +11,7 @@
 #include "heddle/run/capture/capture.h"
 #include "heddle/run/runtime/reducer.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Chunks of the ceiling: the last ones are shorter, or empty.
 at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int64_t index);
@@ -74,4 +74,4 @@ class ShardedState {
   std::vector<RankState> states_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

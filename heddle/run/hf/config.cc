@@ -5,7 +5,7 @@
 #include "heddle/run/models/family.h"
 #include "heddle/run/models/hf_config.h"
 
-namespace heddle {
+namespace heddle::run {
 
 Result<ModelConfig> ParseHfConfig(std::string_view text) {
   HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), "", Diag::kFileRead));
@@ -55,4 +55,4 @@ Result<std::string> FormatHfConfig(const ModelConfig& config, std::string_view d
   return writer.text();
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,11 +10,11 @@
 #include "heddle/core/base/result.h"
 #include "heddle/run/models/config.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The model that the text of a config.json describes; its flavor is `hf`.
 Result<ModelConfig> ParseHfConfig(std::string_view text);
 // The text for a model whose weights are of type `dtype` (`float32`). Fails for models that no class computes.
 Result<std::string> FormatHfConfig(const ModelConfig& config, std::string_view dtype);
 
-}  // namespace heddle
+}  // namespace heddle::run

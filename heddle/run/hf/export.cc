@@ -4,14 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/base/file.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/hf/config.h"
 #include "heddle/run/hf/export_folder.h"
 #include "heddle/run/hf/names.h"
 #include "heddle/run/train/safetensors.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // A weight of the model on its way into files.
@@ -105,4 +105,4 @@ Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const s
   return HfExport{static_cast<int64_t>(map.size()), static_cast<int64_t>(files.size()), {bytes}};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

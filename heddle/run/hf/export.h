@@ -7,7 +7,7 @@
 #include "heddle/run/models/model.h"
 #include "heddle/run/train/session.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct HfExportOptions {
   // kF32 or kBF16. Biases of experts are f32 always.
@@ -27,4 +27,4 @@ struct HfExport {
 Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const std::string& folder,
                           const HfExportOptions& options = {});
 
-}  // namespace heddle
+}  // namespace heddle::run

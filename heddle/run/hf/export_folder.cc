@@ -13,7 +13,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/run/checkpoint/disk.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr std::string_view kStaging = ".heddle-export";
@@ -83,4 +83,4 @@ Status ExportFolder::Commit(const std::vector<std::string>& names) {
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,7 +12,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 constexpr std::string_view kHfConfig = "config.json";
 constexpr std::string_view kHfWhole = "model.safetensors";
@@ -44,4 +44,4 @@ class ExportFolder {
   int fd_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/run/hf/config.h"
 #include "heddle/run/hf/export_folder.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::string In(const std::string& folder, std::string_view file) {
@@ -122,4 +122,4 @@ Result<HfTensors> HfTensors::Open(const std::string& folder) {
   return tensors;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/run/models/config.h"
 #include "heddle/run/train/safetensors.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The model that config.json in the folder describes.
 Result<ModelConfig> ReadHfConfig(const std::string& folder);
@@ -32,4 +32,4 @@ class HfTensors {
   std::map<std::string, Place> places_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

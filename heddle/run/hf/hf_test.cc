@@ -42,7 +42,7 @@ extern "C" int unlink(const char* path) noexcept {
   return Fails() ? -1 : ::unlinkat(AT_FDCWD, path, 0);
 }
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 ModelConfig Tiny(const char* family, const char* flavor) {
@@ -334,4 +334,4 @@ TEST(Hf, FoldersThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,13 +3,13 @@
 #include <charconv>
 #include <unordered_set>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/base/file.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/hf/folder.h"
 #include "heddle/run/hf/names.h"
 #include "heddle/run/train/misfits.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // What folders have besides the weights that a model computes with: a copy of the table that it is tied to, tables of rotations that
@@ -99,4 +99,4 @@ Result<ParamSource> LoadParams(Model& model, const std::string& path) {
   return FolderLoader(model, path, std::move(tensors)).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include "heddle/run/models/family.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Names that the classes of all decoders share.
@@ -86,4 +86,4 @@ std::vector<at::Tensor> ToHf(const HfWeight& weight, const at::Tensor& tensor) {
   return {Reordered(tensor, weight.rotated_heads, /*pairs_to_halves=*/true)};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 
 #include "heddle/run/models/config.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct HfWeight {
   // The tensors that make it up: itself, or one for each expert.
@@ -25,4 +25,4 @@ HfWeight HfWeightOf(const ModelConfig& config, const std::string& name);
 at::Tensor FromHf(const HfWeight& weight, const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> ToHf(const HfWeight& weight, const at::Tensor& tensor);
 
-}  // namespace heddle
+}  // namespace heddle::run

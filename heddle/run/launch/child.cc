@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // A line without an end is passed on in pieces of this size.
@@ -144,4 +144,4 @@ Result<Child> StartChild(int64_t rank, const std::string& program,
   return child;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // What a process writes to one of its standard streams, passed on line by line.
 class ChildOutput {
@@ -48,4 +48,4 @@ Result<Child> StartChild(int64_t rank, const std::string& program,
                          const std::vector<std::string>& args,
                          const std::vector<std::string>& environment);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -20,7 +20,7 @@
 
 extern char** environ;
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using std::chrono::milliseconds;
@@ -230,4 +230,4 @@ std::vector<std::string> TheseArguments() {
   return all;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

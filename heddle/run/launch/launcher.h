@@ -15,7 +15,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct Job {
   std::string program;
@@ -78,4 +78,4 @@ Result<JobEnd> RunJob(const Job& job, const SignalGate& gate);
 std::string ThisProgram();
 std::vector<std::string> TheseArguments();
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,7 +12,7 @@
 
 #include "heddle/core/base/file.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using std::chrono::milliseconds;
@@ -176,4 +176,4 @@ TEST(Launcher, NoProcessOutlivesIt) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace heddle {
+namespace heddle::run {
 
 Result<std::unique_ptr<LineProcess>> LineProcess::Start(const std::vector<std::string>& command,
                                                         const std::string& error_file) {
@@ -79,4 +79,4 @@ int LineProcess::Wait() {
   return *code_;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,7 +10,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class LineProcess {
  public:
@@ -37,4 +37,4 @@ class LineProcess {
   std::optional<int> code_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/file.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 class LineProcessTest : public testing::Test {
@@ -55,4 +55,4 @@ TEST_F(LineProcessTest, FailsForAProgramThatIsAbsent) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 Failure CannotWrite(const std::string& path) {
@@ -40,4 +40,4 @@ Status AppendFile::Append(std::string_view record) {
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

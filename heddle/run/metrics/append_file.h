@@ -7,7 +7,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class AppendFile {
  public:
@@ -28,4 +28,4 @@ class AppendFile {
   int fd_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // What a byte does to the checksum; the polynomial is reflected.
@@ -30,4 +30,4 @@ uint32_t MaskedCrc32c(std::string_view bytes) {
   return (crc >> 15 | crc << 17) + 0xA282EAD8u;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/run/metrics/append_file.h"
 #include "heddle/run/metrics/metrics_file.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -76,4 +76,4 @@ Result<std::unique_ptr<MetricsFile>> OpenJsonl(const std::string& path, int64_t 
   return std::unique_ptr<MetricsFile>(std::make_unique<JsonlFile>(std::move(file)));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

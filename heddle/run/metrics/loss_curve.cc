@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // A braille character is 2 dots wide and 4 high; its code is U+2800 and a bit for each dot.
@@ -113,4 +113,4 @@ std::string LossCurve(std::span<const double> losses, int64_t first_step, const 
          std::string(static_cast<size_t>(std::max<int64_t>(gap, 1)), ' ') + last + "\n";
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

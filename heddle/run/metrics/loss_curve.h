@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-namespace heddle {
+namespace heddle::run {
 
 struct CurveSize {
   // In characters, without the labels of the axes.
@@ -18,4 +18,4 @@ struct CurveSize {
 std::string LossCurve(std::span<const double> losses, int64_t first_step,
                       const CurveSize& size = {});
 
-}  // namespace heddle
+}  // namespace heddle::run

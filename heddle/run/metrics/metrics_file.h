@@ -7,7 +7,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/run/metrics/step_metrics.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class MetricsFile {
  public:
@@ -22,4 +22,4 @@ Result<std::unique_ptr<MetricsFile>> OpenJsonl(const std::string& path, int64_t 
 // A file of TensorBoard's events in `folder`, with TorchTitan's names. A run that goes on makes another; TensorBoard shows them as one.
 Result<std::unique_ptr<MetricsFile>> OpenTensorBoard(const std::string& folder);
 
-}  // namespace heddle
+}  // namespace heddle::run

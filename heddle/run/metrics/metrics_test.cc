@@ -12,7 +12,7 @@
 #include "heddle/run/metrics/progress.h"
 #include "heddle/run/metrics/training_log.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 StepMetrics Metrics(int64_t step, double loss) {
@@ -179,4 +179,4 @@ TEST_F(LogTest, AFileThatCannotBeOpenedIsRefusedBefore) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr int64_t kBarWidth = 24;
@@ -58,4 +58,4 @@ void Progress::Clear() {
   shown_ = false;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 
 #include "heddle/core/base/clock.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Whether this is standard error, and a terminal.
 bool IsErrorTerminal(const std::ostream& stream);
@@ -38,4 +38,4 @@ class Progress {
   Clock clock_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

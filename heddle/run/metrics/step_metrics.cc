@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // TorchTitan's colours of a step line.
@@ -87,4 +87,4 @@ std::string ValidationLine(const StepMetrics& m, bool color) {
       .Take();
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

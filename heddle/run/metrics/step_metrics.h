@@ -8,7 +8,7 @@
 
 #include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // How many tokens each expert of a layer got.
 struct ExpertLoad {
@@ -48,4 +48,4 @@ std::string StepLine(const StepMetrics& metrics, bool color);
 // `validate step:  1  loss:  8.1234  memory: ...  tps: ...`. The step must have a validation loss.
 std::string ValidationLine(const StepMetrics& metrics, bool color);
 
-}  // namespace heddle
+}  // namespace heddle::run

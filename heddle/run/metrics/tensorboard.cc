@@ -10,7 +10,7 @@
 #include "heddle/run/metrics/crc32c.h"
 #include "heddle/run/metrics/metrics_file.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // The wire format of protocol buffers: a field is its number and kind, then its content.
@@ -135,4 +135,4 @@ Result<std::unique_ptr<MetricsFile>> OpenTensorBoard(const std::string& folder) 
   return std::unique_ptr<MetricsFile>(std::move(events));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include "heddle/run/metrics/loss_curve.h"
 
-namespace heddle {
+namespace heddle::run {
 
 TrainingLog::TrainingLog(const TrainingLogOptions& options, std::ostream& out, std::ostream& err)
     : options_(options),
@@ -49,4 +49,4 @@ void TrainingLog::Finish() {
   if (!curve.empty()) out_ << "\nloss\n" << curve << std::flush;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -13,7 +13,7 @@
 #include "heddle/run/metrics/progress.h"
 #include "heddle/run/metrics/step_metrics.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct TrainingLogOptions {
   // The last step of the run.
@@ -51,4 +51,4 @@ class TrainingLog {
   std::vector<double> losses_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

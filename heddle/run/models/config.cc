@@ -3,7 +3,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/models/family.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // More than any model has; so large that a slip of the keyboard is noticed, so small that products of two sizes are numbers.
@@ -117,4 +117,4 @@ Status CheckDecoder(const ModelConfig& c) {
   return CheckMoe(c);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

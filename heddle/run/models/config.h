@@ -9,7 +9,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct Family;
 
@@ -126,4 +126,4 @@ Status CheckConfig(const ModelConfig& config);
 // For families of decoders: heads, their sizes and experts.
 Status CheckDecoder(const ModelConfig& config);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/models/config.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr std::string_view kTruth[] = {"false", "true"};
@@ -123,4 +123,4 @@ Status OverrideChoice(ModelConfig& config, std::string_view name, std::string_vi
                NearestHint(value, field->choices), Join(field->choices, ", "));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 
 #include "heddle/run/capture/scope.h"
 
-namespace heddle {
+namespace heddle::run {
 
 std::string BlockUnit(int64_t layer) { return fmt::format("layers.{}", layer); }
 std::string EmbeddingUnit(const ModelConfig& config) {
@@ -116,8 +116,8 @@ Spread DecoderSpread(const ModelConfig& c, std::string_view name, int64_t layer)
   return {};
 }
 
-ParallelRules DecoderRules() {
-  ParallelRules rules;
+compile::ParallelRules DecoderRules() {
+  compile::ParallelRules rules;
   rules.weights = {
       // Vocabulary: rows of the table.
       {"tok_embeddings.weight", 0},
@@ -133,26 +133,36 @@ ParallelRules DecoderRules() {
       {"**.w2.weight", 1},
   };
   rules.layers = {
-      {.pattern = "tok_embeddings", .out = Flow::kResidual},
-      {.pattern = "layers.*.attention_norm", .in = Flow::kResidual, .out = Flow::kResidual},
-      {.pattern = "layers.*.attention", .in = Flow::kWhole, .out = Flow::kResidual},
-      {.pattern = "layers.*.ffn_norm", .in = Flow::kResidual, .out = Flow::kResidual},
-      {.pattern = "layers.*.feed_forward", .in = Flow::kWhole, .out = Flow::kResidual},
-      {.pattern = "norm", .in = Flow::kResidual, .out = Flow::kResidual},
-      {.pattern = "output", .in = Flow::kWhole, .out = Flow::kLogits},
-      {.pattern = "loss", .in = Flow::kLogits, .why = Why::kLoss},
+      {.pattern = "tok_embeddings", .out = compile::Flow::kResidual},
+      {.pattern = "layers.*.attention_norm",
+       .in = compile::Flow::kResidual,
+       .out = compile::Flow::kResidual},
+      {.pattern = "layers.*.attention",
+       .in = compile::Flow::kWhole,
+       .out = compile::Flow::kResidual},
+      {.pattern = "layers.*.ffn_norm",
+       .in = compile::Flow::kResidual,
+       .out = compile::Flow::kResidual},
+      {.pattern = "layers.*.feed_forward",
+       .in = compile::Flow::kWhole,
+       .out = compile::Flow::kResidual},
+      {.pattern = "norm", .in = compile::Flow::kResidual, .out = compile::Flow::kResidual},
+      {.pattern = "output", .in = compile::Flow::kWhole, .out = compile::Flow::kLogits},
+      {.pattern = "loss", .in = compile::Flow::kLogits, .why = Why::kLoss},
   };
   return rules;
 }
 
-void AddMoeRules(ParallelRules& rules) {
+void AddMoeRules(compile::ParallelRules& rules) {
   rules.weights.push_back({"**.w1_EFD", 1});
   rules.weights.push_back({"**.w3_EFD", 1});
   rules.weights.push_back({"**.w2_EDF", 2});
   rules.experts = {"**.w1_EFD", "**.w2_EDF", "**.w3_EFD"};
   // Every rank routes its own tokens.
-  rules.layers.push_back(
-      {.pattern = "layers.*.moe", .in = Flow::kWhole, .out = Flow::kResidual, .own_tokens = true});
+  rules.layers.push_back({.pattern = "layers.*.moe",
+                          .in = compile::Flow::kWhole,
+                          .out = compile::Flow::kResidual,
+                          .own_tokens = true});
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

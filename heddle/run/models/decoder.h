@@ -7,7 +7,7 @@
 
 #include "heddle/run/models/family.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Collects parameters under a prefix.
 class ParamList {
@@ -59,8 +59,8 @@ Spread DecoderSpread(const ModelConfig& config, std::string_view name, int64_t l
 Spread DepthSpread(int64_t layer);
 
 // Embedding, grouped-query attention, feed-forward, norms, output and loss.
-ParallelRules DecoderRules();
+compile::ParallelRules DecoderRules();
 // The mixtures of experts.
-void AddMoeRules(ParallelRules& rules);
+void AddMoeRules(compile::ParallelRules& rules);
 
-}  // namespace heddle
+}  // namespace heddle::run

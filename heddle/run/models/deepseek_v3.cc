@@ -7,7 +7,7 @@
 #include "heddle/run/models/decoder.h"
 #include "heddle/run/models/hf_config.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace deepseek_v3 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t ffn,
@@ -135,8 +135,8 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   return DecoderParts(config, {rope}, add_block);
 }
 
-ParallelRules Rules() {
-  ParallelRules rules = DecoderRules();
+compile::ParallelRules Rules() {
+  compile::ParallelRules rules = DecoderRules();
   AddMoeRules(rules);
   // The wide halves of queries, keys and values are split by head; the latents between are whole.
   rules.weights.push_back({"**.attention.wq_b.weight", 0});
@@ -245,4 +245,4 @@ HEDDLE_DEFINE_FAMILY(deepseek_v3){
     .published = deepseek_v3::kPublished,
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

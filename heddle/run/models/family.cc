@@ -1,6 +1,6 @@
 #include "heddle/run/models/family.h"
 
-namespace heddle {
+namespace heddle::run {
 
 #define HEDDLE_FAMILY(ident) extern const Family kFamily_##ident;
 #include "heddle/run/models/family_list.def"
@@ -15,4 +15,4 @@ std::span<const Family* const> Families() {
   return kFamilies;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/compile/plan/presets/rules.h"
 #include "heddle/run/models/config.h"
 #include "heddle/run/models/layers.h"
-#include "heddle/compile/plan/presets/rules.h"
 
 #define HEDDLE_DEFINE_FAMILY(ident)    \
   extern const Family kFamily_##ident; \
   constinit const Family kFamily_##ident =
 
-namespace heddle {
+namespace heddle::run {
 
 struct BatchConfig {
   // Sequences and their length, of the whole mesh.
@@ -92,7 +92,7 @@ struct Family {
   FamilyParts (*make)(const ModelConfig& config, const BatchConfig& batch);
   // Of a parameter, by its name and the layer it is in. Norms are ones and not asked for.
   Spread (*spread)(const ModelConfig& config, std::string_view name, int64_t layer);
-  ParallelRules (*rules)();
+  compile::ParallelRules (*rules)();
   // The attention of a block of a decoder, in its module; with the weights of some heads, for these. Null if there is none.
   at::Tensor (*attention)(const ModelWeights& weights, const ModelConfig& config,
                           const at::Tensor& x) = nullptr;
@@ -103,4 +103,4 @@ struct Family {
 // In the order in which they are listed to users.
 std::span<const Family* const> Families();
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 bool HasValue(JsonValue value, bool expected) {
@@ -205,4 +205,4 @@ Status HfConfig::status() const {
   return Error(reading() ? Diag::kFileRead : Diag::kModelSize, "{}", mistake_);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -18,7 +18,7 @@
 #include "heddle/core/base/json.h"
 #include "heddle/run/models/config.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class HfConfig {
  public:
@@ -72,4 +72,4 @@ class HfConfig {
   std::string mistake_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

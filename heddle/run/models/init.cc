@@ -5,11 +5,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/base/hash.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/data/synthetic.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Nearly normal, mean 0, variance 1: the sum of twelve uniform numbers of 32 bits, less its mean. Exact in integers.
@@ -74,4 +74,4 @@ std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t st
   return inputs;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

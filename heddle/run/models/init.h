@@ -8,7 +8,7 @@
 
 #include "heddle/run/models/model.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Of one parameter, by its name and shape: normal with the spread that its family asks for; norms are ones.
 at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed,
@@ -28,4 +28,4 @@ Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed
 // All inputs of the model's step, in order: buffers, tokens, labels.
 std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t step);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -34,7 +34,7 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/capture/scope.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using RmsNormFunction = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, c10::IntArrayRef,
@@ -285,4 +285,4 @@ at::Tensor RopeAngles(const at::Tensor& frequencies, int64_t positions) {
   return at::outer(at::arange(positions), frequencies).to(at::kFloat);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -13,7 +13,7 @@
 #include "heddle/run/capture/capture.h"
 #include "heddle/run/data/dataset.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Fused kernels, or attention composed of matmuls and a softmax. FastestAttention resolves kFastest.
 enum class AttentionKind : uint8_t { kFastest, kCudnn, kFlash, kMath };
@@ -122,4 +122,4 @@ at::Tensor DividedLoss(const at::Tensor& sum, const at::Tensor& labels, LossDivi
 at::Tensor RopeFrequencies(int64_t size, double theta);
 at::Tensor RopeAngles(const at::Tensor& frequencies, int64_t positions);
 
-}  // namespace heddle
+}  // namespace heddle::run

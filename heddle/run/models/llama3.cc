@@ -4,7 +4,7 @@
 #include "heddle/run/models/decoder.h"
 #include "heddle/run/models/hf_config.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace llama3 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
@@ -114,4 +114,4 @@ HEDDLE_DEFINE_FAMILY(llama3){
     .published = llama3::kPublished,
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

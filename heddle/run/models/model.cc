@@ -14,7 +14,7 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/models/decoder.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Llama 3.1: slow frequencies are divided by the factor, fast ones stay, those between are blended.
@@ -203,4 +203,4 @@ Result<Module> CaptureModel(const Model& model, CaptureOptions options) {
   return Capture(step, model.buffer_rule, model.params, model.inputs, options);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

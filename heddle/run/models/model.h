@@ -8,7 +8,7 @@
 
 #include "heddle/run/models/family.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The input that the loss is divided by, where that is given.
 inline constexpr std::string_view kTokenCount = "token_count";
@@ -55,4 +55,4 @@ bool IsState(const StepInput& input);
 // The values of a buffer of the model: tables of rotations, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -31,7 +31,7 @@
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/models/decoder.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Rows over their sums. As with Rsqrt (layers.cc), libtorch's own derivative is recorded in an order that depends on its compiler.
@@ -199,4 +199,4 @@ at::Tensor Moe(const ModelWeights& weights, const ModelConfig& config, const at:
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 #include "heddle/run/models/decoder.h"
 #include "heddle/run/models/hf_config.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace qwen3 {
 
 ModelConfig Dense(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
@@ -88,8 +88,8 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
                       add_block);
 }
 
-ParallelRules Rules() {
-  ParallelRules rules = DecoderRules();
+compile::ParallelRules Rules() {
+  compile::ParallelRules rules = DecoderRules();
   AddMoeRules(rules);
   return rules;
 }
@@ -159,4 +159,4 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .published = qwen3::kPublished,
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

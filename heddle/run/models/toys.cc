@@ -5,7 +5,7 @@
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/models/decoder.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace toys {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t ffn) {
@@ -44,17 +44,17 @@ FamilyParts Make(const ModelConfig& config, bool deep) {
   return parts;
 }
 
-ParallelRules Rules() {
-  ParallelRules rules;
+compile::ParallelRules Rules() {
+  compile::ParallelRules rules;
   rules.weights = {{"tok_embeddings.weight", 0},
                    {"output.weight", 0},
                    {"**.up.weight", 0},
                    {"**.down.weight", 1}};
-  rules.layers = {{.pattern = "tok_embeddings", .out = Flow::kResidual},
-                  {.pattern = "layers.*.up", .in = Flow::kWhole},
-                  {.pattern = "layers.*.down", .out = Flow::kResidual},
-                  {.pattern = "output", .in = Flow::kWhole, .out = Flow::kLogits},
-                  {.pattern = "loss", .in = Flow::kLogits, .why = Why::kLoss}};
+  rules.layers = {{.pattern = "tok_embeddings", .out = compile::Flow::kResidual},
+                  {.pattern = "layers.*.up", .in = compile::Flow::kWhole},
+                  {.pattern = "layers.*.down", .out = compile::Flow::kResidual},
+                  {.pattern = "output", .in = compile::Flow::kWhole, .out = compile::Flow::kLogits},
+                  {.pattern = "loss", .in = compile::Flow::kLogits, .why = Why::kLoss}};
   return rules;
 }
 
@@ -82,4 +82,4 @@ HEDDLE_DEFINE_FAMILY(linear){
     .rules = toys::Rules,
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -1,9 +1,9 @@
 #include "heddle/run/runtime/aten_backend.h"
 
-#include "heddle/run/aten/call.h"
 #include "heddle/core/ir/text/print.h"
+#include "heddle/run/aten/call.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // One call for all ranks. It is part of the step, so that running a node touches little memory.
@@ -63,4 +63,4 @@ Result<CompiledNodes> AtenBackend::Compile(NodeId node) {
   return CompiledNodes{std::make_unique<AtenStep>(plan_, node, turn, std::move(calls[0]))};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include "heddle/run/runtime/backend.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class AtenBackend : public Backend {
  public:
@@ -17,4 +17,4 @@ class AtenBackend : public Backend {
   const RunPlan& plan_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include "heddle/run/runtime/fault.h"
 
-namespace heddle {
+namespace heddle::run {
 
 RunPlan::RunPlan(Module module, const Liveness& liveness, std::vector<int64_t> ranks,
                  c10::Device device)
@@ -51,4 +51,4 @@ Status Step::RunTogether(Running&) const {
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -18,7 +18,7 @@
 #include "heddle/run/runtime/slots.h"
 #include "heddle/run/runtime/transport.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Facts that all steps of a compiled graph share.
 class RunPlan {
@@ -105,4 +105,4 @@ class Backend {
   virtual Result<CompiledNodes> Compile(NodeId first) = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

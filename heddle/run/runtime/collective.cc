@@ -6,10 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/aten/dtype.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::optional<Collective::Kind> KindOf(OpId op) {
@@ -267,4 +267,4 @@ at::Tensor Collective::UnpackItem(const Item& item, const at::Tensor& received,
   return at::cat(pieces, static_cast<int64_t>(item.join_dim)).contiguous();
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

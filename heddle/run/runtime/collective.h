@@ -16,7 +16,7 @@
 #include "heddle/run/runtime/row_exchange.h"
 #include "heddle/run/runtime/slots.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class Collective {
  public:
@@ -99,4 +99,4 @@ class Collective {
   std::vector<bool> alone_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

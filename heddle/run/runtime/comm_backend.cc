@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "heddle/run/aten/said.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/aten/said.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class CommBackend::Launch : public Step {
  public:
@@ -163,4 +163,4 @@ Result<CompiledNodes> CommBackend::Compile(NodeId node) {
   return CompiledNodes{std::move(launch)};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

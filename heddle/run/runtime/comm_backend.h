@@ -9,7 +9,7 @@
 
 #include "heddle/run/runtime/backend.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class CommBackend : public Backend {
  public:
@@ -44,4 +44,4 @@ class CommBackend : public Backend {
   size_t launch_count_ = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

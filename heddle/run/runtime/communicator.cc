@@ -5,7 +5,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 
 const std::vector<int64_t>& Communicator::GroupOf(int64_t rank) const {
   auto at = std::ranges::find_if(groups, [&](const std::vector<int64_t>& group) {
@@ -35,4 +35,4 @@ std::string Format(const Mesh& mesh, const Communicator& communicator) {
   return text;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

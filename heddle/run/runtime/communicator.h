@@ -9,7 +9,7 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 using CommunicatorId = Id<struct CommunicatorTag>;
 
@@ -41,4 +41,4 @@ class Communicators {
 // `[dp,tp]`, `[dp] stream 1`
 std::string Format(const Mesh& mesh, const Communicator& communicator);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include "heddle/core/ir/text/print.h"
 
-namespace heddle {
+namespace heddle::run {
 
 std::string TensorText(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
@@ -25,4 +25,4 @@ Failure RunFault(const Module& module, const Graph& graph, NodeId node, std::str
                PrintNode(module, graph, node), operand_lines);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,7 +10,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // `Float[3,4] on cpu`
 std::string TensorText(const at::Tensor& tensor);
@@ -20,4 +20,4 @@ std::string OperandLines(std::span<const at::Tensor> operands, std::string_view 
 Failure RunFault(const Module& module, const Graph& graph, NodeId node, std::string_view where,
                  std::string_view what, std::string_view operand_lines);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // A copy, also where host and device are the same memory.
@@ -66,4 +66,4 @@ Result<CompiledNodes> LocalBackend::Compile(NodeId node) {
   return own ? CompiledNodes{std::make_unique<LocalStep>(plan_, node)} : CompiledNodes{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

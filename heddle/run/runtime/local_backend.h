@@ -4,7 +4,7 @@
 
 #include "heddle/run/runtime/backend.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class LocalBackend : public Backend {
  public:
@@ -16,4 +16,4 @@ class LocalBackend : public Backend {
   const RunPlan& plan_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include <ATen/ops/cat.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 class Finished : public Pending {
@@ -77,4 +77,4 @@ std::unique_ptr<Pending> LockstepTransport::Start(NodeId, CommunicatorId,
   return std::make_unique<Finished>(std::move(received));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 #include "heddle/run/runtime/reducer.h"
 #include "heddle/run/runtime/transport.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class LockstepTransport : public Transport {
  public:
@@ -20,4 +20,4 @@ class LockstepTransport : public Transport {
   Reducer reducer_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include "heddle/core/ir/text/print.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::vector<const void*> AddressesOf(std::span<const Tensors> inputs_by_rank) {
@@ -67,4 +67,4 @@ Result<std::vector<Tensors>> StepReplay::Recorded(std::span<const Tensors> input
   return recorded_->outputs();
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

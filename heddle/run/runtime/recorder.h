@@ -14,7 +14,7 @@
 
 #include "heddle/run/runtime/world.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class RecordedRun {
  public:
@@ -67,4 +67,4 @@ class StepReplay {
   std::optional<std::string> refusal_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,7 +12,7 @@
 #include "heddle/core/base/division.h"
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr std::string_view kOrders[] = {"rank", "gloo", "ring:C", "tree"};
@@ -205,4 +205,4 @@ at::Tensor Reducer::Reduce(std::span<const at::Tensor> payloads, ReduceOp op, bo
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -20,7 +20,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/placement.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class Reducer {
  public:
@@ -50,4 +50,4 @@ class Reducer {
   int64_t channels_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

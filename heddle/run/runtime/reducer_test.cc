@@ -9,7 +9,7 @@
 #include "heddle/run/runtime/reducer.h"
 #include "heddle/run/runtime/shards.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 TEST(Reducer, TextRoundTrips) {
@@ -105,4 +105,4 @@ TEST(Reducer, OtherReductionsAndAverages) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

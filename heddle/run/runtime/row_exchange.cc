@@ -8,7 +8,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::vector<int64_t> Numbers(const at::Tensor& counts) {
@@ -130,4 +130,4 @@ at::Tensor RowExchange::Unpack(const at::Tensor& received, std::span<const at::T
   return rows;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

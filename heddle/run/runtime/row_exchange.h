@@ -11,7 +11,7 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Elements that go to each member, and that come from it. Empty where all are equal.
 struct Shares {
@@ -46,4 +46,4 @@ class RowExchange {
   bool exact_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -13,7 +13,7 @@
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/world.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 Module Read(const std::string& text) {
@@ -355,4 +355,4 @@ INSTANTIATE_TEST_SUITE_P(Meshes, CollectiveTest,
                          NameOf);
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

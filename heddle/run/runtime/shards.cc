@@ -10,7 +10,7 @@
 #include "heddle/run/runtime/fault.h"
 #include "heddle/run/runtime/reducer.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // The place of a rank's part in the whole, as a view.
@@ -127,4 +127,4 @@ Result<at::Tensor> Assemble(std::span<const at::Tensor> parts_by_rank, const Pla
   return whole;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/placement.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Whether element types, sizes and all bits are the same: a NaN equals itself, 0.0 and -0.0 differ.
 bool SameBits(const at::Tensor& a, const at::Tensor& b);
@@ -23,4 +23,4 @@ at::Tensor ShardOf(const at::Tensor& whole, const Placement& placement, const Me
 Result<at::Tensor> Assemble(std::span<const at::Tensor> parts_by_rank, const Placement& placement,
                             const Mesh& mesh, at::IntArrayRef whole_sizes);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,7 +12,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 const Mesh kCube({{"pp", 2}, {"dp", 2}, {"tp", 2}});
@@ -118,4 +118,4 @@ TEST(Shards, BitsOfSpecialNumbers) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -1,6 +1,6 @@
 #include "heddle/run/runtime/slots.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 constexpr uint32_t kAbsent = UINT32_MAX;
 }  // namespace
@@ -109,4 +109,4 @@ Tensors SlotPlan::Outputs(const Tensors& values) const {
   return outputs;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,7 +10,7 @@
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -70,4 +70,4 @@ class SlotPlan {
   at::Tensor absent_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include "heddle/run/runtime/collective.h"
 #include "heddle/run/runtime/communicator.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // A launch that is under way.
 class Pending {
@@ -30,4 +30,4 @@ class Transport {
   virtual bool finishes_at_once() const = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,7 +3,7 @@
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/world.h"
 
-namespace heddle {
+namespace heddle::run {
 
 TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global) {
   return global.type ? global.type : graph.type(value);
@@ -42,4 +42,4 @@ Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
   return whole;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

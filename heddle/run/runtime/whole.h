@@ -9,7 +9,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Outputs of the first graph, run on all ranks of its mesh, each with its parts of `inputs`, and put together. A global graph has no
 // mesh: one rank has everything.
@@ -23,4 +23,4 @@ TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global);
 Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
                                   std::span<const std::vector<at::Tensor>> outputs_by_rank);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -9,16 +9,16 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
+#include "heddle/core/ir/text/print.h"
 #include "heddle/run/aten/attr.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/aten/said.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/run/runtime/aten_backend.h"
 #include "heddle/run/runtime/comm_backend.h"
 #include "heddle/run/runtime/fault.h"
 #include "heddle/run/runtime/local_backend.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Whether a tensor has the element type and the sizes of `type` on this rank. A named symbol may be any size up to its bound.
@@ -245,4 +245,4 @@ Status World::RunStep(const Placed& placed, size_t at, Tensors& values, Scratch&
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -19,7 +19,7 @@
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/lockstep_transport.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct WorldOptions {
   c10::Device device = c10::kCPU;
@@ -103,4 +103,4 @@ class World {
   size_t launch_count_ = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,11 +12,11 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
-#include "heddle/core/ir/text/parse.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/parse.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 Module Parsed(const std::string& text) {
@@ -250,4 +250,4 @@ TEST(World, RunsLocalGraphsOnly) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 
 #include "heddle/run/train/host_memory.h"
 
-namespace heddle {
+namespace heddle::run {
 
 Result<c10::Device> OpenDevice(c10::DeviceType type, int64_t local_rank) {
   if (type == c10::kCPU) return c10::Device(c10::kCPU);
@@ -57,4 +57,4 @@ std::optional<Bytes> PeakMemory(c10::Device device) {
   return Bytes{stats.allocated_bytes[0].peak};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -9,7 +9,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The host, or the GPU of the rank that has this number on its machine. This process computes there from now on.
 Result<c10::Device> OpenDevice(c10::DeviceType type, int64_t local_rank);
@@ -28,4 +28,4 @@ std::string NameOf(c10::Device device);
 // The most that this process had in use at once.
 std::optional<Bytes> PeakMemory(c10::Device device);
 
-}  // namespace heddle
+}  // namespace heddle::run

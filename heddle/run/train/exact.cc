@@ -5,7 +5,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
-namespace heddle {
+namespace heddle::run {
 
 void MakeExact(c10::DeviceType device) {
   at::set_num_threads(1);
@@ -25,4 +25,4 @@ std::string_view ExactMode(c10::DeviceType device) {
                              : "exact mode: deterministic kernels";
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

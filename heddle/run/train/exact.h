@@ -5,7 +5,7 @@
 
 #include <c10/core/Device.h>
 
-namespace heddle {
+namespace heddle::run {
 
 // One thread, and oneDNN off: on a CPU without bf16 instructions its first matrix product in bf16 fails inside and switches it off
 // from then on, so that bits would depend on what ran before. On a GPU also kernels that add in one order only, and full products
@@ -15,4 +15,4 @@ void MakeExact(c10::DeviceType device = c10::kCPU);
 // What it does, for people.
 std::string_view ExactMode(c10::DeviceType device);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,10 +7,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
-#include "heddle/run/aten/said.h"
 #include "heddle/core/base/hash.h"
+#include "heddle/run/aten/said.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Draws by the logits of a position. `number` counts draws.
@@ -70,4 +70,4 @@ Result<std::vector<int64_t>> Generate(const Model& model, const ParamSource& sou
   return made;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

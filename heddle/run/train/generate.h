@@ -7,7 +7,7 @@
 
 #include "heddle/run/train/session.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct GenerateOptions {
   int64_t tokens = 64;
@@ -25,4 +25,4 @@ struct GenerateOptions {
 Result<std::vector<int64_t>> Generate(const Model& model, const ParamSource& params,
                                       std::vector<int64_t> prompt, const GenerateOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::optional<int64_t> Number(std::string_view text) {
@@ -53,4 +53,4 @@ std::optional<Bytes> PeakResident() {
   return FromKilobytes(KilobytesIn("/proc/self/status", "VmHWM:"));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

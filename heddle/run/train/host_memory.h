@@ -5,7 +5,7 @@
 
 #include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // None where the system does not say.
 struct HostMemory {
@@ -18,4 +18,4 @@ HostMemory ReadHostMemory();
 // The most that this process had in use at once.
 std::optional<Bytes> PeakResident();
 
-}  // namespace heddle
+}  // namespace heddle::run

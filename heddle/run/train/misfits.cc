@@ -2,7 +2,7 @@
 
 #include "heddle/run/checkpoint/safetensors_header.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Whether every number of type `from` is one of type `to`.
@@ -35,4 +35,4 @@ void Misfits::Check(const std::string& name, const SafetensorsFile::Entry* entry
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 
 #include "heddle/run/train/safetensors.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class Misfits {
  public:
@@ -27,4 +27,4 @@ class Misfits {
   Diagnostics problems_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

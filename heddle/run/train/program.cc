@@ -7,7 +7,7 @@
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/whole.h"
 
-namespace heddle {
+namespace heddle::run {
 
 StepNumbers::StepNumbers(c10::Device device)
     : step(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
@@ -212,4 +212,4 @@ at::Tensor Program::OutputAt(size_t at, Place place) const {
   return place && !outputs_.empty() ? outputs_[at][*place] : at::Tensor();
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -14,7 +14,7 @@
 #include "heddle/run/models/model.h"
 #include "heddle/run/runtime/recorder.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Rows of the batch of a step, counted over all ranks and all batches of the step.
 using BatchSource = std::function<Result<Batch>(int64_t step, int64_t first_row, int64_t rows)>;
@@ -136,4 +136,4 @@ class Program {
   std::vector<Tensors> outputs_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,11 +5,11 @@
 
 #include <ATen/ops/empty.h>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/ir/program.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/whole.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::string NameOf(const Model& model, Held held, size_t param) {
@@ -111,4 +111,4 @@ SavedState StateOf(const Checkpoint& checkpoint, const Model& model) {
   return state;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/run/checkpoint/writer.h"
 #include "heddle/run/train/session.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Everything that a resumed run needs: `NAME` of each parameter, `NAME.exp_avg`, `NAME.exp_avg_sq`, and buffers that steps update.
 // The tensors are those of the session, so copy before its next step.
@@ -20,4 +20,4 @@ std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step);
 // The state holds on to the checkpoint. The model must outlive it.
 SavedState StateOf(const Checkpoint& checkpoint, const Model& model);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/ir/program.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Graphs of a run share the tensors of equal keys.
@@ -87,4 +87,4 @@ RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host
   return memory;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

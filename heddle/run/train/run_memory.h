@@ -4,7 +4,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/run/train/session.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Bytes of one rank, the one with the largest shards.
 struct RunMemory {
@@ -19,4 +19,4 @@ struct RunMemory {
 // `with_host`: the device is the host, so offloaded tensors count, too.
 RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host);
 
-}  // namespace heddle
+}  // namespace heddle::run

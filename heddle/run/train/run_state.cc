@@ -9,7 +9,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/models/family.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using RunJson = nlohmann::ordered_json;
@@ -241,4 +241,4 @@ std::vector<std::string> DifferentConstants(const ModelConfig& a, const ModelCon
   return names;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

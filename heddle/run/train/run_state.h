@@ -12,7 +12,7 @@
 #include "heddle/run/checkpoint/checkpoint.h"
 #include "heddle/run/models/config.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct RunState {
   ModelConfig config;
@@ -52,4 +52,4 @@ Result<std::vector<std::string>> CheckSameRun(const Checkpoint& checkpoint, cons
 // Names of constants that differ, with both values: `norm_eps 1e-05 and 1e-06`.
 std::vector<std::string> DifferentConstants(const ModelConfig& a, const ModelConfig& b);
 
-}  // namespace heddle
+}  // namespace heddle::run

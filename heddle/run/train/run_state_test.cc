@@ -8,7 +8,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/run/checkpoint/writer.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 class RunStateTest : public testing::Test {
@@ -146,4 +146,4 @@ TEST_F(RunStateTest, AnotherMeshLearnsWhichFlagKeepsTheBatch) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

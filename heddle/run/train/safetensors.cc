@@ -8,7 +8,7 @@
 #include "heddle/run/checkpoint/safetensors_header.h"
 #include "heddle/run/train/misfits.h"
 
-namespace heddle {
+namespace heddle::run {
 
 Result<at::Tensor> ReadTensor(const SafetensorsFile& file, const SafetensorsFile::Entry& entry) {
   at::Tensor tensor = at::empty(entry.shape, ToScalarType(entry.dtype));
@@ -55,4 +55,4 @@ Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path) 
   });
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -13,7 +13,7 @@
 #include "heddle/run/models/model.h"
 #include "heddle/run/train/session.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The tensor of an entry of this file.
 Result<at::Tensor> ReadTensor(const SafetensorsFile& file, const SafetensorsFile::Entry& entry);
@@ -28,4 +28,4 @@ Result<std::string> FormatSafetensors(
 // or an element type that the master weights cannot hold exactly. The model must outlive the source.
 Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path);
 
-}  // namespace heddle
+}  // namespace heddle::run

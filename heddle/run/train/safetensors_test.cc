@@ -11,7 +11,7 @@
 #include "heddle/run/models/init.h"
 #include "heddle/run/runtime/shards.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 class SafetensorsTest : public testing::Test {
@@ -179,4 +179,4 @@ TEST_F(SafetensorsTest, WeightsOfAnotherModel) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

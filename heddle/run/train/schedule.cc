@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 double Remaining(Decay decay, double progress) {
@@ -47,4 +47,4 @@ double Schedule::At(int64_t step) const {
   return options_.lr * (floor + (1 - floor) * Remaining(options_.decay, std::min(progress, 1.0)));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

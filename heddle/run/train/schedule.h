@@ -9,7 +9,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 enum class Decay : uint8_t { kNone, kLinear, kCosine, kSqrt };
 
@@ -41,4 +41,4 @@ class Schedule {
   int64_t full_until_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

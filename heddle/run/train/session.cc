@@ -5,10 +5,10 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "heddle/run/aten/dtype.h"
 #include "heddle/core/base/clock.h"
+#include "heddle/run/aten/dtype.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr std::string_view kHeldNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
@@ -278,4 +278,4 @@ std::vector<Session::UpdatedBuffer> Session::updated_buffers(size_t at) const {
   return updated;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

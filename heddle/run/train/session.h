@@ -12,7 +12,7 @@
 #include "heddle/run/train/program.h"
 #include "heddle/run/train/training_run.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // A whole parameter, by its number in registration order. Asked for one after the other, so that one at a time is in memory.
 using ParamSource = std::function<Result<at::Tensor>(size_t param)>;
@@ -151,4 +151,4 @@ class Session final : public TrainingRun {
   double data_seconds_ = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

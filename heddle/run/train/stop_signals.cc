@@ -3,7 +3,7 @@
 #include <atomic>
 #include <iterator>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT};
@@ -33,4 +33,4 @@ StopSignals::~StopSignals() {
 
 int StopSignals::came() const { return came_first; }
 
-}  // namespace heddle
+}  // namespace heddle::run

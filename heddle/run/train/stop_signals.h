@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-namespace heddle {
+namespace heddle::run {
 
 class StopSignals {
  public:
@@ -23,4 +23,4 @@ class StopSignals {
   struct sigaction before_[2];
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

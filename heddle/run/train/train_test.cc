@@ -6,7 +6,7 @@
 #include "heddle/run/train/schedule.h"
 #include "heddle/run/train/session.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // splitmix64 of 42 * 2^40 + 3 * 2^32 + 5 * 2^16 + position, modulo 1000.
@@ -234,4 +234,4 @@ TEST(Schedule, RisesStaysAndFalls) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

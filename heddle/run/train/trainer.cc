@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/clock.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Losses of the last steps, to know an odd one by.
@@ -88,4 +88,4 @@ Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
   return outcome;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 
 #include "heddle/run/train/session.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // What becomes of a step whose loss is odd. `kSkip` takes the step back and goes on with the next batch.
 enum class OddLoss : uint8_t { kIgnore, kStop, kSkip };
@@ -58,4 +58,4 @@ struct TrainingOutcome {
 // From where the session stands to the last step.
 Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -11,7 +11,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // What a rank holds of a parameter. The gradient is that of the last step, before clipping.
 enum class Held : uint8_t { kParam, kExpAvg, kExpAvgSq, kGrad };
@@ -42,4 +42,4 @@ class TrainingRun {
   virtual at::Tensor held(Held held, size_t at, size_t param) const = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

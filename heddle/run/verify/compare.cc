@@ -9,7 +9,7 @@
 #include "heddle/run/runtime/fault.h"
 #include "heddle/run/runtime/shards.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 std::string ValueText(const at::Tensor& flat, int64_t element) {
@@ -99,4 +99,4 @@ Comparison Compare(const TrainingRun& a, const TrainingRun& b, size_t params) {
   return comparison;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 
 #include "heddle/run/train/training_run.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The first element that differs.
 struct Difference {
@@ -39,4 +39,4 @@ Comparison Compare(const TrainingRun& a, const TrainingRun& b, size_t params);
 // `0x1.8p+1`, as C prints it; `nan` for all of these.
 std::string HexFloat(double value);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include "heddle/run/eager/expert_parallel.h"
 #include "heddle/run/models/family.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // `Eager` is one of the classes of heddle/run/eager, which look alike.
@@ -113,4 +113,4 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
       model, EagerDataParallel(model, params, data), options));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include "heddle/run/train/session.h"
 #include "heddle/run/train/training_run.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct EagerOptions {
   // Ranks along each kind of parallelism. Rank = (replica * shard + part) * tensor + slice.
@@ -37,4 +37,4 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options);
 // The model must outlive the run.
 Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,7 +12,7 @@
 #include "heddle/core/base/hash.h"
 #include "heddle/core/ir/text/print.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 // Of element type and bits, whatever the sizes: a view of all of a tensor has the content of the tensor.
@@ -226,4 +226,4 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
   return std::optional(std::move(finding));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include "heddle/run/train/session.h"
 #include "heddle/run/verify/compare.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct NodeFinding {
   int64_t step = 0;
@@ -33,4 +33,4 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
                                                      double lr, size_t params,
                                                      const Difference& difference);
 
-}  // namespace heddle
+}  // namespace heddle::run

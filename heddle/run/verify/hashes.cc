@@ -5,7 +5,7 @@
 #include "heddle/run/verify/compare.h"
 #include "heddle/run/verify/sha256.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -49,4 +49,4 @@ std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params,
   return lines;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -13,7 +13,7 @@
 #include "heddle/run/capture/capture.h"
 #include "heddle/run/train/training_run.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Those of the last step of all ranks of this process: ranks in order, parameters in registration order.
 std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params, bool gradients,
@@ -21,4 +21,4 @@ std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params,
 // The line of one tensor.
 std::string HashLine(int64_t step, int64_t rank, const std::string& name, const at::Tensor& tensor);
 
-}  // namespace heddle
+}  // namespace heddle::run

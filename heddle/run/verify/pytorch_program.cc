@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/file.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 struct PythonFile {
@@ -23,4 +23,4 @@ Status WritePyTorchProgram(const std::string& folder) {
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

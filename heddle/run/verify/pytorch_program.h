@@ -5,9 +5,9 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Writes all of its files into a folder. The one to run is `reference.py`.
 Status WritePyTorchProgram(const std::string& folder);
 
-}  // namespace heddle
+}  // namespace heddle::run

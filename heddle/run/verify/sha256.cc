@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/check.h"
 
-namespace heddle {
+namespace heddle::run {
 
 std::string Sha256(const void* data, size_t size) {
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -20,4 +20,4 @@ std::string Sha256(const void* data, size_t size) {
   return text;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <string>
 
-namespace heddle {
+namespace heddle::run {
 
 // 64 hexadecimal digits.
 std::string Sha256(const void* data, size_t size);
 
-}  // namespace heddle
+}  // namespace heddle::run

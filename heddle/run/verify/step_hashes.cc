@@ -8,7 +8,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/verify/compare.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr std::string_view kLosses[] = {"loss", "validation_loss"};
@@ -72,4 +72,4 @@ std::optional<HashDifference> HashDifference::Find(const StepHashes& first,
   return found;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

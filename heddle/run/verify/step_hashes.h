@@ -9,7 +9,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class StepHashes {
  public:
@@ -37,4 +37,4 @@ struct HashDifference {
   static std::optional<HashDifference> Find(const StepHashes& first, const StepHashes& second);
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 StepHashes Of(std::string_view lines) {
@@ -58,4 +58,4 @@ TEST(StepHashes, RefusesOtherText) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -4,7 +4,7 @@
 
 #include "heddle/compile/manager/manager.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 template <typename Run>
@@ -78,7 +78,7 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
 }
 
 Result<std::optional<std::string>> FirstDifferingPass(
-    const Module& before, const Pipeline& pipeline, const ManagerOptions& manager,
+    const Module& before, const compile::Pipeline& pipeline, const compile::ManagerOptions& manager,
     const VerifyOptions& options, int64_t steps,
     const std::function<Result<std::unique_ptr<Session>>(const Module&)>& make) {
   auto train = [&](const Module& module) {
@@ -88,11 +88,11 @@ Result<std::optional<std::string>> FirstDifferingPass(
   std::vector<std::string> names;
   auto differs_after = [&](int64_t passes) -> Result<bool> {
     Module module = before;
-    ManagerOptions some = manager;
+    compile::ManagerOptions some = manager;
     some.stop_after = passes;
-    HEDDLE_TRY(RunReport report, RunPipeline(module, pipeline, some));
+    HEDDLE_TRY(compile::RunReport report, compile::RunPipeline(module, pipeline, some));
     if (passes < 0) {
-      for (const PassRecord& record : report.passes) names.push_back(record.pass);
+      for (const compile::PassRecord& record : report.passes) names.push_back(record.pass);
     }
     HEDDLE_TRY(std::unique_ptr<Session> session, train(module));
     HEDDLE_TRY(Comparison comparison, CompareAll(*session, *reference, options));
@@ -112,4 +112,4 @@ Result<std::optional<std::string>> FirstDifferingPass(
                                    other, names.size()));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -12,7 +12,7 @@
 #include "heddle/run/verify/first_node.h"
 #include "heddle/run/verify/step_hashes.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Where ranks are processes: what this one found goes in, what all found together comes out, on each of them.
 template <typename Finding>
@@ -71,8 +71,8 @@ Result<VerifyReport> Verify(const VerifyOptions& options);
 // The first pass of a pipeline after which training differs from that of the graph before it, within `steps` steps; none if the
 // pipeline changes no bit. `manager` runs the passes; `make` compiles a graph for running.
 Result<std::optional<std::string>> FirstDifferingPass(
-    const Module& before, const Pipeline& pipeline, const ManagerOptions& manager,
+    const Module& before, const compile::Pipeline& pipeline, const compile::ManagerOptions& manager,
     const VerifyOptions& options, int64_t steps,
     const std::function<Result<std::unique_ptr<Session>>(const Module&)>& make);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -9,7 +9,7 @@
 #include "heddle/run/verify/hashes.h"
 #include "heddle/run/verify/sha256.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 TEST(Sha256, KnownAnswers) {
@@ -92,4 +92,4 @@ TEST_F(HashTest, AStepCanBeUndone) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,7 +5,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Numbers of micro-batches, of one mesh: those with the fewest sequences in each.
@@ -43,7 +43,7 @@ struct Degree {
 };
 std::vector<Degree> Degrees(const Arrangement& arrangement) {
   std::vector<Degree> out;
-  for (const Preset* preset : Presets()) {
+  for (const compile::Preset* preset : compile::Presets()) {
     int64_t ranks = preset->role == AxisRole::kReplicate ? arrangement.replicate
                     : preset->role == AxisRole::kShard   ? arrangement.shard
                     : preset->role == AxisRole::kTensor  ? arrangement.tensor
@@ -57,17 +57,17 @@ std::vector<Degree> Degrees(const Arrangement& arrangement) {
 
 struct Layout {
   Mesh mesh;
-  PresetOptions preset;
+  compile::PresetOptions preset;
 };
 Layout LayoutOf(const Arrangement& arrangement) {
   std::vector<MeshAxis> axes;
-  PresetOptions preset;
+  compile::PresetOptions preset;
   for (const Degree& degree : Degrees(arrangement)) {
     axes.push_back({std::string(degree.axis), degree.ranks});
     preset.axes.emplace(degree.preset, degree.axis);
   }
   if (arrangement.experts > 1)
-    ChooseExpertAxes(arrangement.experts, /*with_tensor=*/true, axes, preset);
+    compile::ChooseExpertAxes(arrangement.experts, /*with_tensor=*/true, axes, preset);
   return {Mesh(std::move(axes)), std::move(preset)};
 }
 
@@ -75,7 +75,9 @@ Layout LayoutOf(const Arrangement& arrangement) {
 
 Mesh MeshOf(const Arrangement& arrangement) { return LayoutOf(arrangement).mesh; }
 
-PresetOptions PresetOf(const Arrangement& arrangement) { return LayoutOf(arrangement).preset; }
+compile::PresetOptions PresetOf(const Arrangement& arrangement) {
+  return LayoutOf(arrangement).preset;
+}
 
 std::string Format(const Arrangement& arrangement) {
   std::string out;
@@ -115,4 +117,4 @@ std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/ir/mesh.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/ir/mesh.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct Arrangement {
   // Copies of the model; ranks that keep parts of it; ranks that share heads and hidden units.
@@ -26,7 +26,7 @@ struct Arrangement {
 
 // Axes of one rank are left out; one rank alone is `dp`.
 Mesh MeshOf(const Arrangement& arrangement);
-PresetOptions PresetOf(const Arrangement& arrangement);
+compile::PresetOptions PresetOf(const Arrangement& arrangement);
 // `dp 64`, `dp_replicate 2, dp 4, tp 8, 2 micro-batches`
 std::string Format(const Arrangement& arrangement);
 
@@ -46,4 +46,4 @@ struct ArrangementSpace {
 // whole nodes, or they share nodes evenly. Of one mesh at most 16 numbers of micro-batches: those with the fewest sequences in each.
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr std::string_view kPolicies[] = {"none", "min-cut", "selective", "full"};
@@ -26,7 +26,8 @@ T AtLeast(T promised) {
 
 }  // namespace
 
-PlanSearch::PlanSearch(SearchedModel model, const CostModel& costs, PlanSearchOptions options)
+PlanSearch::PlanSearch(SearchedModel model, const price::CostModel& costs,
+                       PlanSearchOptions options)
     : options_(std::move(options)),
       evaluator_(std::move(model), costs, options_.cluster, options_.global_batch) {}
 
@@ -261,4 +262,4 @@ std::vector<TriedPoint> PlanSearch::Front() const {
   return front;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -14,7 +14,7 @@
 
 #include "heddle/search/arrangement/point_evaluator.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // How far a search is: points that are dealt with, of how many; what it does now; the best so far, or null.
 struct SearchProgress {
@@ -57,7 +57,7 @@ struct SearchResult {
 
 class PlanSearch {
  public:
-  PlanSearch(SearchedModel model, const CostModel& costs, PlanSearchOptions options);
+  PlanSearch(SearchedModel model, const price::CostModel& costs, PlanSearchOptions options);
 
   // Diag::kInfeasible, with the least peak there is and what it is made of, if nothing fits.
   Result<SearchResult> Run();
@@ -107,4 +107,4 @@ class PlanSearch {
   std::vector<std::string> notes_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

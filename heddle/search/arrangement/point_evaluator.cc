@@ -6,19 +6,19 @@
 #include "heddle/compile/passes/memory/memory_passes.h"
 #include "heddle/compile/passes/passes.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Of lowered modules that are kept, together.
 constexpr size_t kMostNodes = 400'000;
 // What decides about memory, and a pipeline by its name; without `schedules` the first alone.
 std::string PipelineOf(const SearchPoint& point, bool schedules) {
-  std::string text = point.policy == "none" ? "clean" : CheckpointPipeline(point.policy);
+  std::string text = point.policy == "none" ? "clean" : compile::CheckpointPipeline(point.policy);
   if (!schedules) return text;
   return text + (point.scheduled == ScheduledBy::kOverlap ? ", overlap" : ", fsdp");
 }
 
-OptionSetting ReshardOf(const SearchPoint& point) {
+compile::OptionSetting ReshardOf(const SearchPoint& point) {
   return {"reshard", {"reshard-after-forward"}, "policy", point.reshard};
 }
 
@@ -51,14 +51,14 @@ Result<const Module*> PointEvaluator::Captured(const StepRequest& request) {
   return &known->second;
 }
 
-Result<Plan> PointEvaluator::PlanFor(const SearchPoint& point, int64_t layers) {
+Result<compile::Plan> PointEvaluator::PlanFor(const SearchPoint& point, int64_t layers) {
   if (point.placed == PlacedBy::kAuto) return found_.at(point.arrangement);
   HEDDLE_TRY(const Module* module, Captured(RequestFor(point, layers)));
   return model_.preset(module->graphs[0], point.arrangement);
 }
 
-PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) const {
-  PlanDecisions out;
+compile::PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) const {
+  compile::PlanDecisions out;
   out.batch = {global_batch_, model_.seq_len, point.arrangement.micro_batches};
   // Stated only if it differs from the default for the mesh (planned_step.cc).
   bool apart = RequestFor(point, model_.layers).norms_apart;
@@ -76,11 +76,12 @@ Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
   auto known = lowered_.find(key);
   if (known != lowered_.end()) return &known->second;
   HEDDLE_TRY(const Module* captured, Captured(request));
-  HEDDLE_TRY(Plan plan, PlanFor(point, request.layers));
+  HEDDLE_TRY(compile::Plan plan, PlanFor(point, request.layers));
   Module module = *captured;
-  HEDDLE_RETURN_IF_ERROR(Lower(module, plan));
-  HEDDLE_TRY(Pipeline clean, ParsePipeline("clean", Passes(), Author::kProgram));
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, clean, evaluator_.Unchecked()));
+  HEDDLE_RETURN_IF_ERROR(compile::Lower(module, plan));
+  HEDDLE_TRY(compile::Pipeline clean,
+             compile::ParsePipeline("clean", compile::Passes(), compile::Author::kProgram));
+  HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, clean, evaluator_.Unchecked()));
   kept_nodes_ += module.graphs[0].node_count();
   while (kept_nodes_ > kMostNodes && !order_.empty()) {
     auto oldest = lowered_.find(order_.front());
@@ -95,11 +96,12 @@ Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
 Result<Evaluation> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
                                             bool schedules) {
   HEDDLE_TRY(const Module* lowered, Lowered(point, request));
-  HEDDLE_TRY(Pipeline pipeline,
-             ParsePipeline(PipelineOf(point, schedules), Passes(), Author::kProgram));
-  PipelineChanges changes;
+  HEDDLE_TRY(compile::Pipeline pipeline,
+             compile::ParsePipeline(PipelineOf(point, schedules), compile::Passes(),
+                                    compile::Author::kProgram));
+  compile::PipelineChanges changes;
   if (schedules) changes.settings = {ReshardOf(point)};
-  HEDDLE_RETURN_IF_ERROR(AdjustPipeline(changes, Passes(), pipeline));
+  HEDDLE_RETURN_IF_ERROR(compile::AdjustPipeline(changes, compile::Passes(), pipeline));
   return evaluator_.Run(*lowered, pipeline);
 }
 
@@ -154,7 +156,7 @@ Result<Nanos> PointEvaluator::LeastCompute(const SearchPoint& point) {
 
 Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
   HEDDLE_TRY(StepOutcome outcome, Evaluate(point, model_.layers));
-  HEDDLE_TRY(Plan plan, PlanFor(point, model_.layers));
+  HEDDLE_TRY(compile::Plan plan, PlanFor(point, model_.layers));
   plan.decisions = DecisionsFor(point);
   return TriedPoint{point, outcome, std::move(plan)};
 }
@@ -166,14 +168,14 @@ Result<StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
 
 Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowance) {
   HEDDLE_TRY(const Module* module, Captured(RequestFor(point, model_.layers)));
-  Plan plan;
+  compile::Plan plan;
   plan.mesh = MeshOf(point.arrangement);
   plan.automatic = true;
   plan.decisions.reshard = point.reshard;
   PlanRequest request;
   request.automatic.allowance = allowance;
   request.tries_plans = true;
-  CompileOptions how;
+  compile::CompileOptions how;
   how.pipeline = PipelineOf(point, true);
   how.manager = evaluator_.Unchecked();
   HEDDLE_TRY(FoundPlacements found, FindPlacements(*module, plan, request, how));
@@ -181,4 +183,4 @@ Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowanc
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -10,11 +10,11 @@
 #include <string>
 #include <tuple>
 
-#include "heddle/search/find_placements.h"
 #include "heddle/report/summary.h"
 #include "heddle/search/arrangement/arrangement.h"
+#include "heddle/search/find_placements.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // Which step of a model is captured.
 struct StepRequest {
@@ -34,7 +34,7 @@ struct SearchedModel {
   // The fewest in which every kind of layer is followed by one of its kind.
   int64_t small_layers = 1;
   std::function<Result<Module>(const StepRequest&)> capture;
-  std::function<Result<Plan>(const Graph&, const Arrangement&)> preset;
+  std::function<Result<compile::Plan>(const Graph&, const Arrangement&)> preset;
   // Degrees of tensor parallelism that it has.
   std::function<bool(int64_t)> may_split;
   // Of a mixture; 0 for none.
@@ -62,13 +62,13 @@ struct TriedPoint {
   SearchPoint point;
   // For all micro-batches and the optimizer.
   StepOutcome outcome;
-  Plan plan;
+  compile::Plan plan;
 };
 
 class PointEvaluator {
  public:
   // `costs`, which outlives this, is of `cluster`, a name or a file.
-  PointEvaluator(SearchedModel model, const CostModel& costs, std::string cluster,
+  PointEvaluator(SearchedModel model, const price::CostModel& costs, std::string cluster,
                  int64_t global_batch)
       : model_(std::move(model)),
         evaluator_(costs),
@@ -76,7 +76,7 @@ class PointEvaluator {
         global_batch_(global_batch) {}
 
   const SearchedModel& model() const { return model_; }
-  const CostModel& costs() const { return evaluator_.costs(); }
+  const price::CostModel& costs() const { return evaluator_.costs(); }
 
   // What it comes to.
   Result<TriedPoint> Try(const SearchPoint& point);
@@ -95,9 +95,9 @@ class PointEvaluator {
 
   StepRequest RequestFor(const SearchPoint& point, int64_t layers) const;
   Result<const Module*> Captured(const StepRequest& request);
-  Result<Plan> PlanFor(const SearchPoint& point, int64_t layers);
+  Result<compile::Plan> PlanFor(const SearchPoint& point, int64_t layers);
   // The decisions of a plan for the point.
-  PlanDecisions DecisionsFor(const SearchPoint& point) const;
+  compile::PlanDecisions DecisionsFor(const SearchPoint& point) const;
   Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
   Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request, bool schedules);
   Result<StepOutcome> Evaluate(const SearchPoint& point, int64_t layers);
@@ -111,7 +111,7 @@ class PointEvaluator {
   std::map<LoweredKey, Module> lowered_;
   std::deque<LoweredKey> order_;
   size_t kept_nodes_ = 0;
-  std::map<Arrangement, Plan> found_;
+  std::map<Arrangement, compile::Plan> found_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

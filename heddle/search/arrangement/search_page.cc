@@ -6,7 +6,7 @@
 #include "heddle/report/html/page_files.h"
 #include "heddle/report/html/step_data.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // In dependence order: later scripts use definitions of earlier ones.
@@ -92,4 +92,4 @@ std::string FormatSearchPage(const SearchPage& page) {
   return html;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

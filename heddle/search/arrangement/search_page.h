@@ -6,7 +6,7 @@
 
 #include "heddle/search/arrangement/plan_search.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct SearchRow {
   // `1`, or the publisher of a known configuration.
@@ -45,4 +45,4 @@ std::string WhyFaster(const SearchRow& first, const SearchRow& second);
 // A chart of speed against memory, a table, and the command and text of each plan.
 std::string FormatSearchPage(const SearchPage& page);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/report/summary.h"
 #include "heddle/price/sim/simulate.h"
+#include "heddle/report/summary.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 struct Sums {
@@ -20,15 +20,15 @@ struct Sums {
   }
 };
 
-MoveShares SharesOf(const Graph& graph, const Timeline& timeline) {
+price::MoveShares SharesOf(const Graph& graph, const price::Timeline& timeline) {
   Sums gathers;
   Sums gradients;
   Sums tensors;
-  for (const CollectiveTimes& c : timeline.collectives) {
+  for (const price::CollectiveTimes& c : timeline.collectives) {
     const AttrValue* why = graph.attrs(c.start).Find("why");
     Why purpose = why != nullptr ? std::get<Why>(*why) : Why::kTensor;
     Sums& sums = purpose == Why::kUnshard ? gathers : purpose == Why::kGrad ? gradients : tensors;
-    const NodeTimes& times = timeline.nodes[c.start.index()];
+    const price::NodeTimes& times = timeline.nodes[c.start.index()];
     sums.time += times.end - times.begin;
     sums.exposed += c.exposed;
   }
@@ -44,24 +44,24 @@ nlohmann::ordered_json ToJson(const StepOutcome& outcome) {
           {"peak_bytes", outcome.peak.value}};
 }
 
-ManagerOptions Evaluator::Unchecked() const {
-  ManagerOptions options;
+compile::ManagerOptions Evaluator::Unchecked() const {
+  compile::ManagerOptions options;
   options.check = false;
   options.costs = costs_;
   return options;
 }
 
-Result<Evaluation> Evaluator::Run(Module module, const Pipeline& passes) const {
-  HEDDLE_TRY(RunReport report, RunPipeline(module, passes, Unchecked()));
+Result<Evaluation> Evaluator::Run(Module module, const compile::Pipeline& passes) const {
+  HEDDLE_TRY(compile::RunReport report, compile::RunPipeline(module, passes, Unchecked()));
   const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(GraphCosts costs, costs_->Price(module, graph));
-  SimGraph sim(graph, costs);
-  Timeline timeline = MakeTimeline(sim, TimelineOptions(*costs_, {}));
-  StepBounds bounds{sim.compute(), FindLowerBounds(graph, sim, timeline).best(),
+  HEDDLE_TRY(price::GraphCosts costs, costs_->Price(module, graph));
+  price::SimGraph sim(graph, costs);
+  price::Timeline timeline = price::MakeTimeline(sim, price::TimelineOptions(*costs_, {}));
+  StepBounds bounds{sim.compute(), price::FindLowerBounds(graph, sim, timeline).best(),
                     sim.inputs() + KeptForBackward(graph)};
   StepOutcome outcome{timeline.makespan, timeline.exposed, timeline.peak, bounds};
-  MoveShares shares = SharesOf(graph, timeline);
+  price::MoveShares shares = SharesOf(graph, timeline);
   return Evaluation{std::move(module), std::move(report.passes), outcome, shares};
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

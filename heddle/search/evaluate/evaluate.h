@@ -8,12 +8,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "heddle/compile/manager/manager.h"
+#include "heddle/core/ir/graph.h"
 #include "heddle/price/cost/cost_model.h"
 #include "heddle/price/cost/move_shares.h"
-#include "heddle/core/ir/graph.h"
-#include "heddle/compile/manager/manager.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // Lower bounds over all schedules of the same nodes.
 struct StepBounds {
@@ -40,26 +40,26 @@ nlohmann::ordered_json ToJson(const StepOutcome& outcome);
 struct Evaluation {
   // After the passes.
   Module module;
-  std::vector<PassRecord> passes;
+  std::vector<compile::PassRecord> passes;
   StepOutcome outcome;
   // How much of the collectives of each kind is exposed; 1 if the step has none of a kind.
-  MoveShares shares;
+  price::MoveShares shares;
 };
 
 class Evaluator {
  public:
   // `costs` outlives this.
-  explicit Evaluator(const CostModel& costs) : costs_(&costs) {}
+  explicit Evaluator(const price::CostModel& costs) : costs_(&costs) {}
 
-  const CostModel& costs() const { return *costs_; }
+  const price::CostModel& costs() const { return *costs_; }
   // Runs the passes, which make one local graph of `module`, and simulates it. The manager does not
   // check the passes; Compile runs them again, with checks, for the plan that is chosen.
-  Result<Evaluation> Run(Module module, const Pipeline& passes) const;
+  Result<Evaluation> Run(Module module, const compile::Pipeline& passes) const;
   // Options of the manager for trials.
-  ManagerOptions Unchecked() const;
+  compile::ManagerOptions Unchecked() const;
 
  private:
-  const CostModel* costs_;
+  const price::CostModel* costs_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

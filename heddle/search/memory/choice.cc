@@ -4,7 +4,7 @@
 
 #include "heddle/core/base/table.h"
 
-namespace heddle {
+namespace heddle::search {
 
 Result<Bytes> ParseBudget(std::string_view text) {
   HEDDLE_TRY(Bytes budget, ParseBytes(text));
@@ -38,4 +38,4 @@ std::string FormatChoices(const std::vector<MemoryChoice>& choices) {
   return table.Format();
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -11,7 +11,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/search/evaluate/evaluate.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // By value: what is decided. kDefault for what nobody decides.
 using Marks = std::vector<Keep>;
@@ -21,7 +21,7 @@ struct MemoryChoice : StepOutcome {
   // What it is called, for people: `full`, or `cut 3:12, none` for 12 blocks of the one and the rest of the other.
   std::string policy;
   Marks marks;
-  MoveShares shares;
+  price::MoveShares shares;
   // On the compute stream, in addition to what a step without recomputation has there.
   Nanos recompute;
   // Of values that forward makes and something behind it reads.
@@ -40,4 +40,4 @@ std::string FormatChoices(const std::vector<MemoryChoice>& choices);
 // As flags give it: above nothing, and with a unit.
 Result<Bytes> ParseBudget(std::string_view text);
 
-}  // namespace heddle
+}  // namespace heddle::search

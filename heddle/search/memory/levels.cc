@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/passes/memory/recompute.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // By node: forward runs it for nobody but backward.
@@ -29,9 +29,9 @@ std::vector<bool> OnlyForBackward(const Graph& graph) {
 
 }  // namespace
 
-Result<RunTimes> FindRunTimes(const Module& module, const CostModel& model) {
+Result<RunTimes> FindRunTimes(const Module& module, const price::CostModel& model) {
   const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
+  HEDDLE_TRY(price::GraphCosts costs, model.Price(module, graph));
   std::vector<Nanos> nothing(graph.node_count());
   RunTimes times{nothing, nothing, nothing};
   std::vector<bool> only_for_backward = OnlyForBackward(graph);
@@ -57,7 +57,7 @@ LevelVariants::LevelVariants(const Graph& graph, const Weights& weights, const B
       // A view is made again of what it shows.
       while (v && graph[v].producer && ViewedOperand(graph, graph[v].producer))
         v = ViewedOperand(graph, graph[v].producer);
-      if (!Crosses(graph, node, v) || seen[v.index()]) continue;
+      if (!compile::Crosses(graph, node, v) || seen[v.index()]) continue;
       seen[v.index()] = true;
       if (weights.is_gathered(v) && graph[graph[v].producer].op == op::comm_wait)
         gathered_.push_back(v);
@@ -80,7 +80,7 @@ Level LevelVariants::GatheredAgain(const Level& level) const {
   return WithMark(level, Keep::kPreferRecompute, "+gather");
 }
 
-Level LevelVariants::Offloaded(const Level& level, const CostModel& model,
+Level LevelVariants::Offloaded(const Level& level, const price::CostModel& model,
                                std::span<const Nanos> times, double share) const {
   if (!model.cluster().host) return level;
   Level moved = level;
@@ -92,7 +92,7 @@ Level LevelVariants::Offloaded(const Level& level, const CostModel& model,
   std::map<int64_t, std::vector<ValueId>> kept;
   for (ValueId v : graph_.values()) {
     if (level.marks[v.index()] != Keep::kMustSave || weights_.is_weight(v)) continue;
-    CollectiveCost copy = model.Copy(graph_.types().bytes(graph_.type(v)));
+    price::CollectiveCost copy = model.Copy(graph_.types().bytes(graph_.type(v)));
     if (copy.transfer > copy.latency) kept[blocks_.of(graph_[v].producer)].push_back(v);
   }
   for (auto& [block, values] : kept) {
@@ -112,4 +112,4 @@ Level LevelVariants::Offloaded(const Level& level, const CostModel& model,
   return moved;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

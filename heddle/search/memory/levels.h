@@ -8,7 +8,7 @@
 #include "heddle/core/analysis/weights.h"
 #include "heddle/search/memory/trial.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct Level {
   std::string name;
@@ -24,7 +24,7 @@ struct RunTimes {
   std::vector<Nanos> compute;
   std::vector<Nanos> all;
 };
-Result<RunTimes> FindRunTimes(const Module& module, const CostModel& model);
+Result<RunTimes> FindRunTimes(const Module& module, const price::CostModel& model);
 
 // What can be done to a level besides recomputing.
 class LevelVariants {
@@ -37,7 +37,7 @@ class LevelVariants {
   Level GatheredAgain(const Level& level) const;
   // What it is marked to keep goes to the host: in each block the largest values, as many as the copy engine takes out in `share` of the
   // time that the block computes in forward. `times` has that, by node. The same level if that is none.
-  Level Offloaded(const Level& level, const CostModel& model, std::span<const Nanos> times,
+  Level Offloaded(const Level& level, const price::CostModel& model, std::span<const Nanos> times,
                   double share) const;
 
  private:
@@ -50,4 +50,4 @@ class LevelVariants {
   std::vector<ValueId> gathered_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,15 +5,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/core/analysis/weights.h"
-#include "heddle/core/base/text.h"
-#include "heddle/search/memory/trial.h"
-#include "heddle/core/ops/ops.h"
-#include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/search/memory/trial.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 std::string ModuleOf(std::string_view scope) {
@@ -28,7 +28,7 @@ std::string ModuleOf(std::string_view scope) {
 
 class Lister {
  public:
-  Lister(const Graph& before, const Graph& graph, const GraphCosts& costs)
+  Lister(const Graph& before, const Graph& graph, const price::GraphCosts& costs)
       : graph_(graph), costs_(costs), is_copy_(graph.node_count()) {
     for (NodeId node : graph.nodes()) {
       if (graph[node].phase == Phase::kForward || graph[node].result_count == 0) continue;
@@ -124,7 +124,7 @@ class Lister {
   }
 
   const Graph& graph_;
-  const GraphCosts& costs_;
+  const price::GraphCosts& costs_;
   std::vector<bool> is_copy_;
   // By value: a node that is no copy reads it. Made when it is first asked for.
   std::vector<bool> read_;
@@ -141,7 +141,7 @@ std::string_view Name(DecisionLine::What what) {
 Result<std::vector<DecisionLine>> ListDecisions(const Trials& trials, const Marks& marks) {
   HEDDLE_TRY(Module module, trials.CarriedOut(marks));
   const Graph& graph = module.graphs[0];
-  HEDDLE_TRY(GraphCosts costs, trials.model().Price(module, graph));
+  HEDDLE_TRY(price::GraphCosts costs, trials.model().Price(module, graph));
   return Lister(trials.graph(), graph, costs).Run();
 }
 
@@ -171,4 +171,4 @@ nlohmann::ordered_json ToJson(const std::vector<DecisionLine>& lines) {
   return list;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

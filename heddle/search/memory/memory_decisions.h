@@ -8,7 +8,7 @@
 
 #include "heddle/search/memory/choice.h"
 
-namespace heddle {
+namespace heddle::search {
 
 class Trials;
 
@@ -32,4 +32,4 @@ Result<std::vector<DecisionLine>> ListDecisions(const Trials& trials, const Mark
 std::string FormatDecisions(const std::vector<DecisionLine>& lines);
 nlohmann::ordered_json ToJson(const std::vector<DecisionLine>& lines);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,7 +5,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr std::string_view kPolicies[] = {"none", "min-cut", "selective", "full"};
@@ -22,14 +22,15 @@ bool IsFaster(const MemoryChoice& a, const MemoryChoice& b) {
 }  // namespace
 
 Result<std::unique_ptr<MemorySearch>> MemorySearch::Make(const Module& module,
-                                                         const Pipeline& after,
-                                                         const CostModel& model, bool offloads) {
+                                                         const compile::Pipeline& after,
+                                                         const price::CostModel& model,
+                                                         bool offloads) {
   HEDDLE_TRY(RunTimes times, FindRunTimes(module, model));
   return std::make_unique<MemorySearch>(module, after, model, std::move(times), offloads);
 }
 
-MemorySearch::MemorySearch(const Module& module, const Pipeline& after, const CostModel& model,
-                           RunTimes times, bool offloads)
+MemorySearch::MemorySearch(const Module& module, const compile::Pipeline& after,
+                           const price::CostModel& model, RunTimes times, bool offloads)
     : trials_(module, after, model),
       weights_(module.graphs[0]),
       blocks_(module.graphs[0]),
@@ -178,7 +179,7 @@ Result<MemoryChoice> MemorySearch::Between(Point fast, Point small, Bytes budget
 
 // Whatever is kept is there at the end of forward, and what the host has left the device within the step. Compute alone takes the rest.
 Nanos MemorySearch::BoundFor(Bytes budget, Nanos step) const {
-  const std::optional<HostLink>& host = trials_.model().cluster().host;
+  const std::optional<price::HostLink>& host = trials_.model().cluster().host;
   double moved = host ? host->rate.per_nano * static_cast<double>(step.value) : 0;
   Bytes there = budget - trials_.inputs() + Bytes{static_cast<int64_t>(moved)};
   return std::min(step, trials_.compute() + computing_.Bound(there));
@@ -230,4 +231,4 @@ Result<std::vector<MemoryChoice>> MemorySearch::Sweep() {
   return curve;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -14,16 +14,18 @@
 #include "heddle/search/memory/levels.h"
 #include "heddle/search/memory/priced_cut.h"
 
-namespace heddle {
+namespace heddle::search {
 
 class MemorySearch {
  public:
   // `clean` has run on `module`, which has one local graph; `after` is what runs behind the decisions. All outlive this.
   // `offloads`: activations may move to the host, whose memory does not count.
-  static Result<std::unique_ptr<MemorySearch>> Make(const Module& module, const Pipeline& after,
-                                                    const CostModel& model, bool offloads = true);
-  MemorySearch(const Module& module, const Pipeline& after, const CostModel& model, RunTimes times,
-               bool offloads);
+  static Result<std::unique_ptr<MemorySearch>> Make(const Module& module,
+                                                    const compile::Pipeline& after,
+                                                    const price::CostModel& model,
+                                                    bool offloads = true);
+  MemorySearch(const Module& module, const compile::Pipeline& after, const price::CostModel& model,
+               RunTimes times, bool offloads);
   MemorySearch(const MemorySearch&) = delete;
   MemorySearch& operator=(const MemorySearch&) = delete;
 
@@ -79,4 +81,4 @@ class MemorySearch {
   std::vector<Point> hull_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "heddle/core/analysis/weights.h"
 #include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/analysis/max_flow.h"
+#include "heddle/core/analysis/weights.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Capacities of all edges together stay below this.
@@ -30,8 +30,8 @@ PricedCut::PricedCut(const Graph& graph, const Weights& weights, std::span<const
 }
 
 bool PricedCut::IsThereAnyway(ValueId v) const {
-  return !v || !graph_[v].producer || weights_.is_weight(v) || AsksToKeep(graph_[v].keep) ||
-         graph_.types()[graph_.type(v)].async;
+  return !v || !graph_[v].producer || weights_.is_weight(v) ||
+         compile::AsksToKeep(graph_[v].keep) || graph_.types()[graph_.type(v)].async;
 }
 
 void PricedCut::Reach(ValueId v) {
@@ -43,19 +43,19 @@ void PricedCut::Reach(ValueId v) {
 void PricedCut::FindNetwork() {
   for (NodeId node : graph_.nodes()) {
     for (ValueId v : graph_.operands(node)) {
-      if (!Crosses(graph_, node, v)) continue;
+      if (!compile::Crosses(graph_, node, v)) continue;
       read_behind_[v.index()] = true;
       Reach(v);
     }
   }
   for (size_t i = 0; i < values_.size(); ++i) {
     NodeId node = graph_[values_[i]].producer;
-    if (!CanRecompute(graph_, node)) continue;
+    if (!compile::CanRecompute(graph_, node)) continue;
     if (graph_.op(node).effect() != Effect::kView) decisions_.push_back(values_[i]);
     if (node_place_[node.index()] >= 0) continue;
     node_place_[node.index()] = static_cast<int64_t>(nodes_.size());
     nodes_.push_back(node);
-    for (ValueId needed : NeededAgain(graph_, node)) Reach(needed);
+    for (ValueId needed : compile::NeededAgain(graph_, node)) Reach(needed);
   }
   std::ranges::sort(decisions_);
 }
@@ -95,7 +95,7 @@ Corner PricedCut::At(Price price) {
     flow.AddEdge(
         source, run[i],
         static_cast<int64_t>(InDouble(again_[nodes_[i].index()]) * InDouble(price.bytes) * scale));
-    for (ValueId needed : NeededAgain(graph_, nodes_[i])) {
+    for (ValueId needed : compile::NeededAgain(graph_, nodes_[i])) {
       int64_t place = needed ? place_[needed.index()] : -1;
       if (place >= 0) flow.AddEdge(out[static_cast<size_t>(place)], run[i], MaxFlow::kInfinite);
     }
@@ -163,4 +163,4 @@ Nanos PricedCut::Bound(Bytes kept) const {
   return Nanos{static_cast<int64_t>(best)};
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -11,8 +11,10 @@
 #include "heddle/search/memory/choice.h"
 
 namespace heddle {
-
 class Weights;
+}  // namespace heddle
+
+namespace heddle::search {
 
 struct Corner {
   Marks marks;
@@ -66,4 +68,4 @@ class PricedCut {
   std::vector<Answer> answers_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

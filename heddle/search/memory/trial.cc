@@ -4,24 +4,26 @@
 
 #include <fmt/ranges.h>
 
-#include "heddle/core/analysis/memory.h"
-#include "heddle/core/base/text.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/base/text.h"
 #include "heddle/report/summary.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
-Pipeline Program(std::string_view text) {
-  Result<Pipeline> pipeline = ParsePipeline(text, Passes(), Author::kProgram);
+compile::Pipeline Program(std::string_view text) {
+  Result<compile::Pipeline> pipeline =
+      compile::ParsePipeline(text, compile::Passes(), compile::Author::kProgram);
   HEDDLE_CHECK(pipeline.ok(), "a pipeline of the program's own");
   return *std::move(pipeline);
 }
 
-int64_t StatOf(std::span<const PassRecord> passes, std::string_view pass, std::string_view stat) {
+int64_t StatOf(std::span<const compile::PassRecord> passes, std::string_view pass,
+               std::string_view stat) {
   int64_t sum = 0;
-  for (const PassRecord& record : passes) {
+  for (const compile::PassRecord& record : passes) {
     if (record.pass.substr(0, record.pass.find('{')) != pass) continue;
     for (const auto& [name, n] : record.stats) sum += name == stat ? n : 0;
   }
@@ -30,15 +32,15 @@ int64_t StatOf(std::span<const PassRecord> passes, std::string_view pass, std::s
 
 }  // namespace
 
-Trials::Trials(const Module& module, const Pipeline& after, const CostModel& model)
-    : module_(module), pipeline_(Program(kCarryOut)), evaluator_(model) {
+Trials::Trials(const Module& module, const compile::Pipeline& after, const price::CostModel& model)
+    : module_(module), pipeline_(Program(compile::kCarryOut)), evaluator_(model) {
   pipeline_.insert(pipeline_.end(), after.begin(), after.end());
 }
 
 Result<Marks> Trials::MarksOf(std::string_view policy) const {
   Module copy = module_;
-  Pipeline mark = Program(fmt::format("checkpoint{{policy={}}}", Quoted(policy)));
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(copy, mark));
+  compile::Pipeline mark = Program(fmt::format("checkpoint{{policy={}}}", Quoted(policy)));
+  HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(copy, mark));
   Marks marks;
   for (ValueId v : copy.graphs[0].values()) marks.push_back(copy.graphs[0][v].keep);
   return marks;
@@ -58,7 +60,7 @@ Module Trials::Marked(const Marks& marks) const {
 
 Result<Module> Trials::CarriedOut(const Marks& marks) const {
   Module module = Marked(marks);
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, Program(kCarryOut)));
+  HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, Program(compile::kCarryOut)));
   return module;
 }
 
@@ -103,7 +105,7 @@ const MemoryChoice& Trials::Smallest() const {
 Result<std::string> Trials::HoldsPeak(const MemoryChoice& choice) const {
   constexpr size_t kNamed = 3;
   Module module = Marked(choice.marks);
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, pipeline_, evaluator_.Unchecked()));
+  HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, pipeline_, evaluator_.Unchecked()));
   const Graph& graph = module.graphs[0];
   Liveness liveness(graph);
   MemoryTimeline timeline = ComputeMemoryTimeline(graph, liveness);
@@ -123,4 +125,4 @@ Result<std::string> Trials::HoldsPeak(const MemoryChoice& choice) const {
                      fmt::join(parts, ", "));
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,21 +5,21 @@
 #include <map>
 #include <string>
 
-#include "heddle/core/base/result.h"
-#include "heddle/search/memory/choice.h"
-#include "heddle/search/evaluate/evaluate.h"
 #include "heddle/compile/passes/memory/memory_passes.h"
+#include "heddle/core/base/result.h"
+#include "heddle/search/evaluate/evaluate.h"
+#include "heddle/search/memory/choice.h"
 
-namespace heddle {
+namespace heddle::search {
 
 class Trials {
  public:
   // `clean` has run on `module`, which has one local graph; `after` is what runs behind the decisions. All outlive this.
-  Trials(const Module& module, const Pipeline& after, const CostModel& model);
+  Trials(const Module& module, const compile::Pipeline& after, const price::CostModel& model);
 
   const Module& module() const { return module_; }
   const Graph& graph() const { return module_.graphs[0]; }
-  const CostModel& model() const { return evaluator_.costs(); }
+  const price::CostModel& model() const { return evaluator_.costs(); }
 
   // What is decided by a policy of `checkpoint`.
   Result<Marks> MarksOf(std::string_view policy) const;
@@ -43,11 +43,11 @@ class Trials {
   Result<MemoryChoice> Run(std::string policy, const Marks& marks);
 
   const Module& module_;
-  Pipeline pipeline_;
+  compile::Pipeline pipeline_;
   Evaluator evaluator_;
   std::map<Marks, MemoryChoice> tried_;
   Nanos compute_;
   Bytes inputs_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

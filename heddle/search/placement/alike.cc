@@ -6,7 +6,7 @@
 
 #include "heddle/compile/plan/patterns.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Groups by pattern, in the order of their first members. One that has members of different kinds, or whose pattern means others,
@@ -17,7 +17,7 @@ class Grouping {
   Grouping(Name name, SameKind same) : name_(name), same_(same) {}
 
   void Add(uint32_t member, const Key& key) {
-    auto [at, added] = index_.try_emplace({AsPattern(name_(member)), key}, groups_.size());
+    auto [at, added] = index_.try_emplace({compile::AsPattern(name_(member)), key}, groups_.size());
     if (added) groups_.push_back({at->first.first, {}});
     groups_[at->second].members.push_back(member);
     members_[key].push_back(member);
@@ -43,7 +43,7 @@ class Grouping {
  private:
   bool MeansNoOthers(const Alike& group) const {
     const std::vector<uint32_t>& all = members_.at(keys_.at(group.members[0]));
-    auto matches = [&](uint32_t m) { return MatchesPattern(group.pattern, name_(m)); };
+    auto matches = [&](uint32_t m) { return compile::MatchesPattern(group.pattern, name_(m)); };
     return std::ranges::count_if(all, matches) == static_cast<ptrdiff_t>(group.members.size());
   }
 
@@ -81,25 +81,25 @@ std::vector<Alike> AlikeNodes(const Graph& graph) {
   };
   using Key = std::tuple<OpId, Phase, uint32_t>;
   Grouping<Key, decltype(name), decltype(same)> grouping(name, same);
-  std::vector<uint32_t> numbers = NodeNumbers(graph);
+  std::vector<uint32_t> numbers = compile::NodeNumbers(graph);
   for (NodeId node : graph.nodes())
     grouping.Add(node.index(), {graph[node].op, graph[node].phase, numbers[node.index()]});
   return grouping.Finish();
 }
 
-Plan Shortened(Plan plan, const Graph& graph) {
-  std::map<std::string_view, const PlanParam*> by_name;
-  for (const PlanParam& param : plan.params) by_name[param.pattern] = &param;
-  std::vector<PlanParam> params;
+compile::Plan Shortened(compile::Plan plan, const Graph& graph) {
+  std::map<std::string_view, const compile::PlanParam*> by_name;
+  for (const compile::PlanParam& param : plan.params) by_name[param.pattern] = &param;
+  std::vector<compile::PlanParam> params;
   for (const Alike& alike : AlikeParams(graph)) {
     auto of = [&](uint32_t i) {
-      PlanParam param = *by_name.at(graph.inputs()[i].label);
+      compile::PlanParam param = *by_name.at(graph.inputs()[i].label);
       if (param.unit == graph.inputs()[i].unit) param.unit.clear();
       return param;
     };
-    PlanParam first = of(alike.members[0]);
+    compile::PlanParam first = of(alike.members[0]);
     bool same = std::ranges::all_of(alike.members, [&](uint32_t i) {
-      PlanParam param = of(i);
+      compile::PlanParam param = of(i);
       return param.store == first.store && param.compute == first.compute &&
              param.unit == first.unit;
     });
@@ -114,4 +114,4 @@ Plan Shortened(Plan plan, const Graph& graph) {
   return plan;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct Alike {
   // `layers.*.attention.wq.weight`; without stars where one name is all there is.
@@ -24,6 +24,6 @@ std::vector<Alike> AlikeNodes(const Graph& graph);
 
 // The same plan in fewer words: one statement for parameters that are alike, where all of them lie alike, and no units that the graph
 // says itself. `plan` has a statement for each parameter, by name.
-Plan Shortened(Plan plan, const Graph& graph);
+compile::Plan Shortened(compile::Plan plan, const Graph& graph);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -6,13 +6,13 @@
 
 #include <fmt/ranges.h>
 
-#include "heddle/search/placement/auto_problem.h"
 #include "heddle/compile/passes/parallel/propagate/deviations.h"
 #include "heddle/compile/passes/parallel/propagate/plannable.h"
 #include "heddle/compile/plan/patterns.h"
+#include "heddle/search/placement/auto_problem.h"
 #include "heddle/search/solve/conflict.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // The work of so many.
@@ -23,16 +23,16 @@ constexpr double kOtherPricesGap = 0.005;
 
 class PlanWriter {
  public:
-  PlanWriter(const Module& module, const Plan& given, const Decisions& decisions,
+  PlanWriter(const Module& module, const compile::Plan& given, const Decisions& decisions,
              const std::vector<uint32_t>& x)
       : module_(module),
         graph_(module.graphs[0]),
         decisions_(decisions),
         x_(x),
         plan_(given),
-        numbers_(NodeNumbers(graph_)) {}
+        numbers_(compile::NodeNumbers(graph_)) {}
 
-  Result<Plan> Run() {
+  Result<compile::Plan> Run() {
     plan_.automatic = false;
     // What they ask for is in what was decided; carried out, they would ask for the way back, too.
     plan_.layers.clear();
@@ -48,7 +48,7 @@ class PlanWriter {
   }
 
  private:
-  const OpSplit& Chosen(size_t d) const { return decisions_.all[d].choices[x_[d]]; }
+  const compile::OpSplit& Chosen(size_t d) const { return decisions_.all[d].choices[x_[d]]; }
   const Placement& Lies(size_t d) const { return Chosen(d).results[0]; }
   size_t RankOf(const Decision& decision) const {
     return graph_.types().rank(graph_.type(graph_.inputs()[decision.members[0]].value));
@@ -65,14 +65,14 @@ class PlanWriter {
 
   // Only what propagate would do otherwise is said; each statement may change what follows from it.
   Status AddNodes() {
-    std::vector<const OpSplit*> chosen(graph_.node_count(), nullptr);
+    std::vector<const compile::OpSplit*> chosen(graph_.node_count(), nullptr);
     for (size_t n = 0; n < chosen.size(); ++n) {
       uint32_t decision = decisions_.of_node[n];
       if (decision != Decisions::kNone) chosen[n] = &Chosen(decision);
     }
     std::set<uint32_t> said;
     for (;;) {
-      HEDDLE_TRY(std::vector<NodeId> found, FindDeviations(module_, plan_, chosen));
+      HEDDLE_TRY(std::vector<NodeId> found, compile::FindDeviations(module_, plan_, chosen));
       size_t before = said.size();
       for (NodeId node : found) said.insert(decisions_.of_node[node.index()]);
       if (said.size() == before) return Done{};
@@ -81,11 +81,11 @@ class PlanWriter {
     }
   }
 
-  PlanNode StatementOf(uint32_t d) const {
+  compile::PlanNode StatementOf(uint32_t d) const {
     const Decision& decision = decisions_.all[d];
     NodeId node(decision.members[0]);
-    PlanNode out{decision.pattern, std::string(graph_.op(node).name()), graph_[node].phase,
-                 static_cast<int64_t>(numbers_[node.index()])};
+    compile::PlanNode out{decision.pattern, std::string(graph_.op(node).name()), graph_[node].phase,
+                          static_cast<int64_t>(numbers_[node.index()])};
     auto rank = [&](ValueId v) { return v ? graph_.types().rank(graph_.type(v)) : 0; };
     size_t i = 0;
     for (ValueId v : graph_.operands(node))
@@ -99,7 +99,7 @@ class PlanWriter {
   const Graph& graph_;
   const Decisions& decisions_;
   const std::vector<uint32_t>& x_;
-  Plan plan_;
+  compile::Plan plan_;
   std::vector<uint32_t> numbers_;
 };
 
@@ -112,7 +112,7 @@ void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vecto
     for (const Slot& reader : move.to) {
       const Placement& wanted = At(decisions.all, reader, x[reader.decision]);
       auto at = std::ranges::find(decision.choices, wanted,
-                                  [](const OpSplit& choice) { return choice.results[0]; });
+                                  [](const compile::OpSplit& choice) { return choice.results[0]; });
       if (at == decision.choices.end()) continue;
       std::vector<uint32_t> other = x;
       other[move.from.decision] = static_cast<uint32_t>(at - decision.choices.begin());
@@ -122,11 +122,11 @@ void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vecto
   }
 }
 
-Status CheckRequest(const Module& module, const Plan& plan) {
-  HEDDLE_RETURN_IF_ERROR(CheckPlannable(module, plan));
+Status CheckRequest(const Module& module, const compile::Plan& plan) {
+  HEDDLE_RETURN_IF_ERROR(compile::CheckPlannable(module, plan));
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
-  for (const PlanLayer& layer : plan.layers) {
+  for (const compile::PlanLayer& layer : plan.layers) {
     if (!layer.local.empty() || !layer.experts.empty() || layer.write_out ||
         layer.why != Why::kTensor)
       return Error(Diag::kPlan,
@@ -138,7 +138,7 @@ Status CheckRequest(const Module& module, const Plan& plan) {
     return Error(Diag::kPlan,
                  "`auto` reduces gradients in the wide type; the plan says "
                  "`data-grads narrow`");
-  for (const PlanNode& node : plan.nodes)
+  for (const compile::PlanNode& node : plan.nodes)
     return Error(Diag::kPlan,
                  "line {} of the plan: a `node` statement and `auto` do not go together; fix "
                  "parameters and inputs instead",
@@ -163,25 +163,28 @@ Failure Infeasible(const PairwiseProblem& problem) {
 // The fewest statements of the plan that, with the limit, leave nothing possible.
 class StatementConflict {
  public:
-  StatementConflict(const Module& module, const Plan& plan, const CostModel& model,
+  StatementConflict(const Module& module, const compile::Plan& plan, const price::CostModel& model,
                     const AutoOptions& options)
       : module_(module), plan_(plan), model_(model), options_(options), limit_(options.allowance) {}
 
   // Nothing if no statement is to blame.
   std::string Explain() {
-    Plan bare = plan_;
+    compile::Plan bare = plan_;
     bare.params.clear();
     bare.inputs.clear();
     bare.layers.clear();
     if (!IsPossible(bare, options_.memory)) return "";
-    Plan left = plan_;
+    compile::Plan left = plan_;
     Drop(left, left.params);
     Drop(left, left.inputs);
     Drop(left, left.layers);
     std::vector<std::string> lines;
-    for (const PlanParam& rule : left.params) lines.push_back(fmt::format("{}", rule.line));
-    for (const PlanInput& rule : left.inputs) lines.push_back(fmt::format("{}", rule.line));
-    for (const PlanLayer& rule : left.layers) lines.push_back(fmt::format("{}", rule.line));
+    for (const compile::PlanParam& rule : left.params)
+      lines.push_back(fmt::format("{}", rule.line));
+    for (const compile::PlanInput& rule : left.inputs)
+      lines.push_back(fmt::format("{}", rule.line));
+    for (const compile::PlanLayer& rule : left.layers)
+      lines.push_back(fmt::format("{}", rule.line));
     bool limit = options_.memory && IsPossible(left, {});
     return fmt::format("{} {} of the plan{} conflict{}; without {} there is a plan",
                        lines.size() == 1 ? "line" : "lines", fmt::join(lines, ", "),
@@ -191,13 +194,13 @@ class StatementConflict {
   }
 
  private:
-  bool IsPossible(const Plan& plan, const std::optional<MemoryLimit>& memory) const {
+  bool IsPossible(const compile::Plan& plan, const std::optional<MemoryLimit>& memory) const {
     Result<AutoPlanner> planner = AutoPlanner::Make(module_, plan, model_, limit_);
     return planner.ok() && planner->Solve({.memory = memory}).ok();
   }
 
   template <typename Rule>
-  void Drop(Plan& plan, std::vector<Rule>& rules) const {
+  void Drop(compile::Plan& plan, std::vector<Rule>& rules) const {
     for (size_t i = 0; i < rules.size() && !limit_.Spent();) {
       Rule rule = rules[i];
       rules.erase(rules.begin() + static_cast<ptrdiff_t>(i));
@@ -207,22 +210,22 @@ class StatementConflict {
   }
 
   const Module& module_;
-  const Plan& plan_;
-  const CostModel& model_;
+  const compile::Plan& plan_;
+  const price::CostModel& model_;
   const AutoOptions& options_;
   Limit limit_;
 };
 
 }  // namespace
 
-Result<Plan> PlanOf(const Module& module, const Plan& given, const Decisions& decisions,
-                    const std::vector<uint32_t>& x) {
+Result<compile::Plan> PlanOf(const Module& module, const compile::Plan& given,
+                             const Decisions& decisions, const std::vector<uint32_t>& x) {
   return PlanWriter(module, given, decisions, x).Run();
 }
 
 struct AutoPlanner::State {
   const Module& module;
-  const Plan& plan;
+  const compile::Plan& plan;
   Limit limit;
   Decisions decisions = {};
   std::optional<PricedDecisions> prices = {};
@@ -245,8 +248,8 @@ const Decisions& AutoPlanner::decisions() const { return state_->decisions; }
 const PairwiseProblem& AutoPlanner::problem() const { return state_->full; }
 const PairwiseProblem& AutoPlanner::last_problem() const { return *state_->last; }
 
-Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
-                                      const CostModel& model, const Limit& limit) {
+Result<AutoPlanner> AutoPlanner::Make(const Module& module, const compile::Plan& plan,
+                                      const price::CostModel& model, const Limit& limit) {
   HEDDLE_RETURN_IF_ERROR(CheckRequest(module, plan));
   std::unique_ptr<State> state(new State{module, plan, limit});
   const Graph& graph = module.graphs[0];
@@ -261,16 +264,16 @@ Result<AutoPlanner> AutoPlanner::Make(const Module& module, const Plan& plan,
 // Shares are estimates: for them, the choices that were near the best answer in full are enough.
 // Null for all.
 const ChoiceSets* AutoPlanner::ChoicesFor(const Request& request) const {
-  bool in_full = request.shares == MoveShares{};
+  bool in_full = request.shares == price::MoveShares{};
   bool known = !state_->near.empty() && state_->near_memory == request.memory;
   return !in_full && known && request.demands.empty() ? &state_->near : nullptr;
 }
 
 Result<const PairwiseProblem*> AutoPlanner::ProblemFor(const Request& request) {
-  if (request.shares == MoveShares{} && !request.memory && request.demands.empty())
+  if (request.shares == price::MoveShares{} && !request.memory && request.demands.empty())
     return state_->last = &state_->full;
   const ChoiceSets* choices = ChoicesFor(request);
-  if (request.shares == MoveShares{}) {
+  if (request.shares == price::MoveShares{}) {
     state_->asked = state_->full;
   } else {
     HEDDLE_TRY(state_->asked, state_->prices->Problem(request.shares, choices));
@@ -292,21 +295,21 @@ PairwiseAnswer AutoPlanner::Answer(const Request& request, const PairwiseProblem
   if (limit.Spent()) limit = Limit(least);
   SolveOptions options{.limit = limit, .messages = &state_->messages};
   if (!state_->first_x.empty()) options.starts = {state_->first_x};
-  if (request.shares == MoveShares{}) {
+  if (request.shares == price::MoveShares{}) {
     state_->near.clear();
     state_->near_memory = request.memory;
     if (request.demands.empty()) options.near = &state_->near;
-    PairwiseAnswer answer = heddle::Solve(problem, options);
+    PairwiseAnswer answer = heddle::search::Solve(problem, options);
     if (state_->first_x.empty()) state_->first_x = answer.x;
     return answer;
   }
   options.gap = kOtherPricesGap;
   const ChoiceSets* choices = ChoicesFor(request);
-  if (choices == nullptr) return heddle::Solve(problem, options);
+  if (choices == nullptr) return heddle::search::Solve(problem, options);
   Messages messages = KeepChoices(state_->messages, *choices);
   options.messages = &messages;
   options.starts = {ToSubset(*choices, state_->first_x)};
-  PairwiseAnswer answer = heddle::Solve(problem, options);
+  PairwiseAnswer answer = heddle::search::Solve(problem, options);
   for (size_t v = 0; v < answer.x.size(); ++v) answer.x[v] = (*choices)[v][answer.x[v]];
   return answer;
 }
@@ -320,7 +323,8 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
     return Error(Diag::kNoAnswer,
                  "no plan was found within the limit; give it more with --time-limit");
   // A problem with shares may number fewer choices.
-  Tidy(request.shares == MoveShares{} ? *problem : state_->full, state_->decisions, answer.x);
+  Tidy(request.shares == price::MoveShares{} ? *problem : state_->full, state_->decisions,
+       answer.x);
   AutoPlan out;
   out.cost = {static_cast<int64_t>(Cost(state_->full, answer.x))};
   out.objective = {static_cast<int64_t>(answer.objective)};
@@ -346,8 +350,8 @@ Failure AutoPlanner::WhyNot(const Request& request) {
   return Infeasible(WithoutSharing(*problem));
 }
 
-Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,
-                              const AutoOptions& options) {
+Result<AutoPlan> CompletePlan(const Module& module, const compile::Plan& plan,
+                              const price::CostModel& model, const AutoOptions& options) {
   HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, Limit(options.allowance)));
   AutoPlanner::Request request{.memory = options.memory};
   Result<AutoPlan> found = planner.Find(request);
@@ -358,4 +362,4 @@ Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const Cost
   return failure;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -12,14 +12,14 @@
 #include <memory>
 #include <optional>
 
+#include "heddle/compile/plan/plan.h"
+#include "heddle/core/ir/graph.h"
+#include "heddle/price/cost/cost_model.h"
 #include "heddle/search/placement/auto_problem.h"
 #include "heddle/search/placement/placement_decisions.h"
-#include "heddle/price/cost/cost_model.h"
-#include "heddle/core/ir/graph.h"
-#include "heddle/compile/plan/plan.h"
 #include "heddle/search/solve/solve.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct AutoOptions {
   // None: all there is.
@@ -29,7 +29,7 @@ struct AutoOptions {
 };
 
 struct AutoPlan {
-  Plan plan;
+  compile::Plan plan;
   // The choice of each decision.
   std::vector<uint32_t> x;
   // What a step costs, kernels and collectives added up in full.
@@ -38,7 +38,7 @@ struct AutoPlan {
   // proved.
   Nanos objective;
   Nanos bound;
-  MoveShares shares;
+  price::MoveShares shares;
   ProblemSize size;
   SearchCounts counts;
   // Bytes of a rank that count against the limit, if there is one.
@@ -49,13 +49,13 @@ struct AutoPlan {
 class AutoPlanner {
  public:
   // `module` is captured: global, one graph, without placements. All outlive this. `limit` is for all that follows, too.
-  static Result<AutoPlanner> Make(const Module& module, const Plan& plan, const CostModel& model,
-                                  const Limit& limit);
+  static Result<AutoPlanner> Make(const Module& module, const compile::Plan& plan,
+                                  const price::CostModel& model, const Limit& limit);
   AutoPlanner(AutoPlanner&&) noexcept;
   ~AutoPlanner();
 
   struct Request {
-    MoveShares shares = {};
+    price::MoveShares shares = {};
     std::optional<MemoryLimit> memory = {};
     // Of decisions.
     std::vector<PairwiseRestriction> demands = {};
@@ -85,11 +85,11 @@ class AutoPlanner {
 };
 
 // Makes a planner and finds the plan. Where none is possible, says which lines of the plan and which limit conflict.
-Result<AutoPlan> CompletePlan(const Module& module, const Plan& plan, const CostModel& model,
-                              const AutoOptions& options);
+Result<AutoPlan> CompletePlan(const Module& module, const compile::Plan& plan,
+                              const price::CostModel& model, const AutoOptions& options);
 
 // The plan that an assignment of choices to all decisions stands for.
-Result<Plan> PlanOf(const Module& module, const Plan& given, const Decisions& decisions,
-                    const std::vector<uint32_t>& x);
+Result<compile::Plan> PlanOf(const Module& module, const compile::Plan& given,
+                             const Decisions& decisions, const std::vector<uint32_t>& x);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has as many more at most.
@@ -20,12 +20,13 @@ constexpr uint64_t kWorkOfPrice = 4;
 
 class ProblemMaker {
  public:
-  ProblemMaker(const Graph& graph, const Plan& plan, const Decisions& decisions, const Limit& limit)
+  ProblemMaker(const Graph& graph, const compile::Plan& plan, const Decisions& decisions,
+               const Limit& limit)
       : mesh_(plan.mesh), decisions_(decisions), limit_(limit), sheet_(graph, plan.mesh) {
     for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
   }
 
-  Status Price(const CostModel& model) {
+  Status Price(const price::CostModel& model) {
     HEDDLE_RETURN_IF_ERROR(CheckSize());
     AskCalls();
     HEDDLE_RETURN_IF_ERROR(AskMoves());
@@ -41,7 +42,7 @@ class ProblemMaker {
     return Done{};
   }
 
-  Result<PairwiseProblem> Add(const MoveShares& counted, const ChoiceSets* choices) {
+  Result<PairwiseProblem> Add(const price::MoveShares& counted, const ChoiceSets* choices) {
     counted_ = counted;
     choices_ = choices;
     out_ = {};
@@ -144,19 +145,19 @@ class ProblemMaker {
       const Decision& decision = decisions_.all[d];
       std::vector<PriceSheet::Entry>& calls = calls_.emplace_back();
       if (decision.kind != Decision::Kind::kNode) continue;
-      for (const OpSplit& split : decision.choices)
+      for (const compile::OpSplit& split : decision.choices)
         calls.push_back(sheet_.AskCall(NodeId(decision.members[0]), split));
     }
     for (const auto& [cast, example] : decisions_.casts) {
-      for (const OpSplit& choice : decisions_.all[cast.decision].choices) {
+      for (const compile::OpSplit& choice : decisions_.all[cast.decision].choices) {
         const Placement& at = choice.results[0];
         casts_.push_back(sheet_.AskCall(example.first, {{at}, {at}}));
       }
     }
   }
 
-  double ShareOf(const heddle::Move& move) const {
-    if (move.order == ReduceOrder::kScatterFirst) return counted_.gradients;
+  double ShareOf(const heddle::search::Move& move) const {
+    if (move.order == compile::ReduceOrder::kScatterFirst) return counted_.gradients;
     bool gather = decisions_.all[move.to[0].decision].kind == Decision::Kind::kCompute;
     return gather ? counted_.gathers : counted_.tensors;
   }
@@ -192,7 +193,7 @@ class ProblemMaker {
   }
 
   // Who reads the tensor, and what each choice of theirs wants, each placement once; `number` gets a number for each placement.
-  std::vector<SharedReader> ReadersOf(const heddle::Move& move,
+  std::vector<SharedReader> ReadersOf(const heddle::search::Move& move,
                                       std::map<PlacementId, uint32_t>& number) {
     for (const Slot& slot : move.to) {
       for (PlacementId id : PlacementsAt(slot)) number.try_emplace(id);
@@ -215,7 +216,7 @@ class ProblemMaker {
   }
 
   // All of a move but its prices, which depend on shares.
-  const Outline& OutlineOf(const heddle::Move& move) {
+  const Outline& OutlineOf(const heddle::search::Move& move) {
     auto [at, added] = outlines_.try_emplace(&move);
     Outline& outline = at->second;
     if (!added) return outline;
@@ -234,7 +235,7 @@ class ProblemMaker {
     return outline;
   }
 
-  void AddMove(const heddle::Move& move, int64_t count) {
+  void AddMove(const heddle::search::Move& move, int64_t count) {
     const Outline& outline = OutlineOf(move);
     MoveTable& table = tables_.at({move.type, move.order});
     MovePrices prices{outline.goals.size()};
@@ -253,8 +254,9 @@ class ProblemMaker {
   }
 
   // What it takes to bring the tensor from there to each of these, in order.
-  void AddPrices(PlacementId from, const heddle::Move& move, int64_t count, const double* row,
-                 const std::vector<Goal>& goals, std::vector<double>& out) const {
+  void AddPrices(PlacementId from, const heddle::search::Move& move, int64_t count,
+                 const double* row, const std::vector<Goal>& goals,
+                 std::vector<double>& out) const {
     for (const Goal& goal : goals) {
       bool adds =
           move.keeps_sums && !std::ranges::includes(sheet_[goal.to].partials, sheet_[from].partials,
@@ -280,37 +282,37 @@ class ProblemMaker {
   Limit limit_;
   PriceSheet sheet_;
   // Of the problem that is asked for: shares, and choices if not all.
-  MoveShares counted_;
+  price::MoveShares counted_;
   const ChoiceSets* choices_ = nullptr;
   std::vector<size_t> size_;
   std::map<Slot, std::vector<PlacementId>> placements_at_;
-  std::map<std::pair<TypeId, ReduceOrder>, MoveTable> tables_;
+  std::map<std::pair<TypeId, compile::ReduceOrder>, MoveTable> tables_;
   // By decision and choice; and of all casts, one choice after the other.
   std::vector<std::vector<PriceSheet::Entry>> calls_;
   std::vector<PriceSheet::Entry> casts_;
-  std::map<const heddle::Move*, Outline> outlines_;
+  std::map<const heddle::search::Move*, Outline> outlines_;
   PairwiseProblem out_;
 };
 
-PricedDecisions::PricedDecisions(const Graph& graph, const Plan& plan, const Decisions& decisions,
-                                 std::unique_ptr<ProblemMaker> maker)
+PricedDecisions::PricedDecisions(const Graph& graph, const compile::Plan& plan,
+                                 const Decisions& decisions, std::unique_ptr<ProblemMaker> maker)
     : graph_(&graph), plan_(&plan), decisions_(&decisions), maker_(std::move(maker)) {}
 PricedDecisions::PricedDecisions(PricedDecisions&&) noexcept = default;
 PricedDecisions::~PricedDecisions() = default;
 
-Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const Plan& plan,
-                                              const Decisions& decisions, const CostModel& model,
-                                              const Limit& limit) {
+Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const compile::Plan& plan,
+                                              const Decisions& decisions,
+                                              const price::CostModel& model, const Limit& limit) {
   auto maker = std::make_unique<ProblemMaker>(graph, plan, decisions, limit);
   HEDDLE_RETURN_IF_ERROR(maker->Price(model));
   return PricedDecisions(graph, plan, decisions, std::move(maker));
 }
 
-Result<PairwiseProblem> PricedDecisions::Problem(const MoveShares& shares,
+Result<PairwiseProblem> PricedDecisions::Problem(const price::MoveShares& shares,
                                                  const ChoiceSets* choices) {
   HEDDLE_TRY(PairwiseProblem out, maker_->Add(shares, choices));
   // With smaller shares nothing gets larger than it was in full.
-  if (!(shares == MoveShares{})) return out;
+  if (!(shares == price::MoveShares{})) return out;
   Diagnostics mistakes = FindErrors(out);
   if (!mistakes.empty()) return Failure{std::move(mistakes)};
   return out;
@@ -320,4 +322,4 @@ PairwiseBudget PricedDecisions::Memory(const MemoryLimit& limit) const {
   return MemoryRow(*graph_, plan_->mesh, *decisions_, limit);
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

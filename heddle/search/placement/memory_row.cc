@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // What a rank keeps of a tensor.
@@ -11,7 +11,7 @@ double LocalBytes(const Graph& graph, ValueId v, const Placement& placement, con
   std::span<const Dim> dims = graph.types().dims(graph.type(v));
   Dims bounds;
   for (Dim dim : dims) bounds.push_back(graph.types().symbols().Bound(dim));
-  return static_cast<double>(LocalElements(bounds, placement, mesh)) *
+  return static_cast<double>(compile::LocalElements(bounds, placement, mesh)) *
          static_cast<double>(ItemSize(graph.types().dtype(graph.type(v))));
 }
 
@@ -86,4 +86,4 @@ PairwiseBudget MemoryRow(const Graph& graph, const Mesh& mesh, const Decisions& 
   return RowMaker(graph, mesh, decisions).Make(limit);
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -1,12 +1,12 @@
 // What decisions take of a rank's memory.
 #pragma once
 
-#include "heddle/search/placement/placement_decisions.h"
 #include "heddle/core/base/units.h"
 #include "heddle/core/ir/graph.h"
+#include "heddle/search/placement/placement_decisions.h"
 #include "heddle/search/solve/problem/problem.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // What a rank has for parameters, gradients, optimizer state and, unless they are computed again, activations that forward leaves for
 // backward.
@@ -20,4 +20,4 @@ struct MemoryLimit {
 PairwiseBudget MemoryRow(const Graph& graph, const Mesh& mesh, const Decisions& decisions,
                          const MemoryLimit& limit);
 
-}  // namespace heddle
+}  // namespace heddle::search

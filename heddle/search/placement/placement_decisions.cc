@@ -3,25 +3,25 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/core/analysis/uses.h"
-#include "heddle/search/placement/alike.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/parallel/propagate/region.h"
 #include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/shard/node_facts.h"
+#include "heddle/core/analysis/uses.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/search/placement/alike.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr uint32_t kWholeDecision = 0;
 // To list one (limit.h).
 constexpr uint64_t kWorkOfChoice = 1000;
 
-OpSplit Lying(Placement placement) { return {{}, {std::move(placement)}}; }
+compile::OpSplit Lying(Placement placement) { return {{}, {std::move(placement)}}; }
 
 class DecisionFinder {
  public:
-  DecisionFinder(const Graph& graph, const Plan& plan, const Limit& limit)
+  DecisionFinder(const Graph& graph, const compile::Plan& plan, const Limit& limit)
       : graph_(graph), plan_(plan), limit_(limit), facts_(graph, plan.mesh) {
     out_.all.push_back({.choices = {Lying({})}});
     out_.of_node.assign(graph.node_count(), Decisions::kNone);
@@ -30,7 +30,7 @@ class DecisionFinder {
   }
 
   Result<Decisions> Run() {
-    HEDDLE_TRY(regions_, Regions::Find(graph_, plan_));
+    HEDDLE_TRY(regions_, compile::Regions::Find(graph_, plan_));
     if (!plan_.layers.empty()) uses_.emplace(graph_);
     for (const Alike& alike : AlikeParams(graph_)) HEDDLE_RETURN_IF_ERROR(AddParams(alike));
     for (uint32_t i = 0; i < graph_.inputs().size(); ++i) HEDDLE_RETURN_IF_ERROR(AddInput(i));
@@ -61,8 +61,8 @@ class DecisionFinder {
     size_t rank = graph_.types().rank(graph_.type(first.value));
     Decision store{Decision::Kind::kStore, alike.pattern, alike.members, {}, false};
     Decision compute{Decision::Kind::kCompute, alike.pattern, alike.members, {}, false};
-    for (const PlanParam& rule : plan_.params) {
-      if (!MatchesPattern(rule.pattern, first.label)) continue;
+    for (const compile::PlanParam& rule : plan_.params) {
+      if (!compile::MatchesPattern(rule.pattern, first.label)) continue;
       store.is_given = compute.is_given = true;
       store.choices = {Lying(OfRank(rule.store, rank))};
       compute.choices = {Lying(OfRank(rule.compute, rank))};
@@ -114,8 +114,9 @@ class DecisionFinder {
     }
     bool batch = input.role == InputRole::kBatch || input.role == InputRole::kTangent;
     Decision decision{Decision::Kind::kInput, input.label, {number}, {}, false};
-    for (const PlanInput& rule : plan_.inputs) {
-      if (!MatchesPattern(rule.pattern, input.label) || (!batch && rule.pattern != input.label))
+    for (const compile::PlanInput& rule : plan_.inputs) {
+      if (!compile::MatchesPattern(rule.pattern, input.label) ||
+          (!batch && rule.pattern != input.label))
         continue;
       decision.is_given = true;
       decision.choices = {Lying(OfRank(rule.placement, rank))};
@@ -155,11 +156,11 @@ class DecisionFinder {
     std::vector<Type> operands = OperandTypes(graph_, graph_.operands(first));
     std::vector<Type> results;
     for (ValueId v : graph_.results(first)) results.push_back(TypeOf(v));
-    HEDDLE_TRY(auto choices, SplitsOf(factors, operands, results, plan_.mesh));
+    HEDDLE_TRY(auto choices, compile::SplitsOf(factors, operands, results, plan_.mesh));
     HEDDLE_RETURN_IF_ERROR(KeepBoundaries(first, choices));
     // What a statement asks for may be such a split.
     if (plan_.layers.empty()) {
-      std::erase_if(choices, [&](const OpSplit& split) {
+      std::erase_if(choices, [&](const compile::OpSplit& split) {
         return CutsToNothing(operands, split.operands) || CutsToNothing(results, split.results);
       });
     }
@@ -189,16 +190,17 @@ class DecisionFinder {
   }
 
   // What flows in forward into a module, and out of it, lies as the plan says.
-  Status KeepBoundaries(NodeId node, std::vector<OpSplit>& choices) const {
+  Status KeepBoundaries(NodeId node, std::vector<compile::OpSplit>& choices) const {
     if (plan_.layers.empty() || graph_[node].phase != Phase::kForward) return Done{};
     const std::vector<uint32_t>& here = LayersOf(node);
     for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
       ValueId v = graph_.operands(node)[i];
       if (!v || param_[v.index()] != nullptr) continue;
-      for (uint32_t layer : Without(here, LayersOf(graph_[v].producer))) {
-        const PlanLayer& rule = *(*regions_)[layer].rule;
-        HEDDLE_RETURN_IF_ERROR(Keep(node, v, rule, rule.in, choices,
-                                    [i](const OpSplit& split) { return split.operands[i]; }));
+      for (uint32_t layer : compile::Without(here, LayersOf(graph_[v].producer))) {
+        const compile::PlanLayer& rule = *(*regions_)[layer].rule;
+        HEDDLE_RETURN_IF_ERROR(
+            Keep(node, v, rule, rule.in, choices,
+                 [i](const compile::OpSplit& split) { return split.operands[i]; }));
       }
     }
     size_t r = 0;
@@ -206,11 +208,11 @@ class DecisionFinder {
       size_t result = r++;
       for (const auto& [reader, operand] : uses_->of(v)) {
         if (graph_[reader].phase != Phase::kForward) continue;
-        for (uint32_t layer : Without(here, LayersOf(reader))) {
-          const PlanLayer& rule = *(*regions_)[layer].rule;
+        for (uint32_t layer : compile::Without(here, LayersOf(reader))) {
+          const compile::PlanLayer& rule = *(*regions_)[layer].rule;
           HEDDLE_RETURN_IF_ERROR(
               Keep(node, v, rule, rule.out, choices,
-                   [result](const OpSplit& split) { return split.results[result]; }));
+                   [result](const compile::OpSplit& split) { return split.results[result]; }));
         }
       }
     }
@@ -222,13 +224,13 @@ class DecisionFinder {
   }
 
   template <typename Where>
-  Status Keep(NodeId node, ValueId v, const PlanLayer& rule,
-              const std::optional<BoundaryPlacement>& boundary, std::vector<OpSplit>& choices,
-              Where where) const {
+  Status Keep(NodeId node, ValueId v, const compile::PlanLayer& rule,
+              const std::optional<compile::BoundaryPlacement>& boundary,
+              std::vector<compile::OpSplit>& choices, Where where) const {
     size_t rank = graph_.types().rank(graph_.type(v));
     if (!boundary || boundary->rank != rank) return Done{};
     Placement wanted = OfRank(boundary->placement, rank);
-    std::erase_if(choices, [&](const OpSplit& split) { return where(split) != wanted; });
+    std::erase_if(choices, [&](const compile::OpSplit& split) { return where(split) != wanted; });
     if (!choices.empty()) return Done{};
     return Error(Diag::kInfeasible,
                  "line {} of the plan: {} cannot be split so that %{} lies as {}", rule.line,
@@ -259,7 +261,7 @@ class DecisionFinder {
     bool optimizer = graph_[node].phase == Phase::kOptimizer;
     uint32_t decision = out_.of_node[node.index()];
     // A constant reads nothing but types.
-    if (decision == Decisions::kNone || IsConstant(graph_, node)) return;
+    if (decision == Decisions::kNone || compile::IsConstant(graph_, node)) return;
     uint32_t i = 0;
     for (ValueId v : graph_.operands(node)) {
       uint32_t operand = i++;
@@ -288,11 +290,12 @@ class DecisionFinder {
     Slot from = source_[output.value.index()];
     if (output.role == OutputRole::kGrad) {
       Slot to{reduced_.at(output.value), true, 0};
-      ++out_.moves[{from, graph_.type(output.value), ReduceOrder::kScatterFirst, false, {to}}];
+      ++out_.moves[{
+          from, graph_.type(output.value), compile::ReduceOrder::kScatterFirst, false, {to}}];
     } else if (output.role == OutputRole::kLoss || output.role == OutputRole::kMetric) {
       Slot to{kWholeDecision, true, 0};
       if (!whole_outputs_.insert(output.value).second) return;
-      ++out_.moves[{from, graph_.type(output.value), ReduceOrder::kFewest, false, {to}}];
+      ++out_.moves[{from, graph_.type(output.value), compile::ReduceOrder::kFewest, false, {to}}];
     } else if (output.role == OutputRole::kUpdate) {
       readers_[{output.value, Form::kItself}].insert(source_[output.target.index()]);
     }
@@ -305,19 +308,19 @@ class DecisionFinder {
       if (form == Form::kReduced) from = {reduced_.at(v), true, 0};
       if (form == Form::kGathered) {
         Slot gathered{from.decision + 1, true, 0};
-        ++out_.moves[{from, graph_.type(v), ReduceOrder::kFewest, false, {gathered}}];
+        ++out_.moves[{from, graph_.type(v), compile::ReduceOrder::kFewest, false, {gathered}}];
         from = gathered;
       }
       std::vector<Slot> to(readers.begin(), readers.end());
-      ++out_.moves[{from, graph_.type(v), ReduceOrder::kFewest, narrow_.contains(v), to}];
+      ++out_.moves[{from, graph_.type(v), compile::ReduceOrder::kFewest, narrow_.contains(v), to}];
     }
   }
 
   const Graph& graph_;
-  const Plan& plan_;
+  const compile::Plan& plan_;
   Limit limit_;
-  NodeFacts facts_;
-  mutable std::optional<Regions> regions_;
+  compile::NodeFacts facts_;
+  mutable std::optional<compile::Regions> regions_;
   std::optional<Uses> uses_;
   Decisions out_;
   // By value: where it comes from; and the parameter whose storage it still is.
@@ -335,7 +338,7 @@ class DecisionFinder {
 }  // namespace
 
 const Placement& At(const std::vector<Decision>& decisions, const Slot& slot, size_t choice) {
-  const OpSplit& split = decisions[slot.decision].choices[choice];
+  const compile::OpSplit& split = decisions[slot.decision].choices[choice];
   return (slot.is_result ? split.results : split.operands)[slot.index];
 }
 
@@ -353,7 +356,7 @@ std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh) {
             if (k == at) axes.Add(axis);
             if (k < all[i].splits[d].size()) axes.Add(all[i].splits[d][k]);
           }
-          if (!LeavesNoneEmpty(type.dims[d], axes, mesh)) continue;
+          if (!compile::LeavesNoneEmpty(type.dims[d], axes, mesh)) continue;
           Placement more = all[i];
           more.splits[d] = axes;
           all.push_back(std::move(more));
@@ -373,8 +376,8 @@ Failure TooManyChoices(const Mesh& mesh) {
       Format(mesh));
 }
 
-Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan, const Limit& limit) {
+Result<Decisions> FindDecisions(const Graph& graph, const compile::Plan& plan, const Limit& limit) {
   return DecisionFinder(graph, plan, limit).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

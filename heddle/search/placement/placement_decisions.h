@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/base/result.h"
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/compile/shard/op_splits.h"
 #include "heddle/compile/shard/redistribution.h"
+#include "heddle/core/base/result.h"
+#include "heddle/core/ir/graph.h"
 #include "heddle/search/solve/reduce/limit.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct Decision {
   enum class Kind : uint8_t {
@@ -36,7 +36,7 @@ struct Decision {
   // Numbers of inputs, or of nodes.
   std::vector<uint32_t> members = {};
   // A tensor lies as result 0 says.
-  std::vector<OpSplit> choices = {};
+  std::vector<compile::OpSplit> choices = {};
   // A user's statement says it.
   bool is_given = false;
 };
@@ -54,7 +54,7 @@ const Placement& At(const std::vector<Decision>& decisions, const Slot& slot, si
 struct Move {
   Slot from;
   TypeId type;
-  ReduceOrder order = ReduceOrder::kFewest;
+  compile::ReduceOrder order = compile::ReduceOrder::kFewest;
   // Pending sums stay pending: gradients are reduced in the wide type.
   bool keeps_sums = false;
   // Sorted, each once.
@@ -84,7 +84,8 @@ struct Decisions {
 };
 
 // Fails where there are too many choices, or more than the limit lets it list.
-Result<Decisions> FindDecisions(const Graph& graph, const Plan& plan, const Limit& limit = {});
+Result<Decisions> FindDecisions(const Graph& graph, const compile::Plan& plan,
+                                const Limit& limit = {});
 
 // What a user is told whose mesh has too many choices for the limit.
 Failure TooManyChoices(const Mesh& mesh);
@@ -92,4 +93,4 @@ Failure TooManyChoices(const Mesh& mesh);
 // Every way in which a tensor can be split; the first is whole.
 std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -3,10 +3,10 @@
 #include <limits>
 #include <utility>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::search {
 
 namespace {
 
@@ -29,7 +29,7 @@ Dims SizesOf(std::span<const Dim> dims, int64_t ranks) {
 
 }  // namespace
 
-PriceSheet::Ways& PriceSheet::WaysOf(TypeId type, ReduceOrder order) {
+PriceSheet::Ways& PriceSheet::WaysOf(TypeId type, compile::ReduceOrder order) {
   Ways*& ways = ways_of_[{type, order}];
   if (ways == nullptr) ways = &ways_[{order, SizesOf(graph_.types().dims(type), mesh_.ranks())}];
   return *ways;
@@ -42,18 +42,18 @@ PriceSheet::Way& PriceSheet::WayIn(Ways& ways, PlacementId from, PlacementId to)
   return row[to.index()];
 }
 
-const std::optional<PlacementWord>& PriceSheet::WordAt(PlacementId id) {
+const std::optional<compile::PlacementWord>& PriceSheet::WordAt(PlacementId id) {
   if (words_.size() <= id.index()) words_.resize(placements_.size());
-  std::optional<std::optional<PlacementWord>>& word = words_[id.index()];
-  if (!word) word = WordOf(placements_[id]);
+  std::optional<std::optional<compile::PlacementWord>>& word = words_[id.index()];
+  if (!word) word = compile::WordOf(placements_[id]);
   return *word;
 }
 
 PriceSheet::Way PriceSheet::FindWay(TypeId type, PlacementId from, PlacementId to,
-                                    ReduceOrder order) {
+                                    compile::ReduceOrder order) {
   std::span<const Dim> dims = graph_.types().dims(type);
-  std::optional<PlacementWord> start = WordAt(from);
-  std::optional<PlacementWord> goal = WordAt(to);
+  std::optional<compile::PlacementWord> start = WordAt(from);
+  std::optional<compile::PlacementWord> goal = WordAt(to);
   auto first = static_cast<uint32_t>(way_steps_.size());
   auto add = [&](PlacementId stop) {
     way_steps_.push_back(StepOf(std::exchange(from, stop), stop));
@@ -65,19 +65,19 @@ PriceSheet::Way PriceSheet::FindWay(TypeId type, PlacementId from, PlacementId t
     for (size_t i = 0; i + 1 < stops_.size(); ++i) add(InternWord(stops_[i], dims.size()));
     if (!stops_.empty()) add(to);
   } else {
-    Result<std::vector<RedistributionStep>> steps = PlanRedistribution(
+    Result<std::vector<compile::RedistributionStep>> steps = compile::PlanRedistribution(
         placements_[from], placements_[to], Dims(dims.begin(), dims.end()), mesh_, order);
     if (!steps.ok()) return {Way::kNone};
-    for (const RedistributionStep& step : *steps) add(Intern(step.to));
+    for (const compile::RedistributionStep& step : *steps) add(Intern(step.to));
   }
   return {first, static_cast<uint32_t>(way_steps_.size()) - first};
 }
 
-PlacementId PriceSheet::InternWord(PlacementWord word, size_t rank) {
+PlacementId PriceSheet::InternWord(compile::PlacementWord word, size_t rank) {
   // No axis has the last byte.
   static_assert(Mesh::kMaxAxes < 8);
   auto [at, added] = by_word_.try_emplace(word | uint64_t{rank} << 56);
-  if (added) at->second = Intern(PlacementOf(word, rank));
+  if (added) at->second = Intern(compile::PlacementOf(word, rank));
   return at->second;
 }
 
@@ -93,7 +93,7 @@ uint32_t PriceSheet::StepOf(PlacementId from, PlacementId to) {
   return step;
 }
 
-void PriceSheet::AskMoves(TypeId type, ReduceOrder order, PlacementId from,
+void PriceSheet::AskMoves(TypeId type, compile::ReduceOrder order, PlacementId from,
                           std::span<const PlacementId> to) {
   Ways& ways = WaysOf(type, order);
   std::vector<uint32_t>& lines = line_of_[type];
@@ -113,7 +113,7 @@ void PriceSheet::AskMoves(TypeId type, ReduceOrder order, PlacementId from,
   }
 }
 
-PriceSheet::Entry PriceSheet::AskCall(NodeId node, const OpSplit& split) {
+PriceSheet::Entry PriceSheet::AskCall(NodeId node, const compile::OpSplit& split) {
   Line line{.node = node};
   for (const Placement& placement : split.operands)
     line.operands.push_back(placements_.Intern(placement));
@@ -126,7 +126,7 @@ TypeId PriceSheet::PartOf(TypeId type, PlacementId placement) {
   std::vector<std::optional<TypeId>>& parts = part_of_[type];
   if (parts.size() <= placement.index()) parts.resize(placements_.size());
   std::optional<TypeId>& part = parts[placement.index()];
-  if (!part) part = LocalType(graph_.types()[type], placements_[placement], mesh_, parts_);
+  if (!part) part = compile::LocalType(graph_.types()[type], placements_[placement], mesh_, parts_);
   return *part;
 }
 
@@ -148,10 +148,10 @@ uint32_t PriceSheet::AddLine(Line line) {
 // What is common at both ends counts only by the size of the part.
 void PriceSheet::NoteMove(const Line& line) {
   key_.Add(PartOf(line.type, line.from).index());
-  std::optional<PlacementWord> start = WordAt(line.from);
-  std::optional<PlacementWord> goal = WordAt(line.to);
+  std::optional<compile::PlacementWord> start = WordAt(line.from);
+  std::optional<compile::PlacementWord> goal = WordAt(line.to);
   if (start && goal) {
-    CommonOfWords common(*start, *goal);
+    compile::CommonOfWords common(*start, *goal);
     key_.Add(common.RemovedFrom(*start));
     key_.Add(common.RemovedFrom(*goal));
   } else {
@@ -230,25 +230,25 @@ Graph PriceSheet::MakeGraph() {
   return sheet;
 }
 
-Status PriceSheet::Run(const CostModel& model) {
+Status PriceSheet::Run(const price::CostModel& model) {
   search_.Forget();
   Module module{View::kGlobal, mesh_, {}};
   module.graphs.push_back(MakeGraph());
   AnalysisCache analyses;
-  PassContext context(module.mesh, analyses);
-  const PassDef& localize = *Passes().Find("localize");
+  compile::PassContext context(module.mesh, analyses);
+  const compile::PassDef& localize = *compile::Passes().Find("localize");
   HEDDLE_RETURN_IF_ERROR(localize.run(module, localize.make_options().get(), context));
   const Graph& local = module.graphs[0];
-  HEDDLE_TRY(GraphCosts costs, model.Price(module, local));
+  HEDDLE_TRY(price::GraphCosts costs, model.Price(module, local));
   prices_.assign(lines_.size(), {});
   for (NodeId node : local.nodes()) {
-    const NodeCost& cost = costs.nodes[node];
+    const price::NodeCost& cost = costs.nodes[node];
     prices_[local[node].scope.index()] += cost.compute + cost.pack + cost.collective.total();
   }
   return Done{};
 }
 
-void PriceSheet::MovePrices(TypeId type, ReduceOrder order, PlacementId from,
+void PriceSheet::MovePrices(TypeId type, compile::ReduceOrder order, PlacementId from,
                             std::span<const PlacementId> to, double* prices) {
   Ways& ways = WaysOf(type, order);
   const std::vector<uint32_t>& lines = line_of_.at(type);
@@ -260,4 +260,4 @@ void PriceSheet::MovePrices(TypeId type, ReduceOrder order, PlacementId from,
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/price/cost/cost_model.h"
-#include "heddle/core/ir/edit/call_table.h"
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/shard/op_splits.h"
 #include "heddle/compile/shard/redistribution_cache.h"
+#include "heddle/core/ir/edit/call_table.h"
+#include "heddle/core/ir/graph.h"
+#include "heddle/price/cost/cost_model.h"
 
-namespace heddle {
+namespace heddle::search {
 
 class PriceSheet {
  public:
@@ -33,18 +33,19 @@ class PriceSheet {
   const Placement& operator[](PlacementId id) const { return placements_[id]; }
 
   // Tensors of a type move from there to any of these.
-  void AskMoves(TypeId type, ReduceOrder order, PlacementId from, std::span<const PlacementId> to);
+  void AskMoves(TypeId type, compile::ReduceOrder order, PlacementId from,
+                std::span<const PlacementId> to);
   // A node works on parts.
-  Entry AskCall(NodeId node, const OpSplit& split);
+  Entry AskCall(NodeId node, const compile::OpSplit& split);
 
-  Status Run(const CostModel& model);
+  Status Run(const price::CostModel& model);
   // Calls, and steps of moves: what is alike once.
   size_t line_count() const { return lines_.size(); }
   // After Run.
   Nanos Price(Entry entry) const { return prices_[entry]; }
   // The same of moves that were asked for: infinite where no steps lead there.
-  void MovePrices(TypeId type, ReduceOrder order, PlacementId from, std::span<const PlacementId> to,
-                  double* prices);
+  void MovePrices(TypeId type, compile::ReduceOrder order, PlacementId from,
+                  std::span<const PlacementId> to, double* prices);
 
  private:
   // What becomes one node of the sheet's graph: a call, or a single step of a redistribution.
@@ -70,11 +71,11 @@ class PriceSheet {
   // By where they begin, and where they end.
   using Ways = std::vector<std::vector<Way>>;
 
-  Ways& WaysOf(TypeId type, ReduceOrder order);
+  Ways& WaysOf(TypeId type, compile::ReduceOrder order);
   Way& WayIn(Ways& ways, PlacementId from, PlacementId to);
-  Way FindWay(TypeId type, PlacementId from, PlacementId to, ReduceOrder order);
-  const std::optional<PlacementWord>& WordAt(PlacementId id);
-  PlacementId InternWord(PlacementWord word, size_t rank);
+  Way FindWay(TypeId type, PlacementId from, PlacementId to, compile::ReduceOrder order);
+  const std::optional<compile::PlacementWord>& WordAt(PlacementId id);
+  PlacementId InternWord(compile::PlacementWord word, size_t rank);
   uint32_t StepOf(PlacementId from, PlacementId to);
   TypeId PartOf(TypeId type, PlacementId placement);
   uint32_t AddLine(Line line);
@@ -88,21 +89,21 @@ class PriceSheet {
   const Graph& graph_;
   const Mesh& mesh_;
   PlacementTable placements_;
-  RedistributionCache search_;
+  compile::RedistributionCache search_;
   // By word and number of dimensions.
   std::unordered_map<uint64_t, PlacementId> by_word_;
   // By placement, where it was asked for.
-  std::vector<std::optional<std::optional<PlacementWord>>> words_;
+  std::vector<std::optional<std::optional<compile::PlacementWord>>> words_;
   // Tensors of many types go the same ways.
-  std::map<std::pair<ReduceOrder, Dims>, Ways> ways_;
-  std::map<std::pair<TypeId, ReduceOrder>, Ways*> ways_of_;
+  std::map<std::pair<compile::ReduceOrder, Dims>, Ways> ways_;
+  std::map<std::pair<TypeId, compile::ReduceOrder>, Ways*> ways_of_;
   static constexpr uint32_t kNone = UINT32_MAX;
   // Single steps, by number, and numbers by where they begin and end, where there is one; and those of all ways.
   std::vector<std::pair<PlacementId, PlacementId>> steps_;
   std::vector<std::vector<uint32_t>> step_of_;
   std::vector<uint32_t> way_steps_;
   // Of the way that was found last.
-  std::vector<PlacementWord> stops_;
+  std::vector<compile::PlacementWord> stops_;
   std::vector<Line> lines_;
   // Lines by what a rank does; and the key of the one that is asked for.
   CallTable<uint32_t> known_;
@@ -115,4 +116,4 @@ class PriceSheet {
   std::vector<Nanos> prices_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

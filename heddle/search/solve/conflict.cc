@@ -6,7 +6,7 @@
 
 #include "heddle/search/solve/solve.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // The work of so many, for each end of a budget.
@@ -200,4 +200,4 @@ std::string Format(const PairwiseProblem& problem, const Conflict& conflict, siz
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

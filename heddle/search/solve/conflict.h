@@ -7,7 +7,7 @@
 #include "heddle/search/solve/problem/problem.h"
 #include "heddle/search/solve/reduce/limit.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // Numbers of what conflicts, each in the order of the problem. Without any one of them there is an answer, as far as known.
 struct Conflict {
@@ -29,4 +29,4 @@ Conflict FindConflict(const PairwiseProblem& problem, const Limit& limit);
 // `budget `memory` (at most 3; the least is 4), restriction 2 of `x` (input)`: at most `most` items.
 std::string Format(const PairwiseProblem& problem, const Conflict& conflict, size_t most = 8);
 
-}  // namespace heddle
+}  // namespace heddle::search

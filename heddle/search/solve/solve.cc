@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace heddle {
+namespace heddle::search {
 
 double PairwiseAnswer::gap() const {
   if (proved()) return 0;
@@ -33,4 +33,4 @@ PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options
   return answer;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -11,10 +11,10 @@
 #include <limits>
 #include <vector>
 
-#include "heddle/search/solve/problem/problem.h"
 #include "heddle/search/solve/engine/engine.h"
+#include "heddle/search/solve/problem/problem.h"
 
-namespace heddle {
+namespace heddle::search {
 
 enum class SolveOutcome : uint8_t {
   // No assignment costs less, but for the tolerance.
@@ -47,4 +47,4 @@ struct PairwiseAnswer {
 // `FindErrors(problem)` is empty.
 PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options = {});
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -10,7 +10,7 @@
 
 #include "heddle/search/solve/conflict.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 struct RandomOptions {
@@ -380,4 +380,4 @@ TEST(Conflict, IsSmallest) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::search

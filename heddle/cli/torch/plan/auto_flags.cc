@@ -48,7 +48,7 @@ Status AutoFlags::Check(const ParallelFlags& parallel) const {
 }
 
 Result<ParallelFlags::Layout> AutoFlags::MakeLayout(const ParallelFlags& parallel,
-                                                    const ModelConfig& config) const {
+                                                    const run::ModelConfig& config) const {
   if (mesh.empty()) return parallel.MakeLayout(config);
   ParallelFlags::Layout layout;
   HEDDLE_TRY(layout.mesh, ParseMeshFlag(mesh));

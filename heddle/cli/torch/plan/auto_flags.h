@@ -18,7 +18,7 @@ struct AutoFlags {
   // The mesh as given, or that of the degrees. `local_batch_size` counts for each rank of the axes that presets split the batch over; for
   // each rank of all, where no axis has such a name.
   Result<ParallelFlags::Layout> MakeLayout(const ParallelFlags& parallel,
-                                           const ModelConfig& config) const;
+                                           const run::ModelConfig& config) const;
 };
 
 }  // namespace heddle

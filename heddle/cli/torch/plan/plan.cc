@@ -6,9 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/api/planned_step.h"
-#include "heddle/core/base/clock.h"
-#include "heddle/core/base/text.h"
-#include "heddle/search/memory/choice.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/pass_costs.h"
 #include "heddle/cli/sim_flags.h"
@@ -17,9 +14,12 @@
 #include "heddle/cli/torch/plan/auto_flags.h"
 #include "heddle/cli/torch/plan/plan_diff.h"
 #include "heddle/compile/payloads.h"
-#include "heddle/search/explain_storage.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/text.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/report/summary.h"
+#include "heddle/search/explain_storage.h"
+#include "heddle/search/memory/choice.h"
 
 namespace heddle {
 namespace {
@@ -86,8 +86,8 @@ struct PlanCommand {
  private:
   struct Planned {
     PlannedStep step;
-    FoundPlan found;
-    CompileReport report;
+    search::FoundPlan found;
+    compile::CompileReport report;
     // The time that FindPlan took.
     Nanos finding;
     // `cuda`: whose kernels the step uses.
@@ -95,10 +95,10 @@ struct PlanCommand {
   };
   Result<PlannedStep> MakeStep(const Streams& streams) const;
   Result<Planned> Make(const Streams& streams) const;
-  Result<PlanRequest> RequestFor(const PlannedStep& step, const std::string& cluster,
-                                 const CostModel& model) const;
+  Result<search::PlanRequest> RequestFor(const PlannedStep& step, const std::string& cluster,
+                                         const price::CostModel& model) const;
   Status WriteFiles(const Planned& planned, const Streams& streams) const;
-  Result<StorageExplanation> Explain(const Streams& streams) const;
+  Result<search::StorageExplanation> Explain(const Streams& streams) const;
   ExitCode RunExplain(const Streams& streams) const;
   // Who asks for a stage and names no file wants to see the graph.
   bool PrintsGraph() const {
@@ -108,14 +108,14 @@ struct PlanCommand {
 
 // As degrees or a mesh say, or a file.
 Result<PlannedStep> PlanCommand::MakeStep(const Streams& streams) const {
-  CaptureOptions capture{.accumulate = true};
+  run::CaptureOptions capture{.accumulate = true};
   HEDDLE_TRY(capture.optimizer, optimizer.Choose());
   HEDDLE_RETURN_IF_ERROR(automatic.Check(parallel));
   if (!automatic.automatic) {
     HEDDLE_TRY(ParallelOptions options, parallel.WithPlan(streams));
     return PlanStep(model, options, capture);
   }
-  HEDDLE_TRY(ModelConfig config, model.Config());
+  HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_TRY(ParallelOptions::Layout layout, automatic.MakeLayout(parallel, config));
   return PlanAutoStep(model, parallel, std::move(layout), capture);
 }
@@ -129,39 +129,42 @@ Result<PlanCommand::Planned> PlanCommand::Make(const Streams& streams) const {
                                          {"payloads", payloads}}));
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
   HEDDLE_TRY(PlannedStep step, MakeStep(streams));
-  HEDDLE_TRY(CompileJob job, compile.Job(step.plan, !output.empty() || PrintsGraph()));
+  HEDDLE_TRY(search::CompileJob job, compile.Job(step.plan, !output.empty() || PrintsGraph()));
   CostFlags priced = costs;
   HEDDLE_TRY(priced.cluster, compile.ClusterOf(job.plan, costs.cluster));
-  HEDDLE_TRY(CostModel model, priced.Model());
+  HEDDLE_TRY(price::CostModel model, priced.Model());
   job.options.notes.insert(job.options.notes.begin(), step.layout.notes.begin(),
                            step.layout.notes.end());
   job.options.manager.measure = true;
   job.options.manager.costs = &model;
-  HEDDLE_TRY(PlanRequest request, RequestFor(step, priced.cluster, model));
+  HEDDLE_TRY(search::PlanRequest request, RequestFor(step, priced.cluster, model));
   Clock clock;
-  HEDDLE_TRY(FoundPlan found, FindPlan(step.module, job.plan, request, job.options));
+  HEDDLE_TRY(search::FoundPlan found,
+             search::FindPlan(step.module, job.plan, request, job.options));
   Nanos finding = clock.Elapsed();
-  HEDDLE_TRY(CompileReport report, Compile(step.module, found.plan, job.options));
+  HEDDLE_TRY(compile::CompileReport report, compile::Compile(step.module, found.plan, job.options));
   HEDDLE_TRY(std::string device, this->model.DeviceName());
   return Planned{std::move(step), std::move(found), std::move(report), finding, std::move(device)};
 }
 
-Result<PlanRequest> PlanCommand::RequestFor(const PlannedStep& step, const std::string& cluster,
-                                            const CostModel& model) const {
-  PlanRequest request;
+Result<search::PlanRequest> PlanCommand::RequestFor(const PlannedStep& step,
+                                                    const std::string& cluster,
+                                                    const price::CostModel& model) const {
+  search::PlanRequest request;
   request.cluster = cluster;
-  request.offloads = step.model.numerics.target == Target::kCuda;
+  request.offloads = step.model.numerics.target == run::Target::kCuda;
   if (!automatic.automatic) return request;
   HEDDLE_TRY(request.automatic.allowance, automatic.time_limit.Parse());
   request.tries_plans = true;
   request.rivals = step.rivals;
-  request.limit = DeviceLimit{model.cluster().device.memory, compile.checkpoint_mode.empty()};
+  request.limit =
+      search::DeviceLimit{model.cluster().device.memory, compile.checkpoint_mode.empty()};
   return request;
 }
 
 // Notes that are printed with or without --remarks. `memory` is that of a device.
-std::vector<std::string> NotesOf(const FoundPlan& found, const CompileReport& report, Bytes peak,
-                                 Bytes memory) {
+std::vector<std::string> NotesOf(const search::FoundPlan& found,
+                                 const compile::CompileReport& report, Bytes peak, Bytes memory) {
   std::vector<std::string> notes = report.notes;
   if (found.placements && found.placements->budget)
     notes.push_back(
@@ -171,9 +174,9 @@ std::vector<std::string> NotesOf(const FoundPlan& found, const CompileReport& re
   if (peak > memory)
     notes.push_back(fmt::format("the step needs {}, more than the {} of a device", Format(peak),
                                 Format(memory)));
-  for (const PassRecord& record : report.passes) {
-    for (const Remark& remark : record.remarks) {
-      if (remark.kind == RemarkKind::kGradientsDivided) notes.push_back(remark.text);
+  for (const compile::PassRecord& record : report.passes) {
+    for (const compile::Remark& remark : record.remarks) {
+      if (remark.kind == compile::RemarkKind::kGradientsDivided) notes.push_back(remark.text);
     }
   }
   return notes;
@@ -182,38 +185,39 @@ std::vector<std::string> NotesOf(const FoundPlan& found, const CompileReport& re
 Status PlanCommand::WriteFiles(const Planned& planned, const Streams& streams) const {
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, planned.report.text, streams));
   if (!plan_output.empty())
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(plan_output, FormatPlan(planned.found.plan), streams));
+    HEDDLE_RETURN_IF_ERROR(
+        WriteOutput(plan_output, compile::FormatPlan(planned.found.plan), streams));
   if (html.empty()) return Done{};
-  HEDDLE_TRY(CostModel model, costs.Model());
+  HEDDLE_TRY(price::CostModel model, costs.Model());
   HEDDLE_TRY(SimulatedModule simulated,
              SimulateModule(compile.PipelineName(planned.step.plan.decisions), planned.step.module,
                             model, {}));
   simulated.passes = planned.report.passes;
-  const ModelConfig& config = planned.step.model.config;
+  const run::ModelConfig& config = planned.step.model.config;
   simulated.trained = fmt::format("{} {}", config.family->name, config.flavor);
   return WritePage(html, {&simulated, 1}, model, streams);
 }
 
 // Solved anew, with the prices that the chosen plan was found by.
-Result<StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
+Result<search::StorageExplanation> PlanCommand::Explain(const Streams& streams) const {
   if (!automatic.automatic)
     return Error(Diag::kUsage,
                  "--explain is about what --parallelism.auto finds, which is not given");
   HEDDLE_TRY(PlannedStep step, MakeStep(streams));
-  HEDDLE_TRY(CostModel priced, costs.Model());
-  HEDDLE_TRY(Allowance allowance, automatic.time_limit.Parse());
-  HEDDLE_TRY(AutoPlanner planner,
-             AutoPlanner::Make(step.module, step.plan, priced, Limit(allowance)));
-  AutoPlanner::Request request;
+  HEDDLE_TRY(price::CostModel priced, costs.Model());
+  HEDDLE_TRY(search::Allowance allowance, automatic.time_limit.Parse());
+  HEDDLE_TRY(search::AutoPlanner planner,
+             search::AutoPlanner::Make(step.module, step.plan, priced, search::Limit(allowance)));
+  search::AutoPlanner::Request request;
   if (!compile.memory_budget.empty()) {
-    HEDDLE_TRY(Bytes budget, ParseBudget(compile.memory_budget));
-    request.memory = MemoryLimit{budget, true};
+    HEDDLE_TRY(Bytes budget, search::ParseBudget(compile.memory_budget));
+    request.memory = search::MemoryLimit{budget, true};
   }
-  return ExplainStorage(planner, SharedProgram(step.module), step.plan, explain, request);
+  return search::ExplainStorage(planner, SharedProgram(step.module), step.plan, explain, request);
 }
 
 ExitCode PlanCommand::RunExplain(const Streams& streams) const {
-  Result<StorageExplanation> explanation = Explain(streams);
+  Result<search::StorageExplanation> explanation = Explain(streams);
   if (!explanation.ok()) return Report(explanation.diagnostics(), streams);
   if (json)
     PrintJson(ToJson(*explanation), streams);
@@ -223,7 +227,7 @@ ExitCode PlanCommand::RunExplain(const Streams& streams) const {
 }
 
 ExitCode PlanCommand::Run(const Streams& streams) const {
-  Result<Cluster> known = LoadCluster(costs.cluster);
+  Result<price::Cluster> known = price::LoadCluster(costs.cluster);
   if (!known.ok()) return Report(known.diagnostics(), streams);
   if (!diff.empty())
     return RunPlanDiff({diff, diff_costs, json, costs, optimizer}, model, compile, streams);
@@ -252,7 +256,7 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
                       {"find", seconds[1]},
                       {"parallelize", seconds[2]},
                       {"passes", seconds[3]}};
-    if (const std::optional<FoundPlacements>& found = planned->found.placements)
+    if (const std::optional<search::FoundPlacements>& found = planned->found.placements)
       out["seconds"].update({{"pricing", Seconds(found->pricing)},
                              {"solving", Seconds(found->solving)},
                              {"trying", Seconds(found->trying)}});
@@ -267,15 +271,15 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   }
   if (plan_output == "-" || html == "-") return ExitCode::kDone;
   if (payloads) {
-    streams.out << FormatPayloads(SharedProgram(planned->step.module));
+    streams.out << compile::FormatPayloads(SharedProgram(planned->step.module));
     return ExitCode::kDone;
   }
   for (std::string& note : notes) note = fmt::format("\nnote: {}\n", note);
   std::string memory;
   if (planned->found.memory)
-    memory = "\n" + FormatChoices({*planned->found.memory}) + "\n" +
+    memory = "\n" + search::FormatChoices({*planned->found.memory}) + "\n" +
              FormatDecisions(planned->found.decisions);
-  if (planned->found.placements) memory += "\n" + FormatTrials(*planned->found.placements);
+  if (planned->found.placements) memory += "\n" + search::FormatTrials(*planned->found.placements);
   streams.out << FormatSummary(summary) << memory << FormatCosts(planned->report)
               << fmt::format("{}", fmt::join(notes, ""))
               << fmt::format(

@@ -12,8 +12,8 @@ namespace heddle {
 namespace {
 
 struct PlanPair {
-  Plan a;
-  Plan b;
+  compile::Plan a;
+  compile::Plan b;
 };
 
 Result<PlanPair> ReadPlans(const std::string& list, const Streams& streams) {
@@ -23,30 +23,30 @@ Result<PlanPair> ReadPlans(const std::string& list, const Streams& streams) {
                  list);
   HEDDLE_RETURN_IF_ERROR(
       CheckOneInput("the first", std::string(files[0]), "the second", std::string(files[1])));
-  std::vector<Plan> plans;
+  std::vector<compile::Plan> plans;
   for (std::string_view file : files) {
     std::string path(Trim(file));
     HEDDLE_TRY(std::string text, ReadInput(path, streams));
-    HEDDLE_TRY(Plan plan, ParsePlan(text, InputName(path)));
+    HEDDLE_TRY(compile::Plan plan, compile::ParsePlan(text, InputName(path)));
     plans.push_back(std::move(plan));
   }
   return PlanPair{std::move(plans[0]), std::move(plans[1])};
 }
 
 // Both plans have the same batch, that of the first.
-Result<PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& request,
-                               const ModelFlags& model, const CompileFlags& compile) {
+Result<search::PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& request,
+                                       const ModelFlags& model, const CompileFlags& compile) {
   if (plans.a.automatic || plans.b.automatic)
     return Error(Diag::kUsage, "a plan that says `auto` has no costs before it is found");
   HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  CaptureOptions capture{.accumulate = true};
+  run::CaptureOptions capture{.accumulate = true};
   HEDDLE_TRY(capture.optimizer, request.optimizer.Choose());
   HEDDLE_TRY(PlannedStep step, PlanStep(model, plans.a, capture));
-  HEDDLE_TRY(CompileJob a, compile.Job(plans.a, /*want_text=*/false));
-  HEDDLE_TRY(CompileJob b, compile.Job(plans.b, /*want_text=*/false));
-  HEDDLE_TRY(CostModel costs, request.priced.Model());
+  HEDDLE_TRY(search::CompileJob a, compile.Job(plans.a, /*want_text=*/false));
+  HEDDLE_TRY(search::CompileJob b, compile.Job(plans.b, /*want_text=*/false));
+  HEDDLE_TRY(price::CostModel costs, request.priced.Model());
   a.options.manager.costs = &costs;
-  return CompareCosts(step.module, a.plan, b.plan, a.options);
+  return search::CompareCosts(step.module, a.plan, b.plan, a.options);
 }
 
 }  // namespace
@@ -55,17 +55,17 @@ ExitCode RunPlanDiff(const PlanDiffRequest& request, const ModelFlags& model,
                      const CompileFlags& compile, const Streams& streams) {
   Result<PlanPair> plans = ReadPlans(request.files, streams);
   if (!plans.ok()) return Report(plans.diagnostics(), streams);
-  std::vector<PlanDifference> differences = Diff(plans->a, plans->b);
+  std::vector<compile::PlanDifference> differences = compile::Diff(plans->a, plans->b);
   if (request.costs) {
-    Result<PlanComparison> comparison = Compare(*plans, request, model, compile);
+    Result<search::PlanComparison> comparison = Compare(*plans, request, model, compile);
     if (!comparison.ok()) return Report(comparison.diagnostics(), streams);
     if (request.json)
-      PrintJson(ToJson(*comparison), streams);
+      PrintJson(search::ToJson(*comparison), streams);
     else
       streams.out << Format(*comparison);
   } else if (request.json) {
     auto list = nlohmann::ordered_json::array();
-    for (const PlanDifference& d : differences)
+    for (const compile::PlanDifference& d : differences)
       list.push_back({{"before", d.before}, {"after", d.after}});
     PrintJson(list, streams);
   } else {

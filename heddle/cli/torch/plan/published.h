@@ -13,11 +13,11 @@ namespace heddle {
 struct PublishedPlan {
   // Who, and where.
   std::string_view source;
-  SearchPoint point;
+  search::SearchPoint point;
 };
 
 // TorchTitan's for this model, on so many devices: the rest of them share the parameters. Nothing where it has none.
-std::optional<PublishedPlan> PublishedFor(const ModelConfig& config, int64_t devices,
+std::optional<PublishedPlan> PublishedFor(const run::ModelConfig& config, int64_t devices,
                                           int64_t global_batch);
 
 }  // namespace heddle

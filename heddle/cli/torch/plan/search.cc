@@ -6,21 +6,21 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/search/placement/alike.h"
-#include "heddle/core/base/choice.h"
-#include "heddle/core/base/clock.h"
-#include "heddle/core/base/file.h"
-#include "heddle/core/base/text.h"
-#include "heddle/search/memory/memory_search.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/model_flags.h"
 #include "heddle/cli/torch/parallel_flags.h"
 #include "heddle/cli/torch/plan/published.h"
-#include "heddle/run/metrics/progress.h"
-#include "heddle/report/launches.h"
+#include "heddle/core/base/choice.h"
+#include "heddle/core/base/clock.h"
+#include "heddle/core/base/file.h"
 #include "heddle/core/base/table.h"
+#include "heddle/core/base/text.h"
+#include "heddle/report/launches.h"
+#include "heddle/run/metrics/progress.h"
 #include "heddle/search/arrangement/search_page.h"
+#include "heddle/search/memory/memory_search.h"
+#include "heddle/search/placement/alike.h"
 
 namespace heddle {
 namespace {
@@ -54,8 +54,8 @@ struct SearchCommand {
 
  private:
   struct Answer {
-    SearchResult result;
-    std::optional<TriedPoint> published;
+    search::SearchResult result;
+    std::optional<search::TriedPoint> published;
     std::string publisher;
     // `cuda`: whose kernels the step uses.
     std::string device;
@@ -64,15 +64,15 @@ struct SearchCommand {
     double seconds = 0;
   };
   Result<Answer> Search(const Streams& streams) const;
-  Result<SearchedModel> MakeSearched(const ModelConfig& config) const;
+  Result<search::SearchedModel> MakeSearched(const run::ModelConfig& config) const;
   Status CheckSizes() const;
   Status WriteFiles(const Answer& answer, const Streams& streams) const;
-  Status WriteJob(const Answer& answer, const TriedPoint& tried, const std::string& path,
+  Status WriteJob(const Answer& answer, const search::TriedPoint& tried, const std::string& path,
                   const Streams& streams) const;
   // Simulates the job of row `n`, from 1; without --write-jobs, writes the jobs.
   std::string CommandFor(size_t n, const Streams& streams) const;
-  double TokensPerSecond(const Answer& answer, const TriedPoint& tried) const;
-  nlohmann::ordered_json RowOf(const Answer& answer, const TriedPoint& tried) const;
+  double TokensPerSecond(const Answer& answer, const search::TriedPoint& tried) const;
+  nlohmann::ordered_json RowOf(const Answer& answer, const search::TriedPoint& tried) const;
   nlohmann::ordered_json ToJson(const Answer& answer, const Streams& streams) const;
   std::string FormatAnswer(const Answer& answer, const Streams& streams) const;
 };
@@ -116,29 +116,32 @@ Status SearchCommand::CheckSizes() const {
   return CheckOneOutput({{"the page", html == "-"}, {"--json", json}});
 }
 
-Result<SearchedModel> SearchCommand::MakeSearched(const ModelConfig& config) const {
-  SearchedModel searched;
+Result<search::SearchedModel> SearchCommand::MakeSearched(const run::ModelConfig& config) const {
+  search::SearchedModel searched;
   searched.layers = config.n_layers;
   searched.small_layers = config.moe.experts > 0 ? config.moe.dense_layers + 2 : 2;
   searched.experts = config.moe.experts;
   searched.seq_len = model.seq_len;
   searched.may_split = [config](int64_t tensor) { return CheckHeads(config, tensor).ok(); };
-  searched.capture = [this](const StepRequest& request) -> Result<Module> {
+  searched.capture = [this](const search::StepRequest& request) -> Result<Module> {
     ModelFlags flags = model;
     flags.local_batch_size = request.sequences;
     flags.sizes["n_layers"] = request.layers;
-    HEDDLE_TRY(Model made, flags.Make(1, request.norms_apart,
-                                      request.accumulates ? LossDivisor::kGiven
-                                                          : std::optional<LossDivisor>()));
-    CaptureOptions capture;
-    if (request.updates) capture.optimizer = OptimizerOptions();
+    HEDDLE_TRY(run::Model made,
+               flags.Make(1, request.norms_apart,
+                          request.accumulates ? run::LossDivisor::kGiven
+                                              : std::optional<run::LossDivisor>()));
+    run::CaptureOptions capture;
+    if (request.updates) capture.optimizer = run::OptimizerOptions();
     capture.accumulate = request.accumulates;
-    return CaptureModel(made, capture);
+    return run::CaptureModel(made, capture);
   };
-  searched.preset = [config](const Graph& graph, const Arrangement& arrangement) -> Result<Plan> {
-    HEDDLE_TRY(Plan plan,
-               MakePlan(graph, MeshOf(arrangement), config.family->rules(), PresetOf(arrangement)));
-    return Shortened(std::move(plan), graph);
+  searched.preset = [config](const Graph& graph,
+                             const search::Arrangement& arrangement) -> Result<compile::Plan> {
+    HEDDLE_TRY(compile::Plan plan,
+               compile::MakePlan(graph, search::MeshOf(arrangement), config.family->rules(),
+                                 search::PresetOf(arrangement)));
+    return search::Shortened(std::move(plan), graph);
   };
   return searched;
 }
@@ -148,23 +151,23 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   Clock clock;
   SimFlags sim;
   sim.cluster = cluster;
-  HEDDLE_TRY(CostModel costs, sim.Model());
-  HEDDLE_TRY(ModelConfig config, model.Config());
-  HEDDLE_TRY(SearchedModel searched, MakeSearched(config));
+  HEDDLE_TRY(price::CostModel costs, sim.Model());
+  HEDDLE_TRY(run::ModelConfig config, model.Config());
+  HEDDLE_TRY(search::SearchedModel searched, MakeSearched(config));
   Answer answer;
   HEDDLE_TRY(answer.device, model.DeviceName());
   answer.sequences = global_batch != 0 ? global_batch : devices * model.local_batch_size;
   answer.budget = {costs.cluster().device.memory.value / 10 * 9};
   if (!memory_budget.empty()) {
-    HEDDLE_TRY(answer.budget, ParseBudget(memory_budget));
+    HEDDLE_TRY(answer.budget, search::ParseBudget(memory_budget));
   }
-  PlanSearchOptions options{.devices = devices,
-                            .global_batch = answer.sequences,
-                            .budget = answer.budget,
-                            .cluster = cluster};
+  search::PlanSearchOptions options{.devices = devices,
+                                    .global_batch = answer.sequences,
+                                    .budget = answer.budget,
+                                    .cluster = cluster};
   HEDDLE_TRY(options.automatic, ChooseBool("--parallelism.auto", automatic));
-  bool terminal = IsErrorTerminal(streams.err);
-  options.progress = [&](const SearchProgress& now) {
+  bool terminal = run::IsErrorTerminal(streams.err);
+  options.progress = [&](const search::SearchProgress& now) {
     if (!terminal) return;
     std::string line = fmt::format("{}: {} of {} plans", now.doing, now.done, now.all);
     if (now.best != nullptr)
@@ -172,12 +175,12 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
                           Format(now.best->point));
     streams.err << "\r\x1b[K" << line.substr(0, 100) << std::flush;
   };
-  PlanSearch search(std::move(searched), costs, options);
-  Result<SearchResult> found = search.Run();
+  search::PlanSearch search(std::move(searched), costs, options);
+  Result<search::SearchResult> found = search.Run();
   if (terminal) streams.err << "\r\x1b[K" << std::flush;
   if (!found.ok()) return std::move(found).failure();
   answer.result = *std::move(found);
-  for (TriedPoint& tried : answer.result.front) tried.plan.decisions.budget = answer.budget;
+  for (search::TriedPoint& tried : answer.result.front) tried.plan.decisions.budget = answer.budget;
   if (auto published = PublishedFor(config, devices, answer.sequences)) {
     HEDDLE_TRY(answer.published, search.Try(published->point));
     answer.publisher = published->source;
@@ -186,24 +189,25 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   return answer;
 }
 
-double SearchCommand::TokensPerSecond(const Answer& answer, const TriedPoint& tried) const {
+double SearchCommand::TokensPerSecond(const Answer& answer, const search::TriedPoint& tried) const {
   return static_cast<double>(answer.sequences * model.seq_len) / Seconds(tried.outcome.step);
 }
 
-nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer, const TriedPoint& tried) const {
-  const Arrangement& a = tried.point.arrangement;
+nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
+                                            const search::TriedPoint& tried) const {
+  const search::Arrangement& a = tried.point.arrangement;
   double tokens = TokensPerSecond(answer, tried);
   nlohmann::ordered_json row = {
-      {"mesh", fmt::format("[{}]", Format(MeshOf(a)))},
+      {"mesh", fmt::format("[{}]", Format(search::MeshOf(a)))},
       {"dp_replicate", a.replicate},
       {"dp_shard", a.shard},
       {"tp", a.tensor},
       {"ep", a.experts},
       {"micro_batches", a.micro_batches},
-      {"placed_by", tried.point.placed == PlacedBy::kAuto ? "auto" : "preset"},
+      {"placed_by", tried.point.placed == search::PlacedBy::kAuto ? "auto" : "preset"},
       {"checkpoint", tried.point.policy},
       {"reshard", tried.point.reshard},
-      {"pipeline", tried.point.scheduled == ScheduledBy::kOverlap ? "overlap" : "fsdp"},
+      {"pipeline", tried.point.scheduled == search::ScheduledBy::kOverlap ? "overlap" : "fsdp"},
       {"tokens_per_second", tokens},
       {"tokens_per_second_per_device", tokens / static_cast<double>(devices)}};
   row.update(heddle::ToJson(tried.outcome));
@@ -220,7 +224,7 @@ std::string SearchCommand::CommandFor(size_t n, const Streams& streams) const {
 
 nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams& streams) const {
   auto front = nlohmann::ordered_json::array();
-  for (const TriedPoint& tried : answer.result.front) {
+  for (const search::TriedPoint& tried : answer.result.front) {
     front.push_back(RowOf(answer, tried));
     front.back()["command"] = CommandFor(front.size(), streams);
   }
@@ -243,7 +247,7 @@ nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams
 
 std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& streams) const {
   TextTable table({"", "plan", "tokens/s>", "per device>", "step>", "exposed>", "peak>"});
-  auto add = [&](std::string name, const TriedPoint& tried) {
+  auto add = [&](std::string name, const search::TriedPoint& tried) {
     double tokens = TokensPerSecond(answer, tried);
     table.AddRow({std::move(name), Format(tried.point), WithCommas(static_cast<int64_t>(tokens)),
                   WithCommas(static_cast<int64_t>(tokens / static_cast<double>(devices))),
@@ -251,7 +255,7 @@ std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& str
                   Format(tried.outcome.peak)});
   };
   size_t n = 0;
-  for (const TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
+  for (const search::TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
   if (answer.published) add(answer.publisher, *answer.published);
   std::string out = table.Format();
   if (!answer.result.notes.empty()) out += "\n";
@@ -268,13 +272,14 @@ std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& str
 }
 
 // A whole job: `heddle sim`, `train` and `verify` run it with --config.
-Status SearchCommand::WriteJob(const Answer& answer, const TriedPoint& tried,
+Status SearchCommand::WriteJob(const Answer& answer, const search::TriedPoint& tried,
                                const std::string& path, const Streams& streams) const {
   std::string plan = path + ".plan";
   HEDDLE_RETURN_IF_ERROR(WriteOutput(
-      plan, fmt::format("// {}\n{}", Format(tried.point), FormatPlan(tried.plan)), streams));
-  const Arrangement& arrangement = tried.point.arrangement;
-  const PlanBatch& batch = *tried.plan.decisions.batch;
+      plan, fmt::format("// {}\n{}", Format(tried.point), compile::FormatPlan(tried.plan)),
+      streams));
+  const search::Arrangement& arrangement = tried.point.arrangement;
+  const compile::PlanBatch& batch = *tried.plan.decisions.batch;
   std::vector<JobLine> lines = model.JobLines();
   auto add = [&](std::string key, JobValueKind kind, std::string value) {
     lines.push_back({std::move(key), JobValue{kind, {std::move(value)}}, ""});
@@ -297,30 +302,31 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
   if (!plans.empty()) {
     HEDDLE_RETURN_IF_ERROR(MakeDirectories(plans));
     size_t n = 0;
-    for (const TriedPoint& tried : answer.result.front) {
+    for (const search::TriedPoint& tried : answer.result.front) {
       std::string path = fmt::format("{}/{}.plan", plans, ++n);
-      std::string text = fmt::format("// {}\n{}", Format(tried.point), FormatPlan(tried.plan));
+      std::string text =
+          fmt::format("// {}\n{}", Format(tried.point), compile::FormatPlan(tried.plan));
       HEDDLE_RETURN_IF_ERROR(WriteOutput(path, text, streams));
     }
   }
   if (!jobs.empty()) {
     HEDDLE_RETURN_IF_ERROR(MakeDirectories(jobs));
     size_t n = 0;
-    for (const TriedPoint& tried : answer.result.front)
+    for (const search::TriedPoint& tried : answer.result.front)
       HEDDLE_RETURN_IF_ERROR(WriteJob(answer, tried, fmt::format("{}/{}", jobs, ++n), streams));
   }
   if (html.empty()) return Done{};
-  std::vector<SearchRow> rows;
+  std::vector<search::SearchRow> rows;
   size_t n = 0;
-  auto add = [&](std::string name, const TriedPoint& tried) {
+  auto add = [&](std::string name, const search::TriedPoint& tried) {
     rows.push_back({.name = std::move(name),
                     .point = tried.point,
                     .tokens_per_second = TokensPerSecond(answer, tried),
                     .outcome = tried.outcome,
                     .command = {},
-                    .text = FormatPlan(tried.plan)});
+                    .text = compile::FormatPlan(tried.plan)});
   };
-  for (const TriedPoint& tried : answer.result.front) {
+  for (const search::TriedPoint& tried : answer.result.front) {
     add(fmt::format("{}", ++n), tried);
     rows.back().command = CommandFor(n, streams);
   }
@@ -328,17 +334,17 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
     add(answer.publisher, *answer.published);
     rows.back().published = true;
   }
-  SearchPage page{.model = fmt::format("{} {}", model.model, model.flavor),
-                  .cluster = cluster,
-                  .devices = devices,
-                  .sequences = answer.sequences,
-                  .seq_len = model.seq_len,
-                  .budget = answer.budget,
-                  .rows = std::move(rows),
-                  .points = answer.result.points,
-                  .tried = answer.result.tried,
-                  .pruned = answer.result.pruned};
-  return WriteOutput(html, FormatSearchPage(page), streams);
+  search::SearchPage page{.model = fmt::format("{} {}", model.model, model.flavor),
+                          .cluster = cluster,
+                          .devices = devices,
+                          .sequences = answer.sequences,
+                          .seq_len = model.seq_len,
+                          .budget = answer.budget,
+                          .rows = std::move(rows),
+                          .points = answer.result.points,
+                          .tried = answer.result.tried,
+                          .pruned = answer.result.pruned};
+  return WriteOutput(html, search::FormatSearchPage(page), streams);
 }
 
 ExitCode SearchCommand::Run(const Streams& streams) const {

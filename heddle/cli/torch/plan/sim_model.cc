@@ -51,12 +51,12 @@ struct SimModelCommand {
 
  private:
   Status Simulate(const Streams& streams) const;
-  Result<CaptureOptions> Capture() const;
-  Result<SimulatedModule> SimulateAsked(const PlannedStep& step, const CostModel& costs,
-                                        const SimulateOptions& options,
+  Result<run::CaptureOptions> Capture() const;
+  Result<SimulatedModule> SimulateAsked(const PlannedStep& step, const price::CostModel& costs,
+                                        const price::SimulateOptions& options,
                                         const Streams& streams) const;
-  Result<SimulatedModule> SimulateOther(const PlannedStep& step, const CostModel& costs,
-                                        const SimulateOptions& options) const;
+  Result<SimulatedModule> SimulateOther(const PlannedStep& step, const price::CostModel& costs,
+                                        const price::SimulateOptions& options) const;
 };
 
 // `llama3 8B`
@@ -64,27 +64,27 @@ std::string TrainedModel(const PlannedStep& step) {
   return fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
 }
 
-Result<CaptureOptions> SimModelCommand::Capture() const {
-  CaptureOptions capture{.accumulate = true};
+Result<run::CaptureOptions> SimModelCommand::Capture() const {
+  run::CaptureOptions capture{.accumulate = true};
   HEDDLE_TRY(capture.optimizer, optimizer.Choose());
   return capture;
 }
 
 Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
-                                                       const CostModel& costs,
-                                                       const SimulateOptions& options,
+                                                       const price::CostModel& costs,
+                                                       const price::SimulateOptions& options,
                                                        const Streams& streams) const {
-  HEDDLE_TRY(CompileJob job, compile.Job(step.plan, /*want_text=*/false));
-  CompileOptions& how = job.options;
+  HEDDLE_TRY(search::CompileJob job, compile.Job(step.plan, /*want_text=*/false));
+  compile::CompileOptions& how = job.options;
   how.notes.insert(how.notes.begin(), step.layout.notes.begin(), step.layout.notes.end());
   how.manager.measure = true;
   how.manager.costs = &costs;
-  PlanRequest request;
+  search::PlanRequest request;
   request.cluster = sim.cluster;
-  request.offloads = step.model.numerics.target == Target::kCuda;
-  HEDDLE_TRY(FoundPlan found, FindPlan(step.module, job.plan, request, how));
+  request.offloads = step.model.numerics.target == run::Target::kCuda;
+  HEDDLE_TRY(search::FoundPlan found, search::FindPlan(step.module, job.plan, request, how));
   Module module = step.module;
-  HEDDLE_TRY(CompileReport report, Compile(module, found.plan, how));
+  HEDDLE_TRY(compile::CompileReport report, compile::Compile(module, found.plan, how));
   compile.Print(report, streams);
   HEDDLE_TRY(SimulatedModule simulated, SimulateModule(compile.PipelineName(step.plan.decisions),
                                                        std::move(module), costs, options));
@@ -93,28 +93,28 @@ Result<SimulatedModule> SimModelCommand::SimulateAsked(const PlannedStep& step,
   simulated.trained = TrainedModel(step);
   if (step.micro_batches() == 1) return simulated;
   // All but the last micro-batch leave the optimizer out.
-  HEDDLE_TRY(CaptureOptions without, Capture());
+  HEDDLE_TRY(run::CaptureOptions without, Capture());
   without.optimizer.reset();
   HEDDLE_TRY(PlannedStep more, PlanPass(model, found.plan, without));
-  HEDDLE_RETURN_IF_ERROR(Compile(more.module, found.plan, how));
-  HEDDLE_TRY(Simulation other,
-             heddle::Simulate(more.module, SharedProgram(more.module), costs, options));
-  AddMicroBatches(other, step.micro_batches(), simulated.simulations[0]);
+  HEDDLE_RETURN_IF_ERROR(compile::Compile(more.module, found.plan, how));
+  HEDDLE_TRY(price::Simulation other,
+             heddle::price::Simulate(more.module, SharedProgram(more.module), costs, options));
+  price::AddMicroBatches(other, step.micro_batches(), simulated.simulations[0]);
   return simulated;
 }
 
 // The pipeline as it is written: flags and statements that change it are about the one asked for.
-Result<SimulatedModule> SimModelCommand::SimulateOther(const PlannedStep& step,
-                                                       const CostModel& costs,
-                                                       const SimulateOptions& options) const {
+Result<SimulatedModule> SimModelCommand::SimulateOther(
+    const PlannedStep& step, const price::CostModel& costs,
+    const price::SimulateOptions& options) const {
   CompileFlags other(against);
   other.pipeline = against;
-  HEDDLE_TRY(CompileJob asked, compile.Job(step.plan, /*want_text=*/false));
-  HEDDLE_TRY(CompileJob job, other.Job(asked.plan.UpToLowering(), /*want_text=*/false));
+  HEDDLE_TRY(search::CompileJob asked, compile.Job(step.plan, /*want_text=*/false));
+  HEDDLE_TRY(search::CompileJob job, other.Job(asked.plan.UpToLowering(), /*want_text=*/false));
   job.options.manager.measure = true;
   job.options.manager.costs = &costs;
   Module module = step.module;
-  HEDDLE_TRY(CompileReport report, Compile(module, job.plan, job.options));
+  HEDDLE_TRY(compile::CompileReport report, compile::Compile(module, job.plan, job.options));
   HEDDLE_TRY(SimulatedModule simulated, SimulateModule(against, std::move(module), costs, options));
   simulated.passes = std::move(report.passes);
   simulated.trained = TrainedModel(step);
@@ -123,9 +123,9 @@ Result<SimulatedModule> SimModelCommand::SimulateOther(const PlannedStep& step,
 
 Status SimModelCommand::Simulate(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
-  HEDDLE_TRY(CostModel costs, sim.Model());
-  HEDDLE_TRY(SimulateOptions options, sim.Options());
-  HEDDLE_TRY(CaptureOptions capture, Capture());
+  HEDDLE_TRY(price::CostModel costs, sim.Model());
+  HEDDLE_TRY(price::SimulateOptions options, sim.Options());
+  HEDDLE_TRY(run::CaptureOptions capture, Capture());
   HEDDLE_TRY(std::string device, model.DeviceName());
   HEDDLE_TRY(ParallelOptions spread, parallel.WithPlan(streams));
   HEDDLE_TRY(PlannedStep step, PlanStep(model, spread, capture));

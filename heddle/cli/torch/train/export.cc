@@ -3,9 +3,9 @@
 
 #include <ostream>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/saved_job.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {
@@ -41,29 +41,29 @@ struct ExportCommand {
     flags.Requires("--step", "--checkpoint");
   }
   ExitCode Run(const Streams& streams) const;
-  Result<HfExport> Export(const Streams& streams) const;
+  Result<run::HfExport> Export(const Streams& streams) const;
 };
 
-Result<HfExport> ExportCommand::Export(const Streams& streams) const {
+Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
   if (dtype != "f32" && dtype != "bf16")
     return Error(Diag::kBadChoice, "--dtype is `{}`; it is one of f32, bf16", dtype);
-  HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
-                          .most_bytes = MiB(shard_mib)};
+  run::HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
+                               .most_bytes = MiB(shard_mib)};
   if (!checkpoint.empty()) {
     HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
     for (const std::string& note : job.notes) streams.err << note << "\n";
-    return ExportHf(*job.model, job.params, folder, options);
+    return run::ExportHf(*job.model, job.params, folder, options);
   }
   if (model.load_path.empty())
     return Error(Diag::kUsage,
                  "no weights to export; give --checkpoint or --checkpoint.initial_load_path");
-  HEDDLE_TRY(Model made, model.Make());
-  HEDDLE_TRY(ParamSource params, model.Params(made, /*seed=*/0));
-  return ExportHf(made, params, folder, options);
+  HEDDLE_TRY(run::Model made, model.Make());
+  HEDDLE_TRY(run::ParamSource params, model.Params(made, /*seed=*/0));
+  return run::ExportHf(made, params, folder, options);
 }
 
 ExitCode ExportCommand::Run(const Streams& streams) const {
-  Result<HfExport> done = Export(streams);
+  Result<run::HfExport> done = Export(streams);
   if (!done.ok()) return Report(done.diagnostics(), streams);
   streams.out << fmt::format("{} in {}, {}, to {}\n", Counted(done->tensors, "tensor"),
                              Counted(done->files, "file"), Format(done->bytes), folder);

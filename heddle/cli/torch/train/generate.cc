@@ -7,9 +7,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/saved_job.h"
+#include "heddle/core/base/text.h"
 #include "heddle/run/data/byte_tokenizer.h"
 #include "heddle/run/train/exact.h"
 
@@ -28,7 +28,7 @@ struct GenerateCommand {
   std::string folder;
   std::optional<int64_t> step;
   std::string prompt = "\n";
-  GenerateOptions options = {.tokens = 100};
+  run::GenerateOptions options = {.tokens = 100};
   int64_t seed = 0;
   bool json = false;
 
@@ -55,7 +55,7 @@ struct GenerateCommand {
 Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const {
   std::vector<int64_t> tokens;
   if (job.text) {
-    tokens = BytesToTokens(prompt);
+    tokens = run::BytesToTokens(prompt);
   } else {
     for (std::string_view word : Split(prompt, ',')) {
       word = Trim(word);
@@ -78,26 +78,26 @@ Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const 
 }
 
 ExitCode GenerateCommand::Run(const Streams& streams) const {
-  MakeExact();
+  run::MakeExact();
   Result<SavedJob> job = OpenSavedJob(folder, step);
   if (!job.ok()) return Report(job.diagnostics(), streams);
   for (const std::string& note : job->notes) streams.err << note << "\n";
   Result<std::vector<int64_t>> begin = Prompt(*job);
   if (!begin.ok()) return Report(begin.diagnostics(), streams);
-  GenerateOptions how = options;
+  run::GenerateOptions how = options;
   how.seed = static_cast<uint64_t>(seed);
-  if (job->text) how.end = kByteDocumentEnd;
-  Result<std::vector<int64_t>> made = Generate(*job->model, job->params, *begin, how);
+  if (job->text) how.end = run::kByteDocumentEnd;
+  Result<std::vector<int64_t>> made = run::Generate(*job->model, job->params, *begin, how);
   if (!made.ok()) {
     Report(made.diagnostics(), streams);
     return ExitCode::kFault;
   }
   if (json) {
     nlohmann::ordered_json out = {{"step", job->step}, {"prompt", *begin}, {"tokens", *made}};
-    if (job->text) out["text"] = TokensToText(*made);
+    if (job->text) out["text"] = run::TokensToText(*made);
     PrintJson(out, streams);
   } else if (job->text) {
-    streams.out << prompt << TokensToText(*made) << "\n";
+    streams.out << prompt << run::TokensToText(*made) << "\n";
   } else {
     streams.out << fmt::format("{}\n", fmt::join(*made, ","));
   }

@@ -81,7 +81,7 @@ void JobFlags::Declare(Flags& flags) {
   flags.Path("--checkpoint.folder");
   flags.Path("--metrics.jsonl");
   flags.Path("--metrics.tensorboard");
-  flags.Path("--metrics.cluster", IsClusterPath);
+  flags.Path("--metrics.cluster", price::IsClusterPath);
 }
 
 }  // namespace heddle

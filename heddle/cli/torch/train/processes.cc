@@ -15,7 +15,7 @@ constexpr std::string_view kFlag = "--nproc";
 std::vector<std::string> ArgumentsOfRanks() {
   std::vector<std::string> args;
   bool skip = false;
-  for (const std::string& arg : TheseArguments()) {
+  for (const std::string& arg : run::TheseArguments()) {
     bool given = arg == kFlag;
     if (!skip && !given && !arg.starts_with(std::string(kFlag) + "=")) args.push_back(arg);
     skip = given;
@@ -35,19 +35,19 @@ void ProcessFlags::Declare(Flags& flags) {
                {.least = 1});
 }
 
-ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
+ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const run::SignalGate& gate,
                             const Streams& streams) {
-  Result<OwnStore> store = OpenStore(flags.Timeout());
+  Result<run::OwnStore> store = run::OpenStore(flags.Timeout());
   if (!store.ok()) return {.code = Report(store.diagnostics(), streams)};
-  Job job{.program = ThisProgram(),
-          .args = ArgumentsOfRanks(),
-          .processes = ranks,
-          .environment = {{"MASTER_ADDR", "127.0.0.1"},
-                          {"MASTER_PORT", std::to_string(store->port)},
-                          {kLaunchedVariable, "1"},
-                          // The name under which torchrun says that it holds the store.
-                          {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
-  Result<JobEnd> end = RunJob(job, gate);
+  run::Job job{.program = run::ThisProgram(),
+               .args = ArgumentsOfRanks(),
+               .processes = ranks,
+               .environment = {{"MASTER_ADDR", "127.0.0.1"},
+                               {"MASTER_PORT", std::to_string(store->port)},
+                               {kLaunchedVariable, "1"},
+                               // The name under which torchrun says that it holds the store.
+                               {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
+  Result<run::JobEnd> end = run::RunJob(job, gate);
   if (!end.ok()) return {.code = Report(end.diagnostics(), streams)};
   bool stopped = end->stopped != 0;
   if (end->ok()) return {.stopped = stopped};
@@ -67,7 +67,7 @@ ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const Sign
 }
 
 Status CheckNotRank() {
-  HEDDLE_TRY(std::optional<PeerAddress> address, PeerAddress::FromEnvironment());
+  HEDDLE_TRY(std::optional<run::PeerAddress> address, run::PeerAddress::FromEnvironment());
   if (!address) return Done{};
   return Error(Diag::kUsage, "--nproc is given, and RANK is set: this process is a rank already");
 }

@@ -27,7 +27,7 @@ struct ProcessesEnd {
   bool stopped = false;
 };
 // Runs this command line, without --nproc, once for each rank.
-ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const SignalGate& gate,
+ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const run::SignalGate& gate,
                             const Streams& streams);
 
 // Fails if RANK is set: a rank does not start ranks (--nproc).

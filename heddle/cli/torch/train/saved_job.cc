@@ -7,9 +7,9 @@ namespace heddle {
 namespace {
 
 // The model that the checkpoint identifies; that of job.toml if an older version wrote it.
-Result<ModelConfig> ConfigOf(const ModelFlags& flags, const SavedRunState& run,
-                             const std::string& path, std::vector<std::string>& notes) {
-  Result<ModelConfig> of_job = flags.Config();
+Result<run::ModelConfig> ConfigOf(const ModelFlags& flags, const run::SavedRunState& run,
+                                  const std::string& path, std::vector<std::string>& notes) {
+  Result<run::ModelConfig> of_job = flags.Config();
   if (!run.config) {
     notes.push_back(fmt::format(
         "{} was written by an older version, which did not store the constants of the model; "
@@ -19,7 +19,7 @@ Result<ModelConfig> ConfigOf(const ModelFlags& flags, const SavedRunState& run,
   }
   // The files of --model=hf need not exist any longer.
   if (!of_job.ok()) return *run.config;
-  for (const std::string& differ : DifferentConstants(*of_job, *run.config))
+  for (const std::string& differ : run::DifferentConstants(*of_job, *run.config))
     notes.push_back(fmt::format("job.toml and {} have {}; the latter is used", path, differ));
   return *run.config;
 }
@@ -27,7 +27,7 @@ Result<ModelConfig> ConfigOf(const ModelFlags& flags, const SavedRunState& run,
 }  // namespace
 
 Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> step) {
-  HEDDLE_TRY(std::optional<Checkpoint> found, OpenCheckpoint(folder, {.step = step}));
+  HEDDLE_TRY(std::optional<run::Checkpoint> found, run::OpenCheckpoint(folder, {.step = step}));
   if (!found) return Error(Diag::kCheckpoint, "{} has no checkpoint", folder);
   SavedJob job;
   job.step = found->step();
@@ -39,22 +39,22 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   HEDDLE_RETURN_IF_ERROR(flags.Read("train", args));
   // One sequence, whatever the batch of the job was.
   job.flags->model.local_batch_size = 1;
-  HEDDLE_TRY(SavedRunState run, ReadRunState(*found));
-  HEDDLE_TRY(ModelConfig config, ConfigOf(job.flags->model, run, found->path(), job.notes));
-  HEDDLE_TRY(Model model, job.flags->model.MakeWith(config));
-  job.model = std::make_unique<Model>(std::move(model));
-  SavedState state = StateOf(*found, *job.model);
-  for (const ParamSpec& param : job.model->params) {
-    const TensorInfo* info = found->Find(param.name);
+  HEDDLE_TRY(run::SavedRunState run, run::ReadRunState(*found));
+  HEDDLE_TRY(run::ModelConfig config, ConfigOf(job.flags->model, run, found->path(), job.notes));
+  HEDDLE_TRY(run::Model model, job.flags->model.MakeWith(config));
+  job.model = std::make_unique<run::Model>(std::move(model));
+  run::SavedState state = run::StateOf(*found, *job.model);
+  for (const run::ParamSpec& param : job.model->params) {
+    const run::TensorInfo* info = found->Find(param.name);
     if (info == nullptr || info->shape != param.shape)
       return Error(Diag::kCheckpoint, "{} has no `{}` of the shape that job.toml asks for",
                    found->path(), param.name);
   }
-  for (const StepInput& input : job.model->inputs) {
-    if (!IsState(input) || found->Find(input.name) == nullptr) continue;
+  for (const run::StepInput& input : job.model->inputs) {
+    if (!run::IsState(input) || found->Find(input.name) == nullptr) continue;
     HEDDLE_TRY(job.model->state[input.name], state.buffer(input.name));
   }
-  job.params = [held = state.held](size_t param) { return held(Held::kParam, param); };
+  job.params = [held = state.held](size_t param) { return held(run::Held::kParam, param); };
   job.text = run.text;
   return job;
 }

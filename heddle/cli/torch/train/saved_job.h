@@ -13,11 +13,11 @@ struct SavedJob {
   // As job.toml has them.
   std::unique_ptr<TrainingFlags> flags;
   // For one sequence. Sources of weights refer to it.
-  std::unique_ptr<Model> model;
+  std::unique_ptr<run::Model> model;
   int64_t step = 0;
   // Whether tokens are bytes of text.
   bool text = false;
-  ParamSource params;
+  run::ParamSource params;
   // What was passed over on the way to the newest checkpoint that is whole.
   std::vector<std::string> notes;
 };

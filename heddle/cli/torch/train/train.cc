@@ -39,11 +39,12 @@ struct TrainCommand {
  private:
   ExitCode RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
                       const Streams& streams) const;
-  ExitCode Launch(int64_t ranks, const SignalGate& gate, const Streams& streams) const;
+  ExitCode Launch(int64_t ranks, const run::SignalGate& gate, const Streams& streams) const;
 };
 
 // A job that lost a rank begins again from its newest checkpoint, unless it was asked to end.
-ExitCode TrainCommand::Launch(int64_t ranks, const SignalGate& gate, const Streams& streams) const {
+ExitCode TrainCommand::Launch(int64_t ranks, const run::SignalGate& gate,
+                              const Streams& streams) const {
   for (int64_t restarts = 0;; ++restarts) {
     ProcessesEnd end = RunOnProcesses(ranks, flags.process, gate, streams);
     bool again = end.code == ExitCode::kFault && !end.stopped;
@@ -59,27 +60,27 @@ class TrainingScreen final : public TrainObserver {
       : flags_(flags), streams_(streams) {}
 
   void Note(const std::string& line) override { streams_.err << line << "\n" << std::flush; }
-  void Compiled(const CompileReport& report) override {
+  void Compiled(const compile::CompileReport& report) override {
     flags_.compile.Print(report, streams_);
     flags_.compile.PrintNotes(report, streams_);
   }
   void Prepared(const TrainingJob& job) override {
-    const PlanDecisions& decisions = job.planned().plan.decisions;
+    const compile::PlanDecisions& decisions = job.planned().plan.decisions;
     streams_.out << job.Describe(flags_.compile.PipelineName(decisions))
                  << FormatCosts(job.report()) << "\n"
                  << std::flush;
   }
   Status Begins(int64_t after_step) override {
-    HEDDLE_TRY(log_, TrainingLog::Open({.steps = flags_.train.steps,
-                                        .after_step = after_step,
-                                        .log_every = flags_.job.log_every,
-                                        .color = streams_.color,
-                                        .jsonl = flags_.job.jsonl,
-                                        .tensorboard = flags_.job.tensorboard},
-                                       streams_.out, streams_.err));
+    HEDDLE_TRY(log_, run::TrainingLog::Open({.steps = flags_.train.steps,
+                                             .after_step = after_step,
+                                             .log_every = flags_.job.log_every,
+                                             .color = streams_.color,
+                                             .jsonl = flags_.job.jsonl,
+                                             .tensorboard = flags_.job.tensorboard},
+                                            streams_.out, streams_.err));
     return Done{};
   }
-  void Trained(const StepMetrics& metrics) override { log_->Add(metrics); }
+  void Trained(const run::StepMetrics& metrics) override { log_->Add(metrics); }
   void Ended() override { log_->Finish(); }
   void Failed(const Diagnostics& diagnostics) override {
     Report(diagnostics, streams_);
@@ -90,15 +91,15 @@ class TrainingScreen final : public TrainObserver {
  private:
   const TrainingFlags& flags_;
   const Streams& streams_;
-  std::unique_ptr<TrainingLog> log_;
+  std::unique_ptr<run::TrainingLog> log_;
   bool has_failed_ = false;
 };
 
 // Compiles the job to find its mistakes, and starts one process per rank.
 ExitCode TrainCommand::RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
                                   const Streams& streams) const {
-  SignalGate gate;
-  std::optional<SetupGuard> setup(gate);
+  run::SignalGate gate;
+  std::optional<run::SetupGuard> setup(gate);
   TrainingJob job(options, screen);
   Status prepared = job.Prepare(flags.process.processes);
   if (!prepared.ok()) return Report(prepared.diagnostics(), streams);

@@ -24,7 +24,8 @@ void TrainingFlags::Declare(Flags& flags) {
 TrainOptions TrainingFlags::Options() const {
   return {.model = model,
           .parallel = parallel,
-          .compile = [this](const Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
+          .compile =
+              [this](const compile::Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
           .optimization = train,
           .loop = job,
           .timeout = process.Timeout(),

@@ -87,11 +87,11 @@ class VerifyScreen final : public VerifyObserver {
       : command_(command), streams_(streams), progress_(streams.err, "step", command.train.steps) {}
 
   void Note(const std::string& line) override { streams_.err << line << "\n" << std::flush; }
-  void Compiled(const CompileReport& report) override {
+  void Compiled(const compile::CompileReport& report) override {
     command_.compile.Print(report, streams_);
     command_.compile.PrintNotes(report, streams_);
   }
-  void Compared(const Verification& run, const StepRow& row) override {
+  void Compared(const Verification& run, const run::StepRow& row) override {
     progress_.Clear();
     if (!command_.json) {
       VerifiedJob job = JobOf(run);
@@ -100,7 +100,7 @@ class VerifyScreen final : public VerifyObserver {
     }
     progress_.Show(row.step);
   }
-  void Ended(const Verification& run, const VerifyReport& report) override {
+  void Ended(const Verification& run, const run::VerifyReport& report) override {
     progress_.Clear();
     if (command_.json) {
       PrintJson(ToJson(JobOf(run), report), streams_);
@@ -125,14 +125,15 @@ class VerifyScreen final : public VerifyObserver {
 
   const VerifyCommand& command_;
   const Streams& streams_;
-  Progress progress_;
+  run::Progress progress_;
   bool has_failed_ = false;
 };
 
 VerificationOptions VerifyCommand::Options() const {
   return {.model = model,
           .parallel = parallel,
-          .compile = [this](const Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
+          .compile =
+              [this](const compile::Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
           .optimization = train,
           .loop = steps,
           .against = Against(),
@@ -144,8 +145,8 @@ VerificationOptions VerifyCommand::Options() const {
 // Compiles the job to find its mistakes, and starts one process per rank.
 ExitCode RunOnRanks(const VerificationOptions& options, const ProcessFlags& process,
                     VerifyScreen& screen, const Streams& streams) {
-  SignalGate gate;
-  std::optional<SetupGuard> setup(gate);
+  run::SignalGate gate;
+  std::optional<run::SetupGuard> setup(gate);
   Verification verification(options, screen);
   Status prepared = verification.Prepare(process.processes);
   if (prepared.ok()) prepared = verification.CheckReference();
@@ -157,7 +158,7 @@ ExitCode RunOnRanks(const VerificationOptions& options, const ProcessFlags& proc
 ExitCode VerifyCommand::Run(const Streams& streams) const {
   Status outputs = CheckOneOutput({{"the hashes", train.hashes == "-"}, {"the report", true}});
   if (!outputs.ok()) return Report(outputs.diagnostics(), streams);
-  Result<std::optional<PeerAddress>> address = PeerAddress::FromEnvironment();
+  Result<std::optional<run::PeerAddress>> address = run::PeerAddress::FromEnvironment();
   if (!address.ok()) return Report(address.diagnostics(), streams);
   VerificationOptions options = Options();
   VerifyScreen screen(*this, streams);
@@ -167,7 +168,7 @@ ExitCode VerifyCommand::Run(const Streams& streams) const {
   }
   bool launches = process.processes > 0 || (options.against == "processes" && !*address);
   if (launches) return RunOnRanks(options, process, screen, streams);
-  Result<VerifyReport> report = api::Verify(options, screen);
+  Result<run::VerifyReport> report = api::Verify(options, screen);
   if (!report.ok())
     return screen.has_failed() ? ExitCode::kFault : Report(report.diagnostics(), streams);
   if (report->differs()) return ExitCode::kDiffers;

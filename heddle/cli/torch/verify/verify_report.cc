@@ -30,7 +30,7 @@ std::string HashedName(std::string_view name) {
               : fmt::format("`{}`", name);
 }
 
-std::string DifferenceText(const HashDifference& d, int64_t step) {
+std::string DifferenceText(const run::HashDifference& d, int64_t step) {
   return fmt::format(
       "step {} differs: rank {}, {}; {} of {} hashes differ\n  graph    {}\n  PyTorch  {}\n"
       "--against=eager tells whether the graph differs from Heddle's eager training, too; if it "
@@ -38,9 +38,9 @@ std::string DifferenceText(const HashDifference& d, int64_t step) {
       step, d.rank, HashedName(d.name), d.differing, d.compared, d.first, d.second);
 }
 
-std::string DifferenceText(const VerifiedJob& job, const StepRow& row) {
+std::string DifferenceText(const VerifiedJob& job, const run::StepRow& row) {
   if (row.hash_difference) return DifferenceText(*row.hash_difference, row.step);
-  const Difference& d = *row.comparison.first;
+  const run::Difference& d = *row.comparison.first;
   std::string what = d.held ? fmt::format("{} of `{}`", Name(*d.held), job.params[d.param].name)
                             : std::string("loss");
   std::string text = fmt::format("step {} differs: rank {}, {}", row.step, d.rank, what);
@@ -52,11 +52,11 @@ std::string DifferenceText(const VerifiedJob& job, const StepRow& row) {
   return text;
 }
 
-std::string OriginText(const VerifiedJob& job, const VerifyReport& report) {
+std::string OriginText(const VerifiedJob& job, const run::VerifyReport& report) {
   std::string text;
   if (!report.finite) {
     text += fmt::format("step {}: the loss is {}\n", report.rows.back().step,
-                        HexFloat(report.rows.back().loss));
+                        run::HexFloat(report.rows.back().loss));
   }
   if (report.origin)
     text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report.origin->what,
@@ -85,24 +85,24 @@ std::string FormatHead(const VerifiedJob& job) {
   return fmt::format("{} {}, {}, on {}{} [{}]\npipeline `{}` {}; sums in the order `{}`; {}{}\n\n",
                      job.model, job.flavor, job.precision, Counted(job.mesh.ranks(), "rank"),
                      job.processes ? ", a process each," : "", Format(job.mesh), job.pipeline,
-                     other, job.reducer, ExactMode(job.device), attention) +
+                     other, job.reducer, run::ExactMode(job.device), attention) +
          (job.against == "pytorch"
               ? Row("step", "loss", "", "ranks", "", "hashes", "differing hashes")
               : Row("step", "loss", "", "ranks", "tensors", "elements", "differing bits"));
 }
 
-std::string FormatStep(const VerifiedJob& job, const StepRow& row) {
+std::string FormatStep(const VerifiedJob& job, const run::StepRow& row) {
   if (job.against == "pytorch")
-    return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
+    return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), run::HexFloat(row.loss),
                std::to_string(job.mesh.ranks()), "", WithCommas(static_cast<int64_t>(row.hashes)),
                std::to_string(row.hash_difference ? row.hash_difference->differing : 0));
-  return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), HexFloat(row.loss),
+  return Row(std::to_string(row.step), fmt::format("{:.5f}", row.loss), run::HexFloat(row.loss),
              std::to_string(job.mesh.ranks()), WithCommas(row.comparison.tensors),
              WithCommas(row.comparison.elements),
              job.against == "none" ? "not compared" : WithCommas(row.comparison.differing_bits));
 }
 
-std::string FormatEnd(const VerifiedJob& job, const VerifyReport& report) {
+std::string FormatEnd(const VerifiedJob& job, const run::VerifyReport& report) {
   std::string text;
   if (!report.wrong_weights.empty())
     return fmt::format("the initial weights are wrong: {}\n", report.wrong_weights);
@@ -114,7 +114,7 @@ std::string FormatEnd(const VerifiedJob& job, const VerifyReport& report) {
   return text;
 }
 
-nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report) {
+nlohmann::ordered_json ToJson(const VerifiedJob& job, const run::VerifyReport& report) {
   nlohmann::ordered_json out;
   out["model"] = job.model;
   out["flavor"] = job.flavor;
@@ -122,14 +122,14 @@ nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report
   out["against"] = job.against;
   out["reducer"] = job.reducer;
   out["steps"] = nlohmann::ordered_json::array();
-  for (const StepRow& row : report.rows) {
+  for (const run::StepRow& row : report.rows) {
     if (job.against == "pytorch") {
       out["steps"].push_back(
-          {{"step", row.step}, {"loss", HexFloat(row.loss)}, {"hashes", row.hashes}});
+          {{"step", row.step}, {"loss", run::HexFloat(row.loss)}, {"hashes", row.hashes}});
       continue;
     }
     out["steps"].push_back({{"step", row.step},
-                            {"loss", HexFloat(row.loss)},
+                            {"loss", run::HexFloat(row.loss)},
                             {"tensors", row.comparison.tensors},
                             {"elements", row.comparison.elements},
                             {"differing_bits", row.comparison.differing_bits}});
@@ -137,7 +137,7 @@ nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report
   if (!report.wrong_weights.empty()) {
     out["difference"] = {{"weights", report.wrong_weights}};
   } else if (report.differs() && report.rows.back().hash_difference) {
-    const HashDifference& d = *report.rows.back().hash_difference;
+    const run::HashDifference& d = *report.rows.back().hash_difference;
     out["difference"] = {{"step", report.rows.back().step},
                          {"rank", d.rank},
                          {"name", d.name},
@@ -146,7 +146,7 @@ nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report
                          {"differing", d.differing},
                          {"compared", d.compared}};
   } else if (report.differs()) {
-    const Difference& d = *report.rows.back().comparison.first;
+    const run::Difference& d = *report.rows.back().comparison.first;
     out["difference"] = {{"step", report.rows.back().step},
                          {"rank", d.rank},
                          {"what", d.held ? Name(*d.held) : "loss"},

@@ -11,8 +11,8 @@ namespace heddle {
 
 // What is compared, then a line for each step, then what came out.
 std::string FormatHead(const VerifiedJob& job);
-std::string FormatStep(const VerifiedJob& job, const StepRow& row);
-std::string FormatEnd(const VerifiedJob& job, const VerifyReport& report);
-nlohmann::ordered_json ToJson(const VerifiedJob& job, const VerifyReport& report);
+std::string FormatStep(const VerifiedJob& job, const run::StepRow& row);
+std::string FormatEnd(const VerifiedJob& job, const run::VerifyReport& report);
+nlohmann::ordered_json ToJson(const VerifiedJob& job, const run::VerifyReport& report);
 
 }  // namespace heddle

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/chunks/chunk_order.h"
 #include "heddle/compile/passes/chunks/chunk_region.h"
 #include "heddle/compile/passes/chunks/chunk_times.h"
 #include "heddle/compile/passes/chunks/region_writer.h"
 #include "heddle/compile/passes/overlap/order/order_search.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/price/sim/explain/movable.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct Way {
@@ -23,15 +23,15 @@ struct Way {
 
 class ChunkSearch {
  public:
-  ChunkSearch(const Module& module, const Graph& graph, const CostModel& model,
-              const SimulateOptions& sim, const AsyncOptions& options)
+  ChunkSearch(const Module& module, const Graph& graph, const price::CostModel& model,
+              const price::SimulateOptions& sim, const AsyncOptions& options)
       : module_(module),
         graph_(graph),
         model_(model),
         sim_(sim),
         options_(options),
         uses_(graph),
-        movable_(FindMovable(graph)) {}
+        movable_(price::FindMovable(graph)) {}
 
   Status Run();
 
@@ -39,18 +39,18 @@ class ChunkSearch {
   std::optional<Graph>& found() { return found_; }
 
  private:
-  void FindSeeds(const SimGraph& sim);
+  void FindSeeds(const price::SimGraph& sim);
   std::vector<Way> Ways() const;
   std::optional<Cut> CutOf(NodeId start, uint32_t dim, const CutRules& rules) const;
-  Status Try(const Way& way, const SimGraph& sim, const GraphCosts& costs);
-  Result<Nanos> Judge(const Graph& graph, const CostModel& model);
+  Status Try(const Way& way, const price::SimGraph& sim, const price::GraphCosts& costs);
+  Result<Nanos> Judge(const Graph& graph, const price::CostModel& model);
   ChunkThreads ThreadsOf(const Graph& graph, const RegionWriter& writer, int64_t chunks,
                          const std::unordered_set<std::string_view>& rest) const;
 
   const Module& module_;
   const Graph& graph_;
-  const CostModel& model_;
-  const SimulateOptions& sim_;
+  const price::CostModel& model_;
+  const price::SimulateOptions& sim_;
   const AsyncOptions& options_;
   Uses uses_;
   std::vector<bool> movable_;
@@ -61,7 +61,7 @@ class ChunkSearch {
 };
 
 // Collectives that are longer than all the compute that could run beside them, whatever the order.
-void ChunkSearch::FindSeeds(const SimGraph& sim) {
+void ChunkSearch::FindSeeds(const price::SimGraph& sim) {
   StepShape shape(graph_, sim, Freedom::kNone);
   std::vector<Nanos> times{Nanos{}};
   for (uint32_t anchor : shape.anchors())
@@ -103,10 +103,10 @@ std::vector<Way> ChunkSearch::Ways() const {
   return ways;
 }
 
-Result<Nanos> ChunkSearch::Judge(const Graph& graph, const CostModel& model) {
-  HEDDLE_TRY(GraphCosts costs, model.Price(module_, graph));
-  SimGraph sim(graph, costs, sim_.memory);
-  OrderSearch search(graph, sim, TimelineOptions(model, sim_), options_.overlap,
+Result<Nanos> ChunkSearch::Judge(const Graph& graph, const price::CostModel& model) {
+  HEDDLE_TRY(price::GraphCosts costs, model.Price(module_, graph));
+  price::SimGraph sim(graph, costs, sim_.memory);
+  OrderSearch search(graph, sim, price::TimelineOptions(model, sim_), options_.overlap,
                      options_.overlap.freedom());
   FoundOrder found = search.Run(cap_, false);
   return found.order.empty() ? Nanos{INT64_MAX} : found.outcome.makespan;
@@ -116,7 +116,7 @@ ChunkThreads ChunkSearch::ThreadsOf(const Graph& graph, const RegionWriter& writ
                                     const std::unordered_set<std::string_view>& rest) const {
   ChunkThreads threads{.chunks = static_cast<uint32_t>(chunks),
                        .chunk_of = std::vector<uint32_t>(graph.node_count(), kNoChunk),
-                       .floats = FindMovable(graph),
+                       .floats = price::FindMovable(graph),
                        .fills = std::vector<bool>(graph.node_count())};
   for (NodeId id : graph.nodes()) {
     if (graph[id].result_count == 0 || rest.contains(graph.name(graph[id].first_result))) continue;
@@ -131,7 +131,8 @@ ChunkThreads ChunkSearch::ThreadsOf(const Graph& graph, const RegionWriter& writ
   return threads;
 }
 
-Status ChunkSearch::Try(const Way& way, const SimGraph& sim, const GraphCosts& costs) {
+Status ChunkSearch::Try(const Way& way, const price::SimGraph& sim,
+                        const price::GraphCosts& costs) {
   CutRules rules(graph_, module_.mesh, way.chunks);
   ChunkRegion region(graph_, uses_, rules, movable_);
   for (NodeId seed : seeds_) {
@@ -150,9 +151,9 @@ Status ChunkSearch::Try(const Way& way, const SimGraph& sim, const GraphCosts& c
   RegionWriter writer(graph, module_.mesh, region);
   HEDDLE_RETURN_IF_ERROR(writer.Run());
   HEDDLE_TRY(auto times, TimesOfChunks(module_, graph_, graph, model_, costs, writer));
-  HEDDLE_TRY(CostModel model, WithTimes(model_, times));
-  HEDDLE_TRY(GraphCosts chunked, model.Price(module_, graph));
-  SimGraph chunked_sim(graph, chunked, sim_.memory);
+  HEDDLE_TRY(price::CostModel model, WithTimes(model_, times));
+  HEDDLE_TRY(price::GraphCosts chunked, model.Price(module_, graph));
+  price::SimGraph chunked_sim(graph, chunked, sim_.memory);
   std::vector<NodeId> order =
       OrderOfChunks(graph, chunked_sim, ThreadsOf(graph, writer, way.chunks, rest));
   Rewriter rewriter(graph);
@@ -167,9 +168,9 @@ Status ChunkSearch::Try(const Way& way, const SimGraph& sim, const GraphCosts& c
 }
 
 Status ChunkSearch::Run() {
-  HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph_));
-  SimGraph sim(graph_, costs, sim_.memory);
-  Replay replay(sim, TimelineOptions(model_, sim_));
+  HEDDLE_TRY(price::GraphCosts costs, model_.Price(module_, graph_));
+  price::SimGraph sim(graph_, costs, sim_.memory);
+  price::Replay replay(sim, price::TimelineOptions(model_, sim_));
   // Who asks for chunks gets them.
   cap_ = options_.chunks > 0 ? Bytes{INT64_MAX} : options_.overlap.memory.Of(replay.outcome().peak);
   FindSeeds(sim);
@@ -182,16 +183,18 @@ Status ChunkSearch::Run() {
 
 }  // namespace
 
-Result<CostModel> WithTimes(const CostModel& model,
-                            const std::map<std::string, Nanos, std::less<>>& times) {
+Result<price::CostModel> WithTimes(const price::CostModel& model,
+                                   const std::map<std::string, Nanos, std::less<>>& times) {
   if (times.empty()) return model;
-  MeasuredCosts measured = *model.measured();
+  price::MeasuredCosts measured = *model.measured();
   for (const auto& [name, time] : times) measured.nodes[name] = time;
-  return CostModel::Make(model.cluster(), model.options(), std::move(measured));
+  return price::CostModel::Make(model.cluster(), model.options(), std::move(measured));
 }
 
-Result<AsyncResult> AsyncTensorParallel(const Module& module, Graph& graph, const CostModel& model,
-                                        const SimulateOptions& sim, const AsyncOptions& options) {
+Result<AsyncResult> AsyncTensorParallel(const Module& module, Graph& graph,
+                                        const price::CostModel& model,
+                                        const price::SimulateOptions& sim,
+                                        const AsyncOptions& options) {
   if (options.chunks < 0 || options.chunks == 1)
     return Error(Diag::kPassOption, "{} chunks overlap with nothing; 2 or more, or 0 for the best",
                  options.chunks);
@@ -201,4 +204,4 @@ Result<AsyncResult> AsyncTensorParallel(const Module& module, Graph& graph, cons
   return std::move(search.result());
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

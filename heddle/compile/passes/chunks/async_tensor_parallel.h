@@ -17,7 +17,7 @@
 
 #include "heddle/compile/passes/overlap/overlap.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct AsyncOptions {
   // 2 or more: so many, whether that is faster or not. 0: what simulations find best.
@@ -37,10 +37,12 @@ struct AsyncResult {
 };
 
 // The model with times of more nodes beside those that were measured.
-Result<CostModel> WithTimes(const CostModel& model,
-                            const std::map<std::string, Nanos, std::less<>>& times);
+Result<price::CostModel> WithTimes(const price::CostModel& model,
+                                   const std::map<std::string, Nanos, std::less<>>& times);
 
-Result<AsyncResult> AsyncTensorParallel(const Module& module, Graph& graph, const CostModel& model,
-                                        const SimulateOptions& sim, const AsyncOptions& options);
+Result<AsyncResult> AsyncTensorParallel(const Module& module, Graph& graph,
+                                        const price::CostModel& model,
+                                        const price::SimulateOptions& sim,
+                                        const AsyncOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,7 +1,7 @@
 // async-tensor-parallel: collectives of tensor parallelism and what computes around them, in chunks (async_tensor_parallel.h), for a cluster.
 #include "heddle/compile/passes/chunks/async_tensor_parallel.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct AsyncPassOptions {
@@ -15,7 +15,7 @@ Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassC
   async.chunks = options.chunks;
   HEDDLE_TRY(async.overlap.memory, ParsePeakLimit(options.memory));
   async.overlap.reorder_compute = options.reorder_compute;
-  const CostModel& model = context.costs();
+  const price::CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(AsyncResult result, AsyncTensorParallel(module, graph, model, {}, async));
@@ -62,4 +62,4 @@ HEDDLE_DEFINE_PASS(async_tensor_parallel){
     .stats = kAsyncTensorParallelStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

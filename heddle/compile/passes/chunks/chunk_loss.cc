@@ -15,14 +15,14 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "heddle/core/base/text.h"
-#include "heddle/core/ops/families.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/chunks/loss_region.h"
 #include "heddle/compile/passes/chunks/piece_nodes.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ops/families.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct ChunkLossOptions {
@@ -286,4 +286,4 @@ HEDDLE_DEFINE_PASS(chunk_loss){
     .stats = kChunkLossStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

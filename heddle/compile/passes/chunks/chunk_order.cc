@@ -5,12 +5,12 @@
 
 #include "heddle/compile/passes/fsdp/scheduler.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class TurnTaker {
  public:
-  TurnTaker(const Graph& graph, const SimGraph& sim, const ChunkThreads& threads);
+  TurnTaker(const Graph& graph, const price::SimGraph& sim, const ChunkThreads& threads);
   std::vector<NodeId> Run();
 
  private:
@@ -36,7 +36,7 @@ class TurnTaker {
   bool FillGap(Nanos until);
   Thread* Choose();
 
-  const SimGraph& sim_;
+  const price::SimGraph& sim_;
   const ChunkThreads& threads_;
   std::vector<std::vector<uint32_t>> before_;
   std::vector<Thread> all_;
@@ -52,7 +52,7 @@ class TurnTaker {
   std::vector<NodeId> order_;
 };
 
-TurnTaker::TurnTaker(const Graph& graph, const SimGraph& sim, const ChunkThreads& threads)
+TurnTaker::TurnTaker(const Graph& graph, const price::SimGraph& sim, const ChunkThreads& threads)
     : sim_(sim),
       threads_(threads),
       before_(graph.node_count()),
@@ -74,8 +74,8 @@ TurnTaker::TurnTaker(const Graph& graph, const SimGraph& sim, const ChunkThreads
     thread.until_start.resize(thread.nodes.size());
     Nanos until;
     for (size_t i = thread.nodes.size(); i-- > 0;) {
-      const Task& task = sim.tasks()[thread.nodes[i]];
-      until = task.kind == Task::Kind::kStart ? Nanos{} : until + task.compute;
+      const price::Task& task = sim.tasks()[thread.nodes[i]];
+      until = task.kind == price::Task::Kind::kStart ? Nanos{} : until + task.compute;
       thread.until_start[i] = until;
     }
   }
@@ -96,18 +96,18 @@ bool TurnTaker::FindMissing(uint32_t node) {
 }
 
 Nanos TurnTaker::StallOf(uint32_t node) const {
-  const Task& task = sim_.tasks()[node];
-  if (task.kind != Task::Kind::kWait || task.start == Task::kNone) return {};
+  const price::Task& task = sim_.tasks()[node];
+  if (task.kind != price::Task::Kind::kWait || task.start == price::Task::kNone) return {};
   return std::max(Nanos{}, end_[task.start] - now_);
 }
 
 void TurnTaker::Emit(uint32_t node) {
-  const Task& task = sim_.tasks()[node];
+  const price::Task& task = sim_.tasks()[node];
   listed_[node] = true;
   order_.push_back(NodeId(node));
   // What depends on parameters alone is taken to be there in time.
   bool timed = !threads_.floats[node];
-  if (task.kind == Task::Kind::kStart && timed) {
+  if (task.kind == price::Task::Kind::kStart && timed) {
     Nanos& free = stream_free_[task.stream];
     free = end_[node] = std::max(free, now_) + task.alone();
   }
@@ -168,7 +168,7 @@ std::vector<NodeId> TurnTaker::Run() {
     if (stall.value > 0 && FillGap(now_ + stall)) continue;
     EmitWith(node);
     ++thread->next;
-    if (sim_.tasks()[node].kind == Task::Kind::kStart) ++thread->starts;
+    if (sim_.tasks()[node].kind == price::Task::Kind::kStart) ++thread->starts;
   }
   for (uint32_t node = 0; node < listed_.size(); ++node) {
     if (!listed_[node]) EmitWith(node);
@@ -178,9 +178,9 @@ std::vector<NodeId> TurnTaker::Run() {
 
 }  // namespace
 
-std::vector<NodeId> OrderOfChunks(const Graph& graph, const SimGraph& sim,
+std::vector<NodeId> OrderOfChunks(const Graph& graph, const price::SimGraph& sim,
                                   const ChunkThreads& threads) {
   return TurnTaker(graph, sim, threads).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -10,7 +10,7 @@
 
 #include "heddle/price/sim/timeline/sim_graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 inline constexpr uint32_t kNoChunk = UINT32_MAX;
 
@@ -23,7 +23,7 @@ struct ChunkThreads {
   std::vector<bool> fills;
 };
 
-std::vector<NodeId> OrderOfChunks(const Graph& graph, const SimGraph& sim,
+std::vector<NodeId> OrderOfChunks(const Graph& graph, const price::SimGraph& sim,
                                   const ChunkThreads& threads);
 
-}  // namespace heddle
+}  // namespace heddle::compile

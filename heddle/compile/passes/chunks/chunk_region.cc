@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "heddle/core/analysis/launch.h"
-#include "heddle/price/cost/kernel_time.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/kernel_time.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 ChunkRegion::ChunkRegion(const Graph& graph, const Uses& uses, CutRules& rules,
                          std::vector<bool> fixed)
@@ -142,7 +142,7 @@ bool ChunkRegion::TrimOnce() {
 }
 
 // A collective at the end of the region costs a copy of all that products make of it. False if none is too dear.
-bool ChunkRegion::DropDear(const SimGraph& sim, const CostModel& model) {
+bool ChunkRegion::DropDear(const price::SimGraph& sim, const price::CostModel& model) {
   bool dropped = false;
   MarkNear();
   for (NodeId start : graph_.nodes()) {
@@ -169,7 +169,7 @@ bool ChunkRegion::DropDear(const SimGraph& sim, const CostModel& model) {
   return dropped;
 }
 
-void ChunkRegion::Trim(const SimGraph& sim, const CostModel& model, bool if_cheap) {
+void ChunkRegion::Trim(const price::SimGraph& sim, const price::CostModel& model, bool if_cheap) {
   while (true) {
     while (TrimOnce()) {
     }
@@ -177,4 +177,4 @@ void ChunkRegion::Trim(const SimGraph& sim, const CostModel& model, bool if_chea
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

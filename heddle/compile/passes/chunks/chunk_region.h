@@ -9,7 +9,7 @@
 #include "heddle/compile/passes/chunks/cut_region.h"
 #include "heddle/price/sim/timeline/sim_graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class ChunkRegion : public CutRegion {
  public:
@@ -19,7 +19,7 @@ class ChunkRegion : public CutRegion {
   // From a collective whose operand is divided like that.
   void Grow(NodeId start, const Cut& cut);
   // What does not pay is left out with `if_cheap`.
-  void Trim(const SimGraph& sim, const CostModel& model, bool if_cheap);
+  void Trim(const price::SimGraph& sim, const price::CostModel& model, bool if_cheap);
 
   // How many collectives are in it.
   size_t collectives() const;
@@ -29,7 +29,7 @@ class ChunkRegion : public CutRegion {
   void Reach(ValueId v);
   // Leaves out what is too far from collectives; true if that was anything, and more may be now.
   bool TrimOnce();
-  bool DropDear(const SimGraph& sim, const CostModel& model);
+  bool DropDear(const price::SimGraph& sim, const price::CostModel& model);
   void MarkNear();
   bool IsStart(NodeId node) const;
   bool Works(NodeId node) const;
@@ -45,4 +45,4 @@ class ChunkRegion : public CutRegion {
   std::vector<uint32_t> until_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

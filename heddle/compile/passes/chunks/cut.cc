@@ -5,7 +5,7 @@
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct FactorCut {
@@ -221,4 +221,4 @@ bool CutRules::Holds(NodeId node, const NodeCut& cut) {
   return types.ok() && *types == expected;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

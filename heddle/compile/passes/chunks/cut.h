@@ -11,7 +11,7 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // How a value relates to one of the pieces that a region runs in.
 struct Cut {
@@ -87,4 +87,4 @@ class CutRules {
   std::map<std::vector<uint32_t>, std::optional<Factors>> factors_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::compile {
 
 bool CutRegion::Unread(const Use& /*use*/) { return false; }
 
@@ -21,4 +21,4 @@ bool CutRegion::ReadWhole(ValueId v) {
          });
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

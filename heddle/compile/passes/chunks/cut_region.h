@@ -6,10 +6,10 @@
 
 #include <vector>
 
-#include "heddle/core/analysis/uses.h"
 #include "heddle/compile/passes/chunks/cut.h"
+#include "heddle/core/analysis/uses.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class CutRegion {
  public:
@@ -53,4 +53,4 @@ class CutRegion {
   std::vector<std::optional<Cut>> values_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,7 +5,7 @@
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/ops/families.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 LossRegion::LossRegion(const Graph& graph, const Uses& uses, NodeId loss)
     : graph_(graph),
@@ -181,4 +181,4 @@ void LossRegion::CheckReaders() {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

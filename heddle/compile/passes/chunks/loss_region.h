@@ -10,7 +10,7 @@
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class LossRegion {
  public:
@@ -70,4 +70,4 @@ class LossRegion {
   std::vector<NodeId> backward_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,7 +4,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 std::string PieceName(std::string_view name, int64_t piece) {
   bool handle = name.ends_with('!');
@@ -64,4 +64,4 @@ NodeId PieceNodes::Copy(NodeId before, NodeId like, std::span<const ValueId> ope
   return rewriter_.InsertBefore(before, spec);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -8,7 +8,7 @@
 
 #include "heddle/core/ir/edit/inserter.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // `%x.1` of `%x`, `%x.1!` of `%x!`.
 std::string PieceName(std::string_view name, int64_t piece);
@@ -34,4 +34,4 @@ class PieceNodes : public Inserter {
               std::span<const ResultSpec> results);
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

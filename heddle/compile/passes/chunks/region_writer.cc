@@ -4,7 +4,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 Status RegionWriter::Run() {
   std::vector<NodeId> nodes;
@@ -205,4 +205,4 @@ void RegionWriter::Drop(NodeId copy) {
   rewriter_.Erase(copy);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -24,7 +24,7 @@
 #include "heddle/compile/passes/chunks/cut_region.h"
 #include "heddle/compile/passes/chunks/piece_nodes.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // The copy of a node for one piece, by the name of its first result.
 struct PieceCopy {
@@ -84,4 +84,4 @@ class RegionWriter {
   std::vector<std::string> views_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

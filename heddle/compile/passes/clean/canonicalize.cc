@@ -13,10 +13,10 @@
 // after an update that was not before. Save decisions of what goes pass to what stays.
 #include <numeric>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/pass.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Canonicalizer {
@@ -119,4 +119,4 @@ HEDDLE_DEFINE_PASS(canonicalize){
     .stats = kCanonicalizeStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -9,11 +9,11 @@
 // ops and collectives are never merged. A value whose storage an update takes over merges with nothing: the other value is
 // still read, or taken over itself. Views merge all the same, because they share one storage anyway. Of two save decisions
 // the stronger stays.
+#include "heddle/compile/manager/pass.h"
 #include "heddle/core/base/hash.h"
 #include "heddle/core/ir/storage.h"
-#include "heddle/compile/manager/pass.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Merger {
@@ -96,4 +96,4 @@ HEDDLE_DEFINE_PASS(cse){
     .stats = kCseStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -8,7 +8,7 @@
 // the table does not know stay, because they may do anything.
 #include "heddle/compile/manager/pass.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 Result<Changed> DeadCode(Graph& graph, PassContext& context) {
@@ -43,4 +43,4 @@ HEDDLE_DEFINE_PASS(dce){
     .stats = kDceStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,7 +4,7 @@
 
 #include "heddle/core/analysis/launch.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 BackwardCopies::BackwardCopies(Graph& graph, Rewriter& rewriter, IsMadeAgain again)
     : graph_(graph),
@@ -97,4 +97,4 @@ Result<NodeId> BackwardCopies::CopyBefore(NodeId node, ValueId v) {
   return NodeId();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -11,7 +11,7 @@
 #include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/ir/storage.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class BackwardCopies {
  public:
@@ -52,4 +52,4 @@ class BackwardCopies {
   std::vector<std::pair<NodeId, NodeId>> copies_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

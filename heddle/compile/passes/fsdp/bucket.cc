@@ -7,14 +7,14 @@
 
 #include <fmt/ranges.h>
 
+#include "heddle/compile/passes/fsdp/hoist.h"
+#include "heddle/compile/passes/fsdp/scheduler.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/edit/call_builder.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/passes/fsdp/hoist.h"
-#include "heddle/compile/passes/fsdp/scheduler.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr std::array<std::string_view, 2> kOrders = {"parameter", "graph"};
@@ -273,4 +273,4 @@ std::vector<std::vector<NodeId>> BucketsBySize(const Graph& graph, Bucketer& buc
   return buckets;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/analysis/weights.h"
 #include "heddle/compile/manager/pass.h"
+#include "heddle/core/analysis/weights.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 enum class PayloadOrder : uint8_t {
   // By parameter, as FSDP2 packs.
@@ -101,4 +101,4 @@ Bytes TravellingBytes(const Graph& graph, NodeId launch);
 std::vector<std::vector<NodeId>> BucketsBySize(const Graph& graph, Bucketer& bucketer,
                                                Bytes max_bytes);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,7 +5,7 @@
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/fsdp/bucket.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct BucketBySizeOptions {
@@ -47,4 +47,4 @@ HEDDLE_DEFINE_PASS(bucket_by_size){
     .stats = kBucketStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

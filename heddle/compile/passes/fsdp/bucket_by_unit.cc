@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/core/base/text.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/fsdp/bucket.h"
 #include "heddle/compile/passes/fsdp/bucket_plan.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct BucketByUnitOptions {
@@ -80,4 +80,4 @@ HEDDLE_DEFINE_PASS(bucket_by_unit){
     .stats = kBucketStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

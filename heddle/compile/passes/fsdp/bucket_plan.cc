@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "heddle/core/base/text.h"
 #include "heddle/compile/plan/patterns.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // Whether the parameter is in a module that the pattern names, or in one inside of it.
@@ -68,4 +68,4 @@ std::string BucketPlan::GroupOf(const Input& param) const {
   return "";
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -10,7 +10,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class BucketPlan {
  public:
@@ -30,4 +30,4 @@ class BucketPlan {
   std::vector<Group> groups_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

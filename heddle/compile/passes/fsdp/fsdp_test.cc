@@ -1,12 +1,12 @@
 // What the passes of FSDP promise, and that a pass which breaks a promise is caught.
 #include <gtest/gtest.h>
 
+#include "heddle/compile/manager/manager.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/manager.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 extern const PassDef kPassDef_reshard_after_forward;
 
@@ -63,4 +63,4 @@ TEST(ReshardAfterForward, WithoutThePassThereIsNoPromise) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,6 +1,6 @@
 #include "heddle/compile/passes/fsdp/hoist.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 void HoistBefore(const Graph& graph, const Weights& weights, NodeId gather, NodeId anchor,
                  Scheduler& scheduler) {
@@ -15,4 +15,4 @@ void HoistBefore(const Graph& graph, const Weights& weights, NodeId gather, Node
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -13,15 +13,15 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/fsdp/hoist.h"
+#include "heddle/compile/passes/fsdp/scheduler.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/pass.h"
-#include "heddle/compile/passes/fsdp/hoist.h"
-#include "heddle/compile/passes/fsdp/scheduler.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct PrefetchOptions {
@@ -281,4 +281,4 @@ HEDDLE_DEFINE_PASS(prefetch){
     .stats = kPrefetchStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -17,15 +17,15 @@
 #include <map>
 #include <set>
 
+#include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/fsdp/backward_copies.h"
+#include "heddle/compile/passes/fsdp/unit_policy.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/pass.h"
-#include "heddle/compile/passes/fsdp/backward_copies.h"
-#include "heddle/compile/passes/fsdp/unit_policy.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct ReshardOptions {
@@ -247,4 +247,4 @@ HEDDLE_DEFINE_PASS(reshard_after_forward){
     .ensures = NothingCrosses,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

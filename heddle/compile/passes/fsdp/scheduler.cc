@@ -6,7 +6,7 @@
 
 #include "heddle/core/ir/storage.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 Scheduler::Scheduler(const Graph& graph)
     : graph_(graph),
@@ -160,4 +160,4 @@ void Scheduler::Dissolve(size_t bucket) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

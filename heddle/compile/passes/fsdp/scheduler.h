@@ -14,7 +14,7 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // One node must come before another.
 struct OrderEdge {
@@ -86,4 +86,4 @@ class Scheduler {
   std::vector<Ready> heap_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

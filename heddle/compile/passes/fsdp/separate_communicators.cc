@@ -11,11 +11,11 @@
 #include <map>
 #include <set>
 
+#include "heddle/compile/manager/pass.h"
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/analysis/weights.h"
-#include "heddle/compile/manager/pass.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 enum class Class : uint8_t { kGather, kReduceScatter, kAllReduce, kOther };
@@ -81,4 +81,4 @@ HEDDLE_DEFINE_PASS(separate_communicators){
     .stats = kSeparateCommunicatorsStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

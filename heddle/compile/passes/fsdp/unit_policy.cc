@@ -6,10 +6,10 @@
 
 #include <fmt/ranges.h>
 
-#include "heddle/core/base/text.h"
 #include "heddle/compile/plan/patterns.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr std::array<std::string_view, 3> kNames = {"default", "always", "never"};
@@ -71,4 +71,4 @@ Reshard UnitPolicy::of(std::string_view unit) const {
   return found;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

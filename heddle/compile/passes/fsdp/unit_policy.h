@@ -7,7 +7,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct Reshard {
   enum class Kind : uint8_t {
@@ -41,4 +41,4 @@ class UnitPolicy {
   std::vector<Rule> rules_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

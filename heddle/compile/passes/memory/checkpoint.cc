@@ -8,12 +8,12 @@
 // A walk back from what nodes behind forward read. A value that is kept ends it; to compute a value again its operands are needed,
 // so they are decided, too. Marks that are there already stay. Parameters and weights made of them are left to
 // `reshard-after-forward`. `rematerialize` carries the marks out.
-#include "heddle/core/base/text.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/memory/policy.h"
 #include "heddle/compile/passes/memory/recompute.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct CheckpointOptions {
@@ -120,4 +120,4 @@ HEDDLE_DEFINE_PASS(checkpoint){
     .stats = kCheckpointStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,11 +6,11 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "heddle/compile/manager/pass.h"
 #include "heddle/core/ir/edit/graph_copier.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/compile/manager/pass.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Joiner {
@@ -158,4 +158,4 @@ HEDDLE_DEFINE_PASS(join){
     .stats = kJoinStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

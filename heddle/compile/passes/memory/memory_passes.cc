@@ -2,10 +2,10 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 std::string CheckpointPipeline(std::string_view policy) {
   return fmt::format("checkpoint{{policy={}}}, rematerialize", Quoted(policy));
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

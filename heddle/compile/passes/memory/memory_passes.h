@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace heddle {
+namespace heddle::compile {
 
 // Carries out marks on values.
 inline constexpr std::string_view kCarryOut = "rematerialize, offload";
@@ -12,4 +12,4 @@ inline constexpr std::string_view kCarryOut = "rematerialize, offload";
 // For a policy of the pass `checkpoint`.
 std::string CheckpointPipeline(std::string_view policy);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,12 +5,12 @@
 // there anyway has no vertices: what is made of it alone is free.
 #include <algorithm>
 
-#include "heddle/core/ops/families.h"
 #include "heddle/compile/passes/memory/policy.h"
 #include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/analysis/max_flow.h"
+#include "heddle/core/ops/families.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Cutter {
@@ -132,4 +132,4 @@ std::vector<BlockDecision> CutDecisions(const Graph& graph, const Weights& weigh
   return Cutter(graph, weights).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -16,13 +16,13 @@
 // run on the copy engine. A value that an update takes over stays.
 #include <algorithm>
 
+#include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/pass.h"
-#include "heddle/compile/passes/memory/recompute.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct OffloadOptions {
@@ -166,4 +166,4 @@ HEDDLE_DEFINE_PASS(offload){
     .stats = kOffloadStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

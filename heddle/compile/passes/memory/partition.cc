@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <array>
 
-#include "heddle/core/ir/edit/graph_copier.h"
 #include "heddle/compile/manager/pass.h"
+#include "heddle/core/ir/edit/graph_copier.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr size_t kPhases = 3;
@@ -189,4 +189,4 @@ HEDDLE_DEFINE_PASS(partition){
     .stats = kPartitionStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,13 +4,13 @@
 #include <array>
 #include <charconv>
 
+#include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ops/families.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/passes/memory/recompute.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr std::array<std::string_view, 5> kPolicyNames = {"none", "full", "layers:n", "selective",
@@ -130,4 +130,4 @@ BlockDecision BlockDecisions::of(ValueId v) const {
   return keep || !CanRecompute(graph_, node) ? BlockDecision::kKeep : BlockDecision::kRecompute;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

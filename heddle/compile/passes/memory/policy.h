@@ -9,7 +9,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct CheckpointPolicy {
   enum class Kind : uint8_t { kNone, kFull, kLayers, kSelective, kMinCut };
@@ -63,4 +63,4 @@ class BlockDecisions {
 // always there.
 std::vector<BlockDecision> CutDecisions(const Graph& graph, const Weights& weights);
 
-}  // namespace heddle
+}  // namespace heddle::compile

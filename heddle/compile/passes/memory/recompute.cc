@@ -3,7 +3,7 @@
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 bool CanRecompute(const Graph& graph, NodeId node) {
   OpId id = graph[node].op;
@@ -44,4 +44,4 @@ Status CheckMarks(const Graph& graph) {
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

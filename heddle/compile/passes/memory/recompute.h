@@ -5,7 +5,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Whether a second run of the node gives the same bits: not if it draws random numbers, takes storage over, or is unknown. A copy
 // between memories is not computed.
@@ -28,4 +28,4 @@ std::span<const ValueId> NeededAgain(const Graph& graph, NodeId node);
 // An error if a value that must be recomputed cannot be, and a node behind forward reads it.
 Status CheckMarks(const Graph& graph);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -16,7 +16,7 @@
 #include "heddle/compile/passes/fsdp/backward_copies.h"
 #include "heddle/compile/passes/memory/recompute.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Rematerializer {
@@ -101,4 +101,4 @@ HEDDLE_DEFINE_PASS(rematerialize){
     .stats = kRematerializeStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

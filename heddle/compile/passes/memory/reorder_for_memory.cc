@@ -9,12 +9,12 @@
 // if its peak is lower, and is refused with both peaks if it is not.
 #include <algorithm>
 
-#include "heddle/core/analysis/memory.h"
-#include "heddle/core/base/text.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/fsdp/scheduler.h"
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Reorderer {
@@ -107,4 +107,4 @@ HEDDLE_DEFINE_PASS(reorder_for_memory){
     .stats = kReorderForMemoryStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "heddle/core/analysis/liveness.h"
-#include "heddle/price/cost/kernel_time.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/kernel_time.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 bool IsStart(const Graph& graph, NodeId id) {
@@ -23,7 +23,7 @@ class ScheduleChecker {
  public:
   ScheduleChecker(const Graph& before, const Graph& after) : before_(before), after_(after) {}
 
-  Status Run(Bytes cap, const MemoryRules& rules, Freedom freedom) {
+  Status Run(Bytes cap, const price::MemoryRules& rules, Freedom freedom) {
     HEDDLE_RETURN_IF_ERROR(CheckNodes());
     HEDDLE_RETURN_IF_ERROR(CheckTransfers());
     HEDDLE_RETURN_IF_ERROR(CheckOrder());
@@ -181,7 +181,7 @@ class ScheduleChecker {
   }
 
   // Storages end behind the last node that reads or makes them.
-  std::vector<size_t> LastReaders(const Liveness& liveness, const MemoryRules& rules) const {
+  std::vector<size_t> LastReaders(const Liveness& liveness, const price::MemoryRules& rules) const {
     std::vector<size_t> last(liveness.storages().size());
     for (NodeId id : after_.nodes()) {
       auto needs = [&](ValueId v) {
@@ -211,7 +211,7 @@ class ScheduleChecker {
     return after_[start].op == op::comm_all_gather ? bytes(after_.results(id)) : Bytes{};
   }
 
-  Status CheckMemory(Bytes cap, const MemoryRules& rules) const {
+  Status CheckMemory(Bytes cap, const price::MemoryRules& rules) const {
     Liveness liveness(after_);
     std::vector<size_t> last = LastReaders(liveness, rules);
     std::vector<Bytes> born(after_.node_count() + 1);
@@ -222,7 +222,7 @@ class ScheduleChecker {
       const Storage& storage = liveness.storages()[id];
       if (storage.space != Space::kDevice) continue;
       born[storage.birth ? storage.birth.index() + 1 : 0] += storage.bytes;
-      bool freed = storage.birth ? bool(storage.death) : rules.inputs == InputMemory::kFreed;
+      bool freed = storage.birth ? bool(storage.death) : rules.inputs == price::InputMemory::kFreed;
       if (freed && !returned.contains(id) && (storage.birth || last[id.index()] > 0))
         gone[last[id.index()]] += storage.bytes;
     }
@@ -244,9 +244,9 @@ class ScheduleChecker {
 
 }  // namespace
 
-Status CheckSchedule(const Graph& before, const Graph& after, Bytes cap, const MemoryRules& rules,
-                     Freedom freedom) {
+Status CheckSchedule(const Graph& before, const Graph& after, Bytes cap,
+                     const price::MemoryRules& rules, Freedom freedom) {
   return ScheduleChecker(before, after).Run(cap, rules, freedom);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,13 +5,13 @@
 
 #include "heddle/compile/passes/overlap/overlap.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Nothing is lost or doubled; every node reads what it read, after it was made and before it is overwritten; every collective is
 // waited for once, behind its start; random numbers are drawn in the same order; matrix products and attention keep their order
 // unless all compute is free; at no node is more alive than `cap`. Several collectives may have become one, which has the tensors
 // of all.
-Status CheckSchedule(const Graph& before, const Graph& after, Bytes cap, const MemoryRules& rules,
-                     Freedom freedom);
+Status CheckSchedule(const Graph& before, const Graph& after, Bytes cap,
+                     const price::MemoryRules& rules, Freedom freedom);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -10,7 +10,7 @@
 #include "heddle/price/sim/explain/movable.h"
 #include "heddle/price/sim/explain/reasons.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // By the name of a node's first result, for light compute: how many matrix products and attentions stand before it.
@@ -42,7 +42,7 @@ int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, con
   const std::unordered_map<std::string_view, int64_t> was = PlacesOfLight(before);
   const std::unordered_map<std::string_view, int64_t> is = PlacesOfLight(after);
   // What depends on parameters alone has no place of its own.
-  const std::vector<bool> movable = FindMovable(before);
+  const std::vector<bool> movable = price::FindMovable(before);
   const std::vector<LayerPlace> places = PlacesIn(runs, before.node_count());
   std::map<std::pair<uint32_t, bool>, Moved> groups;
   int64_t moved = 0;
@@ -71,14 +71,14 @@ int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, con
   return moved;
 }
 
-Status ExplainExposed(const Module& module, const Graph& graph, const CostModel& model,
-                      const SimulateOptions& options, Bytes cap, PassContext& context) {
-  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
-  SimGraph sim(graph, costs, options.memory);
-  Timeline timeline = MakeTimeline(sim, TimelineOptions(model, options));
-  std::vector<Exposure> why = ExplainExposure(graph, sim, timeline, cap);
+Status ExplainExposed(const Module& module, const Graph& graph, const price::CostModel& model,
+                      const price::SimulateOptions& options, Bytes cap, PassContext& context) {
+  HEDDLE_TRY(price::GraphCosts costs, model.Price(module, graph));
+  price::SimGraph sim(graph, costs, options.memory);
+  price::Timeline timeline = price::MakeTimeline(sim, price::TimelineOptions(model, options));
+  std::vector<price::Exposure> why = price::ExplainExposure(graph, sim, timeline, cap);
   for (size_t i = 0; i < why.size(); ++i) {
-    const CollectiveTimes& times = timeline.collectives[i];
+    const price::CollectiveTimes& times = timeline.collectives[i];
     if (times.exposed.value == 0) continue;
     context.AddRemark(graph, graph[times.start].first_result, RemarkKind::kExposed,
                       "compute stands still for {} of {}: {}", Format(times.exposed),
@@ -87,4 +87,4 @@ Status ExplainExposed(const Module& module, const Graph& graph, const CostModel&
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "heddle/core/analysis/equal_layers.h"
 #include "heddle/compile/passes/overlap/overlap.h"
+#include "heddle/core/analysis/equal_layers.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // `runs` are the equal layers of `before`. How many nodes of light compute run between other matrix products and attentions than they stood. A remark for those of each run of equal
 // layers that run earlier, for those that run later, and likewise for all that are in no run.
@@ -14,7 +14,7 @@ int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, con
                      PassContext& context);
 
 // A remark for each collective that compute stands still for.
-Status ExplainExposed(const Module& module, const Graph& graph, const CostModel& model,
-                      const SimulateOptions& options, Bytes cap, PassContext& context);
+Status ExplainExposed(const Module& module, const Graph& graph, const price::CostModel& model,
+                      const price::SimulateOptions& options, Bytes cap, PassContext& context);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <optional>
 
+#include "heddle/compile/manager/pass.h"
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/pass.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // A tensor that lies in rows, seen through views: each dimension's size and step. Views cancel when it lies as at first.
@@ -213,4 +213,4 @@ HEDDLE_DEFINE_PASS(fuse_scatters){
     .stats = kFuseChainsStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

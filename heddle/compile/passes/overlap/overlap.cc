@@ -3,27 +3,27 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/core/analysis/weights.h"
-#include "heddle/core/base/text.h"
-#include "heddle/price/cost/comm/collective.h"
-#include "heddle/price/cost/comm/group.h"
 #include "heddle/compile/passes/overlap/buckets/bucket_moves.h"
 #include "heddle/compile/passes/overlap/check_schedule.h"
 #include "heddle/compile/passes/overlap/describe.h"
 #include "heddle/compile/passes/overlap/order/order_search.h"
+#include "heddle/core/analysis/weights.h"
+#include "heddle/core/base/text.h"
+#include "heddle/price/cost/comm/collective.h"
+#include "heddle/price/cost/comm/group.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // A study prices buckets by its curves. The cluster's own would be those of another machine.
-Status CheckCurves(const Mesh& mesh, const Graph& graph, const CostModel& model) {
+Status CheckCurves(const Mesh& mesh, const Graph& graph, const price::CostModel& model) {
   if (model.measured() == nullptr || !model.measured()->study) return Done{};
   for (NodeId id : graph.nodes()) {
-    std::optional<CollectiveKind> kind = CollectiveKindOf(graph[id].op);
+    std::optional<price::CollectiveKind> kind = price::CollectiveKindOf(graph[id].op);
     if (!kind || !(IsUnshard(graph, id) || IsGradReduction(graph, id))) continue;
     Axes over = std::get<Axes>(*graph.attrs(id).Find("over"));
-    GroupShape group = ShapeOfGroups(mesh, over, model.cluster().devices_per_node);
-    HEDDLE_TRY(const Curve* curve, model.measured()->FindCurve(*kind, mesh, over, group));
+    price::GroupShape group = price::ShapeOfGroups(mesh, over, model.cluster().devices_per_node);
+    HEDDLE_TRY(const price::Curve* curve, model.measured()->FindCurve(*kind, mesh, over, group));
     if (curve != nullptr) continue;
     Failure failure = Error(Diag::kCostsFile,
                             "`curves` has none for {} over {}, by which buckets are priced; "
@@ -37,7 +37,7 @@ Status CheckCurves(const Mesh& mesh, const Graph& graph, const CostModel& model)
 
 // The best schedule of a round.
 struct FoundSchedule {
-  Outcome outcome;
+  price::Outcome outcome;
   // None while the given graph is the best.
   std::optional<Graph> graph;
   Buckets buckets;
@@ -50,8 +50,8 @@ struct FoundSchedule {
 // freedom, never makes a step longer.
 class OverlapSearch {
  public:
-  OverlapSearch(const Module& module, const Graph& graph, const CostModel& model,
-                const SimulateOptions& sim, const OverlapOptions& options)
+  OverlapSearch(const Module& module, const Graph& graph, const price::CostModel& model,
+                const price::SimulateOptions& sim, const OverlapOptions& options)
       : module_(module),
         graph_(graph),
         model_(model),
@@ -63,15 +63,16 @@ class OverlapSearch {
   Result<FoundSchedule> Run();
 
   Bytes cap() const { return cap_; }
-  const Outcome& before() const { return before_; }
+  const price::Outcome& before() const { return before_; }
   const std::vector<LayerRun>& runs() const { return runs_; }
 
  private:
   // The options of the rounds, as rows of equal freedom and rising effort.
   std::vector<std::vector<OverlapOptions>> Rounds() const;
   // `less_free`: the result of the round with as much effort and less freedom, or null.
-  Status RunRound(const SimGraph& sim, const FoundSchedule* less_free);
-  Result<std::vector<Buckets>> Ways(const SimGraph& sim, const FoundSchedule* less_free) const;
+  Status RunRound(const price::SimGraph& sim, const FoundSchedule* less_free);
+  Result<std::vector<Buckets>> Ways(const price::SimGraph& sim,
+                                    const FoundSchedule* less_free) const;
   // The number of promising ways to merge.
   size_t Promising() const { return round_.effort == Effort::kBest ? 10 : 3; }
   // Large graphs continue a search with less freedom, small ones are searched again.
@@ -82,7 +83,8 @@ class OverlapSearch {
   void KeepShorter(const FoundSchedule& other);
   // Step time of the best order found; INT64_MAX if none keeps the cap.
   Result<Nanos> Try(Graph graph, bool thorough, Bytes spare = {});
-  FoundOrder Search(const Graph& graph, const SimGraph& sim, bool thorough, Bytes spare) const;
+  FoundOrder Search(const Graph& graph, const price::SimGraph& sim, bool thorough,
+                    Bytes spare) const;
   Result<Nanos> TryBuckets(const Buckets& buckets, bool thorough);
   // Every way to merge, and then the best of them again, with more effort.
   Status TryAll(const std::vector<Buckets>& ways, const FoundSchedule* less_free);
@@ -97,15 +99,15 @@ class OverlapSearch {
 
   const Module& module_;
   const Graph& graph_;
-  const CostModel& model_;
-  const SimulateOptions& sim_;
+  const price::CostModel& model_;
+  const price::SimulateOptions& sim_;
   const OverlapOptions& options_;
   // The options of the current round.
   OverlapOptions round_;
   // Equal layers of the given graph.
   const std::vector<LayerRun> runs_;
   Bytes cap_;
-  Outcome before_;
+  price::Outcome before_;
   // The smallest peak of any order.
   Bytes least_;
   FoundSchedule found_;
@@ -127,9 +129,9 @@ std::vector<std::vector<OverlapOptions>> OverlapSearch::Rounds() const {
 }
 
 Result<FoundSchedule> OverlapSearch::Run() {
-  HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph_));
-  SimGraph sim(graph_, costs, sim_.memory);
-  Replay replay(sim, TimelineOptions(model_, sim_));
+  HEDDLE_TRY(price::GraphCosts costs, model_.Price(module_, graph_));
+  price::SimGraph sim(graph_, costs, sim_.memory);
+  price::Replay replay(sim, price::TimelineOptions(model_, sim_));
   before_ = found_.outcome = replay.outcome();
   least_ = before_.peak;
   cap_ = options_.memory.Of(before_.peak);
@@ -175,7 +177,7 @@ std::vector<Buckets> Shortest(const std::map<Buckets, Nanos>& tried, size_t most
   return shortest;
 }
 
-Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim,
+Result<std::vector<Buckets>> OverlapSearch::Ways(const price::SimGraph& sim,
                                                  const FoundSchedule* less_free) const {
   // A user who names a size gets buckets of that size, even where the step would be shorter
   // without.
@@ -200,7 +202,7 @@ Result<std::vector<Buckets>> OverlapSearch::Ways(const SimGraph& sim,
   return ways;
 }
 
-Status OverlapSearch::RunRound(const SimGraph& sim, const FoundSchedule* less_free) {
+Status OverlapSearch::RunRound(const price::SimGraph& sim, const FoundSchedule* less_free) {
   HEDDLE_TRY(std::vector<Buckets> ways, Ways(sim, less_free));
   HEDDLE_RETURN_IF_ERROR(TryAll(ways, less_free));
   const bool sized = options_.buckets.kind == BucketRule::Kind::kSize && !options_.strict;
@@ -273,9 +275,9 @@ Status OverlapSearch::TryNext() {
   int tried = 0;
   for (bool better = true; better && found_.graph && !found_.buckets.empty();) {
     better = false;
-    HEDDLE_TRY(GraphCosts costs, model_.Price(module_, *found_.graph));
-    SimGraph sim(*found_.graph, costs, sim_.memory);
-    Timeline timeline = MakeTimeline(sim, TimelineOptions(model_, sim_));
+    HEDDLE_TRY(price::GraphCosts costs, model_.Price(module_, *found_.graph));
+    price::SimGraph sim(*found_.graph, costs, sim_.memory);
+    price::Timeline timeline = price::MakeTimeline(sim, price::TimelineOptions(model_, sim_));
     size_t bucket = MostExposed(graph_, found_.buckets, *found_.graph, timeline);
     if (bucket == found_.buckets.size()) break;
     for (const Buckets& way : WithShorter(graph_, found_.buckets, bucket)) {
@@ -300,9 +302,9 @@ Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
   return makespan;
 }
 
-FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool thorough,
+FoundOrder OverlapSearch::Search(const Graph& graph, const price::SimGraph& sim, bool thorough,
                                  Bytes spare) const {
-  SimOptions timeline = TimelineOptions(model_, sim_);
+  price::SimOptions timeline = price::TimelineOptions(model_, sim_);
   auto search = [&](Freedom freedom) {
     return OrderSearch(graph, sim, timeline, options_, freedom).Run(cap_, thorough, spare);
   };
@@ -321,8 +323,8 @@ FoundOrder OverlapSearch::Search(const Graph& graph, const SimGraph& sim, bool t
 }
 
 Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough, Bytes spare) {
-  HEDDLE_TRY(GraphCosts costs, model_.Price(module_, graph));
-  SimGraph sim(graph, costs, sim_.memory);
+  HEDDLE_TRY(price::GraphCosts costs, model_.Price(module_, graph));
+  price::SimGraph sim(graph, costs, sim_.memory);
   FoundOrder found = Search(graph, sim, thorough, spare);
   least_ = std::min(least_, found.least);
   if (found.order.empty()) return Nanos{INT64_MAX};
@@ -338,8 +340,8 @@ Result<Nanos> OverlapSearch::Try(Graph graph, bool thorough, Bytes spare) {
 
 }  // namespace
 
-Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostModel& model,
-                              const SimulateOptions& sim, const OverlapOptions& options,
+Result<OverlapResult> Overlap(const Module& module, Graph& graph, const price::CostModel& model,
+                              const price::SimulateOptions& sim, const OverlapOptions& options,
                               PassContext& context) {
   bool merges = options.buckets.kind != BucketRule::Kind::kNone && !options.strict;
   if (merges) HEDDLE_RETURN_IF_ERROR(CheckCurves(module.mesh, graph, model));
@@ -357,4 +359,4 @@ Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostMode
   return result;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,20 +6,20 @@
 #include "heddle/price/sim/simulate.h"
 #include "heddle/price/sim/timeline/replay.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct OverlapResult {
   Bytes cap;
-  Outcome before;
-  Outcome after;
+  price::Outcome before;
+  price::Outcome after;
   // Light compute that runs between other matrix products and attentions than it stood.
   int64_t moved = 0;
   Changed changed = Changed::kNo;
 };
 
 // Schedules `graph` of `module`. Diag::kInfeasible, with the smallest peak found, where no order keeps the cap.
-Result<OverlapResult> Overlap(const Module& module, Graph& graph, const CostModel& model,
-                              const SimulateOptions& sim, const OverlapOptions& options,
+Result<OverlapResult> Overlap(const Module& module, Graph& graph, const price::CostModel& model,
+                              const price::SimulateOptions& sim, const OverlapOptions& options,
                               PassContext& context);
 
-}  // namespace heddle
+}  // namespace heddle::compile

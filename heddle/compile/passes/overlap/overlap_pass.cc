@@ -1,7 +1,7 @@
 // overlap: collectives behind compute, in buckets, under a cap on memory (overlap.h), for a cluster.
 #include "heddle/compile/passes/overlap/overlap.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct OverlapPassOptions {
@@ -20,7 +20,7 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
   HEDDLE_TRY(overlap.effort, ParseEffort(options.effort));
   overlap.reorder_compute = options.reorder_compute;
   overlap.strict = options.strict;
-  const CostModel& model = context.costs();
+  const price::CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(OverlapResult result, Overlap(module, graph, model, {}, overlap, context));
@@ -64,4 +64,4 @@ HEDDLE_DEFINE_PASS(overlap){
     .stats = kOverlapStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,28 +3,28 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/core/base/test/extent.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ir/check/check_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/overlap/buckets/bucket_dp.h"
 #include "heddle/compile/passes/overlap/buckets/bucket_moves.h"
 #include "heddle/compile/passes/overlap/check_schedule.h"
 #include "heddle/compile/passes/overlap/order/range_peaks.h"
 #include "heddle/compile/passes/overlap/overlap.h"
+#include "heddle/core/base/test/extent.h"
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/price/sim/test/random_graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
-const CostModel& SmallModel() {
-  static const CostModel model =
-      *CostModel::Make(*ParseCluster(kSmallCluster, "small.json"), CostOptions{});
+const price::CostModel& SmallModel() {
+  static const price::CostModel model = *price::CostModel::Make(
+      *price::ParseCluster(price::kSmallCluster, "small.json"), price::CostOptions{});
   return model;
 }
 
 Result<OverlapResult> Schedule(Module& module, const OverlapOptions& options,
-                               const SimulateOptions& sim = {}) {
+                               const price::SimulateOptions& sim = {}) {
   AnalysisCache analyses;
   PassContext context(module.mesh, analyses);
   return Overlap(module, module.graphs[0], SmallModel(), sim, options, context);
@@ -34,7 +34,7 @@ TEST(Overlap, RandomGraphs) {
   size_t faster = 0;
   const uint32_t graphs = Extent(400, 2000);
   for (uint32_t seed = 0; seed < graphs; ++seed) {
-    Module module = *ParseModule(RandomGraphText(seed, 10 + seed % 90), "random", Ops());
+    Module module = *ParseModule(price::RandomGraphText(seed, 10 + seed % 90), "random", Ops());
     Module scheduled = module;
     OverlapOptions options;
     options.effort = seed % 2 == 0 ? Effort::kFast : Effort::kNormal;
@@ -45,9 +45,10 @@ TEST(Overlap, RandomGraphs) {
     EXPECT_LE(result->after.makespan, result->before.makespan) << seed;
     EXPECT_LE(result->after.peak, result->before.peak) << seed;
     EXPECT_TRUE(FindErrors(scheduled).empty()) << seed;
-    GraphCosts costs = *SmallModel().Price(scheduled, scheduled.graphs[0]);
-    SimGraph sim(scheduled.graphs[0], costs);
-    EXPECT_EQ(Replay(sim, TimelineOptions(SmallModel(), {})).outcome(), result->after) << seed;
+    price::GraphCosts costs = *SmallModel().Price(scheduled, scheduled.graphs[0]);
+    price::SimGraph sim(scheduled.graphs[0], costs);
+    EXPECT_EQ(price::Replay(sim, price::TimelineOptions(SmallModel(), {})).outcome(), result->after)
+        << seed;
     faster += result->after.makespan < result->before.makespan;
   }
   EXPECT_GT(faster, graphs / 4);
@@ -63,7 +64,8 @@ Bytes LastNumber(const std::string& message) {
 TEST(Overlap, TheSmallestPeakIsEnough) {
   size_t infeasible = 0;
   for (uint32_t seed = 0; seed < 100; ++seed) {
-    const Module module = *ParseModule(RandomGraphText(seed, 10 + seed % 90), "random", Ops());
+    const Module module =
+        *ParseModule(price::RandomGraphText(seed, 10 + seed % 90), "random", Ops());
     OverlapOptions options;
     options.memory.bytes = Bytes{1};
     options.effort = Effort::kFast;
@@ -87,7 +89,7 @@ TEST(Overlap, TheSmallestPeakIsEnough) {
 TEST(Overlap, MoreMemoryIsNeverSlower) {
   const uint32_t graphs = Extent(15, 40);
   for (uint32_t seed = 0; seed < graphs; ++seed) {
-    Module module = *ParseModule(RandomGraphText(seed, 60), "random", Ops());
+    Module module = *ParseModule(price::RandomGraphText(seed, 60), "random", Ops());
     Module given = module;
     Bytes peak = Schedule(given, {})->before.peak;
     Nanos last{INT64_MAX};
@@ -215,10 +217,10 @@ Bytes PeakOfStorages(const Graph& graph) {
 TEST(Overlap, SchedulesOfStudiesNeedNoMoreMemory) {
   const uint32_t graphs = Extent(200, 2000);
   for (uint32_t seed = 0; seed < graphs; ++seed) {
-    Module module = *ParseModule(RandomGraphText(seed, 10 + seed % 90), "random", Ops());
+    Module module = *ParseModule(price::RandomGraphText(seed, 10 + seed % 90), "random", Ops());
     const Bytes before = PeakOfStorages(module.graphs[0]);
-    SimulateOptions sim;
-    sim.memory = {.inputs = InputMemory::kFreed, .as_study = true};
+    price::SimulateOptions sim;
+    sim.memory = {.inputs = price::InputMemory::kFreed, .as_study = true};
     Result<OverlapResult> result = Schedule(module, {}, sim);
     ASSERT_TRUE(result.ok()) << seed << ": " << Format(result.diagnostics());
     EXPECT_LE(PeakOfStorages(module.graphs[0]), before) << seed;
@@ -249,7 +251,7 @@ BucketProblem RandomProblem(uint32_t seed) {
     int64_t bytes = 0;
     for (size_t i = first; i < last; ++i) bytes += jobs[i].given.value;
     bool many = last - first > 1;
-    return BucketCost{{many ? bytes / 4 : 0}, {latency + bytes * 2}, {many ? bytes / 3 : 0}};
+    return price::BucketCost{{many ? bytes / 4 : 0}, {latency + bytes * 2}, {many ? bytes / 3 : 0}};
   };
   return problem;
 }
@@ -284,7 +286,7 @@ Nanos StepWith(const BucketProblem& problem, const std::vector<size_t>& begins) 
       if (jobs[i].deadline.value != INT64_MAX) ready = std::max(ready, jobs[i].deadline);
       break;
     }
-    const BucketCost cost = problem.price(begin, end);
+    const price::BucketCost cost = problem.price(begin, end);
     const Nanos start = ready + delay + cost.ahead;
     run_others(jobs[begin].others, jobs[begin].others_due);
     free = std::max(free, start) + cost.length;
@@ -354,11 +356,11 @@ TEST(BucketMoves, LaterMembersAreHandedOn) {
   AnalysisCache analyses;
   PassContext context(module.mesh, analyses);
   ASSERT_EQ(MergeBuckets(merged, context, buckets), Changed::kYes);
-  GraphCosts costs = *SmallModel().Price(module, merged);
-  SimGraph sim(merged, costs);
-  Timeline timeline = MakeTimeline(sim, TimelineOptions(SmallModel(), {}));
+  price::GraphCosts costs = *SmallModel().Price(module, merged);
+  price::SimGraph sim(merged, costs);
+  price::Timeline timeline = price::MakeTimeline(sim, price::TimelineOptions(SmallModel(), {}));
   EXPECT_EQ(MostExposed(graph, buckets, merged, timeline), 0U);
-  for (CollectiveTimes& times : timeline.collectives) times.exposed = {};
+  for (price::CollectiveTimes& times : timeline.collectives) times.exposed = {};
   EXPECT_EQ(MostExposed(graph, buckets, merged, timeline), buckets.size());
 }
 
@@ -440,4 +442,4 @@ TEST(CheckSchedule, ProductsKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::compile

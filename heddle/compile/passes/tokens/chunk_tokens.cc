@@ -8,15 +8,15 @@
 // 1. Forward dispatches are where mixtures are; TokenRegion says what around them can be in parts.
 // 2. RegionWriter writes every node of it once for each part. Gradients of weights are added up, in another order than whole.
 // 3. OrderOfChunks lets parts take turns, by the times of a cluster.
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/chunks/chunk_order.h"
 #include "heddle/compile/passes/chunks/region_writer.h"
 #include "heddle/compile/passes/tokens/token_region.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/price/sim/explain/movable.h"
 #include "heddle/price/sim/simulate.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct ChunkTokensOptions {
@@ -26,7 +26,7 @@ struct ChunkTokensOptions {
 ChunkThreads ThreadsOf(const Graph& graph, const RegionWriter& writer, int64_t parts) {
   ChunkThreads threads{.chunks = static_cast<uint32_t>(parts),
                        .chunk_of = std::vector<uint32_t>(graph.node_count(), kNoChunk),
-                       .floats = FindMovable(graph),
+                       .floats = price::FindMovable(graph),
                        .fills = std::vector<bool>(graph.node_count())};
   for (const std::string& name : writer.moves()) {
     NodeId node = graph[graph.FindValue(name)].producer;
@@ -42,7 +42,7 @@ ChunkThreads ThreadsOf(const Graph& graph, const RegionWriter& writer, int64_t p
 }
 
 Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOptions& options,
-                           const CostModel& model, PassContext& context) {
+                           const price::CostModel& model, PassContext& context) {
   Uses uses(graph);
   CutRules rules(graph, module.mesh, options.parts);
   TokenRegion region(graph, uses, rules);
@@ -56,8 +56,8 @@ Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOption
   context.Count("mixtures", static_cast<int64_t>(region.mixtures()));
   RegionWriter writer(graph, module.mesh, region);
   HEDDLE_RETURN_IF_ERROR(writer.Run());
-  HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));
-  SimGraph sim(graph, costs, {});
+  HEDDLE_TRY(price::GraphCosts costs, model.Price(module, graph));
+  price::SimGraph sim(graph, costs, {});
   std::vector<NodeId> order = OrderOfChunks(graph, sim, ThreadsOf(graph, writer, options.parts));
   Rewriter rewriter(graph);
   rewriter.Reorder(order);
@@ -69,7 +69,7 @@ Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
                             PassContext& context) {
   if (options.parts < 2)
     return Error(Diag::kPassOption, "`parts` is {}; tokens are in 2 or more", options.parts);
-  const CostModel& model = context.costs();
+  const price::CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
     HEDDLE_TRY(Changed one, ChunkGraph(module, graph, options, model, context));
@@ -98,4 +98,4 @@ HEDDLE_DEFINE_PASS(chunk_tokens){
     .stats = kChunkTokensStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,7 +5,7 @@
 #include "heddle/core/analysis/blocks.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 bool IsInBlocks(const std::optional<Cut>& cut) { return cut && cut->blocks != 1; }
@@ -158,4 +158,4 @@ void TokenRegion::DropBroken() {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

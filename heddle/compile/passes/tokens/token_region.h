@@ -11,7 +11,7 @@
 
 #include "heddle/compile/passes/chunks/cut_region.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class TokenRegion : public CutRegion {
  public:
@@ -62,4 +62,4 @@ class TokenRegion : public CutRegion {
   std::vector<std::pair<NodeId, std::string>> refusals_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,11 +1,11 @@
 // How nodes work on parts of the tokens.
 #include <algorithm>
 
+#include "heddle/compile/passes/tokens/token_region.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/passes/tokens/token_region.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // The outermost loop of a dimension that is more than one round.
@@ -213,4 +213,4 @@ bool TokenRegion::Fits(NodeId node, const NodeCut& parts) {
   return std::get<int64_t>(*graph_.attrs(node).Find(attr)) % pieces() == 0;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

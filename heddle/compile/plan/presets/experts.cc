@@ -1,11 +1,11 @@
 // Expert parallelism: ranks that share the experts of a mixture. They are data-parallel ranks, and perhaps tensor-parallel ones.
 #include <algorithm>
 
-#include "heddle/core/base/text.h"
 #include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // Sequences of the batch on each data-parallel rank.
@@ -100,4 +100,4 @@ Status ShareExperts(PlanDraft& draft) {
                sequences, mesh.Size(own), Format(mesh, own), mesh.Size(own));
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

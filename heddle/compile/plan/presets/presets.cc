@@ -5,7 +5,7 @@
 
 #include "heddle/compile/plan/patterns.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 #define HEDDLE_PRESET(ident) extern const Preset kPreset_##ident;
 #include "heddle/compile/plan/presets/preset_list.def"
@@ -136,4 +136,4 @@ Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules&
   return std::move(draft.plan);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -14,16 +14,16 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/core/ir/axis_role.h"
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/compile/plan/presets/rules.h"
+#include "heddle/core/ir/axis_role.h"
+#include "heddle/core/ir/graph.h"
 
 #define HEDDLE_DEFINE_PRESET(ident)    \
   extern const Preset kPreset_##ident; \
   constinit const Preset kPreset_##ident =
 
-namespace heddle {
+namespace heddle::compile {
 
 struct PresetOptions {
   // By the name of a preset, its axis of the mesh; a preset without an axis is not used.
@@ -94,4 +94,4 @@ std::span<const Preset* const> Presets();
 Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules& rules,
                       const PresetOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::compile

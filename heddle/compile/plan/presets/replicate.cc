@@ -1,7 +1,7 @@
 // replicate: ranks with copies of the parameters and parts of the batch (DDP; with shard, HSDP).
 #include "heddle/compile/plan/presets/presets.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 HEDDLE_DEFINE_PRESET(replicate){
     .name = "replicate",
@@ -13,4 +13,4 @@ HEDDLE_DEFINE_PRESET(replicate){
     .apply = [](PlanDraft&, AxisId) {},
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,7 +6,7 @@
 
 #include "heddle/core/ir/attrs.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // The dimension of a weight that tensor parallelism splits.
 struct WeightRule {
@@ -35,4 +35,4 @@ struct ParallelRules {
   std::vector<LayerRule> layers;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,7 +1,7 @@
 // shard: ranks that keep parts of the parameters and work on parts of the batch (FSDP).
 #include "heddle/compile/plan/presets/presets.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // Stacks of experts are cut inside of each expert when there are more ranks than experts.
@@ -44,4 +44,4 @@ HEDDLE_DEFINE_PRESET(shard){
     .apply = Shard,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

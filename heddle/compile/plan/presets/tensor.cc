@@ -4,7 +4,7 @@
 #include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/plan/presets/presets.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 std::optional<BoundaryPlacement> Boundary(const PlanDraft& draft, Flow flow, AxisId axis) {
@@ -57,4 +57,4 @@ HEDDLE_DEFINE_PRESET(tensor){
     .apply = Tensor,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -5,7 +5,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::price {
 
 std::string_view Name(DeviceType type) { return type == DeviceType::kCuda ? "cuda" : "cpu"; }
 
@@ -45,4 +45,4 @@ std::optional<Cluster> ClusterOfDevice(std::string_view name) {
   return std::nullopt;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

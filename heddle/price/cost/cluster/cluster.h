@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "heddle/core/base/result.h"
-#include "heddle/price/cost/cluster/rate.h"
 #include "heddle/core/ir/dtype.h"
+#include "heddle/price/cost/cluster/rate.h"
 
-namespace heddle {
+namespace heddle::price {
 
 // How near to its peak a device gets with a matrix product. A kernel works on one tile of the result on each core at a time:
 //   time = cores * waves * 2 * rows * columns * (depth + fill) / (peak * efficiency)
@@ -162,4 +162,4 @@ struct NamedCluster {
 // Those that the binary carries, by name.
 std::span<const NamedCluster> BuiltInClusters();
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,7 +4,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/price/cost/cluster/cluster.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 constexpr double kNanosPerMicro = 1000;
@@ -196,4 +196,4 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& file) {
   return cluster;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 constexpr double kLn2 = 0.6931471805599453;
 constexpr double kSqrtHalf = 0.7071067811865476;
@@ -37,4 +37,4 @@ double Exp2(double x) {
   return std::ldexp(sum, static_cast<int>(whole));
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

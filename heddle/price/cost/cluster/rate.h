@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::price {
 
 // 1 GB/s is one byte in a nanosecond.
 struct ByteRate {
@@ -34,4 +34,4 @@ double Log2(double x);
 double Exp2(double x);
 inline double Pow(double x, double y) { return Exp2(y * Log2(x)); }
 
-}  // namespace heddle
+}  // namespace heddle::price

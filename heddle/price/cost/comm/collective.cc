@@ -5,7 +5,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all"};
 }
@@ -31,4 +31,4 @@ Bytes CountedBytes(CollectiveKind kind, Bytes given, int64_t ranks) {
   return kind == CollectiveKind::kAllGather ? given * ranks : given;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -8,7 +8,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/core/ir/op.h"
 
-namespace heddle {
+namespace heddle::price {
 
 enum class CollectiveKind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll };
 // `all_gather`, as in the name of the op.
@@ -20,4 +20,4 @@ std::optional<CollectiveKind> CollectiveKindOf(OpId op);
 // The bytes that NCCL goes by: what an all-gather gives, what any other is given. `given` is what one rank hands in.
 Bytes CountedBytes(CollectiveKind kind, Bytes given, int64_t ranks);
 
-}  // namespace heddle
+}  // namespace heddle::price

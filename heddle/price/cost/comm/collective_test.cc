@@ -4,7 +4,7 @@
 #include "heddle/price/cost/comm/native_model.h"
 #include "heddle/price/cost/comm/nccl_model.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // A group of `nodes` nodes with `per_node` ranks on each.
@@ -229,4 +229,4 @@ TEST(Group, IsTheWorstOfAllGroups) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,7 +4,7 @@
 
 #include "heddle/price/cost/cluster/rate.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 double AlongLine(const Curve::Point& a, const Curve::Point& b, Bytes bytes) {
@@ -45,4 +45,4 @@ Nanos Curve::At(Bytes bytes) const {
                                                              : AlongLogLine(before, *after, bytes));
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -8,7 +8,7 @@
 #include "heddle/price/cost/comm/group.h"
 #include "heddle/price/cost/comm/torch_model.h"
 
-namespace heddle {
+namespace heddle::price {
 
 enum class Interpolation : uint8_t {
   // Straight lines between points on logarithmic scales: between 1 and 16 MiB, a rate changes smoothly. Level below the first point.
@@ -41,4 +41,4 @@ struct Curve {
   Nanos At(Bytes bytes) const;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

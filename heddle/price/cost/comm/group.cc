@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 int64_t StrideOf(const Mesh& mesh, AxisId axis) {
@@ -123,4 +123,4 @@ GroupShape ShapeOfGroups(const Mesh& mesh, const Axes& axes, int64_t devices_per
   return worst;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

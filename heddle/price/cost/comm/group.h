@@ -7,7 +7,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/mesh.h"
 
-namespace heddle {
+namespace heddle::price {
 
 // The most ranks that a cluster is asked to hold.
 inline constexpr int64_t kMostRanks = int64_t{1} << 20;
@@ -26,4 +26,4 @@ struct GroupShape {
 // `mesh` has at most kMostRanks ranks.
 GroupShape ShapeOfGroups(const Mesh& mesh, const Axes& axes, int64_t devices_per_node);
 
-}  // namespace heddle
+}  // namespace heddle::price

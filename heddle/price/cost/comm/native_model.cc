@@ -4,7 +4,7 @@
 #include <bit>
 #include <limits>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // Bytes that must pass, for a collective of one byte: through the ports of the node that has the fewest, all of them together,
@@ -78,4 +78,4 @@ Nanos NativeTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
   return WholeNanos(time);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -7,8 +7,8 @@
 #include "heddle/price/cost/comm/collective.h"
 #include "heddle/price/cost/comm/group.h"
 
-namespace heddle {
+namespace heddle::price {
 
 Nanos NativeTime(CollectiveKind kind, Bytes bytes, const GroupShape& group, const Cluster& cluster);
 
-}  // namespace heddle
+}  // namespace heddle::price

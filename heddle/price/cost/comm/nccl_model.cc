@@ -8,7 +8,7 @@
 #include "heddle/price/cost/cluster/rate.h"
 #include "heddle/price/cost/comm/nccl_tables.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 using namespace nccl;  // NOLINT: the tables of this model
@@ -261,4 +261,4 @@ Nanos NcclTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
   return WholeNanos(micros * 1000);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -9,10 +9,10 @@
 #include "heddle/price/cost/comm/collective.h"
 #include "heddle/price/cost/comm/group.h"
 
-namespace heddle {
+namespace heddle::price {
 
 // `bytes` as NCCL counts them: CountedBytes() of collective.h.
 Nanos NcclTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
                const NcclTopology& topology);
 
-}  // namespace heddle
+}  // namespace heddle::price

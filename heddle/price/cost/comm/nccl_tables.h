@@ -4,7 +4,7 @@
 // size corrections as AutoParallel fitted them to nccl-tests.
 #pragma once
 
-namespace heddle::nccl {
+namespace heddle::price::nccl {
 
 struct LatencyAndRate {
   double latency;
@@ -127,4 +127,4 @@ inline constexpr double kTreeLL128Most[3][3] = {
     {20, 20, 20}, {36.7, 36.7, 29.0}, {55.6, 31.67, 20.0}};
 inline constexpr double kSwitchEfficiency[3] = {0, 0.85, 0.74};
 
-}  // namespace heddle::nccl
+}  // namespace heddle::price::nccl

@@ -4,7 +4,7 @@
 
 #include "heddle/price/cost/cluster/rate.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // Rates are GB/s, which are bytes in a nanosecond.
@@ -75,4 +75,4 @@ Nanos TorchTime(CollectiveKind kind, Bytes given, int64_t ranks, TorchNetwork ne
   return WholeNanos(best * 1000);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

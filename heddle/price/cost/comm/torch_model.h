@@ -5,11 +5,11 @@
 
 #include "heddle/price/cost/comm/collective.h"
 
-namespace heddle {
+namespace heddle::price {
 
 enum class TorchNetwork : uint8_t { kAmpere, kHopper };
 
 // `given` is what one rank hands in.
 Nanos TorchTime(CollectiveKind kind, Bytes given, int64_t ranks, TorchNetwork network);
 
-}  // namespace heddle
+}  // namespace heddle::price

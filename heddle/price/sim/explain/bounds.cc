@@ -4,7 +4,7 @@
 
 #include "heddle/price/sim/explain/movable.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // Times at places, with sums over beginnings and the most of all.
@@ -180,4 +180,4 @@ LowerBounds FindLowerBounds(const Graph& graph, const SimGraph& sim, const Timel
   return Bounder(graph, sim, timeline).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -7,7 +7,7 @@
 #include "heddle/core/ir/graph.h"
 #include "heddle/price/sim/timeline/timeline.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct LowerBounds {
   // All of the compute stream's work.
@@ -25,4 +25,4 @@ struct LowerBounds {
 
 LowerBounds FindLowerBounds(const Graph& graph, const SimGraph& sim, const Timeline& timeline);
 
-}  // namespace heddle
+}  // namespace heddle::price

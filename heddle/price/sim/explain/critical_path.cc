@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 // Walks back from the end: compute follows the node before it on its stream; a wait that stood still, its collective; a collective,
@@ -87,4 +87,4 @@ CriticalPath FindCriticalPath(const SimGraph& graph, const Timeline& timeline) {
   return Walker(graph, timeline).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -5,7 +5,7 @@
 
 #include "heddle/price/sim/timeline/timeline.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct PathStep {
   NodeId node;
@@ -24,4 +24,4 @@ struct CriticalPath {
 
 CriticalPath FindCriticalPath(const SimGraph& graph, const Timeline& timeline);
 
-}  // namespace heddle
+}  // namespace heddle::price

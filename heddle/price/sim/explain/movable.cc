@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::price {
 
 std::vector<bool> FindMovable(const Graph& graph) {
   std::vector<bool> value_is(graph.value_count());
@@ -21,4 +21,4 @@ std::vector<bool> FindMovable(const Graph& graph) {
   return movable;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

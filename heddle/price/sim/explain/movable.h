@@ -6,9 +6,9 @@
 
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::price {
 
 // By node.
 std::vector<bool> FindMovable(const Graph& graph);
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,7 +4,7 @@
 
 #include "heddle/price/sim/explain/movable.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 constexpr std::string_view kNames[] = {"dependence", "schedule", "memory", "order", "link"};
@@ -186,4 +186,4 @@ std::vector<Exposure> ExplainExposure(const Graph& graph, const SimGraph& sim,
   return list;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

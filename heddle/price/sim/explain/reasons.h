@@ -9,7 +9,7 @@
 #include "heddle/core/ir/graph.h"
 #include "heddle/price/sim/timeline/timeline.h"
 
-namespace heddle {
+namespace heddle::price {
 
 enum class Reason : uint8_t {
   // Its inputs were not there earlier, and its results were needed then.
@@ -38,4 +38,4 @@ struct Exposure {
 std::vector<Exposure> ExplainExposure(const Graph& graph, const SimGraph& sim,
                                       const Timeline& timeline, std::optional<Bytes> cap);
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -9,7 +9,7 @@
 
 #include <fmt/core.h>
 
-namespace heddle {
+namespace heddle::price {
 
 // A cluster of nodes with two devices, on which a byte takes about as long as an operation, and everything takes some time.
 inline constexpr std::string_view kSmallCluster = R"({
@@ -99,4 +99,4 @@ inline std::string RandomGraphText(uint32_t seed, size_t nodes) {
       values[pick(values.size())].name, body);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

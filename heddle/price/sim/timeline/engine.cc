@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 template <typename Event>
@@ -214,4 +214,4 @@ void Engine::Abandon() {
   Restore({}, now_);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -10,7 +10,7 @@
 
 #include "heddle/price/sim/timeline/sim_graph.h"
 
-namespace heddle {
+namespace heddle::price {
 
 class Engine {
  public:
@@ -120,4 +120,4 @@ class Engine {
   std::array<Flow, 3> flows_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

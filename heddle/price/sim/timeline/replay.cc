@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 // Positions between states that are kept, at least; and positions of a block.
 constexpr size_t kSpacing = 64;
@@ -116,4 +116,4 @@ void Replay::FindPeak(size_t first, size_t last) {
                                       : *std::max_element(block_peak_.begin(), block_peak_.end());
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -10,7 +10,7 @@
 
 #include "heddle/price/sim/timeline/stepper.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct Outcome {
   Nanos makespan;
@@ -63,4 +63,4 @@ class Replay {
   std::vector<uint32_t> last_need_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -2,7 +2,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::price {
 
 SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules) {
   AddTasks(graph, costs);
@@ -98,4 +98,4 @@ void SimGraph::AddCopies(const Graph& graph) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -11,7 +11,7 @@
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/price/cost/cost_model.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct Task {
   enum class Kind : uint8_t { kCompute, kStart, kWait };
@@ -94,4 +94,4 @@ struct SimOptions {
   bool share_links = true;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -1,6 +1,6 @@
 #include "heddle/price/sim/timeline/stepper.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 // Slowdowns are thousandths.
 constexpr int64_t kWhole = 1000;
@@ -23,4 +23,4 @@ void Stepper::Compute(Nanos work) {
   time_ += work;
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -3,7 +3,7 @@
 
 #include "heddle/price/sim/timeline/engine.h"
 
-namespace heddle {
+namespace heddle::price {
 
 class Stepper {
  public:
@@ -67,4 +67,4 @@ class Stepper {
   Nanos time_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -4,7 +4,7 @@
 
 #include "heddle/price/sim/timeline/stepper.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 class Recorder {
@@ -115,4 +115,4 @@ Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options) {
   return MakeTimeline(graph, options, order);
 }
 
-}  // namespace heddle
+}  // namespace heddle::price

@@ -6,7 +6,7 @@
 
 #include "heddle/price/sim/timeline/sim_graph.h"
 
-namespace heddle {
+namespace heddle::price {
 
 struct NodeTimes {
   // The compute stream comes to the node. A start is launched then.
@@ -63,4 +63,4 @@ Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options,
 // In the order of the graph.
 Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options);
 
-}  // namespace heddle
+}  // namespace heddle::price

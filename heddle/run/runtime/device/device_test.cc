@@ -16,14 +16,14 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "heddle/run/cuda/nvrtc.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
 #include "heddle/run/runtime/device/own_kernels.h"
 #include "heddle/run/runtime/world.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 Module Parsed(const std::string& text) {
@@ -285,4 +285,4 @@ TEST(OwnKernels, CompileForEveryArchitecture) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 #include "heddle/run/cuda/graph.h"
 #include "heddle/run/runtime/device/memory_pool.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 class GraphRecorder;
@@ -119,4 +119,4 @@ Result<std::unique_ptr<RunRecorder>> MakeGraphRecorder(c10::Device device) {
       std::make_unique<GraphRecorder>(*driver, device, std::move(pool)));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -5,10 +5,10 @@
 
 #include "heddle/run/runtime/recorder.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Runs happen on a stream of their own, after the work of the current stream and before its later
 // work. Fails where there is no GPU, or where this build cannot record.
 Result<std::unique_ptr<RunRecorder>> MakeGraphRecorder(c10::Device device);
 
-}  // namespace heddle
+}  // namespace heddle::run

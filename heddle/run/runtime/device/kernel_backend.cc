@@ -8,7 +8,7 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/aten_backend.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using Steps = std::vector<std::unique_ptr<Step>>;
@@ -162,4 +162,4 @@ std::unique_ptr<Backend> MakeKernelBackend(const RunPlan& plan, Kernels& kernels
   return std::make_unique<KernelBackend>(plan, kernels);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/runs.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class LossKernel {
  public:
@@ -44,4 +44,4 @@ class Kernels {
 // Takes the runs that `kernels` has kernels for. `kernels` outlives it.
 std::unique_ptr<Backend> MakeKernelBackend(const RunPlan& plan, Kernels& kernels);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 
 #pragma GCC diagnostic ignored "-Wsign-compare"
 
-namespace heddle::host_cuda {
+namespace heddle::run::host_cuda {
 namespace {
 
 // Each form has its own functions.
@@ -200,4 +200,4 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
 }
 
 }  // namespace
-}  // namespace heddle::host_cuda
+}  // namespace heddle::run::host_cuda

@@ -5,7 +5,7 @@
 #include <ATen/cuda/MemPool.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
@@ -48,11 +48,11 @@ Result<std::unique_ptr<MemoryPool>> MemoryPool::Make(c10::Device device) {
   return std::unique_ptr<MemoryPool>(std::make_unique<CudaMemoryPool>(device.index()));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run
 
 #else
 
-namespace heddle {
+namespace heddle::run {
 
 Result<std::unique_ptr<MemoryPool>> MemoryPool::Make(c10::Device) {
   return Error(Diag::kEnvironment,
@@ -60,6 +60,6 @@ Result<std::unique_ptr<MemoryPool>> MemoryPool::Make(c10::Device) {
                "not found; install the package nvidia-cuda-crt and build again");
 }
 
-}  // namespace heddle
+}  // namespace heddle::run
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class MemoryPool {
  public:
@@ -24,4 +24,4 @@ class MemoryPool {
   virtual void End(bool captured) = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -17,12 +17,12 @@
 #include <ATen/ops/nll_loss_forward.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "heddle/run/aten/said.h"
 #include "heddle/core/base/hash.h"
+#include "heddle/run/aten/said.h"
 #include "heddle/run/cuda/cubin_cache.h"
 #include "heddle/run/cuda/module.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 struct NamedText {
@@ -393,4 +393,4 @@ Result<std::unique_ptr<Kernels>> OpenKernels(c10::Device device,
       *driver, *nvrtc, std::move(architecture), device, std::move(notice)));
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -10,7 +10,7 @@
 
 #include "heddle/run/runtime/device/kernel_backend.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The text of a kernel, `adamw` or `loss`, as NVRTC gets it.
 std::string KernelText(std::string_view name);
@@ -19,4 +19,4 @@ std::string KernelText(std::string_view name);
 Result<std::unique_ptr<Kernels>> OpenKernels(c10::Device device,
                                              std::function<void(const std::string& line)> notice);
 
-}  // namespace heddle
+}  // namespace heddle::run

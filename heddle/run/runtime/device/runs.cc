@@ -5,7 +5,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 template <typename T>
@@ -220,4 +220,4 @@ std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeI
   return run && run->updates.size() > 1 ? run : std::nullopt;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -11,7 +11,7 @@
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // The loss, forward and backward: a cast of bf16 logits to f32, _log_softmax, nll_loss_forward with
 // a sum, nll_loss_backward, _log_softmax_backward_data, a cast to bf16, and views between them.
@@ -64,4 +64,4 @@ struct AdamWRun {
 // The longest run that begins with node `first` and has at least two updates.
 std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeId first);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-namespace heddle {
+namespace heddle::run {
 
 GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
                        std::chrono::milliseconds timeout) {
@@ -14,4 +14,4 @@ GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
                                                      static_cast<int>(size), options);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 
 #include "heddle/run/runtime/process/store.h"
 
-namespace heddle {
+namespace heddle::run {
 
 using GroupPtr = c10::intrusive_ptr<c10d::Backend>;
 
@@ -18,4 +18,4 @@ GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
 GroupPtr MakeNcclGroup(const StorePtr& store, int64_t rank, int64_t size,
                        std::chrono::milliseconds timeout);
 
-}  // namespace heddle
+}  // namespace heddle::run

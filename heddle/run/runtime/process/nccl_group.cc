@@ -6,7 +6,7 @@
 #include <stdexcept>
 #endif
 
-namespace heddle {
+namespace heddle::run {
 
 GroupPtr MakeNcclGroup([[maybe_unused]] const StorePtr& store, [[maybe_unused]] int64_t rank,
                        [[maybe_unused]] int64_t size,
@@ -21,4 +21,4 @@ GroupPtr MakeNcclGroup([[maybe_unused]] const StorePtr& store, [[maybe_unused]] 
 #endif
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 20;
@@ -44,4 +44,4 @@ Result<std::optional<PeerAddress>> PeerAddress::FromEnvironment() {
   return std::optional(address);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/result.h"
 
-namespace heddle {
+namespace heddle::run {
 
 struct PeerAddress {
   int64_t rank = 0;
@@ -24,4 +24,4 @@ struct PeerAddress {
   static Result<std::optional<PeerAddress>> FromEnvironment();
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

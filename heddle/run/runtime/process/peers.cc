@@ -10,7 +10,7 @@
 #include "heddle/run/runtime/process/rendezvous.h"
 #include "heddle/run/runtime/process/within.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using std::chrono::milliseconds;
@@ -157,4 +157,4 @@ Status Peers::Agree(const std::string& topic, const std::string& lines) {
   return Error(Diag::kPeers, "{}", verdict);
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

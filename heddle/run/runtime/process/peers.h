@@ -9,7 +9,7 @@
 
 #include "heddle/run/runtime/process/watch.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class Peers {
  public:
@@ -54,4 +54,4 @@ class Peers {
   int64_t exchanges_ = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 c10d::ReduceOp ToReduceOp(ReduceOp op) {
@@ -167,4 +167,4 @@ std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communic
   return launched;
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 #include "heddle/run/runtime/process/peers.h"
 #include "heddle/run/runtime/transport.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class ProcessTransport : public Transport {
  public:
@@ -49,4 +49,4 @@ class ProcessTransport : public Transport {
   std::vector<Group> groups_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

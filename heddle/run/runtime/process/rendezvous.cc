@@ -13,7 +13,7 @@
 #include "heddle/run/runtime/process/watch.h"
 #include "heddle/run/runtime/process/within.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using std::chrono::milliseconds;
@@ -212,4 +212,4 @@ Result<Connections> Rendezvous(const PeerAddress& address, milliseconds timeout,
                address.rank, address.host, address.port, timeout.count());
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -7,7 +7,7 @@
 
 #include "heddle/run/runtime/process/store.h"
 
-namespace heddle {
+namespace heddle::run {
 
 // Two connections to the store of the job: one for this rank's work, one for its Watch.
 struct Connections {
@@ -23,4 +23,4 @@ struct Connections {
 Result<Connections> Rendezvous(const PeerAddress& address, std::chrono::milliseconds timeout,
                                const std::function<void(const std::string&)>& notice);
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -9,7 +9,7 @@
 
 C10_DECLARE_int(caffe2_log_level);
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 c10d::TCPStoreOptions OptionsFor(int64_t port, bool serve, std::chrono::milliseconds timeout) {
@@ -65,4 +65,4 @@ Result<OwnStore> OpenStore(std::chrono::milliseconds timeout) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 
 #include "heddle/run/runtime/process/peer_address.h"
 
-namespace heddle {
+namespace heddle::run {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
@@ -33,4 +33,4 @@ void QuietC10d();
 // The first line of what c10d says; the rest is its stack.
 std::string SaidByC10d(const std::exception& error);
 
-}  // namespace heddle
+}  // namespace heddle::run

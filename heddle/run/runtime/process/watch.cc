@@ -9,7 +9,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::run {
 namespace {
 
 using std::chrono::milliseconds;
@@ -160,4 +160,4 @@ void Watch::WaitForOthers() const {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

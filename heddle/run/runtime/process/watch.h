@@ -11,7 +11,7 @@
 
 #include "heddle/run/runtime/process/store.h"
 
-namespace heddle {
+namespace heddle::run {
 
 class Watch {
  public:
@@ -40,4 +40,4 @@ class Watch {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-namespace heddle {
+namespace heddle::run {
 
 // Runs `work` on a thread of its own. Returns its result, or nothing if that takes longer than
 // `timeout`; the thread is then abandoned, so `work` must own everything that it uses.
@@ -27,4 +27,4 @@ std::optional<T> Within(std::chrono::milliseconds timeout, std::function<T()> wo
   return result.get();
 }
 
-}  // namespace heddle
+}  // namespace heddle::run

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Where two cheap choices of a variable differ most in what they take, by the price of that less what the dearer one adds.
@@ -91,4 +91,4 @@ void KeepOf(Core& core, uint32_t variable, std::span<const uint8_t> keep) {
   core.Keep(all);
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

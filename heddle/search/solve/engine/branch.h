@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "heddle/search/solve/reduce/core.h"
 #include "heddle/search/solve/engine/sweeps.h"
+#include "heddle/search/solve/reduce/core.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // A byte for each choice of each variable in turn: 0 for those with which no answer costs less than `cutoff`. Empty if that leaves
 // a variable without any.
@@ -28,4 +28,4 @@ Branch ChooseBranch(const Core& core, const Sweeps& sweeps);
 // Keeps the choices of one variable that are not 0 in `keep`.
 void KeepOf(Core& core, uint32_t variable, std::span<const uint8_t> keep);
 
-}  // namespace heddle
+}  // namespace heddle::search

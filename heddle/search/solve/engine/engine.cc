@@ -6,7 +6,7 @@
 
 #include "heddle/search/solve/engine/round.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // The most entries of the matrices of all frames together.
@@ -290,4 +290,4 @@ void Search::Take(std::vector<uint32_t> x) {
   best_ = std::move(x);
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

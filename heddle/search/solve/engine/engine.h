@@ -12,13 +12,13 @@
 #include <optional>
 #include <vector>
 
+#include "heddle/search/solve/engine/branch.h"
+#include "heddle/search/solve/engine/sweeps.h"
 #include "heddle/search/solve/reduce/core.h"
 #include "heddle/search/solve/reduce/limit.h"
 #include "heddle/search/solve/reduce/reduce.h"
-#include "heddle/search/solve/engine/branch.h"
-#include "heddle/search/solve/engine/sweeps.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct SearchCounts {
   // Of the whole problem: what the first reductions did, and what they left.
@@ -151,4 +151,4 @@ class Search {
   double moves_bound_ = -kForbidden;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -6,7 +6,7 @@
 
 #include "heddle/search/solve/reduce/min_plus.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // All sets of other readers are looked at, each with all prices: at most so many, if readers are more than a few.
@@ -239,4 +239,4 @@ void MoveMessages::Costs(size_t member, size_t begin, size_t end, double* out,
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -14,7 +14,7 @@
 
 #include "heddle/search/solve/problem/problem.h"
 
-namespace heddle {
+namespace heddle::search {
 
 class MoveMessages {
  public:
@@ -91,4 +91,4 @@ class MoveMessages {
   uint64_t now_ = 1;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -7,7 +7,7 @@
 
 #include "heddle/search/solve/engine/engine.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr int kMostRuns = 400;
@@ -216,4 +216,4 @@ ChoiceSets Search::NearChoices() const {
   return near;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

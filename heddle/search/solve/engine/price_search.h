@@ -10,7 +10,7 @@
 
 #include "heddle/search/solve/reduce/core.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // An assignment as a line over the price of one row: `cost` plus the price times the amount beyond
 // the limit.
@@ -114,4 +114,4 @@ class PriceSearch {
   double best_bound_ = -kForbidden;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "heddle/search/solve/engine/engine.h"
 #include "heddle/search/solve/engine/price_search.h"
 #include "heddle/search/solve/engine/round.h"
-#include "heddle/search/solve/engine/engine.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // The bound of a row that its price is for.
@@ -176,4 +176,4 @@ void Search::OfferRepaired(const Core& core, const Sweeps& sweeps) {
   if (sweeps.kept().possible) OfferMix(core, sweeps.kept().x, sweeps.rounded().x);
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

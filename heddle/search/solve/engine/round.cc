@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr size_t kRepairWork = 1'000'000;
@@ -234,4 +234,4 @@ void Polish(const Core& core, std::vector<uint32_t>& x) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -6,7 +6,7 @@
 #include "heddle/search/solve/reduce/core.h"
 #include "heddle/search/solve/reduce/limit.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // What an assignment takes of each row.
 std::vector<double> Amounts(const Core& core, const std::vector<uint32_t>& x);
@@ -28,4 +28,4 @@ bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x);
 // Changes one variable at a time as long as that saves something and keeps the rows, which `x` keeps.
 void Polish(const Core& core, std::vector<uint32_t>& x);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,7 +5,7 @@
 
 #include "heddle/search/solve/reduce/min_plus.h"
 
-namespace heddle {
+namespace heddle::search {
 
 Messages KeepChoices(Messages messages, const ChoiceSets& kept) {
   for (Message& message : messages) message.about = Select(message.about, kept[message.variable]);
@@ -301,4 +301,4 @@ void Sweeps::Absorb(Core& core) const {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "heddle/search/solve/reduce/core.h"
 #include "heddle/search/solve/engine/move_messages.h"
+#include "heddle/search/solve/reduce/core.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // An assignment in the making.
 struct Rounding {
@@ -140,4 +140,4 @@ class Sweeps {
   std::vector<RowRange> ranges_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace heddle {
+namespace heddle::search {
 
 // By variable: numbers of choices, sorted.
 using ChoiceSets = std::vector<std::vector<uint32_t>>;
@@ -29,4 +29,4 @@ inline std::vector<uint32_t> ToSubset(const ChoiceSets& sets, std::vector<uint32
   return x;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

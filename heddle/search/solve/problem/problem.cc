@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Adds with the error of each addition carried along, so that the sum is as good as its terms.
@@ -332,4 +332,4 @@ PairwiseProblem WithoutSharing(const PairwiseProblem& problem) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -18,7 +18,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/search/solve/problem/shared_move.h"
 
-namespace heddle {
+namespace heddle::search {
 
 using VariableId = Id<struct VariableTag>;
 using MatrixId = Id<struct MatrixTag>;
@@ -117,4 +117,4 @@ PairwiseProblem KeepChoices(const PairwiseProblem& problem, const ChoiceSets& ke
 // may have several edges. An assignment never costs less, and is possible in both or in neither.
 PairwiseProblem WithoutSharing(const PairwiseProblem& problem);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -7,7 +7,7 @@
 #include "heddle/core/base/json.h"
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr std::string_view kFormat = "pairwise-sharding/1";
@@ -226,4 +226,4 @@ Result<ProblemFile> ParseProblem(std::string bytes, std::string_view file) {
   return parsed;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

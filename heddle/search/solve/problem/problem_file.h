@@ -6,7 +6,7 @@
 
 #include "heddle/search/solve/problem/problem.h"
 
-namespace heddle {
+namespace heddle::search {
 
 struct ProblemFile {
   std::string name;
@@ -21,4 +21,4 @@ inline constexpr size_t kMostProblemText = size_t{64} << 20;
 // Fails if the text is not JSON, lacks something, or the problem has mistakes. `file` is the name in diagnostics.
 Result<ProblemFile> ParseProblem(std::string bytes, std::string_view file);
 
-}  // namespace heddle
+}  // namespace heddle::search

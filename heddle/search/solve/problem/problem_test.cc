@@ -8,7 +8,7 @@
 #include "heddle/core/base/gzip.h"
 #include "heddle/search/solve/problem/problem_file.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr std::string_view kGood = R"({
@@ -218,4 +218,4 @@ TEST(Gzip, BombsAreDefused) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::search

@@ -1,6 +1,6 @@
 #include "heddle/search/solve/problem/shared_move.h"
 
-namespace heddle {
+namespace heddle::search {
 
 SharedReader::SharedReader(uint32_t variable, const std::vector<std::vector<uint32_t>>& wants)
     : variable_(variable), choices_(wants.size()) {
@@ -60,4 +60,4 @@ SharedMove KeepChoices(SharedMove move, const ChoiceSets& kept) {
   return move;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

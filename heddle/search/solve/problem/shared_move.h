@@ -10,7 +10,7 @@
 
 #include "heddle/search/solve/problem/choice_sets.h"
 
-namespace heddle {
+namespace heddle::search {
 
 class SharedReader {
  public:
@@ -86,4 +86,4 @@ std::vector<double> PricesAlone(const SharedMove& move, const SharedReader& read
 // The move with these choices of its variables.
 SharedMove KeepChoices(SharedMove move, const ChoiceSets& kept);
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -3,7 +3,7 @@
 
 #include "heddle/search/solve/reduce/core.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // A place of the tensor, and the placements that it is copied to for all readers.
@@ -130,4 +130,4 @@ void AddCopies(Core& core) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

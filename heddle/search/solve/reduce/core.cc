@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 uint64_t PairKey(uint32_t a, uint32_t b) {
@@ -262,4 +262,4 @@ ChoiceSets Core::Kept() const {
   return all;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -11,7 +11,7 @@
 
 #include "heddle/search/solve/problem/problem.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // What the choices of a variable take of one row.
 struct CoreTerm {
@@ -167,4 +167,4 @@ bool CopiesFit(std::span<const SharedMove> moves, size_t most_entries);
 // `rows x columns` turned round.
 std::vector<double> Transpose(const std::vector<double>& matrix, size_t rows, size_t columns);
 
-}  // namespace heddle
+}  // namespace heddle::search

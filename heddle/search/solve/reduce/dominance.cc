@@ -7,7 +7,7 @@
 #include "heddle/search/solve/reduce/min_plus.h"
 #include "heddle/search/solve/reduce/reduce.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Comparisons for one variable.
@@ -167,4 +167,4 @@ bool RemoveDominated(Core& core, const ReduceOptions& options, ReduceCounts& cou
   return true;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -5,7 +5,7 @@
 #include "heddle/search/solve/reduce/min_plus.h"
 #include "heddle/search/solve/reduce/reduce.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // For each choice of `u` the one of `v` that it leaves possible, if that is one to one; else empty.
@@ -166,4 +166,4 @@ bool EliminateVariables(Core& core, const ReduceOptions& options, ReduceCounts& 
   return Eliminator(core, options, counts).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

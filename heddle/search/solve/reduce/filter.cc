@@ -4,7 +4,7 @@
 
 #include "heddle/search/solve/reduce/reduce.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 class Filter {
@@ -166,4 +166,4 @@ bool FilterChoices(Core& core, const ReduceOptions& options, ReduceCounts& count
   return true;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

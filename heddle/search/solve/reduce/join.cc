@@ -3,7 +3,7 @@
 
 #include "heddle/search/solve/reduce/reduce.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 class Joiner {
@@ -89,4 +89,4 @@ class Joiner {
 
 size_t JoinVariables(Core& core, const JoinLimits& limits) { return Joiner(core, limits).Run(); }
 
-}  // namespace heddle
+}  // namespace heddle::search

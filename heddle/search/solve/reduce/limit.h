@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-namespace heddle {
+namespace heddle::search {
 
 // A unit of work is an entry of a matrix that is read once. Everything else counts as many as take about as long.
 struct Allowance {
@@ -87,4 +87,4 @@ class Limit {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::search

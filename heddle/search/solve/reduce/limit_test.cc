@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 TEST(Limit, IsSpentByWork) {
@@ -67,4 +67,4 @@ TEST(Limit, TimeIsWork) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::search

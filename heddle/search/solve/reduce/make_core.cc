@@ -3,7 +3,7 @@
 
 #include "heddle/search/solve/reduce/core.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 constexpr uint32_t kNoChoice = UINT32_MAX;
@@ -200,4 +200,4 @@ class CoreMaker {
 
 std::pair<Core, bool> MakeCore(const PairwiseProblem& problem) { return CoreMaker(problem).Make(); }
 
-}  // namespace heddle
+}  // namespace heddle::search

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 // Machines that have them take wider vectors. Nothing is multiplied, so that all round alike. Which to take is decided before sanitizers are
@@ -111,4 +111,4 @@ HEDDLE_WIDE double LargestDifference(const double* a, const double* b, size_t si
   return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

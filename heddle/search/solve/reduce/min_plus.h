@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace heddle {
+namespace heddle::search {
 
 // out[c] = min over r of add[r] + matrix[r][c].
 void MinOverRows(const double* matrix, size_t rows, size_t columns, const double* add, double* out);
@@ -21,4 +21,4 @@ void AddDifference(const double* row, double base, size_t size, double* out);
 // The largest b[i] - a[i]. Where both are infinite, that is no number, and passed over.
 double LargestDifference(const double* a, const double* b, size_t size);
 
-}  // namespace heddle
+}  // namespace heddle::search

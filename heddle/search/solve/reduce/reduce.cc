@@ -1,6 +1,6 @@
 #include "heddle/search/solve/reduce/reduce.h"
 
-namespace heddle {
+namespace heddle::search {
 
 bool Reduce(Core& core, const ReduceOptions& options, ReduceCounts& counts) {
   for (;;) {
@@ -15,4 +15,4 @@ bool Reduce(Core& core, const ReduceOptions& options, ReduceCounts& counts) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

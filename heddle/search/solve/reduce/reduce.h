@@ -6,7 +6,7 @@
 #include "heddle/search/solve/reduce/core.h"
 #include "heddle/search/solve/reduce/limit.h"
 
-namespace heddle {
+namespace heddle::search {
 
 // What reductions did, for reports.
 struct ReduceCounts {
@@ -56,4 +56,4 @@ struct JoinLimits {
 };
 size_t JoinVariables(Core& core, const JoinLimits& limits);
 
-}  // namespace heddle
+}  // namespace heddle::search

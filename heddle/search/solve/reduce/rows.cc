@@ -4,7 +4,7 @@
 
 #include "heddle/search/solve/reduce/reduce.h"
 
-namespace heddle {
+namespace heddle::search {
 namespace {
 
 struct RowRange {
@@ -60,4 +60,4 @@ bool SimplifyRows(Core& core) {
   return true;
 }
 
-}  // namespace heddle
+}  // namespace heddle::search

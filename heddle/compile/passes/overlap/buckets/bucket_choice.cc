@@ -6,17 +6,17 @@
 #include <span>
 #include <unordered_map>
 
-#include "heddle/core/base/hash.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/fsdp/bucket.h"
 #include "heddle/compile/passes/overlap/buckets/bucket_dp.h"
 #include "heddle/compile/passes/overlap/order/list_scheduler.h"
+#include "heddle/core/base/hash.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // When anchors begin if only collectives that cannot be moved away hold compute up; with `reorder_compute`, if nothing does.
-std::vector<Nanos> AnchorTimes(const StepShape& shape, const SimGraph& sim,
+std::vector<Nanos> AnchorTimes(const StepShape& shape, const price::SimGraph& sim,
                                const std::vector<bool>& merged, bool reorder_compute) {
   std::vector<Nanos> times{sim.around()};
   for (uint32_t anchor : shape.anchors())
@@ -89,13 +89,13 @@ struct SizeHash {
     return MixHash(static_cast<uint64_t>(size.first.value), static_cast<uint64_t>(size.second));
   }
 };
-using Prices = std::unordered_map<std::pair<Bytes, int64_t>, BucketCost, SizeHash>;
+using Prices = std::unordered_map<std::pair<Bytes, int64_t>, price::BucketCost, SizeHash>;
 
 class BucketChooser {
  public:
   // What is alive in the order without anything ahead leaves room under `cap`.
-  BucketChooser(const Module& module, const Graph& graph, const CostModel& model,
-                const SimGraph& sim, Bytes cap, Freedom freedom)
+  BucketChooser(const Module& module, const Graph& graph, const price::CostModel& model,
+                const price::SimGraph& sim, Bytes cap, Freedom freedom)
       : graph_(graph), shape_(graph, sim, freedom), collectives_(model, module.mesh) {
     std::vector<bool> mergeable(shape_.collectives().size());
     for (size_t i = 0; i < shape_.collectives().size(); ++i) {
@@ -240,7 +240,7 @@ class BucketChooser {
 
   Status Describe(const Units& sequence, const BucketTerms& terms, BucketProblem& problem) {
     NodeId launch = sequence[0].members[0];
-    CollectiveKind kind = *CollectiveKindOf(graph_[launch].op);
+    price::CollectiveKind kind = *price::CollectiveKindOf(graph_[launch].op);
     Axes over = std::get<Axes>(*graph_.attrs(launch).Find("over"));
     std::vector<Bytes> given{Bytes{}};
     std::vector<int64_t> tensors{0};
@@ -265,7 +265,7 @@ class BucketChooser {
       const std::pair size(given[last] - given[first], tensors[last] - tensors[first]);
       auto [known, is_new] = prices.try_emplace(size);
       if (is_new) known->second = *collectives_.Bucket(kind, size.first, size.second, over);
-      BucketCost cost = known->second;
+      price::BucketCost cost = known->second;
       cost.length.value = cost.length.value * terms.slower / 100;
       if (last - first > 1) {
         cost.ahead.value = cost.ahead.value * terms.packing / 100;
@@ -278,7 +278,7 @@ class BucketChooser {
 
   const Graph& graph_;
   StepShape shape_;
-  CollectiveCosts collectives_;
+  price::CollectiveCosts collectives_;
   // Equal layers have buckets of equal sizes.
   std::map<BucketKey, Prices> prices_;
   // In the order of their places.
@@ -319,8 +319,9 @@ std::vector<BucketTerms> TermsToTry(const BucketChooser& chooser, Effort effort)
 }  // namespace
 
 Result<std::vector<Buckets>> BucketCandidates(const Module& module, const Graph& graph,
-                                              const CostModel& model, const SimGraph& sim,
-                                              Bytes cap, const OverlapOptions& options) {
+                                              const price::CostModel& model,
+                                              const price::SimGraph& sim, Bytes cap,
+                                              const OverlapOptions& options) {
   std::vector<Buckets> candidates;
   if (options.buckets.kind == BucketRule::Kind::kNone) return candidates;
   auto by_size = [&](Bytes size) {
@@ -351,4 +352,4 @@ Changed MergeBuckets(Graph& graph, PassContext& context, const Buckets& buckets)
   return bucketer.Finish();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // States that are kept of each prefix, and jobs of a bucket; a sequence of a dozen never has more.
@@ -116,7 +116,7 @@ class Chooser {
   // `states` are sorted by rising delay and falling free time, and mostly so are those after them.
   // No state is better than the first one in which the bucket waits for compute and nothing else.
   void AddNext(const std::vector<State>& states, size_t begin, size_t end, Nanos ready,
-               const BucketCost& cost, Front& front) {
+               const price::BucketCost& cost, Front& front) {
     sorted_.clear();
     State best = states.front();
     best.free = states.back().free;
@@ -149,14 +149,14 @@ class Chooser {
  private:
   // The communicator is idle when the bucket begins, and its earlier work was not late.
   bool WaitsForCompute(const State& state, size_t begin, Nanos ready,
-                       const BucketCost& cost) const {
+                       const price::BucketCost& cost) const {
     const Nanos free = state.free + problem_.jobs[begin].others;
     const Nanos due = problem_.jobs[begin].others_due;
     return free <= ready + state.delay + cost.ahead &&
            (due.value == INT64_MAX || free - due <= state.delay);
   }
   State Next(const State& state, size_t begin, size_t end, Nanos ready,
-             const BucketCost& cost) const {
+             const price::BucketCost& cost) const {
     State next = state;
     // Others up to the first member are launched before the bucket, those up to the last behind it.
     next.free += problem_.jobs[begin].others;
@@ -196,7 +196,7 @@ std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
     for (size_t begin = end; begin-- > 0 && end - begin <= kMostMembers;) {
       room = std::min(room, problem.jobs[begin].room);
       if (!chooser.Allowed(begin, end, room)) break;
-      const BucketCost cost = problem.price(begin, end);
+      const price::BucketCost cost = problem.price(begin, end);
       const Nanos ready = chooser.Ready(begin, end, room);
       chooser.AddNext(states[begin], begin, end, ready, cost, front);
     }
@@ -217,4 +217,4 @@ std::vector<size_t> ChooseBuckets(const BucketProblem& problem) {
   return begins;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

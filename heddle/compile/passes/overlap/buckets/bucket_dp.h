@@ -11,7 +11,7 @@
 
 #include "heddle/price/cost/cost_model.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct BucketJob {
   // By the clock of compute that never stands still; INT64_MAX for what nobody needs.
@@ -34,10 +34,10 @@ struct BucketProblem {
   Nanos others;
   Nanos others_due{INT64_MAX};
   // The price of jobs from `first` up to `last` together.
-  std::function<BucketCost(size_t first, size_t last)> price;
+  std::function<price::BucketCost(size_t first, size_t last)> price;
 };
 
 // The begins of buckets that end the step first; of equal ones, fewer.
 std::vector<size_t> ChooseBuckets(const BucketProblem& problem);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/fsdp/bucket.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // By the name of what is waited for, which merging keeps: the bucket.
@@ -100,11 +100,11 @@ std::optional<Buckets> Repeated(const Graph& graph, const std::vector<LayerRun>&
 }
 
 size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merged,
-                   const Timeline& timeline) {
+                   const price::Timeline& timeline) {
   std::unordered_map<std::string_view, size_t> bucket_of = BucketOfName(graph, buckets);
   size_t most = buckets.size();
   Nanos exposed;
-  for (const CollectiveTimes& times : timeline.collectives) {
+  for (const price::CollectiveTimes& times : timeline.collectives) {
     if (times.exposed <= exposed || !times.wait) continue;
     auto at = bucket_of.find(merged.name(merged[times.wait].first_result));
     if (at == bucket_of.end()) continue;
@@ -136,4 +136,4 @@ std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, siz
   return ways;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -4,16 +4,16 @@
 #include <optional>
 #include <vector>
 
-#include "heddle/core/analysis/equal_layers.h"
 #include "heddle/compile/passes/overlap/buckets/bucket_choice.h"
+#include "heddle/core/analysis/equal_layers.h"
 #include "heddle/price/sim/timeline/timeline.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // The bucket that compute stands still longest for, by its place in `buckets`; their number if there is none. `merged` is `graph` with
 // these buckets, and `timeline` is of it.
 size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merged,
-                   const Timeline& timeline);
+                   const price::Timeline& timeline);
 
 // The bucket is launched with fewer of its members. Those that are needed last go with the next bucket of its kind, or by
 // themselves.
@@ -24,4 +24,4 @@ std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, siz
 std::optional<Buckets> Repeated(const Graph& graph, const std::vector<LayerRun>& runs,
                                 const Buckets& buckets);
 
-}  // namespace heddle
+}  // namespace heddle::compile

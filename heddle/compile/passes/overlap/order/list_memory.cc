@@ -3,7 +3,7 @@
 
 #include "heddle/compile/passes/overlap/order/list_scheduler.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 using Collective = StepShape::Collective;
 
@@ -75,4 +75,4 @@ bool ListScheduler::LetsGo(uint32_t node) {
   return freed > born;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,7 +3,7 @@
 
 #include "heddle/compile/passes/overlap/order/list_scheduler.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 using Role = StepShape::Role;
 
@@ -47,4 +47,4 @@ void ListScheduler::RunAhead(const std::vector<uint32_t>& missing) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

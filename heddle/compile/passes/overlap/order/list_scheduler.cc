@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-namespace heddle {
+namespace heddle::compile {
 
 using Role = StepShape::Role;
 using Collective = StepShape::Collective;
 constexpr uint32_t kNone = StepShape::kNone;
 
-ListScheduler::ListScheduler(const StepShape& shape, const SimGraph& sim)
+ListScheduler::ListScheduler(const StepShape& shape, const price::SimGraph& sim)
     : shape_(shape), sim_(sim), needs_(sim.storage_count()), seen_(shape.node_count()) {
   for (uint32_t node = 0; node < shape.node_count(); ++node) {
     for (uint32_t storage : sim.needs(NodeId(node))) ++needs_[storage];
@@ -140,8 +140,8 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
 }
 
 void ListScheduler::Advance(uint32_t node) {
-  const Task& task = sim_.tasks()[node];
-  if (task.kind == Task::Kind::kStart) {
+  const price::Task& task = sim_.tasks()[node];
+  if (task.kind == price::Task::Kind::kStart) {
     now_ += task.ahead;
     Stream& stream = streams_[task.stream];
     stream.free = std::max(stream.free, now_) + task.alone();
@@ -361,4 +361,4 @@ void ListScheduler::EmitDoneWaits() {
   for (uint32_t c : done) EmitWith(shape_.collectives()[c].wait);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

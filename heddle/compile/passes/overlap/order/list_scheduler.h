@@ -17,7 +17,7 @@
 #include "heddle/compile/passes/overlap/order/range_peaks.h"
 #include "heddle/compile/passes/overlap/order/step_shape.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct ListOptions {
   // What the schedule may use. Kept where the scheduler can: the judge knows.
@@ -49,7 +49,7 @@ struct ListedOrder {
 class ListScheduler {
  public:
   // Both outlive this.
-  ListScheduler(const StepShape& shape, const SimGraph& sim);
+  ListScheduler(const StepShape& shape, const price::SimGraph& sim);
 
   // `base` is an order without anything ahead: what is alive at each anchor then. Null for that order itself.
   ListedOrder Run(const ListOptions& options, const ListedOrder* base);
@@ -110,7 +110,7 @@ class ListScheduler {
   }
 
   const StepShape& shape_;
-  const SimGraph& sim_;
+  const price::SimGraph& sim_;
   ListOptions options_;
   ListedOrder out_;
   Nanos now_;
@@ -150,4 +150,4 @@ class ListScheduler {
   std::vector<uint32_t> ready_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

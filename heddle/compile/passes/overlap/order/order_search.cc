@@ -4,10 +4,11 @@
 
 #include "heddle/price/sim/timeline/timeline.h"
 
-namespace heddle {
+namespace heddle::compile {
 
-OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
-                         const OverlapOptions& options, Freedom freedom)
+OrderSearch::OrderSearch(const Graph& graph, const price::SimGraph& sim,
+                         const price::SimOptions& sim_options, const OverlapOptions& options,
+                         Freedom freedom)
     : sim_(sim),
       options_(options),
       freedom_(freedom),
@@ -16,11 +17,11 @@ OrderSearch::OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptio
       sim_options_(sim_options),
       replay_(sim, sim_options) {}
 
-Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
-  Outcome outcome = replay_.Run(order);
+price::Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
+  price::Outcome outcome = replay_.Run(order);
   best_.least = std::min(best_.least, outcome.peak);
   // Of equal ones, that with the smaller peak.
-  auto key = [](const Outcome& o) { return std::pair(o.makespan, o.peak); };
+  auto key = [](const price::Outcome& o) { return std::pair(o.makespan, o.peak); };
   if (outcome.peak <= cap_ && (best_.order.empty() || key(outcome) < key(best_.outcome))) {
     best_.order = order;
     best_.outcome = outcome;
@@ -107,10 +108,10 @@ FoundOrder OrderSearch::Run(Bytes cap, bool thorough, Bytes spare) {
   for (Bytes level : Levels(cap, spare)) {
     if (TryUnder(level, 0) <= level) continue;
     // Where the given order needs most, nothing may come later that lets go of anything. Up to there it stays as it is.
-    size_t peak_at = MakeTimeline(sim_, sim_options_).peak_position;
+    size_t peak_at = price::MakeTimeline(sim_, sim_options_).peak_position;
     TryUnder(level, static_cast<uint32_t>(peak_at) + 1);
   }
   return best_;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -7,12 +7,12 @@
 #include "heddle/compile/passes/overlap/order/overlap_options.h"
 #include "heddle/price/sim/timeline/replay.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct FoundOrder {
   // Empty if none keeps the cap.
   std::vector<NodeId> order;
-  Outcome outcome;
+  price::Outcome outcome;
   // The least that any order needed.
   Bytes least;
 };
@@ -20,7 +20,7 @@ struct FoundOrder {
 class OrderSearch {
  public:
   // All outlive this.
-  OrderSearch(const Graph& graph, const SimGraph& sim, const SimOptions& sim_options,
+  OrderSearch(const Graph& graph, const price::SimGraph& sim, const price::SimOptions& sim_options,
               const OverlapOptions& options, Freedom freedom);
 
   // `thorough`: with many bounds on how early collectives start and how much compute is put off, and not just with two.
@@ -33,7 +33,7 @@ class OrderSearch {
 
  private:
   bool IsSmall() const { return shape_.node_count() <= kFewNodes; }
-  Outcome Judge(const std::vector<NodeId>& order);
+  price::Outcome Judge(const std::vector<NodeId>& order);
   // Lists with ever less memory until the order keeps the cap. The first order.
   ListedOrder List(ListOptions options);
 
@@ -45,19 +45,19 @@ class OrderSearch {
 
   static constexpr size_t kFewNodes = 2000;
 
-  const SimGraph& sim_;
+  const price::SimGraph& sim_;
   const OverlapOptions& options_;
   const Freedom freedom_;
   StepShape shape_;
   ListScheduler scheduler_;
-  const SimOptions sim_options_;
-  Replay replay_;
+  const price::SimOptions sim_options_;
+  price::Replay replay_;
   ListedOrder base_;
   Bytes cap_;
   bool thorough_ = false;
   // Of the order of the graph.
-  Outcome given_;
+  price::Outcome given_;
   FoundOrder best_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -7,7 +7,7 @@
 
 #include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 constexpr std::array<std::string_view, 3> kEfforts = {"fast", "normal", "best"};
@@ -38,4 +38,4 @@ Result<BucketRule> ParseBucketRule(std::string_view text) {
   return BucketRule{BucketRule::Kind::kSize, size};
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -8,7 +8,7 @@
 #include "heddle/core/base/result.h"
 #include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 enum class Effort : uint8_t { kFast, kNormal, kBest };
 Result<Effort> ParseEffort(std::string_view name);
@@ -65,4 +65,4 @@ struct OverlapOptions {
   }
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

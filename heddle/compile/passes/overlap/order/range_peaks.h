@@ -7,7 +7,7 @@
 
 #include "heddle/core/base/units.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class RangePeaks {
  public:
@@ -55,4 +55,4 @@ class RangePeaks {
   std::vector<Bytes> added_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

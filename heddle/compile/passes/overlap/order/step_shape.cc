@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <numeric>
 
-#include "heddle/core/analysis/weights.h"
-#include "heddle/price/cost/kernel_time.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/fsdp/scheduler.h"
+#include "heddle/core/analysis/weights.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/price/cost/kernel_time.h"
 #include "heddle/price/sim/explain/movable.h"
 
-namespace heddle {
+namespace heddle::compile {
 
-StepShape::StepShape(const Graph& graph, const SimGraph& sim, Freedom freedom)
+StepShape::StepShape(const Graph& graph, const price::SimGraph& sim, Freedom freedom)
     : freedom_(freedom),
       moves_(graph.node_count()),
       roles_(graph.node_count(), Role::kAnchor),
@@ -47,11 +47,11 @@ void StepShape::AddEdges(const Graph& graph) {
   }
 }
 
-void StepShape::AddCollectives(const Graph& graph, const SimGraph& sim) {
+void StepShape::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
   for (NodeId id : graph.nodes()) {
-    const Task& task = sim[id];
+    const price::Task& task = sim[id];
     // Copies to the host and back keep their places: nothing else bounds how long memory is gone.
-    if (task.kind == Task::Kind::kStart && CollectiveKindOf(graph[id].op)) {
+    if (task.kind == price::Task::Kind::kStart && price::CollectiveKindOf(graph[id].op)) {
       Collective c{.start = id.index(), .stream = task.stream, .length = task.alone()};
       c.reduction = IsGradReduction(graph, id);
       c.held = sim.born(id);
@@ -59,7 +59,7 @@ void StepShape::AddCollectives(const Graph& graph, const SimGraph& sim) {
       collective_of_[id.index()] = static_cast<uint32_t>(collectives_.size());
       roles_[id.index()] = Role::kStart;
       collectives_.push_back(c);
-    } else if (task.kind == Task::Kind::kWait && task.start != Task::kNone &&
+    } else if (task.kind == price::Task::Kind::kWait && task.start != price::Task::kNone &&
                collective_of_[task.start] != kNone) {
       uint32_t number = collective_of_[task.start];
       if (collectives_[number].wait != kNone) continue;
@@ -101,10 +101,10 @@ std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
   return feeds;
 }
 
-void StepShape::AddRoles(const Graph& graph, const SimGraph& sim) {
+void StepShape::AddRoles(const Graph& graph, const price::SimGraph& sim) {
   std::vector<bool> again(graph.node_count());
   if (freedom_ != Freedom::kNone) again = FindMadeAgain(graph);
-  std::vector<bool> movable = FindMovable(graph);
+  std::vector<bool> movable = price::FindMovable(graph);
   Weights weights(graph);
   std::vector<bool> reduced(graph.node_count());
   for (NodeId id : graph.nodes()) {
@@ -114,7 +114,7 @@ void StepShape::AddRoles(const Graph& graph, const SimGraph& sim) {
       reduced[node] = reduced[node] || collectives_[collective_of_[node]].reduction;
     if (roles_[node] != Role::kAnchor) continue;
     Effect effect = graph.op(id).effect();
-    bool plain = sim[id].kind == Task::Kind::kCompute && effect != Effect::kRandom &&
+    bool plain = sim[id].kind == price::Task::Kind::kCompute && effect != Effect::kRandom &&
                  effect != Effect::kOpaque && effect != Effect::kUpdate;
     bool carries = reduced[node] && weights.carries_gradient(id);
     bool made_of_weights = movable[node] && graph[id].phase != Phase::kOptimizer;
@@ -184,4 +184,4 @@ void StepShape::AddDeferrable(const Graph& graph) {
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/passes/overlap/order/overlap_options.h"
+#include "heddle/core/ir/graph.h"
 #include "heddle/price/sim/timeline/sim_graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class StepShape {
  public:
@@ -40,7 +40,7 @@ class StepShape {
 
   // `sim` is of `graph`. What backward makes again for a collective follows it, too, if all of it may move: the collective may
   // then start at any time before.
-  StepShape(const Graph& graph, const SimGraph& sim, Freedom freedom);
+  StepShape(const Graph& graph, const price::SimGraph& sim, Freedom freedom);
 
   size_t node_count() const { return roles_.size(); }
   Role role(uint32_t node) const { return roles_[node]; }
@@ -68,10 +68,10 @@ class StepShape {
     }
   };
   void AddEdges(const Graph& graph);
-  void AddRoles(const Graph& graph, const SimGraph& sim);
+  void AddRoles(const Graph& graph, const price::SimGraph& sim);
   // By node of backward: made of what forward left alone, and for a collective.
   std::vector<bool> FindMadeAgain(const Graph& graph) const;
-  void AddCollectives(const Graph& graph, const SimGraph& sim);
+  void AddCollectives(const Graph& graph, const price::SimGraph& sim);
   void AddWindows();
   void AddDeferrable(const Graph& graph);
 
@@ -87,4 +87,4 @@ class StepShape {
   Lists after_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,7 +6,7 @@
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 bool ExpertLowering::Lowers(OpId op) {
   return op == op::shard_expert_counts || op == op::shard_expert_ends || op == op::shard_dispatch ||
@@ -127,4 +127,4 @@ Status ExpertLowering::Follow(NodeId node) {
   return Done{};
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -13,7 +13,7 @@
 
 #include "heddle/core/ir/edit/rewriter.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class ExpertLowering {
  public:
@@ -43,4 +43,4 @@ class ExpertLowering {
   std::set<ValueId> counted_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

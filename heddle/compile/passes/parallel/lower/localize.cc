@@ -10,15 +10,15 @@
 #include <map>
 #include <tuple>
 
-#include "heddle/core/ir/edit/inserter.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/parallel/lower/expert_lowering.h"
 #include "heddle/compile/passes/parallel/lower/table_lookup.h"
 #include "heddle/compile/shard/check_placements.h"
 #include "heddle/compile/shard/redistribution.h"
+#include "heddle/core/ir/edit/inserter.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct LocalizeOptions {
@@ -267,4 +267,4 @@ HEDDLE_DEFINE_PASS(localize){
     .stats = kLocalizeStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -8,12 +8,12 @@
 // The graph stays global; localize turns each step into its collective.
 #include <map>
 
-#include "heddle/core/ir/edit/inserter.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/shard/redistribution.h"
+#include "heddle/core/ir/edit/inserter.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct LowerOptions {
@@ -137,4 +137,4 @@ HEDDLE_DEFINE_PASS(lower){
     .stats = kLowerStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

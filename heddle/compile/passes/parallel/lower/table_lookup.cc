@@ -3,7 +3,7 @@
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // The pieces of a lookup in a part of a table.
@@ -115,4 +115,4 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
   }
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

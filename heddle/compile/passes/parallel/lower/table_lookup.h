@@ -13,11 +13,11 @@
 
 #include "heddle/core/ir/edit/rewriter.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // The table of an op that has a `lookup`.
 ValueId TableOf(const Graph& graph, NodeId node);
 // Rewrites the lookup of a graph whose types are local already, in a table whose rows, `size` in all, are split over `over`.
 void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over, int64_t size);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,15 +3,15 @@
 
 #include <vector>
 
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/compile/shard/op_splits.h"
+#include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Nodes of the first graph that propagate would split otherwise than `chosen` says, if all that it comes by before lies as chosen. By
 // node: its split, or null where propagate may do as it likes. `module` is captured, and `plan` is for it.
 Result<std::vector<NodeId>> FindDeviations(const Module& module, const Plan& plan,
                                            const std::vector<const OpSplit*>& chosen);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 bool Splits(const Placement& placement, AxisId axis) {
@@ -49,4 +49,4 @@ Placement WithoutTensorPartials(Placement placement, const Placement& store,
   return placement;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

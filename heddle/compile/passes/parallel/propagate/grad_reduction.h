@@ -1,10 +1,10 @@
 // How the gradients of ranks combine: FSDP2's rules.
 #pragma once
 
-#include "heddle/core/ir/dtype.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/ir/dtype.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct GradReduction {
   // Divisions of their own, in front of the reduction and behind it.
@@ -26,4 +26,4 @@ GradReduction ReductionOf(const Plan& plan, DType dtype, const Placement& from,
 Placement WithoutTensorPartials(Placement placement, const Placement& store,
                                 const Axes& batch_axes);
 
-}  // namespace heddle
+}  // namespace heddle::compile

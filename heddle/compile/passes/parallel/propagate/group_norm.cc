@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/parallel/redistribute/redistributor.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 struct Group {
@@ -79,4 +79,4 @@ std::vector<NodeId> GroupNorm(Graph& graph, Rewriter& rewriter, NodeId node,
   return made;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -15,10 +15,10 @@
 
 #include "heddle/core/ir/edit/rewriter.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Rewrites a node with operands that lie as `placement_of` says; a node of one group stays as it is. The new nodes, in their order.
 std::vector<NodeId> GroupNorm(Graph& graph, Rewriter& rewriter, NodeId node,
                               const std::function<PlacementId(ValueId)>& placement_of);
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -1,9 +1,9 @@
 #include "heddle/compile/passes/parallel/propagate/plan_inputs.h"
 
-#include "heddle/core/base/text.h"
 #include "heddle/compile/plan/patterns.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class InputPlacer {
@@ -140,4 +140,4 @@ Placement OnMesh(const Placement& placement, const Mesh& mesh) {
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct PlacedInputs {
   struct ParamPlan {
@@ -39,4 +39,4 @@ Result<PlacedInputs> PlaceInputs(Graph& graph, const Plan& plan);
 // Without axes of one rank: they split nothing.
 Placement OnMesh(const Placement& placement, const Mesh& mesh);
 
-}  // namespace heddle
+}  // namespace heddle::compile

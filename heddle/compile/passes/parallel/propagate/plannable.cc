@@ -3,10 +3,10 @@
 #include <map>
 #include <string_view>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/plan/patterns.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // What a plan has placed once it would divide and move once more.
@@ -62,4 +62,4 @@ Status CheckPlannable(const Module& module, const Plan& plan) {
   return CheckPatterns(module, plan);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -12,15 +12,15 @@
 // placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
 #include <algorithm>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/parallel/propagate/group_norm.h"
 #include "heddle/compile/passes/parallel/propagate/plannable.h"
 #include "heddle/compile/passes/parallel/propagate/propagate.h"
 #include "heddle/compile/passes/parallel/propagate/propagator.h"
 #include "heddle/compile/passes/parallel/propagate/spread_experts.h"
 #include "heddle/compile/passes/parallel/propagate/write_out.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 Status Propagator::Walk() {
   HEDDLE_TRY(inputs_, PlaceInputs(graph_, plan_));
@@ -306,4 +306,4 @@ void SetPlan(const Plan& plan, PipelineItem& item) {
   static_cast<PropagateOptions*>(item.options.get())->plan = plan;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

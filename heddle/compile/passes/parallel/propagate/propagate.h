@@ -4,9 +4,9 @@
 #include "heddle/compile/manager/pipeline.h"
 #include "heddle/compile/plan/plan.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // `item` is the pass `propagate`.
 void SetPlan(const Plan& plan, PipelineItem& item);
 
-}  // namespace heddle
+}  // namespace heddle::compile

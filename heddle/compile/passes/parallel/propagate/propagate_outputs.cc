@@ -1,11 +1,11 @@
 // What leaves the graph: gradients in the placements of their parameters, losses and metrics whole.
 #include <algorithm>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/passes/parallel/propagate/grad_reduction.h"
 #include "heddle/compile/passes/parallel/propagate/propagator.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 const PlacedInputs::ParamPlan* Propagator::GradParam(ValueId v) const {
   auto [begin, end] = outputs_of_.equal_range(v);
@@ -25,7 +25,7 @@ bool Propagator::IsGradCast(NodeId node) const {
 }
 
 PlacementId Propagator::WithoutTensorPartials(ValueId v, const ParamPlan& param) {
-  return graph_.placements().Intern(heddle::WithoutTensorPartials(
+  return graph_.placements().Intern(heddle::compile::WithoutTensorPartials(
       graph_.placements()[At(v)], graph_.placements()[param.store], inputs_.batch_axes));
 }
 
@@ -138,4 +138,4 @@ void Propagator::RemarkDropped(NodeId node, const Axes& dropped) {
                      Format(mesh_, dropped));
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -2,7 +2,7 @@
 #include "heddle/compile/passes/parallel/propagate/deviations.h"
 #include "heddle/compile/passes/parallel/propagate/propagator.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 Result<std::vector<NodeId>> Propagator::Compare(const std::vector<const OpSplit*>& chosen) {
   chosen_ = &chosen;
@@ -87,4 +87,4 @@ Result<std::vector<NodeId>> FindDeviations(const Module& module, const Plan& pla
   return Propagator(copy, graph, plan, std::move(regions), context).Compare(chosen);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -14,7 +14,7 @@
 #include "heddle/compile/shard/node_facts.h"
 #include "heddle/compile/shard/scope_facts.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class Propagator {
  public:
@@ -155,4 +155,4 @@ class Propagator {
   std::set<ValueId> reduced_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

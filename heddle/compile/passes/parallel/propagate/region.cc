@@ -4,7 +4,7 @@
 
 #include "heddle/compile/plan/patterns.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 Result<Regions> Regions::Find(const Graph& graph, const Plan& plan) {
   Regions out;
@@ -63,4 +63,4 @@ std::vector<uint32_t> Without(const std::vector<uint32_t>& a, const std::vector<
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

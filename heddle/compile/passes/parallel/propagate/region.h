@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/plan/plan.h"
+#include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // One scope of the graph that a statement of the plan matches.
 struct Layer {
@@ -47,4 +47,4 @@ class Regions {
 // The parts of `a` that are not in `b`.
 std::vector<uint32_t> Without(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b);
 
-}  // namespace heddle
+}  // namespace heddle::compile

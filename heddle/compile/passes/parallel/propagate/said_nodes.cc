@@ -1,10 +1,10 @@
 #include "heddle/compile/passes/parallel/propagate/said_nodes.h"
 
-#include "heddle/core/base/text.h"
 #include "heddle/compile/passes/parallel/propagate/plan_inputs.h"
 #include "heddle/compile/plan/patterns.h"
+#include "heddle/core/base/text.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 // Placements for tensors of these numbers of dimensions.
@@ -49,4 +49,4 @@ Result<std::map<NodeId, SaidNode>> FindSaidNodes(const Graph& graph, const Plan&
   return out;
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -3,11 +3,11 @@
 
 #include <map>
 
-#include "heddle/core/ir/graph.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/compile/shard/op_splits.h"
+#include "heddle/core/ir/graph.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 struct SaidNode {
   OpSplit split;
@@ -18,4 +18,4 @@ struct SaidNode {
 // Fails where two statements differ about one node, and where one does not fit its operands and results.
 Result<std::map<NodeId, SaidNode>> FindSaidNodes(const Graph& graph, const Plan& plan);
 
-}  // namespace heddle
+}  // namespace heddle::compile

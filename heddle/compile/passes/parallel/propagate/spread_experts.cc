@@ -6,7 +6,7 @@
 #include "heddle/core/ops/families.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Spreader {
@@ -269,4 +269,4 @@ Result<Changed> SpreadExperts(Graph& graph, const Regions& regions, const Mesh& 
   return Spreader(graph, regions, mesh).Run();
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

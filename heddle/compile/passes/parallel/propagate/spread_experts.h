@@ -11,12 +11,12 @@
 // What works on rows one by one in between stays with the experts. In backward gradients take the same ways.
 #pragma once
 
-#include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/core/ir/edit/rewriter.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Fails where experts or rows do not divide among ranks, and where the ends of groups are no cumulative counts.
 Result<Changed> SpreadExperts(Graph& graph, const Regions& regions, const Mesh& mesh);
 
-}  // namespace heddle
+}  // namespace heddle::compile

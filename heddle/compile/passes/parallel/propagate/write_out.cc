@@ -3,7 +3,7 @@
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Writer {
@@ -106,4 +106,4 @@ Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh) {
   return Writer(graph).Run(regions);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

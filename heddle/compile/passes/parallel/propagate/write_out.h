@@ -4,9 +4,9 @@
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/parallel/propagate/region.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 // Writes `_log_softmax` and its backward out in the layers that the plan says. Nothing on a mesh of one rank.
 Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh);
 
-}  // namespace heddle
+}  // namespace heddle::compile

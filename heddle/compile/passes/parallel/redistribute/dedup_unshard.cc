@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/compile/manager/pass.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/compile/manager/pass.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Dedup {
@@ -98,4 +98,4 @@ HEDDLE_DEFINE_PASS(dedup_unshard){
     .stats = kDedupUnshardStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

@@ -9,13 +9,13 @@
 // global graph with placements: those that propagate wrote, a solver's, or a person's.
 #include <algorithm>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/parallel/redistribute/redistributor.h"
 #include "heddle/compile/shard/node_facts.h"
 #include "heddle/compile/shard/scope_facts.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class OperandMover {
@@ -107,4 +107,4 @@ HEDDLE_DEFINE_PASS(insert_redistributions){
     .stats = kInsertRedistributionsStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

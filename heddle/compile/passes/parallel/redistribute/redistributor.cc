@@ -2,7 +2,7 @@
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 ValueId Redistributor::Redistribute(Place at, ValueId v, PlacementId target,
                                     const Purpose& purpose) {
@@ -32,4 +32,4 @@ void Redistributor::Learn(NodeId redistribution) {
   rewriter_.Erase(redistribution);
 }
 
-}  // namespace heddle
+}  // namespace heddle::compile

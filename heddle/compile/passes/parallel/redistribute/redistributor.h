@@ -7,7 +7,7 @@
 
 #include "heddle/core/ir/edit/inserter.h"
 
-namespace heddle {
+namespace heddle::compile {
 
 class Redistributor : public Inserter {
  public:
@@ -33,4 +33,4 @@ class Redistributor : public Inserter {
   int64_t redistributions_ = 0;
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

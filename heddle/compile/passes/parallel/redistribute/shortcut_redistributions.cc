@@ -9,12 +9,12 @@
 // moved. Pending sums stay out of it: to reduce them elsewhere would round otherwise.
 #include <optional>
 
-#include "heddle/core/ir/storage.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/shard/redistribution.h"
+#include "heddle/core/ir/storage.h"
+#include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::compile {
 namespace {
 
 class Shortcuts {
@@ -107,4 +107,4 @@ HEDDLE_DEFINE_PASS(shortcut_redistributions){
     .stats = kShortcutRedistributionsStats,
 };
 
-}  // namespace heddle
+}  // namespace heddle::compile

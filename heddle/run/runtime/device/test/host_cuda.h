@@ -20,7 +20,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
-namespace heddle::host_cuda {
+namespace heddle::run::host_cuda {
 
 struct Dim {
   unsigned x = 0;
@@ -133,4 +133,4 @@ inline uint32_t Narrow2(float low, float high) {
 inline void CopyAsync8(void* shared, const void* global) { std::memcpy(shared, global, 8); }
 inline void WaitForCopies() {}
 
-}  // namespace heddle::host_cuda
+}  // namespace heddle::run::host_cuda
