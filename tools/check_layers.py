@@ -2,8 +2,9 @@
 """Fails if a folder of heddle/ includes a folder that its CMake target does not link.
 
 CMake is the only place where dependence is written. A folder may also include what its dependencies
-link. Targets marked TORCH, and those that link one, may include libtorch; no others may. With --dot,
-prints the graph of targets for Graphviz.
+link. Targets marked TORCH, and those that link one, may include libtorch; no others may. A wing is a
+folder directly below heddle/: wings do not link each other in a cycle, and none links an edge. With
+--dot, prints the graph of targets for Graphviz.
 """
 import pathlib
 import re
@@ -13,6 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = re.compile(r"heddle_target\(([\w/]+)([^)]*)\)")
 LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?) PUBLIC([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
+# Folders below heddle/ that no wing links.
+EDGES = ["api", "cli", "import", "report"]
 # Above everything: these may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 
@@ -39,6 +42,22 @@ def reachable(folder, targets):
                 seen.add(below)
                 open_folders.append(below)
     return seen
+
+
+def wing_links(targets):
+    """By wing or edge: the others that its folders link."""
+    links = {name.split("/")[0]: set() for name in targets}
+    for name, (below, _) in targets.items():
+        links[name.split("/")[0]] |= {folder.split("/")[0] for folder in below}
+    return {wing: sorted(below - {wing}) for wing, below in links.items()}
+
+
+def wing_problems(targets):
+    links = {wing: (below, False) for wing, below in wing_links(targets).items()}
+    problems = [f"heddle/{wing}: this wing links itself, through others" for wing in links
+                if any(wing in reachable(below, links) for below in links[wing][0])]
+    return problems + [f"heddle/{wing}: a wing links the edge {below}" for wing in links
+                       for below in links[wing][0] if below in EDGES and wing not in EDGES]
 
 
 def folder_of(path, targets):
@@ -79,6 +98,7 @@ def main():
                    and p.parent.name != "test" and not p.name.endswith("_test.cc"))
     problems = [f"heddle/{name}: its target links itself, through others" for name in targets
                 if any(name in reachable(below, targets) for below in targets[name][0])]
+    problems += wing_problems(targets)
     problems += [problem for path in files for problem in problems_of(path, targets)]
     print("\n".join(problems) if problems
           else f"{len(files)} files in {len(targets)} folders, every include goes down")

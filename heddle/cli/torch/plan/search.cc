@@ -210,7 +210,7 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
       {"pipeline", tried.point.scheduled == search::ScheduledBy::kOverlap ? "overlap" : "fsdp"},
       {"tokens_per_second", tokens},
       {"tokens_per_second_per_device", tokens / static_cast<double>(devices)}};
-  row.update(heddle::ToJson(tried.outcome));
+  row.update(search::ToJson(tried.outcome));
   return row;
 }
 
