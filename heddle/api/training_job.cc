@@ -90,7 +90,6 @@ Status TrainingJob::CompileAll() {
   first_ = std::move(compiled.graphs.first);
   more_ = std::move(compiled.graphs.more);
   forward_ = std::move(compiled.graphs.forward);
-  summary_ = Summarize(step_, SharedProgram(step_), report_.whole_work[0]);
   return Done{};
 }
 

@@ -12,7 +12,6 @@
 #include "heddle/api/optimization_options.h"
 #include "heddle/api/step_graphs.h"
 #include "heddle/price/cost/cluster/cluster.h"
-#include "heddle/report/summary.h"
 #include "heddle/run/checkpoint/checkpoint.h"
 #include "heddle/run/checkpoint/writer.h"
 #include "heddle/run/metrics/step_metrics.h"
@@ -152,7 +151,6 @@ class TrainingJob {
   compile::CompileReport report_;
   // With all that options and searches decide.
   compile::Plan compiled_plan_;
-  StepSummary summary_;
   // The largest token of the data. Not set if only a part was checked.
   std::optional<int64_t> largest_token_;
   // The checkpoint that the run resumes from.

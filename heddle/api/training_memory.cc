@@ -3,6 +3,8 @@
 
 #include "heddle/api/training_job.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/price/cost/step_summary.h"
 #include "heddle/run/models/family.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/resume.h"
@@ -78,7 +80,8 @@ std::string TrainingJob::Describe(std::string_view pipeline) const {
            buffer.value > 0 ? fmt::format(", {} to save checkpoints", Format(buffer)) : "",
            FormatNeed(NeedOf(run, RanksHere(), buffer)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
-  line("work", fmt::format("{} a rank and step", Format(summary_.flops * accumulated_)));
+  line("work", fmt::format("{} a rank and step",
+                           Format(price::TotalFlops(step_, SharedProgram(step_)) * accumulated_)));
   line("pipeline", std::string(pipeline));
   if (std::optional<run::AttentionKind> attention = model.attention())
     line("attention", std::string(Name(*attention)));

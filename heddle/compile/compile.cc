@@ -10,8 +10,8 @@
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/text/print.h"
+#include "heddle/price/cost/step_summary.h"
 #include "heddle/price/sim/simulate.h"
-#include "heddle/report/summary.h"
 
 namespace heddle::compile {
 namespace {
@@ -47,7 +47,7 @@ class Compiler {
     std::vector<std::string> notes;
     HEDDLE_RETURN_IF_ERROR(FinalPasses(plan_.decisions, options_, notes));
     for (const Graph& graph : module_.graphs)
-      report_.whole_work.push_back(TotalFlops(module_, graph));
+      report_.whole_work.push_back(price::TotalFlops(module_, graph));
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kCaptured, {}));
     printing_ = {};
     Clock clock;

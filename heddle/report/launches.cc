@@ -103,8 +103,6 @@ nlohmann::ordered_json ToJson(const Purpose& purpose, const LaunchSums& sums) {
           {"because_ms", because}};
 }
 
-double Millis(Nanos time) { return static_cast<double>(time.value) / 1e6; }
-
 std::string NameOf(const Graph& graph, NodeId id) {
   if (graph[id].result_count == 0) return std::string(graph.op(id).name());
   return "%" + std::string(graph.name(graph[id].first_result));

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "heddle/core/base/clock.h"
 #include "heddle/price/sim/simulate.h"
 
 namespace heddle {
@@ -58,7 +59,6 @@ std::string FormatReasons(const std::array<Nanos, price::kReasonCount>& by_reaso
 nlohmann::ordered_json ToJson(const Purpose& purpose, const LaunchSums& sums);
 
 // How reports name things.
-double Millis(Nanos time);
 // `%y`; the op of a node without results.
 std::string NameOf(const Graph& graph, NodeId id);
 // The op, also one that the table does not know.

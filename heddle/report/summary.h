@@ -1,43 +1,15 @@
-// What a person wants to know of a step before spending a cluster on it.
+// The summary of a step, for people and as JSON.
 #pragma once
+
+#include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "heddle/report/stats.h"
+#include "heddle/price/cost/step_summary.h"
 
 namespace heddle {
 
-struct StepSummary {
-  Mesh mesh;
-  int64_t ranks = 1;
-  // Elements of all parameters of the whole mesh.
-  int64_t parameters = 0;
-  // Of one rank, the largest.
-  Bytes param_bytes;
-  Bytes grad_bytes;
-  // Two moments for each parameter, as AdamW keeps them; what the graph itself has, if it has an optimizer.
-  Bytes optimizer_bytes;
-  bool has_optimizer = false;
-  // What forward leaves for backward, at the end of forward.
-  Bytes activation_bytes;
-  Bytes peak_bytes;
-  std::string peak_node;
-  std::vector<AliveStats> alive_at_peak;
-  Flops flops;
-  // Of the whole step, before it was spread over ranks; 0 if it is not known.
-  Flops whole_flops;
-  int64_t nodes = 0;
-  std::vector<CollectiveStats> collectives;
-};
-
-// The arithmetic of all nodes; collectives and unknown ops do none.
-Flops TotalFlops(const Module& module, const Graph& graph);
-
-// `whole_flops`: the work of the graph before it was spread over ranks, where that is known.
-// What exists between the last node of forward and the first of backward, the caller's tensors aside.
-Bytes KeptForBackward(const Graph& graph);
-StepSummary Summarize(const Module& module, const Graph& graph, Flops whole_flops = {});
-std::string FormatSummary(const StepSummary& summary);
-nlohmann::ordered_json ToJson(const StepSummary& summary);
+std::string FormatSummary(const price::StepSummary& summary);
+nlohmann::ordered_json ToJson(const price::StepSummary& summary);
 
 }  // namespace heddle

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/compile/plan/patterns.h"
+#include "heddle/core/base/clock.h"
 #include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
-#include "heddle/report/launches.h"
 
 namespace heddle::search {
 namespace {

@@ -17,7 +17,6 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/report/summary.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/world.h"
 #include "heddle/search/memory/memory_search.h"

@@ -6,8 +6,8 @@
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/presets/presets.h"
+#include "heddle/core/analysis/stats.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/report/stats.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {

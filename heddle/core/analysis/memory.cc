@@ -40,4 +40,19 @@ MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& livenes
   return timeline;
 }
 
+Bytes KeptForBackward(const Graph& graph) {
+  NodeId last;
+  for (NodeId id : graph.nodes()) {
+    if (graph[id].phase == Phase::kForward) last = id;
+  }
+  Bytes kept;
+  if (!last) return kept;
+  Liveness liveness(graph);
+  for (const Storage& storage : liveness.storages()) {
+    bool made = storage.birth && storage.birth <= last && storage.space == Space::kDevice;
+    if (made && (!storage.death || last < storage.death)) kept += storage.bytes;
+  }
+  return kept;
+}
+
 }  // namespace heddle

@@ -22,4 +22,8 @@ struct MemoryTimeline {
 MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness,
                                      Space space = Space::kDevice);
 
+// Memory of the values that exist between the last node of forward and the first of backward,
+// without the caller's tensors.
+Bytes KeptForBackward(const Graph& graph);
+
 }  // namespace heddle

@@ -21,6 +21,7 @@ class Clock {
 };
 
 inline double Seconds(Nanos nanos) { return static_cast<double>(nanos.value) * 1e-9; }
+inline double Millis(Nanos nanos) { return static_cast<double>(nanos.value) / 1e6; }
 
 // The most that was resident at any time.
 inline Bytes PeakMemory() {

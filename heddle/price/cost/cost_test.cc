@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/core/base/clock.h"
 #include "heddle/core/base/json.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
@@ -78,7 +79,6 @@ Nanos TimeOf(const std::string& cluster, const std::string& signature, const std
   CostModel model = *CostModel::Make(*LoadCluster(cluster), {});
   return model.Price(*module, module->graphs[0])->nodes[NodeId(0)].compute;
 }
-double Millis(Nanos time) { return static_cast<double>(time.value) / 1e6; }
 
 TEST(Kernel, LargeProductIsNearWhatAnH200Measured) {
   Nanos time =

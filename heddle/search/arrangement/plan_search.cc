@@ -195,7 +195,7 @@ Failure PlanSearch::NothingFits() {
     return Error(Diag::kInfeasible, "no plan can be carried out; {}",
                  notes_.empty() ? "" : notes_[0]);
   HEDDLE_TRY(TriedPoint tried, evaluator_.Try(least->point));
-  HEDDLE_TRY(StepSummary summary, evaluator_.Summary(least->point));
+  HEDDLE_TRY(price::StepSummary summary, evaluator_.Summary(least->point));
   return Error(Diag::kInfeasible,
                "no plan fits into {} of each of {} devices; {} takes {}, the least there is: "
                "parameters {}, optimizer state {}, gradients {}, kept for backward {}; the peak is "

@@ -161,9 +161,9 @@ Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
   return TriedPoint{point, outcome, std::move(plan)};
 }
 
-Result<StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
+Result<price::StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
   HEDDLE_TRY(Evaluation whole, Finished(point, RequestFor(point, model_.layers), true));
-  return Summarize(whole.module, whole.module.graphs[0]);
+  return price::Summarize(whole.module, whole.module.graphs[0]);
 }
 
 Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowance) {

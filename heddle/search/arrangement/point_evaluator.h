@@ -10,7 +10,7 @@
 #include <string>
 #include <tuple>
 
-#include "heddle/report/summary.h"
+#include "heddle/price/cost/step_summary.h"
 #include "heddle/search/arrangement/arrangement.h"
 #include "heddle/search/find_placements.h"
 
@@ -85,7 +85,7 @@ class PointEvaluator {
   // At least so much time does a rank compute, however its step is scheduled.
   Result<Nanos> LeastCompute(const SearchPoint& point);
   // Where memory goes.
-  Result<StepSummary> Summary(const SearchPoint& point);
+  Result<price::StepSummary> Summary(const SearchPoint& point);
   // Lets the solver place the model on the mesh of a point, for its schedule. Other points of that mesh have its placements, too, if they
   // ask for them.
   Status Place(const SearchPoint& point, const Allowance& allowance);

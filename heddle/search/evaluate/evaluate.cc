@@ -4,8 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/base/clock.h"
 #include "heddle/price/sim/simulate.h"
-#include "heddle/report/summary.h"
 
 namespace heddle::search {
 namespace {
@@ -38,9 +39,8 @@ price::MoveShares SharesOf(const Graph& graph, const price::Timeline& timeline) 
 }  // namespace
 
 nlohmann::ordered_json ToJson(const StepOutcome& outcome) {
-  auto ms = [](Nanos time) { return static_cast<double>(time.value) / kNanosPerMilli; };
-  return {{"step_ms", ms(outcome.step)},
-          {"exposed_ms", ms(outcome.exposed)},
+  return {{"step_ms", Millis(outcome.step)},
+          {"exposed_ms", Millis(outcome.exposed)},
           {"peak_bytes", outcome.peak.value}};
 }
 

@@ -8,7 +8,6 @@
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/base/text.h"
-#include "heddle/report/summary.h"
 
 namespace heddle::search {
 namespace {

@@ -237,8 +237,8 @@ ExitCode PlanCommand::Run(const Streams& streams) const {
   Status written = WriteFiles(*planned, streams);
   if (!written.ok()) return Report(written.diagnostics(), streams);
   compile.Print(planned->report, streams);
-  StepSummary summary = Summarize(planned->step.module, SharedProgram(planned->step.module),
-                                  planned->report.whole_work[0]);
+  price::StepSummary summary = price::Summarize(
+      planned->step.module, SharedProgram(planned->step.module), planned->report.whole_work[0]);
   double seconds[] = {Seconds(planned->step.capture), Seconds(planned->finding),
                       Seconds(planned->report.parallelize), Seconds(planned->report.cleaning)};
   std::vector<std::string> notes =
