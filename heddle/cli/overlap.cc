@@ -24,7 +24,7 @@ class ScheduleWriter {
  public:
   // `before` is the graph as it was: members of buckets have names there.
   ScheduleWriter(const Graph& before, const price::MeasuredCosts* costs)
-      : costs_(costs), study_(costs != nullptr && costs->study ? &*costs->study : nullptr) {
+      : costs_(costs != nullptr && costs->whole_graph ? costs : nullptr) {
     for (NodeId id : before.nodes()) {
       if (before[id].op != op::comm_wait) continue;
       NodeId start = before[before.operands(id)[0]].producer;
@@ -81,26 +81,22 @@ class ScheduleWriter {
   };
 
   void AddNames(const Graph& graph, NodeId id, ordered_json& order) const {
-    bool named = false;
     for (ValueId result : graph.results(id)) {
-      std::string name(graph.name(result));
-      if (study_ != nullptr && graph[id].result_count > 1 && !named) {
-        auto call = study_->call_of_item.find(name);
-        if (call != study_->call_of_item.end()) {
-          order.push_back(call->second);
-          named = true;
-        }
-      }
+      if (costs_ == nullptr || graph[id].result_count == 1) break;
+      auto call = costs_->call_of_item.find(graph.name(result));
+      if (call == costs_->call_of_item.end()) continue;
+      order.push_back(call->second);
+      break;
     }
     for (ValueId result : graph.results(id)) {
       std::string name(graph.name(result));
-      // Results that nothing uses, and numbers that an import makes tensors of, have names of ours alone.
-      if (study_ == nullptr || costs_->nodes.contains(name)) order.push_back(name);
+      // Unused results, and numbers that an import makes tensors of, are not in the file.
+      if (costs_ == nullptr || costs_->nodes.contains(name)) order.push_back(name);
     }
   }
 
+  // Costs of the whole graph, or null.
   const price::MeasuredCosts* costs_;
-  const price::StudyFacts* study_;
   std::map<std::string, Member> member_of_;
 };
 
@@ -182,9 +178,10 @@ Result<compile::OverlapOptions> OverlapCommand::Options() const {
   return options;
 }
 
-// Costs of a study are of one graph: each knows the nodes of the other, but for numbers that an import makes tensors of.
-Status CheckStudy(const price::CostModel& model, const SimulatedModule& before) {
-  if (model.measured() == nullptr || !model.measured()->study) return Done{};
+// Costs of a whole graph and the graph have the same nodes, except for numbers that an import makes
+// tensors of.
+Status CheckCosts(const price::CostModel& model, const SimulatedModule& before) {
+  if (model.measured() == nullptr || !model.measured()->whole_graph) return Done{};
   auto wrong = [&](size_t count, std::string_view name, std::string_view where) {
     Failure failure = Error(Diag::kCostsFile, "{} {}, the first is %{}; is it of this graph?",
                             Counted(static_cast<int64_t>(count), "node"), where, name);
@@ -238,11 +235,11 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_TRY(compile::OverlapOptions options, Options());
   HEDDLE_TRY(price::CostModel model, sim.Model());
   HEDDLE_TRY(price::SimulateOptions sim_options, sim.Options());
-  if (model.measured() != nullptr && model.measured()->study)
-    sim_options.memory = {.inputs = price::InputMemory::kFreed, .as_study = true};
+  if (model.options().rules.packing == price::TimelineRules::Packing::kByKernels)
+    sim_options.memory = {.inputs = price::InputMemory::kFreed, .packed_copies = true};
   HEDDLE_TRY(Module module, LoadModule(file, streams));
   HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
-  HEDDLE_RETURN_IF_ERROR(CheckStudy(model, before));
+  HEDDLE_RETURN_IF_ERROR(CheckCosts(model, before));
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
   std::vector<Bytes> caps;
   for (Graph& graph : module.graphs) {

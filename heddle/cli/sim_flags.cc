@@ -81,16 +81,13 @@ Result<price::CostModel> CostFlags::Model() const {
                  "--collectives", collectives,
                  {{Name(price::CollectiveModel::kNative), price::CollectiveModel::kNative},
                   {Name(price::CollectiveModel::kNccl), price::CollectiveModel::kNccl}})));
-  HEDDLE_TRY(options.rules, (Choose<price::TimelineRules>(
-                                "--rules", rules,
-                                {{"native", price::TimelineRules::kNative},
-                                 {"autoparallel", price::TimelineRules::kAutoParallel}})));
+  HEDDLE_TRY(options.rules,
+             (Choose<price::TimelineRules>(
+                 "--rules", rules, {{"native", {}}, {"autoparallel", price::kAutoParallelRules}})));
   HEDDLE_TRY(price::Cluster loaded, price::LoadCluster(cluster));
   std::optional<price::MeasuredCosts> measured;
   if (!costs.empty()) {
     HEDDLE_TRY(measured, price::LoadCosts(costs));
-    // Times of a study mean something by its rules alone.
-    if (measured->study) options.rules = price::TimelineRules::kAutoParallel;
   }
   return price::CostModel::Make(std::move(loaded), options, std::move(measured));
 }

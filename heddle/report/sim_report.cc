@@ -26,12 +26,13 @@ class Summary {
 
   std::string Write() {
     const price::Timeline& t = s_.timeline;
-    out_ = fmt::format("@{} on {}: {} on {}; collectives by the model {}{}\n", graph_.name(),
-                       model_.cluster().name, Counted(s_.ranks, "rank"), Counted(s_.nodes, "node"),
-                       Name(model_.options().collectives),
-                       model_.options().rules == price::TimelineRules::kAutoParallel
-                           ? ", timeline by AutoParallel's rules"
-                           : "");
+    out_ =
+        fmt::format("@{} on {}: {} on {}; collectives by the model {}{}\n", graph_.name(),
+                    model_.cluster().name, Counted(s_.ranks, "rank"), Counted(s_.nodes, "node"),
+                    Name(model_.options().collectives),
+                    model_.options().rules.author.empty()
+                        ? ""
+                        : fmt::format(", timeline by {}'s rules", model_.options().rules.author));
     if (s_.whole)
       Line("whole step", s_.whole->time,
            fmt::format("{} micro-batches; below, the last of them", s_.whole->micro_batches));
@@ -219,9 +220,8 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph,
     json["micro_batches"] = s.whole->micro_batches;
     json["step_ms"] = Millis(s.whole->time);
   }
-  // What AutoParallel calls compute is without it.
-  if (model.options().rules == price::TimelineRules::kAutoParallel)
-    json["launch_ms"] = Millis(s.costs.launches);
+  // `compute_ms` includes launches; other simulators count them separately.
+  if (s.costs.launches != Nanos{}) json["launch_ms"] = Millis(s.costs.launches);
   return json;
 }
 

@@ -10,12 +10,9 @@
 namespace heddle::price {
 namespace {
 constexpr std::string_view kModelNames[] = {"native", "nccl-2.27"};
-constexpr std::string_view kRulesNames[] = {"native", "autoparallel"};
 }  // namespace
 
 std::string_view Name(CollectiveModel model) { return kModelNames[static_cast<size_t>(model)]; }
-
-std::string_view Name(TimelineRules rules) { return kRulesNames[static_cast<size_t>(rules)]; }
 
 Result<CostModel> CostModel::Make(Cluster cluster, const CostOptions& options,
                                   std::optional<MeasuredCosts> measured) {
@@ -58,40 +55,45 @@ CollectiveCost CostModel::Copy(Bytes bytes) const {
           Links::kNone};
 }
 
-Nanos CostModel::Pack(Bytes bytes) const { return StreamTime(cluster_.device, bytes * 2); }
+Nanos CostModel::Move(Bytes bytes) const {
+  const ByteRate& rate = options_.rules.copy_rate;
+  return rate.per_nano > 0 ? WholeNanos(InNanos(bytes, rate)) : StreamTime(cluster_.device, bytes);
+}
 
-// Ordinary kernels and views do it. Packing a gather copies its tensors together and from there into its buffer; unpacking copies
-// each out of what all ranks gave. Packing a reduction is one copy, and its parts are views.
-BucketCost CostModel::StudyPacking(bool gather, Bytes given, Bytes result, int64_t members) const {
-  const ByteRate& rate = measured_->study->memory;
+BucketCost CostModel::Packing(const PackedTensors& tensors) const {
+  const TimelineRules& rules = options_.rules;
   BucketCost cost;
-  cost.ahead = WholeNanos(InNanos(given * (gather ? 5 : 2), rate)) +
-               kStudyLaunch * (members + (gather ? 4 : 2));
-  cost.behind = kStudyLaunch * (gather ? 3 + 3 * members : 2 + 2 * members);
-  if (gather) cost.behind += WholeNanos(InNanos(result * 2, rate));
+  if (rules.packing == TimelineRules::Packing::kByCollective) {
+    if (tensors.before) cost.length = Pack(tensors.given);
+    if (tensors.after) cost.behind = Pack(tensors.result);
+  }
+  if (rules.packing != TimelineRules::Packing::kByKernels || tensors.members == 1) return cost;
+  // PyTorch copies the inputs of a gather together and from there into its buffer, and copies each
+  // result out of the buffer of all ranks. It copies the inputs of a reduction once; the results
+  // are views. The counts leave out the launches of the start and of the wait.
+  const int64_t n = tensors.members;
+  cost.ahead = Move(tensors.given * (tensors.gather ? 5 : 2)) +
+               rules.launch * (n + (tensors.gather ? 4 : 2));
+  cost.behind = rules.launch * (tensors.gather ? 2 + 3 * n : 1 + 2 * n);
+  if (tensors.gather) cost.behind += Pack(tensors.result);
   return cost;
 }
 
 Result<BucketCost> CollectiveCosts::Bucket(CollectiveKind kind, Bytes given, int64_t members,
                                            const Axes& over) {
   HEDDLE_TRY(CollectiveCost alone, Cost(kind, given, over));
-  bool gather = kind == CollectiveKind::kAllGather;
-  Bytes result = gather ? given * Group(over).ranks : Bytes{};
-  BucketCost cost;
-  bool study = model_.options().rules == TimelineRules::kAutoParallel;
-  if (study && model_.measured() != nullptr && model_.measured()->study && members > 1) {
-    cost = model_.StudyPacking(gather, given, result, members);
-  } else if (!study && members > 1) {
-    cost.length = model_.Pack(given);
-    if (gather) cost.behind = model_.Pack(result);
-  } else if (study) {
-    cost.behind = kStudyLaunch * members;
-  }
-  cost.length += alone.total();
-  if (study) {
-    cost.ahead += kStudyLaunch;
-    cost.length += kStudyLaunch;
-  }
+  const bool many = members > 1;
+  const bool gather = kind == CollectiveKind::kAllGather;
+  const TimelineRules& rules = model_.options().rules;
+  BucketCost cost = model_.Packing({.gather = gather,
+                                    .members = members,
+                                    .before = many,
+                                    .after = many && gather,
+                                    .given = given,
+                                    .result = gather ? given * Group(over).ranks : Bytes{}});
+  cost.ahead += rules.launch;
+  cost.length += alone.total() + rules.launch;
+  cost.behind += rules.launch * (rules.launch_per_result ? members : 1);
   return cost;
 }
 

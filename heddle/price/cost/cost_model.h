@@ -19,25 +19,13 @@ enum class CollectiveModel : uint8_t { kNative, kNccl };
 // `native`, `nccl-2.27`
 std::string_view Name(CollectiveModel model);
 
-enum class TimelineRules : uint8_t {
-  kNative,
-  // As AutoParallel's timeline counts, to compare with it: every node takes a microsecond of the compute stream, also starts, waits
-  // and views; so does a collective of its own stream; nothing is packed and nothing shared.
-  kAutoParallel,
-};
-// `native`, `autoparallel`
-std::string_view Name(TimelineRules rules);
-
-// What a launch takes by AutoParallel's rules.
-inline constexpr Nanos kStudyLaunch{1000};
-
 struct CostOptions {
   // None: as many as the mesh needs.
   std::optional<int64_t> nodes;
   CollectiveModel collectives = CollectiveModel::kNative;
   // Price pointwise ops that feed each other as one kernel, as a compiler would make of them.
   bool fuse = false;
-  TimelineRules rules = TimelineRules::kNative;
+  TimelineRules rules = {};
   // How rows divide among experts that ranks share.
   ExpertSkew expert_skew = {};
 };
@@ -103,7 +91,7 @@ struct GraphCosts {
   Nanos ideal;
   // Before the first node: what handing in the inputs takes, and the outputs.
   Nanos around;
-  // By AutoParallel's rules: what nodes take on the compute stream for being nodes.
+  // Time on the compute stream that the timeline rules add for launches.
   Nanos launches;
   MeasuredUse measured;
 };
@@ -113,6 +101,17 @@ struct BucketCost {
   Nanos ahead;
   Nanos length;
   Nanos behind;
+};
+
+// Tensors that a collective packs before it starts, or unpacks after its wait.
+struct PackedTensors {
+  bool gather = false;
+  int64_t members = 1;
+  bool before = false;
+  bool after = false;
+  // The inputs and the results of one rank.
+  Bytes given;
+  Bytes result;
 };
 
 class CostModel {
@@ -127,11 +126,10 @@ class CostModel {
 
   // A copy between device and host, where the cluster has a link to it.
   CollectiveCost Copy(Bytes bytes) const;
-  // Packing tensors of so many bytes into one payload, or unpacking them.
-  Nanos Pack(Bytes bytes) const;
-
-  // Under a study's rules, what packing and unpacking of a bucket costs on the compute stream, launches included.
-  BucketCost StudyPacking(bool gather, Bytes given, Bytes result, int64_t members) const;
+  // Packing tensors of `bytes` into one payload, or unpacking them.
+  Nanos Pack(Bytes bytes) const { return Move(bytes * 2); }
+  // Packing and unpacking of a collective, by the timeline rules.
+  BucketCost Packing(const PackedTensors& tensors) const;
 
   // Measured times, or null.
   const MeasuredCosts* measured() const { return measured_ ? &*measured_ : nullptr; }
@@ -141,7 +139,12 @@ class CostModel {
 
  private:
   CostModel(Cluster cluster, const CostOptions& options, std::optional<MeasuredCosts> measured)
-      : cluster_(std::move(cluster)), options_(options), measured_(std::move(measured)) {}
+      : cluster_(std::move(cluster)), options_(options), measured_(std::move(measured)) {
+    if (measured_ && measured_->rules) options_.rules = *measured_->rules;
+  }
+
+  // Time in which a kernel reads and writes `bytes` in all.
+  Nanos Move(Bytes bytes) const;
 
   Cluster cluster_;
   CostOptions options_;

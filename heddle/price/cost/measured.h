@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "heddle/core/base/result.h"
-#include "heddle/price/cost/cluster/rate.h"
 #include "heddle/price/cost/comm/curve.h"
+#include "heddle/price/cost/timeline_rules.h"
 
 namespace heddle::price {
 
@@ -26,14 +26,6 @@ struct MeasuredOp {
   Nanos time;
 };
 
-// What a study of PyTorch's overlap scheduler says besides times (schedule_costs.h).
-struct StudyFacts {
-  // How fast buckets are packed and unpacked, on the compute stream.
-  ByteRate memory;
-  // By name of an item of a call of several results: the call's own name, which values of a graph do not have.
-  std::map<std::string, std::string, std::less<>> call_of_item;
-};
-
 struct MeasuredCosts {
   // The file, for messages.
   std::string file;
@@ -41,8 +33,13 @@ struct MeasuredCosts {
   // By name of the node's first result, without `%`.
   std::map<std::string, Nanos, std::less<>> nodes;
   std::vector<Curve> curves;
-  // Of a study; its timeline rules are then AutoParallel's.
-  std::optional<StudyFacts> study;
+  // By name of a result of a call with several results: the name that the file gives the call.
+  std::map<std::string, std::string, std::less<>> call_of_item;
+  // The file has a time for every node of one graph. Its times are those of a graph without
+  // buckets.
+  bool whole_graph = false;
+  // The rules that the times are meant for, if not Heddle's.
+  std::optional<TimelineRules> rules;
 
   // The curve for a collective, or null. One that names its axes comes first; one that names no axes of the mesh goes by the
   // number of ranks. An error if several do.

@@ -44,13 +44,9 @@ Bytes ResultBytes(const Graph& graph, NodeId id) {
   return bytes;
 }
 
-// Whether a collective works on memory as it lies, or on a packed copy, before and after. The network knows one payload whose
+// Sets whether a collective works on memory as it lies, or on a packed copy, before and after. The network knows one payload whose
 // parts stand one after the other; so do tensors that are cut or joined along their first dimension.
-struct Packing {
-  bool before = false;
-  bool after = false;
-};
-Packing PackingOf(const Graph& graph, NodeId start) {
+void SetPacked(const Graph& graph, NodeId start, PackedTensors& packed) {
   // Whether any tensor is cut or joined along another dimension than its first.
   auto strided = [&](std::string_view name) {
     const AttrValue* value = graph.attrs(start).Find(name);
@@ -62,16 +58,25 @@ Packing PackingOf(const Graph& graph, NodeId start) {
     return false;
   };
   // Rows are put in the order of experts when they have come, and out of it before they go.
-  if (graph[start].op == op::comm_dispatch) return {false, true};
-  if (graph[start].op == op::comm_combine) return {true, false};
-  bool many = graph.operands(start).size() > 1;
-  switch (*CollectiveKindOf(graph[start].op)) {
-    case CollectiveKind::kAllGather: return {many, many || strided("dim")};
-    case CollectiveKind::kReduceScatter: return {many || strided("dim"), false};
-    case CollectiveKind::kAllReduce: return {many, false};
-    case CollectiveKind::kAllToAll: break;
+  bool many = packed.members > 1;
+  if (graph[start].op == op::comm_dispatch) {
+    packed.after = true;
+  } else if (graph[start].op == op::comm_combine) {
+    packed.before = true;
+  } else {
+    switch (*CollectiveKindOf(graph[start].op)) {
+      case CollectiveKind::kAllGather:
+        packed.before = many;
+        packed.after = many || strided("dim");
+        break;
+      case CollectiveKind::kReduceScatter: packed.before = many || strided("dim"); break;
+      case CollectiveKind::kAllReduce: packed.before = many; break;
+      case CollectiveKind::kAllToAll:
+        packed.before = many || strided("split_dim");
+        packed.after = many || strided("concat_dim");
+        break;
+    }
   }
-  return {many || strided("split_dim"), many || strided("concat_dim")};
 }
 
 class GraphPricer {
@@ -81,7 +86,6 @@ class GraphPricer {
         device_(model.cluster().device),
         module_(module),
         graph_(graph),
-        packs_(model.options().rules == TimelineRules::kNative),
         symbols_(graph.types().symbols()),
         collectives_(model, module.mesh) {
     if (model.measured() != nullptr) index_.emplace(*model.measured());
@@ -101,7 +105,7 @@ class GraphPricer {
     }
     if (model_.options().fuse) PriceFused(device_, graph_, costs_);
     if (index_) TakeMeasuredNodes();
-    if (model_.options().rules == TimelineRules::kAutoParallel) CountLaunches();
+    CountLaunches();
     return std::move(costs_);
   }
 
@@ -148,7 +152,9 @@ class GraphPricer {
       HEDDLE_TRY(const Curve* curve, collectives_.CurveOf(*kind, stream.over));
       if (index_) index_->UseCurve(curve);
       cost.measured = curve != nullptr;
-      if (packs_ && PackingOf(graph_, id).before) cost.pack = model_.Pack(given);
+      BucketCost packing = PackingOf(id, {});
+      cost.pack = packing.length;
+      cost.ahead = packing.ahead;
     }
     cost.stream = StreamOf(id, std::move(stream));
     return Done{};
@@ -156,8 +162,17 @@ class GraphPricer {
 
   void PriceWait(NodeId id) {
     NodeId start = graph_[graph_.operands(id)[0]].producer;
-    if (packs_ && start && CollectiveKindOf(graph_[start].op) && PackingOf(graph_, start).after)
-      costs_.nodes[id].compute = model_.Pack(ResultBytes(graph_, id));
+    if (start && CollectiveKindOf(graph_[start].op))
+      costs_.nodes[id].compute = PackingOf(start, ResultBytes(graph_, id)).behind;
+  }
+
+  BucketCost PackingOf(NodeId start, Bytes result) const {
+    PackedTensors packed{.gather = graph_[start].op == op::comm_all_gather,
+                         .members = static_cast<int64_t>(graph_.operands(start).size()),
+                         .given = OperandBytes(graph_, start),
+                         .result = result};
+    SetPacked(graph_, start, packed);
+    return model_.Packing(packed);
   }
 
   void PriceKernel(NodeId id) {
@@ -202,9 +217,7 @@ class GraphPricer {
     for (NodeId id : graph_.nodes()) {
       std::optional<Nanos> time = index_->Node(graph_, id);
       NodeCost& cost = costs_.nodes[id];
-      // What a study measured of a member is not the time of its bucket, which bears the first member's name.
-      bool bucket = cost.stream != NodeCost::kCompute && graph_.operands(id).size() > 1;
-      if (!time || (bucket && model_.measured()->study)) continue;
+      if (!time || (model_.measured()->whole_graph && IsBucket(id))) continue;
       cost.measured = true;
       if (cost.stream == NodeCost::kCompute) {
         cost.compute = *time;
@@ -218,46 +231,37 @@ class GraphPricer {
     costs_.measured = index_->Use();
   }
 
-  // A bucket of a study is packed and unpacked on the compute stream. True if the node is of a bucket.
-  bool CountPacking(NodeId id) {
+  // A start or wait of several tensors. It has the name of its first member.
+  bool IsBucket(NodeId id) const {
     NodeId start = graph_[id].op == op::comm_wait ? graph_[graph_.operands(id)[0]].producer : id;
-    if (!start || !IsStart(graph_, start) || !CollectiveKindOf(graph_[start].op)) return false;
-    auto members = static_cast<int64_t>(graph_.operands(start).size());
-    if (members == 1) return false;
-    bool gather = graph_[start].op == op::comm_all_gather;
-    BucketCost packing =
-        model_.StudyPacking(gather, OperandBytes(graph_, start),
-                            id == start ? Bytes{} : ResultBytes(graph_, id), members);
-    NodeCost& cost = costs_.nodes[id];
-    cost.compute = id == start ? kStudyLaunch : packing.behind;
-    if (id == start) cost.ahead = packing.ahead;
-    return true;
+    return start && IsStart(graph_, start) && graph_.operands(start).size() > 1;
   }
 
   void CountLaunches() {
-    bool study = index_ && model_.measured()->study;
+    const TimelineRules& rules = model_.options().rules;
+    if (rules.launch == Nanos{}) return;
+    bool whole_graph = index_ && model_.measured()->whole_graph;
     for (NodeId id : graph_.nodes()) {
       NodeCost& cost = costs_.nodes[id];
       if (cost.stream != NodeCost::kCompute) {
-        cost.collective.transfer += kStudyLaunch;
-        cost.collective.links = Links::kNone;
+        cost.collective.transfer += rules.launch;
+        if (!rules.contention) cost.collective.links = Links::kNone;
       }
-      if (study && CountPacking(id)) continue;
       // An import makes tensors of numbers that a printed call has among its arguments.
-      if (study && !cost.measured && graph_[id].op == op::scalar_tensor) {
+      if (whole_graph && !cost.measured && graph_[id].op == op::scalar_tensor) {
         cost.compute = {};
         continue;
       }
       int64_t launches = 1;
-      // Each of several results is an item, a node of its own there; waits of several tensors are as many. A study counts its items
-      // itself.
+      // A node of several results counts besides its results; a wait does not.
       size_t results = graph_[id].result_count;
       bool wait = graph_[id].op == op::comm_wait;
-      if (results > 1 && !study) launches += static_cast<int64_t>(wait ? results - 1 : results);
-      cost.compute += kStudyLaunch * launches;
-      costs_.launches += kStudyLaunch * launches;
+      if (results > 1 && rules.launch_per_result)
+        launches += static_cast<int64_t>(wait ? results - 1 : results);
+      cost.compute += rules.launch * launches;
+      costs_.launches += rules.launch * launches;
     }
-    costs_.around = kStudyLaunch * static_cast<int64_t>(graph_.inputs().size() + 1);
+    costs_.around = rules.launch * static_cast<int64_t>(graph_.inputs().size() + 1);
     costs_.launches += costs_.around;
   }
 
@@ -265,7 +269,6 @@ class GraphPricer {
   const Device& device_;
   const Module& module_;
   const Graph& graph_;
-  bool packs_;
   // Shape rules may add symbols.
   SymbolTable symbols_;
   CollectiveCosts collectives_;

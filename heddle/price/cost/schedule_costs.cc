@@ -167,17 +167,20 @@ Result<MeasuredCosts> ReadScheduleCosts(const JsonDocument& document, const std:
   }
   MeasuredCosts costs;
   costs.file = file;
-  StudyFacts study;
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
     if (entry.source_name.empty() || entry.nameless) continue;
     costs.nodes[entry.source_name] = WholeNanos(total[entry.owner] * kNanosPerMilli);
     const std::string& call = entries[entry.owner].source_name;
-    if (entry.is_item && !call.empty()) study.call_of_item[entry.source_name] = call;
+    if (entry.is_item && !call.empty()) costs.call_of_item[entry.source_name] = call;
   }
   HEDDLE_TRY(costs.curves, reader.ReadCurves());
-  HEDDLE_TRY(study.memory.per_nano, reader.ReadRate());
-  costs.study = std::move(study);
+  costs.whole_graph = true;
+  costs.rules = kAutoParallelRules;
+  // The times of a call include its items.
+  costs.rules->launch_per_result = false;
+  costs.rules->packing = TimelineRules::Packing::kByKernels;
+  HEDDLE_TRY(costs.rules->copy_rate.per_nano, reader.ReadRate());
   return costs;
 }
 

@@ -27,8 +27,7 @@ double IdealNanos(const Graph& graph, const GraphCosts& costs) {
 }  // namespace
 
 SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& options) {
-  if (model.options().rules == TimelineRules::kAutoParallel)
-    return {.slowdown = 0, .share_links = false};
+  if (!model.options().rules.contention) return {.slowdown = 0, .share_links = false};
   auto slowdown =
       static_cast<int64_t>(model.cluster().device.overlap_slowdown * kThousandths + 0.5);
   return {.slowdown = options.slowdown.value_or(slowdown), .share_links = true};

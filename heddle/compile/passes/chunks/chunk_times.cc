@@ -10,22 +10,21 @@ Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
   std::map<std::string, Nanos, std::less<>> times;
   const price::MeasuredCosts* measured = model.measured();
   if (measured == nullptr || measured->nodes.empty()) return times;
-  bool study = measured->study.has_value();
   price::CostOptions plain_options = model.options();
-  plain_options.rules = price::TimelineRules::kNative;
+  plain_options.rules = {};
   HEDDLE_TRY(price::CostModel plain, price::CostModel::Make(model.cluster(), plain_options));
   HEDDLE_TRY(price::GraphCosts whole, plain.Price(module, before));
   HEDDLE_TRY(price::GraphCosts parts, plain.Price(module, after));
-  Nanos launch = model.cluster().device.launch;
+  const Nanos launch = model.cluster().device.launch;
+  // The launch that the rules add to every node; otherwise measured times include it.
+  const Nanos added = model.options().rules.launch;
   for (const PieceCopy& copy : writer.copies()) {
     NodeId from = before[before.FindValue(copy.original)].producer;
     NodeId to = after[after.FindValue(copy.name)].producer;
     const price::NodeCost& cost = costs.nodes[from];
     if (!cost.measured || cost.stream != price::NodeCost::kCompute) continue;
-    // By a study's rules launches were added, one for each of several results.
     auto results = static_cast<int64_t>(before[from].result_count);
-    Nanos launches = study ? price::kStudyLaunch * (results > 1 ? results : 0) : launch;
-    Nanos added = study ? price::kStudyLaunch : Nanos{};
+    Nanos launches = added == Nanos{} ? launch : added * (results > 1 ? results : 0);
     Nanos work = std::max(cost.compute - added - launches, Nanos{});
     double of = static_cast<double>((whole.nodes[from].compute - launch).value);
     double part = static_cast<double>((parts.nodes[to].compute - launch).value);
@@ -36,9 +35,7 @@ Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
   for (const std::string& name : writer.moves()) {
     const ValueId moved = after.FindValue(name);
     if (after[after[moved].producer].op == op::slice_Tensor) continue;
-    Bytes bytes = after.types().bytes(after.type(moved));
-    times[name] = study ? price::WholeNanos(price::InNanos(bytes * 2, measured->study->memory))
-                        : model.Pack(bytes);
+    times[name] = model.Pack(after.types().bytes(after.type(moved)));
   }
   for (const std::string& name : writer.views()) times[name] = Nanos{};
   return times;

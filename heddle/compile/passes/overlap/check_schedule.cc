@@ -189,7 +189,7 @@ class ScheduleChecker {
       };
       for (ValueId v : after_.operands(id)) needs(v);
       for (ValueId v : after_.results(id)) needs(v);
-      if (rules.as_study || after_[id].op != op::comm_wait) continue;
+      if (rules.packed_copies || after_[id].op != op::comm_wait) continue;
       NodeId start = after_[after_.operands(id)[0]].producer;
       if (!start) continue;
       for (ValueId v : after_.operands(start)) needs(v);
@@ -229,7 +229,7 @@ class ScheduleChecker {
     Bytes live = born[0];
     for (NodeId id : after_.nodes()) {
       live += born[id.index() + 1];
-      Bytes now = live + (rules.as_study ? Passing(id) : Bytes{});
+      Bytes now = live + (rules.packed_copies ? Passing(id) : Bytes{});
       if (now > cap)
         return Error(Diag::kPassClaim, "{} are alive at `{}`, more than the cap of {}", Format(now),
                      Text(after_, id), Format(cap));

@@ -15,9 +15,10 @@
 namespace heddle::compile {
 namespace {
 
-// A study prices buckets by its curves. The cluster's own would be those of another machine.
+// Costs of a whole graph price buckets by their curves. Those of the cluster are of another
+// machine.
 Status CheckCurves(const Mesh& mesh, const Graph& graph, const price::CostModel& model) {
-  if (model.measured() == nullptr || !model.measured()->study) return Done{};
+  if (model.measured() == nullptr || !model.measured()->whole_graph) return Done{};
   for (NodeId id : graph.nodes()) {
     std::optional<price::CollectiveKind> kind = price::CollectiveKindOf(graph[id].op);
     if (!kind || !(IsUnshard(graph, id) || IsGradReduction(graph, id))) continue;

@@ -220,7 +220,7 @@ TEST(Overlap, SchedulesOfStudiesNeedNoMoreMemory) {
     Module module = *ParseModule(price::RandomGraphText(seed, 10 + seed % 90), "random", Ops());
     const Bytes before = PeakOfStorages(module.graphs[0]);
     price::SimulateOptions sim;
-    sim.memory = {.inputs = price::InputMemory::kFreed, .as_study = true};
+    sim.memory = {.inputs = price::InputMemory::kFreed, .packed_copies = true};
     Result<OverlapResult> result = Schedule(module, {}, sim);
     ASSERT_TRUE(result.ok()) << seed << ": " << Format(result.diagnostics());
     EXPECT_LE(PeakOfStorages(module.graphs[0]), before) << seed;

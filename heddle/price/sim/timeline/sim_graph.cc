@@ -7,7 +7,7 @@ namespace heddle::price {
 SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules) {
   AddTasks(graph, costs);
   AddMemory(graph, rules);
-  if (rules.as_study) AddCopies(graph);
+  if (rules.packed_copies) AddCopies(graph);
 }
 
 void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
@@ -73,7 +73,7 @@ void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
     if (start == Task::kNone) continue;
     // Until the wait, the network reads what the collective was given and writes all of what it gives.
     for (ValueId value : graph.results(id)) need(id, liveness.of(value));
-    if (rules.as_study) continue;
+    if (rules.packed_copies) continue;
     for (ValueId value : graph.operands(NodeId(start))) {
       if (value) need(id, liveness.of(value));
     }

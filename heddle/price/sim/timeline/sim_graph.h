@@ -38,10 +38,10 @@ enum class InputMemory : uint8_t { kHeld, kFreed };
 
 struct MemoryRules {
   InputMemory inputs = InputMemory::kHeld;
-  // As studies of PyTorch's scheduler count: the inputs of a collective are needed up to its start,
-  // not up to its wait. A bucket has copies: the packed inputs at its start, and the gathered
-  // buffer at its wait, where the results are copied out of it.
-  bool as_study = false;
+  // As in PyTorch, the inputs of a collective are needed up to its start, not up to its wait. A
+  // bucket has copies: the packed inputs at its start, and the gathered buffer at its wait, where
+  // the results are copied out of it.
+  bool packed_copies = false;
 };
 
 class SimGraph {
