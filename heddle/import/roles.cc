@@ -9,6 +9,7 @@
 #include "heddle/import/given_params.h"
 #include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/ir/storage.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {
@@ -22,8 +23,6 @@ int64_t NumberBehind(std::string_view prefix, std::string_view name) {
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   return error == std::errc() && end == name.data() + name.size() && number > 0 ? number : -1;
 }
-
-bool IsReduction(OpId op) { return op == op::comm_reduce_scatter || op == op::comm_all_reduce; }
 
 class RoleSetter {
  public:
@@ -75,7 +74,7 @@ class RoleSetter {
     for (const Input& input : graph_.inputs()) roots_[input.value.index()] = input.value;
     for (NodeId node : graph_.nodes()) {
       OpId op = graph_[node].op;
-      bool mixes = IsReduction(op) || op == op::comm_all_to_all;
+      bool mixes = Reduces(op) || op == op::comm_all_to_all;
       if (mixes || op == op::comm_all_gather) collectives_.push_back(node);
       if (mixes || op == kOpaqueOp) continue;
       ValueId only = OnlyOperand(node);
@@ -358,7 +357,7 @@ class RoleSetter {
       bool unshard = op == op::comm_all_gather &&
                      std::ranges::all_of(graph_.operands(node),
                                          [&](ValueId v) { return IsParameter(roots_[v.index()]); });
-      bool grad = IsReduction(op) && ends_[graph_[node].first_result.index()];
+      bool grad = Reduces(op) && ends_[graph_[node].first_result.index()];
       Why why = unshard                                                   ? Why::kUnshard
                 : grad                                                    ? Why::kGrad
                 : exchanged.contains(std::get<Axes>(*attrs.Find("over"))) ? Why::kExpert

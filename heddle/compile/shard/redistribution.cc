@@ -15,8 +15,8 @@ namespace {
 RedistributionStep StepOf(const ReducedWay& way, const StepGraph& graph,
                           const StepGraph::Step& step, size_t rank) {
   RedistributionStep out{.kind = step.kind, .over = step.over, .op = step.op};
-  if (step.kind != StepKind::kAllReduce) out.dim = way.dim_of_end[step.end];
-  if (step.kind == StepKind::kAllToAll) out.concat_dim = way.dim_of_end[step.concat_end];
+  if (step.kind != CollectiveKind::kAllReduce) out.dim = way.dim_of_end[step.end];
+  if (step.kind == CollectiveKind::kAllToAll) out.concat_dim = way.dim_of_end[step.concat_end];
   out.to = PlacementOf(way.Restored(graph.word(step.to)), rank);
   return out;
 }
@@ -40,14 +40,13 @@ std::optional<RedistributionStep> CheapestStep(const ReducedWay& way, size_t ran
   const StepGraph::Step* best = nullptr;
   uint32_t end = graph.NumberOf(way.goal);
   for (const StepGraph::Step& step : graph.StepsFrom(graph.NumberOf(way.start))) {
-    if (step.to != end || step.kind == StepKind::kSlice) continue;
+    if (step.to != end || !step.kind) continue;
     if (best == nullptr || step.moved < best->moved) best = &step;
   }
   if (best != nullptr) return StepOf(way, graph, *best, rank);
   Placement goal = PlacementOf(way.goal, way.ends);
   if (way.start != 0 || way.ends != 1 || !goal.partials.empty()) return std::nullopt;
-  return RedistributionStep{
-      .kind = StepKind::kSlice, .over = goal.split(0), .dim = way.dim_of_end[0]};
+  return RedistributionStep{.over = goal.split(0), .dim = way.dim_of_end[0]};
 }
 
 // Reduce everything, gather everything, cut: never wrong, rarely short.
@@ -63,7 +62,7 @@ std::vector<RedistributionStep> DirectPath(const ReducedWay& way, size_t rank) {
     steps.push_back(std::move(step));
   };
   while (!at.partials.empty()) {
-    RedistributionStep step{.kind = StepKind::kAllReduce, .op = at.partials[0].op};
+    RedistributionStep step{.kind = CollectiveKind::kAllReduce, .op = at.partials[0].op};
     for (const Partial& partial : at.partials) {
       if (partial.op == step.op) step.over.Add(partial.axis);
     }
@@ -76,14 +75,14 @@ std::vector<RedistributionStep> DirectPath(const ReducedWay& way, size_t rank) {
   for (size_t e : ends) {
     if (at.splits[e].empty()) continue;
     RedistributionStep step{
-        .kind = StepKind::kAllGather, .over = at.splits[e], .dim = way.dim_of_end[e]};
+        .kind = CollectiveKind::kAllGather, .over = at.splits[e], .dim = way.dim_of_end[e]};
     at.splits[e] = Axes();
     add(step);
   }
   for (size_t e : ends) {
     if (to.split(e).empty()) continue;
     at.splits[e] = to.split(e);
-    add({.kind = StepKind::kSlice, .over = to.split(e), .dim = way.dim_of_end[e]});
+    add({.over = to.split(e), .dim = way.dim_of_end[e]});
   }
   return steps;
 }
@@ -126,18 +125,17 @@ RedistributionPrice PriceOf(const Placement& from, std::span<const Redistributio
   int64_t before = LocalElements(dims, from, mesh);
   for (const RedistributionStep& step : steps) {
     int64_t after = LocalElements(dims, step.to, mesh);
-    int64_t share = before - CeilDiv(before, mesh.Size(step.over));
-    switch (step.kind) {
-      case StepKind::kAllGather: price.moved += after - before; break;
-      case StepKind::kReduceScatter: price.moved += before - after; break;
-      case StepKind::kAllReduce: price.moved += 2 * share; break;
-      case StepKind::kAllToAll: price.moved += share; break;
-      case StepKind::kSlice:
-      case StepKind::kForget: break;
-    }
-    price.collectives += step.is_collective() ? 1 : 0;
+    int64_t held = std::exchange(before, after);
+    int64_t share = held - CeilDiv(held, mesh.Size(step.over));
     price.steps += 1;
-    before = after;
+    if (!step.kind) continue;
+    price.collectives += 1;
+    switch (*step.kind) {
+      case CollectiveKind::kAllGather: price.moved += after - held; break;
+      case CollectiveKind::kReduceScatter: price.moved += held - after; break;
+      case CollectiveKind::kAllReduce: price.moved += 2 * share; break;
+      case CollectiveKind::kAllToAll: price.moved += share; break;
+    }
   }
   return price;
 }
@@ -158,8 +156,7 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from
   std::optional<std::vector<RedistributionStep>> steps =
       CheapestSteps(*way, dims.size(), mesh, order);
   if (!steps) steps = DirectPath(*way, dims.size());
-  if (!forgotten->empty())
-    steps->push_back({.kind = StepKind::kForget, .over = *forgotten, .to = to});
+  if (!forgotten->empty()) steps->push_back({.forgets = true, .over = *forgotten, .to = to});
   return std::move(*steps);
 }
 
@@ -170,7 +167,7 @@ std::optional<RedistributionStep> OneStep(const Placement& from, const Placement
   std::optional<Axes> forgotten = way->TakeForgotten();
   if (forgotten && !forgotten->empty()) {
     if (way->start != way->goal) return std::nullopt;
-    return RedistributionStep{.kind = StepKind::kForget, .over = *forgotten, .to = to};
+    return RedistributionStep{.forgets = true, .over = *forgotten, .to = to};
   }
   std::optional<RedistributionStep> step = CheapestStep(*way, dims.size(), mesh);
   if (step) step->to = to;

@@ -18,22 +18,15 @@
 #include "heddle/core/ir/mesh.h"
 #include "heddle/core/ir/placement.h"
 #include "heddle/core/ir/type.h"
+#include "heddle/core/ops/collectives.h"
 
 namespace heddle::compile {
 
-enum class StepKind : uint8_t {
-  kSlice,
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kAllToAll,
-  // All ranks but the first put zeros in the place of a number or vector that they all have, which makes it a pending sum. Nothing is
-  // sent.
-  kForget,
-};
-
 struct RedistributionStep {
-  StepKind kind = StepKind::kSlice;
+  // None: every rank slices its part or, if it `forgets`, all ranks but the first replace a number
+  // or vector that they all have by zeros. That makes it a pending sum.
+  std::optional<CollectiveKind> kind = {};
+  bool forgets = false;
   Axes over = {};
   // The dimension that is cut, gathered or scattered; of an all-to-all, the one that is split.
   size_t dim = 0;
@@ -44,7 +37,6 @@ struct RedistributionStep {
   // The placement after the step.
   Placement to = {};
 
-  bool is_collective() const { return kind != StepKind::kSlice && kind != StepKind::kForget; }
   bool operator==(const RedistributionStep&) const = default;
 };
 

@@ -11,9 +11,7 @@ namespace {
 // What fits into a place. All lists of pending sums, with all ends, are fewer.
 constexpr size_t kMostStep = (size_t{1} << 15) - 1;
 
-bool IsSliceOf(const StepGraph::Step& step, uint8_t end) {
-  return step.kind == StepKind::kSlice && step.end == end;
-}
+bool IsSliceOf(const StepGraph::Step& step, uint8_t end) { return !step.kind && step.end == end; }
 
 }  // namespace
 
@@ -40,12 +38,12 @@ void RedistributionSearch::Reach(uint32_t at, const Price& price, uint32_t befor
 
 // Orders other than that of the fewest collectives scatter what ends split, and reduce what does not.
 bool RedistributionSearch::MayTake(const StepGraph::Step& step, uint8_t pending) const {
-  switch (step.kind) {
-    case StepKind::kSlice: return (step.mask & goal_axes_) != 0;
-    case StepKind::kReduceScatter:
+  if (!step.kind) return (step.mask & goal_axes_) != 0;
+  switch (*step.kind) {
+    case CollectiveKind::kReduceScatter:
       if (order_ == ReduceOrder::kReduceFirst && (pending & ~goal_axes_) != 0) return false;
       return order_ == ReduceOrder::kFewest || (step.mask & ~goal_axes_) == 0;
-    case StepKind::kAllReduce:
+    case CollectiveKind::kAllReduce:
       return order_ == ReduceOrder::kFewest || (step.mask & goal_axes_) == 0;
     default: return true;
   }
@@ -61,7 +59,7 @@ void RedistributionSearch::Leave(uint32_t at) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const StepGraph::Step& step = steps[i];
     Price price = before;
-    price.collectives += step.kind == StepKind::kSlice ? 0 : 1;
+    price.collectives += step.kind ? 1 : 0;
     price.moved += step.moved;
     price.steps += 1;
     if (price < places_[step.to].price() && MayTake(step, pending)) Reach(step.to, price, at, i);
@@ -91,10 +89,10 @@ bool RedistributionSearch::Run(PlacementWord to, std::vector<PlacementWord>& sto
   uint32_t at = Settle(graph_.NumberOf(to));
   if (at == kNone) return false;
   auto first = static_cast<ptrdiff_t>(stops.size());
-  StepGraph::Step next{.kind = StepKind::kForget};
+  StepGraph::Step next{.kind = CollectiveKind::kAllReduce};
   for (; places_[at].before != kNone; at = places_[at].before) {
     StepGraph::Step step = StepTo(at);
-    bool joins = next.kind == StepKind::kSlice && IsSliceOf(step, next.end);
+    bool joins = !next.kind && IsSliceOf(step, next.end);
     if (!joins) stops.push_back(graph_.word(at));
     next = step;
   }
@@ -108,7 +106,7 @@ std::optional<std::vector<StepGraph::Step>> RedistributionSearch::Run(PlacementW
   std::vector<StepGraph::Step> out;
   for (; places_[at].before != kNone; at = places_[at].before) {
     StepGraph::Step step = StepTo(at);
-    bool joins = !out.empty() && step.kind == StepKind::kSlice && IsSliceOf(out.back(), step.end);
+    bool joins = !out.empty() && !step.kind && IsSliceOf(out.back(), step.end);
     if (joins)
       out.back().over = Joined(step.over, out.back().over);
     else

@@ -145,15 +145,18 @@ void StepGraph::Gather(const From& from) {
     for (size_t first = 0; first < axes.size(); ++first) {
       Axes over = Suffix(axes, first);
       PlacementWord next = Without(from.word, over);
-      Add(next, {.kind = StepKind::kAllGather,
+      Add(next, {.kind = CollectiveKind::kAllGather,
                  .end = d,
                  .over = over,
                  .moved = Elements(next) - from.elements});
       int64_t share = Share(from.elements, over);
       for (uint8_t e = 0; e < ends_.size(); ++e) {
         if (e == d) continue;
-        Add(SplitOver(next, e, from.splits[e], over),
-            {.kind = StepKind::kAllToAll, .end = e, .concat_end = d, .over = over, .moved = share});
+        Add(SplitOver(next, e, from.splits[e], over), {.kind = CollectiveKind::kAllToAll,
+                                                       .end = e,
+                                                       .concat_end = d,
+                                                       .over = over,
+                                                       .moved = share});
       }
     }
   }
@@ -163,7 +166,7 @@ void StepGraph::Scatter(const From& from) {
   ForEachPartialList(from.partials, [&](const Axes& over, ReduceOp op) {
     for (uint8_t d = 0; d < ends_.size(); ++d) {
       PlacementWord next = SplitOver(Without(from.word, over), d, from.splits[d], over);
-      Add(next, {.kind = StepKind::kReduceScatter,
+      Add(next, {.kind = CollectiveKind::kReduceScatter,
                  .op = op,
                  .end = d,
                  .over = over,
@@ -175,7 +178,7 @@ void StepGraph::Scatter(const From& from) {
 void StepGraph::Reduce(const From& from) {
   ForEachPartialList(from.partials, [&](const Axes& over, ReduceOp op) {
     if (!std::is_sorted(over.begin(), over.end())) return;
-    Add(Without(from.word, over), {.kind = StepKind::kAllReduce,
+    Add(Without(from.word, over), {.kind = CollectiveKind::kAllReduce,
                                    .op = op,
                                    .over = over,
                                    .moved = 2 * Share(from.elements, over)});
@@ -187,8 +190,7 @@ void StepGraph::Slice(const From& from) {
   for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
     if ((axes_ >> axis & 1) == 0 || !ByteOf(from.word, axis).replicated()) continue;
     for (uint8_t d = 0; d < ends_.size(); ++d) {
-      Add(SplitOver(from.word, d, from.splits[d], Axes(axis)),
-          {.kind = StepKind::kSlice, .end = d, .over = Axes(axis)});
+      Add(SplitOver(from.word, d, from.splits[d], Axes(axis)), {.end = d, .over = Axes(axis)});
     }
   }
 }

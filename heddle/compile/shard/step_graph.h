@@ -31,7 +31,8 @@ class StepGraph {
   struct Step {
     // The number of a placement.
     uint32_t to = 0;
-    StepKind kind = StepKind::kSlice;
+    // None: a slice.
+    std::optional<CollectiveKind> kind = {};
     ReduceOp op = ReduceOp::kSum;
     // The one that is cut, gathered or scattered; of an all-to-all, the one that is split, and the one that is put together.
     uint8_t end = 0;

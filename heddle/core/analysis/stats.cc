@@ -7,6 +7,7 @@
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {
@@ -38,7 +39,6 @@ Bytes PaddedExchange(const Module& module, const Graph& graph, NodeId id) {
 }
 
 // Rows for experts travel as many as a rank has, whatever room there is where they come.
-bool MovesRows(OpId op) { return op == op::comm_dispatch || op == op::comm_combine; }
 Bytes RowBytes(const Graph& graph, NodeId id) {
   return std::min(BytesOf(graph, graph.operands(id)[0]), BytesOf(graph, graph[id].first_result));
 }

@@ -4,6 +4,7 @@
 
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/ir/storage.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/families.h"
 
 namespace heddle {
@@ -27,9 +28,7 @@ bool IsUnshard(const Graph& graph, NodeId node) {
 }
 
 bool IsGradReduction(const Graph& graph, NodeId node) {
-  OpId op = graph[node].op;
-  return (op == op::comm_reduce_scatter || op == op::comm_all_reduce) &&
-         WhyOf(graph, node) == Why::kGrad;
+  return Reduces(graph[node].op) && WhyOf(graph, node) == Why::kGrad;
 }
 
 Weights::Weights(const Graph& graph)

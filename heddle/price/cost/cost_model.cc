@@ -119,7 +119,7 @@ Result<CollectiveCost> CollectiveCosts::Cost(CollectiveKind kind, Bytes given, c
   HEDDLE_TRY(const Curve* curve, CurveOf(kind, over));
   auto time = [&](Bytes bytes) {
     if (curve != nullptr) return curve->At(bytes);
-    Bytes counted = CountedBytes(kind, bytes, group.ranks);
+    Bytes counted = kind == CollectiveKind::kAllGather ? bytes * group.ranks : bytes;
     return model_.options().collectives == CollectiveModel::kNccl
                ? NcclTime(kind, counted, group, *model_.cluster().nccl)
                : NativeTime(kind, counted, group, model_.cluster());

@@ -27,7 +27,7 @@ bool IsStart(const Graph& graph, NodeId id) {
 // no buffer is sent.
 Bytes OperandBytes(const Graph& graph, NodeId id) {
   Bytes bytes;
-  if (graph[id].op == op::comm_dispatch || graph[id].op == op::comm_combine) {
+  if (MovesRows(graph[id].op)) {
     Bytes in = graph.types().bytes(graph.type(graph.operands(id)[0]));
     Bytes out = graph.types().bytes(graph.type(graph[id].first_result));
     bool exact =

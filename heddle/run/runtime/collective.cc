@@ -6,20 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/dtype.h"
 
 namespace heddle::run {
 namespace {
-
-std::optional<Collective::Kind> KindOf(OpId op) {
-  if (op == op::comm_all_gather) return Collective::Kind::kAllGather;
-  if (op == op::comm_reduce_scatter) return Collective::Kind::kReduceScatter;
-  if (op == op::comm_all_reduce) return Collective::Kind::kAllReduce;
-  if (op == op::comm_all_to_all) return Collective::Kind::kAllToAll;
-  if (RowExchange::Is(op)) return Collective::Kind::kRows;
-  return std::nullopt;
-}
 
 // What a rank sends of a tensor that travels alone: below it, a launch more costs more than a copy.
 constexpr int64_t kAloneBytes = 1 << 18;
@@ -41,15 +31,13 @@ at::Tensor Corner(at::Tensor tensor, at::IntArrayRef sizes) {
 
 }  // namespace
 
-bool Collective::Is(OpId op) { return KindOf(op).has_value(); }
-
 Collective::Collective(const Mesh& mesh, const Graph& graph, NodeId node)
-    : mesh_(mesh), symbols_(graph.types().symbols()), kind_(*KindOf(graph[node].op)) {
+    : mesh_(mesh), symbols_(graph.types().symbols()), kind_(*CollectiveKindOf(graph[node].op)) {
   SymbolTable scratch;
   OpArgs args(graph.op(node), graph.attrs(node), mesh, scratch, {});
   over_ = args.AxesOf("over");
   group_size_ = mesh.Size(over_);
-  if (kind_ == Kind::kRows) {
+  if (MovesRows(graph[node].op)) {
     rows_.emplace(graph, node, group_size_);
     return;
   }
@@ -73,17 +61,19 @@ void Collective::AddItem(const Graph& graph, NodeId node, size_t i) {
     return static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(types.rank(operand))
                                          : given);
   };
-  if (kind_ == Kind::kAllToAll) {
+  if (kind_ == CollectiveKind::kAllToAll) {
     item.cut_dim = dim("split_dim");
     item.join_dim = dim("concat_dim");
-  } else if (kind_ != Kind::kAllReduce) {
+  } else if (kind_ != CollectiveKind::kAllReduce) {
     item.cut_dim = item.join_dim = dim("dim");
   }
   at::ScalarType type = ToScalarType(types.dtype(operand));
   item.elements = Product(PieceBound(item));
-  item.even = kind_ != Kind::kAllToAll && std::ranges::none_of(item.operand_dims, IsSymbol) &&
+  item.even = kind_ != CollectiveKind::kAllToAll &&
+              std::ranges::none_of(item.operand_dims, IsSymbol) &&
               std::ranges::none_of(item.result_dims, IsSymbol);
-  item.alone = kind_ == Kind::kAllGather && item.even && item.join_dim == 0 && scale_ == 1.0 &&
+  item.alone = kind_ == CollectiveKind::kAllGather && item.even && item.join_dim == 0 &&
+               scale_ == 1.0 &&
                item.elements * static_cast<int64_t>(c10::elementSize(type)) >= kAloneBytes;
   item.payload = PayloadFor(item, type);
   item.offset = sizes_[item.payload];
@@ -130,8 +120,7 @@ at::DimVector Collective::PieceBound(const Item& item) const {
   at::DimVector sizes;
   for (Dim dim : item.operand_dims) sizes.push_back(symbols_.Bound(dim));
   // What is cut is as long as the longest cut: the result's bound.
-  if (kind_ == Kind::kReduceScatter || kind_ == Kind::kAllToAll)
-    sizes[item.cut_dim] = symbols_.Bound(item.result_dims[item.cut_dim]);
+  if (CutsInput(kind_)) sizes[item.cut_dim] = symbols_.Bound(item.result_dims[item.cut_dim]);
   return sizes;
 }
 
@@ -154,8 +143,7 @@ int64_t Collective::Member(int64_t rank, int64_t index) const {
 at::DimVector Collective::PieceSizes(const Item& item, int64_t from, int64_t to,
                                      at::IntArrayRef given) const {
   at::DimVector sizes = SizesAt(item.operand_dims, from, given);
-  if (kind_ == Kind::kReduceScatter || kind_ == Kind::kAllToAll)
-    sizes[item.cut_dim] = PartAt(sizes[item.cut_dim], over_, mesh_, to).size;
+  if (CutsInput(kind_)) sizes[item.cut_dim] = PartAt(sizes[item.cut_dim], over_, mesh_, to).size;
   return sizes;
 }
 
@@ -176,7 +164,7 @@ Shares Collective::SharesOf(std::span<const at::Tensor> operands) const {
 
 Tensors Collective::Pack(std::span<const at::Tensor> operands, int64_t rank) const {
   if (rows_) return {rows_->Pack(operands)};
-  bool rows = kind_ == Kind::kReduceScatter || kind_ == Kind::kAllToAll;
+  bool rows = CutsInput(kind_);
   bool even = std::ranges::all_of(items_, &Item::even);
   Tensors payloads;
   for (size_t p = 0; p < types_.size(); ++p) {
@@ -208,7 +196,7 @@ void Collective::PackItem(const Item& item, const at::Tensor& operand, int64_t r
     return;
   }
   at::DimVector bound = PieceBound(item);
-  if (kind_ == Kind::kAllGather || kind_ == Kind::kAllReduce) {
+  if (!CutsInput(kind_)) {
     at::Tensor place = payload.narrow(0, item.offset, item.elements).view(bound);
     Corner(place, operand.sizes()).copy_(operand);
     return;
@@ -254,8 +242,7 @@ at::Tensor Collective::UnpackItem(const Item& item, const at::Tensor& received,
         received.narrow(0, row * sizes_[item.payload] + item.offset, item.elements).view(bound);
     return Corner(place, PieceSizes(item, from, rank, operand.sizes()));
   };
-  if (kind_ == Kind::kReduceScatter || kind_ == Kind::kAllReduce)
-    return piece(0, rank).clone(at::MemoryFormat::Contiguous);
+  if (Reduces(kind_)) return piece(0, rank).clone(at::MemoryFormat::Contiguous);
   if (item.even) {
     at::Tensor result = at::empty(item.result_dims, received.options());
     at::Tensor parts = PartsFirst(result, item.join_dim);

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/core/ir/graph.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/run/runtime/row_exchange.h"
 #include "heddle/run/runtime/slots.h"
 
@@ -20,23 +21,21 @@ namespace heddle::run {
 
 class Collective {
  public:
-  // kRows: an all-to-all of parts that are as long as counts say.
-  enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kRows };
-
-  static bool Is(OpId op);
   Collective(const Mesh& mesh, const Graph& graph, NodeId node);
 
-  Kind kind() const { return kind_; }
+  CollectiveKind kind() const { return kind_; }
+  // Whether it is an all-to-all of parts whose sizes counts give.
+  bool moves_rows() const { return rows_.has_value(); }
   // Ranks of a group, in the order of the node's axes.
   int64_t group_size() const { return group_size_; }
   ReduceOp reduce() const { return reduce_; }
   // Whether every member of a group gets the same.
-  bool equal_results() const { return kind_ == Kind::kAllGather || kind_ == Kind::kAllReduce; }
+  bool equal_results() const { return !CutsInput(kind_); }
 
   // What `rank` sends: one flat payload for each element type. Where tensors are cut among ranks it has a row for each member.
   // Scaled, if the node says so.
   Tensors Pack(std::span<const at::Tensor> operands, int64_t rank) const;
-  // Of kRows, how much of the payload goes to each member, and how much comes.
+  // If rows move, how much of the payload goes to each member, and how much comes.
   Shares SharesOf(std::span<const at::Tensor> operands) const;
   // The results of `rank` from what it received, in fresh tensors, or in those received where it may `take` them. An all-gather
   // and an all-to-all receive a row from each member; a reduce-scatter its own row; an all-reduce all. Sizes that are known at run
@@ -85,7 +84,7 @@ class Collective {
 
   Mesh mesh_;
   SymbolTable symbols_;
-  Kind kind_;
+  CollectiveKind kind_;
   Axes over_;
   int64_t group_size_ = 1;
   ReduceOp reduce_ = ReduceOp::kSum;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/said.h"
 
@@ -152,7 +153,7 @@ Result<CompiledNodes> CommBackend::Compile(NodeId node) {
       return CompiledNodes{std::make_unique<HandOn>(plan_, node)};
     return CompiledNodes{std::make_unique<Wait>(node, *launch)};
   }
-  if (!Collective::Is(graph[node].op)) return CompiledNodes{};
+  if (!CollectiveKindOf(graph[node].op)) return CompiledNodes{};
   if (graph.attrs(node).Find("sizes") != nullptr)
     return Error(Diag::kRunFault,
                  "`%{}` exchanges parts of unequal sizes; such graphs can be simulated, not run",

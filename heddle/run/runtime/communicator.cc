@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/core/ops/ops.h"
+#include "heddle/core/ops/collectives.h"
 
 namespace heddle::run {
 
@@ -18,10 +18,7 @@ const std::vector<int64_t>& Communicator::GroupOf(int64_t rank) const {
 Communicators::Communicators(const Mesh& mesh, const Graph& graph) : of_(graph.node_count()) {
   std::map<std::pair<Axes, uint8_t>, CommunicatorId> known;
   for (NodeId node : graph.nodes()) {
-    OpId op = graph[node].op;
-    if (op != op::comm_all_gather && op != op::comm_reduce_scatter && op != op::comm_all_reduce &&
-        op != op::comm_all_to_all && op != op::comm_dispatch && op != op::comm_combine)
-      continue;
+    if (!CollectiveKindOf(graph[node].op)) continue;
     Axes over = std::get<Axes>(*graph.attrs(node).Find("over"));
     auto [at, added] = known.try_emplace({over, graph[node].stream});
     if (added) at->second = all_.Add({over, graph[node].stream, Groups(mesh, over)});

@@ -41,24 +41,28 @@ std::unique_ptr<Pending> LockstepTransport::Start(NodeId, CommunicatorId,
     Tensors payloads;
     for (const Tensors& send : sends) payloads.push_back(send[p]);
     switch (collective.kind()) {
-      case Collective::Kind::kAllGather: {
+      case CollectiveKind::kAllGather: {
         at::Tensor all = at::cat(payloads);
         for (Tensors& tensors : received) tensors.push_back(all);
         break;
       }
-      case Collective::Kind::kAllReduce: {
+      case CollectiveKind::kAllReduce: {
         at::Tensor sum = reducer_.Reduce(payloads, collective.reduce(), /*rows=*/false);
         for (Tensors& tensors : received) tensors.push_back(sum);
         break;
       }
-      case Collective::Kind::kReduceScatter: {
+      case CollectiveKind::kReduceScatter: {
         at::Tensor sum = reducer_.Reduce(payloads, collective.reduce(), /*rows=*/true);
         int64_t row = sum.numel() / static_cast<int64_t>(members);
         for (size_t m = 0; m < members; ++m)
           received[m].push_back(sum.narrow(0, static_cast<int64_t>(m) * row, row));
         break;
       }
-      case Collective::Kind::kAllToAll: {
+      case CollectiveKind::kAllToAll: {
+        if (collective.moves_rows()) {
+          for (size_t m = 0; m < members; ++m) received[m].push_back(RowsFor(m, payloads, shares));
+          break;
+        }
         int64_t row = payloads[0].numel() / static_cast<int64_t>(members);
         for (size_t m = 0; m < members; ++m) {
           Tensors rows;
@@ -66,10 +70,6 @@ std::unique_ptr<Pending> LockstepTransport::Start(NodeId, CommunicatorId,
             rows.push_back(payload.narrow(0, static_cast<int64_t>(m) * row, row));
           received[m].push_back(at::cat(rows));
         }
-        break;
-      }
-      case Collective::Kind::kRows: {
-        for (size_t m = 0; m < members; ++m) received[m].push_back(RowsFor(m, payloads, shares));
         break;
       }
     }

@@ -1,6 +1,7 @@
 #include "heddle/run/runtime/recorder.h"
 
 #include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/collectives.h"
 
 namespace heddle::run {
 namespace {
@@ -17,7 +18,7 @@ std::vector<const void*> AddressesOf(std::span<const Tensors> inputs_by_rank) {
 std::string_view ObstacleAt(const World& world, NodeId node) {
   const Graph& graph = world.graph();
   if (graph.op(node).effect() == Effect::kRandom) return "it draws random numbers";
-  if (Collective::Is(graph[node].op) && world.spans_processes())
+  if (CollectiveKindOf(graph[node].op) && world.spans_processes())
     return "it moves tensors between processes";
   for (ValueId operand : graph.operands(node)) {
     if (!operand || graph.types().is_async(graph.type(operand))) continue;

@@ -45,8 +45,6 @@ at::DimVector WithRows(const at::Tensor& like, int64_t rows) {
 
 }  // namespace
 
-bool RowExchange::Is(OpId op) { return op == op::comm_dispatch || op == op::comm_combine; }
-
 RowExchange::RowExchange(const Graph& graph, NodeId node, int64_t members)
     : members_(members), dispatches_(graph[node].op == op::comm_dispatch) {
   const Attrs& attrs = graph.attrs(node);

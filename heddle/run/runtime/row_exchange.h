@@ -21,7 +21,6 @@ struct Shares {
 
 class RowExchange {
  public:
-  static bool Is(OpId op);
   RowExchange(const Graph& graph, NodeId node, int64_t members);
 
   // Operands are rows, the counts of what this rank sends, and of what it receives. Throws where counts and rows do not agree.

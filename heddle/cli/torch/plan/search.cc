@@ -16,7 +16,6 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
-#include "heddle/report/launches.h"
 #include "heddle/run/metrics/progress.h"
 #include "heddle/search/arrangement/search_page.h"
 #include "heddle/search/memory/memory_search.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/core/analysis/weights.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle::compile {
@@ -45,11 +46,9 @@ bool CutOf(const Factors& factors, const TensorFactors& tensor, const FactorCut&
 }  // namespace
 
 bool IsCutStart(const Graph& graph, NodeId node) {
-  OpId op = graph[node].op;
-  // Others, as copies to the host, need not have a purpose.
-  bool moves_rows =
-      op == op::comm_all_gather || op == op::comm_reduce_scatter || op == op::comm_all_reduce;
-  return moves_rows && WhyOf(graph, node) == Why::kTensor;
+  // Other ops, such as copies to the host, need not have a purpose.
+  std::optional<CollectiveKind> kind = CollectiveKindOf(graph[node].op);
+  return kind && *kind != CollectiveKind::kAllToAll && WhyOf(graph, node) == Why::kTensor;
 }
 
 std::optional<NodeCut> CutRules::FromOperand(NodeId node, size_t operand, const Cut& cut) {

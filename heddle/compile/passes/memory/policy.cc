@@ -7,6 +7,7 @@
 #include "heddle/compile/passes/memory/recompute.h"
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/families.h"
 #include "heddle/core/ops/ops.h"
 
@@ -91,11 +92,10 @@ void BlockDecisions::FindSelected() {
     if (block == Blocks::kNone || graph_[node].phase != Phase::kForward) continue;
     OpId id = graph_[node].op;
     NodeId launch = LaunchOf(graph_, node);
-    OpId launched = launch ? graph_[launch].op : OpId();
+    std::optional<CollectiveKind> launched;
+    if (launch) launched = CollectiveKindOf(graph_[launch].op);
     bool selected = FamilyOf(graph_.op(node)) == OpFamily::attention || id == op::max ||
-                    id == op::max_dim || id == op::topk || launched == op::comm_reduce_scatter ||
-                    launched == op::comm_all_to_all || launched == op::comm_dispatch ||
-                    launched == op::comm_combine;
+                    id == op::max_dim || id == op::topk || (launched && CutsInput(*launched));
     if (FamilyOf(graph_.op(node)) == OpFamily::matmul && id != op::_grouped_mm)
       selected = products[block]++ % 2 == 0;
     if (id == op::add_Tensor && blocks_.at_top(node) && !has_sum[block])

@@ -9,7 +9,6 @@
 #include "heddle/compile/passes/overlap/order/order_search.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/base/text.h"
-#include "heddle/price/cost/comm/collective.h"
 #include "heddle/price/cost/comm/group.h"
 
 namespace heddle::compile {
@@ -20,7 +19,7 @@ namespace {
 Status CheckCurves(const Mesh& mesh, const Graph& graph, const price::CostModel& model) {
   if (model.measured() == nullptr || !model.measured()->whole_graph) return Done{};
   for (NodeId id : graph.nodes()) {
-    std::optional<price::CollectiveKind> kind = price::CollectiveKindOf(graph[id].op);
+    std::optional<CollectiveKind> kind = CollectiveKindOf(graph[id].op);
     if (!kind || !(IsUnshard(graph, id) || IsGradReduction(graph, id))) continue;
     Axes over = std::get<Axes>(*graph.attrs(id).Find("over"));
     price::GroupShape group = price::ShapeOfGroups(mesh, over, model.cluster().devices_per_node);

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/price/cost/comm/collective.h"
+#include "heddle/core/base/units.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/price/cost/comm/group.h"
 #include "heddle/price/cost/comm/torch_model.h"
 

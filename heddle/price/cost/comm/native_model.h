@@ -3,8 +3,9 @@
 // It grows with the bytes, never beats the wire, and an all-reduce never beats an all-gather or a reduce-scatter of its bytes.
 #pragma once
 
+#include "heddle/core/base/units.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/price/cost/cluster/cluster.h"
-#include "heddle/price/cost/comm/collective.h"
 #include "heddle/price/cost/comm/group.h"
 
 namespace heddle::price {

@@ -5,13 +5,13 @@
 #include <cstdint>
 
 #include "heddle/core/base/units.h"
+#include "heddle/core/ops/collectives.h"
 #include "heddle/price/cost/cluster/cluster.h"
-#include "heddle/price/cost/comm/collective.h"
 #include "heddle/price/cost/comm/group.h"
 
 namespace heddle::price {
 
-// `bytes` as NCCL counts them: CountedBytes() of collective.h.
+// `bytes` as NCCL counts them: what an all-gather gives, what any other collective is given.
 Nanos NcclTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
                const NcclTopology& topology);
 

@@ -3,7 +3,8 @@
 // A ring with the best of three protocols, on nodes of eight devices. The message is what goes in and what comes out, added.
 #pragma once
 
-#include "heddle/price/cost/comm/collective.h"
+#include "heddle/core/base/units.h"
+#include "heddle/core/ops/collectives.h"
 
 namespace heddle::price {
 

@@ -50,24 +50,23 @@ WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& s
                at::Tensor& received, const Shares& shares) {
   int64_t members = group.getSize();
   switch (collective.kind()) {
-    case Collective::Kind::kAllGather:
+    case CollectiveKind::kAllGather:
       received = at::empty({members * send.numel()}, send.options());
       return group._allgather_base(received, send);
-    case Collective::Kind::kReduceScatter: {
+    case CollectiveKind::kReduceScatter: {
       received = at::empty({send.numel() / members}, send.options());
       c10d::ReduceScatterOptions options;
       options.reduceOp = ToReduceOp(collective.reduce());
       return group._reduce_scatter_base(received, send, options);
     }
-    case Collective::Kind::kAllReduce: {
+    case CollectiveKind::kAllReduce: {
       received = send;
       std::vector<at::Tensor> tensors{send};
       c10d::AllreduceOptions options;
       options.reduceOp = ToReduceOp(collective.reduce());
       return group.allreduce(tensors, options);
     }
-    case Collective::Kind::kRows:
-    case Collective::Kind::kAllToAll: break;
+    case CollectiveKind::kAllToAll: break;
   }
   std::vector<int64_t> sent = shares.sent;
   std::vector<int64_t> comes = shares.received;
@@ -86,7 +85,7 @@ class ProcessTransport::Launched : public Pending {
   void Add(const Collective& collective, at::Tensor send, const Shares& shares) {
     at::Tensor received;
     try {
-      if (group_.sends_directly && collective.kind() == Collective::Kind::kAllGather) {
+      if (group_.sends_directly && collective.kind() == CollectiveKind::kAllGather) {
         GatherDirectly(*group_.group, group_.tag, send, received, works_);
         group_.tag = (group_.tag + 1) % kTags;
       } else {

@@ -240,7 +240,7 @@ class BucketChooser {
 
   Status Describe(const Units& sequence, const BucketTerms& terms, BucketProblem& problem) {
     NodeId launch = sequence[0].members[0];
-    price::CollectiveKind kind = *price::CollectiveKindOf(graph_[launch].op);
+    CollectiveKind kind = *CollectiveKindOf(graph_[launch].op);
     Axes over = std::get<Axes>(*graph_.attrs(launch).Find("over"));
     std::vector<Bytes> given{Bytes{}};
     std::vector<int64_t> tensors{0};

@@ -51,7 +51,7 @@ void StepShape::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
   for (NodeId id : graph.nodes()) {
     const price::Task& task = sim[id];
     // Copies to the host and back keep their places: nothing else bounds how long memory is gone.
-    if (task.kind == price::Task::Kind::kStart && price::CollectiveKindOf(graph[id].op)) {
+    if (task.kind == price::Task::Kind::kStart && CollectiveKindOf(graph[id].op)) {
       Collective c{.start = id.index(), .stream = task.stream, .length = task.alone()};
       c.reduction = IsGradReduction(graph, id);
       c.held = sim.born(id);

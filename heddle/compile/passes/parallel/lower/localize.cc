@@ -141,11 +141,11 @@ class Localizer {
       return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
                    graph_.name(to), steps.size());
     }
-    if (step->kind == StepKind::kForget) {
+    if (step->forgets) {
       Forget(node, from, step->over);
       return Done{};
     }
-    if (step->kind == StepKind::kSlice) {
+    if (!step->kind) {
       Attrs attrs;
       attrs.Set("over", step->over);
       if (step->dim != 0) attrs.Set("dim", static_cast<int64_t>(step->dim));
@@ -193,33 +193,23 @@ class Localizer {
     TypeId element = graph_.type(to);
     ValueId handle =
         Inserter(graph_, rewriter_)
-            .Add(Inserter::Before(node), OpOf(step.kind), fmt::format("{}!", graph_.name(to)),
+            .Add(Inserter::Before(node), OpOf(*step.kind), fmt::format("{}!", graph_.name(to)),
                  {from}, CommAttrs(graph_.attrs(node), step), graph_.types().Async({&element, 1}));
     rewriter_.SetOperand(node, 0, handle);
     rewriter_.SetOp(node, op::comm_wait, AttrsTable::kEmpty);
-  }
-
-  static OpId OpOf(StepKind kind) {
-    switch (kind) {
-      case StepKind::kAllGather: return op::comm_all_gather;
-      case StepKind::kReduceScatter: return op::comm_reduce_scatter;
-      case StepKind::kAllReduce: return op::comm_all_reduce;
-      default: return op::comm_all_to_all;
-    }
   }
 
   static Attrs CommAttrs(const Attrs& from, const RedistributionStep& step) {
     Attrs attrs;
     attrs.list_sizes = {1};
     attrs.Set("over", step.over);
-    bool reduces = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllReduce;
-    if (step.kind == StepKind::kAllToAll) {
+    if (step.kind == CollectiveKind::kAllToAll) {
       attrs.Set("split_dim", static_cast<int64_t>(step.dim));
       attrs.Set("concat_dim", static_cast<int64_t>(step.concat_dim));
-    } else if (step.kind != StepKind::kAllReduce && step.dim != 0) {
+    } else if (step.kind != CollectiveKind::kAllReduce && step.dim != 0) {
       attrs.Set("dim", static_cast<int64_t>(step.dim));
     }
-    if (reduces) {
+    if (Reduces(*step.kind)) {
       ReduceOp op = from.Find("average") != nullptr ? ReduceOp::kAvg : step.op;
       if (op != ReduceOp::kSum) attrs.Set("op", op);
       if (const AttrValue* scale = from.Find("scale")) attrs.Set("scale", *scale);

@@ -88,12 +88,12 @@ class Lowering {
   // Averages are taken at every reduction; a factor is applied at the first. FSDP2's rule: a factor that is one over the ranks
   // that scatter is their average.
   Attrs StepAttrs(const Attrs& attrs, const RedistributionStep& step, bool& scaled) const {
-    bool reduces = step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllReduce;
+    bool reduces = step.kind && Reduces(*step.kind);
     Attrs out;
     for (const Attr& attr : attrs.list) {
       if (attr.name == "average" && !reduces) continue;
       if (attr.name == "scale" && (!reduces || scaled)) continue;
-      bool average = attr.name == "scale" && step.kind == StepKind::kReduceScatter &&
+      bool average = attr.name == "scale" && step.kind == CollectiveKind::kReduceScatter &&
                      SameValue(attr.value, 1.0 / static_cast<double>(mesh_.Size(step.over)));
       out.list.push_back(average ? Attr{"average", true} : attr);
     }
