@@ -2,6 +2,7 @@
 //
 // `copy_text` is the reference of the same run: one copy of the module's text, which is as fast as anything that touches
 // it can be. tools/bench_report.py prints the rest as multiples of it, and against the goals.
+#include <algorithm>
 #include <cstring>
 
 #include <benchmark/benchmark.h>
@@ -10,7 +11,7 @@
 #include "bench/llama_graph.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
-#include "heddle/core/analysis/dependence.h"
+#include "heddle/core/analysis/launch.h"
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/ir/check/check_module.h"
@@ -36,8 +37,8 @@ const std::string& TextOf(int64_t nodes) {
 void Describe(benchmark::State& state) {
   const Graph& graph = GraphOf(state.range(0)).graphs[0];
   state.counters["nodes"] = static_cast<double>(graph.node_count());
-  state.counters["collectives"] =
-      static_cast<double>(CollectiveDependence(graph).collectives().size());
+  state.counters["collectives"] = static_cast<double>(
+      std::ranges::count_if(graph.nodes(), [&](NodeId id) { return IsLaunch(graph, id); }));
   state.counters["text_mb"] = static_cast<double>(TextOf(state.range(0)).size()) / 1e6;
 }
 
@@ -91,10 +92,6 @@ void ComputeMemory(benchmark::State& state) {
   }
 }
 
-void ComputeDependence(benchmark::State& state) {
-  for (auto _ : state) Consume(CollectiveDependence(GraphOf(state.range(0)).graphs[0]));
-}
-
 // The passes as a user runs them, with every check of the manager.
 void RunClean(benchmark::State& state) {
   Result<compile::Pipeline> pipeline =
@@ -137,7 +134,6 @@ HEDDLE_BENCH(HashGraph, "hash");
 HEDDLE_BENCH(CopyGraph, "copy");
 HEDDLE_BENCH(ComputeUses, "uses");
 HEDDLE_BENCH(ComputeMemory, "liveness_memory");
-HEDDLE_BENCH(ComputeDependence, "dependence");
 HEDDLE_BENCH(RunClean, "dce_cse_canonicalize");
 HEDDLE_BENCH(RunFsdp, "pipeline_fsdp");
 HEDDLE_BENCH(RunMinCut, "min_cut_rematerialize_partition");

@@ -16,8 +16,7 @@ void Schedule(benchmark::State& state, const compile::OverlapOptions& options) {
   const Module module = MakeLlamaGraph({.nodes = static_cast<size_t>(state.range(0))});
   for (auto _ : state) {
     Graph graph = module.graphs[0];
-    AnalysisCache analyses;
-    compile::PassContext context(module.mesh, analyses);
+    compile::PassContext context(module.mesh);
     Consume(compile::Overlap(module, graph, model, price::SimulateOptions(), options, context));
   }
   state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());

@@ -243,8 +243,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
   std::vector<Bytes> caps;
   for (Graph& graph : module.graphs) {
-    AnalysisCache analyses;
-    compile::PassContext context(module.mesh, analyses);
+    compile::PassContext context(module.mesh);
     HEDDLE_TRY(compile::OverlapResult result,
                compile::Overlap(module, graph, model, sim_options, options, context));
     caps.push_back(result.cap);

@@ -90,50 +90,6 @@ TEST(RandomGraphs, EveryPassPassesTheManager) {
   }
 }
 
-// The cache must answer for the graph as the pass left it.
-void ExpectFreshAnalyses(AnalysisCache& analyses, Graph& graph, std::string_view pass) {
-  const Uses& uses = analyses.uses(graph);
-  Uses fresh(graph);
-  for (ValueId v : graph.values()) {
-    auto same = [](const Use& a, const Use& b) {
-      return a.node == b.node && a.operand == b.operand;
-    };
-    ASSERT_TRUE(std::ranges::equal(uses.of(v), fresh.of(v), same)) << pass;
-    ASSERT_EQ(uses.is_output(v), fresh.is_output(v)) << pass;
-  }
-  EXPECT_EQ(analyses.liveness(graph).storages().size(), Liveness(graph).storages().size()) << pass;
-  EXPECT_EQ(analyses.memory(graph).live, ComputeMemoryTimeline(graph, Liveness(graph)).live)
-      << pass;
-  EXPECT_EQ(analyses.dependence(graph).collectives(), CollectiveDependence(graph).collectives())
-      << pass;
-}
-
-void RunAndAsk(Module module, const compile::PassDef& pass, const std::shared_ptr<void>& options) {
-  AnalysisCache analyses;
-  compile::PassContext context(module.mesh, analyses, &Costs());
-  for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, "before");
-  if (!pass.run(module, options.get(), context).ok()) return;
-  for (Graph& graph : module.graphs) ExpectFreshAnalyses(analyses, graph, pass.name);
-}
-
-TEST(RandomGraphs, NoPassLeavesStaleAnalyses) {
-  for (uint32_t seed = 0; seed < 100; ++seed) {
-    RandomStep step = MakeRandomStep(seed, NumberKind::kWhole);
-    std::vector<Module> modules = Stages(step);
-    modules.push_back(Read(RandomLocalGraph(seed)));
-    for (const compile::PassDef* pass : compile::Passes().passes) {
-      std::shared_ptr<void> options = pass->make_options ? pass->make_options() : nullptr;
-      for (const compile::OptionDef& option : pass->options) {
-        if (option.name != "plan") continue;
-        ASSERT_TRUE(option.set(options.get(), Quoted(step.plan)).ok());
-      }
-      for (const Module& module : modules) {
-        if (pass->any_view || pass->needs == module.view) RunAndAsk(module, *pass, options);
-      }
-    }
-  }
-}
-
 TEST(RandomGraphs, TwentyRunsGiveOneText) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::string first = RunText(Read(RandomLocalGraph(seed)), "clean");

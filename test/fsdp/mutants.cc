@@ -131,6 +131,17 @@ constexpr Phase kBwd = Phase::kBackward;
 using G = Graph;
 using R = Rewriter;
 
+// Puts nodes, in this order, in front of another, or at the end if it is past the last.
+void Move(const G& graph, R& rewriter, const std::vector<NodeId>& nodes, NodeId anchor) {
+  std::vector<NodeId> order;
+  for (uint32_t n = 0; n <= graph.node_count(); ++n) {
+    if (n == anchor.index()) order.insert(order.end(), nodes.begin(), nodes.end());
+    bool moves = std::ranges::find(nodes, NodeId(n)) != nodes.end();
+    if (n < graph.node_count() && !moves) order.emplace_back(n);
+  }
+  rewriter.Reorder(order);
+}
+
 constexpr Mutant kMutants[] = {
     // --- Payloads
     {"gather_of_forward_packs_two_weights_in_each_others_place",
@@ -276,12 +287,12 @@ constexpr Mutant kMutants[] = {
     {"wait_before_its_launch",
      [](G& g, R& r) {
        NodeId launch = Gather(g, kFwd, 1);
-       r.MoveBefore(WaitOf(g, launch), launch);
+       Move(g, r, {WaitOf(g, launch)}, launch);
      }},
     {"wait_behind_its_first_reader",
      [](G& g, R& r) {
        NodeId wait = WaitOf(g, Gather(g, kFwd, 1));
-       r.MoveAfter(wait, ReaderOf(g, wait));
+       Move(g, r, {wait}, NodeId(ReaderOf(g, wait).index() + 1));
      }},
     {"reduction_starts_before_its_last_gradient",
      [](G& g, R& r) {
@@ -290,31 +301,28 @@ constexpr Mutant kMutants[] = {
        for (ValueId v : g.operands(launch)) {
          if (!last || g[v].producer > last) last = g[v].producer;
        }
-       r.MoveBefore(launch, last);
+       Move(g, r, {launch}, last);
      }},
     {"gather_behind_the_update_of_its_parameter",
      [](G& g, R& r) {
        NodeId launch = Gather(g, kBwd, 0);
-       NodeId wait = WaitOf(g, launch);
-       NodeId last = NodeId(g.node_count() - 1);
-       r.MoveAfter(launch, last);
-       r.MoveAfter(wait, launch);
+       Move(g, r, {launch, WaitOf(g, launch)}, NodeId(g.node_count()));
      }},
     {"sum_over_replicas_before_the_parts_are_there",
      [](G& g, R& r) {
        NodeId sum = Sum(g, 0);
-       r.MoveBefore(sum, WaitOf(g, Scatter(g, 0)));
+       Move(g, r, {sum}, WaitOf(g, Scatter(g, 0)));
      }},
     // --- Form
     {"launch_without_a_wait",
      [](G& g, R& r) {
        NodeId launch = Scatter(g, 1);
-       r.CloneAfter(launch, {&launch, 1});
+       r.CloneBefore(launch, launch);
      }},
     {"one_launch_waited_for_twice",
      [](G& g, R& r) {
        NodeId wait = WaitOf(g, Scatter(g, 1));
-       r.CloneAfter(wait, {&wait, 1});
+       r.CloneBefore(wait, wait);
      }},
     {"communicator_of_a_wait", [](G& g, R& r) { r.SetStream(WaitOf(g, Scatter(g, 1)), 2); }},
     {"gathered_along_the_wrong_dimension",

@@ -4,6 +4,7 @@
 
 #include "heddle/compile/manager/preserved.h"
 #include "heddle/core/analysis/launch.h"
+#include "heddle/core/analysis/memory.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/ir/check/check_module.h"
@@ -97,11 +98,10 @@ class Manager {
                       {},
                       {},
                       {}};
-    analyses_.DropStale();
     // Without checks nobody looks at it.
     Module before = options_.check ? module_ : Module();
     CrashScope scope(*this, before, record);
-    PassContext context(module_.mesh, analyses_, options_.costs);
+    PassContext context(module_.mesh, options_.costs);
     Clock clock;
     Result<Changed> changed = pass.run(module_, item.options.get(), context);
     record.time = clock.Elapsed();
@@ -153,10 +153,10 @@ class Manager {
 
   ScheduleCost Cost() {
     ScheduleCost cost;
-    for (Graph& graph : module_.graphs) {
+    for (const Graph& graph : module_.graphs) {
       cost.launches +=
           std::ranges::count_if(graph.nodes(), [&](NodeId id) { return IsLaunch(graph, id); });
-      cost.peak = std::max(cost.peak, analyses_.memory(graph).peak);
+      cost.peak = std::max(cost.peak, ComputeMemoryTimeline(graph, Liveness(graph)).peak);
     }
     return cost;
   }
@@ -216,7 +216,6 @@ class Manager {
   Module& module_;
   const ManagerOptions& options_;
   RunReport report_;
-  AnalysisCache analyses_;
   // Of the module as it is now.
   Hash128 hash_;
   ScheduleCost cost_;

@@ -17,7 +17,6 @@
 #include <typeindex>
 #include <vector>
 
-#include "heddle/core/analysis/cache.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/base/units.h"
 #include "heddle/core/ir/edit/rewriter.h"
@@ -69,12 +68,10 @@ std::string Format(const Remark& remark);
 
 class PassContext {
  public:
-  PassContext(const Mesh& mesh, AnalysisCache& analyses, const price::CostModel* costs = nullptr)
-      : mesh_(mesh), analyses_(analyses), costs_(costs) {}
+  explicit PassContext(const Mesh& mesh, const price::CostModel* costs = nullptr)
+      : mesh_(mesh), costs_(costs) {}
 
   const Mesh& mesh() const { return mesh_; }
-  // What is known about graphs as they are now. Passes of one pipeline share it; a commit makes it void.
-  AnalysisCache& analyses() { return analyses_; }
   // The prices of nodes on the cluster that runs the step, for a pass with `PassDef::prices`.
   const price::CostModel& costs() const {
     HEDDLE_CHECK(costs_ != nullptr, "a pass without `prices` asks for costs");
@@ -95,7 +92,6 @@ class PassContext {
 
  private:
   const Mesh& mesh_;
-  AnalysisCache& analyses_;
   const price::CostModel* costs_;
   std::vector<std::pair<std::string, int64_t>> counts_;
   std::vector<Remark> remarks_;

@@ -50,8 +50,13 @@ Changed Swap(Graph& graph, Effect effect) {
   for (NodeId id : graph.nodes()) {
     if (graph.op(id).effect() == effect && graph[id].op != op::comm_wait) found.push_back(id);
   }
+  std::vector<NodeId> order;
+  for (NodeId id : graph.nodes()) {
+    if (id == found[0]) order.push_back(found[1]);
+    if (id != found[1]) order.push_back(id);
+  }
   Rewriter rewriter(graph);
-  rewriter.MoveBefore(found[1], found[0]);
+  rewriter.Reorder(order);
   return rewriter.Commit();
 }
 Result<Changed> SwapDraws(Graph& graph, PassContext&) { return Swap(graph, Effect::kRandom); }
@@ -59,40 +64,6 @@ Result<Changed> SwapLaunches(Graph& graph, PassContext&) { return Swap(graph, Ef
 Result<Changed> DropFirst(Graph& graph, PassContext&) {
   Rewriter rewriter(graph);
   rewriter.Erase(NodeId(0));
-  return rewriter.Commit();
-}
-// Asks for every analysis, edits, and asks again. The answers must be about the graph as it is then.
-Result<Changed> AskTwice(Graph& graph, PassContext& context) {
-  AnalysisCache& analyses = context.analyses();
-  const Uses& uses = analyses.uses(graph);
-  EXPECT_EQ(&analyses.uses(graph), &uses);
-  EXPECT_EQ(&analyses.liveness(graph), &analyses.liveness(graph));
-  EXPECT_EQ(&analyses.memory(graph), &analyses.memory(graph));
-  EXPECT_EQ(&analyses.dependence(graph), &analyses.dependence(graph));
-  size_t nodes = graph.node_count();
-  EXPECT_EQ(analyses.memory(graph).live.size(), nodes);
-  Rewriter rewriter(graph);
-  rewriter.EraseOutput(0);
-  rewriter.Erase(NodeId(nodes - 1));
-  rewriter.Commit();
-  EXPECT_NE(&analyses.uses(graph), &uses);
-  EXPECT_EQ(analyses.memory(graph).live.size(), nodes - 1);
-  EXPECT_EQ(analyses.liveness(graph).storages().size(), graph.value_count());
-  ValueId last(graph.value_count() - 1);
-  EXPECT_TRUE(analyses.uses(graph).unused(last));
-  // Edits without a rewriter count, too.
-  Output output;
-  output.value = last;
-  graph.AddOutput(output);
-  EXPECT_TRUE(analyses.uses(graph).is_output(last));
-  graph.mutable_outputs().pop_back();
-  EXPECT_FALSE(analyses.uses(graph).is_output(last));
-  return Changed::kYes;
-}
-Result<Changed> AskAmidEdits(Graph& graph, PassContext& context) {
-  Rewriter rewriter(graph);
-  rewriter.Erase(NodeId(graph.node_count() - 1));
-  (void)context.analyses().uses(graph);
   return rewriter.Commit();
 }
 struct CountOptions {
@@ -118,9 +89,6 @@ constexpr PassDef kSwapDraws{.name = "swap-draws", .summary = "", .run = Run<Swa
 constexpr PassDef kSwapLaunches{.name = "swap-launches", .summary = "", .run = Run<SwapLaunches>};
 constexpr PassDef kSchedule{
     .name = "schedule", .summary = "", .run = Run<SwapLaunches>, .reorders_launches = true};
-constexpr PassDef kAsk{
-    .name = "ask", .summary = "", .run = Run<AskTwice>, .changes_signature = true};
-constexpr PassDef kAskAmidEdits{.name = "ask-amid-edits", .summary = "", .run = Run<AskAmidEdits>};
 constexpr PassDef kRound{
     .name = "round", .summary = "", .run = Run<Flip>, .numerics = Numerics::kRounding};
 Result<Changed> AskPrices(Graph&, PassContext& context) {
@@ -142,9 +110,9 @@ constexpr PassDef kCount{.name = "count",
                          .make_options = Make<CountOptions>,
                          .options = kCountOptions,
                          .stats = kCountStats};
-constexpr const PassDef* kPasses[] = {
-    &kFlip, &kSilent, &kEmpty,     &kBreak,        &kLose,     &kHate, &kGlobal,       &kCount,
-    &kDrop, &kRound,  &kSwapDraws, &kSwapLaunches, &kSchedule, &kAsk,  &kAskAmidEdits, &kPrice};
+constexpr const PassDef* kPasses[] = {&kFlip,      &kSilent,       &kEmpty,    &kBreak, &kLose,
+                                      &kHate,      &kGlobal,       &kCount,    &kDrop,  &kRound,
+                                      &kSwapDraws, &kSwapLaunches, &kSchedule, &kPrice};
 constexpr PassTable::Named kNamed[] = {{"twice", "count, count{rounds=7}"},
                                        {"endless", "endless"},
                                        {"sly", "repeat{count, round}"},
@@ -248,12 +216,6 @@ TEST_F(ManagerTest, WhatRoundsIsAskedForByName) {
   EXPECT_EQ(report.diagnostics()[0].kind, Diag::kRounding);
   options_.allow_rounding = true;
   EXPECT_TRUE(RunPipeline(module_, *own, options_).ok());
-}
-
-TEST_F(ManagerTest, AnalysesAreAboutTheGraphAsItIs) { EXPECT_TRUE(RunText("ask").ok()); }
-
-TEST_F(ManagerTest, NoAnalysisAmidEdits) {
-  EXPECT_DEATH((void)RunText("ask-amid-edits"), "the revision of @g was asked for amid edits");
 }
 
 TEST_F(ManagerTest, WritesAReproducerThatFailsAgain) {

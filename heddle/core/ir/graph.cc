@@ -65,14 +65,7 @@ const Input* Graph::FindParam(int64_t index) const {
   return nullptr;
 }
 
-const Graph::Revision& Graph::revision() {
-  HEDDLE_CHECK(!is_edited_, "the revision of @" + name_ + " was asked for amid edits");
-  if (!revision_) revision_ = std::make_shared<char>();
-  return revision_;
-}
-
 ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {
-  revision_.reset();
   NameId name = names_.Intern(spec.name);
   if (value_of_name_.size() < names_.size()) value_of_name_.resize(names_.size());
   if (value_of_name_[name]) {
@@ -92,7 +85,6 @@ ValueId Graph::AddInput(Input input, TypeId type, std::string_view name, Placeme
 }
 
 NodeId Graph::Append(const NodeSpec& spec) {
-  revision_.reset();
   NodeId id(nodes_.size());
   Node node;
   node.op = spec.op;

@@ -172,24 +172,14 @@ class Graph {
 
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<Output>& outputs() const { return outputs_; }
-  // For one edit; ask again for the next.
-  std::vector<Input>& mutable_inputs() {
-    revision_.reset();
-    return inputs_;
-  }
-  std::vector<Output>& mutable_outputs() {
-    revision_.reset();
-    return outputs_;
-  }
+  std::vector<Input>& mutable_inputs() { return inputs_; }
+  std::vector<Output>& mutable_outputs() { return outputs_; }
   // The input of parameter `index`, or null.
   const Input* FindParam(int64_t index) const;
 
   // At most one for a scope.
   const std::vector<Region>& regions() const { return regions_; }
-  void SetRegions(std::vector<Region> regions) {
-    revision_.reset();
-    regions_ = std::move(regions);
-  }
+  void SetRegions(std::vector<Region> regions) { regions_ = std::move(regions); }
 
   TypeTable& types() { return types_; }
   const TypeTable& types() const { return types_; }
@@ -207,16 +197,10 @@ class Graph {
   ValueId AddInput(Input input, TypeId type, std::string_view name,
                    PlacementId placement = PlacementTable::kReplicated);
   NodeId Append(const NodeSpec& spec);
-  void AddOutput(Output output) { mutable_outputs().push_back(std::move(output)); }
+  void AddOutput(Output output) { outputs_.push_back(std::move(output)); }
   // Tables that grow in steps would copy a large graph several times.
   void ReserveNodes(size_t nodes);
   void ReserveNames(size_t names);
-
-  // Stands for nodes, values, inputs and outputs as they are. Copies of a graph share it until they are edited; an edited graph
-  // gets a new one. While anybody holds one, no other state of any graph gets the same. Not to be asked for while a rewriter has
-  // edits to commit.
-  using Revision = std::shared_ptr<const void>;
-  const Revision& revision();
 
   // `base`, or the first of `base_1`, `base_2`, ... that no value has.
   std::string FreshName(std::string_view base);
@@ -245,10 +229,6 @@ class Graph {
   TypeTable types_;
   PlacementTable placements_;
   AttrsTable attrs_;
-  // None until it is asked for.
-  Revision revision_;
-  // Whether a rewriter made edits that it did not commit.
-  bool is_edited_ = false;
 };
 
 struct Module {

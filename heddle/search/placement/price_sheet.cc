@@ -234,8 +234,7 @@ Status PriceSheet::Run(const price::CostModel& model) {
   search_.Forget();
   Module module{View::kGlobal, mesh_, {}};
   module.graphs.push_back(MakeGraph());
-  AnalysisCache analyses;
-  compile::PassContext context(module.mesh, analyses);
+  compile::PassContext context(module.mesh);
   const compile::PassDef& localize = *compile::Passes().Find("localize");
   HEDDLE_RETURN_IF_ERROR(localize.run(module, localize.make_options().get(), context));
   const Graph& local = module.graphs[0];

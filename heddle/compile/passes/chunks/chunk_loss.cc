@@ -71,15 +71,14 @@ class LossChunker {
   }
   bool Bring(ValueId v, NodeId anchor) {
     NodeId producer = graph_[v].producer;
-    if (!producer || brought_.contains(v.index()) || rewriter_.Before(producer, anchor))
-      return true;
+    if (!producer || brought_.contains(v.index()) || producer < anchor) return true;
     if (region_.part(producer) != Part::kNone) return true;
     bool copies = graph_.op(producer).effect() == Effect::kView || IsMove(graph_.op(producer));
     if (!copies || graph_[producer].result_count != 1) return false;
     for (ValueId operand : graph_.operands(producer)) {
       if (operand && !Bring(operand, anchor)) return false;
     }
-    NodeId copy = rewriter_.CloneBefore(anchor, {&producer, 1})[0];
+    NodeId copy = rewriter_.CloneBefore(anchor, producer);
     for (size_t i = 0; i < graph_.operands(copy).size(); ++i) {
       auto other = brought_.find(graph_.operands(copy)[i].index());
       if (other != brought_.end()) rewriter_.SetOperand(copy, i, other->second);

@@ -84,7 +84,7 @@ Result<NodeId> BackwardCopies::CopyBefore(NodeId node, ValueId v) {
     return taker;
   }
   for (NodeId original : missing) {
-    NodeId copy = rewriter_.CloneBefore(node, {&original, 1}, graph_[node].phase)[0];
+    NodeId copy = rewriter_.CloneBefore(node, original, graph_[node].phase);
     copy_of_[original.index()] = copy;
     const bool waits = static_cast<bool>(LaunchOf(graph_, original));
     for (size_t i = 0; i < graph_.operands(copy).size(); ++i) {

@@ -56,36 +56,54 @@ Bucketer::Bucketer(Graph& graph, PassContext& context, PayloadOrder order)
       context_(context),
       order_(order),
       weights_(graph),
-      dependence_(context.analyses().dependence(graph)),
-      wait_of_(graph.node_count()),
-      place_of_(graph.node_count()) {
+      wait_of_(graph.node_count()) {
   for (NodeId id : graph.nodes()) {
+    if (IsUnshard(graph, id) || IsGradReduction(graph, id)) launches_.push_back(id);
     if (!IsWait(graph, id)) continue;
     if (NodeId start = graph[graph.operands(id)[0]].producer) wait_of_[start.index()] = id;
   }
-  for (uint32_t c = 0; c < dependence_.collectives().size(); ++c) {
-    NodeId id = dependence_.collectives()[c];
-    place_of_[id.index()] = c;
-    if (IsUnshard(graph, id) || IsGradReduction(graph, id)) launches_.push_back(id);
-  }
 }
 
-bool Bucketer::MayJoin(const std::vector<NodeId>& members, NodeId launch) {
-  auto on = std::ranges::find_if(members, [&](NodeId m) { return !Independent(launch, m); });
-  if (on == members.end()) return true;
+NodeId IndependentLaunches::FindNeeded(NodeId launch) {
+  if (list_.empty()) return {};
+  const uint32_t first = list_[0].index();
+  HEDDLE_CHECK(launch > list_.back(), "launches of a bucket are not in execution order");
+  for (uint32_t n = first + static_cast<uint32_t>(needs_.size()); n <= launch.index(); ++n) {
+    NodeId needed;
+    for (ValueId v : graph_->operands(NodeId(n))) {
+      NodeId producer = v ? (*graph_)[v].producer : NodeId();
+      if (!producer || producer.index() < first) continue;
+      NodeId other = needs_[producer.index() - first];
+      if (other && (!needed || other < needed)) needed = other;
+    }
+    needs_.push_back(needed);
+  }
+  return needs_[launch.index() - first];
+}
+
+void IndependentLaunches::Add(NodeId launch) {
+  list_.push_back(launch);
+  needs_.resize(launch.index() - list_[0].index() + 1);
+  needs_.back() = launch;
+}
+
+bool Bucketer::Join(IndependentLaunches& members, NodeId launch) {
+  NodeId needed = members.FindNeeded(launch);
+  if (!needed) {
+    members.Add(launch);
+    return true;
+  }
   context_.AddRemark(graph_, graph_[launch].first_result, RemarkKind::kBucketDependent,
                      "not launched with %{}, which it depends on",
-                     graph_.name(graph_[*on].first_result));
+                     graph_.name(graph_[needed].first_result));
   return false;
 }
 
 void Bucketer::Add(const std::vector<NodeId>& members) {
-  std::vector<NodeId> bucket;
-  for (NodeId member : members) {
-    if (MayJoin(bucket, member)) bucket.push_back(member);
-  }
+  IndependentLaunches bucket(graph_);
+  for (NodeId member : members) Join(bucket, member);
   context_.Count("launches", static_cast<int64_t>(members.size()));
-  if (bucket.size() > 1) buckets_.push_back(std::move(bucket));
+  if (bucket.list().size() > 1) buckets_.push_back(bucket.list());
 }
 
 Changed Bucketer::Finish() {
@@ -251,25 +269,25 @@ Bytes TravellingBytes(const Graph& graph, NodeId launch) {
 std::vector<std::vector<NodeId>> BucketsBySize(const Graph& graph, Bucketer& bucketer,
                                                Bytes max_bytes) {
   struct Open {
-    std::vector<NodeId> members;
-    Bytes bytes;
+    IndependentLaunches members;
+    Bytes bytes = {};
   };
   std::map<BucketKey, Open> open;
   std::vector<std::vector<NodeId>> buckets;
   for (NodeId launch : bucketer.launches()) {
     std::optional<BucketKey> key = KeyOf(graph, launch);
     if (!key) continue;
-    Open& bucket = open[*key];
+    Open& bucket = open.try_emplace(*key, Open{IndependentLaunches(graph)}).first->second;
     Bytes size = TravellingBytes(graph, launch);
-    bool fits = bucket.bytes + size <= max_bytes;
-    if (!bucket.members.empty() && (!fits || !bucketer.MayJoin(bucket.members, launch))) {
-      buckets.push_back(std::move(bucket.members));
-      bucket = {};
+    bool fits = bucket.members.list().empty() || bucket.bytes + size <= max_bytes;
+    if (!fits || !bucketer.Join(bucket.members, launch)) {
+      buckets.push_back(bucket.members.list());
+      bucket = {IndependentLaunches(graph)};
+      bucket.members.Add(launch);
     }
-    bucket.members.push_back(launch);
     bucket.bytes += size;
   }
-  for (auto& [key, bucket] : open) buckets.push_back(std::move(bucket.members));
+  for (const auto& [key, bucket] : open) buckets.push_back(bucket.members.list());
   return buckets;
 }
 

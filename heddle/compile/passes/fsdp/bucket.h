@@ -47,6 +47,25 @@ struct BucketKey {
 // None for a launch that has tensors of several types.
 std::optional<BucketKey> KeyOf(const Graph& graph, NodeId launch);
 
+// Launches none of which depends on another. All are asked about in execution order.
+class IndependentLaunches {
+ public:
+  // `graph` outlives this.
+  explicit IndependentLaunches(const Graph& graph) : graph_(&graph) {}
+
+  const std::vector<NodeId>& list() const { return list_; }
+  // The first of the launches that `launch` depends on, or none.
+  NodeId FindNeeded(NodeId launch);
+  // `launch` depends on none.
+  void Add(NodeId launch);
+
+ private:
+  const Graph* graph_;
+  std::vector<NodeId> list_;
+  // By node from the first launch on: the first of the launches that it is or depends on, or none.
+  std::vector<NodeId> needs_;
+};
+
 class Bucketer {
  public:
   Bucketer(Graph& graph, PassContext& context, PayloadOrder order);
@@ -56,8 +75,8 @@ class Bucketer {
 
   // The parameter of tensor `i` of a launch, or -1. A weight is known by what is gathered, a gradient by what comes out.
   int64_t ParamOf(NodeId launch, size_t i) const;
-  // Whether the launch depends on none of the members, and says so in a remark if it does.
-  bool MayJoin(const std::vector<NodeId>& members, NodeId launch);
+  // Adds the launch to the members, or adds a remark if it depends on one of them.
+  bool Join(IndependentLaunches& members, NodeId launch);
   // Launches of one key, in execution order, that may share a launch. One that depends on another of them is left out, with a
   // remark.
   void Add(const std::vector<NodeId>& members);
@@ -73,9 +92,6 @@ class Bucketer {
     std::string unit;
     int64_t param;
   };
-  bool Independent(NodeId a, NodeId b) const {
-    return dependence_.Independent(place_of_[a.index()], place_of_[b.index()]);
-  }
   std::vector<Tensor> TensorsOf(const std::vector<NodeId>& members);
   // The launch and the wait of a bucket. They stand behind all nodes, until the scheduler finds their places.
   std::pair<NodeId, NodeId> Merge(Rewriter& rewriter, const std::vector<NodeId>& members);
@@ -86,11 +102,9 @@ class Bucketer {
   PassContext& context_;
   PayloadOrder order_;
   Weights weights_;
-  const CollectiveDependence& dependence_;
   std::vector<NodeId> launches_;
-  // By launch: its wait, and its place among all launches.
+  // By launch: its wait.
   std::vector<NodeId> wait_of_;
-  std::vector<uint32_t> place_of_;
   std::vector<std::vector<NodeId>> buckets_;
 };
 

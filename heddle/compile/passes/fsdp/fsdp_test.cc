@@ -1,7 +1,11 @@
 // What the passes of FSDP promise, and that a pass which breaks a promise is caught.
+#include <random>
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/fsdp/bucket.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
@@ -60,6 +64,60 @@ TEST(ReshardAfterForward, WithoutThePassThereIsNoPromise) {
   Module module = *ParseModule(std::string(kStep), "step", Ops());
   Pipeline pipeline = *ParsePipeline("", kTable);
   EXPECT_TRUE(RunPipeline(module, pipeline).ok());
+}
+
+// The nodes that a node needs, through any path.
+std::set<NodeId> Ancestors(const Graph& graph, NodeId node) {
+  std::set<NodeId> ancestors;
+  std::vector<NodeId> open{node};
+  while (!open.empty()) {
+    NodeId id = open.back();
+    open.pop_back();
+    for (ValueId v : graph.operands(id)) {
+      NodeId producer = graph[v].producer;
+      if (producer && ancestors.insert(producer).second) open.push_back(producer);
+    }
+  }
+  return ancestors;
+}
+
+Module RandomLaunches(uint32_t seed, size_t nodes) {
+  std::mt19937 random(seed);
+  std::vector<std::string> values{"x"};
+  std::string body;
+  auto any = [&] { return "%" + values[random() % values.size()]; };
+  for (size_t i = 0; i < nodes; ++i) {
+    std::string name = fmt::format("v{}", i);
+    if (random() % 2 == 0) {
+      body += fmt::format("%{} = aten.mm({}, {}) : f32[8,8]\n", name, any(), any());
+    } else {
+      body += fmt::format("%{0}! = comm.all_reduce({1}, over=[dp], why=grad) : async f32[8,8]\n",
+                          name, any());
+      body += fmt::format("%{0} = comm.wait(%{0}!) : f32[8,8]\n", name);
+    }
+    values.push_back(name);
+  }
+  return *ParseModule(
+      fmt::format("heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[8,8]) -> ({}) {{\n{}}}\n", any(),
+                  body),
+      "random", Ops());
+}
+
+TEST(IndependentLaunches, FindsTheFirstThatALaunchDependsOn) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    Module module = RandomLaunches(seed, 10 + seed);
+    const Graph& graph = module.graphs[0];
+    IndependentLaunches launches(graph);
+    for (NodeId id : graph.nodes()) {
+      if (graph[id].op != op::comm_all_reduce || (id.index() + seed) % 3 == 0) continue;
+      std::set<NodeId> ancestors = Ancestors(graph, id);
+      auto first = std::ranges::find_if(launches.list(),
+                                        [&](NodeId other) { return ancestors.contains(other); });
+      NodeId expected = first == launches.list().end() ? NodeId() : *first;
+      ASSERT_EQ(launches.FindNeeded(id), expected) << "seed " << seed;
+      if (!expected) launches.Add(id);
+    }
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/fsdp/hoist.h"
 #include "heddle/compile/passes/fsdp/scheduler.h"
+#include "heddle/core/analysis/uses.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/storage.h"
@@ -192,7 +193,7 @@ class Prefetcher {
   }
 
   void DeferReductions() {
-    const Uses& uses = context_.analyses().uses(graph_);
+    const Uses uses(graph_);
     size_t behind = static_cast<size_t>(options_.reductions) - 1;
     // By wait: the node that it goes behind.
     std::vector<NodeId> deferred(graph_.node_count());

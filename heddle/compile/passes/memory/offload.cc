@@ -100,8 +100,7 @@ class Offloader {
     ValueId out = inserter_.Add(Inserter::After(producer), op::mem_offload, name + ".host!", {v},
                                 {}, graph_.types().Async({&host, 1}));
     // The wait of a copy that begins at the last node of forward follows it.
-    NodeId start = graph_[out].producer;
-    if (!rewriter_.Before(start, out_end)) out_end = start;
+    if (out_end <= producer) out_end = graph_[out].producer;
     ValueId held =
         inserter_.Add({out_end, true, producer}, op::comm_wait, name + ".host", {out}, {}, host);
     ValueId in = inserter_.Add({back_begin, false, producer}, op::mem_reload, name + ".back!",

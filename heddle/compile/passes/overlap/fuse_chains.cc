@@ -12,6 +12,7 @@
 
 #include "heddle/compile/manager/pass.h"
 #include "heddle/core/analysis/launch.h"
+#include "heddle/core/analysis/uses.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
@@ -83,7 +84,7 @@ class Layout {
 class ChainFuser {
  public:
   ChainFuser(Graph& graph, PassContext& context, OpId op)
-      : graph_(graph), context_(context), op_(op), uses_(context.analyses().uses(graph)) {}
+      : graph_(graph), context_(context), op_(op), uses_(graph) {}
 
   Changed Run() {
     Rewriter rewriter(graph_);
@@ -178,7 +179,7 @@ class ChainFuser {
   Graph& graph_;
   PassContext& context_;
   OpId op_;
-  const Uses& uses_;
+  Uses uses_;
 };
 
 Result<Changed> FuseGathers(Graph& graph, PassContext& context) {

@@ -253,8 +253,7 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways, const FoundSchedu
 Status OverlapSearch::TrySpare() {
   constexpr int64_t kShare = 256;
   Graph graph = graph_;
-  AnalysisCache analyses;
-  PassContext context(module_.mesh, analyses);
+  PassContext context(module_.mesh);
   if (!found_.buckets.empty()) MergeBuckets(graph, context, found_.buckets);
   HEDDLE_RETURN_IF_ERROR(Try(std::move(graph), true, {cap_.value / kShare}));
   return Done{};
@@ -293,8 +292,7 @@ Status OverlapSearch::TryNext() {
 Result<Nanos> OverlapSearch::TryBuckets(const Buckets& buckets, bool thorough) {
   const Nanos best = found_.outcome.makespan;
   Graph graph = graph_;
-  AnalysisCache analyses;
-  PassContext context(module_.mesh, analyses);
+  PassContext context(module_.mesh);
   if (!buckets.empty() && MergeBuckets(graph, context, buckets) == Changed::kNo)
     return Nanos{INT64_MAX};
   HEDDLE_TRY(Nanos makespan, Try(std::move(graph), thorough));

@@ -25,8 +25,7 @@ const price::CostModel& SmallModel() {
 
 Result<OverlapResult> Schedule(Module& module, const OverlapOptions& options,
                                const price::SimulateOptions& sim = {}) {
-  AnalysisCache analyses;
-  PassContext context(module.mesh, analyses);
+  PassContext context(module.mesh);
   return Overlap(module, module.graphs[0], SmallModel(), sim, options, context);
 }
 
@@ -353,8 +352,7 @@ TEST(BucketMoves, LaterMembersAreHandedOn) {
   EXPECT_EQ(WithShorter(graph, buckets, 1), (std::vector<Buckets>{{{g[0], g[1], g[2]}}}));
 
   Graph merged = graph;
-  AnalysisCache analyses;
-  PassContext context(module.mesh, analyses);
+  PassContext context(module.mesh);
   ASSERT_EQ(MergeBuckets(merged, context, buckets), Changed::kYes);
   price::GraphCosts costs = *SmallModel().Price(module, merged);
   price::SimGraph sim(merged, costs);

@@ -1,13 +1,11 @@
 #include "heddle/core/ir/edit/rewriter.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "heddle/core/base/pool.h"
 
 namespace heddle {
-Rewriter::Rewriter(Graph& graph)
-    : graph_(graph), edited_(graph.is_edited_), erased_(graph.node_count(), false) {}
+Rewriter::Rewriter(Graph& graph) : graph_(graph), erased_(graph.node_count(), false) {}
 
 Rewriter::~Rewriter() { HEDDLE_CHECK(!edited_, "a rewriter was dropped without a commit"); }
 
@@ -15,11 +13,21 @@ void Rewriter::CheckNodeId(NodeId node) const {
   HEDDLE_CHECK(node.index() < graph_.node_count(), "a node id is not of this graph");
 }
 
+void Rewriter::MakeSchedule() {
+  if (!links_.empty()) return;
+  auto count = static_cast<uint32_t>(graph_.node_count());
+  links_.resize(count + 1);
+  for (uint32_t entry = 0; entry <= count; ++entry) Connect(entry, entry < count ? entry + 1 : 0);
+}
+
 NodeId Rewriter::Insert(NodeId behind, const NodeSpec& spec) {
   edited_ = renumbers_ = true;
-  OrderList& order = schedule();
+  MakeSchedule();
   NodeId id = graph_.Append(spec);
-  order.AddAfter(behind.index());
+  auto entry = static_cast<uint32_t>(links_.size());
+  links_.emplace_back();
+  Connect(entry, links_[behind.index() + 1].next);
+  Connect(behind.index() + 1, entry);
   erased_.push_back(false);
   return id;
 }
@@ -36,9 +44,7 @@ NodeId Rewriter::InsertAfter(NodeId anchor, const NodeSpec& spec) {
 
 NodeId Rewriter::InsertFirst(const NodeSpec& spec) { return Insert(NodeId(), spec); }
 
-NodeId Rewriter::InsertLast(const NodeSpec& spec) {
-  return Insert(NodeId(schedule().Previous(OrderList::kNone)), spec);
-}
+NodeId Rewriter::InsertLast(const NodeSpec& spec) { return Insert(PreviousOf(NodeId()), spec); }
 
 ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, PlacementId placement) {
   edited_ = renumbers_ = true;
@@ -51,29 +57,36 @@ ValueId Rewriter::AddInput(Input input, TypeId type, std::string_view name, Plac
   return graph_.inputs_.back().value;
 }
 
-void Rewriter::MoveBefore(NodeId node, NodeId anchor) {
+NodeId Rewriter::CloneBefore(NodeId anchor, NodeId node, std::optional<Phase> phase) {
   CheckNodeId(node);
-  CheckNodeId(anchor);
-  if (node != anchor && schedule().MoveAfter(node.index(), schedule().Previous(anchor.index())))
-    edited_ = renumbers_ = true;
-}
-
-void Rewriter::MoveAfter(NodeId node, NodeId anchor) {
-  CheckNodeId(node);
-  CheckNodeId(anchor);
-  if (schedule().MoveAfter(node.index(), anchor.index())) edited_ = renumbers_ = true;
+  const Node original = graph_[node];
+  std::vector<ValueId> operands(graph_.operands(node).begin(), graph_.operands(node).end());
+  std::vector<ResultSpec> results;
+  for (ValueId v : graph_.results(node))
+    results.push_back({graph_.type(v), graph_.name(v), graph_[v].placement, graph_[v].keep});
+  return InsertBefore(anchor, {.op = original.op,
+                               .operands = operands,
+                               .attrs = original.attrs,
+                               .results = results,
+                               .scope = original.scope,
+                               .phase = phase.value_or(original.phase),
+                               .stream = original.stream});
 }
 
 void Rewriter::Reorder(std::span<const NodeId> order) {
   HEDDLE_CHECK(order.size() == graph_.node_count(), "a new order must list every node once");
   edited_ = renumbers_ = true;
+  MakeSchedule();
   std::vector<bool> seen(order.size());
+  uint32_t last = 0;
   for (NodeId id : order) {
     CheckNodeId(id);
     HEDDLE_CHECK(!seen[id.index()], "a new order lists a node twice");
     seen[id.index()] = true;
+    Connect(last, id.index() + 1);
+    last = id.index() + 1;
   }
-  schedule().Assign(order | std::views::transform(&NodeId::index));
+  Connect(last, 0);
 }
 
 void Rewriter::Erase(NodeId node) {
@@ -185,16 +198,16 @@ Changed Rewriter::Commit() {
   // Fresh names depend on the names alive now, not on what was tried before: a run resumed from text makes the same.
   graph_.fresh_bases_ = {};
   graph_.fresh_next_.clear();
-  graph_.revision_.reset();
   edited_ = false;
   return Changed::kYes;
 }
 
-std::vector<NodeId> Rewriter::NewOrder() const {
+std::vector<NodeId> Rewriter::NewOrder() {
+  MakeSchedule();
   std::vector<NodeId> kept;
   kept.reserve(graph_.node_count());
-  for (NodeId n = NextOf(NodeId()); n; n = NextOf(n)) {
-    if (!erased_[n.index()]) kept.push_back(n);
+  for (uint32_t entry = links_[0].next; entry != 0; entry = links_[entry].next) {
+    if (!erased_[entry - 1]) kept.emplace_back(entry - 1);
   }
   return kept;
 }

@@ -326,8 +326,7 @@ Result<std::vector<Buckets>> BucketCandidates(const Module& module, const Graph&
   if (options.buckets.kind == BucketRule::Kind::kNone) return candidates;
   auto by_size = [&](Bytes size) {
     Graph copy = graph;
-    AnalysisCache analyses;
-    PassContext context(module.mesh, analyses);
+    PassContext context(module.mesh);
     Bucketer bucketer(copy, context, PayloadOrder::kParameter);
     candidates.push_back(BucketsBySize(copy, bucketer, size));
   };

@@ -82,8 +82,7 @@ Result<std::vector<NodeId>> FindDeviations(const Module& module, const Plan& pla
   copy.mesh = plan.mesh;
   Graph& graph = copy.graphs[0];
   HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
-  AnalysisCache analyses;
-  PassContext context(copy.mesh, analyses);
+  PassContext context(copy.mesh);
   return Propagator(copy, graph, plan, std::move(regions), context).Compare(chosen);
 }
 
