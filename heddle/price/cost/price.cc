@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/core/base/hash.h"
+#include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/price/cost/cost_model.h"
 #include "heddle/price/cost/fusion.h"
@@ -184,17 +184,11 @@ class GraphPricer {
   }
 
   const CallCost& CallOf(NodeId id) {
-    key_.assign({graph_[id].op.index(), graph_[id].attrs.index()});
-    for (ValueId v : graph_.operands(id)) key_.push_back(v ? graph_.type(v).index() : UINT32_MAX);
+    key_.Assign(graph_, id);
     // Results of an op that the table does not know follow from nothing.
-    for (ValueId v : graph_.results(id)) key_.push_back(graph_.type(v).index());
-    uint64_t hash = Hash64(std::span<const uint32_t>(key_));
-    uint32_t found = call_index_.Find(hash, [&](uint32_t n) { return keys_[n] == key_; });
-    if (found != HashIndex::kNone) return calls_[found];
-    call_index_.Insert(hash, static_cast<uint32_t>(calls_.size()));
-    keys_.push_back(key_);
-    calls_.push_back(Price(id));
-    return calls_.back();
+    for (ValueId v : graph_.results(id)) key_.Add(graph_.type(v).index());
+    const CallCost* known = calls_.Find(key_);
+    return known != nullptr ? *known : calls_.Add(key_, Price(id));
   }
 
   CallCost Price(NodeId id) {
@@ -275,10 +269,8 @@ class GraphPricer {
   std::optional<MeasuredIndex> index_;
   GraphCosts costs_;
   std::map<std::tuple<CommStream::Kind, Axes, uint8_t>, uint32_t> streams_;
-  std::vector<uint32_t> key_;
-  HashIndex call_index_;
-  std::vector<std::vector<uint32_t>> keys_;
-  std::vector<CallCost> calls_;
+  CallKey key_;
+  CallTable<CallCost> calls_;
 };
 
 }  // namespace
