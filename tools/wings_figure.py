@@ -7,7 +7,12 @@ import sys
 
 import check_layers
 
-WIDTH, ROW, GAP, MARGIN = 860, 92, 14, 10
+WIDTH, LINE, GAP, MARGIN = 860, 17, 12, 10
+TASKS = {
+    "core": "graphs and what is known of them", "price": "predicts time and memory",
+    "compile": "applies a plan", "search": "finds plans", "run": "captures, trains, verifies",
+    "api": "jobs for programs", "cli": "commands", "import": "graphs of others",
+    "report": "tables and pages"}
 STYLE = """
   .box { fill: #f4f6fa; stroke: #5b6b86; }
   .edge { fill: #fff; stroke: #9aa5b8; stroke-dasharray: 5 3; }
@@ -52,25 +57,31 @@ def lines_of(words, room):
     return lines
 
 
+def draw_box(wing, lines, x, y, width, height):
+    kind = "edge" if wing in check_layers.EDGES else "box"
+    yield (f'<rect class="{kind}" x="{x:.0f}" y="{y}" width="{width:.0f}" height="{height}" '
+           'rx="6"/>')
+    yield (f'<text x="{x + 12:.0f}" y="{y + 24}"><tspan class="name">{wing}</tspan>'
+           f'<tspan class="note" dx="10">{TASKS.get(wing, "")}</tspan></text>')
+    for n, line in enumerate(lines):
+        yield f'<text x="{x + 12:.0f}" y="{y + 46 + LINE * n}">{line}</text>'
+
+
 def draw(targets):
-    rows = rows_of(targets)
-    height = 2 * MARGIN + len(rows) * (ROW + GAP) + 18
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-             f'role="img" aria-label="The wings of Heddle">', f"<style>{STYLE}</style>"]
-    for n, row in enumerate(reversed(rows)):
-        y = MARGIN + n * (ROW + GAP)
+    parts = []
+    y = MARGIN
+    for row in reversed(rows_of(targets)):
         width = (WIDTH - 2 * MARGIN - (len(row) - 1) * GAP) / len(row)
-        for m, wing in enumerate(row):
-            x = MARGIN + m * (width + GAP)
-            kind = "edge" if wing in check_layers.EDGES else "box"
-            parts.append(f'<rect class="{kind}" x="{x:.0f}" y="{y}" width="{width:.0f}" '
-                         f'height="{ROW}" rx="6"/>')
-            parts.append(f'<text class="name" x="{x + 12:.0f}" y="{y + 25}">{wing}</text>')
-            for k, line in enumerate(lines_of(folders_of(wing, targets), width - 24)):
-                parts.append(f'<text x="{x + 12:.0f}" y="{y + 47 + 17 * k}">{line}</text>')
-    parts.append(f'<text class="note" x="{MARGIN}" y="{height - MARGIN}">A box may use the boxes '
-                 "below it. Nothing uses the dashed ones but each other. * sees libtorch.</text>")
-    return "\n".join(parts) + "\n</svg>\n"
+        lines = {wing: lines_of(folders_of(wing, targets), width - 24) for wing in row}
+        height = 42 + LINE * max(map(len, lines.values()))
+        for n, wing in enumerate(row):
+            parts += draw_box(wing, lines[wing], MARGIN + n * (width + GAP), y, width, height)
+        y += height + GAP
+    parts.append(f'<text class="note" x="{MARGIN}" y="{y + 10}">A box may use the boxes below it. '
+                 "Only dashed boxes use dashed boxes. * sees libtorch.</text>")
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 20}" '
+                      'role="img" aria-label="The wings of Heddle">',
+                      f"<style>{STYLE}</style>"] + parts + ["</svg>", ""])
 
 
 def main():

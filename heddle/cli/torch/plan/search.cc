@@ -16,8 +16,8 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
+#include "heddle/report/html/search_page.h"
 #include "heddle/run/metrics/progress.h"
-#include "heddle/search/arrangement/search_page.h"
 #include "heddle/search/memory/memory_search.h"
 #include "heddle/search/placement/alike.h"
 
@@ -315,7 +315,7 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
       HEDDLE_RETURN_IF_ERROR(WriteJob(answer, tried, fmt::format("{}/{}", jobs, ++n), streams));
   }
   if (html.empty()) return Done{};
-  std::vector<search::SearchRow> rows;
+  std::vector<SearchRow> rows;
   size_t n = 0;
   auto add = [&](std::string name, const search::TriedPoint& tried) {
     rows.push_back({.name = std::move(name),
@@ -333,17 +333,17 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
     add(answer.publisher, *answer.published);
     rows.back().published = true;
   }
-  search::SearchPage page{.model = fmt::format("{} {}", model.model, model.flavor),
-                          .cluster = cluster,
-                          .devices = devices,
-                          .sequences = answer.sequences,
-                          .seq_len = model.seq_len,
-                          .budget = answer.budget,
-                          .rows = std::move(rows),
-                          .points = answer.result.points,
-                          .tried = answer.result.tried,
-                          .pruned = answer.result.pruned};
-  return WriteOutput(html, search::FormatSearchPage(page), streams);
+  SearchPage page{.model = fmt::format("{} {}", model.model, model.flavor),
+                  .cluster = cluster,
+                  .devices = devices,
+                  .sequences = answer.sequences,
+                  .seq_len = model.seq_len,
+                  .budget = answer.budget,
+                  .rows = std::move(rows),
+                  .points = answer.result.points,
+                  .tried = answer.result.tried,
+                  .pruned = answer.result.pruned};
+  return WriteOutput(html, FormatSearchPage(page), streams);
 }
 
 ExitCode SearchCommand::Run(const Streams& streams) const {

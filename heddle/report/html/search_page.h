@@ -6,14 +6,14 @@
 
 #include "heddle/search/arrangement/plan_search.h"
 
-namespace heddle::search {
+namespace heddle {
 
 struct SearchRow {
   // `1`, or the publisher of a known configuration.
   std::string name;
-  SearchPoint point;
+  search::SearchPoint point;
   double tokens_per_second = 0;
-  StepOutcome outcome;
+  search::StepOutcome outcome;
   // The command that runs it, or that writes its job; empty for a published row.
   std::string command;
   // The plan as text.
@@ -45,4 +45,4 @@ std::string WhyFaster(const SearchRow& first, const SearchRow& second);
 // A chart of speed against memory, a table, and the command and text of each plan.
 std::string FormatSearchPage(const SearchPage& page);
 
-}  // namespace heddle::search
+}  // namespace heddle

@@ -1,4 +1,4 @@
-#include "heddle/search/arrangement/search_page.h"
+#include "heddle/report/html/search_page.h"
 
 #include <fmt/ranges.h>
 
@@ -6,7 +6,7 @@
 #include "heddle/report/html/page_files.h"
 #include "heddle/report/html/step_data.h"
 
-namespace heddle::search {
+namespace heddle {
 namespace {
 
 // In dependence order: later scripts use definitions of earlier ones.
@@ -22,9 +22,9 @@ std::string RowData(const SearchRow& row) {
 }
 
 // The differences that explain other compute times; empty if there are none.
-std::string WhyCompute(const SearchPoint& first, const SearchPoint& second) {
-  const Arrangement& a = first.arrangement;
-  const Arrangement& b = second.arrangement;
+std::string WhyCompute(const search::SearchPoint& first, const search::SearchPoint& second) {
+  const search::Arrangement& a = first.arrangement;
+  const search::Arrangement& b = second.arrangement;
   auto recomputes = [](const std::string& policy) {
     return policy == "none" ? std::string("nothing") : policy;
   };
@@ -50,8 +50,8 @@ Nanos Size(Nanos time) { return {time.value < 0 ? -time.value : time.value}; }
 }  // namespace
 
 std::string WhyFaster(const SearchRow& first, const SearchRow& second) {
-  const StepOutcome& a = first.outcome;
-  const StepOutcome& b = second.outcome;
+  const search::StepOutcome& a = first.outcome;
+  const search::StepOutcome& b = second.outcome;
   const Nanos exposed = b.exposed - a.exposed;
   const Nanos compute = (b.step - b.exposed) - (a.step - a.exposed);
   std::vector<std::string> reasons;
@@ -92,4 +92,4 @@ std::string FormatSearchPage(const SearchPage& page) {
   return html;
 }
 
-}  // namespace heddle::search
+}  // namespace heddle
