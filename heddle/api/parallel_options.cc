@@ -28,8 +28,8 @@ int64_t BatchRanks(const Mesh& mesh) {
   bool has_roles = false;
   int64_t ranks = 1;
   for (const MeshAxis& axis : mesh.axes()) {
-    has_roles |= RoleOf(axis) != AxisRole::kNone;
-    if (SplitsBatch(RoleOf(axis))) ranks *= axis.size;
+    has_roles |= axis.role != AxisRole::kNone;
+    if (SplitsBatch(axis.role)) ranks *= axis.size;
   }
   return has_roles ? ranks : mesh.ranks();
 }
@@ -116,7 +116,7 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConf
     }
     size_t at = degree[i] == 1 ? 1 : i;
     layout.preset.axes.emplace(compile::Presets()[at]->name, names[at]);
-    axes.push_back({names[at], degree[i]});
+    axes.emplace_back(names[at], degree[i], compile::Presets()[at]->role);
   }
   layout.mesh = Mesh(std::move(axes));
   layout.degrees = std::move(degree);

@@ -38,7 +38,7 @@ ParallelOptions::Layout LayoutOf(const compile::Plan& plan) {
 // Where a plan does not state it, its mesh decides whether norms work apart.
 bool HasTensorAxis(const Mesh& mesh) {
   return std::ranges::any_of(
-      mesh.axes(), [](const MeshAxis& axis) { return RoleOf(axis) == AxisRole::kTensor; });
+      mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kTensor; });
 }
 
 void SetNormsApart(bool apart, compile::Plan& plan) {

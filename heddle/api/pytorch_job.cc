@@ -72,7 +72,7 @@ Status CheckStacks(const PyTorchJob& job, const PyTorchLayout& layout) {
 std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
   ParallelOptions options;
   for (const MeshAxis& axis : mesh.axes()) {
-    AxisRole role = RoleOf(axis);
+    AxisRole role = axis.role;
     if (role == AxisRole::kNone) return std::nullopt;
     if (role == AxisRole::kExpert) options.expert = axis.size;
     // Ranks that share experts also shard.

@@ -1,12 +1,29 @@
 #include "heddle/core/ir/axis_role.h"
 
-namespace heddle {
+#include <array>
 
-AxisRole RoleOf(const MeshAxis& axis) {
-  for (AxisRole role : {AxisRole::kReplicate, AxisRole::kShard, AxisRole::kTensor}) {
-    if (axis.name == UsualName(role)) return role;
+namespace heddle {
+namespace {
+
+// By role.
+constexpr std::array<std::string_view, 7> kRoleNames = {"none",   "replicate", "shard",   "tensor",
+                                                        "expert", "context",   "pipeline"};
+
+}  // namespace
+
+std::string_view Name(AxisRole role) { return kRoleNames[static_cast<size_t>(role)]; }
+
+std::optional<AxisRole> ParseAxisRole(std::string_view name) {
+  for (size_t i = 0; i < kRoleNames.size(); ++i) {
+    if (kRoleNames[i] == name) return static_cast<AxisRole>(i);
   }
-  std::string_view name = axis.name;
+  return std::nullopt;
+}
+
+AxisRole UsualRole(std::string_view name) {
+  for (AxisRole role : {AxisRole::kReplicate, AxisRole::kShard, AxisRole::kTensor}) {
+    if (name == UsualName(role)) return role;
+  }
   if (!name.starts_with(UsualName(AxisRole::kShard))) return AxisRole::kNone;
   name.remove_prefix(UsualName(AxisRole::kShard).size());
   if (name == kOuterExpertSuffix) return AxisRole::kShard;

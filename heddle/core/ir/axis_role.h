@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
-
-#include "heddle/core/ir/mesh.h"
 
 namespace heddle {
 
 // kReplicate and kShard split the batch; kShard also splits parameters. Over kExpert, parameters
 // are split like over kShard, and experts are shared.
 enum class AxisRole : uint8_t { kNone, kReplicate, kShard, kTensor, kExpert, kContext, kPipeline };
+// `tensor`
+std::string_view Name(AxisRole role);
+std::optional<AxisRole> ParseAxisRole(std::string_view name);
 
 // The name of an axis with this role unless the user chooses another; empty if the role has none.
 constexpr std::string_view UsualName(AxisRole role) {
@@ -27,8 +29,10 @@ constexpr std::string_view UsualName(AxisRole role) {
 inline constexpr std::string_view kOuterExpertSuffix = "_mod_ep";
 inline constexpr std::string_view kInnerExpertSuffix = "_in_ep";
 
-// The role that the name of an axis implies. Nothing else may draw conclusions from names.
-AxisRole RoleOf(const MeshAxis& axis);
+// The role of an axis that is created by name alone. Only axes that are created use this; all other
+// code reads `MeshAxis::role`.
+AxisRole UsualRole(std::string_view name);
+
 bool SplitsBatch(AxisRole role);
 
 }  // namespace heddle

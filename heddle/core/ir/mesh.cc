@@ -57,7 +57,25 @@ class MeshParser {
     if (axes_.size() == Mesh::kMaxAxes)
       return At(begin, name.size(),
                 MakeDiagnostic(Diag::kMeshSize, "a mesh has at most {} axes", Mesh::kMaxAxes));
-    axes_.push_back({std::move(name), *size});
+    AxisRole role = UsualRole(name);
+    HEDDLE_RETURN_IF_ERROR(ParseRole(role));
+    axes_.emplace_back(std::move(name), *size, role);
+    return Done{};
+  }
+  // Replaces `role` if a role is written.
+  Status ParseRole(AxisRole& role) {
+    scan_.SkipSpace();
+    size_t begin = scan_.offset();
+    std::string_view word = scan_.TakeRawRun(CharClass::kWord);
+    if (word.empty()) return Done{};
+    std::optional<AxisRole> written = ParseAxisRole(word);
+    if (!written)
+      return At(begin, word.size(),
+                MakeDiagnostic(Diag::kSyntax,
+                               "`{}` is not the role of a mesh axis; roles are none, replicate, "
+                               "shard, tensor, expert, context and pipeline",
+                               word));
+    role = *written;
     return Done{};
   }
 
@@ -136,6 +154,10 @@ std::string Format(const Mesh& mesh) {
     out += axis.name;
     out += '=';
     AppendInt(out, axis.size);
+    if (axis.role != UsualRole(axis.name)) {
+      out += ' ';
+      out += Name(axis.role);
+    }
   }
   return out;
 }

@@ -11,6 +11,7 @@
 
 #include "heddle/core/base/result.h"
 #include "heddle/core/base/scanner.h"
+#include "heddle/core/ir/axis_role.h"
 
 namespace heddle {
 
@@ -60,8 +61,14 @@ enum class View : uint8_t { kGlobal, kLocal };
 std::string_view Name(View view);
 
 struct MeshAxis {
+  // The role follows from the name.
+  MeshAxis(std::string name, int64_t size) : MeshAxis(name, size, UsualRole(name)) {}
+  MeshAxis(std::string name, int64_t size, AxisRole role)
+      : name(std::move(name)), size(size), role(role) {}
+
   std::string name;
   int64_t size;
+  AxisRole role;
   bool operator==(const MeshAxis&) const = default;
 };
 
@@ -96,9 +103,9 @@ Status CheckAxisName(std::string_view name);
 // Groups stand in the order of their first ranks.
 std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const Axes& axes);
 
-// `dp=4, tp=2`
+// `dp=4, rows=2 tensor`: a role is printed where the name does not imply it.
 std::string Format(const Mesh& mesh);
-// Reads `[dp=4, tp=2]` at the scanner; `[]` is a mesh without axes. `source` is the scanner's text.
+// Reads `[dp=4, rows=2 tensor]` at the scanner; `[]` is a mesh without axes. `source` is the scanner's text.
 Result<Mesh> ParseMesh(Scanner& scan, const SourceText& source);
 // `dp,tp`
 void AppendAxes(std::string& out, const Mesh& mesh, const Axes& axes);

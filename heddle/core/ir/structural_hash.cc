@@ -88,6 +88,7 @@ Hash128 StructuralHash(const Module& module) {
   for (const MeshAxis& axis : module.mesh.axes()) {
     words.push_back(Hash64(axis.name));
     words.push_back(static_cast<uint64_t>(axis.size));
+    words.push_back(static_cast<uint64_t>(axis.role));
   }
   for (const Graph& graph : module.graphs) AppendGraph(words, graph);
   return HashWords128(words);

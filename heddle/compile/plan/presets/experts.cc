@@ -47,8 +47,8 @@ void ChooseExpertAxes(int64_t degree, bool with_tensor, std::vector<MeshAxis>& a
   options.inner_shard = options.experts[0] = shard + std::string(kInnerExpertSuffix);
   auto at = std::ranges::find(axes, shard, &MeshAxis::name);
   shard += kOuterExpertSuffix;
-  *at = {shard, outside};
-  axes.insert(at + 1, {options.inner_shard, inside});
+  *at = {shard, outside, AxisRole::kShard};
+  axes.insert(at + 1, {options.inner_shard, inside, AxisRole::kExpert});
 }
 
 bool IsShared(const PlanDraft& draft, const PlanParam& param) {
