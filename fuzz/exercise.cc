@@ -4,7 +4,6 @@
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/plan.h"
-#include "heddle/core/analysis/dependence.h"
 #include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/structural_hash.h"
@@ -161,7 +160,6 @@ bool Exercise(const std::string& text) {
   HEDDLE_CHECK(Diff(*module, *again).empty(), printed);
   for (Graph& graph : module->graphs) {
     (void)FormatStats(ComputeStats(*module, graph));
-    CollectiveDependence dependence(graph);
     AskForFacts(*module, graph);
   }
   SimulateAll(*module);

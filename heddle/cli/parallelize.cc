@@ -79,7 +79,8 @@ struct ParallelizeCommand {
       // One graph is the common case, and gets one object.
       auto list = nlohmann::ordered_json::array();
       for (size_t g = 0; g < module->graphs.size(); ++g)
-        list.push_back(ToJson(price::Summarize(*module, module->graphs[g], report->whole_work[g])));
+        list.push_back(
+            heddle::ToJson(price::Summarize(*module, module->graphs[g], report->whole_work[g])));
       if (done->found.placements) list[0]["auto"] = ToJson(*done->found.placements);
       PrintJson(list.size() == 1 ? list[0] : list, streams);
     }

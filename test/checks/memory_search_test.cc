@@ -37,7 +37,7 @@ Bytes PeakOf(Module marked, const std::string& after) {
   return ComputeMemoryTimeline(marked.graphs[0], Liveness(marked.graphs[0])).peak;
 }
 
-TEST(search::MemorySearch, KeepsItsBudget) {
+TEST(MemorySearch, KeepsItsBudget) {
   price::CostModel model = Model();
   compile::Pipeline after = *compile::ParsePipeline("fsdp", compile::Passes());
   int between = 0;
@@ -69,7 +69,7 @@ TEST(search::MemorySearch, KeepsItsBudget) {
   EXPECT_GT(between, 0);
 }
 
-TEST(search::MemorySearch, SaysWhatIsLeast) {
+TEST(MemorySearch, SaysWhatIsLeast) {
   price::CostModel model = Model();
   compile::Pipeline after = *compile::ParsePipeline("fsdp", compile::Passes());
   Module module = Clean(RandomTraining(1));
@@ -153,7 +153,7 @@ std::optional<Nanos> Exhaustive(search::Trials& trials, const std::vector<ValueI
 }
 
 // Up to 12 decisions: every subset goes through the passes and is simulated.
-TEST(search::MemorySearch, NoWayIsFasterThanTheBound) {
+TEST(MemorySearch, NoWayIsFasterThanTheBound) {
   price::CostModel model = Model();
   compile::Pipeline after = *compile::ParsePipeline("clean", compile::Passes());
   int tight = 0;

@@ -306,11 +306,14 @@ Result<Changed> TurnGroups(Graph& graph, compile::PassContext&) {
 // Changes nothing.
 Result<Changed> Idle(Graph&, compile::PassContext&) { return Changed::kNo; }
 
-constexpr compile::PassDef kRegroup{.name = "regroup", .summary = "", .run = Run<Regroup>};
-constexpr compile::PassDef kTurn{.name = "turn", .summary = "", .run = Run<TurnGroups>};
-constexpr compile::PassDef kIdle{.name = "idle", .summary = "", .run = Run<Idle>};
-constexpr compile::PassDef kNew{
-    .name = "new", .summary = "", .run = Run<Idle>, .any_view = false, .needs = View::kGlobal};
+constexpr compile::PassDef kRegroup{.name = "regroup", .summary = "", .run = compile::Run<Regroup>};
+constexpr compile::PassDef kTurn{.name = "turn", .summary = "", .run = compile::Run<TurnGroups>};
+constexpr compile::PassDef kIdle{.name = "idle", .summary = "", .run = compile::Run<Idle>};
+constexpr compile::PassDef kNew{.name = "new",
+                                .summary = "",
+                                .run = compile::Run<Idle>,
+                                .any_view = false,
+                                .needs = View::kGlobal};
 constexpr const compile::PassDef* kLiars[] = {&kRegroup, &kTurn, &kIdle, &kNew};
 constexpr compile::PassTable kLiarTable{kLiars, {}};
 

@@ -304,7 +304,7 @@ TEST(MoveSweeps, AreExactForOneMove) {
 }
 
 // The bound at the best price of a budget is at least the bound without a price.
-TEST(search::PriceSearch, RaisesTheBound) {
+TEST(PriceSearch, RaisesTheBound) {
   int higher = 0;
   for (uint32_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);

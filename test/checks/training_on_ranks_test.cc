@@ -129,7 +129,7 @@ Result<Changed> TakeAnother(Graph& graph, compile::PassContext&) {
   }
   return rewriter.Commit();
 }
-const compile::PassDef kLiar{.name = "liar", .summary = "", .run = Run<TakeAnother>};
+const compile::PassDef kLiar{.name = "liar", .summary = "", .run = compile::Run<TakeAnother>};
 
 TEST(TrainingOnRanks, AFailureIsMadeSmall) {
   at::set_num_threads(1);

@@ -6,9 +6,11 @@
 #include "test/fsdp/job.h"
 #include "test/fsdp/mutants.h"
 
-namespace heddle {
+namespace heddle::compile {
+extern const PassDef kPassDef_reshard_after_forward;
+}  // namespace heddle::compile
 
-extern const compile::PassDef kPassDef_reshard_after_forward;
+namespace heddle {
 
 namespace {
 
@@ -22,7 +24,7 @@ const FsdpJob& SmallJob() {
 std::string CaughtBy(const Module& module) {
   Status verified = Verify(module);
   if (!verified.ok()) return "the verifier: " + Format(verified.diagnostics());
-  Status promised = kPassDef_reshard_after_forward.ensures(module);
+  Status promised = compile::kPassDef_reshard_after_forward.ensures(module);
   if (!promised.ok()) return "a promise: " + Format(promised.diagnostics());
   std::string trained = Describe(SmallJob().AgainstEager(module, *run::Reducer::Parse("gloo"), 2));
   return trained == "equal" ? "" : "training: " + trained;

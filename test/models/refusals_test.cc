@@ -138,7 +138,7 @@ TEST(InPlace, TypesOfWrittenValuesStay) {
       DType::kF32);
 }
 
-TEST(run::Capture, TiedWeightsAreOneParameterUsedTwice) {
+TEST(Capture, TiedWeightsAreOneParameterUsedTwice) {
   Result<Module> module =
       run::Capture([](Tensors p, Tensors x) { return at::mm(at::mm(x[0], p[0]), p[0].t()).sum(); },
                    std::span(kParams).first(1), kInputs);
@@ -149,7 +149,7 @@ TEST(run::Capture, TiedWeightsAreOneParameterUsedTwice) {
   EXPECT_EQ(graph.op(graph[graph.outputs()[1].value].producer).name(), "aten.add.Tensor");
 }
 
-TEST(run::Capture, FrozenParametersHaveNoGradient) {
+TEST(Capture, FrozenParametersHaveNoGradient) {
   run::ParamSpec params[] = {{"w", {4, 4}, "u"}, {"v", {4, 4}, "u", false}};
   Result<Module> module = run::Capture(
       [](Tensors p, Tensors x) { return at::mm(at::mm(x[0], p[0]), p[1]).sum(); }, params, kInputs);

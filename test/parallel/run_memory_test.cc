@@ -104,7 +104,7 @@ class MemoryWatch {
   int64_t most() const { return most_; }
 
   run::Session::Watcher watcher() {
-    return [this](const run::World&) -> World::Observer {
+    return [this](const run::World&) -> run::World::Observer {
       return
           [this](NodeId, std::span<const run::Tensors>) { most_ = std::max(most_, allocated()); };
     };

@@ -22,8 +22,9 @@ Result<Changed> WrongGate(Graph& graph, compile::PassContext&) {
   return rewriter.Commit();
 }
 Result<Changed> Nothing(Graph&, compile::PassContext&) { return Changed::kNo; }
-const compile::PassDef kWrongGate{.name = "wrong-gate", .summary = "", .run = Run<WrongGate>};
-const compile::PassDef kNothing{.name = "nothing", .summary = "", .run = Run<Nothing>};
+const compile::PassDef kWrongGate{
+    .name = "wrong-gate", .summary = "", .run = compile::Run<WrongGate>};
+const compile::PassDef kNothing{.name = "nothing", .summary = "", .run = compile::Run<Nothing>};
 
 compile::PipelineItem Item(const compile::PassDef& pass) {
   compile::PipelineItem item;

@@ -188,7 +188,7 @@ TEST(Processes, SayWhoDiffers) {
       << ran.err;
 }
 
-TEST(run::PeerAddress, SaysWhatIsWrongWithTheEnvironment) {
+TEST(PeerAddress, SaysWhatIsWrongWithTheEnvironment) {
   auto said = [](const std::map<std::string, std::string>& set) {
     for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_PORT"}) ::unsetenv(name);
     for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
