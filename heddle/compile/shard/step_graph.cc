@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "heddle/core/base/division.h"
-#include "heddle/core/base/hash.h"
 
 namespace heddle::compile {
 namespace {
@@ -51,7 +50,7 @@ Axes Suffix(const Axes& axes, size_t from) {
 }
 
 StepGraph::StepGraph(std::span<const int64_t> ends, int64_t rest, uint8_t axes, const Mesh& mesh)
-    : ends_(ends.begin(), ends.end()), rest_(rest), axes_(axes), mesh_(mesh), table_(64, kNone) {}
+    : ends_(ends.begin(), ends.end()), rest_(rest), axes_(axes), mesh_(mesh) {}
 
 // --- Placements
 
@@ -76,27 +75,17 @@ StepGraph::Order StepGraph::OrderOf(PlacementWord word) const {
   return order;
 }
 
-// Where a placement is, or would be, in the table.
-uint32_t& StepGraph::Slot(PlacementWord word) {
-  for (size_t at = Scramble(word);; ++at) {
-    uint32_t& slot = table_[at & (table_.size() - 1)];
-    if (slot == kNone || places_[slot].word == word) return slot;
-  }
-}
-
 uint32_t StepGraph::NumberOf(PlacementWord word) {
-  uint32_t at = Slot(word);
-  if (at != kNone) return at;
+  const uint64_t hash = Scramble(word);
+  uint32_t at = numbers_.Find(hash, [&](uint32_t n) { return places_[n].word == word; });
+  if (at != HashIndex::kNone) return at;
   at = static_cast<uint32_t>(places_.size());
   uint8_t pending = 0;
   for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis)
     pending |= static_cast<uint8_t>(ByteOf(word, axis).pending() ? 1U << axis : 0U);
   places_.push_back({word, OrderOf(word), pending});
-  if (2 * at >= table_.size()) {
-    table_.assign(2 * table_.size(), kNone);
-    for (uint32_t i = 0; i < at; ++i) Slot(places_[i].word) = i;
-  }
-  return Slot(word) = at;
+  numbers_.Insert(hash, at);
+  return at;
 }
 
 // --- Steps

@@ -8,6 +8,7 @@
 
 #include "heddle/compile/shard/placement_word.h"
 #include "heddle/compile/shard/redistribution.h"
+#include "heddle/core/base/hash.h"
 #include "heddle/core/ir/mesh.h"
 
 namespace heddle::compile {
@@ -80,7 +81,6 @@ class StepGraph {
   };
 
   Order OrderOf(PlacementWord word) const;
-  uint32_t& Slot(PlacementWord word);
   From FromOf(PlacementWord word) const;
   void Add(PlacementWord to, Step step);
   void Scatter(const From& from);
@@ -95,8 +95,8 @@ class StepGraph {
   uint8_t axes_;
   const Mesh& mesh_;
   std::vector<Place> places_;
-  // Numbers of places, by scrambled words; at most half of it is used.
-  std::vector<uint32_t> table_;
+  // Numbers of places, by scrambled words.
+  HashIndex numbers_;
   std::vector<Step> steps_;
   // Those that were asked for last.
   std::vector<Step> last_;

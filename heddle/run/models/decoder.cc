@@ -31,11 +31,6 @@ void AddAttention(ParamList& params, const ModelConfig& config, const std::strin
   params.Add(prefix + "wo.weight", {config.dim, config.n_heads * size}, unit);
 }
 
-void AddNorms(ParamList& params, const ModelConfig& config, const std::string& unit) {
-  params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
-  params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
-}
-
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit) {
   params.Add(prefix + ".w1.weight", {hidden, dim}, unit);
@@ -43,11 +38,18 @@ void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, i
   params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
 }
 
-void AddFeedForwardOrMoe(ParamList& params, std::vector<StepInput>& buffers,
-                         const ModelConfig& config, int64_t layer) {
-  if (config.is_moe_layer(layer)) return AddMoe(params, buffers, config, layer);
-  std::string unit = BlockUnit(layer);
-  AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
+at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig& config,
+                                 const at::Tensor& x, const RotateHeads& rotate) {
+  auto heads = [&](std::string_view name) {
+    return Linear(weights, name, x).view({x.size(0), x.size(1), -1, config.head_size()});
+  };
+  at::Tensor q = heads("wq");
+  at::Tensor k = heads("wk");
+  at::Tensor v = heads("wv");
+  q = rotate(q, "q_norm").transpose(1, 2);
+  k = rotate(k, "k_norm").transpose(1, 2);
+  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
+  return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
 namespace {
@@ -86,11 +88,24 @@ at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,
 }  // namespace
 
 FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffers,
-                         AddBlock add_block) {
+                         const BlockParams& block) {
   ParamList params;
   AddEmbedding(params, config);
-  for (int64_t layer = 0; layer < config.n_layers; ++layer)
-    add_block(params, buffers, config, layer);
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    const std::string unit = BlockUnit(layer);
+    auto add_norms = [&] {
+      params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
+      params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
+    };
+    block.add_attention(params, config, unit);
+    if (block.norms_first) add_norms();
+    if (config.is_moe_layer(layer)) {
+      AddMoe(params, buffers, config, layer);
+    } else {
+      AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
+    }
+    if (!block.norms_first) add_norms();
+  }
   params.Add("norm.weight", {config.dim}, OutputUnit(config));
   if (!config.tied)
     params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));

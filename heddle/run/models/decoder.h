@@ -1,6 +1,7 @@
 // What families of decoders share: parameters in registration order, the order of layers, what presets may split.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,19 +30,26 @@ std::string OutputUnit(const ModelConfig& config);
 void AddEmbedding(ParamList& params, const ModelConfig& config);
 // wq, wk, wv and wo of grouped-query attention, in module `attention`.
 void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
-void AddNorms(ParamList& params, const ModelConfig& config, const std::string& unit);
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit);
-// `feed_forward` of a dense layer, `moe` of one with experts.
-void AddFeedForwardOrMoe(ParamList& params, std::vector<StepInput>& buffers,
-                         const ModelConfig& config, int64_t layer);
-// Adds the parameters of one block in registration order.
-using AddBlock = void (*)(ParamList& params, std::vector<StepInput>& buffers,
-                          const ModelConfig& config, int64_t layer);
+
+// How a family registers the parameters of a block.
+struct BlockParams {
+  void (*add_attention)(ParamList& params, const ModelConfig& config, const std::string& unit);
+  // The norms of a block come before its feed-forward network, not after it.
+  bool norms_first = false;
+};
 // Embedding, blocks, norm, output. A block adds the family's attention and then a feed-forward
 // network or experts to the residual stream, each of a norm of it.
 FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffers,
-                         AddBlock add_block);
+                         const BlockParams& block);
+
+// Queries or keys [batch, positions, heads, size] with their positions, and with the norm of this
+// name if the family has one.
+using RotateHeads = std::function<at::Tensor(const at::Tensor& heads, std::string_view norm)>;
+// Attention with the parameters of AddAttention.
+at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig& config,
+                                 const at::Tensor& x, const RotateHeads& rotate);
 
 // The mixture of experts of one block, in module `moe`; its bias, if it has one, is a buffer.
 void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,

@@ -106,8 +106,8 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
   return Linear(weights, "wo", out.transpose(1, 2).reshape({batch, positions, -1}));
 }
 
-void AddAttention(ParamList& params, const std::string& prefix, const ModelConfig& c,
-                  const std::string& unit) {
+void AddLatentAttention(ParamList& params, const ModelConfig& c, const std::string& unit) {
+  const std::string prefix = unit + ".attention";
   const MlaConfig& mla = c.mla;
   int64_t q_size = c.n_heads * (mla.nope_dim + mla.rope_dim);
   if (mla.q_rank == 0) {
@@ -124,15 +124,8 @@ void AddAttention(ParamList& params, const std::string& prefix, const ModelConfi
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
-  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
-                      int64_t layer) {
-    std::string unit = BlockUnit(layer);
-    AddAttention(params, unit + ".attention", c, unit);
-    AddNorms(params, c, unit);
-    AddFeedForwardOrMoe(params, buffers, c, layer);
-  };
   StepInput rope{"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.mla.rope_dim / 2}};
-  return DecoderParts(config, {rope}, add_block);
+  return DecoderParts(config, {rope}, {.add_attention = AddLatentAttention, .norms_first = true});
 }
 
 compile::ParallelRules Rules() {

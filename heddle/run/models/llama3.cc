@@ -51,28 +51,14 @@ std::vector<ModelConfig> Flavors() {
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
   at::Tensor rotations = weights.Buffer("rope");
-  auto heads = [&](std::string_view name) {
-    return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()});
-  };
-  at::Tensor q = heads("wq");
-  at::Tensor k = heads("wk");
-  at::Tensor v = heads("wv");
-  q = RotatePairs(q, rotations).transpose(1, 2);
-  k = RotatePairs(k, rotations).transpose(1, 2);
-  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
-  return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
+  return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view) {
+    return RotatePairs(heads, rotations);
+  });
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
-  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
-                      int64_t layer) {
-    std::string unit = BlockUnit(layer);
-    AddAttention(params, c, unit);
-    AddFeedForwardOrMoe(params, buffers, c, layer);
-    AddNorms(params, c, unit);
-  };
   StepInput rope{"rope", InputRole::kBuffer, DType::kC64, {batch.seq_len, config.head_size() / 2}};
-  return DecoderParts(config, {rope}, add_block);
+  return DecoderParts(config, {rope}, {.add_attention = AddAttention});
 }
 
 Status Check(const ModelConfig& c) {

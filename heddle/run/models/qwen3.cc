@@ -59,33 +59,22 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
   ScopeGuard scope("attention");
   at::Tensor cosines = weights.Buffer("rope_cos");
   at::Tensor sines = weights.Buffer("rope_sin");
-  auto heads = [&](std::string_view name) {
-    return Linear(weights, name, x).view({x.size(0), x.size(1), -1, c.head_size()});
-  };
-  at::Tensor q = heads("wq");
-  at::Tensor k = heads("wk");
-  at::Tensor v = heads("wv");
-  q = RotateHalves(RmsNorm(weights, "q_norm", q, c.norm_eps), cosines, sines).transpose(1, 2);
-  k = RotateHalves(RmsNorm(weights, "k_norm", k, c.norm_eps), cosines, sines).transpose(1, 2);
-  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
-  return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
+  return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view norm) {
+    return RotateHalves(RmsNorm(weights, norm, heads, c.norm_eps), cosines, sines);
+  });
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
-  auto add_block = [](ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& c,
-                      int64_t layer) {
-    std::string unit = BlockUnit(layer);
+  auto add_attention = [](ParamList& params, const ModelConfig& c, const std::string& unit) {
     AddAttention(params, c, unit);
     params.Add(unit + ".attention.q_norm.weight", {c.head_size()}, unit);
     params.Add(unit + ".attention.k_norm.weight", {c.head_size()}, unit);
-    AddFeedForwardOrMoe(params, buffers, c, layer);
-    AddNorms(params, c, unit);
   };
   std::vector<int64_t> shape = {batch.seq_len, config.head_size()};
   return DecoderParts(config,
                       {{"rope_cos", InputRole::kBuffer, DType::kF32, shape},
                        {"rope_sin", InputRole::kBuffer, DType::kF32, shape}},
-                      add_block);
+                      {.add_attention = add_attention});
 }
 
 compile::ParallelRules Rules() {
