@@ -1,11 +1,14 @@
-// Costs of the nodes of a graph as studies of PyTorch's overlap scheduler write them: an object with the `nodes` of an FX graph, each with
-// its operator, its inputs and its milliseconds.
+// Reads the files of studies of PyTorch's overlap scheduler as measured costs: an object with the
+// `nodes` of an FX graph, each with its operator, its inputs and its milliseconds.
 //
-// A node is known by `source_name`, the variable of the graph that was printed, which an import keeps. The cost of a call of several
-// results stands with the names of its items. A node that the printed graph does not have (what was traced anew has copies of lazily
-// conjugated tensors) costs what its first reader costs more, its launch included.
+// A node is known by `source_name`, its variable in the printed graph, which an import keeps. A call
+// with several results is known by the names of its items. A node that the printed graph does not
+// have, such as a copy of a lazily conjugated tensor, adds its time and a launch to its first reader.
 //
-// `curves` give collectives of other sizes, as buckets are: rows of a table, read as AutoParallel reads them, or PyTorch's formula.
+// `curves` give collectives of other sizes, which buckets need: rows of a table, read as AutoParallel
+// reads them, or PyTorch's formula.
+//
+// The costs bring AutoParallel's timeline rules, with packing of buckets by kernels.
 #pragma once
 
 #include "heddle/core/base/json.h"
