@@ -9,7 +9,7 @@
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/whole.h"
+#include "heddle/run/runtime/test/run_on_whole.h"
 #include "test/golden/small_inputs.h"
 
 namespace heddle {

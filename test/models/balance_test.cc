@@ -5,8 +5,8 @@
 #include <ATen/ops/tensor.h>
 
 #include "heddle/run/models/decoder.h"
-#include "heddle/run/models/init.h"
 #include "heddle/run/models/model.h"
+#include "heddle/run/models/test/inputs.h"
 #include "heddle/run/runtime/world.h"
 
 namespace heddle {

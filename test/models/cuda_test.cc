@@ -8,7 +8,7 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/run/models/init.h"
+#include "heddle/run/models/test/inputs.h"
 #include "heddle/run/runtime/world.h"
 
 namespace heddle {

@@ -7,7 +7,7 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/angle.h>
 
-#include "heddle/run/models/init.h"
+#include "heddle/run/models/test/inputs.h"
 
 namespace heddle {
 namespace {

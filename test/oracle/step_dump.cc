@@ -6,7 +6,7 @@
 
 #include "heddle/core/base/file.h"
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/models/init.h"
+#include "heddle/run/models/test/inputs.h"
 #include "heddle/run/runtime/world.h"
 #include "heddle/run/train/safetensors.h"
 

@@ -8,8 +8,8 @@
 
 #include "heddle/core/ir/text/print.h"
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/models/init.h"
-#include "heddle/run/runtime/whole.h"
+#include "heddle/run/models/test/inputs.h"
+#include "heddle/run/runtime/test/run_on_whole.h"
 
 namespace heddle {
 

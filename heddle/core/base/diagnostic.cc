@@ -1,7 +1,6 @@
 #include "heddle/core/base/diagnostic.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace heddle {
 namespace {
@@ -46,10 +45,6 @@ std::string ReadableNames(const std::string& message) {
 }  // namespace
 
 std::string_view Name(Diag kind) { return kNames[static_cast<size_t>(kind)]; }
-
-std::vector<std::string_view> AllDiagnosticNames() {
-  return {std::begin(kNames), std::end(kNames)};
-}
 
 std::string Format(const Diagnostic& d) {
   std::string out;

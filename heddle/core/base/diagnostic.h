@@ -20,7 +20,6 @@ enum class Diag : uint16_t {
 
 // The kind as printed in brackets after a message: `mm-inner-size`.
 std::string_view Name(Diag kind);
-std::vector<std::string_view> AllDiagnosticNames();
 
 struct Diagnostic {
   Diag kind;

@@ -50,7 +50,7 @@ class EagerDataParallel {
                     const DataParallelOptions& options);
 
   int64_t ranks() const { return options_.replicate * options_.shard; }
-  // `inputs` are those of the whole batch (MakeInputs); rank r takes the r-th of as many equal parts of its rows.
+  // `inputs` are those of the whole batch; rank r takes the r-th of ranks() equal parts of its rows.
   EagerStep Step(std::span<const at::Tensor> inputs, double lr, int64_t step);
 
   // What a rank holds of parameter `i`. Gradients are those of the last step, before clipping.

@@ -44,13 +44,6 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, 
   return tensor.to(options.dtype(ToScalarType(dtype)));
 }
 
-std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype) {
-  std::vector<at::Tensor> params;
-  for (const ParamSpec& param : model.params)
-    params.push_back(InitParam(model, param, seed, dtype));
-  return params;
-}
-
 Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
                 int64_t first_row) {
   Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};
@@ -60,18 +53,6 @@ Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed
   SyntheticRows({.vocab = vocab_size, .seq_len = seq_len, .seed = seed, .step = step}, first_row,
                 numbers(batch.tokens), numbers(batch.labels));
   return batch;
-}
-
-std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t step) {
-  std::vector<at::Tensor> inputs;
-  for (const StepInput& input : model.inputs) {
-    if (input.role == InputRole::kBuffer) inputs.push_back(MakeBuffer(model, input));
-  }
-  Batch batch =
-      MakeBatch(model.config.vocab_size, model.batch.batch, model.batch.seq_len, seed, step);
-  inputs.push_back(batch.tokens);
-  inputs.push_back(batch.labels);
-  return inputs;
 }
 
 }  // namespace heddle::run

@@ -13,7 +13,6 @@ namespace heddle::run {
 // Of one parameter, by its name and shape: normal with the spread that its family asks for; norms are ones.
 at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed,
                      DType dtype = DType::kF32);
-std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed, DType dtype = DType::kF32);
 
 // Tokens and labels of step `step`: the token at a position of a row is splitmix64(seed * 2^40 + step * 2^32 + row * 2^16 + position)
 // modulo the vocabulary, and its label the token behind it. Rows count over the whole batch, so that data do not depend on the mesh
@@ -24,8 +23,5 @@ struct Batch {
 };
 Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
                 int64_t first_row = 0);
-
-// All inputs of the model's step, in order: buffers, tokens, labels.
-std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t step);
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-// Graphs run on whole tensors.
+// Whole tensors of a local graph, from the shards of its ranks.
 #pragma once
 
 #include <span>
@@ -10,11 +10,6 @@
 #include "heddle/core/ir/graph.h"
 
 namespace heddle::run {
-
-// Outputs of the first graph, run on all ranks of its mesh, each with its parts of `inputs`, and put together. A global graph has no
-// mesh: one rank has everything.
-Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
-                                           std::span<const at::Tensor> inputs);
 
 // The type of a whole input or output.
 TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global);

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "heddle/core/base/file.h"
-#include "heddle/run/models/init.h"
+#include "heddle/run/models/test/inputs.h"
 #include "heddle/run/runtime/shards.h"
 
 namespace heddle::run {
