@@ -1,5 +1,7 @@
 #include "fuzz/exercise.h"
 
+#include <algorithm>
+
 #include "heddle/compile/compile.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
@@ -19,6 +21,17 @@
 
 namespace heddle {
 namespace {
+
+// A rejected text: every diagnostic has a message, and a position in the text if it has a position.
+Exercised Rejected(const std::string& text, const Diagnostics& diagnostics) {
+  if (diagnostics.empty()) return {false, "rejected without a message: " + text};
+  auto lines = static_cast<size_t>(std::ranges::count(text, '\n')) + 1;
+  for (const Diagnostic& diagnostic : diagnostics) {
+    if (diagnostic.message.empty() || diagnostic.line > lines)
+      return {false, fmt::format("line {} of {}: {}", diagnostic.line, lines, Format(diagnostic))};
+  }
+  return {false, ""};
+}
 
 void AskForFacts(Module& module, Graph& graph) {
   for (NodeId id : graph.nodes()) {
@@ -57,26 +70,26 @@ void Spread(Module module) {
   if (!report.ok()) (void)Format(report.diagnostics());
 }
 
-// A plan that can be read is printed, and reads back as it was.
-bool ExercisePlan(const std::string& text) {
+// An accepted plan prints, and the printed plan reads back as the same.
+Exercised ExercisePlan(const std::string& text) {
   Result<compile::Plan> plan = compile::ParsePlan(text, "input");
-  if (!plan.ok()) {
-    (void)Format(plan.diagnostics());
-    return false;
-  }
+  if (!plan.ok()) return Rejected(text, plan.diagnostics());
   std::string printed = compile::FormatPlan(*plan);
   Result<compile::Plan> again = compile::ParsePlan(printed, "printed");
-  HEDDLE_CHECK(again.ok(), printed + Format(again.diagnostics()));
-  HEDDLE_CHECK(compile::FormatPlan(*again) == printed, printed);
-  return true;
+  if (!again.ok()) return {true, "printed, rejected: " + printed + Format(again.diagnostics())};
+  if (compile::FormatPlan(*again) != printed)
+    return {true, "printed differently again: " + printed};
+  return {true, ""};
 }
 
-// Files that say what things cost. What can be read must be usable.
-bool ExerciseCosts(const std::string& text) {
+// Files of costs. An accepted file can price a step.
+Exercised ExerciseCosts(const std::string& text) {
   Result<price::Cluster> cluster = price::ParseCluster(text, "input");
-  if (!cluster.ok()) (void)Format(cluster.diagnostics());
   Result<price::MeasuredCosts> costs = price::ParseCosts(text, "input");
-  if (!costs.ok()) (void)Format(costs.diagnostics());
+  if (!cluster.ok() && !costs.ok()) {
+    Exercised first = Rejected(text, cluster.diagnostics());
+    return first.problem.empty() ? Rejected(text, costs.diagnostics()) : first;
+  }
   static const Module module = *ParseModule(
       "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: bf16[8,8]) -> (%d) {\n  %a = aten.mm(%x, "
       "%x)\n"
@@ -97,10 +110,11 @@ bool ExerciseCosts(const std::string& text) {
   };
   if (cluster.ok()) simulate(*cluster, std::nullopt);
   if (costs.ok()) simulate(*price::LoadCluster("h100-8x"), *costs);
-  return cluster.ok() || costs.ok();
+  return {true, ""};
 }
 
-void SimulateAll(const Module& module) {
+// A violated property of the simulation, or nothing.
+std::string SimulateAll(const Module& module) {
   static const price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
   std::vector<price::Simulation> all;
   std::vector<TracedGraph> traced;
@@ -109,72 +123,74 @@ void SimulateAll(const Module& module) {
     Result<price::Simulation> one = price::Simulate(module, graph, model, {});
     if (!one.ok()) {
       (void)Format(one.diagnostics());
-      return;
+      return "";
     }
     all.push_back(*std::move(one));
     const price::Simulation& s = all.back();
     traced.push_back({&graph, &s});
-    HEDDLE_CHECK(s.timeline.exposed + s.timeline.compute.busy == s.timeline.makespan, "");
+    if (s.timeline.exposed + s.timeline.compute.busy != s.timeline.makespan)
+      return "exposed and busy time do not add up to the step: " + Print(module);
     (void)FormatTimeline(graph, s);
     (void)FormatSimulation(module, graph, model, s, false);
   }
   (void)FormatTrace(module, traced);
+  return "";
 }
 
-// A problem that can be read has an answer that costs what it says, or a reason why there is none.
-bool ExerciseProblem(const std::string& text) {
+// An accepted problem has an answer with the stated cost, or a conflict that explains why not.
+Exercised ExerciseProblem(const std::string& text) {
   Result<search::ProblemFile> file = search::ParseProblem(text, "input");
-  if (!file.ok()) {
-    (void)Format(file.diagnostics());
-    return false;
-  }
+  if (!file.ok()) return Rejected(text, file.diagnostics());
   const search::PairwiseProblem& problem = file->problem;
   search::PairwiseAnswer answer =
       search::Solve(problem, {.limit = search::Limit(search::Allowance::Work(1))});
   if (answer.objective != search::kForbidden) {
-    HEDDLE_CHECK(search::Cost(problem, answer.x) == answer.objective, text);
-    HEDDLE_CHECK(answer.bound <= answer.objective, text);
+    if (search::Cost(problem, answer.x) != answer.objective) return {true, "another cost: " + text};
+    if (answer.bound > answer.objective) return {true, "a bound above the answer: " + text};
   } else if (answer.outcome == search::SolveOutcome::kInfeasible) {
     (void)Format(problem, search::FindConflict(problem, search::Limit(search::Allowance::Work(1))));
   }
-  return true;
+  return {true, ""};
+}
+
+// A module that reads back from its printed text as the same module.
+std::string RoundTrip(const Module& module) {
+  std::string printed = Print(module);
+  Result<Module> again = ParseModule(printed, "printed", Ops());
+  if (!again.ok()) return "printed, rejected: " + printed + Format(again.diagnostics());
+  if (Print(*again) != printed) return "printed differently again: " + printed;
+  if (StructuralHash(*again) != StructuralHash(module)) return "another hash: " + printed;
+  if (!Diff(module, *again).empty()) return "differs: " + printed;
+  return "";
 }
 
 }  // namespace
 
-bool Exercise(const std::string& text) {
+Exercised Exercise(const std::string& text) {
   if (text.starts_with("heddle plan")) return ExercisePlan(text);
   if (text.starts_with('{') && text.find("\"vars\"") != std::string::npos)
     return ExerciseProblem(text);
   if (text.starts_with('{') || text.starts_with("Group")) return ExerciseCosts(text);
   Result<Module> module = ParseModule(text, "input", Ops());
-  if (!module.ok()) {
-    (void)Format(module.diagnostics());
-    return false;
-  }
-  std::string printed = Print(*module);
-  Result<Module> again = ParseModule(printed, "printed", Ops());
-  HEDDLE_CHECK(again.ok(), printed + Format(again.diagnostics()));
-  HEDDLE_CHECK(Print(*again) == printed, printed);
-  HEDDLE_CHECK(StructuralHash(*again) == StructuralHash(*module), printed);
-  HEDDLE_CHECK(Diff(*module, *again).empty(), printed);
+  if (!module.ok()) return Rejected(text, module.diagnostics());
+  if (std::string problem = RoundTrip(*module); !problem.empty()) return {true, problem};
   for (Graph& graph : module->graphs) {
     (void)FormatStats(ComputeStats(*module, graph));
     AskForFacts(*module, graph);
   }
-  SimulateAll(*module);
+  if (std::string problem = SimulateAll(*module); !problem.empty()) return {true, problem};
   static const compile::Pipeline pipeline = *compile::ParsePipeline("clean", compile::Passes());
   Result<compile::RunReport> report = compile::RunPipeline(*module, pipeline);
-  HEDDLE_CHECK(report.ok(), printed + Format(report.diagnostics()));
+  if (!report.ok()) return {true, "not cleaned: " + text + Format(report.diagnostics())};
   if (module->view == View::kGlobal) Spread(*module);
-  // Placements that nobody checked may be refused, in words.
+  // Placements that no pass has checked may be rejected with a message.
   static const compile::Pipeline lowering =
       *compile::ParsePipeline("insert-redistributions, lower, localize", compile::Passes());
   if (module->view == View::kGlobal) {
     Result<compile::RunReport> lowered = compile::RunPipeline(*module, lowering);
     if (!lowered.ok()) (void)Format(lowered.diagnostics());
   }
-  return true;
+  return {true, ""};
 }
 
 }  // namespace heddle

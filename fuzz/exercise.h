@@ -1,12 +1,18 @@
-// Does to a text all that Heddle does to texts. Shared by the fuzzer and by the tests that damage good texts.
+// Does to a text everything that Heddle does to texts. The fuzzer and the damage tests share it.
 #pragma once
 
 #include <string>
 
 namespace heddle {
 
-// Parses `text`; if it is accepted, checks that it prints and parses back, and runs analyses, facts and passes over it.
-// Aborts on anything that must not happen. Returns whether the text was accepted.
-bool Exercise(const std::string& text);
+struct Exercised {
+  bool accepted = false;
+  // The property that does not hold, with the text or the values that show it. Empty: all hold.
+  std::string problem;
+};
+
+// Parses `text`. An accepted text must print, parse back and print the same again, and run through
+// analyses, the simulator and passes. A rejected text must give a message that points into it.
+Exercised Exercise(const std::string& text);
 
 }  // namespace heddle

@@ -1,5 +1,4 @@
-// Problems of placing Llama 3 8B on a mesh, with known optima. They are not part of the project: where the folder is not there, the
-// tests are skipped.
+// Problems of placing Llama 3 8B on a mesh, with known optima; see problems/README.md.
 #include <gtest/gtest.h>
 
 #include "heddle/core/base/file.h"
@@ -21,7 +20,7 @@ class KnownProblems : public testing::TestWithParam<KnownProblem> {};
 TEST_P(KnownProblems, HaveTheirOptimum) {
   std::string path = std::string(HEDDLE_PROBLEMS) + "/" + GetParam().file + ".json.gz";
   Result<std::string> bytes = ReadFile(path);
-  if (!bytes.ok()) GTEST_SKIP() << "skipped: " << path << " is not there";
+  ASSERT_TRUE(bytes.ok()) << Format(bytes.diagnostics());
   Result<search::ProblemFile> file = search::ParseProblem(*bytes, path);
   ASSERT_TRUE(file.ok()) << Format(file.diagnostics());
   if (GetParam().memory >= 0) {

@@ -174,12 +174,9 @@ TEST(SharedMoves, AreSolvedWithWhatWasLearnt) {
   }
 }
 
-// The choices near the best answer are mostly enough to find it again, and the cost of the answer
-// is right.
+// The choices near the best answer include it, so solving among them finds its cost again.
 TEST(SharedMoves, AreSolvedAmongTheNear) {
   int fewer = 0;
-  int tried = 0;
-  int found = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     RandomProblem random(seed);
@@ -192,11 +189,9 @@ TEST(SharedMoves, AreSolvedAmongTheNear) {
     search::Messages of_near = search::KeepChoices(messages, near);
     search::PairwiseAnswer again =
         search::Solve(search::KeepChoices(problem, near), {.messages = &of_near});
-    ASSERT_GE(again.objective, answer.objective);
+    ASSERT_EQ(again.objective, answer.objective);
     for (size_t v = 0; v < near.size(); ++v) again.x[v] = near[v][again.x[v]];
     ASSERT_EQ(search::Cost(problem, again.x), again.objective);
-    ++tried;
-    found += again.objective == answer.objective ? 1 : 0;
     size_t all = 0;
     size_t left = 0;
     for (size_t v = 0; v < near.size(); ++v) {
@@ -205,8 +200,7 @@ TEST(SharedMoves, AreSolvedAmongTheNear) {
     }
     fewer += left < all ? 1 : 0;
   }
-  EXPECT_GT(fewer, 50);
-  EXPECT_GT(found, tried * 3 / 4);
+  EXPECT_GT(fewer, 0);
 }
 
 TEST(SharedMoves, CostNoMoreThanWithoutSharing) {
