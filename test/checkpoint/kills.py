@@ -76,7 +76,7 @@ class Trial:
         killed = False
         try:
             # A run that is never left alone would never end.
-            delay = self.chance.uniform(0, self.seconds) if self.kills < KILLS_IN_A_RUN else 60
+            delay = self.chance.uniform(0, self.seconds) if self.kills < KILLS_IN_A_RUN else None
             out, err = process.communicate(timeout=delay)
         except subprocess.TimeoutExpired:
             kill(process, self.chance, processes)

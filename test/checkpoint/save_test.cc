@@ -227,12 +227,11 @@ TEST_F(SaveTest, WhoIsMissingIsNamed) {
 TEST_F(SaveTest, TheEndOfAWriterDoesNotWaitForOthers) {
   State state = SmallState();
   state.mesh = Mesh({{"dp", 2}});
-  auto begin = std::chrono::steady_clock::now();
   {
-    auto writer = *OneOfTwo(0, milliseconds(60000));
+    // A writer that waited for the other rank would exceed the time limit of ctest.
+    auto writer = *OneOfTwo(0, std::chrono::hours(24));
     ASSERT_TRUE(writer->Save(SnapshotOf(state, 6, {0})).ok());
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   EXPECT_TRUE(Steps().empty());
 }
 

@@ -28,6 +28,8 @@ MESHES = {
     "tp11": ["--parallelism.tensor_parallel_degree=11"],
     "one": [],
 }
+# Seconds after which a process hangs. No correct run is near it, even on a busy machine.
+HANG = 300
 
 
 class Failed(Exception):
@@ -124,7 +126,7 @@ def stops(heddle, folder):
             if "step:" in line and " 2 " in line:
                 break
         run.send_signal(signal.SIGTERM)
-        out, err = run.communicate(timeout=120)
+        out, err = run.communicate(timeout=HANG)
         check(run.returncode == 0, f"SIGTERM ends a run in order{' of processes' if flags else ''}: {run.returncode} {err[-300:]}")
         listed = subprocess.run([heddle, "checkpoint", "ls", saved, "--json"], capture_output=True, text=True)
         check(listed.returncode == 0 and "step" in listed.stdout, "and saves")
@@ -181,7 +183,7 @@ def a_stop_is_a_stop(heddle, folder, trials, chance):
                 time.sleep(delay)
                 run.send_signal(signo)
                 try:
-                    run.wait(timeout=30)
+                    run.wait(timeout=HANG)
                 except subprocess.TimeoutExpired:
                     pass
             finally:

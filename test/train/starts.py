@@ -11,13 +11,13 @@ import subprocess
 import sys
 import tempfile
 
-from runs import MESHES, Failed, check, command, train
+from runs import HANG, MESHES, Failed, check, command, train
 
 CONSTANT_LR = ["--lr_scheduler.decay=none", "--lr_scheduler.warmup_steps=0"]
 
 
 def run_command(args, **options):
-    return subprocess.run(args, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(args, capture_output=True, text=True, timeout=HANG, **options)
 
 
 def validation_is_a_mean(heddle, folder):
