@@ -1,5 +1,5 @@
 # make        set up and build
-# make test   set up, build, run every test
+# make test   set up, build, run every test; print what was skipped, and why
 # make soak SECONDS=3600 SEED=7   attack every command for so long; kill, stop and confuse ranks; kill savers; train 25 steps every way; hold found plans against presets
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check the form of what changed
@@ -26,6 +26,8 @@ SEED = 1
 # What weighs inputs by how rare their features are takes fifty times as long as running them: there are a hundred thousand features.
 FUZZER = -entropic=0 -rss_limit_mb=2000 -artifact_prefix=build/fuzz/
 CORPUS = $$(find heddle -name '*.hdt') fuzz/corpus/*
+# All output, which names skipped parts, in a file for tools/skipped.py.
+RESULTS = --output-junit tests.xml --test-output-size-passed 1000000
 # Precompiled headers keep ccache from caching unless it may overlook what they hide.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
@@ -48,7 +50,8 @@ program: setup
 test: build fuzz
 	@$(TEST_SETUP)
 	@tools/lint.py --most=12
-	@ctest --preset release
+	@status=0; ctest --preset release $(RESULTS) || status=$$?; \
+	  tools/skipped.py build/tests.xml || status=$$?; exit $$status
 
 oracle: build
 	@$(TEST_SETUP)
@@ -63,7 +66,7 @@ lint: setup
 
 sanitized: setup
 	@CXX=$(CLANG) cmake --preset fuzz >/dev/null
-	@cmake --build --preset fuzz --target heddle-fuzz-parse heddle-fuzz-import heddle-attack damage_test
+	@cmake --build --preset fuzz --target heddle-fuzz-parse heddle-attack damage_test
 
 # Under AddressSanitizer and UndefinedBehaviorSanitizer: damaged texts, and beside them random ones and every command.
 fuzz: sanitized
@@ -84,6 +87,7 @@ attack:
 soak: build sanitized
 	@build/fuzz/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack $(CORPUS) & sanitized=$$!; \
 	  build/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack-run $(CORPUS) && wait $$sanitized
+	@cmake --build --preset fuzz --target heddle-fuzz-import
 	@build/fuzz/heddle-fuzz-import $(FUZZER) -max_total_time=$(SECONDS) -max_len=4000 -seed=$(SEED) \
 	  build/fuzz/found heddle/import/test >build/fuzz/log 2>&1 || { tail -40 build/fuzz/log; exit 1; }
 	@HEDDLE_SOAK=1 build/fuzz/test/damage_test --gtest_brief=1
@@ -106,6 +110,7 @@ train: program
 	@echo && build/heddle verify --model=llama3 --flavor=debugmodel $(RANKS) --training.seq_len=64 --training.steps=3 --precision=f32
 
 bench: build
+	@cmake --build --preset release --target bench
 	@build/heddle-bench --benchmark_out=build/bench.json --benchmark_out_format=json >/dev/null 2>&1
 	@python3 tools/bench_report.py build/bench.json
 	@$(PYTHON) bench/step_bench.py build/heddle build/bench_steps.json

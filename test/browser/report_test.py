@@ -383,6 +383,6 @@ if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     PROGRAM = browser.find()
     if PROGRAM is None:
-        print("browser.report skipped: no Chromium is installed (Debian: apt-get install chromium)")
+        print("skipped: no Chromium is installed (Debian: apt-get install chromium)")
         sys.exit(77)
     unittest.main(argv=sys.argv[:1], verbosity=2)

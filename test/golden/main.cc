@@ -83,8 +83,7 @@ int Main(const std::vector<std::string>& args) {
     ok = false;
   }
   fmt::print("{} passed, {} failed, {} skipped\n", counts.passed, counts.failed, counts.skipped);
-  if (counts.skipped > 0)
-    fmt::print("skipped: {} `equal` parts, which need libtorch\n", counts.skipped);
+  if (counts.skipped > 0) fmt::print("skipped: {} `equal` parts: no libtorch\n", counts.skipped);
   return ok && counts.failed == 0 ? 0 : 1;
 }
 

@@ -181,7 +181,7 @@ def main():
         checked += 1
     print("\n".join(problems))
     if skipped:
-        print(f"no kernel on {DEVICE}: {', '.join(skipped)}")
+        print(f"skipped: {', '.join(skipped)}: no kernel on {DEVICE}")
     print(f"torch {torch.__version__}: {checked} passed, {len(problems)} failed, {len(skipped)} skipped")
     return 1 if problems else 0
 

@@ -284,7 +284,7 @@ TEST(Conformance, OfEveryOpInEverySplit) {
     bool splits = ForEachCall(op, CheckSplits, counts);
     bool ran = counts.cases > before;
     bool skipped = FindGpuOp(op) != nullptr && !at::hasCUDA();
-    if (skipped) std::cout << "skipped, needs a GPU: " << Ops()[op].name() << "\n";
+    if (skipped) std::cout << "skipped: " << Ops()[op].name() << ": no GPU\n";
     if (ran != (splits && !skipped && !Contains(kInPythonOnly, op)))
       ADD_FAILURE() << Ops()[op].name()
                     << (ran ? " ran, but is listed as not running" : ": no case ran");
