@@ -57,10 +57,10 @@ if(HEDDLE_TORCH)
   heddle_headers(heddle_torch_headers LINKS fmt::fmt heddle_torch HEADERS ${torch_headers})
 endif()
 if(HEDDLE_TESTS)
-  # Tests run for seconds: optimizing them in full takes longer than it saves. Half optimized, g++ sees writes past ends that are none.
+  # Tests call optimized libraries. Optimizing the tests themselves doubles their compile time and
+  # saves less than that when they run.
   add_library(heddle_test_options INTERFACE)
-  target_compile_options(heddle_test_options INTERFACE $<$<CONFIG:Release>:-O1>
-    "$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>")
+  target_compile_options(heddle_test_options INTERFACE $<$<CONFIG:Release>:-O0>)
   target_link_libraries(heddle_test_options INTERFACE GTest::gtest)
   heddle_headers(heddle_test_headers LINKS fmt::fmt heddle_test_options HEADERS ${headers} <gtest/gtest.h>)
   if(HEDDLE_TORCH)

@@ -107,13 +107,9 @@ CapturedStep CaptureDebug(
     const DebugModel& debug, int64_t most_layers,
     const std::optional<run::OptimizerOptions>& optimizer = run::OptimizerOptions()) {
   run::ModelConfig config = *run::FindModel(debug.family, debug.flavor);
-  config.n_layers = std::min(config.n_layers, most_layers);
-  if (config.moe.experts > 16) {
-    config.n_layers = 2;
-    config.moe.experts = 8;
-    config.moe.top_k = 3;
-  }
-  if (debug.compute == DType::kBF16) MakeNarrow(config);
+  int64_t layers = std::min(config.n_layers, most_layers);
+  MakeNarrow(config);
+  if (config.moe.experts == 0 && debug.compute != DType::kBF16) config.n_layers = layers;
   run::Model model =
       *run::MakeModel(config, {.batch = 4, .seq_len = 16},
                       {debug.compute, run::AttentionKind::kFlash, run::Target::kCpu});

@@ -6,6 +6,7 @@
 #include "heddle/compile/plan/presets/presets.h"
 #include "heddle/core/ir/structural_hash.h"
 #include "heddle/price/cost/cost_model.h"
+#include "test/checks/narrow_model.h"
 #include "test/parallel/ranks.h"
 
 namespace heddle {
@@ -79,21 +80,18 @@ constexpr Named kFamilies[] = {{"llama3", "debugmodel"},
 
 class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> {
  protected:
-  // Whole on one mesh, which has an axis of each kind; two layers on the others, of which one has experts where there are any. The one with
-  // 300 million parameters is never whole.
+  // Whole on one mesh, which has an axis of each kind; narrow, with two layers, on the others. One of
+  // the two has experts if the family has any. The model with 300 million parameters is never whole.
   static run::Model MakeDebug(const Named& family, const ModelLayout& layout) {
     at::set_num_threads(1);
     run::ModelConfig config = *run::FindModel(family.name, family.flavor);
     bool whole = layout.name == std::string_view("hsdp2x2_tp2") && config.moe.experts <= 16;
-    if (!whole) config.n_layers = std::min<int64_t>(config.n_layers, 2);
-    if (config.moe.experts > 16) {
-      config.moe.experts = 8;
-      config.moe.top_k = 3;
-    }
+    if (!whole) MakeNarrow(config);
     return *run::MakeModel(config, {.batch = 4, .seq_len = 12},
                            {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
   }
 };
+class ParallelExperts : public ParallelModels {};
 
 TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   auto [family, at] = GetParam();
@@ -109,11 +107,10 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
 }
 
 // Three experts get everything: their rank most rows of all, others none.
-TEST_P(ParallelModels, GiveTheSameWhereFewExpertsGetEverything) {
+TEST_P(ParallelExperts, GiveTheSameWhereFewExpertsGetEverything) {
   auto [family, at] = GetParam();
   const ModelLayout& layout = Layouts()[at];
   run::Model model = MakeDebug(family, layout);
-  if (model.config.moe.experts == 0 || layout.preset.experts.empty()) GTEST_SKIP();
   Module whole = *run::CaptureModel(model);
   compile::Plan plan = *compile::MakePlan(whole.graphs[0], Mesh(layout.mesh),
                                           model.config.family->rules(), layout.preset);
@@ -197,14 +194,28 @@ TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   }
 }
 
+std::string NameOfLayout(const testing::TestParamInfo<ParallelModels::ParamType>& info) {
+  auto [family, at] = info.param;
+  return fmt::format("{}_{}_{}", family.name, family.flavor, Layouts()[at].name);
+}
+
+// Models with experts, in layouts that spread them.
+std::vector<ParallelModels::ParamType> ExpertLayouts() {
+  std::vector<ParallelModels::ParamType> found;
+  for (const Named& family : kFamilies) {
+    if (run::FindModel(family.name, family.flavor)->moe.experts == 0) continue;
+    for (size_t at = 0; at < Layouts().size(); ++at) {
+      if (!Layouts()[at].preset.experts.empty()) found.emplace_back(family, at);
+    }
+  }
+  return found;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ParallelModels,
                          testing::Combine(testing::ValuesIn(kFamilies),
                                           testing::Range<size_t>(0, Layouts().size())),
-                         [](const auto& info) {
-                           const Named& family = std::get<0>(info.param);
-                           return fmt::format("{}_{}_{}", family.name, family.flavor,
-                                              Layouts()[std::get<1>(info.param)].name);
-                         });
+                         NameOfLayout);
+INSTANTIATE_TEST_SUITE_P(All, ParallelExperts, testing::ValuesIn(ExpertLayouts()), NameOfLayout);
 
 }  // namespace
 }  // namespace heddle

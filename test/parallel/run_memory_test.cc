@@ -13,6 +13,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/run/train/resume.h"
 #include "heddle/run/train/run_memory.h"
+#include "test/checks/narrow_model.h"
 #include "test/parallel/counting_allocator.h"
 #include "test/parallel/ranks.h"
 
@@ -36,7 +37,7 @@ class JobGraphs {
  public:
   explicit JobGraphs(const MemoryJob& job) : job_(job) {
     run::ModelConfig config = *run::FindModel(job.family, job.flavor);
-    config.n_layers = std::min<int64_t>(config.n_layers, 2);
+    MakeNarrow(config);
     config.vocab_size = 2048;
     if (config.moe.experts > 0) {
       config.moe.experts = 4;
