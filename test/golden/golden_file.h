@@ -1,6 +1,8 @@
 // Golden files (.hdt): inputs, the command that reads them, and all of what it prints.
 //
 //   // RUN: heddle opt --pipeline=dce %s          for all cases below, or inside a case for that case
+//   // RUN: heddle capture ... | heddle stats %s  a command reads the output of another as %s
+//   // RUN: heddle sim --json %s | json /streams  the value at a JSON pointer, a line for each member
 //   --- file c                                    another input of all cases, %c
 //
 //   === name_of_the_case                          `fail_...` if the command must fail

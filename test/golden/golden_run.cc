@@ -7,6 +7,9 @@
 #include <optional>
 #include <regex>
 #include <sstream>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
@@ -140,24 +143,58 @@ void CheckEqual(const std::string& header, const std::string& input, const std::
 #endif
 }
 
+// The commands of a line, which `|` separates.
+std::vector<std::vector<std::string>> Commands(std::string_view line) {
+  std::vector<std::vector<std::string>> commands(1);
+  for (std::string& word : Words(line)) {
+    if (word == "|") {
+      commands.emplace_back();
+    } else {
+      commands.back().push_back(std::move(word));
+    }
+  }
+  return commands;
+}
+
+// The value at `pointer`, with a line for each of its members.
+std::string JsonAt(const std::string& text, const std::string& pointer) {
+  nlohmann::ordered_json value = nlohmann::ordered_json::parse(text, nullptr, false);
+  nlohmann::ordered_json::json_pointer at(pointer);
+  if (value.is_discarded() || !value.contains(at)) return "no value at " + pointer + "\n";
+  std::string out;
+  for (const auto& [key, member] : value[at].items())
+    out +=
+        value[at].is_array() ? member.dump() + "\n" : fmt::format("{}: {}\n", key, member.dump());
+  return out;
+}
+
 }  // namespace
 
 GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
   GoldenOutcome outcome;
   std::vector<std::string> runs = RunLines(one.preamble);
   if (runs.empty()) runs = RunLines(file.preamble);
-  std::vector<std::string> args = runs.size() == 1 ? Words(runs[0]) : std::vector<std::string>();
-  if (args.empty() || args[0] != "heddle") {
+  if (runs.size() != 1 || !runs[0].starts_with("heddle ")) {
     outcome.problem = "the case needs one line `// RUN: heddle ...`";
     return outcome;
   }
   ExtraFiles files(file, one);
-  args.erase(args.begin());
-  for (std::string& arg : args) arg = files.Substitute(arg);
-  auto in = [&]() -> Result<std::string> { return one.input; };
+  std::string input = one.input;
   std::ostringstream out;
   std::ostringstream err;
-  int code = static_cast<int>(RunCommandLine(args, {in, out, err}, kMoreCommands));
+  int code = 0;
+  for (std::vector<std::string>& args : Commands(runs[0])) {
+    if (code == 0 && !out.str().empty()) input = std::exchange(out, {}).str();
+    if (code == 0 && args.size() == 2 && args[0] == "json") {
+      out << JsonAt(input, args[1]);
+      continue;
+    }
+    if (code != 0 || args.empty() || args[0] != "heddle") break;
+    args.erase(args.begin());
+    for (std::string& arg : args) arg = files.Substitute(arg);
+    auto in = [&]() -> Result<std::string> { return input; };
+    code = static_cast<int>(RunCommandLine(args, {in, out, err}, kMoreCommands));
+  }
 
   for (const GoldenSection& section : one.sections) {
     if (section.header.starts_with("file ")) outcome.sections.push_back(section);
