@@ -174,7 +174,7 @@ GoldenOutcome RunGoldenCase(const GoldenFile& file, const GoldenCase& one) {
   GoldenOutcome outcome;
   std::vector<std::string> runs = RunLines(one.preamble);
   if (runs.empty()) runs = RunLines(file.preamble);
-  if (runs.size() != 1 || !runs[0].starts_with("heddle ")) {
+  if (runs.size() != 1 || Words(runs[0])[0] != "heddle") {
     outcome.problem = "the case needs one line `// RUN: heddle ...`";
     return outcome;
   }
