@@ -8,8 +8,8 @@
 #include "heddle/cli/help.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/op_example.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ops/example.h"
 #include "heddle/core/ops/families.h"
 #include "heddle/core/ops/ops.h"
 

@@ -6,8 +6,8 @@
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/text/op_example.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ops/example.h"
 #include "heddle/core/ops/ops.h"
 #include "test/golden/golden_file.h"
 

@@ -10,8 +10,8 @@
 #include "fuzz/exercise.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/test/extent.h"
+#include "heddle/core/ir/text/op_example.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ops/example.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {

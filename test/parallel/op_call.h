@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/ops/example.h"
+#include "heddle/core/ir/text/op_example.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {

@@ -5,12 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/structural_hash.h"
+#include "heddle/core/ir/text/op_example.h"
 #include "heddle/core/ir/text/parse.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ir/check/check_module.h"
-#include "heddle/core/ops/example.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-#include "heddle/core/ops/example.h"
+#include "heddle/core/ir/text/op_example.h"
 
 #include "heddle/core/base/scanner.h"
 #include "heddle/core/ir/text/parse.h"
