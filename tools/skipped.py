@@ -16,7 +16,8 @@ import xml.etree.ElementTree
 
 # `file:12: Skipped`, then the reason on lines of its own, then the name.
 GTEST = re.compile(r": Skipped\n(.*?)\n*\[  SKIPPED \] (\S+?) \(", re.S)
-UNITTEST = re.compile(r"^(\w+) \(.*\).*\.\.\. skipped ['\"](.*)['\"]$", re.M)
+# `test_name (place)`, then a line of documentation if there is any, then `... skipped 'reason'`.
+UNITTEST = re.compile(r"^(\w+) \([\w.]+\)(?:\n.*)? \.\.\. skipped ['\"](.*)['\"]$", re.M)
 LINE = re.compile(r"^(?:\S+ )?skipped: (.*)$", re.M)
 
 
