@@ -1,7 +1,7 @@
 // CutRegion: the nodes of a graph that run once for each piece of their tensors.
 //
-// The regions of async-tensor-parallel and chunk-tokens derive from it. They only find the nodes;
-// a RegionWriter writes the pieces.
+// The regions of async-tensor-parallel, chunk-tokens and chunk-loss derive from it. They only find
+// the nodes; a RegionWriter writes the pieces.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,28 @@
 
 namespace heddle::compile {
 
+// How pieces are written.
+struct PieceStyle {
+  // Slices that are not contiguous are copied, as collectives and views need it.
+  bool packs = true;
+  // Pieces of %x are %x.0, %x.1, and %x is their join. Otherwise all have fresh names.
+  bool keeps_names = true;
+  // Pieces of a sum are added in f32, if they are narrower.
+  bool adds_in_f32 = false;
+};
+
 class CutRegion {
  public:
+  // Nodes that run together, one piece after the other, before `anchor`.
+  struct Stage {
+    NodeId anchor;
+    std::vector<NodeId> nodes;
+  };
+  struct Rows {
+    int64_t begin;
+    int64_t count;
+  };
+
   virtual ~CutRegion() = default;
 
   int64_t pieces() const { return rules_.chunks(); }
@@ -32,6 +52,15 @@ class CutRegion {
   virtual bool Unread(const Use& use);
   // The attributes of a node's copy for a piece.
   virtual Attrs AttrsOf(NodeId node, int64_t piece) const;
+  // In execution order. By default each node is a stage at its place.
+  virtual std::vector<Stage> Stages() const;
+  // The rows of a piece, if the whole has `rows`.
+  virtual Rows RowsOf(int64_t rows, int64_t piece) const;
+  // Whether a node only gives a value another shape, which its pieces do not have.
+  virtual bool IsShape(NodeId /*node*/) const { return false; }
+  // The save decision for a piece of a value.
+  virtual Keep KeepOf(ValueId v) const { return graph_[v].keep; }
+  const PieceStyle& style() const { return style_; }
 
  protected:
   // All outlive this.
@@ -46,6 +75,7 @@ class CutRegion {
   const Graph& graph_;
   const Uses& uses_;
   CutRules& rules_;
+  PieceStyle style_;
   // By node.
   std::vector<bool> in_;
   std::vector<NodeCut> cuts_;

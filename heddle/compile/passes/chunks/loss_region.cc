@@ -7,15 +7,79 @@
 
 namespace heddle::compile {
 
-LossRegion::LossRegion(const Graph& graph, const Uses& uses, NodeId loss)
-    : graph_(graph),
-      uses_(uses),
+LossRegion::LossRegion(const Graph& graph, const Uses& uses, CutRules& rules, NodeId loss,
+                       int64_t rows_of_piece)
+    : CutRegion(graph, uses, rules),
+      rows_of_piece_(rows_of_piece),
       part_(graph.node_count()),
       wide_(graph.value_count()),
       turned_(graph.value_count()) {
   if (Accepts(loss)) FindForward(loss);
   if (why_not_.empty()) FindBackward();
   if (why_not_.empty()) CheckReaders();
+  if (!why_not_.empty()) return;
+  style_ = {.packs = false, .keeps_names = false, .adds_in_f32 = true};
+  for (const std::vector<NodeId>* nodes : {&forward_, &backward_}) {
+    for (NodeId node : *nodes) SetCuts(node);
+  }
+}
+
+void LossRegion::SetCuts(NodeId node) {
+  constexpr Cut kRows;
+  constexpr Cut kColumns{.dim = 1};
+  constexpr Cut kSums{.kind = Cut::Kind::kSum};
+  const Part part = part_[node.index()];
+  NodeCut cut = rules_.Empty(node);
+  for (size_t i = 0; i < cut.operands.size(); ++i) {
+    ValueId v = graph_.operands(node)[i];
+    if (!v) continue;
+    std::span<const Dim> dims = graph_.types().dims(graph_.type(v));
+    const bool labels = dims.size() == 1 && dims[0] == rows_;
+    if (values_[v.index()]) {
+      cut.operands[i] = values_[v.index()];
+    } else if (part == Part::kSum && graph_[node].op == op::mm) {
+      // A product over rows has them in both operands.
+      cut.operands[i] = i == 0 ? kColumns : kRows;
+    } else if (labels || (part == Part::kScores && i == 0)) {
+      cut.operands[i] = kRows;
+    }
+  }
+  for (size_t i = 0; i < cut.results.size(); ++i) {
+    cut.results[i] = part == Part::kSum ? kSums : part == Part::kTurned ? kColumns : kRows;
+    values_[graph_.results(node)[i].index()] = cut.results[i];
+  }
+  in_[node.index()] = true;
+  cuts_[node.index()] = std::move(cut);
+}
+
+std::vector<CutRegion::Stage> LossRegion::Stages() const {
+  std::vector<Stage> stages{{forward_.back(), forward_}};
+  if (!backward_.empty()) stages.push_back({backward_.front(), backward_});
+  return stages;
+}
+
+CutRegion::Rows LossRegion::RowsOf(int64_t rows, int64_t piece) const {
+  const int64_t begin = piece * rows_of_piece_;
+  return {begin, std::min(rows_of_piece_, rows - begin)};
+}
+
+// In a piece the columns are dimension 1.
+Attrs LossRegion::AttrsOf(NodeId node, int64_t /*piece*/) const {
+  Attrs attrs = graph_.attrs(node);
+  for (Attr& attr : attrs.list) {
+    if (attr.name != "dim" || part_[node.index()] != Part::kRows) continue;
+    if (std::holds_alternative<int64_t>(attr.value)) attr.value = int64_t{1};
+    if (std::holds_alternative<std::vector<int64_t>>(attr.value))
+      attr.value = std::vector<int64_t>{1};
+  }
+  return attrs;
+}
+
+// Backward makes scores again.
+Keep LossRegion::KeepOf(ValueId v) const {
+  const bool forward = graph_[graph_[v].producer].phase == Phase::kForward;
+  const bool again = forward && wide_[v.index()] && !graph_.types()[graph_.type(v)].async;
+  return again ? Keep::kMustRecompute : Keep::kDefault;
 }
 
 bool LossRegion::Sums(NodeId node) const {

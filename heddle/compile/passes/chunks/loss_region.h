@@ -1,4 +1,6 @@
 // LossRegion: the nodes of a step whose values have a row for each token and a column for each class.
+// They run for some rows after the others: forward before the loss, backward before its first node.
+// In pieces all values have two dimensions.
 //
 // From the product that makes the scores to the sum that is the loss, and in backward from there to the products that make gradients of what
 // the scores were made of. Nothing else reads these values, so they can be made row by row.
@@ -7,13 +9,29 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/analysis/uses.h"
-#include "heddle/core/ir/graph.h"
+#include "heddle/compile/passes/chunks/cut_region.h"
 
 namespace heddle::compile {
 
-class LossRegion {
+class LossRegion : public CutRegion {
  public:
+  // `loss` is a nll_loss_forward. A piece has `rows_of_piece` rows, the last one maybe fewer; `rules`
+  // has the number of pieces. All references outlive this.
+  LossRegion(const Graph& graph, const Uses& uses, CutRules& rules, NodeId loss,
+             int64_t rows_of_piece);
+
+  // Why it cannot be made row by row; empty if it can.
+  const std::string& why_not() const { return why_not_; }
+  // In their order.
+  const std::vector<NodeId>& backward() const { return backward_; }
+
+  Attrs AttrsOf(NodeId node, int64_t piece) const override;
+  std::vector<Stage> Stages() const override;
+  Rows RowsOf(int64_t rows, int64_t piece) const override;
+  bool IsShape(NodeId node) const override { return part_[node.index()] == Part::kShape; }
+  Keep KeepOf(ValueId v) const override;
+
+ private:
   enum class Part : uint8_t {
     kNone,
     // Rows in, rows out.
@@ -30,19 +48,6 @@ class LossRegion {
     kOut,
   };
 
-  // `loss` is a nll_loss_forward. `uses` outlives this.
-  LossRegion(const Graph& graph, const Uses& uses, NodeId loss);
-
-  // Why it cannot be made row by row; empty if it can.
-  const std::string& why_not() const { return why_not_; }
-  int64_t rows() const { return rows_; }
-  Part part(NodeId node) const { return part_[node.index()]; }
-  bool is_wide(ValueId v) const { return v && wide_[v.index()]; }
-  // In their order.
-  const std::vector<NodeId>& forward() const { return forward_; }
-  const std::vector<NodeId>& backward() const { return backward_; }
-
- private:
   bool Sums(NodeId node) const;
   bool Accepts(NodeId loss);
   void FindForward(NodeId loss);
@@ -56,10 +61,10 @@ class LossRegion {
   bool ReadsWide(NodeId node) const;
   void Add(NodeId node, Part part);
   void CheckReaders();
+  void SetCuts(NodeId node);
   void Refuse(NodeId node, std::string_view why);
 
-  const Graph& graph_;
-  const Uses& uses_;
+  int64_t rows_of_piece_;
   int64_t rows_ = 0;
   std::string why_not_;
   // By node; by value.

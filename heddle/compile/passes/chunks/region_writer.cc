@@ -7,37 +7,46 @@
 namespace heddle::compile {
 
 Status RegionWriter::Run() {
-  std::vector<NodeId> nodes;
-  for (NodeId node : graph_.nodes()) {
-    if (region_.has(node)) nodes.push_back(node);
-  }
-  for (NodeId node : nodes) {
-    Status written = Write(node);
+  const std::vector<CutRegion::Stage> stages = region_.Stages();
+  for (const CutRegion::Stage& stage : stages) {
+    Status written = Write(stage);
     if (written.ok()) continue;
     rewriter_.Abandon();
     return written;
   }
-  for (NodeId node : nodes) rewriter_.Erase(node);
+  for (const CutRegion::Stage& stage : stages) {
+    for (NodeId node : stage.nodes) rewriter_.Erase(node);
+  }
   rewriter_.Commit();
   return Done{};
 }
 
-Status RegionWriter::Write(NodeId node) {
-  for (int64_t piece = 0; piece < region_.pieces(); ++piece)
-    HEDDLE_RETURN_IF_ERROR(AddCopy(node, piece));
-  std::vector<ValueId> results(graph_.results(node).begin(), graph_.results(node).end());
+Status RegionWriter::Write(const CutRegion::Stage& stage) {
+  anchor_ = stage.anchor;
+  std::vector<ValueId> results;
+  for (NodeId node : stage.nodes) {
+    for (ValueId v : graph_.results(node)) results.push_back(v);
+  }
+  for (int64_t piece = 0; piece < region_.pieces(); ++piece) {
+    for (NodeId node : stage.nodes) HEDDLE_RETURN_IF_ERROR(AddCopy(node, piece));
+    for (ValueId v : results) AddToSum(v, piece);
+  }
   for (ValueId v : results) {
     LeaveType(v);
-    AddWhole(node, v);
+    AddWhole(v);
   }
   return Done{};
 }
 
 Status RegionWriter::AddCopy(NodeId node, int64_t piece) {
+  auto& known = pieces_[static_cast<size_t>(piece)];
+  if (region_.IsShape(node)) {
+    known[graph_[node].first_result.index()] = Operand(node, 0, piece);
+    return Done{};
+  }
   std::vector<ValueId> operands;
   for (size_t i = 0; i < region_.cut(node).operands.size(); ++i)
     operands.push_back(Operand(node, i, piece));
-  auto& known = pieces_[static_cast<size_t>(piece)];
   const Attrs attrs = region_.AttrsOf(node, piece);
   OpArgs args(graph_.op(node), attrs, mesh_, graph_.types().symbols(),
               OperandTypes(graph_, operands));
@@ -45,19 +54,19 @@ Status RegionWriter::AddCopy(NodeId node, int64_t piece) {
   const std::string original(graph_.name(graph_[node].first_result));
   if (NodeId split = UndoneSplit(node, operands)) {
     known[graph_[node].first_result.index()] =
-        nodes_.View(node, graph_.operands(split)[0], types[0].dims, PieceName(original, piece));
+        nodes_.View(anchor_, graph_.operands(split)[0], types[0].dims, PieceName(original, piece));
     Drop(split);
     return Done{};
   }
   std::vector<std::string> names;
-  for (ValueId v : graph_.results(node)) names.push_back(PieceName(graph_.name(v), piece));
+  for (ValueId v : graph_.results(node)) names.push_back(NameOf(v, piece));
   std::vector<ResultSpec> results;
   for (size_t i = 0; i < names.size(); ++i) {
     results.push_back({.type = graph_.types().Intern(types[i]),
                        .name = names[i],
-                       .keep = graph_[graph_.results(node)[i]].keep});
+                       .keep = region_.KeepOf(graph_.results(node)[i])});
   }
-  NodeId copy = nodes_.Copy(node, node, operands, attrs, results);
+  NodeId copy = nodes_.Copy(anchor_, node, operands, attrs, results);
   copies_.push_back({std::string(graph_.name(graph_[copy].first_result)), original, piece});
   for (size_t i = 0; i < names.size(); ++i)
     known[graph_.results(node)[i].index()] = graph_.results(copy)[i];
@@ -74,37 +83,39 @@ ValueId RegionWriter::Operand(NodeId node, size_t operand, int64_t piece) {
   if (at != known.end() && (region_.ReadsPieces(use) || (!cut && region_.Unread(use))))
     return at->second;
   v = rewriter_.Resolve(v);
-  return cut ? Slice(node, v, *cut, piece) : v;
+  return cut ? Slice(v, *cut, piece) : v;
 }
 
-ValueId RegionWriter::Slice(NodeId node, ValueId v, const Cut& cut, int64_t piece) {
+ValueId RegionWriter::Slice(ValueId v, const Cut& cut, int64_t piece) {
   auto [known, added] = slices_.try_emplace({v, cut.dim, piece});
   if (!added) return known->second;
   const Dims dims = graph_.types()[graph_.type(v)].dims;
-  const std::string name = PieceName(graph_.name(v), piece);
+  const std::string name = NameOf(v, piece);
   const int64_t block = dims[cut.dim] / cut.blocks;
   uint32_t dim = cut.dim;
   if (cut.blocks > 1) {
     Dims blocks = dims;
     blocks[dim] = block;
     blocks.insert(blocks.begin() + dim, cut.blocks);
-    v = nodes_.View(node, v, blocks, name);
+    v = nodes_.View(anchor_, v, blocks, name);
     ++dim;
   }
-  const int64_t rows = block / region_.pieces();
-  ValueId slice = nodes_.PackedSlice(node, v, dim, piece * rows, rows, name);
+  const CutRegion::Rows rows = region_.RowsOf(block, piece);
+  ValueId slice = region_.style().packs
+                      ? nodes_.PackedSlice(anchor_, v, dim, rows.begin, rows.count, name)
+                      : nodes_.Slice(anchor_, v, dim, rows.begin, rows.count, name);
   NodeId last = graph_[slice].producer;
   if (graph_[last].op == op::clone) moves_.emplace_back(graph_.name(graph_.operands(last)[0]));
   moves_.emplace_back(graph_.name(slice));
   if (cut.blocks > 1) {
     Dims flat = dims;
     flat[cut.dim] /= region_.pieces();
-    slice = nodes_.View(node, slice, flat, name);
+    slice = nodes_.View(anchor_, slice, flat, name);
   }
   return known->second = slice;
 }
 
-ValueId RegionWriter::Join(NodeId node, ValueId v, const Cut& cut) {
+ValueId RegionWriter::Join(ValueId v, const Cut& cut) {
   Type type = graph_.types()[graph_.type(v)];
   std::vector<ValueId> pieces;
   for (int64_t piece = 0; piece < region_.pieces(); ++piece) pieces.push_back(of(v, piece));
@@ -115,11 +126,11 @@ ValueId RegionWriter::Join(NodeId node, ValueId v, const Cut& cut) {
     int64_t block = type.dims[dim] / cut.blocks;
     joined.dims[dim] = block / region_.pieces();
     joined.dims.insert(joined.dims.begin() + dim, cut.blocks);
-    for (ValueId& piece : pieces) piece = nodes_.View(node, piece, joined.dims, name);
+    for (ValueId& piece : pieces) piece = nodes_.View(anchor_, piece, joined.dims, name);
     ++dim;
     joined.dims[dim] = block;
   }
-  ValueId whole = nodes_.Cat(node, pieces, dim, joined, name);
+  ValueId whole = nodes_.Cat(anchor_, pieces, dim, joined, name);
   if (cut.blocks == 1) {
     // It takes over the name of `v`.
     moves_.push_back(name);
@@ -127,20 +138,33 @@ ValueId RegionWriter::Join(NodeId node, ValueId v, const Cut& cut) {
   }
   moves_.emplace_back(graph_.name(whole));
   views_.push_back(name);
-  return nodes_.View(node, whole, type.dims, name);
+  return nodes_.View(anchor_, whole, type.dims, name);
 }
 
-ValueId RegionWriter::Sum(NodeId node, ValueId v) {
-  std::string name(graph_.name(v));
-  ValueId sum = of(v, 0);
-  for (int64_t piece = 1; piece < region_.pieces(); ++piece) {
-    sum = nodes_.Add(Inserter::Before(node), op::add_Tensor, name, {sum, of(v, piece)}, {},
-                     graph_.type(v));
-    moves_.emplace_back(graph_.name(sum));
+void RegionWriter::AddToSum(ValueId v, int64_t piece) {
+  const std::optional<Cut>& cut = region_.cut(v);
+  Type type = graph_.types()[graph_.type(v)];
+  if (!cut || cut->kind != Cut::Kind::kSum || type.async || !region_.ReadWhole(v)) return;
+  if (region_.style().adds_in_f32 && IsFloat(type.dtype) && type.dtype != DType::kF64)
+    type.dtype = DType::kF32;
+  const TypeId wide = graph_.types().Intern(type);
+  ValueId part = Cast(of(v, piece), wide);
+  ValueId& sum = sums_[v.index()];
+  if (piece > 0) {
+    const std::string name(graph_.name(v));
+    part = nodes_.Add(Inserter::Before(anchor_), op::add_Tensor, name, {sum, part}, {}, wide);
+    // The last one takes over the name of `v`.
+    moves_.emplace_back(piece + 1 < region_.pieces() ? graph_.name(part) : name);
   }
-  // The last one takes over the name of `v`.
-  moves_.back() = name;
-  return sum;
+  sum = part;
+}
+
+ValueId RegionWriter::Cast(ValueId v, TypeId type) {
+  if (graph_.type(v) == type) return v;
+  Attrs attrs;
+  attrs.Set("dtype", graph_.types().dtype(type));
+  const std::string name(graph_.name(v));
+  return nodes_.Add(Inserter::Before(anchor_), op::_to_copy, name, {v}, attrs, type);
 }
 
 void RegionWriter::LeaveType(ValueId v) {
@@ -151,14 +175,15 @@ void RegionWriter::LeaveType(ValueId v) {
   }
 }
 
-void RegionWriter::AddWhole(NodeId node, ValueId v) {
+void RegionWriter::AddWhole(ValueId v) {
   const std::optional<Cut>& cut = region_.cut(v);
   const bool own = cut && cut->kind == Cut::Kind::kOwn;
   if (own || graph_.types()[graph_.type(v)].async) return;
   if (cut) {
     if (!region_.ReadWhole(v)) return;
-    ValueId whole = cut->kind == Cut::Kind::kSum ? Sum(node, v) : Join(node, v, *cut);
-    rewriter_.SwapNames(whole, v);
+    ValueId whole =
+        cut->kind == Cut::Kind::kSum ? Cast(sums_.at(v.index()), graph_.type(v)) : Join(v, *cut);
+    if (region_.style().keeps_names) rewriter_.SwapNames(whole, v);
     rewriter_.ReplaceValue(v, whole);
     return;
   }

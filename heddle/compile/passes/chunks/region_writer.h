@@ -53,15 +53,22 @@ class RegionWriter {
   const std::vector<std::string>& views() const { return views_; }
 
  private:
-  Status Write(NodeId node);
+  Status Write(const CutRegion::Stage& stage);
   Status AddCopy(NodeId node, int64_t piece);
   ValueId Operand(NodeId node, size_t operand, int64_t piece);
-  ValueId Slice(NodeId node, ValueId v, const Cut& cut, int64_t piece);
+  ValueId Slice(ValueId v, const Cut& cut, int64_t piece);
   // Nodes outside of the region that read only the type of `v` read that of a piece.
   void LeaveType(ValueId v);
-  void AddWhole(NodeId node, ValueId v);
-  ValueId Join(NodeId node, ValueId v, const Cut& cut);
-  ValueId Sum(NodeId node, ValueId v);
+  void AddWhole(ValueId v);
+  ValueId Join(ValueId v, const Cut& cut);
+  // Adds the piece to the sum of those before it, if anything reads the whole. Right after the
+  // piece, so that only one sum exists.
+  void AddToSum(ValueId v, int64_t piece);
+  ValueId Cast(ValueId v, TypeId type);
+  std::string NameOf(ValueId v, int64_t piece) const {
+    return region_.style().keeps_names ? PieceName(graph_.name(v), piece)
+                                       : std::string(graph_.name(v));
+  }
   // The split whose parts a node joins again without moving anything, and that nothing else reads;
   // or none.
   NodeId UndoneSplit(NodeId node, const std::vector<ValueId>& operands) const;
@@ -75,10 +82,14 @@ class RegionWriter {
   CutRegion& region_;
   Rewriter rewriter_;
   PieceNodes nodes_;
+  // Where nodes are written now.
+  NodeId anchor_;
   // By piece and value of the region: the value in that piece.
   std::vector<std::unordered_map<uint32_t, ValueId>> pieces_;
   // Slices of values that are whole, by dimension and piece.
   std::map<std::tuple<ValueId, uint32_t, int64_t>, ValueId> slices_;
+  // By value: the sum of its pieces so far.
+  std::unordered_map<uint32_t, ValueId> sums_;
   std::vector<PieceCopy> copies_;
   std::vector<std::string> moves_;
   std::vector<std::string> views_;
