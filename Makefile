@@ -98,6 +98,7 @@ soak: build sanitized
 	@test/search/never_worse.py build/heddle --all
 	@test/train/runs.py build/heddle --kills=200 --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
+	@HEDDLE_SOAK=1 test/docs/code_blocks.py build/heddle
 
 # Eight ranks in this process learn heddle's own sources; then the model writes a line, and the same job is held against eager training.
 RANKS = --parallelism.data_parallel_shard_degree=4 --parallelism.tensor_parallel_degree=2
