@@ -21,6 +21,7 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -77,16 +78,20 @@ def blocks_of(page):
 
 
 def run(block, folder, environment):
+    """Returns a message if the block fails."""
+    process = subprocess.Popen(["bash", "-e", "-o", "pipefail", "-c", block.text], cwd=folder,
+                               env=environment, text=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True)
     try:
-        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", block.text], cwd=folder,
-                              env=environment, text=True, timeout=SECONDS,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
+        output, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         return f"{block.place}: still running after {SECONDS} s\n{block.text}"
-    if done.returncode != block.exit:
-        return (f"{block.place}: exit code {done.returncode}, expected {block.exit}\n"
-                f"{block.text}{done.stdout[-4000:]}")
+    if process.returncode != block.exit:
+        return (f"{block.place}: exit code {process.returncode}, expected {block.exit}\n"
+                f"{block.text}{output[-4000:]}")
     return ""
 
 
