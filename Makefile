@@ -5,7 +5,7 @@
 # make lint   check the form of what changed
 # make train  set up, build, run the main job
 # make bench  measure; writes build/bench.json
-# make docs   write the generated pages anew
+# make docs   regenerate ops.md, passes.md, flags.md and diagnostics.md
 # make TORCH_PYTHON=python3 ...   use the torch of that Python, and install none
 
 TORCH_PYTHON ?=
@@ -127,6 +127,7 @@ docs: build
 	@build/heddle doc ops -o docs/ops.md
 	@build/heddle doc passes -o docs/passes.md
 	@tools/flags_page.sh build/heddle > docs/flags.md
+	@tools/diagnostics_page.py
 
 goldens: build
 	@build/heddle-golden --update $$(find heddle -name '*.hdt')
