@@ -1,7 +1,7 @@
-// Blocks: which repeated block of a model each node belongs to.
+// Blocks: the repeated block of a model that each node belongs to.
 //
-// A block is an element of a list of modules: its scope ends with the first component that is a number, as `layers.3` of
-// `layers.3.attention.wq`. What stands in no list is in no block.
+// A block is an element of a list of modules. Its scope ends with the first numeric component, such
+// as `layers.3` for `layers.3.attention.wq`. Nodes outside of lists are in no block.
 #pragma once
 
 #include <vector>
@@ -16,9 +16,9 @@ class Blocks {
 
   explicit Blocks(const Graph& graph);
 
-  // Numbered in the order in which the graph first comes to them.
+  // Blocks are numbered in the order of their first nodes.
   int64_t of(NodeId node) const { return block_[node.index()]; }
-  // Whether the node stands in the block itself, and in none of its modules.
+  // Whether the node belongs to the block itself and not to a module inside it.
   bool at_top(NodeId node) const { return at_top_[node.index()]; }
   int64_t count() const { return count_; }
 

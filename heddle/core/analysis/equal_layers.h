@@ -1,7 +1,8 @@
-// Equal layers: stretches of a graph that repeat, node by node.
+// Equal layers: runs of a graph that repeat, node by node.
 //
-// Two nodes are alike if they do the same to operands and results of the same types. Where nodes are alike with those so many
-// places behind them, over at least as many places, a layer repeats. No name and no scope is looked at: imported graphs have none.
+// Two nodes are equal if they apply the same op with the same attributes to operands and results of
+// the same types. A layer of n nodes repeats if at least n consecutive nodes equal the nodes n
+// positions later. Names and scopes are ignored, because imported graphs have none.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace heddle {
 
-// `count` layers of `nodes` nodes each, one right behind the other.
+// `count` consecutive layers of `nodes` nodes each.
 struct LayerRun {
   uint32_t first = 0;
   uint32_t nodes = 0;
@@ -21,7 +22,7 @@ struct LayerRun {
   bool operator==(const LayerRun&) const = default;
 };
 
-// Where a node stands in a run of layers.
+// The position of a node in a run of layers.
 struct LayerPlace {
   static constexpr uint32_t kNone = UINT32_MAX;
   uint32_t run = kNone;
@@ -29,9 +30,10 @@ struct LayerPlace {
   uint32_t slot = 0;
 };
 
-// Runs of at least three layers that do not overlap, in the order of the graph. The longest are found first.
+// Runs of at least three layers that do not overlap, in graph order. The longest runs are found
+// first.
 std::vector<LayerRun> FindEqualLayers(const Graph& graph);
-// By node.
+// Indexed by node.
 std::vector<LayerPlace> PlacesIn(const std::vector<LayerRun>& runs, size_t node_count);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Launches: nodes that start something which a wait ends.
+// Launches: nodes that start an operation which a wait ends.
 #pragma once
 
 #include "heddle/core/ir/graph.h"
@@ -7,11 +7,12 @@
 
 namespace heddle {
 
+// Whether the node starts an operation that a wait ends.
 inline bool IsLaunch(const Graph& graph, NodeId id) {
   return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
 }
 
-// The node that launches what `node` waits for, or none.
+// The node that launched the operation `node` waits for, or none.
 inline NodeId LaunchOf(const Graph& graph, NodeId node) {
   if (!IsWait(graph, node)) return {};
   ValueId handle = graph.operands(node)[0];

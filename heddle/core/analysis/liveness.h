@@ -1,8 +1,9 @@
-// Liveness: the storages of a graph, and from which node to which each must exist.
+// Liveness: the storages of a graph, with the first and last node that need each.
 //
-// A view shares the storage of what it views. A collective's inputs and outputs exist from its start to its wait; the
-// wait's results are the outputs. An update takes over the storage of the state it replaces. Inputs exist throughout:
-// the caller holds them. Outputs exist from their node to the end.
+// A view shares the storage of its operand. A collective's inputs and outputs exist from its start
+// to its wait; the wait's results are the outputs. An update takes over the storage of the state it
+// replaces. Inputs exist throughout, because the caller holds them. Outputs exist from their node
+// to the end.
 #pragma once
 
 #include <vector>
@@ -13,8 +14,9 @@ namespace heddle {
 
 using StorageId = Id<struct StorageTag>;
 
+// A block of memory, and the nodes between which it exists.
 struct Storage {
-  // The value that brought it into being; for the output of a collective, the wait's result if there is one.
+  // The value that created it; for the output of a collective, the wait's result if there is one.
   ValueId value;
   Bytes bytes;
   Space space = Space::kDevice;

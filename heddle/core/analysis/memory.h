@@ -1,4 +1,5 @@
-// The memory timeline of a graph in its order: bytes of one memory that must exist while each node runs.
+// Memory timeline of a graph in its order: the bytes of one memory space that exist while each node
+// runs.
 #pragma once
 
 #include <vector>
@@ -8,17 +9,18 @@
 namespace heddle {
 
 struct MemoryTimeline {
-  // By node.
+  // Indexed by node.
   std::vector<Bytes> live;
-  // The most at any node, or the inputs alone if there are no nodes; and the first node where it occurs.
+  // The maximum over all nodes, or the inputs if there are no nodes; and the first node with it.
   Bytes peak;
   NodeId peak_node;
-  // What exists at that node, the largest first.
+  // The storages alive at that node, largest first.
   std::vector<StorageId> alive_at_peak;
-  // Of the peak: what the caller holds.
+  // The part of the peak that the caller holds.
   Bytes inputs;
 };
 
+// `liveness` must be that of `graph`.
 MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness,
                                      Space space = Space::kDevice);
 

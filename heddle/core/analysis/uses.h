@@ -8,6 +8,7 @@
 
 namespace heddle {
 
+// One operand of a node.
 struct Use {
   NodeId node;
   uint32_t operand;

@@ -1,4 +1,4 @@
-// Attributes: everything about a call that is not a tensor.
+// Attributes: all arguments of a call that are not tensors.
 #pragma once
 
 #include <complex>
@@ -18,10 +18,11 @@
 
 namespace heddle {
 
-// Why a collective is there. Written by the code that inserts it; no pass guesses it from the shape of a chain.
+// The purpose of a collective. The code that inserts the collective sets it; no pass infers it.
 enum class Why : uint8_t { kUnshard, kGrad, kTensor, kExpert, kLoss, kNorm };
 enum class MemoryFormat : uint8_t { kContiguous, kPreserve, kChannelsLast };
 
+// The name in the text: `unshard`, `contiguous`.
 std::string_view Name(Why why);
 std::string_view Name(MemoryFormat format);
 
@@ -33,16 +34,19 @@ using AttrValue = std::variant<std::monostate, bool, int64_t, double, std::compl
 // Equality by bits: a NaN equals itself, 0.0 and -0.0 differ.
 bool SameValue(const AttrValue& a, const AttrValue& b);
 
-// Item `i` of an attribute that is one integer, or one string, for all operands or a list with one for each.
+// Item `i` of an attribute that has one integer, or one string, for all operands, or a list with
+// one for each.
 int64_t EachInt(const AttrValue& value, size_t i);
 const std::string& EachString(const AttrValue& value, size_t i);
 
-// An enumerator or element type by its name in the text, as a value: `bf16`, `sum`, `unshard`, `contiguous`.
+// The value of an enumerator or element type by its name in the text: `bf16`, `sum`, `unshard`,
+// `contiguous`.
 AttrValue ParseEnumerator(std::string_view name);
 
-// Words that stand for a value or begin a type, and so cannot name an axis or a symbol.
+// Whether the text uses the word for a value or a type, so that it cannot name an axis or a symbol.
 bool IsReservedWord(std::string_view word);
 
+// A named attribute of a node.
 struct Attr {
   std::string name;
   AttrValue value;
@@ -51,7 +55,8 @@ struct Attr {
   }
 };
 
-// One argument of an opaque call that takes tensors: positional if it has no name; a list if `is_list`.
+// One argument of an opaque call that takes tensors: positional if it has no name; a list if
+// `is_list`.
 struct OpaqueSlot {
   std::string name;
   bool is_list = false;
@@ -64,13 +69,14 @@ struct Attrs {
   std::vector<Attr> list;
   // The lengths of the tensor lists among the operands, in order.
   std::vector<uint32_t> list_sizes;
-  // An opaque op only: its name, and how its operands are passed.
+  // Only for an opaque op: its name, and how its operands are passed.
   std::string opaque_op;
   std::vector<OpaqueSlot> opaque_slots;
 
   bool operator==(const Attrs&) const = default;
   const AttrValue* Find(std::string_view name) const;
-  // Replaces or appends. Where several are set, CanonicalAttrs (ir/edit/call_builder.h) puts them in the order of the schema.
+  // Replaces or appends. After several calls, CanonicalAttrs (core/ir/edit/call_builder.h) restores
+  // schema order.
   void Set(std::string_view name, AttrValue value);
 };
 
@@ -83,6 +89,7 @@ class AttrsTable {
 
   AttrsTable();
 
+  // The id of an equal list, which is added if it is new.
   AttrsId Intern(const Attrs& attrs, const SymbolTable& symbols);
   const Attrs& operator[](AttrsId id) const { return attrs_[id]; }
   uint64_t content_hash(AttrsId id) const { return hashes_[id]; }
@@ -94,10 +101,11 @@ class AttrsTable {
   HashIndex index_;
 };
 
-// A value as it stands in the text: `true`, `3`, `0.5`, `bf16`, `"x"`, `[1,2]`, `["x","y"]`, `[dp,tp]`, `none`.
+// A value in the syntax of the text: `true`, `3`, `0.5`, `bf16`, `"x"`, `[1,2]`, `["x","y"]`,
+// `[dp,tp]`, `none`.
 void AppendAttrValue(std::string& out, const AttrValue& value, const Mesh& mesh,
                      const SymbolTable& symbols);
-// A dimension as it stands in the text: `4096`, `t0`, `5{dp}`.
+// A dimension in the syntax of the text: `4096`, `t0`, `5{dp}`.
 void AppendDim(std::string& out, Dim dim, const Mesh& mesh, const SymbolTable& symbols);
 
 }  // namespace heddle

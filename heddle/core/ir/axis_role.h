@@ -33,6 +33,7 @@ inline constexpr std::string_view kInnerExpertSuffix = "_in_ep";
 // code reads `MeshAxis::role`.
 AxisRole UsualRole(std::string_view name);
 
+// Whether ranks along an axis of this role have different parts of the batch.
 bool SplitsBatch(AxisRole role);
 
 }  // namespace heddle

@@ -1,4 +1,5 @@
-// Finds cycles in a graph that does not list its nodes in order. Only for reporting: a verified graph has none.
+// Finds cycles in a graph whose nodes are not in order. Only for error messages: a verified graph
+// has no cycles.
 #pragma once
 
 #include <vector>
@@ -11,13 +12,13 @@ class CycleFinder {
  public:
   explicit CycleFinder(const Graph& graph);
 
-  // Node `user` reads a result of `producer`. If `producer` in turn depends on `user`, the nodes of one such cycle,
-  // starting at `producer`; otherwise nothing.
+  // Node `user` reads a result of `producer`. If `producer` depends on `user`, returns the nodes of
+  // one such cycle, starting at `producer`. Otherwise returns an empty list.
   std::vector<NodeId> Path(NodeId user, NodeId producer) const;
 
  private:
   const Graph& graph_;
-  // Which nodes are on a cycle, or between two.
+  // Nodes on a cycle, or between two cycles.
   Table<NodeId, bool> tangled_;
 };
 

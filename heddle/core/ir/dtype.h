@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-// kNone is the type of a tensor that an op may leave undefined.
+// kNone is the type of an undefined tensor.
 enum class DType : uint8_t {
   kNone,
   kF64,
@@ -28,7 +28,7 @@ enum class DType : uint8_t {
 };
 inline constexpr int kDTypeCount = 16;
 
-// Rising: the result of an op on two categories has the higher one.
+// In rising order: an op on two categories gives the higher one.
 enum class DTypeCategory : uint8_t { kBool, kInt, kFloat, kComplex };
 
 // The name in the text: `bf16`.

@@ -1,14 +1,15 @@
-// Factors: the loops of an op, named like the letters of an einsum. All sharding follows from them.
+// Factors: the loops of an op, named like the letters of an einsum. Sharding derives from them.
 //
-// `(m k, k n) -> (m n) reduce{k} linear{0|1}` says of a matrix product: splitting `m` or `n` over a mesh axis splits the
-// operands and results that have it; splitting `k` makes the result partial; the op is linear in operand 0 and in
-// operand 1, each while the other is whole, so a partial operand gives a partial result.
+// For a matrix product, `(m k, k n) -> (m n) reduce{k} linear{0|1}` means: splitting `m` or `n`
+// over a mesh axis splits the operands and results that have it. Splitting `k` makes the result
+// partial. The op is linear in operand 0 and in operand 1 separately, so a partial operand gives a
+// partial result.
 //
-// `local{t}`, `masked{v}`, `nonempty{s}` and `unread{0}`: see Factor::local, Factor::masked, Factor::nonempty and
-// Factors::unread.
+// `local{t}`, `masked{v}`, `nonempty{s}` and `unread{0}`: see Factor::local, Factor::masked,
+// Factor::nonempty and Factors::unread.
 //
-// A dimension may be made of several factors, the outermost first: `(b s)` is a dimension that merges two. An operand
-// without a factor is replicated over an axis that splits it.
+// A dimension may have several factors, the outermost first: `(b s)` merges two. An operand without
+// a factor is replicated over an axis that splits it.
 #pragma once
 
 #include <string>
@@ -21,31 +22,33 @@
 
 namespace heddle {
 
+// The effect of splitting a factor.
 enum class FactorKind : uint8_t {
-  // Results that have it are split with it; results that lack it are the same on every rank.
+  // Results with this factor are split with it; results without it are the same on every rank.
   kKeep,
-  // Results that lack it are partial.
+  // Results without this factor are partial.
   kReduce,
   // Cannot be split.
   kWhole,
 };
 
+// One loop of an op.
 struct Factor {
   std::string name;
   Dim size;
   FactorKind kind = FactorKind::kKeep;
-  // For kReduce: how the parts combine.
+  // For kReduce: how partial results combine.
   ReduceOp reduce = ReduceOp::kSum;
-  // Whole, but a region that a plan calls local may split it: each rank then works on its own part alone. A sort of tokens
-  // by expert is such a loop, if what follows undoes it.
+  // Like kWhole, but a region that a plan declares local may split it; each rank then works on its
+  // own part. An example is a sort of tokens by expert that later ops undo.
   bool local = false;
-  // Positions along it are looked up by number: a rank that has a part of them shifts the numbers and leaves out those of
-  // other ranks. No part may be empty.
+  // Positions along this factor are looked up by number. A rank with a part of them shifts the
+  // numbers and ignores those of other ranks. No part may be empty.
   bool masked = false;
-  // Kernels of the op do not take an empty part of it.
+  // The op's kernels do not accept an empty part of it.
   bool nonempty = false;
 
-  // Whether ranks may be left without a part. A maximum of nothing is no number.
+  // Whether ranks may have an empty part. The maximum of an empty set is undefined.
   bool may_be_empty() const {
     bool has_neutral = kind != FactorKind::kReduce || reduce == ReduceOp::kSum;
     return !masked && !nonempty && has_neutral;
@@ -53,22 +56,25 @@ struct Factor {
 };
 
 using FactorId = uint32_t;
-// The factors of one dimension, outermost first; none for a dimension of size 1 that is stretched to others.
+// The factors of one dimension, outermost first. Empty for a dimension of size 1 that is broadcast.
 using DimFactors = std::vector<FactorId>;
 using TensorFactors = std::vector<DimFactors>;
 
+// The factors of one call.
 struct Factors {
   std::vector<Factor> factors;
-  // By flat operand and result; an absent or undefined one has no dimensions.
+  // Indexed by flat operand and result. An absent or undefined one has no dimensions.
   std::vector<TensorFactors> operands;
   std::vector<TensorFactors> results;
-  // Groups of operands: the op is linear in the operands of one group together, the others held fixed.
+  // Groups of operands: the op is linear in the operands of a group together, with the others
+  // fixed.
   std::vector<std::vector<uint32_t>> linear;
-  // Operands of which only the type is read: pending reductions on them do not matter, nor splits of dimensions without
-  // factors.
+  // Operands of which only the type is read. Pending reductions on them do not matter, nor splits
+  // of dimensions without factors.
   std::vector<uint32_t> unread;
-  // Over an axis that splits every operand, each in one of its own loops, the result is a pending sum. The loops are not split
-  // one by one: parts of one operand and all of another have no meaning together.
+  // Over an axis that splits every operand, each in one of its own loops, the result is a pending
+  // sum. The loops are not split individually: a part of one operand with all of another has no
+  // meaning.
   bool sums_parts = false;
 
   // Adds a factor that no tensor has yet.
@@ -76,10 +82,11 @@ struct Factors {
                ReduceOp reduce = ReduceOp::kSum);
 };
 
-// Works out the factors of a rule in text for given operand and result types.
+// The factors of a textual rule for given operand and result types.
 Result<Factors> FactorsFromText(std::string_view rule, const std::vector<Type>& operands,
                                 const std::vector<Type>& results);
-// Adds the groups of `linear{0+1|2}` to `factors`: `+` joins operands of one group, `|` separates groups.
+// Adds the groups of `linear{0+1|2}` to `factors`: `+` joins operands of one group, `|` separates
+// groups.
 void AddLinear(Factors& factors, std::string_view groups);
 // The rule as text.
 std::string Format(const Factors& factors);

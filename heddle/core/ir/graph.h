@@ -1,8 +1,9 @@
 // Graph: a flat list of nodes in execution order, and the values between them.
 //
-// Ids index dense stores; there are no pointers, so a graph copies by value. Nodes are stored in the order in which they
-// run: a NodeId is a position in the schedule. Values are stored inputs first, then results in the order of their
-// nodes. Uses, liveness and costs are analyses in side tables. Edits go through a Rewriter, which renumbers at its commit.
+// Ids index dense tables and there are no pointers, so a graph is copied by value. A NodeId is a
+// position in the schedule. Values are stored inputs first, then results in the order of their
+// nodes. Uses, liveness and costs are analyses in side tables. Edits go through a Rewriter, whose
+// commit renumbers.
 #pragma once
 
 #include <memory>
@@ -26,12 +27,14 @@ using ValueId = Id<struct ValueTag>;
 using NameId = Id<struct NameTag>;
 using ScopeId = Id<struct ScopeTag>;
 
+// The part of a step that a node belongs to.
 enum class Phase : uint8_t { kForward, kBackward, kOptimizer };
 // The save or recompute decision of a value.
 enum class Keep : uint8_t { kDefault, kMustSave, kMustRecompute, kPreferRecompute, kOffload };
-// Of two decisions about one value, the one that asks for more: keeping it wins over making it again, a demand over a
-// preference.
+// The stronger of two decisions about one value: keeping is stronger than recomputing, and a demand
+// is stronger than a preference.
 Keep StrongerKeep(Keep a, Keep b);
+// The role of an input (docs/ir.md). kPlain: the graph states no roles.
 enum class InputRole : uint8_t {
   kPlain,
   kParam,
@@ -43,6 +46,7 @@ enum class InputRole : uint8_t {
   kTangent,
   kHyper
 };
+// The role of an output. kPlain: the graph states no roles.
 enum class OutputRole : uint8_t { kPlain, kLoss, kGrad, kUpdate, kSaved, kMetric };
 
 // Names as in the text: `fwd`, `must_save`, `param`, `grad`.
@@ -55,12 +59,13 @@ std::optional<Keep> ParseKeep(std::string_view name);
 std::optional<InputRole> ParseInputRole(std::string_view name);
 std::optional<OutputRole> ParseOutputRole(std::string_view name);
 
+// A call of an op. Its operands are in the graph's pool, and its results are consecutive values.
 struct Node {
   OpId op;
   Phase phase = Phase::kForward;
-  // Of a node that starts something: together with its `over`, the communicator that it is launched on.
+  // For a node that starts an operation: with its `over`, the communicator that it is launched on.
   uint8_t stream = 0;
-  // The layer that the node belongs to; none for the root.
+  // The module of the node; none for the root.
   ScopeId scope;
   AttrsId attrs = AttrsTable::kEmpty;
   uint32_t first_operand = 0;
@@ -69,6 +74,7 @@ struct Node {
   uint32_t result_count = 0;
 };
 
+// An input of the graph, or a result of a node.
 struct Value {
   TypeId type;
   PlacementId placement = PlacementTable::kReplicated;
@@ -85,11 +91,11 @@ struct GlobalType {
   bool operator==(const GlobalType&) const = default;
 };
 
-// Inputs and outputs carry their roles; nothing is ever paired by position.
+// Inputs and outputs have roles; nothing is paired by position.
 struct Input {
   ValueId value = {};
   InputRole role = InputRole::kPlain;
-  // kParam: its number in registration order. kOpt: the parameter it is state of. Otherwise -1.
+  // kParam: number in registration order. kOpt: the parameter of this state. Otherwise -1.
   int64_t index = -1;
   // The full name of a parameter or buffer, the name of a parameter's state, or any label.
   std::string label = {};
@@ -103,33 +109,36 @@ struct Output {
   OutputRole role = OutputRole::kPlain;
   // kGrad: the parameter.
   int64_t index = -1;
-  // kUpdate: the input that takes this value.
+  // kUpdate: the input that gets this value.
   ValueId target = {};
   std::string label = {};
   GlobalType global = {};
 };
 
-// What holds for the nodes of a scope, and of those inside of it, while a graph is placed on its mesh.
+// Facts about the nodes of a scope, and of the scopes inside it, while a graph is placed on its
+// mesh.
 struct Region {
   ScopeId scope;
-  // Over these axes every rank works on its own part alone, and loops that an op calls local may be split.
+  // Over these axes every rank works on its own part alone, and local factors may be split.
   Axes local;
-  // The purpose of what is moved there.
+  // The purpose of collectives inserted there.
   Why why = Why::kTensor;
   bool operator==(const Region&) const = default;
 };
 
+// A result of a new node.
 struct ResultSpec {
   TypeId type;
-  // May be the name of another value of the graph.
+  // May refer to the name of another value of the graph.
   std::string_view name;
   PlacementId placement = PlacementTable::kReplicated;
   Keep keep = Keep::kDefault;
 };
 
+// A new node, for Graph::Append and Rewriter.
 struct NodeSpec {
   OpId op;
-  // May be the operands of another node of the graph.
+  // May refer to the operands of another node of the graph.
   std::span<const ValueId> operands;
   AttrsId attrs = AttrsTable::kEmpty;
   std::span<const ResultSpec> results;
@@ -140,7 +149,7 @@ struct NodeSpec {
 
 class Graph {
  public:
-  // `ops` outlives the graph and everything copied from it.
+  // `ops` must outlive the graph and all its copies.
   Graph(std::string name, const OpTable& ops) : name_(std::move(name)), ops_(&ops) {}
 
   const std::string& name() const { return name_; }
@@ -168,6 +177,7 @@ class Graph {
   std::string_view scope(NodeId id) const {
     return nodes_[id].scope ? scopes_[nodes_[id].scope] : std::string_view();
   }
+  // The value with this name, or none.
   ValueId FindValue(std::string_view name) const;
 
   const std::vector<Input>& inputs() const { return inputs_; }
@@ -177,7 +187,7 @@ class Graph {
   // The input of parameter `index`, or null.
   const Input* FindParam(int64_t index) const;
 
-  // At most one for a scope.
+  // At most one per scope.
   const std::vector<Region>& regions() const { return regions_; }
   void SetRegions(std::vector<Region> regions) { regions_ = std::move(regions); }
 
@@ -193,16 +203,17 @@ class Graph {
   AttrsId InternAttrs(const Attrs& attrs) { return attrs_.Intern(attrs, types_.symbols()); }
   const AttrsTable& attrs_table() const { return attrs_; }
 
-  // Building in execution order. All inputs come first. A name that is taken gets a number: see FreshName.
+  // Builds in execution order. All inputs come first. A name that is taken gets a number: see
+  // FreshName.
   ValueId AddInput(Input input, TypeId type, std::string_view name,
                    PlacementId placement = PlacementTable::kReplicated);
   NodeId Append(const NodeSpec& spec);
   void AddOutput(Output output) { outputs_.push_back(std::move(output)); }
-  // Tables that grow in steps would copy a large graph several times.
+  // Avoids repeated copies while a large graph grows.
   void ReserveNodes(size_t nodes);
   void ReserveNames(size_t names);
 
-  // `base`, or the first of `base_1`, `base_2`, ... that no value has.
+  // `base`, or the first of `base_1`, `base_2`, ... that is free.
   std::string FreshName(std::string_view base);
 
  private:
@@ -219,10 +230,10 @@ class Graph {
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
   std::vector<Region> regions_;
-  // Names of values that are gone stay in the table, and map to none.
+  // Names of removed values remain in the table and map to none.
   StringTable<NameId> names_;
   Table<NameId, ValueId> value_of_name_;
-  // For FreshName: the last number tried for a base, so that a long run of fresh names stays linear.
+  // For FreshName: the last number tried per base, so that many fresh names take linear time.
   StringTable<NameId> fresh_bases_;
   std::vector<uint32_t> fresh_next_;
   StringTable<ScopeId> scopes_;
@@ -231,13 +242,14 @@ class Graph {
   AttrsTable attrs_;
 };
 
+// A mesh, and the graphs that run on it one after the other.
 struct Module {
   View view = View::kLocal;
   Mesh mesh;
   std::vector<Graph> graphs;
 };
 
-// Types of the operands of a call, by value, as shape rules want them.
+// Operand types of a call, by value, for shape rules.
 std::vector<Type> OperandTypes(const Graph& graph, std::span<const ValueId> operands);
 
 }  // namespace heddle

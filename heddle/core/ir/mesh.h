@@ -18,7 +18,8 @@ namespace heddle {
 // The position of an axis in its mesh.
 using AxisId = uint8_t;
 
-// An ordered list of different mesh axes, the slowest first: `[dp,tp]` and `[tp,dp]` are different. Eight bytes, by value.
+// An ordered list of distinct mesh axes, the slowest first: `[dp,tp]` and `[tp,dp]` differ. Eight
+// bytes, passed by value.
 class Axes {
  public:
   static constexpr size_t kMax = 7;
@@ -37,7 +38,7 @@ class Axes {
     }
     return false;
   }
-  // False when the list is full or has `axis` already.
+  // Returns false if the list is full or already contains `axis`.
   constexpr bool Add(AxisId axis) {
     if (count_ == kMax || contains(axis)) return false;
     ids_[count_++] = axis;
@@ -56,10 +57,11 @@ class Axes {
   std::array<AxisId, kMax> ids_{};
 };
 
-// Whether the types of a module are those of the whole mesh, with placements, or of one rank.
+// Whether the types of a module are those of the whole mesh, with placements, or those of one rank.
 enum class View : uint8_t { kGlobal, kLocal };
 std::string_view Name(View view);
 
+// A mesh axis: name, number of ranks, and role.
 struct MeshAxis {
   // The role follows from the name.
   MeshAxis(std::string name, int64_t size) : MeshAxis(name, size, UsualRole(name)) {}
@@ -72,10 +74,11 @@ struct MeshAxis {
   bool operator==(const MeshAxis&) const = default;
 };
 
+// Named axes, the slowest first. A mesh without axes is a single device.
 class Mesh {
  public:
   static constexpr size_t kMaxAxes = Axes::kMax;
-  // Enough for any cluster, and small enough that products of axis sizes never overflow.
+  // Enough for any cluster, and so small that products of axis sizes never overflow.
   static constexpr int64_t kMaxRanks = int64_t{1} << 31;
 
   Mesh() = default;
@@ -85,10 +88,10 @@ class Mesh {
   bool empty() const { return axes_.empty(); }
   const MeshAxis& operator[](AxisId id) const { return axes_[id]; }
   std::optional<AxisId> Find(std::string_view name) const;
-  // The number of ranks along `axes`, and in all.
+  // The number of ranks along `axes`, and in total.
   int64_t Size(const Axes& axes) const;
   int64_t ranks() const;
-  // Where `rank` stands along an axis. Ranks count with the first axis slowest.
+  // The coordinate of `rank` along an axis. The first axis is the slowest in the order of ranks.
   int64_t Coordinate(int64_t rank, AxisId axis) const;
   bool operator==(const Mesh&) const = default;
 
@@ -96,16 +99,16 @@ class Mesh {
   std::vector<MeshAxis> axes_;
 };
 
-// What an axis may be called: a word that does not begin with a digit, and that no text takes for something else.
+// Checks a name for an axis: a word that does not begin with a digit and is not reserved.
 Status CheckAxisName(std::string_view name);
 
-// The groups that a collective over `axes` works in: ranks that differ along these axes only, in the order that `axes` gives.
-// Groups stand in the order of their first ranks.
+// The groups of a collective over `axes`: ranks that differ only along these axes, in the order of
+// `axes`. Groups are sorted by their first ranks.
 std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const Axes& axes);
 
-// `dp=4, rows=2 tensor`: a role is printed where the name does not imply it.
+// `dp=4, rows=2 tensor`: a role is printed if the name does not imply it.
 std::string Format(const Mesh& mesh);
-// Reads `[dp=4, rows=2 tensor]` at the scanner; `[]` is a mesh without axes. `source` is the scanner's text.
+// Parses `[dp=4, rows=2 tensor]`; `[]` is a mesh without axes. `source` is the scanner's text.
 Result<Mesh> ParseMesh(Scanner& scan, const SourceText& source);
 // `dp,tp`
 void AppendAxes(std::string& out, const Mesh& mesh, const Axes& axes);

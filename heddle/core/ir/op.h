@@ -1,6 +1,7 @@
 // OpDef: the facts of an op, stated once. OpTable: the ops that a graph may contain.
 //
-// Parsing, printing, checking, sharding, cost and execution read these facts; none of them has a case per op.
+// Parsing, printing, checking, sharding, cost and execution read these facts and have no case per
+// op.
 #pragma once
 
 #include <optional>
@@ -20,26 +21,27 @@
 namespace heddle {
 
 using OpId = Id<struct OpTag>;
-// An ATen op that the table does not know. Its name and signature stand in its attributes.
+// An ATen op that is not in the table. Its attributes contain its name and signature.
 inline constexpr OpId kOpaqueOp{0};
 
+// The effect of an op besides its results; passes move and remove nodes by it.
 enum class Effect : uint8_t {
   // Results depend on operands and attributes only.
   kPure,
   // Pure, and every result shares the storage of operand 0.
   kView,
-  // Pure, and result i takes over the storage of operand i, which is not read afterwards. ir/storage.h says when.
+  // Pure, and result i takes over the storage of operand i (core/ir/storage.h).
   kUpdate,
-  // Pure on every rank together: moves data between ranks or memories.
+  // Pure over all ranks together: moves data between ranks or memories.
   kComm,
-  // Draws random numbers: neither merged nor removed.
+  // Draws random numbers: never merged or removed.
   kRandom,
-  // Unknown: neither merged nor removed.
+  // Unknown: never merged or removed.
   kOpaque,
 };
 std::string_view Name(Effect effect);
 
-// What an op does, as amounts. `cost/` turns them into time.
+// The amounts of work of an op. `price/cost` converts them to time.
 struct Work {
   Flops flops;
   Bytes read;
@@ -48,8 +50,8 @@ struct Work {
 
 struct Op;
 
-// One call, as a shape rule sees it: operand types in the flat order of the schema (an absent optional one is none) and
-// attributes with their defaults.
+// One call for a shape rule: operand types in the flat order of the schema (none for an absent
+// optional one) and attributes with their defaults.
 class OpArgs {
  public:
   OpArgs(const Op& op, const Attrs& attrs, const Mesh& mesh, SymbolTable& symbols,
@@ -76,7 +78,7 @@ class OpArgs {
     return std::holds_alternative<std::monostate>(attr(name));
   }
   int64_t Int(std::string_view name) const { return std::get<int64_t>(attr(name)); }
-  // What an attribute with one for each tensor of the `Tensor...` says of tensor `i`.
+  // The value for tensor `i` of an attribute with one value per tensor of `Tensor...`.
   int64_t EachInt(std::string_view name, size_t i) const { return heddle::EachInt(attr(name), i); }
   const std::string& EachString(std::string_view name, size_t i) const {
     return heddle::EachString(attr(name), i);
@@ -85,7 +87,7 @@ class OpArgs {
     return IsNone(name) ? otherwise : Int(name);
   }
   bool Bool(std::string_view name) const { return std::get<bool>(attr(name)); }
-  // Empty for none.
+  // Empty if the attribute is none.
   const std::vector<int64_t>& Ints(std::string_view name) const;
   DType DTypeOr(std::string_view name, DType otherwise) const {
     return IsNone(name) ? otherwise : std::get<DType>(attr(name));
@@ -105,58 +107,60 @@ using ShapeFn = Result<Types> (*)(const OpArgs&);
 using FactorsFn = Result<Factors> (*)(const OpArgs&, const Types& results);
 using WorkFn = Work (*)(const OpArgs&, const Types& results);
 
-// Either a rule in text or a function, where dimensions depend on attributes. `linear` goes with a function.
+// A rule in text, or a function if dimensions depend on attributes. `linear` is for a function.
 struct FactorRule {
   std::string_view text = {};
   FactorsFn compute = nullptr;
   std::string_view linear = {};
 };
 
-// A rank that has some of the rows of a table (Factor::masked) shifts the numbers that are looked up. What it does where the
-// number is that of another rank's row:
+// A rank with some rows of a table (Factor::masked) shifts the numbers that are looked up. This is
+// the treatment of numbers that belong to other ranks:
 enum class OthersRows : uint8_t {
-  kZeroInResult,   // result 0 has zeros there
-  kZeroInOperand,  // operand 0 gets zeros there
-  kIgnored,        // they become the number that the attribute `ignore_index` names
+  kZeroInResult,   // result 0 is zero there
+  kZeroInOperand,  // operand 0 is set to zero there
+  kIgnored,        // they are replaced by the value of the attribute `ignore_index`
 };
-// How an op finds rows of a table by number.
+// How an op looks up rows of a table by number.
 struct TableLookup {
   static constexpr uint8_t kResult = UINT8_MAX;
-  // Operands; the table may be result 0.
+  // Operand indices; the table may be result 0.
   uint8_t table = 0;
   uint8_t index = 1;
-  // The dimension of the table that is counted, and the attribute that repeats its size.
+  // The dimension of the table that is numbered, and the attribute that repeats its size.
   uint8_t dim = 0;
   OthersRows others = OthersRows::kZeroInResult;
   std::string_view size_attr = {};
 };
 
-// A list of tensors that an update hands on without writing to it, unless an optional tensor is given.
+// A list of tensors that an update returns unwritten, unless an optional tensor is given.
 struct SparedList {
   std::string_view list;
   std::string_view unless;
 };
 
+// The facts of one op.
 struct OpDef {
   std::string_view schema;
   ShapeFn shape = nullptr;
   FactorRule factors = {};
-  // Null: reads its operands, writes its results, one operation for each element of the first result.
+  // Null: reads operands, writes results, and does one operation per element of result 0.
   WorkFn work = nullptr;
   Effect effect = Effect::kPure;
   std::optional<SparedList> spared = {};
-  // The view of the only modules that it stands in; none if it stands in any.
+  // The view of the modules that may contain it; none for any.
   std::optional<View> view = {};
-  // The attribute that repeats the shape of result 0, and must follow it: `size`, `input_sizes`.
+  // The attribute that repeats the shape of result 0 and must match it: `size`, `input_sizes`.
   std::string_view shape_attr = {};
-  // Every element of the result is the same number, which attributes give, and `shape_attr` its shape. A rank can make any
-  // part of it where it is needed.
+  // Every element of the result has the same value, given by attributes, and `shape_attr` gives its
+  // shape. A rank can compute any part of it directly.
   bool constant = false;
   std::optional<TableLookup> lookup = {};
-  // The arguments of one call, operands as types: `(bf16[8,16], bf16[16,4])`. The conformance tests run it.
+  // An example call, operands as types: `(bf16[8,16], bf16[16,4])`. Conformance tests run it.
   std::string_view example = {};
 };
 
+// An op of the table: its facts, its family and its parsed schema.
 struct Op {
   const OpDef* def;
   std::string_view family;
@@ -172,12 +176,13 @@ class OpTable {
     const OpDef* def;
     std::string_view family;
   };
-  // Entry 0 is the opaque op. A schema that cannot be read is a bug, and aborts.
+  // Entry 0 is the opaque op. Aborts if a schema does not parse.
   explicit OpTable(std::span<const Entry> entries);
 
   const Op& operator[](OpId id) const { return ops_[id]; }
+  // The op with this name, or none.
   OpId Find(std::string_view name) const;
-  // The nearest name, as a hint for a message.
+  // The most similar name, as a hint for messages.
   std::string Hint(std::string_view name) const;
   IdRange<OpId> ids() const { return ops_.ids(); }
   size_t size() const { return ops_.size(); }

@@ -1,7 +1,8 @@
-// Placements: how a tensor of a global graph lies on the mesh.
+// Placements: how a tensor of a global graph is distributed over the mesh.
 //
-// On each mesh axis a tensor is split along one of its dimensions, partial (a reduction over the axis is pending), or
-// replicated. A dimension split over several axes lists them outermost first: `4096{dp,tp}` is not `4096{tp,dp}`.
+// On each mesh axis a tensor is split along one of its dimensions, partial (a reduction over the
+// axis is pending), or replicated. A dimension split over several axes lists them outermost first:
+// `4096{dp,tp}` is not `4096{tp,dp}`.
 #pragma once
 
 #include <string>
@@ -14,21 +15,23 @@
 
 namespace heddle {
 
-// How values of several ranks become one. Also an attribute of the reducing collectives.
+// How values of several ranks combine. Also an attribute of reducing collectives.
 enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin, kProduct };
 inline constexpr size_t kReduceOpCount = 5;
 std::string_view Name(ReduceOp op);
 
+// A pending reduction over an axis.
 struct Partial {
   AxisId axis;
   ReduceOp op;
   bool operator==(const Partial&) const = default;
 };
 
+// The distribution of one tensor over the mesh.
 struct Placement {
-  // One list for each dimension; empty altogether when no dimension is split.
+  // One list per dimension; empty if no dimension is split.
   std::vector<Axes> splits;
-  // In the order of the mesh.
+  // In mesh order.
   std::vector<Partial> partials;
 
   bool operator==(const Placement&) const = default;
@@ -50,6 +53,7 @@ class PlacementTable {
 
   PlacementTable() { placements_.Add({}); }
 
+  // The id of an equal placement, which is added if it is new.
   PlacementId Intern(Placement placement);
   const Placement& operator[](PlacementId id) const { return placements_[id]; }
   uint64_t content_hash(PlacementId id) const { return Hash(placements_[id]); }

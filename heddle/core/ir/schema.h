@@ -1,8 +1,8 @@
-// Schemas: an op's signature, read from ATen's own notation.
+// Schemas: an op's signature in ATen's notation.
 //
-// Heddle's ops use the same notation with a few more types: `Tensor... x` (any number of tensors, printed without
-// brackets), `int... x` and `str... x` (one for all of these tensors, or a list with one for each), `Async x`, `Axes`,
-// `Why`, `ReduceOp`.
+// Heddle's ops use the same notation with a few more types: `Tensor... x` (any number of tensors,
+// printed without brackets), `int... x` and `str... x` (one for all of these tensors, or a list
+// with one for each), `Async x`, `Axes`, `Why`, `ReduceOp`.
 #pragma once
 
 #include <string>
@@ -36,10 +36,11 @@ enum class ArgKind : uint8_t {
   kIntList,
   kFloatList,
   kBoolList,
-  // One for all tensors of the call's `Tensor...`, or a list with one for each. Where all are equal, it is the one.
+  // One value for all tensors of the call's `Tensor...`, or a list with one for each. Stored as one
+  // value if all are equal.
   kEachInt,
   kEachString,
-  // Left to the runtime: device, layout, pinned memory, generator. Not part of a graph.
+  // Determined by the runtime and not part of a graph: device, layout, pinned memory, generator.
   kAmbient,
 };
 
@@ -51,9 +52,10 @@ constexpr bool IsListOperand(ArgKind kind) {
 constexpr bool IsAttribute(ArgKind kind) {
   return kind > ArgKind::kAsync && kind != ArgKind::kAmbient;
 }
-// What a value of this kind looks like, for messages: `a list of integers`.
+// A description of values of this kind, for messages: `a list of integers`.
 std::string_view Describe(ArgKind kind);
 
+// One argument of a schema.
 struct Arg {
   std::string name;
   ArgKind kind;
@@ -72,14 +74,15 @@ struct Schema {
   std::vector<ReturnKind> returns;
 
   const Arg* Find(std::string_view arg_name) const;
-  // The number of results, or -1 where the call decides.
+  // The number of results, or -1 if it depends on the call.
   int FixedResults() const;
 };
 
+// Parses a signature such as `aten::add.Tensor(Tensor self, Tensor other) -> Tensor`.
 Result<Schema> ParseSchema(std::string_view text);
 
-// `value` as an attribute of `arg`, or nothing if it is of another kind. An int for a float becomes a float; one int for
-// a list of ints, a list; a list of equal items with one for each tensor, that item.
+// `value` converted to the kind of `arg`, or nullopt if it does not convert. An int converts to a
+// float, one int to a list of ints, and a list of equal items per tensor to one item.
 std::optional<AttrValue> ConvertAttr(const Arg& arg, AttrValue value);
 
 }  // namespace heddle

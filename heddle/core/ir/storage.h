@@ -1,10 +1,11 @@
-// Who shares storage with whom, and which update takes a storage over.
+// Shared storages, and the updates that take over storages.
 //
-// A view shares the storage of its operand 0. Result i of an update takes over the storage of operand i: what the operand
-// showed is gone from then on, whatever view it is read through. A list that the update spares (OpDef::spared) is the
-// exception: where nothing uses the result, nothing happened to the operand. A collective reads its operands until its wait.
+// A view shares the storage of its operand 0. Result i of an update takes over the storage of
+// operand i, whose value is then lost, also for all views of it. Exception: if the result of a
+// spared list (OpDef::spared) is unused, the operand is unchanged. A collective reads its operands
+// until its wait.
 //
-// All of this follows from the ops and the order of nodes; liveness adds how long storages exist.
+// All of this follows from the ops and the order of nodes. Liveness adds how long storages exist.
 #pragma once
 
 #include "heddle/core/ir/graph.h"
@@ -14,7 +15,8 @@ namespace heddle {
 // Whether the node waits for an async value.
 bool IsWait(const Graph& graph, NodeId node);
 
-// Calls `read` with each value that the node reads. A wait reads what its collective was given, too.
+// Calls `read` with each value that the node reads. A wait also reads the operands of its
+// collective.
 template <typename Read>
 void ForEachRead(const Graph& graph, NodeId node, Read&& read) {
   for (ValueId v : graph.operands(node)) {
@@ -29,29 +31,30 @@ void ForEachRead(const Graph& graph, NodeId node, Read&& read) {
   }
 }
 
-// What the results of a view share their storage with; none if the node is not a view.
+// The operand whose storage a view's results share; none if the node is not a view.
 ValueId ViewedOperand(const Graph& graph, NodeId node);
 
+// The updates of a graph that take over storages.
 class Takeovers {
  public:
   explicit Takeovers(const Graph& graph);
 
-  // Whether the graph has an update at all.
+  // Whether the graph has any update.
   bool any() const { return roots_.size() > 0; }
-  // What `value` is a view of, through any number of views; itself if it is none. Values of one root show one storage in one
-  // state: the result of an update has a root of its own.
+  // The value that `value` views, through any number of views, or `value` itself. Values with the
+  // same root show one storage in one state; the result of an update is its own root.
   ValueId root(ValueId value) const { return any() ? roots_[value] : value; }
   // Whether result `i` of the node takes over the storage of operand `i`.
   bool Takes(NodeId node, size_t i) const;
-  // The update that takes over the storage of `value`, itself or through a view, or none.
+  // The update that takes over the storage of `value`, directly or through a view, or none.
   NodeId taker(ValueId value) const { return any() ? takers_[roots_[value]] : NodeId(); }
 
  private:
   const Graph& graph_;
-  // All empty if the graph has no update.
+  // All are empty if the graph has no update.
   Table<ValueId, ValueId> roots_;
   Table<ValueId, bool> used_;
-  // By root. If there are several, the first.
+  // Indexed by root. With several, the first.
   Table<ValueId, NodeId> takers_;
 };
 

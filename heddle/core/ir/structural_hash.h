@@ -1,5 +1,6 @@
-// A hash of everything in a module but the names of its values: two modules with one hash do the same, in the same
-// order, for the same stated purposes. It does not depend on how or in which order tables were filled.
+// A hash of everything in a module except the names of its values. Two modules with the same hash
+// do the same work in the same order for the same stated purposes. It does not depend on the order
+// in which tables were filled.
 #pragma once
 
 #include "heddle/core/base/hash.h"

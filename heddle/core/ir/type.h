@@ -1,8 +1,9 @@
-// Types of values: a tensor type, or what a collective hands out before its wait.
+// Types of values: a tensor type, or the result of a collective before its wait.
 //
-// A dimension is an int64: a size, or the code of a symbol. Symbols come in two kinds. A *named* symbol is a size known
-// only at run time, with an upper bound: `t0<=4096`. A *chunk* is this rank's part of a size that its mesh axes do not
-// divide: `5{dp}` in a local graph is 2, 2, 1 and 0 on four ranks. Where they divide, the size is written as a number.
+// A dimension is an int64: a size, or the code of a symbol. A *named* symbol is a size known only
+// at run time, with an upper bound: `t0<=4096`. A *chunk* is this rank's part of a size that its
+// mesh axes do not divide: `5{dp}` in a local graph is 2, 2, 1 and 0 on four ranks. If they divide
+// it, the size is a number.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +28,13 @@ inline constexpr Dim kFirstSymbol = INT64_MIN;
 inline constexpr Dim kLastSymbol = INT64_MIN + (int64_t{1} << 32);
 constexpr bool IsSymbol(Dim dim) { return dim < kLastSymbol; }
 
+// A size that is not a number: a named symbol or a chunk.
 struct Symbol {
   // Empty for a chunk.
   std::string name;
-  // The most it can be: for a chunk, the first rank's part.
+  // The upper bound; for a chunk, the first rank's part.
   int64_t bound = 0;
-  // A chunk only: the size that is split, and over which axes.
+  // For a chunk: the size that is split, and the axes.
   int64_t whole = 0;
   Axes axes;
 
@@ -40,15 +42,16 @@ struct Symbol {
   bool operator==(const Symbol&) const = default;
 };
 
-// This rank's part of `whole` after splitting it over axes of these sizes, the outermost first, in chunks of
-// ceil(size / ranks): the last ranks' parts are shorter, or empty. `coordinates` are the rank's along the same axes.
+// This rank's part of `whole` after splitting it over axes of these sizes, the outermost first, in
+// chunks of ceil(size / ranks). The last ranks' parts are shorter or empty. `coordinates` are the
+// rank's coordinates along the same axes.
 int64_t ChunkSize(int64_t whole, std::span<const int64_t> axis_sizes,
                   std::span<const int64_t> coordinates);
-// Where that part begins in the whole.
+// The beginning of that part.
 int64_t ChunkBegin(int64_t whole, std::span<const int64_t> axis_sizes,
                    std::span<const int64_t> coordinates);
 
-// Both, for a rank of a mesh.
+// Size and beginning, for a rank of a mesh.
 struct Part {
   int64_t begin;
   int64_t size;
@@ -56,16 +59,16 @@ struct Part {
 };
 Part PartAt(int64_t whole, const Axes& axes, const Mesh& mesh, int64_t rank);
 
-// Where a tensor lives.
+// The memory that contains a tensor.
 enum class Space : uint8_t { kDevice, kHost };
 
-// A type by value. Shape rules read and return these; graphs hold TypeIds.
+// A type by value, for shape rules. Graphs store TypeIds.
 struct Type {
   DType dtype = DType::kNone;
   Space space = Space::kDevice;
   bool async = false;
   Dims dims;
-  // Of an async type: what its wait gives.
+  // For an async type: the results of its wait.
   std::vector<Type> elements;
 
   bool is_none() const { return dtype == DType::kNone && !async; }
@@ -84,13 +87,15 @@ struct Type {
   }
 };
 
+// The symbols of one graph.
 class SymbolTable {
  public:
-  // The dimension of a named symbol. An existing one keeps its bound; a caller that cares compares.
+  // The dimension of a named symbol. An existing symbol keeps its bound; the caller compares if
+  // necessary.
   Dim Named(std::string_view name, int64_t bound);
-  // This rank's part of `whole`: a plain size where the axes divide it, otherwise a chunk.
+  // This rank's part of `whole`: a number if the axes divide it, otherwise a chunk.
   Dim Chunk(int64_t whole, const Axes& axes, const Mesh& mesh);
-  // The symbol called `name`, or null.
+  // The symbol with this name, or null.
   const Symbol* Find(std::string_view name) const;
   const Symbol& operator[](Dim dim) const {
     return symbols_[static_cast<size_t>(dim - kFirstSymbol)];
@@ -101,7 +106,7 @@ class SymbolTable {
 
   // The size, or a symbol's upper bound.
   int64_t Bound(Dim dim) const { return IsSymbol(dim) ? (*this)[dim].bound : dim; }
-  // A number that depends on what the dimension is, not on when it was added.
+  // A hash of the dimension's meaning, independent of insertion order.
   uint64_t ContentHash(Dim dim) const;
   // The dimension with the same meaning in this table.
   Dim Import(Dim dim, const SymbolTable& from);
@@ -120,6 +125,7 @@ class TypeTable {
 
   TypeTable();
 
+  // The id of an equal type, which is added if it is new.
   TypeId Tensor(DType dtype, std::span<const Dim> dims, Space space = Space::kDevice);
   TypeId Async(std::span<const TypeId> elements);
   TypeId Intern(const Type& type);
@@ -131,7 +137,7 @@ class TypeTable {
   size_t rank(TypeId id) const { return entries_[id].count; }
   std::span<const Dim> dims(TypeId id) const;
   std::span<const TypeId> elements(TypeId id) const;
-  // The most bytes a tensor, or the elements of an async type, can take.
+  // The maximum size of a tensor, or of the elements of an async type, in bytes.
   Bytes bytes(TypeId id) const { return entries_[id].bytes; }
   int64_t elements_bound(TypeId id) const { return entries_[id].numel; }
   uint64_t content_hash(TypeId id) const { return entries_[id].content_hash; }
@@ -160,11 +166,11 @@ class TypeTable {
   SymbolTable symbols_;
 };
 
-// Whether types of two tables, of two graphs of one module, are the same. Symbols are the same by name and bound, or by what
-// they are a part of.
+// Whether types of two tables, of two graphs of one module, are equal. Symbols are equal by name
+// and bound, or by the size and axes that they are a part of.
 bool SameType(const TypeTable& a, TypeId x, const TypeTable& b, TypeId y);
 
-// The product of sizes and an item size, or nothing if it exceeds 2^63 - 1.
+// The product of sizes and an item size, or nullopt if it exceeds 2^63 - 1.
 std::optional<int64_t> CheckedBytes(const SymbolTable& symbols, std::span<const Dim> dims,
                                     DType dtype);
 

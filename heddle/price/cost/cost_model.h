@@ -1,6 +1,7 @@
-// CostModel: what everything in a graph costs on a cluster.
+// CostModel: prices the nodes of a graph on a cluster.
 //
-// Costs are facts of nodes, not of an order: the same costs serve every schedule of a graph. `sim/` says when things happen.
+// Costs belong to nodes and not to an order: the same costs serve every schedule of a graph.
+// `price/sim` determines when things happen.
 #pragma once
 
 #include <map>
@@ -15,6 +16,7 @@
 
 namespace heddle::price {
 
+// The model that prices collectives.
 enum class CollectiveModel : uint8_t { kNative, kNccl };
 // `native`, `nccl-2.27`
 std::string_view Name(CollectiveModel model);
@@ -23,27 +25,28 @@ struct CostOptions {
   // None: as many as the mesh needs.
   std::optional<int64_t> nodes;
   CollectiveModel collectives = CollectiveModel::kNative;
-  // Price pointwise ops that feed each other as one kernel, as a compiler would make of them.
+  // Price pointwise ops that feed each other as one kernel, as a compiler would fuse them.
   bool fuse = false;
   TimelineRules rules = {};
-  // How rows divide among experts that ranks share.
+  // Distribution of rows over experts.
   ExpertSkew expert_skew = {};
 };
 
-// Links that a transfer goes over. Those under way at the same time share them.
+// Links that a transfer uses. Concurrent transfers share them.
 enum class Links : uint8_t { kNone = 0, kNode = 1, kNetwork = 2, kBoth = 3 };
 
+// Time of a transfer, without contention.
 struct CollectiveCost {
-  // Until bytes flow; links are free meanwhile.
+  // Time until bytes flow; links are free meanwhile.
   Nanos latency;
-  // With the links to itself.
+  // Time without contention.
   Nanos transfer;
   Links links = Links::kNone;
 
   Nanos total() const { return latency + transfer; }
 };
 
-// Where a node that does not compute runs: a communicator, or one direction of the copy engine.
+// The stream of a node that does not compute: a communicator, or one direction of the copy engine.
 struct CommStream {
   enum class Kind : uint8_t { kCommunicator, kCopyOut, kCopyIn };
   Kind kind = Kind::kCommunicator;
@@ -54,22 +57,24 @@ struct CommStream {
   std::string name;
 };
 
+// Cost of one node.
 struct NodeCost {
   static constexpr uint32_t kCompute = UINT32_MAX;
 
-  // On the compute stream: a kernel with its launch; at a wait, the unpacking.
+  // Time on the compute stream: a kernel with its launch; at a wait, the unpacking.
   Nanos compute;
-  // A start: what runs there before the launch, where packing does not run on the stream of the collective.
+  // A start: time before the launch, if packing does not run on the collective's stream.
   Nanos ahead;
-  // A node that starts a collective or a copy: its stream, an index into GraphCosts::streams; packing there, and the rest.
+  // A node that starts a collective or a copy: its stream, an index into GraphCosts::streams; the
+  // packing there, and the rest.
   uint32_t stream = kCompute;
   Nanos pack;
   CollectiveCost collective;
-  // The time was measured.
+  // Whether the time was measured.
   bool measured = false;
 };
 
-// How much of a file of measured times a graph made use of.
+// How much of a file of measured times a graph used.
 struct MeasuredUse {
   struct Count {
     size_t used = 0;
@@ -78,25 +83,28 @@ struct MeasuredUse {
   Count ops;
   Count nodes;
   Count curves;
-  // Names that no node has.
+  // Names in the file that no node has.
   std::vector<std::string> unknown_nodes;
 };
 
+// Costs of all nodes of a graph.
 struct GraphCosts {
   Table<NodeId, NodeCost> nodes;
   // In the order of their first nodes.
   std::vector<CommStream> streams;
-  // Matrix products and attention of the forward phase, and of all, at the peak rate of the device.
+  // Time of matrix products and attention at the device's peak rate: of the forward phase, and of
+  // all.
   Nanos ideal_forward;
   Nanos ideal;
-  // Before the first node: what handing in the inputs takes, and the outputs.
+  // Time before the first node, to pass in the inputs and outputs.
   Nanos around;
   // Time on the compute stream that the timeline rules add for launches.
   Nanos launches;
   MeasuredUse measured;
 };
 
-// What a collective of several tensors costs: on the compute stream before its launch and at its wait, and on its own stream.
+// Cost of a collective of several tensors: on the compute stream before its launch and at its wait,
+// and on its own stream.
 struct BucketCost {
   Nanos ahead;
   Nanos length;
@@ -121,10 +129,11 @@ class CostModel {
 
   const Cluster& cluster() const { return cluster_; }
   const CostOptions& options() const { return options_; }
-  // The nodes that ranks of `mesh` stand on: those of the options, or as many as it takes. An error if it does not fit.
+  // The number of nodes for the ranks of `mesh`: from the options, or as many as necessary. Fails
+  // if the mesh does not fit.
   Result<int64_t> NodesFor(const Mesh& mesh) const;
 
-  // A copy between device and host, where the cluster has a link to it.
+  // A copy between device and host. The cluster must have a host link.
   CollectiveCost Copy(Bytes bytes) const;
   // Packing tensors of `bytes` into one payload, or unpacking them.
   Nanos Pack(Bytes bytes) const { return Move(bytes * 2); }
@@ -134,7 +143,7 @@ class CostModel {
   // Measured times, or null.
   const MeasuredCosts* measured() const { return measured_ ? &*measured_ : nullptr; }
 
-  // `graph` is local.
+  // `graph` must be local.
   Result<GraphCosts> Price(const Module& module, const Graph& graph) const;
 
  private:
@@ -143,7 +152,7 @@ class CostModel {
     if (measured_ && measured_->rules) options_.rules = *measured_->rules;
   }
 
-  // Time in which a kernel reads and writes `bytes` in all.
+  // Time of a kernel that reads and writes `bytes` in total.
   Nanos Move(Bytes bytes) const;
 
   Cluster cluster_;
@@ -151,24 +160,26 @@ class CostModel {
   std::optional<MeasuredCosts> measured_;
 };
 
-// The price of collectives on one mesh. Remembers where groups are, so that asking again is cheap.
+// Prices collectives on one mesh. Caches the locations of groups.
 class CollectiveCosts {
  public:
-  // Both outlive this; the mesh fits the cluster.
+  // Both must outlive this; the mesh must fit the cluster.
   CollectiveCosts(const CostModel& model, const Mesh& mesh) : model_(model), mesh_(mesh) {}
 
+  // The location of the groups over these axes.
   const GroupShape& Group(const Axes& over);
-  // `given` is what one rank hands in.
+  // `given` is the input of one rank.
   Result<CollectiveCost> Cost(CollectiveKind kind, Bytes given, const Axes& over);
-  // Of `members` tensors along their first dimensions, by the rules of the model.
+  // The cost of a bucket of `members` tensors along their first dimensions, by the rules of the
+  // model.
   Result<BucketCost> Bucket(CollectiveKind kind, Bytes given, int64_t members, const Axes& over);
-  // What was measured of it, or null.
+  // The measured curve, or null.
   Result<const Curve*> CurveOf(CollectiveKind kind, const Axes& over);
 
  private:
   const CostModel& model_;
   const Mesh& mesh_;
-  // By the set of axes: their order does not move ranks.
+  // Keyed by the set of axes: their order does not change the location of ranks.
   std::map<uint32_t, GroupShape> groups_;
   std::map<std::pair<CollectiveKind, Axes>, const Curve*> curves_;
 };

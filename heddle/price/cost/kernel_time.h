@@ -1,4 +1,4 @@
-// The time of one kernel on a device, from the facts of its op: the higher of two roofs, arithmetic and memory, and a launch.
+// The time of one kernel on a device: the higher of two roofs, arithmetic and memory, and a launch.
 #pragma once
 
 #include <span>
@@ -8,26 +8,27 @@
 
 namespace heddle::price {
 
-// Nothing for an op that does no work: a view, a wait, an empty tensor.
+// Zero for an op without work: a view, a wait, an empty tensor.
 Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results);
 
-// Streaming so many bytes, as a copy does: they are read once and written once, so a copy of n bytes streams 2 n. With launch.
+// Time to stream `bytes`, with launch. A copy of n bytes reads and writes them, so it streams 2 n.
 Nanos StreamTime(const Device& device, Bytes bytes);
 
-// One kernel that does `flops` of plain arithmetic on bytes that it reads and writes. With launch.
+// Time of one kernel with `flops` of plain arithmetic on the bytes that it reads and writes, with
+// launch.
 Nanos PlainTime(const Device& device, const Work& work);
 
-// Time of matrix work at the device's peak for the element type, with nothing lost.
+// Time of matrix work at the device's peak for the element type.
 Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops);
 
-// A matrix product as the models see it: `batch` products of [rows, depth] and [depth, columns].
+// A matrix product: `batch` products of [rows, depth] and [depth, columns].
 struct ProductShape {
   double batch = 1;
   double rows = 1;
   double columns = 1;
   double depth = 1;
 };
-// From the op's factors; nothing for a call that is not a product of two tensors.
+// From the op's factors; nullopt for a call that is not a product of two tensors.
 std::optional<ProductShape> ShapeOfProduct(const OpArgs& args, const Types& results);
 
 }  // namespace heddle::price

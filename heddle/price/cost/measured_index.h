@@ -1,4 +1,4 @@
-// MeasuredIndex: finds measured times for the nodes of one graph, and remembers which were used.
+// MeasuredIndex: finds measured times for the nodes of one graph, and tracks the used ones.
 #pragma once
 
 #include <map>
@@ -13,15 +13,15 @@ namespace heddle::price {
 
 class MeasuredIndex {
  public:
-  // `costs` outlives this.
+  // `costs` must outlive this.
   explicit MeasuredIndex(const MeasuredCosts& costs);
 
   bool has_ops() const { return !by_call_.empty(); }
-  // By op, types of operands and the attributes that the entry names; the first entry that fits.
+  // By op, operand types and the attributes that the entry names; the first entry that matches.
   std::optional<Nanos> Op(const Module& module, const Graph& graph, NodeId id);
   // By name.
   std::optional<Nanos> Node(const Graph& graph, NodeId id);
-  // Notes that a curve of the costs was used; null is nothing.
+  // Marks a curve of the costs as used; null is ignored.
   void UseCurve(const Curve* curve);
 
   MeasuredUse Use() const;
@@ -31,7 +31,7 @@ class MeasuredIndex {
   std::map<std::string, std::vector<size_t>> by_call_;
   std::vector<bool> used_;
   std::vector<bool> used_curves_;
-  // Times of the costs.
+  // Entries of the costs.
   std::unordered_set<const Nanos*> used_nodes_;
 };
 

@@ -16,6 +16,7 @@
 
 namespace heddle::price {
 
+// Whether the document has the format of a study.
 bool IsScheduleCosts(const JsonDocument& document);
 // Column `ms0`: views, items and waits cost nothing.
 Result<MeasuredCosts> ReadScheduleCosts(const JsonDocument& document, const std::string& file);

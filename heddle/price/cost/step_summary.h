@@ -8,27 +8,27 @@ namespace heddle::price {
 struct StepSummary {
   Mesh mesh;
   int64_t ranks = 1;
-  // Elements of all parameters of the whole mesh.
+  // Elements of all parameters on the whole mesh.
   int64_t parameters = 0;
-  // Of one rank, the largest.
+  // Bytes of one rank, the largest.
   Bytes param_bytes;
   Bytes grad_bytes;
-  // Two moments for each parameter, as AdamW keeps them; what the graph itself has, if it has an optimizer.
+  // Two moments per parameter, as in AdamW; if the graph has an optimizer, its actual state.
   Bytes optimizer_bytes;
   bool has_optimizer = false;
-  // What forward leaves for backward, at the end of forward.
+  // Memory that forward leaves for backward, at the end of forward.
   Bytes activation_bytes;
   Bytes peak_bytes;
   std::string peak_node;
   std::vector<AliveStats> alive_at_peak;
   Flops flops;
-  // Of the whole step, before it was spread over ranks; 0 if it is not known.
+  // Work of the whole step before it was partitioned; 0 if unknown.
   Flops whole_flops;
   int64_t nodes = 0;
   std::vector<CollectiveStats> collectives;
 };
 
-// The arithmetic of all nodes; collectives and unknown ops do none.
+// The arithmetic of all nodes; collectives and opaque ops count as none.
 Flops TotalFlops(const Module& module, const Graph& graph);
 
 // `whole_flops`: the work of the graph before it was partitioned, if it is known.

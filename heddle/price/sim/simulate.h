@@ -1,4 +1,4 @@
-// Simulate: everything that is to be known about one step of a graph on a cluster.
+// Simulate: time, exposure and memory of one step of a graph on a cluster.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,12 @@
 namespace heddle::price {
 
 struct SimulateOptions {
-  // In thousandths; the cluster's figure unless given.
+  // In thousandths. Default: the cluster's value.
   std::optional<int64_t> slowdown;
-  // What a schedule may use; the device's memory unless given.
+  // Memory limit of the schedule. Default: the device's memory.
   std::optional<Bytes> memory_cap;
-  // Of one step, on all ranks; unless given, as many as the first batch input of integers has elements on the whole mesh.
+  // Tokens of one step on all ranks. Default: the elements of the first integer batch input on the
+  // whole mesh.
   std::optional<int64_t> tokens;
   MemoryRules memory = {};
 };
@@ -28,8 +29,9 @@ struct WholeStep {
   Nanos exposed;
 };
 
+// The result of a simulation.
 struct Simulation {
-  // Of the cluster; and devices that the step runs on.
+  // Nodes of the cluster, and devices that the step runs on.
   int64_t nodes = 1;
   int64_t ranks = 1;
   Bytes memory_cap;
@@ -38,26 +40,27 @@ struct Simulation {
   Timeline timeline;
   LowerBounds bounds;
   CriticalPath path;
-  // By collective of the timeline.
+  // Indexed by collective of the timeline.
   std::vector<Exposure> why;
-  // Tokens of one step on all ranks. None where the graph has no batch input of integers and the
-  // user gives no number.
+  // Tokens of one step on all ranks. None if the graph has no integer batch input and the user
+  // gives no number.
   std::optional<int64_t> tokens;
   std::optional<double> tokens_per_second;
-  // None where the graph has no matrix products in its forward phase.
+  // None if the forward phase has no matrix products.
   std::optional<double> mfu;
-  // Where the graph is one micro-batch of a step; the two figures above are of the step then.
+  // Set if the graph is one micro-batch of a step; the two values above are then for the whole
+  // step.
   std::optional<WholeStep> whole = {};
 };
 
-// The rules that a model's timelines go by.
+// The timeline rules of a model.
 SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& options);
 
-// `graph` is local; otherwise, and where the mesh does not fit, an error.
+// Fails if `graph` is not local, or if the mesh does not fit the cluster.
 Result<Simulation> Simulate(const Module& module, const Graph& graph, const CostModel& model,
                             const SimulateOptions& options);
 
-// Makes `last` the last of `count` micro-batches, of which the others take as long as `other`.
+// Makes `last` the last of `count` micro-batches; each of the others takes the time of `other`.
 void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last);
 
 }  // namespace heddle::price

@@ -1,4 +1,4 @@
-// The parts of the verifier. Not for use outside ir/.
+// The parts of the verifier. Not for use outside core/ir/.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace heddle {
 
-// What was found in a module. A hostile one may have a mistake in every node: beyond the first few hundred they are counted.
+// Errors of a module. Only the first few hundred are stored, because a damaged module may have one
+// in every node; further errors are counted.
 struct FindingList {
   static constexpr size_t kMost = 256;
   std::vector<Finding> list;
   size_t more = 0;
 };
 
-// Collects what is wrong in one graph of a module.
+// Collects the errors of one graph of a module.
 class GraphReport {
  public:
   using Kind = Subject::Kind;
@@ -48,7 +49,7 @@ class GraphReport {
   void AddOutput(size_t output, Diag diag, fmt::format_string<Args...> format, Args&&... args) {
     Add(Kind::kOutput, output, 0, diag, format, std::forward<Args>(args)...);
   }
-  // About a node or an operand of it, with the op's name in front.
+  // Reports an error of a node or one of its operands, prefixed by the op's name.
   template <typename... Args>
   void AddNode(NodeId id, Diag diag, fmt::format_string<Args...> format, Args&&... args) {
     Add(Kind::kNode, id.index(), 0, diag, "{}: {}", OpName(id),

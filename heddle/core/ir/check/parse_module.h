@@ -1,4 +1,4 @@
-// Text to a module that keeps the rules.
+// Converts text to a verified module.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-// Parses and verifies: a module that passes may rely on, or every diagnostic, in the order of the text.
+// Parses and verifies. Returns a valid module, or every diagnostic in text order.
 Result<Module> ParseModule(std::string text, std::string file, const OpTable& ops);
 
 }  // namespace heddle

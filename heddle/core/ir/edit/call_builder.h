@@ -1,9 +1,9 @@
-// CallBuilder: from the arguments of a call, as a text or another program gives them, to what a node holds.
+// CallBuilder: converts the arguments of a call to the form that a node stores.
 //
-// A node holds its operands in the flat order of the op's schema, the lengths of tensor lists, and its attributes in the
-// order of the schema, each of the kind that the schema states, defaults left out. Arguments arrive one by one: required
-// tensors by position or by name, everything else by name. The parser builds its calls here, and so does whatever else
-// reads calls.
+// A node stores its operands in the flat order of the op's schema, the lengths of tensor lists, and
+// its attributes in schema order, converted to the kinds of the schema, without defaults. Arguments
+// are added one by one: required tensors by position or name, all others by name. The parser and
+// the importer build their calls with this class.
 #pragma once
 
 #include <optional>
@@ -15,40 +15,42 @@
 
 namespace heddle {
 
-// The attributes of a node of `op` in their one form: converted to the kinds of the schema, in its order, defaults left
-// out. What the schema does not know, or is of another kind, stands unchanged at the end.
+// The attributes of a node of `op` in canonical form: converted to the kinds of the schema, in its
+// order, without defaults. Unknown attributes, and values of another kind, stay unchanged at the
+// end.
 Attrs CanonicalAttrs(const Op& op, const Attrs& attrs);
 
-// Fails if `value`, for argument `arg` of a call with these attributes, is a list with one item for each tensor and has
-// another number of items than the call has tensors.
+// Fails if `value`, for argument `arg` of a call with these attributes, is a list with one item per
+// tensor but its length differs from the number of tensors.
 Status CheckEach(const Op& op, const Arg& arg, const AttrValue& value, const Attrs& attrs);
 
 class CallBuilder {
  public:
-  // What is wrong, and with which argument.
+  // An error, and the argument it is about.
   struct Mistake {
-    // Stands for the end of the call, where something is missing.
+    // The end of the call, where an argument is missing.
     static constexpr size_t kEnd = SIZE_MAX;
-    // In the order of arrival.
+    // Index in the order of addition.
     size_t argument = kEnd;
-    // The tensor of the argument that is absent and may not be.
+    // The absent tensor of the argument, if it is required.
     std::optional<size_t> none;
     Diagnostic diagnostic;
   };
 
-  // Both are for messages, and outlive the builder.
+  // Both appear in messages, and must outlive the builder.
   CallBuilder(const Mesh& mesh, const SymbolTable& symbols) : mesh_(mesh), symbols_(symbols) {}
 
-  // A new call: of an op of the table, or of one that the table does not know. `op` and all names outlive the call.
+  // Starts a call of an op in the table, or of an unknown op. `op` and all names must outlive the
+  // call.
   void Begin(const Op& op) { Begin(&op, op.name()); }
   void BeginOpaque(std::string_view name) { Begin(nullptr, name); }
 
-  // A none id stands for an absent tensor. Ids are handed back as they came; nothing asks a graph for them.
+  // A none id is an absent tensor. Ids are returned unchanged; no graph is consulted.
   void AddTensor(ValueId tensor, std::string_view name = {});
   void AddTensors(std::span<const ValueId> tensors, std::string_view name = {});
   void AddAttr(std::string_view name, AttrValue value);
 
-  // Puts all in its place. If there is a mistake, the operands and attributes are of no use.
+  // Finishes the call. After an error, the operands and attributes are invalid.
   std::optional<Mistake> Finish();
   std::span<const ValueId> operands() const { return operands_; }
   const Attrs& attrs() const { return attrs_; }
@@ -58,7 +60,7 @@ class CallBuilder {
     size_t argument;
     std::string_view name;
     bool is_list;
-    // In tensors_.
+    // Index in tensors_.
     uint32_t begin;
     uint32_t count;
   };
@@ -91,7 +93,7 @@ class CallBuilder {
   const Mesh& mesh_;
   const SymbolTable& symbols_;
 
-  // The call being built. Reused from call to call.
+  // The current call. Buffers are reused between calls.
   const Op* op_ = nullptr;
   std::string_view name_;
   size_t arguments_ = 0;

@@ -1,8 +1,8 @@
-// CallTable: facts of calls, each worked out once.
+// CallTable: caches facts of calls.
 //
-// Layers repeat, so most nodes of a graph are calls of one op with the same attributes and operand types as a call before.
-// What follows from these alone (result types, work, factors) is looked up by a CallKey. Where a fact depends on more,
-// the key gets more words.
+// Layers repeat, so most nodes have the op, attributes and operand types of an earlier node. Facts
+// that depend only on these (result types, work, factors) are looked up by a CallKey. If a fact
+// depends on more, the caller adds words to the key.
 #pragma once
 
 #include <deque>
@@ -15,8 +15,8 @@
 
 namespace heddle {
 
-// Op, attributes and operand types of a node, and words that the caller adds. Reused from node to node. Keys of different
-// graphs have nothing to do with each other.
+// Op, attributes and operand types of a node, and words that the caller adds. Reused between nodes.
+// Keys of different graphs are unrelated.
 class CallKey {
  public:
   void Assign(const Graph& graph, NodeId id) {
@@ -25,7 +25,7 @@ class CallKey {
     Add(uint64_t{node.op.index()} << 32 | node.attrs.index());
     for (ValueId v : graph.operands(id)) Add(v ? graph.type(v).index() : UINT32_MAX);
   }
-  // For a key that is all the caller's.
+  // For a key that consists only of the caller's words.
   void Clear() { words_.clear(); }
   void Add(uint64_t word) { words_.push_back(word); }
   std::span<const uint64_t> words() const { return words_; }
@@ -37,14 +37,14 @@ class CallKey {
 template <typename Fact>
 class CallTable {
  public:
-  // The fact under `key`, or null.
+  // The fact for `key`, or null.
   Fact* Find(const CallKey& key) {
     uint32_t found = index_.Find(Hash64(key.words()), [&](uint32_t n) {
       return std::ranges::equal(WordsOf(n), key.words());
     });
     return found == HashIndex::kNone ? nullptr : &facts_[found];
   }
-  // A fact under a key that has none yet. It stays where it is while others are added.
+  // Adds a fact for a new key. The reference stays valid when others are added.
   Fact& Add(const CallKey& key, Fact fact) {
     auto number = static_cast<uint32_t>(facts_.size());
     index_.Insert(Hash64(key.words()), number);
@@ -59,7 +59,7 @@ class CallTable {
     return {words_.data() + begin, ends_[n] - begin};
   }
 
-  // Words of all keys, and where those of each end.
+  // The words of all keys, and the end of each key.
   std::vector<uint64_t> words_;
   std::vector<size_t> ends_;
   HashIndex index_;

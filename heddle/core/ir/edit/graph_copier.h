@@ -1,11 +1,11 @@
-// GraphCopier: copies inputs, nodes and outputs of one graph into another of the same module.
+// GraphCopier: copies inputs, nodes and outputs from one graph to another of the same module.
 //
-// So a joint graph is split into @fwd and @bwd, and they are joined again. Types, symbols, placements, attributes, scopes
-// and regions get their ids in the new graph; save decisions, phases and streams come along. Names stay as they are where
-// they are free. The new graph is built as any is: inputs first, then nodes in their order.
+// `partition` and `join` use it. Types, symbols, placements, attributes, scopes and regions get new
+// ids. Save decisions, phases and streams are copied. Names stay the same if they are free. The new
+// graph is built in the usual order: inputs first, then nodes in execution order.
 //
 //   GraphCopier copier(module.mesh, joint, bwd);
-//   copier.AddInput(x, {.role = InputRole::kSaved, .label = "x"});      what @fwd made of it is an input here
+//   copier.AddInput(x, {.role = InputRole::kSaved, .label = "x"});
 //   for (NodeId id : backward_nodes) copier.CopyNode(id);
 #pragma once
 
@@ -18,23 +18,24 @@ namespace heddle {
 
 class GraphCopier {
  public:
-  // All outlive the copier. `from` does not change while it is copied.
+  // All must outlive the copier. `from` must not change while it is copied.
   GraphCopier(const Mesh& mesh, const Graph& from, Graph& to);
 
-  // What a value of `from` is in `to`; none if it was neither copied nor bound.
+  // The value in `to` for a value of `from`; none if it was neither copied nor bound.
   ValueId of(ValueId value) const { return values_[value]; }
-  // From here on `value` of `from` is `copy` of `to`, and not copied.
+  // Maps `value` of `from` to `copy` of `to` instead of copying it.
   void Bind(ValueId value, ValueId copy) { values_[value] = copy; }
 
-  // A new input that stands for `value`, which may be a result in `from`. Its global type is that of `from`.
+  // Adds an input for `value`, which may be a node's result in `from`. Its global type is that of
+  // `from`.
   ValueId AddInput(ValueId value, Input input);
-  // An input with its role.
+  // Copies an input with its role.
   ValueId CopyInput(const Input& input) { return AddInput(input.value, input); }
-  // Its operands must be known in `to`.
+  // All operands must be known in `to`.
   NodeId CopyNode(NodeId node);
-  // Its value, and the input that it updates, must be known in `to`.
+  // The value, and the input that it updates, must be known in `to`.
   void CopyOutput(Output output);
-  // Regions of scopes that have none in `to`. Fails if one has, and they differ.
+  // Copies regions of scopes without one in `to`. Fails if both graphs have one and they differ.
   Status CopyRegions();
 
  private:
@@ -50,7 +51,7 @@ class GraphCopier {
   const Graph& from_;
   Graph& to_;
   Table<ValueId, ValueId> values_;
-  // What was copied already, by what it is in `from`.
+  // Ids in `to`, indexed by the id in `from`.
   std::vector<Dim> symbols_;
   Table<TypeId, TypeId> types_;
   Table<PlacementId, PlacementId> placements_;

@@ -10,7 +10,7 @@ namespace heddle {
 
 class Inserter {
  public:
-  // Both outlive this.
+  // Both must outlive this.
   Inserter(Graph& graph, Rewriter& rewriter) : graph_(graph), rewriter_(rewriter) {}
 
   // The position of a new node, next to another one whose phase it has. After no node is the start
@@ -18,7 +18,7 @@ class Inserter {
   struct Place {
     NodeId node;
     bool after = false;
-    // The node whose scope the new one has; none for `node`.
+    // The node whose scope the new one gets; none for `node`.
     NodeId like = {};
   };
   static Place Before(NodeId node) { return {node}; }
@@ -26,7 +26,7 @@ class Inserter {
   // After the node that produces `v`, or at the start for an input.
   Place After(ValueId v) const { return {graph_[v].producer, true}; }
 
-  // Returns the result. Its name is made fresh.
+  // Returns the result, which gets a fresh name.
   ValueId Add(Place at, OpId op, std::string_view name, const std::vector<ValueId>& operands,
               const Attrs& attrs, TypeId type, PlacementId placement = PlacementTable::kReplicated);
 

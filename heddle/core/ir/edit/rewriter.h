@@ -1,10 +1,10 @@
 // Rewriter: a batch of edits to one graph, applied by one Commit.
 //
-// Edits of nodes and values can be seen in the graph at once: operands, attributes, types. Until the commit, ids stay valid,
-// new nodes and values get ids behind all others, nodes stand in the graph in the order of their ids, and erased ones are
-// still there; Resolve answers for what the graph will be. Commit drops what was erased, puts the rest in its new
-// order and renumbers. All ids held from before are void then: names are what carries over. A rewriter that made edits must
-// be committed or abandoned.
+// Edits of operands, attributes and types are visible in the graph immediately. Until the commit,
+// ids stay valid, new nodes and values get the next ids, nodes are stored in the order of their
+// ids, and erased nodes remain. Resolve returns what a value will be after the commit. Commit
+// removes erased nodes, applies the new order and renumbers. All earlier ids are then invalid; only
+// names persist. A rewriter with edits must be committed or abandoned.
 #pragma once
 
 #include <optional>
@@ -16,6 +16,7 @@
 
 namespace heddle {
 
+// Whether a pass or a commit changed the graph.
 enum class Changed : bool { kNo = false, kYes = true };
 constexpr Changed operator|(Changed a, Changed b) {
   return a == Changed::kYes || b == Changed::kYes ? Changed::kYes : Changed::kNo;
@@ -28,46 +29,48 @@ class Rewriter {
   Rewriter(const Rewriter&) = delete;
   Rewriter& operator=(const Rewriter&) = delete;
 
-  // --- New nodes. The anchor may itself be new or moved. Result names are made fresh where they are taken.
+  // --- New nodes. The anchor may be new or moved. Result names that are taken get a number.
 
   NodeId InsertBefore(NodeId anchor, const NodeSpec& spec);
   NodeId InsertAfter(NodeId anchor, const NodeSpec& spec);
   NodeId InsertFirst(const NodeSpec& spec);
   NodeId InsertLast(const NodeSpec& spec);
-  // A new input, behind the present ones.
+  // Adds an input after the existing ones.
   ValueId AddInput(Input input, TypeId type, std::string_view name,
                    PlacementId placement = PlacementTable::kReplicated);
 
-  // A copy of `node` that reads what the original reads. Types, placements, attributes, scope, stream and save decisions follow,
-  // and so does the phase unless one is given. Names are fresh ones of the original's. A copy of a random op draws again.
+  // A copy of `node` with the same operands. It copies types, placements, attributes, scope, stream
+  // and save decisions, and the phase unless one is given. Its names are fresh names derived from
+  // the original's. A copy of a random op draws again.
   NodeId CloneBefore(NodeId anchor, NodeId node, std::optional<Phase> phase = {});
 
-  // All nodes of the graph, new ones included, in a new order.
+  // Sets the order of all nodes of the graph, new ones included.
   void Reorder(std::span<const NodeId> order);
 
   // --- Nodes and values
 
   void Erase(NodeId node);
 
-  // Every use of `from`, outputs included, becomes a use of `to`. Later replacements of `to` carry over. `to` keeps its name,
-  // and the stronger of the two save decisions; an input is always kept, so it takes none.
+  // Replaces every use of `from`, outputs included, by `to`. Later replacements of `to` apply, too.
+  // `to` keeps its name, and takes the stronger of the two save decisions. An input is always kept,
+  // so it takes none.
   void ReplaceValue(ValueId from, ValueId to);
-  // What `value` stands for after the replacements made so far.
+  // The value that replaces `value` after the replacements so far.
   ValueId Resolve(ValueId value) const;
 
   void SetOperand(NodeId node, size_t i, ValueId value);
-  // New operands and attributes together, because attributes hold the lengths of tensor lists.
+  // Sets operands and attributes together, because attributes contain the lengths of tensor lists.
   void SetOperands(NodeId node, std::span<const ValueId> operands, AttrsId attrs);
   void SetOp(NodeId node, OpId op, AttrsId attrs);
   void SetAttrs(NodeId node, AttrsId attrs);
   void SetPhase(NodeId node, Phase phase);
   void SetStream(NodeId node, uint8_t stream);
-  // For a value that stands for one that is gone.
+  // For a value that replaces an erased one.
   void SwapNames(ValueId a, ValueId b);
   void SetType(ValueId value, TypeId type, PlacementId placement = PlacementTable::kReplicated);
   void SetKeep(ValueId value, Keep keep);
   void SetOutput(size_t output, ValueId value);
-  // Drops an input that has no uses left.
+  // Removes an input without uses.
   void EraseInput(size_t input);
   void EraseOutput(size_t output);
 
@@ -75,13 +78,15 @@ class Rewriter {
 
   // kYes if there was any edit.
   Changed Commit();
-  // Instead of a commit, where a pass fails half way: the graph is of no use any more, and its owner drops it.
+  // Replaces the commit if a pass fails midway. The graph is then invalid, and its owner discards
+  // it.
   void Abandon() { edited_ = false; }
   // Commits, or abandons if `status` is an error, and passes the error on.
   Result<Changed> Finish(Status status);
 
  private:
-  // Neighbours in the schedule. Entry n + 1 is node n; entry 0 joins the last node and the first.
+  // Neighbours in the schedule. Entry n + 1 is node n; entry 0 is before the first node and after
+  // the last.
   struct Links {
     uint32_t next = 0;
     uint32_t previous = 0;
@@ -92,7 +97,7 @@ class Rewriter {
     links_[entry].next = next;
     links_[next].previous = entry;
   }
-  // Behind none is at the start.
+  // Inserts after `behind`; none is the start.
   NodeId Insert(NodeId behind, const NodeSpec& spec);
   NodeId PreviousOf(NodeId node) {
     MakeSchedule();
@@ -105,9 +110,9 @@ class Rewriter {
   Graph& graph_;
   // Whether there are edits to commit.
   bool edited_ = false;
-  // Whether nodes or values come, go or move. An edit in place leaves all numbers as they are.
+  // Whether nodes or values are added, removed or moved. Edits in place keep all ids.
   bool renumbers_ = false;
-  // Empty until something asks for the schedule. Erased nodes keep their places.
+  // Empty until the schedule is needed. Erased nodes keep their positions.
   std::vector<Links> links_;
   std::vector<bool> erased_;
   std::vector<bool> input_erased_;

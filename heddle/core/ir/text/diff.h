@@ -1,7 +1,7 @@
-// Diff: what became of the nodes of one module in another.
+// Diff: the changes from one module to another.
 //
-// Nodes are matched by the name of their first result, then by what they compute. Of the nodes in both, the fewest that
-// explain the new order are called moved.
+// Nodes are matched by the name of their first result, and then by the computation. Among nodes in
+// both, the fewest that explain the new order are reported as moved.
 #pragma once
 
 #include <string>
@@ -14,20 +14,22 @@ namespace heddle {
 enum class ChangeKind : uint8_t { kAppeared, kVanished, kChanged, kRenamed, kMoved };
 std::string_view Name(ChangeKind kind);
 
+// One changed line.
 struct Change {
   ChangeKind kind;
   std::string graph;
-  // The line before and after, where there is one. Headers, inputs and outputs are changes like nodes.
+  // The line before and after, if present. Headers, inputs and outputs are compared like nodes.
   std::string before;
   std::string after;
-  // kMoved: the positions, and the node that it follows now (empty at the start).
+  // kMoved: the positions, and the node before it now (empty at the start).
   size_t from = 0;
   size_t to = 0;
   std::string follows;
 };
 
+// The changes from `a` to `b`.
 std::vector<Change> Diff(const Module& a, const Module& b);
-// One change to a line or two, with a summary line at the end. Empty if there are none.
+// One or two lines per change, and a summary line at the end. Empty without changes.
 std::string Format(const std::vector<Change>& changes);
 
 }  // namespace heddle

@@ -1,7 +1,8 @@
-// Text to graphs. The grammar is in docs/ir.md.
+// Parses text to graphs. docs/ir.md describes the grammar.
 //
-// The parser is generic over op schemas. It goes on after a mistake, at the next node, so that one reading reports all
-// of them; a value whose definition could not be read is known by name but has no type, and is not complained about again.
+// Schemas drive the parser. After a mistake it continues at the next node, so one run reports all
+// mistakes. A value whose definition is invalid is known by name but has no type, and causes no
+// further errors.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@
 
 namespace heddle {
 
-// Where the parts of a module stand in the text it was read from: byte offsets.
+// Byte offsets of the parts of a graph in its source text.
 struct GraphSource {
   size_t header = 0;
   std::vector<size_t> inputs;
@@ -21,6 +22,7 @@ struct GraphSource {
   std::vector<size_t> outputs;
 };
 
+// A text, and the offsets of the graphs in it.
 struct Source {
   std::string file;
   std::string text;
@@ -30,10 +32,11 @@ struct Source {
 struct Parsed {
   Module module;
   Source source;
-  // Empty if the text is well formed. What they touch is missing from `module`, or has no type.
+  // Empty if the text is well formed. Parts with errors are missing from `module`, or have no type.
   Diagnostics diagnostics;
 };
 
+// Parses without verifying. `file` is for messages. `ops` must outlive the module.
 Parsed ParseText(std::string text, std::string file, const OpTable& ops);
 
 }  // namespace heddle

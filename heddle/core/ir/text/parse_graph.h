@@ -1,4 +1,4 @@
-// The part of the parser that reads one graph. Not for use outside ir/.
+// The part of the parser that reads one graph. Not for use outside core/ir/.
 #pragma once
 
 #include <string_view>
@@ -21,8 +21,8 @@ class GraphParser {
         types_(scan, report, module, graph_),
         builder_(module.mesh, graph_.types().symbols()) {}
 
-  // From the word `graph` to the closing brace. Mistakes are reported; the rest of what was read can be taken. Room is made
-  // for the given number of nodes. False if it cannot be told where the graph ends.
+  // Parses from the word `graph` to the closing brace, and reports mistakes. Reserves space for the
+  // given number of nodes. Returns false if the end of the graph cannot be found.
   bool Parse(size_t expected_nodes);
   Graph TakeGraph() { return std::move(graph_); }
   GraphSource TakeSource() { return std::move(source_); }
@@ -32,7 +32,8 @@ class GraphParser {
     size_t offset;
     std::string_view name;
   };
-  // An argument as written: its first byte, how many of them a message underlines, and its first tensor in refs_.
+  // An argument in the text: its first byte, the number of bytes that a message underlines, and its
+  // first tensor in refs_.
   struct Argument {
     size_t offset;
     size_t width;
@@ -82,14 +83,15 @@ class GraphParser {
   TypeParser types_;
   Phase phase_ = Phase::kForward;
   std::vector<Region> regions_;
-  // By scope.
+  // Indexed by scope.
   std::vector<bool> has_region_;
 
-  // The node being read. Reused from node to node: a graph has many.
+  // The current node. Buffers are reused between nodes.
   std::vector<NameRef> result_names_;
   CallBuilder builder_;
   std::vector<Argument> arguments_;
-  // The tensors of the call as written. The builder knows them by their numbers: a value may be defined further down.
+  // The tensors of the call in the text. The builder refers to them by index, because a value may
+  // be defined later.
   std::vector<NameRef> refs_;
   std::vector<ValueId> ref_numbers_;
   std::vector<NameRef> operand_refs_;
@@ -102,11 +104,11 @@ class GraphParser {
   std::string_view last_scope_text_;
   ScopeId last_scope_;
 
-  // Outputs, and operands that name a value defined further down or nowhere.
+  // Outputs, and operands that name a value defined later or nowhere.
   struct Pending {
     NameRef ref;
     bool is_output;
-    // Of the output, or in the operand pool.
+    // Index of the output, or in the operand pool.
     size_t index;
   };
   std::vector<Pending> pending_;

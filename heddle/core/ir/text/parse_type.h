@@ -1,4 +1,4 @@
-// The part of the parser that reads types and attribute values. Not for use outside ir/.
+// The part of the parser that reads types and attribute values. Not for use outside core/ir/.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// Collects diagnostics at offsets of one text.
+// Collects diagnostics at offsets in one text.
 class Reporter {
  public:
   Reporter(std::string_view file, std::string_view text) : source_(file, text) {}
@@ -18,7 +18,8 @@ class Reporter {
   template <typename... Args>
   void Report(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
               Args&&... args) {
-    // A hostile text may have a mistake on every line; those that nobody will see are not worded.
+    // A damaged text may have a mistake on every line. Messages that are not shown are not
+    // formatted.
     if (full()) {
       ++count_;
     } else {
@@ -28,7 +29,7 @@ class Reporter {
   void Report(size_t offset, size_t width, Diagnostic diagnostic) {
     Add(source_.At(std::move(diagnostic), offset, width));
   }
-  // One that has its place already.
+  // Adds a diagnostic that already has a position.
   void Add(Diagnostic diagnostic) {
     if (diagnostics_.size() < kMost) diagnostics_.push_back(std::move(diagnostic));
     ++count_;
@@ -37,7 +38,7 @@ class Reporter {
   bool full() const { return diagnostics_.size() == kMost; }
   const SourceText& source() const { return source_; }
   uint32_t Line(size_t offset) const { return source_.Line(offset); }
-  // All that was reported; beyond the first few hundred, how many more there were.
+  // Returns all diagnostics. After the first few hundred, only their number is added.
   Diagnostics Take() {
     if (count_ > kMost) {
       diagnostics_.push_back(
@@ -63,9 +64,9 @@ class TypeParser {
   TypeParser(Scanner& scan, Reporter& report, const Module& module, Graph& graph)
       : scan_(scan), report_(report), module_(module), graph_(graph) {}
 
-  // A type, `async` and `none` included. On failure a diagnostic is reported.
+  // A type, including `async` and `none`. Reports a diagnostic on failure.
   std::optional<PlacedType> ParseType();
-  // A tensor type of the whole mesh, whatever the module's view.
+  // A tensor type of the whole mesh, for any view of the module.
   std::optional<PlacedType> ParseGlobalType() { return ParseTensor(View::kGlobal); }
   // An attribute's value.
   std::optional<AttrValue> ParseLiteral();
@@ -88,7 +89,7 @@ class TypeParser {
   Reporter& report_;
   const Module& module_;
   Graph& graph_;
-  // Types by their text: a graph repeats few of them often.
+  // Types by their text, because a graph repeats few types often.
   HashIndex cache_index_;
   std::vector<std::pair<std::string_view, PlacedType>> cache_;
 };

@@ -1,4 +1,5 @@
-// Graphs as text. Parse(Print(m)) gives back m, and Print(Parse(t)) gives back t for a text that Print wrote.
+// Prints graphs as text. Parse(Print(m)) equals m, and Print(Parse(t)) equals t for a text that
+// Print wrote.
 #pragma once
 
 #include <string>
@@ -7,11 +8,12 @@
 
 namespace heddle {
 
+// The canonical text of a module.
 std::string Print(const Module& module);
 
 // One node on one line, without indentation or newline.
 std::string PrintNode(const Module& module, const Graph& graph, NodeId node);
-// An input or output as it stands in the signature.
+// An input or output in the syntax of the signature.
 std::string PrintInput(const Module& module, const Graph& graph, const Input& input);
 std::string PrintOutput(const Module& module, const Graph& graph, const Output& output);
 // A type with a placement: `bf16[32{dp},1024]{+tp}`.
@@ -21,7 +23,7 @@ std::string PrintType(const Module& module, const Graph& graph, TypeId type,
 // A type by value, without a placement.
 std::string FormatType(const Type& type, const Mesh& mesh, const SymbolTable& symbols);
 
-// Modules are equal when their texts are.
+// Modules are equal if their texts are.
 bool operator==(const Module& a, const Module& b);
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
-// A cluster: what its devices can do and how they are joined. All of it is data, in `cost/data/*.json` or in a file of the
-// user's; docs/cost.md describes the fields.
+// A cluster: the rates of its devices and links. All of it is data, in `price/cost/data/*.json` or
+// in a user's file; docs/cost.md describes the fields.
 #pragma once
 
 #include <array>
@@ -16,90 +16,95 @@
 
 namespace heddle::price {
 
-// How near to its peak a device gets with a matrix product. A kernel works on one tile of the result on each core at a time:
+// Efficiency of matrix products. Each core computes one tile of the result at a time:
 //   time = cores * waves * 2 * rows * columns * (depth + fill) / (peak * efficiency)
-// for the best of the tiles, and of splitting the depth among several cores, which then add up their parts.
+// for the best tile, and for the best split of the depth among several cores, which then add their
+// parts.
 struct MatmulFigures {
   struct Tile {
     double rows = 0;
     double columns = 0;
-    // Of the peak rate, while all cores are busy.
+    // Share of the peak rate while all cores are busy.
     double efficiency = 1;
   };
   std::vector<Tile> tiles;
-  // The start and the end of a tile take as long as so many steps of depth.
+  // The start and the end of a tile take as long as this many steps of depth.
   double fill = 0;
-  // What share of a wave that does not fill all cores is lost: 1 if kernels never share a wave.
+  // Share of a partly filled wave that is lost: 1 if kernels never share a wave.
   double wave_loss = 1;
-  // The most parts that the depth is split into.
+  // The maximum number of parts of the depth.
   int64_t splits = 1;
 };
 
-// The same for attention. The efficiency is reached by long sequences, and half of it at `half` positions of keys.
+// The same for attention. Long sequences reach the efficiency; `half` positions of keys reach half
+// of it.
 struct AttentionFigures {
   double efficiency = 1;
   double half = 0;
-  // Queries that a core works on at a time. Keys beyond the block that a causal mask ends in are not read.
+  // Queries per block of a core. Keys after the block in which a causal mask ends are not read.
   double block = 1;
   double wave_loss = 1;
 };
 
-// A kernel that only moves bytes, and what it reaches of the rate of kernels that stream. A core takes `block_time` for a block of
-// elements, so that few blocks take no less.
+// A kernel that only moves bytes, and its share of the streaming rate. A core takes `block_time`
+// for a block of elements, so a few blocks take at least that long.
 struct MemoryFigures {
   double share = 1;
   double block = 0;
   Nanos block_time;
 };
 
-// Whose kernels a step on a cluster runs.
+// The device whose kernels a step runs.
 enum class DeviceType : uint8_t { kCuda, kCpu };
 std::string_view Name(DeviceType type);
 
+// One device of a cluster.
 struct Device {
   DeviceType type = DeviceType::kCuda;
-  // What drivers call it.
+  // Names that drivers report.
   std::vector<std::string> names;
   Bytes memory;
   ByteRate bandwidth;
-  // What streaming kernels reach of it.
+  // Share of the rate that streaming kernels reach.
   double memory_efficiency = 1;
-  // Of roofs that a kernel stands under, the lower one shows by so much through the higher.
+  // Share of the lower of two roofs that is added to the higher one.
   double roof_overlap = 0;
-  // Processors that work on tiles on their own: multiprocessors of a GPU.
+  // Processors that work on tiles independently: multiprocessors of a GPU.
   int64_t cores = 1;
-  // Dense matrix products by element type; 0 where the device has none.
+  // Dense matrix products by element type; 0 if the device does not support it.
   std::array<FlopRate, kDTypeCount> peak{};
-  // Everything else.
+  // All other arithmetic.
   FlopRate vector_peak;
   // From the end of a kernel to the start of the next one's work.
   Nanos launch;
-  // No kernel is shorter, its launch aside.
+  // The minimum time of a kernel, without its launch.
   Nanos shortest;
-  // How much longer compute takes while a collective is under way: 0.1 for a tenth.
+  // Slowdown of compute while a collective is in flight: 0.1 is 10 %.
   double overlap_slowdown = 0;
 
   MatmulFigures matmul;
-  // By name of the op, and for all others.
+  // By op name, and for all others.
   std::map<std::string, AttentionFigures, std::less<>> attention;
   AttentionFigures any_attention;
-  // By name of the op; all others stream at the full rate. A copy to a wider type is `aten._to_copy.wider`.
+  // By op name; all others stream at the full rate. A copy to a wider type is
+  // `aten._to_copy.wider`.
   std::map<std::string, MemoryFigures, std::less<>> memory_kernels;
 
+  // The peak rate of products of this type, or of other arithmetic if there is none.
   FlopRate PeakOf(DType dtype) const {
     FlopRate rate = peak[static_cast<size_t>(dtype)];
     return rate.per_nano > 0 ? rate : vector_peak;
   }
 };
 
-// Ways to send, as NCCL has LL, LL128 and Simple: each collective takes the fastest for its size.
+// A way to send, like NCCL's LL, LL128 and Simple. Each collective uses the fastest for its size.
 struct Protocol {
   struct OverLink {
-    // For each step to the next rank.
+    // Time of each step to the next rank.
     double step_nanos = 0;
-    // Of the link's rate.
+    // Share of the link's rate.
     double efficiency = 1;
-    // And never more than this for all ranks of a node together.
+    // The maximum rate of all ranks of a node together.
     ByteRate most{1e18};
   };
   std::string name;
@@ -108,58 +113,63 @@ struct Protocol {
   OverLink network;
 };
 
-// What the model of NCCL 2.27 goes by.
+// Inputs of the NCCL 2.27 model.
 struct NcclTopology {
   enum class Architecture : uint8_t { kAmpere, kHopper, kBlackwell };
   Architecture architecture = Architecture::kHopper;
   int64_t devices_per_node = 8;
-  // Of one device, over all channels.
+  // Rate of one device over all channels.
   double node_gb_per_s = 0;
   double network_gb_per_s = 0;
   int64_t channels = 16;
-  // Devices of a node are joined by a switch that takes part in reductions.
+  // Devices of a node are connected by a switch that takes part in reductions.
   bool nvswitch = false;
 };
 
-// A device to host memory, in one direction.
+// The link between a device and host memory, in one direction.
 struct HostLink {
   ByteRate rate;
   double nanos = 0;
 };
 
+// A cluster of equal nodes.
 struct Cluster {
   std::string name;
   std::string about;
   int64_t devices_per_node = 1;
-  // None: as many as are asked for.
+  // None: any number.
   std::optional<int64_t> nodes;
   Device device;
 
-  // One device to the others of its node, in one direction.
+  // Rate of one device to the others of its node, in one direction.
   ByteRate node_rate;
-  // How often the bytes of an all-reduce cross the links of a node: twice in a ring, less where a switch adds.
+  // How often the bytes of an all-reduce cross the links of a node: twice in a ring, less with a
+  // switch that adds.
   double all_reduce_passes = 2;
-  // One device to other nodes, in one direction, while all devices of its node send: ports are shared.
+  // Rate of one device to other nodes, in one direction, while all devices of its node send over
+  // shared ports.
   ByteRate network_rate;
-  // None: what is on a device stays there.
+  // None: nothing can be offloaded.
   std::optional<HostLink> host;
   std::vector<Protocol> protocols;
   std::optional<NcclTopology> nccl;
 };
 
-// Names of clusters that have a `/` or end in `.json` are paths of files.
+// Whether the text is a path: it contains a `/` or ends in `.json`.
 bool IsClusterPath(std::string_view name_or_path);
-// A cluster of the binary by its name, or of the file at a path.
+// A built-in cluster by name, or the cluster in the file at a path.
 Result<Cluster> LoadCluster(const std::string& name_or_path);
-// The one of the binary whose devices drivers call so.
+// The built-in cluster whose devices drivers report by this name.
 std::optional<Cluster> ClusterOfDevice(std::string_view name);
+// Parses a cluster file. `file` is for messages.
 Result<Cluster> ParseCluster(std::string_view text, const std::string& file);
 
+// A built-in cluster and its JSON text.
 struct NamedCluster {
   std::string_view name;
   std::string_view text;
 };
-// Those that the binary carries, by name.
+// The built-in clusters.
 std::span<const NamedCluster> BuiltInClusters();
 
 }  // namespace heddle::price

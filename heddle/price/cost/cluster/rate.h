@@ -1,26 +1,28 @@
-// Rates, and the time that an amount takes at one.
+// Rates, and the time of an amount at a rate.
 //
-// Models compute in doubles and answer in whole nanoseconds, rounded up. Sums, products and quotients of doubles are the same on
-// every machine; logarithms and powers are not, so models take those from here and not from the C library.
+// Models compute in doubles and return whole nanoseconds, rounded up. Sums, products and quotients
+// of doubles are the same on every machine. Logarithms and powers are not, so models use the
+// functions below instead of the C library.
 #pragma once
 
 #include "heddle/core/base/units.h"
 
 namespace heddle::price {
 
-// 1 GB/s is one byte in a nanosecond.
+// 1 GB/s is one byte per nanosecond.
 struct ByteRate {
   double per_nano = 0;
 };
-// 1 TFLOP/s is a thousand operations in a nanosecond.
+// 1 TFLOP/s is a thousand operations per nanosecond.
 struct FlopRate {
   double per_nano = 0;
 };
 
-// No single kernel or collective takes longer than this, about twenty hours: sums of times stay far from the limits of 64 bits.
+// The maximum time of a kernel or collective, about twenty hours, so that sums of times fit into 64
+// bits.
 inline constexpr Nanos kLongest{int64_t{1} << 46};
 
-// Rounded up, and held between nothing and kLongest.
+// Rounds up, and clamps to the range from 0 to kLongest.
 Nanos WholeNanos(double nanos);
 inline double InNanos(Bytes bytes, ByteRate rate) {
   return static_cast<double>(bytes.value) / rate.per_nano;

@@ -11,34 +11,36 @@
 
 namespace heddle::price {
 
+// How a curve gives times of sizes without a point.
 enum class Interpolation : uint8_t {
-  // Straight lines between points on logarithmic scales: between 1 and 16 MiB, a rate changes smoothly. Level below the first point.
+  // Linear between points on logarithmic scales, because rates change smoothly. Constant below the
+  // first point.
   kLog,
-  // As AutoParallel reads its tables: whole MiB that have a point take its time, also for what is above them; straight lines
-  // between others. Jumps, and is here to compare with.
+  // AutoParallel's reading of its tables: the time of the point at the size in whole MiB, rounded
+  // down; linear between other points. Has jumps; only for comparisons.
   kColumns,
-  // No points: PyTorch's formula, for what was priced by it.
+  // No points: PyTorch's formula, for files that were priced with it.
   kTorch,
 };
 
 struct Curve {
   struct Point {
-    // What one rank hands in.
+    // Bytes that one rank passes in.
     Bytes bytes;
     Nanos time;
   };
   CollectiveKind kind = CollectiveKind::kAllGather;
-  // The axes of its groups as `over` lists them, `dp,tp`, or any name.
+  // The axes of its groups in the order of `over`, such as `dp,tp`, or any name.
   std::string over;
   int64_t ranks = 1;
-  // Nodes that a group spans; 0 where nobody noted it.
+  // Nodes that a group spans; 0 if unknown.
   int64_t nodes = 0;
   Interpolation interpolation = Interpolation::kLog;
   TorchNetwork network = TorchNetwork::kHopper;
-  // At least two, their bytes rising.
+  // At least two, with increasing bytes.
   std::vector<Point> points;
 
-  // Beyond the last point, on along the last two.
+  // After the last point, continues along the last two.
   Nanos At(Bytes bytes) const;
 };
 

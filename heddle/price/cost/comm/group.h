@@ -1,7 +1,8 @@
-// Where the ranks of a collective are: the strides of its mesh axes decide how many nodes it spans.
+// The location of a collective's ranks: the strides of its mesh axes determine the nodes it spans.
 //
-// Ranks fill nodes in order: on nodes of eight devices, rank 11 of any mesh is device 3 of node 1. On a mesh [dp=8, tp=8] a
-// group over `tp` lies on one node, and a group over `dp` has one rank on each of eight.
+// Ranks fill nodes in order: on nodes of eight devices, rank 11 of any mesh is device 3 of node 1.
+// On a mesh [dp=8, tp=8] a group over `tp` is on one node, and a group over `dp` has one rank on
+// each of eight nodes.
 #pragma once
 
 #include "heddle/core/base/result.h"
@@ -9,14 +10,14 @@
 
 namespace heddle::price {
 
-// The most ranks that a cluster is asked to hold.
+// The maximum number of ranks of a cluster.
 inline constexpr int64_t kMostRanks = int64_t{1} << 20;
 
-// Of the groups over some axes, the worst: where nodes do not divide evenly, groups differ.
+// The worst of the groups over some axes: if nodes do not divide evenly, groups differ.
 struct GroupShape {
   int64_t ranks = 1;
   int64_t nodes = 1;
-  // Ranks of the group that share a node.
+  // Ranks of the group on one node.
   int64_t most_per_node = 1;
   int64_t fewest_per_node = 1;
 

@@ -1,6 +1,8 @@
-// Heddle's own model of collectives: the fastest protocol's latency, and the bytes that must cross the slowest links.
+// Heddle's own model of collectives: the fastest protocol's latency, and the bytes that cross the
+// slowest links.
 //
-// It grows with the bytes, never beats the wire, and an all-reduce never beats an all-gather or a reduce-scatter of its bytes.
+// Time grows with the bytes and is never below the wire time. An all-reduce is never faster than an
+// all-gather or a reduce-scatter of its bytes.
 #pragma once
 
 #include "heddle/core/base/units.h"
@@ -10,6 +12,7 @@
 
 namespace heddle::price {
 
+// `bytes` as NCCL counts them: the output of an all-gather, the input of any other collective.
 Nanos NativeTime(CollectiveKind kind, Bytes bytes, const GroupShape& group, const Cluster& cluster);
 
 }  // namespace heddle::price

@@ -1,5 +1,6 @@
-// The time that NCCL 2.27 would estimate for a collective: its tuner's formulas, with tables and corrections that were measured on
-// H100 nodes with NVSwitch (docs/cost.md). Faithful to that model, faults included: an all-reduce may be cheaper than its halves.
+// The time that NCCL 2.27 estimates for a collective: its tuner's formulas, with tables and
+// corrections measured on H100 nodes with NVSwitch (docs/cost-models.md). Reproduces that model,
+// faults included: an all-reduce may be faster than its halves.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace heddle::price {
 
-// `bytes` as NCCL counts them: what an all-gather gives, what any other collective is given.
+// `bytes` as NCCL counts them: the output of an all-gather, the input of any other collective.
 Nanos NcclTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
                const NcclTopology& topology);
 

@@ -1,7 +1,8 @@
-// Figures of the NCCL 2.27 model. Latencies are microseconds, rates GB/s; protocols stand in the order LL, LL128, Simple.
+// Constants of the NCCL 2.27 model. Latencies are in microseconds, rates in GB/s; protocols are in
+// the order LL, LL128, Simple.
 //
-// Sources: constants of NCCL's tuner (tuning.cc) and, for whole groups on H100 nodes with NVSwitch, what NCCL 2.27.5 logs for them;
-// size corrections as AutoParallel fitted them to nccl-tests.
+// Sources: constants of NCCL's tuner (tuning.cc); for whole groups on H100 nodes with NVSwitch, the
+// values that NCCL 2.27.5 logs; size corrections that AutoParallel fitted to nccl-tests.
 #pragma once
 
 namespace heddle::price::nccl {
@@ -11,7 +12,8 @@ struct LatencyAndRate {
   double rate;
 };
 
-// All-gather and reduce-scatter in a ring, by nodes (2, 4, 8, 16, 32) and ranks on each (1, 2, 4, 8).
+// All-gather and reduce-scatter in a ring, by nodes (2, 4, 8, 16, 32) and ranks per node (1, 2, 4,
+// 8).
 inline constexpr LatencyAndRate kRingTable[5][4][3] = {
     {{{11.6, 48.0}, {22.5, 88.3}, {22.4, 96.0}},
      {{11.3, 52.0}, {21.8, 117.8}, {29.2, 128.0}},
@@ -35,7 +37,7 @@ inline constexpr LatencyAndRate kRingTable[5][4][3] = {
      {{314.3, 20.5}, {563.6, 294.8}, {1204.0, 385.5}}},
 };
 
-// All-reduce in a tree, likewise.
+// All-reduce in a tree, with the same indices.
 inline constexpr LatencyAndRate kTreeTable[5][4][3] = {
     {{{16.8, 9.3}, {31.0, 31.2}, {36.4, 35.2}},
      {{18.0, 16.6}, {33.5, 62.4}, {44.4, 70.4}},
@@ -59,14 +61,15 @@ inline constexpr LatencyAndRate kTreeTable[5][4][3] = {
      {{65.2, 8.7}, {116.5, 98.6}, {204.4, 122.4}}},
 };
 
-// All-reduce in a tree of switches, Simple only, with 4 and 8 ranks on a node.
+// All-reduce in a tree of switches, Simple only, with 4 and 8 ranks per node.
 inline constexpr LatencyAndRate kSwitchTreeTable[5][2] = {
     {{53.0, 160.0}, {53.0, 266.7}},  {{81.0, 80.0}, {81.0, 160.0}},
     {{109.0, 80.0}, {109.0, 160.0}}, {{137.0, 80.0}, {137.0, 160.0}},
     {{165.0, 80.0}, {165.0, 160.0}},
 };
 
-// Shares of the rate by size, from 64 bytes on, doubling. A tree's go by whole sizes, the others by bytes of one rank.
+// Shares of the rate by size, from 64 bytes, doubling. A tree uses the whole size, the others the
+// bytes of one rank.
 inline constexpr double kTreeShare[3][24] = {
     {1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5,
      0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0},
@@ -99,13 +102,14 @@ inline constexpr ByRanks kReduceRate[] = {{2, 324}, {4, 236}, {8, 267}};
 inline constexpr ByRanks kReduceLatency[] = {{2, 10}, {4, 15}, {8, 31}};
 inline constexpr double kAllToAllNodeLatency = 50;
 inline constexpr double kAllToAllNodeRate[3] = {0, 380, 675};
-// Between nodes, by nodes; what the network loses grows less with more of them.
+// Between nodes, by number of nodes. The loss of the network grows more slowly with more nodes.
 inline constexpr ByRanks kAllToAllLatency[] = {{2, 37}, {4, 42}, {8, 60}, {16, 98}, {32, 290}};
 inline constexpr double kAllToAllLoss = 0.44;
 // Without a switch.
 inline constexpr double kAllToAllRingShare = 0.7;
 
-// The tuner: by protocol, and rates of one channel by architecture (Ampere, Hopper, Blackwell) and nodes (1, 2, more).
+// The tuner: by protocol, and rates of one channel by architecture (Ampere, Hopper, Blackwell) and
+// nodes (1, 2, more).
 inline constexpr double kTreeBase[3] = {6.8, 14.0, 8.4};
 inline constexpr double kRingBase[3] = {6.6, 14.0, 8.4};
 inline constexpr double kTreeNodeStep[3] = {0.6, 1.25, 4.0};

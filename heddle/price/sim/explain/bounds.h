@@ -1,4 +1,4 @@
-// Lower bounds: what no schedule can beat.
+// Lower bounds on the time of any schedule.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +10,21 @@
 namespace heddle::price {
 
 struct LowerBounds {
-  // All of the compute stream's work.
+  // All work of the compute stream.
   Nanos compute;
   // The collectives of the busiest stream.
   Nanos stream;
-  // The longest chain of nodes that need each other.
+  // The longest chain of dependent nodes.
   Nanos path;
-  // With compute in this order, movable nodes aside: the collectives of a stream that must run between two of its nodes may take
-  // longer than the compute between them. The sum of what is over, for the best choice of such pairs, on top of that compute.
+  // With compute in this order, except movable nodes: the collectives of a stream that must run
+  // between two nodes may take longer than the compute between them. This is all compute plus the
+  // sum of the excess, for the best choice of such pairs.
   Nanos windows;
 
   Nanos best() const { return std::max({compute, stream, path, windows}); }
 };
 
+// `sim` and `timeline` must be those of `graph`.
 LowerBounds FindLowerBounds(const Graph& graph, const SimGraph& sim, const Timeline& timeline);
 
 }  // namespace heddle::price

@@ -1,4 +1,5 @@
-// The critical path: the chain of kernels and collectives that fills the whole step, each beginning when the one before ends.
+// The critical path: a chain of kernels and collectives that fills the whole step. Each begins when
+// the previous one ends.
 #pragma once
 
 #include <vector>
@@ -7,11 +8,12 @@
 
 namespace heddle::price {
 
+// One kernel or collective of the path.
 struct PathStep {
   NodeId node;
   Nanos begin;
   Nanos end;
-  // On the stream of a collective; otherwise on the compute stream.
+  // Whether the step is on the stream of a collective; otherwise it is on the compute stream.
   bool collective = false;
 };
 
@@ -22,6 +24,7 @@ struct CriticalPath {
   Nanos collective;
 };
 
+// `timeline` must be that of `graph`.
 CriticalPath FindCriticalPath(const SimGraph& graph, const Timeline& timeline);
 
 }  // namespace heddle::price

@@ -1,5 +1,5 @@
-// Movable nodes: those that depend on parameters, their state and buffers alone. Nothing in a step keeps them where they stand; a
-// gather of a weight, with the cast before it, is one.
+// Movable nodes depend only on parameters, their state and buffers, so they can run at any time. An
+// example is the gather of a weight, with the cast before it.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace heddle::price {
 
-// By node.
+// Indexed by node.
 std::vector<bool> FindMovable(const Graph& graph);
 
 }  // namespace heddle::price

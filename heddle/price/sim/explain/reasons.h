@@ -1,4 +1,4 @@
-// Why collectives are exposed.
+// Reasons for exposed collectives.
 #pragma once
 
 #include <array>
@@ -11,14 +11,16 @@
 
 namespace heddle::price {
 
+// Why compute waited for a collective.
 enum class Reason : uint8_t {
-  // Its inputs were not there earlier, and its results were needed then.
+  // Its inputs were not ready earlier, and its results were needed then.
   kDependence,
-  // It could have been launched earlier, or waited for later. What depends on parameters alone can be computed at any time.
+  // It could be launched earlier, or waited for later. Values that depend only on parameters can be
+  // computed at any time.
   kSchedule,
-  // So could it, but more would then be alive than the cap allows.
+  // The same, but memory would exceed the cap.
   kMemory,
-  // It stood behind others of its communicator.
+  // It waited for other collectives of its communicator.
   kOrder,
   // It shared its links with others.
   kLink,
@@ -29,12 +31,13 @@ std::string_view Name(Reason reason);
 // The exposed time of one collective, by reason.
 struct Exposure {
   std::array<Nanos, kReasonCount> by_reason{};
-  // The largest part; the first of equal ones.
+  // The largest part; the first if equal.
   Reason main() const;
 };
 
-// For each collective of the timeline. What sharing links cost comes off first, then what the queue cost, then as much
-// compute as start and wait could move across; the rest is dependence. `cap` is a bound on memory that the schedule keeps, if any.
+// Explains each collective of the timeline. It subtracts the cost of shared links first, then of
+// queueing, and then the compute that start and wait could move across. The rest is dependence.
+// `cap` is the memory limit of the schedule, if any.
 std::vector<Exposure> ExplainExposure(const Graph& graph, const SimGraph& sim,
                                       const Timeline& timeline, std::optional<Bytes> cap);
 

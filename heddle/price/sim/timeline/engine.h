@@ -1,8 +1,8 @@
-// Engine: communicators and links. Collectives launch on their stream in the order in which they are given to it, and those
-// under way at the same time share the links that they use.
+// Engine: communicators and links. Collectives launch on their stream in the order in which they
+// are added, and concurrent ones share the links that they use.
 //
-// Time is given from outside and only moves on. Work on a link is counted in whole nanoseconds at full rate: of k transfers that
-// share it, each does a k-th.
+// The caller sets the time, which only increases. Work on a link is counted in whole nanoseconds at
+// full rate: k transfers that share it each get 1/k.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace heddle::price {
 
 class Engine {
  public:
-  // When each started task had its stream to itself, and when it was done. By task.
+  // When each started task got its stream, and when it ended. Indexed by task.
   struct Times {
     std::vector<Nanos> begin;
     std::vector<Nanos> end;
@@ -22,25 +22,25 @@ class Engine {
 
   Engine(const SimGraph& graph, const SimOptions& options);
 
-  // Nothing is under way and nothing was ever started; time is 0.
+  // Clears everything and sets the time to 0.
   void Reset();
   void Record(Times* times) { times_ = times; }
 
-  // `time` never lies before that of an earlier call.
+  // `time` must not be before that of an earlier call.
   void AdvanceTo(Nanos time);
   void Launch(uint32_t task, Nanos time);
   bool done(uint32_t task) const { return done_[task] != 0; }
-  // Moves on until `task`, which was launched, is done; when that was.
+  // Advances until `task`, which was launched, is done. Returns its end.
   Nanos Finish(uint32_t task);
-  // Moves on until nothing is under way; when that was.
+  // Advances until nothing is in flight. Returns that time.
   Nanos Drain();
 
   Nanos now() const { return now_; }
   bool busy() const { return !busy_.empty(); }
-  // When the next thing happens by itself. Only while busy.
+  // The time of the next event. Requires work in flight.
   Nanos NextEvent() const;
 
-  // What is under way, with times from now on: equal states have equal futures.
+  // The tasks in flight, with times relative to now. Equal states have equal futures.
   struct State {
     struct Active {
       uint32_t task;
@@ -48,7 +48,7 @@ class Engine {
       Nanos left;
       bool operator==(const Active&) const = default;
     };
-    // By stream; then what is queued behind, by stream, and in its order.
+    // Indexed by stream; then the queued tasks by stream, in order.
     std::vector<Active> active;
     std::vector<uint32_t> queued;
     std::array<int64_t, 3> carry{};
@@ -57,9 +57,9 @@ class Engine {
     size_t size() const { return active.size() + queued.size(); }
   };
   State Save() const;
-  // Takes `state` for that of time `now`. Tasks that it does not name keep their answer to done().
+  // Sets the state at time `now`. Tasks that it does not name keep their result of done().
   void Restore(const State& state, Nanos now);
-  // Whatever is under way counts as done.
+  // Marks all tasks in flight as done.
   void Abandon();
 
  private:
@@ -67,22 +67,22 @@ class Engine {
     // A time, or a position on a clock.
     Nanos at;
     uint32_t task;
-    // For heaps that give the least first.
+    // Reversed, for heaps with the smallest event first.
     bool operator<(const Event& other) const {
       return at != other.at ? at > other.at : task > other.task;
     }
   };
-  // Transfers over the same links. All move on at the same pace: one clock counts what each has done.
+  // Transfers over the same links. All progress at the same rate, so one clock counts their work.
   struct Flow {
     std::vector<Event> heap;
     Nanos clock;
-    // Nanoseconds that were too few to move the clock.
+    // Nanoseconds that were too few to advance the clock.
     int64_t carry = 0;
     // Transfers that share the busiest of its links.
     int64_t sharing = 1;
   };
   struct Stream {
-    // The task under way, and the last of those behind it.
+    // The task in flight, and the last queued task.
     uint32_t head = Task::kNone;
     uint32_t tail = Task::kNone;
     uint32_t busy_at = 0;
@@ -94,7 +94,7 @@ class Engine {
     const Task& what = graph_.tasks()[task];
     return share_links_ && what.links != Links::kNone && what.transfer.value > 0;
   }
-  // Puts it at the end of its stream; whether the stream was idle.
+  // Appends to its stream. Returns whether the stream was idle.
   bool Enqueue(uint32_t task);
   void Begin(uint32_t task);
   void BeginTransfer(uint32_t task);
@@ -114,9 +114,9 @@ class Engine {
   std::vector<uint32_t> busy_;
   // By task: the next on the same stream.
   std::vector<uint32_t> next_;
-  // Ends of what shares nothing: packing and latency before a transfer, copies.
+  // Ends of phases that share no link: packing and latency before a transfer, copies.
   std::vector<Event> plain_;
-  // Over links in a node, over the network, over both.
+  // Transfers within a node, over the network, and over both.
   std::array<Flow, 3> flows_;
 };
 

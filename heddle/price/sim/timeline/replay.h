@@ -1,8 +1,8 @@
 // Replay: makespan and peak memory of orders of a graph's nodes, fast enough for searches.
 //
-// A whole order costs some tens of nanoseconds for each node. After a change within a short range of the order, the replay goes on
-// from the last state that was kept before it and stops where it meets a state that was kept behind it: from there on, everything
-// is as it was, only earlier or later.
+// A whole order takes some tens of nanoseconds per node. After a local change, the replay resumes
+// from the last saved state before it, and stops when it reaches a saved state after it. From there
+// on, everything is the same, only earlier or later.
 #pragma once
 
 #include <span>
@@ -12,9 +12,10 @@
 
 namespace heddle::price {
 
+// Time and peak memory of one order.
 struct Outcome {
   Nanos makespan;
-  // What of it the compute stream stands still, or is over while others are not.
+  // Time the compute stream is idle, including after its last kernel.
   Nanos exposed;
   Bytes peak;
 
@@ -23,23 +24,23 @@ struct Outcome {
 
 class Replay {
  public:
-  // In the order of the graph, which outlives this.
+  // Starts with the order of the graph, which must outlive this.
   explicit Replay(const SimGraph& graph, const SimOptions& options = {});
 
   const Outcome& outcome() const { return outcome_; }
   const std::vector<NodeId>& order() const { return order_; }
 
-  // All nodes in another order, in which every node comes after those that it needs.
+  // Replays all nodes in another order, in which every node is after its dependences.
   const Outcome& Run(std::span<const NodeId> order);
-  // The nodes at `first` and after it, in another order.
+  // Replays the nodes from position `first` on in another order.
   const Outcome& Reorder(size_t first, std::span<const NodeId> nodes);
 
  private:
-  // What was known before the node at `position` ran.
+  // The state before the node at `position` ran.
   struct Mark {
     size_t position = 0;
     Nanos time;
-    // Stood still, up to here.
+    // Idle time so far.
     Nanos stalled;
     Engine::State state;
   };
@@ -57,9 +58,9 @@ class Replay {
   // Bytes while the node at a position runs, and after it.
   std::vector<Bytes> live_;
   std::vector<Bytes> after_;
-  // The most of each block of positions.
+  // The maximum of each block of positions.
   std::vector<Bytes> block_peak_;
-  // By storage: the position of the last node that needs it.
+  // Indexed by storage: the position of the last node that needs it.
   std::vector<uint32_t> last_need_;
 };
 

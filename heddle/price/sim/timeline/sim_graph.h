@@ -1,7 +1,8 @@
-// SimGraph: a graph made ready for replays. What each node does to streams and to memory, in flat arrays.
+// SimGraph: a graph prepared for replays. It stores each node's effect on streams and memory in
+// flat arrays.
 //
-// Made once from a graph and its costs; any order of the nodes can then be replayed. Nodes are named by their place in the
-// graph that this was made from.
+// Built once from a graph and its costs; any order of the nodes can then be replayed. Nodes are
+// identified by their position in the original graph.
 #pragma once
 
 #include <span>
@@ -13,34 +14,36 @@
 
 namespace heddle::price {
 
+// The effect of one node on streams.
 struct Task {
   enum class Kind : uint8_t { kCompute, kStart, kWait };
   static constexpr uint32_t kNone = UINT32_MAX;
 
   Kind kind = Kind::kCompute;
   Links links = Links::kNone;
-  // A start: where it runs.
+  // A start: its stream.
   uint32_t stream = kNone;
-  // A wait: the start of what it waits for; none for what was there before the graph began.
+  // A wait: its start; none if the operation was started before the graph.
   uint32_t start = kNone;
-  // On the compute stream; a start may also have work there before it is launched.
+  // Time on the compute stream; a start may also have work there before its launch.
   Nanos compute;
   Nanos ahead;
-  // A start, on its own stream: packing and latency, and then the transfer with links to itself.
+  // A start, on its own stream: packing and latency, and then the transfer without contention.
   Nanos before;
   Nanos transfer;
 
   Nanos alone() const { return before + transfer; }
 };
 
-// What becomes of the memory of inputs: the caller holds them throughout, or lets go of each after its last reader.
+// Memory of inputs: held by the caller throughout, or freed after the last reader.
 enum class InputMemory : uint8_t { kHeld, kFreed };
 
+// How memory is counted.
 struct MemoryRules {
   InputMemory inputs = InputMemory::kHeld;
-  // As in PyTorch, the inputs of a collective are needed up to its start, not up to its wait. A
-  // bucket has copies: the packed inputs at its start, and the gathered buffer at its wait, where
-  // the results are copied out of it.
+  // As in PyTorch, a collective needs its inputs only until its start. A bucket has copies: the
+  // packed inputs at its start, and the gathered buffer at its wait, where the results are copied
+  // out of it.
   bool packed_copies = false;
 };
 
@@ -51,17 +54,17 @@ class SimGraph {
   size_t size() const { return tasks_.size(); }
   const std::vector<Task>& tasks() const { return tasks_; }
   const Task& operator[](NodeId id) const { return tasks_[id.index()]; }
-  // Names of streams besides compute.
+  // Names of streams other than compute.
   const std::vector<std::string>& streams() const { return streams_; }
-  // All that runs on the compute stream; and what of it comes before the first node.
+  // All work of the compute stream, and the part before the first node.
   Nanos compute() const { return compute_; }
   Nanos around() const { return around_; }
 
-  // Memory of the device: what the caller holds; what a node brings into being; what it needs and others may still need after
-  // it. Storages that last to the end are only born.
+  // Device memory: bytes that the caller holds; storages that a node allocates; storages that it
+  // needs and may free. Storages that exist until the end are only allocated.
   Bytes inputs() const { return inputs_; }
   Bytes born(NodeId id) const { return born_[id.index()]; }
-  // What a node needs besides, while it runs.
+  // Additional bytes while the node runs.
   Bytes passing(NodeId id) const { return passing_[id.index()]; }
   std::span<const uint32_t> needs(NodeId id) const {
     return {needs_.data() + needs_begin_[id.index()],
@@ -87,10 +90,11 @@ class SimGraph {
   std::vector<Bytes> storage_bytes_;
 };
 
+// Rules of the timeline that do not depend on the graph.
 struct SimOptions {
-  // How much longer compute takes while a collective is under way, in thousandths.
+  // Slowdown of compute while a collective is in flight, in thousandths.
   int64_t slowdown = 0;
-  // Collectives under way at the same time share the links that they use; otherwise each has them to itself.
+  // Concurrent collectives share the links that they use; otherwise each has the full rate.
   bool share_links = true;
 };
 

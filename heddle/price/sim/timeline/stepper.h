@@ -1,4 +1,4 @@
-// Stepper: walks an order of nodes, one after the other, along the compute stream.
+// Stepper: walks an order of nodes along the compute stream.
 #pragma once
 
 #include "heddle/price/sim/timeline/engine.h"
@@ -13,12 +13,13 @@ class Stepper {
         engine_(graph, options),
         time_(graph.around()) {}
 
+  // Returns to the state before the first node.
   void Reset() {
     engine_.Reset();
     time_ = graph_.around();
   }
 
-  // What the next node does, from time() on. The time that it stood still, waiting.
+  // Runs the next node from time() on. Returns the time that it waited.
   Nanos Step(NodeId id) {
     const Task& task = graph_[id];
     Nanos stalled;
@@ -37,14 +38,14 @@ class Stepper {
     return stalled;
   }
 
-  // On the compute stream.
+  // Time of the compute stream.
   Nanos time() const { return time_; }
   Engine& engine() { return engine_; }
   void Restore(const Engine::State& state, Nanos time) {
     engine_.Restore(state, time);
     time_ = time;
   }
-  // Brings the engine to time().
+  // Advances the engine to time().
   Engine::State Save() {
     engine_.AdvanceTo(time_);
     return engine_.Save();
@@ -58,7 +59,7 @@ class Stepper {
       Compute(work);
     }
   }
-  // Slower while anything is under way.
+  // Slower while a collective is in flight.
   void Compute(Nanos work);
 
   const SimGraph& graph_;

@@ -1,4 +1,4 @@
-// Timeline: when everything happens, for one order of a graph's nodes; who waited for what, and for how long.
+// Timeline: the times of all nodes for one order, and which node waited for which collective.
 #pragma once
 
 #include <span>
@@ -8,29 +8,32 @@
 
 namespace heddle::price {
 
+// Times of one node.
 struct NodeTimes {
-  // The compute stream comes to the node. A start is launched then.
+  // When the compute stream reaches the node. A start is launched then.
   Nanos reached;
-  // Work begins and ends: on the compute stream, or for a start on its own. A wait's begins when it has waited.
+  // Begin and end of the work: on the compute stream, or for a start on its own stream. A wait
+  // begins when it has finished waiting.
   Nanos begin;
   Nanos end;
-  // The compute stream goes on to the next node.
+  // When the compute stream continues with the next node.
   Nanos left;
 };
 
-// What one collective, or copy, did to the step.
+// The effect of one collective or copy on the step.
 struct CollectiveTimes {
   NodeId start;
   // None if nothing waits for it.
   NodeId wait;
   uint32_t stream = 0;
-  // Behind others of its stream; on top of its own time, because of others on its links.
+  // Time in the queue of its stream; time added by others on its links.
   Nanos queued;
   Nanos shared;
-  // Compute stood still for it, or was over before it.
+  // Time the compute stream was idle for it, or had already finished.
   Nanos exposed;
 };
 
+// Time a stream works, and time compute waits for it.
 struct StreamTimes {
   Nanos busy;
   Nanos exposed;
@@ -38,29 +41,29 @@ struct StreamTimes {
 
 struct Timeline {
   std::vector<NodeId> order;
-  // By node.
+  // Indexed by node.
   std::vector<NodeTimes> nodes;
   // In the order of their launches.
   std::vector<CollectiveTimes> collectives;
-  // By node: of a start, its place among the collectives; Task::kNone for others.
+  // Indexed by node: for a start, its index in `collectives`; otherwise Task::kNone.
   std::vector<uint32_t> collective_of;
   StreamTimes compute;
-  // By stream of the SimGraph.
+  // Indexed by stream of the SimGraph.
   std::vector<StreamTimes> streams;
   Nanos makespan;
   // makespan - compute.busy
   Nanos exposed;
-  // While the node at a position of the order runs.
+  // Bytes while the node at a position of the order runs.
   std::vector<Bytes> live;
   Bytes peak;
-  // Where it is reached first.
+  // The first position with the peak.
   size_t peak_position = 0;
 };
 
-// `order` has every node after those that it needs.
+// In `order`, every node must be after its dependences.
 Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options,
                       std::span<const NodeId> order);
-// In the order of the graph.
+// In graph order.
 Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options);
 
 }  // namespace heddle::price
