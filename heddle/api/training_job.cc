@@ -263,9 +263,7 @@ Result<std::unique_ptr<run::Session>> TrainingJob::MakeSession(StateHash* hash) 
   if (peers_ != nullptr)
     options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
   if (kernels_)
-    options.kernels = [this](const run::RunPlan& plan) {
-      return run::MakeKernelBackend(plan, *kernels_);
-    };
+    options.kernels = [this](const Graph& graph) { return run::ArrangeKernels(graph, *kernels_); };
   options.recorder = options_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) { Say(line); };
   options.params = params_;

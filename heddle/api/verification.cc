@@ -83,9 +83,7 @@ Result<std::unique_ptr<run::Session>> Verification::MakeLockstep(const StepGraph
 Result<std::unique_ptr<run::Session>> Verification::MakeSession(const StepGraphs& graphs,
                                                                 run::SessionOptions options) const {
   if (kernels_)
-    options.kernels = [this](const run::RunPlan& plan) {
-      return run::MakeKernelBackend(plan, *kernels_);
-    };
+    options.kernels = [this](const Graph& graph) { return run::ArrangeKernels(graph, *kernels_); };
   options.recorder = given_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) {
     if (leads()) observer_.Note(line);

@@ -33,6 +33,8 @@ JOBS = {
                                            "--parallelism.tensor_parallel_degree=4", "--parallelism.enable_loss_parallel=false"], True),
     "no clipping, no decay": (["--model=llama3", "--precision=bf16", "--training.max_norm=0", "--optimizer.weight_decay=0"], True),
     "qwen3 bf16": (["--model=qwen3", "--precision=bf16"], True),
+    "qwen3 f32": (["--model=qwen3", "--precision=f32"], True),
+    "deepseek_v3 bf16": (["--model=deepseek_v3", "--precision=bf16"], False),
 }
 REFUSED = "runs as launches, not as a CUDA graph: "
 

@@ -68,13 +68,16 @@ Result<World> World::Compile(const Module& module, const Graph& graph,
     ranks.resize(static_cast<size_t>(module.mesh.ranks()));
     std::iota(ranks.begin(), ranks.end(), 0);
   }
-  World world(std::make_unique<const RunPlan>(Module{module.view, module.mesh, {graph}},
-                                              Liveness(graph), std::move(ranks), options.device));
+  ArrangedKernels kernels =
+      options.kernels ? options.kernels(graph) : ArrangedKernels{graph, nullptr};
+  World world(std::make_unique<const RunPlan>(Module{module.view, module.mesh, {kernels.graph}},
+                                              Liveness(kernels.graph), std::move(ranks),
+                                              options.device));
   const RunPlan& plan = *world.plan_;
   world.spans_processes_ = options.transport != nullptr;
   world.threads_ = std::clamp<size_t>(static_cast<size_t>(options.threads), 1, plan.ranks().size());
-  if (options.kernels) world.backends_.push_back(options.kernels(plan));
-  size_t kernels = world.backends_.size();
+  if (kernels.backend) world.backends_.push_back(kernels.backend(plan));
+  size_t own = world.backends_.size();
   auto comm = std::make_unique<CommBackend>(plan, transport, options.share_results);
   const CommBackend& launches = *comm;
   world.backends_.push_back(std::move(comm));
@@ -82,8 +85,7 @@ Result<World> World::Compile(const Module& module, const Graph& graph,
   world.backends_.push_back(std::make_unique<AtenBackend>(plan));
   HEDDLE_TRY(world.steps_, world.CompileSteps(world.backends_));
   if (world.steps_.size() < plan.graph().node_count()) {
-    HEDDLE_TRY(world.single_steps_,
-               world.CompileSteps(std::span(world.backends_).subspan(kernels)));
+    HEDDLE_TRY(world.single_steps_, world.CompileSteps(std::span(world.backends_).subspan(own)));
   }
   world.launch_count_ = launches.launch_count();
   return world;

@@ -21,6 +21,12 @@
 
 namespace heddle::run {
 
+// A graph in the order that its kernels need, and the backend that runs them.
+struct ArrangedKernels {
+  Graph graph;
+  std::function<std::unique_ptr<Backend>(const RunPlan& plan)> backend;
+};
+
 struct WorldOptions {
   c10::Device device = c10::kCPU;
   // The order of additions, where all ranks live in this process.
@@ -33,8 +39,8 @@ struct WorldOptions {
   // The ranks of this process, and what carries their payloads; all ranks, if there is no transport.
   std::vector<int64_t> ranks = {};
   std::shared_ptr<Transport> transport = nullptr;
-  // Makes the backend that is asked first, and may take several nodes at a time.
-  std::function<std::unique_ptr<Backend>(const RunPlan& plan)> kernels = {};
+  // Orders the graph for a backend that is asked first, and may take several nodes at a time.
+  std::function<ArrangedKernels(const Graph& graph)> kernels = {};
 };
 
 class World {

@@ -45,8 +45,8 @@ struct SessionOptions {
   WorldOptions world;
   // Where ranks are processes: what connects the ranks of each graph, instead of `world`.
   std::function<Result<WorldOptions>(const Module&)> world_of = {};
-  // Makes the backend of fused kernels for each graph (WorldOptions::kernels).
-  std::function<std::unique_ptr<Backend>(const RunPlan& plan)> kernels = {};
+  // Orders each graph for fused kernels, and makes their backend (WorldOptions::kernels).
+  std::function<ArrangedKernels(const Graph& graph)> kernels = {};
   // Makes what records steps and replays them; steps run as launches without it. Called for the
   // training graphs, and for validation.
   std::function<Result<std::unique_ptr<RunRecorder>>()> recorder = {};

@@ -20,6 +20,7 @@
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
+#include "heddle/run/runtime/device/kernel_device.h"
 #include "heddle/run/runtime/device/own_kernels.h"
 #include "heddle/run/runtime/world.h"
 
@@ -196,8 +197,15 @@ class AtenKernels : public Kernels {
     return has ? std::make_unique<Updates>(run) : nullptr;
   }
 
+  std::shared_ptr<const GroupKernel> Program(const KernelProgram&) override { return nullptr; }
+  std::shared_ptr<const GroupKernel> NormWeight(int64_t, DType) override { return nullptr; }
+  std::shared_ptr<const GroupKernel> Casts(DType) override { return nullptr; }
+
   bool has = true;
   int made = 0;
+
+ protected:
+  void Refuse(const std::string&, std::string_view) const override {}
 };
 
 // Outputs of a text with kernels and without; the inputs are updated.
@@ -205,8 +213,8 @@ void ExpectSameBits(const std::string& text, const Tensors& inputs, bool has, in
   Module module = Parsed(text);
   AtenKernels kernels;
   kernels.has = has;
-  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const RunPlan& plan) {
-                                  return MakeKernelBackend(plan, kernels);
+  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
+                                  return ArrangeKernels(graph, kernels);
                                 }});
   EXPECT_EQ(kernels.made, made);
   World plain = *World::Compile(module, module.graphs[0]);

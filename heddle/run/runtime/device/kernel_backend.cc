@@ -6,7 +6,9 @@
 #include <ATen/ops/nll_loss_forward.h>
 
 #include "heddle/run/aten/dtype.h"
+#include "heddle/run/aten/said.h"
 #include "heddle/run/runtime/aten_backend.h"
+#include "heddle/run/runtime/device/group_step.h"
 
 namespace heddle::run {
 namespace {
@@ -113,16 +115,103 @@ class AdamWStep : public Step {
   Steps nodes_;
 };
 
+// The steps of groups, by first node.
+using GroupSteps = std::map<NodeId, std::pair<std::unique_ptr<GroupStep>, size_t>>;
+
+// Compiles and proves the kernels of all groups. Where one is refused, its nodes run through ATen,
+// and other groups have to store what it reads.
+class GroupCompiler {
+ public:
+  GroupCompiler(const RunPlan& plan, const Uses& uses, std::vector<KernelGroup> groups,
+                Kernels& kernels)
+      : plan_(plan), uses_(uses), groups_(std::move(groups)), kernels_(kernels) {}
+
+  GroupSteps Compile() {
+    while (true) {
+      GroupSteps steps;
+      size_t refused = groups_.size();
+      for (size_t g = 0; g < groups_.size() && refused == groups_.size(); ++g) {
+        std::unique_ptr<GroupStep> step = CompileGroup(g);
+        if (!step) refused = g;
+        steps[groups_[g].nodes.front()] = {std::move(step), groups_[g].nodes.size()};
+      }
+      if (refused == groups_.size()) return steps;
+      groups_.erase(groups_.begin() + static_cast<ptrdiff_t>(refused));
+    }
+  }
+
+ private:
+  std::unique_ptr<GroupStep> CompileGroup(size_t g) {
+    if (groups_[g].form == KernelGroup::Form::kCasts) return CompileCasts(groups_[g]);
+    const Graph& graph = plan_.graph();
+    const KernelGroup& group = groups_[g];
+    GroupProgram written = WriteGroupProgram(graph, uses_, groups_, g);
+    const KernelProgram& program = written.program;
+    GroupWork work;
+    work.weight = written.weight;
+    work.kernel = kernels_.Program(program);
+    if (!work.kernel) return nullptr;
+    work.inputs = program.inputs;
+    work.outputs = program.outputs;
+    if (!work.weight) return Proved(program.name, program.text, group, std::move(work));
+    const NormWeightGradient& weight = *work.weight;
+    DType dtype = graph.types().dtype(graph.type(weight.result));
+    // ATen adds in another order for other numbers of rows.
+    GroupWork with_aten = work;
+    if (weight.rows % 256 == 0 && weight.width % 64 == 0) {
+      work.weight_kernel = kernels_.NormWeight(weight.width, dtype);
+      if (work.weight_kernel) {
+        std::string key = fmt::format("{}with norm_weight", program.text);
+        if (auto step = Proved("norm_weight", key, group, std::move(work))) return step;
+      }
+    }
+    return Proved(program.name, program.text, group, std::move(with_aten));
+  }
+
+  std::unique_ptr<GroupStep> CompileCasts(const KernelGroup& group) {
+    const Graph& graph = plan_.graph();
+    GroupWork work;
+    for (NodeId node : group.nodes) {
+      work.inputs.push_back(graph.operands(node)[0]);
+      work.outputs.push_back(graph[node].first_result);
+    }
+    DType from = graph.types().dtype(graph.type(work.inputs[0]));
+    work.kernel = kernels_.Casts(from);
+    return work.kernel
+               ? Proved("casts", fmt::format("casts from {}", Name(from)), group, std::move(work))
+               : nullptr;
+  }
+
+  std::unique_ptr<GroupStep> Proved(const std::string& name, const std::string& text,
+                                    const KernelGroup& group, GroupWork work) {
+    Result<std::unique_ptr<GroupStep>> step = GroupStep::Make(plan_, group, std::move(work));
+    if (!step.ok()) return nullptr;
+    return kernels_.IsProved(name, text, [&] { return (*step)->IsProved(); }) ? *std::move(step)
+                                                                              : nullptr;
+  }
+
+  const RunPlan& plan_;
+  const Uses& uses_;
+  std::vector<KernelGroup> groups_;
+  Kernels& kernels_;
+};
+
 class KernelBackend : public Backend {
  public:
-  KernelBackend(const RunPlan& plan, Kernels& kernels)
-      : plan_(plan), kernels_(kernels), uses_(plan.graph()), liveness_(plan.graph()) {}
+  KernelBackend(const RunPlan& plan, const std::vector<KernelGroup>& groups, Kernels& kernels)
+      : plan_(plan),
+        kernels_(kernels),
+        uses_(plan.graph()),
+        liveness_(plan.graph()),
+        groups_(GroupCompiler(plan, uses_, groups, kernels).Compile()) {}
 
   Result<CompiledNodes> Compile(NodeId first) override {
     if (std::optional<LossRun> loss = FindLossRun(plan_.graph(), uses_, liveness_, first))
       return CompileLoss(*std::move(loss));
     if (std::optional<AdamWRun> adamw = FindAdamWRun(plan_.graph(), uses_, first))
       return CompileAdamW(first, *std::move(adamw));
+    if (auto group = groups_.find(first); group != groups_.end() && group->second.first)
+      return CompiledNodes{std::move(group->second.first), group->second.second};
     return CompiledNodes{};
   }
 
@@ -154,12 +243,30 @@ class KernelBackend : public Backend {
   Kernels& kernels_;
   Uses uses_;
   Liveness liveness_;
+  GroupSteps groups_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeKernelBackend(const RunPlan& plan, Kernels& kernels) {
-  return std::make_unique<KernelBackend>(plan, kernels);
+bool Kernels::IsProved(const std::string& name, const std::string& text,
+                       const std::function<bool()>& prove) {
+  auto [proof, is_new] = proofs_.try_emplace(text, false);
+  if (!is_new) return proof->second;
+  try {
+    proof->second = prove();
+    if (!proof->second) Refuse(name, "its bits are not those of ATen on this GPU");
+  } catch (const std::exception& error) {
+    Refuse(name, SaidByAten(error));
+  }
+  return proof->second;
+}
+
+ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels) {
+  ArrangedGraph arranged = ArrangeForKernels(graph, NodesOfLosses(graph));
+  return {std::move(arranged.graph),
+          [groups = std::move(arranged.groups), &kernels](const RunPlan& plan) {
+            return std::make_unique<KernelBackend>(plan, groups, kernels);
+          }};
 }
 
 }  // namespace heddle::run

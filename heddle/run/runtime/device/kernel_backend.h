@@ -1,11 +1,16 @@
 // The backend whose steps are kernels of Heddle's own, each for a run of nodes (runs.h).
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "heddle/kernel/program.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/runs.h"
+#include "heddle/run/runtime/world.h"
 
 namespace heddle::run {
 
@@ -33,15 +38,43 @@ class AdamWKernel {
                    const at::Tensor& clip) const = 0;
 };
 
+// A kernel of a group (heddle/kernel/groups.h). All tensors are contiguous.
+class GroupKernel {
+ public:
+  virtual ~GroupKernel() = default;
+  virtual void Run(std::span<const at::Tensor> inputs,
+                   std::span<const at::Tensor> outputs) const = 0;
+};
+
 // Kernels of a device. A kernel that does not exist, or whose bits are not those of ATen, is null.
 class Kernels {
  public:
   virtual ~Kernels() = default;
   virtual std::unique_ptr<LossKernel> Loss(const LossRun& run) = 0;
   virtual std::unique_ptr<AdamWKernel> AdamW(const AdamWRun& run) = 0;
+
+  // Kernels of groups, which are not proved yet.
+  virtual std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) = 0;
+  // Inputs: gradient and input of a norm [rows, width] and rstd [rows]; output: [width]. The number
+  // of rows is a multiple of 256.
+  virtual std::shared_ptr<const GroupKernel> NormWeight(int64_t width, DType dtype) = 0;
+  // Casts each input from f32 to bf16, or back, to the output of its position.
+  virtual std::shared_ptr<const GroupKernel> Casts(DType from) = 0;
+
+  // The result of `prove` for a kernel, which runs once for each `text`.
+  bool IsProved(const std::string& name, const std::string& text,
+                const std::function<bool()>& prove);
+
+ protected:
+  // A kernel is not used.
+  virtual void Refuse(const std::string& name, std::string_view why) const = 0;
+
+ private:
+  std::map<std::string, bool> proofs_;
 };
 
-// Takes the runs that `kernels` has kernels for. `kernels` outlives it.
-std::unique_ptr<Backend> MakeKernelBackend(const RunPlan& plan, Kernels& kernels);
+// Orders a graph for its kernels. Its backend takes the runs and groups that `kernels` has kernels
+// for. `kernels` outlives it.
+ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels);
 
 }  // namespace heddle::run

@@ -15,82 +15,14 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/nll_loss_backward.h>
 #include <ATen/ops/nll_loss_forward.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "heddle/core/base/hash.h"
 #include "heddle/run/aten/said.h"
-#include "heddle/run/cuda/cubin_cache.h"
-#include "heddle/run/cuda/module.h"
+#include "heddle/run/runtime/device/group_kernels.h"
+#include "heddle/run/runtime/device/same_numbers.h"
 
 namespace heddle::run {
 namespace {
-
-struct NamedText {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr NamedText kTexts[] = {
-#include "heddle/run/runtime/device/kernel_texts.inc"
-};
-
-std::string TextOf(std::string_view name) {
-  for (const NamedText& text : kTexts) {
-    if (text.name == name) return std::string(text.text);
-  }
-  HEDDLE_CHECK(false, "a kernel text is missing");
-  return "";
-}
-
-// Steps throw what goes wrong, as ATen does.
-void ThrowIfFailed(const Status& status) {
-  TORCH_CHECK(status.ok(), status.diagnostics()[0].message);
-}
-
-// Compiles and keeps kernels, and knows the stream that libtorch uses.
-class KernelDevice {
- public:
-  KernelDevice(const CudaDriver& driver, const Nvrtc& nvrtc, std::string architecture,
-               c10::Device device)
-      : driver_(driver),
-        nvrtc_(nvrtc),
-        architecture_(std::move(architecture)),
-        device_(device),
-        streams_(*c10::impl::getDeviceGuardImpl(device.type())) {}
-
-  Result<CudaKernel> Compile(const std::string& name, const std::vector<std::string>& defines,
-                             int shared_bytes) {
-    CudaSource source{KernelText(name), architecture_, defines};
-    HEDDLE_TRY(std::string cubin, cache_.Get(source, nvrtc_.version(), [&](const CudaSource& s) {
-      return nvrtc_.Compile(s);
-    }));
-    HEDDLE_TRY(CudaModule module, CudaModule::Load(driver_, cubin));
-    modules_.push_back(std::move(module));
-    return modules_.back().Kernel(name, shared_bytes);
-  }
-
-  CudaStreamHandle* stream() const {
-    return static_cast<CudaStreamHandle*>(
-        streams_.getStreamNativeHandle(streams_.getStream(device_)));
-  }
-  c10::Device device() const { return device_; }
-  const std::string& architecture() const { return architecture_; }
-  // Shared memory that a block can have.
-  int most_shared() const {
-    int bytes = 0;
-    // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-    driver_.device_attribute(&bytes, 97, device_.index());
-    return bytes;
-  }
-
- private:
-  const CudaDriver& driver_;
-  const Nvrtc& nvrtc_;
-  CubinCache cache_{CubinCache::DefaultFolder()};
-  std::string architecture_;
-  c10::Device device_;
-  const c10::impl::DeviceGuardImplInterface& streams_;
-  std::vector<CudaModule> modules_;
-};
 
 // --- Loss
 
@@ -230,13 +162,6 @@ at::Tensor Noise(at::IntArrayRef sizes, uint64_t seed, c10::Device device) {
   return at::from_blob(values.data(), sizes, at::kFloat).to(device);
 }
 
-// NaNs are equal whatever bits they have.
-bool SameBits(const at::Tensor& a, const at::Tensor& b) {
-  at::ScalarType bits = a.element_size() == 2 ? at::kShort : at::kInt;
-  at::Tensor same = a.contiguous().view(bits).eq(b.contiguous().view(bits));
-  return same.logical_or(a.isnan().logical_and(b.isnan())).all().item<bool>();
-}
-
 // Rows with infinities, NaN, ties, denormals, large and ignored ones.
 bool ProvesLoss(const LossKernel& kernel, const LossRun& run, c10::Device device) {
   constexpr int64_t kRows = 24;
@@ -278,8 +203,8 @@ bool ProvesLoss(const LossKernel& kernel, const LossRun& run, c10::Device device
     kernel.Run(from, gradient, labels, picked, kinds, scale);
     auto [own, own_weight] = at::nll_loss_forward(
         picked.slice(0, 9).view({-1, 1}), kinds.slice(0, 9), {}, at::Reduction::Sum, run.ignored);
-    if (!SameBits(gradient, expected) || !SameBits(own, sum) ||
-        !SameBits(picked.masked_select(counted), picked_by_aten) ||
+    if (!SameNumbers(gradient, expected) || !SameNumbers(own, sum) ||
+        !SameNumbers(picked.masked_select(counted), picked_by_aten) ||
         !kinds.eq(run.ignored).equal(counted.logical_not()))
       return false;
   }
@@ -313,8 +238,8 @@ bool ProvesAdamW(const AdamWKernel& kernel, const AdamWRun& run, c10::Device dev
       at::_fused_adamw_({u.param}, {grad}, {u.average}, {u.square}, {}, {step}, lr, run.beta1,
                         run.beta2, run.weight_decay, run.eps, /*amsgrad=*/false,
                         /*maximize=*/false);
-      if (!SameBits(own[i].param, u.param) || !SameBits(own[i].average, u.average) ||
-          !SameBits(own[i].square, u.square))
+      if (!SameNumbers(own[i].param, u.param) || !SameNumbers(own[i].average, u.average) ||
+          !SameNumbers(own[i].square, u.square))
         return false;
     }
   }
@@ -352,19 +277,47 @@ class OwnKernels : public Kernels {
     });
   }
 
+  std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) override {
+    return Kept(program.name, program.text, [&] { return MakeProgramKernel(device_, program); });
+  }
+  std::shared_ptr<const GroupKernel> NormWeight(int64_t width, DType dtype) override {
+    return Kept("norm_weight", fmt::format("norm_weight {} {}", width, Name(dtype)),
+                [&] { return MakeNormWeightKernel(device_, width, dtype); });
+  }
+  std::shared_ptr<const GroupKernel> Casts(DType from) override {
+    return Kept("casts", fmt::format("casts {}", Name(from)),
+                [&] { return MakeCastsKernel(device_, from); });
+  }
+
  private:
+  // The kernel of a text, compiled when it is first asked for.
+  template <typename Make>
+  std::shared_ptr<const GroupKernel> Kept(const std::string& name, const std::string& text,
+                                          const Make& make) {
+    auto [kept, is_new] = kept_.try_emplace(text);
+    if (!is_new) return kept->second;
+    Result<std::unique_ptr<GroupKernel>> made = make();
+    if (made.ok()) {
+      kept->second = *std::move(made);
+    } else {
+      Refuse(name, made.diagnostics()[0].message);
+    }
+    return kept->second;
+  }
+
   // The kernel, if it compiles and `prove` finds the bits of ATen.
   template <typename Kernel, typename Prove>
   std::unique_ptr<Kernel> Proved(const std::string& name, const std::vector<std::string>& defines,
                                  unsigned shared_bytes, const Prove& prove) {
-    Result<CudaKernel> kernel = device_.Compile(name, defines, static_cast<int>(shared_bytes));
-    if (!kernel.ok()) {
-      Refuse(name, kernel.diagnostics()[0].message);
+    Result<std::vector<CudaKernel>> kernels =
+        device_.Compile(KernelText(name), {name}, defines, static_cast<int>(shared_bytes));
+    if (!kernels.ok()) {
+      Refuse(name, kernels.diagnostics()[0].message);
       return nullptr;
     }
     at::NoGradGuard no_grad;
     try {
-      auto [made, same] = prove(*std::move(kernel));
+      auto [made, same] = prove(std::move((*kernels)[0]));
       if (same) return std::move(made);
       Refuse(name, "its bits are not those of ATen on this GPU");
     } catch (const std::exception& error) {
@@ -372,17 +325,16 @@ class OwnKernels : public Kernels {
     }
     return nullptr;
   }
-  void Refuse(const std::string& name, std::string_view why) const {
+  void Refuse(const std::string& name, std::string_view why) const override {
     notice_(fmt::format("kernel {} is not used, ATen runs its nodes: {}", name, why));
   }
 
   KernelDevice device_;
   std::function<void(const std::string&)> notice_;
+  std::map<std::string, std::shared_ptr<const GroupKernel>> kept_;
 };
 
 }  // namespace
-
-std::string KernelText(std::string_view name) { return TextOf("prelude") + TextOf(name); }
 
 Result<std::unique_ptr<Kernels>> OpenKernels(c10::Device device,
                                              std::function<void(const std::string& line)> notice) {

@@ -12,9 +12,6 @@
 
 namespace heddle::run {
 
-// The text of a kernel, `adamw` or `loss`, as NVRTC gets it.
-std::string KernelText(std::string_view name);
-
 // `notice` is told of kernels that are not used, and why. Fails where there is no GPU or no NVRTC.
 Result<std::unique_ptr<Kernels>> OpenKernels(c10::Device device,
                                              std::function<void(const std::string& line)> notice);

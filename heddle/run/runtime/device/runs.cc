@@ -220,4 +220,15 @@ std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeI
   return run && run->updates.size() > 1 ? run : std::nullopt;
 }
 
+std::vector<bool> NodesOfLosses(const Graph& graph) {
+  std::vector<bool> fixed(graph.node_count());
+  Uses uses(graph);
+  Liveness liveness(graph);
+  for (NodeId node : graph.nodes()) {
+    std::optional<LossRun> loss = FindLossRun(graph, uses, liveness, node);
+    for (size_t i = 0; loss && i < loss->count; ++i) fixed[node.index() + i] = true;
+  }
+  return fixed;
+}
+
 }  // namespace heddle::run

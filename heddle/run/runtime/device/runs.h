@@ -39,6 +39,9 @@ struct LossRun {
 std::optional<LossRun> FindLossRun(const Graph& graph, const Uses& uses, const Liveness& liveness,
                                    NodeId first);
 
+// By node: whether it belongs to a loss. These nodes stay where they are.
+std::vector<bool> NodesOfLosses(const Graph& graph);
+
 // Updates by fused AdamW, one after the other, each with the multiplication that clips its
 // gradient, or none with one. All have the same rate, step and numbers.
 struct AdamWRun {

@@ -93,6 +93,8 @@ inline uint32_t BitsOf(float value) {
   std::memcpy(&bits, &value, 4);
   return bits;
 }
+inline uint32_t __float_as_uint(float value) { return BitsOf(value); }
+inline float rsqrtf(float value) { return 1 / std::sqrt(value); }
 inline void __syncthreads() {
   Yield();
   // The barrier gave the thread's number to others.
@@ -111,6 +113,9 @@ inline float __shfl_down_sync(uint32_t, float value, int offset) {
   size_t lane = running % 32;
   size_t other = lane + static_cast<size_t>(offset);
   return Shuffle(value, running - lane + (other < 32 ? other : lane));
+}
+inline float __shfl_xor_sync(uint32_t, float value, int mask) {
+  return Shuffle(value, running ^ static_cast<size_t>(mask));
 }
 inline float __shfl_sync(uint32_t, float value, int lane) {
   return Shuffle(value, running - running % 32 + static_cast<size_t>(lane));

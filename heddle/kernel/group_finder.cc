@@ -1,0 +1,269 @@
+#include "heddle/kernel/group_finder.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "heddle/kernel/element.h"
+#include "heddle/core/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+constexpr size_t kMostInputs = 12;
+constexpr size_t kMostNodes = 32;
+// Nodes further apart stay apart: moving a node far changes how long values live.
+constexpr size_t kWindow = 300;
+
+DType DTypeOf(const Graph& graph, ValueId value) { return graph.types().dtype(graph.type(value)); }
+
+bool IsCast(const Graph& graph, NodeId node, DType from, DType to) {
+  return graph[node].op == op::_to_copy && graph.attrs(node).list.size() == 1 &&
+         DTypeOf(graph, graph.operands(node)[0]) == from &&
+         DTypeOf(graph, graph[node].first_result) == to &&
+         LanesOf(graph, graph[node].first_result) > 0;
+}
+
+}  // namespace
+
+int64_t RowWidth(const Graph& graph, NodeId norm) {
+  const AttrValue* shape = graph.attrs(norm).Find("normalized_shape");
+  const auto* dims = shape == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(shape);
+  return dims != nullptr && dims->size() == 1 ? dims->front() : 0;
+}
+
+bool IsRowNorm(const Graph& graph, NodeId node) {
+  bool forward = graph[node].op == op::_fused_rms_norm;
+  if (!forward && graph[node].op != op::_fused_rms_norm_backward) return false;
+  // Operands: (input, weight); (grad_out, input, rstd, weight).
+  std::span<const ValueId> operands = graph.operands(node);
+  if (operands.size() != (forward ? 2 : 4) || std::ranges::count(operands, ValueId()) > 0)
+    return false;
+  int64_t width = RowWidth(graph, node);
+  // All values of a row are in registers.
+  if (IsSymbol(width) || width % 4 != 0 || width <= 0 || width > (forward ? 8192 : 4096))
+    return false;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    bool is_rstd = !forward && i == 2;
+    if (LanesOf(graph, operands[i]) == 0) return false;
+    DType expected = is_rstd ? DType::kF32 : DTypeOf(graph, operands[0]);
+    if (DTypeOf(graph, operands[i]) != expected) return false;
+  }
+  if (forward) return std::get_if<double>(graph.attrs(node).Find("eps")) != nullptr;
+  const AttrValue* mask = graph.attrs(node).Find("output_mask");
+  const auto* both = mask == nullptr ? nullptr : std::get_if<std::vector<bool>>(mask);
+  return both != nullptr && *both == std::vector<bool>{true, true};
+}
+
+std::vector<KernelGroup> GroupFinder::Find() {
+  std::vector<KernelGroup> groups;
+  for (NodeId node : graph_.nodes()) {
+    uint32_t index = node.index();
+    unit_of_.push_back(index);
+    units_.push_back({{node}});
+    int64_t lanes = 0;
+    if (segment_[index] != 0) {
+      ValueId result = graph_[node].first_result;
+      if (IsRowNorm(graph_, node)) {
+        lanes = LanesOf(graph_, result);
+        units_.back().norm = node;
+      } else if (ElementText(graph_, node)) {
+        lanes = LanesOf(graph_, result);
+      }
+    }
+    lanes_.push_back(lanes);
+    units_.back().lanes = lanes;
+    units_.back().computed = lanes > 0 ? 1 : 0;
+  }
+  GroupCasts(groups);
+  for (NodeId node : graph_.nodes()) {
+    if (IsComputed(node)) Join(node);
+  }
+  for (NodeId node : graph_.nodes()) {
+    const Unit& unit = units_[node.index()];
+    if (unit_of_[node.index()] != node.index() || (unit.computed < 2 && !unit.norm)) continue;
+    KernelGroup group{unit.norm ? KernelGroup::Form::kRows : KernelGroup::Form::kElements,
+                      unit.nodes,
+                      {},
+                      unit.norm};
+    std::ranges::sort(group.nodes);
+    Repeat(group);
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+// Weights that backward reads as well exist until then wherever they are cast. Gradients are cast
+// when the last one is known: until then they take less memory.
+void GroupFinder::GroupCasts(std::vector<KernelGroup>& groups) {
+  auto used_in_backward = [&](ValueId value) {
+    std::vector<ValueId> open = {value};
+    while (!open.empty()) {
+      ValueId v = open.back();
+      open.pop_back();
+      for (const Use& use : uses_.of(v)) {
+        if (graph_[use.node].phase != Phase::kForward) return true;
+        if (graph_.op(use.node).effect() == Effect::kView)
+          open.push_back(graph_[use.node].first_result);
+      }
+    }
+    return false;
+  };
+  std::vector<NodeId> weights;
+  std::vector<NodeId> gradients;
+  for (NodeId node : graph_.nodes()) {
+    if (segment_[node.index()] == 0) continue;
+    ValueId result = graph_[node].first_result;
+    if (IsCast(graph_, node, DType::kF32, DType::kBF16) && graph_[node].phase == Phase::kForward &&
+        !graph_[graph_.operands(node)[0]].producer && used_in_backward(result))
+      weights.push_back(node);
+    bool for_optimizer = IsCast(graph_, node, DType::kBF16, DType::kF32) &&
+                         graph_[node].phase == Phase::kBackward &&
+                         std::ranges::all_of(uses_.of(result), [&](const Use& use) {
+                           return graph_[use.node].phase == Phase::kOptimizer;
+                         });
+    if (for_optimizer) gradients.push_back(node);
+  }
+  for (const std::vector<NodeId>& casts : {weights, gradients}) {
+    std::map<uint32_t, std::vector<NodeId>> by_segment;
+    for (NodeId node : casts) by_segment[segment_[node.index()]].push_back(node);
+    for (auto& [segment, nodes] : by_segment) {
+      if (nodes.size() < 2) continue;
+      for (NodeId node : nodes) lanes_[node.index()] = 0;
+      groups.push_back({KernelGroup::Form::kCasts, std::move(nodes)});
+    }
+  }
+}
+
+// With the units that make its operands, and with other readers of its operands.
+void GroupFinder::Join(NodeId node) {
+  auto near = [&](NodeId other) {
+    return other < node && node.index() - other.index() <= kWindow && IsComputed(other) &&
+           segment_[other.index()] == segment_[node.index()];
+  };
+  std::vector<NodeId> others;
+  for (ValueId operand : graph_.operands(node)) {
+    if (!operand || LanesOf(graph_, operand) != lanes_[node.index()]) continue;
+    ValueId source = SourceOf(graph_, operand);
+    NodeId producer = graph_[source].producer;
+    if (producer && near(producer)) others.push_back(producer);
+    // Readers of the source, also through views.
+    std::vector<ValueId> open = {source};
+    while (!open.empty()) {
+      ValueId value = open.back();
+      open.pop_back();
+      for (const Use& use : uses_.of(value)) {
+        if (IsFlatView(graph_, use.node)) {
+          open.push_back(graph_[use.node].first_result);
+        } else if (near(use.node)) {
+          others.push_back(use.node);
+        }
+      }
+    }
+  }
+  for (NodeId other : others) Merge(unit_of_[other.index()], unit_of_[node.index()]);
+}
+
+bool GroupFinder::Merge(uint32_t a, uint32_t b) {
+  if (a == b || units_[a].lanes != units_[b].lanes || (units_[a].norm && units_[b].norm))
+    return false;
+  Unit merged = units_[a];
+  merged.nodes.insert(merged.nodes.end(), units_[b].nodes.begin(), units_[b].nodes.end());
+  merged.computed += units_[b].computed;
+  if (!merged.norm) merged.norm = units_[b].norm;
+  AddViews(merged, a, b);
+  if (merged.nodes.size() > kMostNodes || InputCount(merged) > kMostInputs || MakesCycle(merged))
+    return false;
+  uint32_t id = merged.nodes.front().index();
+  for (NodeId node : merged.nodes) unit_of_[node.index()] = id;
+  units_[id] = std::move(merged);
+  return true;
+}
+
+void GroupFinder::AddViews(Unit& unit, uint32_t a, uint32_t b) const {
+  std::set<NodeId> inside(unit.nodes.begin(), unit.nodes.end());
+  std::vector<NodeId> computed = unit.nodes;
+  for (NodeId node : computed) {
+    for (ValueId operand : graph_.operands(node)) {
+      if (!operand) continue;
+      NodeId made_by = graph_[SourceOf(graph_, operand)].producer;
+      if (!made_by || !inside.contains(made_by)) continue;
+      for (NodeId view = graph_[operand].producer; view && IsFlatView(graph_, view);
+           view = graph_[graph_.operands(view)[0]].producer) {
+        uint32_t in = unit_of_[view.index()];
+        if (in != a && in != b && inside.insert(view).second) unit.nodes.push_back(view);
+      }
+    }
+  }
+}
+
+bool GroupFinder::MakesCycle(const Unit& unit) const {
+  std::set<NodeId> inside(unit.nodes.begin(), unit.nodes.end());
+  std::vector<bool> seen(graph_.node_count());
+  std::vector<NodeId> open = unit.nodes;
+  uint32_t segment = segment_[unit.nodes.front().index()];
+  while (!open.empty()) {
+    NodeId node = open.back();
+    open.pop_back();
+    bool own = inside.contains(node);
+    for (ValueId result : graph_.results(node)) {
+      for (const Use& use : uses_.of(result)) {
+        if (inside.contains(use.node)) {
+          if (!own) return true;
+          continue;
+        }
+        // Later segments do not lead back.
+        if (segment_[use.node.index()] != segment) continue;
+        for (NodeId member : units_[unit_of_[use.node.index()]].nodes) {
+          if (seen[member.index()]) continue;
+          seen[member.index()] = true;
+          open.push_back(member);
+        }
+      }
+    }
+  }
+  return false;
+}
+
+size_t GroupFinder::InputCount(const Unit& unit) const {
+  std::set<NodeId> inside(unit.nodes.begin(), unit.nodes.end());
+  std::set<ValueId> inputs;
+  for (NodeId node : unit.nodes) {
+    for (ValueId operand : graph_.operands(node)) {
+      if (!operand) continue;
+      ValueId source = SourceOf(graph_, operand);
+      if (!graph_[source].producer || !inside.contains(graph_[source].producer))
+        inputs.insert(source);
+    }
+  }
+  return inputs.size();
+}
+
+void GroupFinder::Repeat(KernelGroup& group) const {
+  std::set<NodeId> inside(group.nodes.begin(), group.nodes.end());
+  std::set<ValueId> inputs;
+  std::set<NodeId> candidates;
+  for (NodeId node : group.nodes) {
+    for (ValueId operand : graph_.operands(node)) {
+      if (!operand) continue;
+      ValueId source = SourceOf(graph_, operand);
+      NodeId producer = graph_[source].producer;
+      if (producer && inside.contains(producer)) continue;
+      inputs.insert(source);
+      // Its own views are computed from the result, which would not exist.
+      if (producer && source == operand && ElementText(graph_, producer) &&
+          LanesOf(graph_, source) == lanes_[group.nodes.front().index()])
+        candidates.insert(producer);
+    }
+  }
+  for (NodeId node : candidates) {
+    bool known = std::ranges::all_of(graph_.operands(node), [&](ValueId operand) {
+      NodeId producer = graph_[SourceOf(graph_, operand)].producer;
+      return inputs.contains(SourceOf(graph_, operand)) && !candidates.contains(producer) &&
+             LanesOf(graph_, operand) == LanesOf(graph_, graph_[node].first_result);
+    });
+    if (known) group.repeated.push_back(node);
+  }
+}
+
+}  // namespace heddle

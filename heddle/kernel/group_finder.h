@@ -1,0 +1,53 @@
+// GroupFinder: joins nodes into groups, one after the other, in the order of the graph.
+#pragma once
+
+#include <vector>
+
+#include "heddle/kernel/groups.h"
+
+namespace heddle {
+
+class GroupFinder {
+ public:
+  // Groups stay inside a segment: `segment` has a number for each node, 0 for nodes of no group.
+  GroupFinder(const Graph& graph, std::vector<uint32_t> segment)
+      : graph_(graph), uses_(graph), segment_(std::move(segment)) {}
+
+  std::vector<KernelGroup> Find();
+
+ private:
+  // Nodes that are one kernel, or one node alone. Ids are those of the first node that was there.
+  struct Unit {
+    std::vector<NodeId> nodes;
+    int64_t lanes = 0;
+    NodeId norm = {};
+    size_t computed = 0;
+  };
+
+  void GroupCasts(std::vector<KernelGroup>& groups);
+  void Join(NodeId node);
+  bool Merge(uint32_t a, uint32_t b);
+  // Flat views between nodes of `unit`.
+  void AddViews(Unit& unit, uint32_t a, uint32_t b) const;
+  // Whether a path leaves the nodes of units `a` and `b` and comes back.
+  bool MakesCycle(const Unit& unit) const;
+  // Values that the unit reads from outside.
+  size_t InputCount(const Unit& unit) const;
+  void Repeat(KernelGroup& group) const;
+  bool IsComputed(NodeId node) const { return lanes_[node.index()] > 0; }
+
+  const Graph& graph_;
+  Uses uses_;
+  std::vector<uint32_t> segment_;
+  // Lanes of a node that kernels compute; 0 for others.
+  std::vector<int64_t> lanes_;
+  std::vector<uint32_t> unit_of_;
+  std::vector<Unit> units_;
+};
+
+// Whether a kernel computes this norm or gradient of one, a row at a time.
+bool IsRowNorm(const Graph& graph, NodeId node);
+// Elements of a row.
+int64_t RowWidth(const Graph& graph, NodeId norm);
+
+}  // namespace heddle

@@ -1,0 +1,47 @@
+// Groups of nodes that one generated kernel computes, and an order that keeps each together.
+//
+// Grouping changes no value: a kernel rounds after every node as ATen does. Values that only their
+// group reads have no storage.
+#pragma once
+
+#include <vector>
+
+#include "heddle/core/analysis/uses.h"
+#include "heddle/core/ir/graph.h"
+
+namespace heddle {
+
+struct KernelGroup {
+  enum class Form : uint8_t {
+    // Elementwise nodes of equal size.
+    kElements,
+    // An RMSNorm or its gradient, and elementwise nodes of its size before and after it.
+    kRows,
+    // Casts of many tensors, of one type to another.
+    kCasts,
+  };
+  Form form = Form::kElements;
+  // In the order of the graph, with flat views between them.
+  std::vector<NodeId> nodes;
+  // Elementwise nodes of other groups whose results this group needs, and whose operands it reads
+  // anyway: the kernel computes them again, so that their results need not be kept.
+  std::vector<NodeId> repeated = {};
+  // kRows: the norm.
+  NodeId norm = {};
+};
+
+struct ArrangedGraph {
+  Graph graph;
+  // By first node. The nodes of a group are neighbours in the graph.
+  std::vector<KernelGroup> groups;
+};
+// Finds groups and puts their nodes next to each other. `fixed` nodes stay in
+// their places, and so do nodes that move data between ranks, draw random numbers or update storage.
+ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fixed);
+
+// The results that a kernel stores: a node outside the group reads them, and does not belong to a
+// group that computes them again.
+std::vector<ValueId> EscapingValues(const Graph& graph, const Uses& uses,
+                                    const std::vector<KernelGroup>& groups, size_t group);
+
+}  // namespace heddle

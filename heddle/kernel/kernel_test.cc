@@ -1,0 +1,203 @@
+// Groups of nodes for kernels: their nodes, their places, and the values they store.
+#include <gtest/gtest.h>
+
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/kernel/element.h"
+#include "heddle/kernel/program.h"
+#include "heddle/core/ops/ops.h"
+
+namespace heddle {
+namespace {
+
+Module Parsed(const std::string& text) {
+  Result<Module> module = ParseModule(text, "test", Ops());
+  EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
+  return *std::move(module);
+}
+
+struct Arranged {
+  explicit Arranged(const std::string& text)
+      : module(Parsed(text)),
+        arranged(
+            ArrangeForKernels(module.graphs[0], std::vector<bool>(module.graphs[0].node_count()))) {
+    // A group with other nodes between its own would run a node twice, or not at all.
+    for (const KernelGroup& group : groups())
+      EXPECT_EQ(group.nodes.back().index() - group.nodes.front().index() + 1, group.nodes.size());
+    Position();
+  }
+  const Graph& graph() const { return arranged.graph; }
+  const std::vector<KernelGroup>& groups() const { return arranged.groups; }
+  // Names of the first results of nodes.
+  std::string Names(const std::vector<NodeId>& nodes) const {
+    std::string names;
+    for (NodeId node : nodes)
+      names += (names.empty() ? "" : " ") + std::string(graph().name(graph()[node].first_result));
+    return names;
+  }
+  std::string Stored(size_t group) const {
+    std::string names;
+    for (ValueId value : EscapingValues(graph(), Uses(graph()), groups(), group))
+      names += (names.empty() ? "" : " ") + std::string(graph().name(value));
+    return names;
+  }
+
+  Module module;
+  ArrangedGraph arranged;
+
+ private:
+  // Every value exists before it is read.
+  void Position() const {
+    for (NodeId node : graph().nodes()) {
+      for (ValueId operand : graph().operands(node)) {
+        if (!operand || !graph()[operand].producer) continue;
+        EXPECT_LT(graph()[operand].producer, node) << graph().name(operand);
+      }
+    }
+  }
+};
+
+// As a step captures it: matmuls are between the nodes of a group.
+constexpr const char* kSwiGlu = R"(heddle 1 local
+graph @g(%x: bf16[64,32], %w1: bf16[32,16], %w3: bf16[32,16], %w2: bf16[16,32])
+    -> (%y, %da2, %db2) {
+  %a = aten.mm(%x, %w1)
+  %s = aten.silu(%a)
+  %b = aten.mm(%x, %w3)
+  %h = aten.mul.Tensor(%s, %b)
+  %y = aten.mm(%h, %w2)
+ bwd:
+  %t = aten.t(%w2)
+  %dh = aten.mm(%y, %t)
+  %db = aten.mul.Tensor(%dh, %s)
+  %ds = aten.mul.Tensor(%dh, %b)
+  %xt = aten.t(%x)
+  %db2 = aten.mm(%xt, %db)
+  %da = aten.silu_backward(%ds, %a)
+  %da2 = aten.mm(%xt, %da)
+}
+)";
+
+TEST(KernelGroups, TakeNodesAroundMatmuls) {
+  Arranged a(kSwiGlu);
+  ASSERT_EQ(a.groups().size(), 2u);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "s h");
+  EXPECT_EQ(a.Names(a.groups()[1].nodes), "db ds da");
+  // Backward reads %a anyway: it computes %s again, so forward does not keep it.
+  EXPECT_EQ(a.Names(a.groups()[1].repeated), "s");
+  EXPECT_EQ(a.Stored(0), "h");
+  EXPECT_EQ(a.Stored(1), "db da");
+}
+
+TEST(KernelGroups, KeepValuesThatOthersRead) {
+  std::string text = kSwiGlu;
+  text.replace(text.find("(%y, %da2"), 9, "(%y, %s, %da2");
+  EXPECT_EQ(Arranged(text).Stored(0), "s h");
+}
+
+TEST(KernelGroups, HaveNoPathThatLeavesAndComesBack) {
+  Arranged a(R"(heddle 1 local
+graph @g(%x: bf16[32,32], %w: bf16[32,32]) -> (%d) {
+  %a = aten.add.Tensor(%x, %w)
+  %b = aten.mul.Tensor(%a, %w)
+  %m = aten.mm(%b, %w)
+  %c = aten.add.Tensor(%a, %m)
+  %d = aten.mul.Tensor(%c, %x)
+}
+)");
+  ASSERT_EQ(a.groups().size(), 2u);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "a b");
+  EXPECT_EQ(a.Names(a.groups()[1].nodes), "c d");
+  EXPECT_EQ(a.Stored(0), "a b");
+}
+
+TEST(KernelGroups, StayBetweenNodesWithEffects) {
+  Arranged a(R"(heddle 1 local
+graph @g(%x: f32[32]) -> (%c) {
+  %a = aten.add.Tensor(%x, %x)
+  %r = aten.bernoulli(%x)
+  %b = aten.mul.Tensor(%a, %r)
+  %c = aten.neg(%b)
+}
+)");
+  ASSERT_EQ(a.groups().size(), 1u);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "b c");
+}
+
+TEST(KernelGroups, TakeViewsBetweenTheirNodes) {
+  Arranged a(R"(heddle 1 local
+graph @g(%x: bf16[2,4,3,8], %rope: c64[1,4,1,4]) -> (%t, %pairs) {
+  %wide = aten._to_copy(%x, dtype=f32)
+  %pairs = aten.view(%wide, size=[2,4,3,4,2])
+  %c = aten.view_as_complex(%pairs)
+  %m = aten.mul.Tensor(%c, %rope)
+  %r = aten.view_as_real(%m)
+  %flat = aten.view(%r, size=[2,4,3,8])
+  %narrow = aten._to_copy(%flat, dtype=bf16)
+  %t = aten.transpose.int(%narrow, dim0=1, dim1=2)
+}
+)");
+  ASSERT_EQ(a.groups().size(), 1u);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "wide pairs c m r flat narrow");
+  // A view that is an output keeps its value.
+  EXPECT_EQ(a.Stored(0), "wide narrow");
+  KernelProgram program = WriteProgram(a.graph(), a.groups()[0], {});
+  // Element (t, c) of the table, for the lane `at` of [2,4,3,8].
+  EXPECT_NE(program.text.find("a1 + (at / 24 % 4 * 8 + at % 8)"), std::string::npos)
+      << program.text;
+}
+
+TEST(KernelGroups, PutNormsWithElementsAroundThem) {
+  Arranged a(R"(heddle 1 local
+graph @g(%x: bf16[4,64], %r: bf16[4,64], %w: bf16[64]) -> (%y, %rstd, %h) {
+  %h = aten.add.Tensor(%x, %r)
+  %y, %rstd = aten._fused_rms_norm(%h, normalized_shape=[64], weight=%w, eps=1e-05)
+}
+)");
+  ASSERT_EQ(a.groups().size(), 1u);
+  EXPECT_EQ(a.groups()[0].form, KernelGroup::Form::kRows);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "h y");
+  EXPECT_EQ(a.Stored(0), "h y rstd");
+}
+
+TEST(KernelGroups, CastWeightsAndGradientsTogether) {
+  Arranged a(R"(heddle 1 local
+graph @g(%v: f32[8,8], %w: f32[8,8], %x: bf16[8,8])
+    -> (grad 0 %gv, grad 1 %gw) {
+  %v16 = aten._to_copy(%v, dtype=bf16)
+  %a = aten.mm(%x, %v16)
+  %w16 = aten._to_copy(%w, dtype=bf16)
+  %b = aten.mm(%a, %w16)
+ bwd:
+  %db = aten.mm(%b, %w16)
+  %gw = aten._to_copy(%db, dtype=f32)
+  %dv = aten.mm(%db, %v16)
+  %gv = aten._to_copy(%dv, dtype=f32)
+}
+)");
+  ASSERT_EQ(a.groups().size(), 2u);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "v16 w16");
+  EXPECT_EQ(a.Names(a.groups()[1].nodes), "gw gv");
+}
+
+TEST(Broadcast, FindsTheElementOfALane) {
+  Module module = Parsed(R"(heddle 1 local
+graph @g(%x: f32[2,3,16], %row: f32[16], %one: f32[], %column: f32[3,1], %narrow: f32[2,1,16],
+         %odd: f32[2,3,1]) -> (%y) {
+  %y = aten.neg(%x)
+}
+)");
+  const Graph& graph = module.graphs[0];
+  auto index = [&](std::string_view name) {
+    std::optional<Broadcast> found =
+        BroadcastOf(graph, graph.FindValue(name), graph.FindValue("y"));
+    return found ? (found->uniform ? "one " : "vector ") + found->index : std::string("none");
+  };
+  EXPECT_EQ(index("row"), "vector at % 16");
+  EXPECT_EQ(index("one"), "one 0");
+  EXPECT_EQ(index("column"), "one at / 16 % 3 * 1");
+  EXPECT_EQ(index("narrow"), "vector at / 48 % 2 * 16 + at % 16");
+  EXPECT_EQ(index("odd"), "one at / 16 % 6 * 1");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,53 @@
+// The text of a kernel for a group of nodes.
+//
+// The text needs kernels/prelude.cu and kernels/elements.cu before it. Equal groups of different
+// layers have equal texts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/core/ir/graph.h"
+#include "heddle/kernel/groups.h"
+
+namespace heddle {
+
+struct KernelProgram {
+  // The function's name: `elements` or `rows`.
+  std::string name;
+  std::string text;
+  unsigned grid = 1;
+  unsigned block = 1;
+  // Arguments, in this order: tensors that are contiguous and begin at a multiple of 16 bytes.
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+};
+
+// The gradient of a norm's weight, which a kernel of its own adds up: a sum over rows.
+struct NormWeightGradient {
+  ValueId gradient;
+  ValueId input;
+  ValueId rstd;
+  ValueId result;
+  int64_t rows = 0;
+  int64_t width = 0;
+};
+// None if the group has no gradient of a norm, or nothing reads this result.
+std::optional<NormWeightGradient> WeightGradientOf(const Graph& graph, const Uses& uses,
+                                                   const KernelGroup& group);
+
+// The program of a group of elements or rows that stores `stored`.
+KernelProgram WriteProgram(const Graph& graph, const KernelGroup& group,
+                           const std::vector<ValueId>& stored);
+
+// The program of a group among others, and the gradient of a weight that it leaves to another
+// kernel.
+struct GroupProgram {
+  KernelProgram program;
+  std::optional<NormWeightGradient> weight;
+};
+GroupProgram WriteGroupProgram(const Graph& graph, const Uses& uses,
+                               const std::vector<KernelGroup>& groups, size_t group);
+
+}  // namespace heddle

@@ -1,0 +1,18 @@
+// Kernels of groups of nodes (heddle/kernel/groups.h) on a GPU.
+#pragma once
+
+#include <memory>
+
+#include "heddle/run/runtime/device/kernel_backend.h"
+#include "heddle/run/runtime/device/kernel_device.h"
+
+namespace heddle::run {
+
+// Fail with the messages of the compiler. `device` outlives the kernel.
+Result<std::unique_ptr<GroupKernel>> MakeProgramKernel(KernelDevice& device,
+                                                       const KernelProgram& program);
+Result<std::unique_ptr<GroupKernel>> MakeNormWeightKernel(KernelDevice& device, int64_t width,
+                                                          DType dtype);
+Result<std::unique_ptr<GroupKernel>> MakeCastsKernel(KernelDevice& device, DType from);
+
+}  // namespace heddle::run

@@ -1,0 +1,118 @@
+#include "heddle/run/runtime/device/launches.h"
+
+#include <map>
+
+#include "heddle/core/ops/families.h"
+#include "heddle/kernel/program.h"
+#include "heddle/run/runtime/device/kernel_backend.h"
+#include "heddle/run/runtime/device/runs.h"
+
+namespace heddle::run {
+namespace {
+
+class LaunchLister {
+ public:
+  explicit LaunchLister(ArrangedGraph arranged)
+      : arranged_(std::move(arranged)), graph_(arranged_.graph), uses_(graph_), liveness_(graph_) {
+    for (size_t g = 0; g < arranged_.groups.size(); ++g)
+      group_at_[arranged_.groups[g].nodes.front()] = g;
+  }
+
+  LaunchList List() && {
+    for (uint32_t next = 0; next < graph_.node_count();) next += Add(NodeId(next));
+    return {std::move(arranged_.graph), std::move(launches_)};
+  }
+
+ private:
+  Bytes BytesOf(ValueId value) const { return graph_.types().bytes(graph_.type(value)); }
+
+  // The number of nodes from `first` on that were added.
+  uint32_t Add(NodeId first) {
+    if (std::optional<LossRun> run = FindLossRun(graph_, uses_, liveness_, first)) {
+      AddLoss(first, *run);
+      return static_cast<uint32_t>(run->count);
+    }
+    if (std::optional<AdamWRun> run = FindAdamWRun(graph_, uses_, first)) {
+      KernelLaunch launch{"adamw", "lists", NodesFrom(first, run->count), {}};
+      // Parameter, both averages, and the gradient, which is only read.
+      for (const AdamWRun::Update& update : run->updates) launch.bytes += BytesOf(update.param) * 7;
+      launches_.push_back(std::move(launch));
+      return static_cast<uint32_t>(run->count);
+    }
+    if (auto group = group_at_.find(first); group != group_at_.end()) {
+      AddGroup(group->second);
+      return static_cast<uint32_t>(arranged_.groups[group->second].nodes.size());
+    }
+    AddNode(first);
+    return 1;
+  }
+
+  static std::vector<NodeId> NodesFrom(NodeId first, size_t count) {
+    std::vector<NodeId> nodes;
+    for (size_t i = 0; i < count; ++i) nodes.emplace_back(first.index() + i);
+    return nodes;
+  }
+
+  void AddLoss(NodeId first, const LossRun& run) {
+    for (NodeId node : run.before) AddNode(node);
+    KernelLaunch launch{"loss", "rows", {}, BytesOf(run.logits) * 2};
+    for (NodeId node : NodesFrom(first, run.count)) {
+      bool other = std::ranges::find(run.before, node) != run.before.end() ||
+                   std::ranges::find(run.after, node) != run.after.end();
+      if (!other) launch.nodes.push_back(node);
+    }
+    launches_.push_back(std::move(launch));
+    for (NodeId node : run.after) AddNode(node);
+  }
+
+  void AddGroup(size_t g) {
+    const KernelGroup& group = arranged_.groups[g];
+    if (group.form == KernelGroup::Form::kCasts) {
+      KernelLaunch launch{"casts", "lists", group.nodes, {}};
+      for (NodeId node : group.nodes)
+        launch.bytes += BytesOf(graph_.operands(node)[0]) + BytesOf(graph_[node].first_result);
+      launches_.push_back(std::move(launch));
+      return;
+    }
+    GroupProgram written = WriteGroupProgram(graph_, uses_, arranged_.groups, g);
+    KernelLaunch launch{
+        written.program.name, written.program.name, group.nodes, {}, written.program.text};
+    for (const std::vector<ValueId>* values : {&written.program.inputs, &written.program.outputs}) {
+      for (ValueId value : *values) launch.bytes += BytesOf(value);
+    }
+    launches_.push_back(std::move(launch));
+    if (!written.weight) return;
+    const NormWeightGradient& weight = *written.weight;
+    launches_.push_back({"norm_weight",
+                         "columns",
+                         {group.norm},
+                         BytesOf(weight.gradient) + BytesOf(weight.input) + BytesOf(weight.rstd) +
+                             BytesOf(weight.result)});
+  }
+
+  void AddNode(NodeId node) {
+    const Op& op = graph_.op(node);
+    OpFamily family = FamilyOf(op);
+    if (op.effect() == Effect::kView || op.name() == "comm.wait") return;
+    std::string form = family == OpFamily::matmul      ? "matmul"
+                       : family == OpFamily::attention ? "attention"
+                       : family == OpFamily::comm      ? "collective"
+                                                       : "aten";
+    launches_.push_back({std::string(op.name()), form, {node}, {}});
+  }
+
+  ArrangedGraph arranged_;
+  const Graph& graph_;
+  Uses uses_;
+  Liveness liveness_;
+  std::map<NodeId, size_t> group_at_;
+  std::vector<KernelLaunch> launches_;
+};
+
+}  // namespace
+
+LaunchList ListLaunches(const Graph& graph) {
+  return LaunchLister(ArrangeForKernels(graph, NodesOfLosses(graph))).List();
+}
+
+}  // namespace heddle::run
