@@ -82,6 +82,8 @@ class Program {
   Status Run(StepReplay::Mode mode, const World::Observer& observer = {});
   // Why runs are not recorded, although there is a recorder: the node and the reason.
   const std::optional<std::string>& refusal() const { return replay_.refusal(); }
+  // Whether later runs replay a recording, which reads its batch at one address.
+  bool is_recorded() const { return replay_.is_recorded(); }
   // Moves a gradient of the last run out of the program.
   at::Tensor TakeGradient(size_t at, size_t param);
   void ReleaseGradients();

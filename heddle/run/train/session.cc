@@ -55,7 +55,11 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
     if (module == nullptr) continue;
     HEDDLE_TRY(*program, make(*module));
   }
-  session.batches_ = options.batches;
+  session.ahead_ = std::make_unique<BatchesAhead>(options.batches);
+  session.batches_ = [ahead = session.ahead_.get()](int64_t number, int64_t first_row,
+                                                    int64_t rows) {
+    return ahead->Get(number, first_row, rows);
+  };
   session.accumulated_ = options.accumulated;
   session.count_ignored_ = options.count_ignored;
   session.numbers_ = StepNumbers(session.world().device());
@@ -168,7 +172,8 @@ Status Session::RunProgram(Program& program, int64_t runs_before, const Watcher&
 
 Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) {
   Clock clock;
-  HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
+  if (placed_step_ != steps_ + 1)
+    HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
   data_seconds_ += Seconds(clock.Elapsed());
   // The graphs of a step are recorded in one step, in the order in which they are replayed: none
   // places its values where another still has some.
@@ -201,6 +206,17 @@ void Session::ReleaseGradients() {
   for (Program* program : programs()) program->BindGradients(states_);
 }
 
+// Runs while the device computes; otherwise the device would wait for it in the next step.
+void Session::PrepareNext() {
+  placed_step_ = 0;
+  if (world().device().is_cpu()) return;
+  ahead_->Fetch(steps_ + 1);
+  // Copies wait for the replay that reads the last batch. A failure is that of the next step.
+  bool placed =
+      accumulated_ == 1 && step_.is_recorded() && step_.SetBatch(batches_, steps_ + 1, 0).ok();
+  if (placed) placed_step_ = steps_ + 1;
+}
+
 Status Session::Step(double lr, const Watcher& watch) {
   ReleaseGradients();
   data_seconds_ = 0;
@@ -217,6 +233,7 @@ Status Session::Step(double lr, const Watcher& watch) {
   HEDDLE_RETURN_IF_ERROR(RunBatch(step_, accumulated_ - 1, watch));
   ++steps_;
   ++steps_run_;
+  PrepareNext();
   return Done{};
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "heddle/run/train/batches_ahead.h"
 #include "heddle/run/train/program.h"
 #include "heddle/run/train/training_run.h"
 
@@ -116,6 +117,7 @@ class Session final : public TrainingRun {
   Status InitState(const Model& model, const SessionOptions& options);
   Status InitBuffers(const Model& model, const SessionOptions& options);
   // Runs a batch of the step.
+  void PrepareNext();
   Status RunBatch(Program& program, int64_t batch, const Watcher& watch);
   // The tensors that a step writes over.
   std::vector<at::Tensor> Updated() const;
@@ -134,7 +136,11 @@ class Session final : public TrainingRun {
   std::optional<Program> first_;
   std::optional<Program> more_;
   std::optional<Program> forward_;
+  std::unique_ptr<BatchesAhead> ahead_;
+  // From ahead_.
   BatchSource batches_;
+  // The step whose batch the program has already; 0: none.
+  int64_t placed_step_ = 0;
   int64_t accumulated_ = 1;
   bool count_ignored_ = false;
   int64_t steps_ = 0;

@@ -1,8 +1,12 @@
+#include <array>
 #include <cmath>
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "heddle/run/models/init.h"
+#include "heddle/run/train/batches_ahead.h"
 #include "heddle/run/train/schedule.h"
 #include "heddle/run/train/session.h"
 
@@ -215,6 +219,34 @@ TEST_F(AccumulationTest, AMachineThatCannotRecordSaysSoOnce) {
 }
 
 // TorchTitan's figures for 10 steps, 2 of warm-up, 4 of decay.
+TEST(BatchesAhead, GivesWhatTheSourceGives) {
+  std::vector<std::array<int64_t, 3>> made;
+  bool fails = false;
+  BatchesAhead ahead([&](int64_t step, int64_t first, int64_t rows) -> Result<Batch> {
+    made.push_back({step, first, rows});
+    if (fails) return Error(Diag::kEnvironment, "the data of step {} are gone", step);
+    return Batch{at::full({rows}, 100 * step + first, at::kLong), at::zeros({rows}, at::kLong)};
+  });
+  auto first_of = [&](int64_t step, int64_t first) {
+    return ahead.Get(step, first, 2)->tokens[0].item<int64_t>();
+  };
+  EXPECT_EQ(first_of(1, 0), 100);
+  EXPECT_EQ(first_of(1, 2), 102);
+  ahead.Fetch(2);
+  EXPECT_EQ(made.size(), 4u);
+  // Both rows of step 2 exist; another step, and other rows, are made.
+  EXPECT_EQ(first_of(2, 0), 200);
+  EXPECT_EQ(first_of(2, 2), 202);
+  EXPECT_EQ(made.size(), 4u);
+  EXPECT_EQ(first_of(2, 4), 204);
+  EXPECT_EQ(first_of(7, 0), 700);
+  EXPECT_EQ(made.size(), 6u);
+  // A failure is that of the step which needs the data.
+  fails = true;
+  ahead.Fetch(8);
+  EXPECT_FALSE(ahead.Get(8, 0, 2).ok());
+}
+
 TEST(Schedule, RisesStaysAndFalls) {
   ScheduleOptions options{.steps = 10, .lr = 8, .warmup_steps = 2, .decay = Decay::kLinear};
   options.decay_ratio = 0.4;
