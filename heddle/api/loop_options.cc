@@ -6,6 +6,19 @@
 
 namespace heddle {
 
+Result<std::unique_ptr<run::StepProfile>> LoopOptions::MakeProfile(int64_t rank,
+                                                                   c10::Device device) const {
+  if (profile.empty()) {
+    if (!profile_dir.empty()) return Error(Diag::kUsage, "--profile-dir requires --profile");
+    return std::unique_ptr<run::StepProfile>();
+  }
+  HEDDLE_TRY(run::ProfiledSteps steps, run::ParseProfiledSteps(profile));
+  if (profile_dir.empty() && folder.empty())
+    return Error(Diag::kUsage, "--profile requires --profile-dir or --checkpoint.folder");
+  std::string to = profile_dir.empty() ? folder + "/profile" : profile_dir;
+  return std::make_unique<run::StepProfile>(steps, std::move(to), rank, device);
+}
+
 Result<run::Schedule> LoopOptions::MakeSchedule(int64_t steps, double lr) const {
   run::ScheduleOptions options{.steps = steps,
                                .lr = lr,

@@ -7,6 +7,7 @@
 #include "heddle/run/data/dataset.h"
 #include "heddle/run/models/model.h"
 #include "heddle/run/train/schedule.h"
+#include "heddle/run/train/step_profile.h"
 #include "heddle/run/train/trainer.h"
 
 namespace heddle {
@@ -38,12 +39,18 @@ struct LoopOptions {
   std::string tensorboard = {};
   std::string cluster = {};
   int64_t log_every = 1;
+  // Steps to profile, as `3` or `10:3`; empty: none. Traces go to `profile_dir`, or to `profile` in
+  // the folder of checkpoints.
+  std::string profile = {};
+  std::string profile_dir = {};
 
   std::string on_nan = "stop";
   std::string on_spike = "ignore";
   double spike_factor = 3;
   int64_t max_restarts = 0;
 
+  // Null without `profile`.
+  Result<std::unique_ptr<run::StepProfile>> MakeProfile(int64_t rank, c10::Device device) const;
   Result<run::Schedule> MakeSchedule(int64_t steps, double lr) const;
   Result<run::OddLoss> OnNotFinite() const;
   Result<run::OddLoss> OnSpike() const;

@@ -41,6 +41,7 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int6
       options_.optimization.OwnKernels(device_, [this](const std::string& line) { Say(line); });
   const LoopOptions& job = options_.loop;
   HEDDLE_TRY(save_async_, ChooseBool("--checkpoint.async", job.async));
+  HEDDLE_TRY(profile_, job.MakeProfile(local_rank.value_or(0), device_));
   HEDDLE_RETURN_IF_ERROR(FindPeak());
   HEDDLE_TRY(schedule_, job.MakeSchedule(options_.optimization.steps, options_.optimization.lr));
   trainer_.steps = options_.optimization.steps;
@@ -350,7 +351,8 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
 Result<TrainResult> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
-  trainer_.on_trained = [this](const run::Session& session) {
+  trainer_.on_trained = [this](const run::Session& session) -> Status {
+    if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(session.steps()));
     return hashes_.Add(options_.optimization, session, planned_->model, peers_);
   };
   trainer_.on_step = [this](const run::Session& session, const run::TrainedStep& row) {
@@ -361,7 +363,14 @@ Result<TrainResult> TrainingJob::Train() {
     Say(fmt::format("all {} are trained already", Counted(options_.optimization.steps, "step")));
     return TrainResult{.step = session->steps()};
   }
+  if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(session->steps()));
   HEDDLE_TRY(run::TrainingOutcome outcome, heddle::run::Train(*session, trainer_));
+  if (profile_) {
+    HEDDLE_RETURN_IF_ERROR(profile_->After(session->steps(), /*last=*/true));
+    Say(profile_->path().empty()
+            ? fmt::format("--profile={}: no such step was trained", options_.loop.profile)
+            : "profile in " + profile_->path());
+  }
   session.reset();
   return End(outcome);
 }

@@ -134,6 +134,7 @@ class TrainingJob {
   run::Peers* peers_ = nullptr;
   c10::Device device_ = c10::kCPU;
   std::unique_ptr<run::Kernels> kernels_;
+  std::unique_ptr<run::StepProfile> profile_;
   // Whose peak the log holds the step against.
   std::optional<price::Cluster> cluster_;
   std::optional<PlannedStep> planned_;

@@ -1,5 +1,6 @@
 #include <array>
 #include <cmath>
+#include <fstream>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -9,6 +10,7 @@
 #include "heddle/run/train/batches_ahead.h"
 #include "heddle/run/train/schedule.h"
 #include "heddle/run/train/session.h"
+#include "heddle/run/train/step_profile.h"
 
 namespace heddle::run {
 namespace {
@@ -245,6 +247,32 @@ TEST(BatchesAhead, GivesWhatTheSourceGives) {
   fails = true;
   ahead.Fetch(8);
   EXPECT_FALSE(ahead.Get(8, 0, 2).ok());
+}
+
+TEST(ProfiledSteps, AreACountOrAStartAndACount) {
+  EXPECT_EQ(ParseProfiledSteps("3")->count, 3);
+  EXPECT_GT(ParseProfiledSteps("3")->first, 3);
+  EXPECT_EQ(ParseProfiledSteps("10:2")->first, 10);
+  EXPECT_EQ(ParseProfiledSteps("10:2")->count, 2);
+  for (std::string_view wrong : {"", "0", "-1", "x", "1:", ":1", "0:1", "1:0", "1:2:3", "1.5"})
+    EXPECT_FALSE(ParseProfiledSteps(wrong).ok()) << wrong;
+}
+
+TEST(StepProfile, WritesTheStepsItWasAskedFor) {
+  std::string folder = testing::TempDir() + "heddle_profile";
+  StepProfile profile({2, 1}, folder, 0, at::kCPU);
+  ASSERT_TRUE(profile.After(0).ok());
+  ASSERT_TRUE(profile.After(1).ok());
+  at::Tensor sum = at::zeros({4}).add(1);
+  ASSERT_TRUE(profile.After(2).ok());
+  std::ifstream trace(profile.path());
+  std::string text((std::istreambuf_iterator<char>(trace)), {});
+  EXPECT_NE(text.find("aten::add"), std::string::npos) << profile.path();
+  // A run that ends early writes the steps that it had.
+  StepProfile open({1, 100}, folder, 0, at::kCPU);
+  ASSERT_TRUE(open.After(0).ok());
+  ASSERT_TRUE(open.After(3, /*last=*/true).ok());
+  EXPECT_NE(open.path().find("steps_1-3"), std::string::npos);
 }
 
 TEST(Schedule, RisesStaysAndFalls) {

@@ -63,6 +63,11 @@ void JobFlags::Declare(Flags& flags) {
       "cluster whose peak FLOP/s MFU is computed against: a name, or a JSON file (default: "
       "the one with this machine's GPU)");
   flags.Option("--metrics.log_freq", log_every, "print every N steps", {.least = 1});
+  flags.Option("--profile", profile,
+               "write a Chrome trace of COUNT steps, or of START:COUNT (COUNT alone starts after "
+               "warm-up)");
+  flags.Option("--profile-dir=FOLDER", profile_dir,
+               "folder for traces (default: profile in --checkpoint.folder)");
   flags.Section("Faults");
   flags.Option("--fault.on_nan", on_nan,
                "action on a loss that is not finite: stop, or skip the step, which keeps a copy of "
