@@ -58,7 +58,7 @@ Result<const Nvrtc*> Nvrtc::Open() {
   return &*nvrtc;
 }
 
-Result<std::string> Nvrtc::Compile(const CudaSource& source) const {
+Result<std::string> Nvrtc::Compile(const CudaSource& source, std::string* log) const {
   std::vector<std::string> options = {"--gpu-architecture=" + source.architecture, "--std=c++17",
                                       "--prec-div=true", "--prec-sqrt=true", "--ftz=false"};
   options.insert(options.end(), source.options.begin(), source.options.end());
@@ -74,6 +74,10 @@ Result<std::string> Nvrtc::Compile(const CudaSource& source) const {
   if ((failed != 0 ? f_.log_size : f_.cubin_size)(program, &bytes) == 0) {
     out.resize(bytes);
     (failed != 0 ? f_.log : f_.cubin)(program, out.data());
+  }
+  if (failed == 0 && log != nullptr && f_.log_size(program, &bytes) == 0) {
+    log->resize(bytes);
+    f_.log(program, log->data());
   }
   f_.destroy(&program);
   if (failed == 0) return out;

@@ -24,8 +24,8 @@ class Nvrtc {
 
   // `13.0`.
   const std::string& version() const { return version_; }
-  // A cubin. Fails with the compiler's messages.
-  Result<std::string> Compile(const CudaSource& source) const;
+  // A cubin. Fails with the compiler's messages; `log` gets those of a compilation that succeeds.
+  Result<std::string> Compile(const CudaSource& source, std::string* log = nullptr) const;
 
  private:
   struct Program;

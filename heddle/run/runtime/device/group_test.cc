@@ -378,8 +378,17 @@ TEST(GroupText, CompilesForEveryArchitecture) {
   }
   for (std::string architecture : {"sm_80", "sm_90a", "sm_100a"}) {
     for (const auto& [text, defines] : texts) {
-      Result<std::string> cubin = (*nvrtc)->Compile({text, architecture, defines});
+      std::vector<std::string> options = defines;
+      options.emplace_back("--ptxas-options=-v");
+      std::string log;
+      Result<std::string> cubin = (*nvrtc)->Compile({text, architecture, options}, &log);
       ASSERT_TRUE(cubin.ok()) << Format(cubin.diagnostics()) << text;
+      // `0 bytes spill stores`, for each function.
+      size_t functions = 0;
+      for (size_t at = log.find(" bytes spill stores"); at != std::string::npos;
+           at = log.find(" bytes spill stores", at + 1), ++functions)
+        EXPECT_EQ(log.substr(at - 2, 2), " 0") << architecture << log << text;
+      EXPECT_GT(functions, 0u) << log;
     }
   }
 }
