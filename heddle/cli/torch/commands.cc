@@ -6,6 +6,7 @@ void AddTorchCommands(CommandSet& commands) {
   AddCapture(commands);
   AddExport(commands);
   AddGenerate(commands);
+  AddKernels(commands);
   AddModels(commands);
   AddPlan(commands);
   AddSearch(commands);

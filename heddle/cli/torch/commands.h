@@ -8,6 +8,7 @@ namespace heddle {
 void AddCapture(CommandSet& commands);
 void AddExport(CommandSet& commands);
 void AddGenerate(CommandSet& commands);
+void AddKernels(CommandSet& commands);
 void AddModels(CommandSet& commands);
 void AddPlan(CommandSet& commands);
 void AddSearch(CommandSet& commands);

@@ -1,0 +1,169 @@
+// heddle kernels: the kernels that a step launches on a GPU.
+#include <algorithm>
+#include <ostream>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/api/planned_step.h"
+#include "heddle/cli/compile_flags.h"
+#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/torch/commands.h"
+#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/price/cost/kernel_time.h"
+#include "heddle/run/runtime/device/launches.h"
+
+namespace heddle {
+namespace {
+
+struct KernelsCommand {
+  static constexpr const char* kName = "kernels";
+  static constexpr const char* kSummary = "List the kernels that a step launches on a GPU";
+  static constexpr const char* kNote =
+      "One entry per launch, in the order of the step: kernels of Heddle's own, matrix products, "
+      "attention, collectives and other ops of ATen. Needs no GPU. A GPU runs a kernel of Heddle's "
+      "own only if it has ATen's bits there; otherwise ATen runs its nodes.";
+  static constexpr const char* kExamples =
+      "heddle kernels --model=llama3 --flavor=8B --training.seq_len=8192 --runtime.device=cuda "
+      "--json\n"
+      "heddle kernels --model=llama3 --runtime.device=cuda --source=rows";
+
+  ModelFlags model;
+  ParallelFlags parallel;
+  CompileFlags compile{"fsdp"};
+  CostFlags costs;
+  OptimizerFlags optimizer;
+  std::string source;
+  bool json = false;
+
+  void Declare(Flags& flags) {
+    model.Declare(flags, &costs.cluster);
+    parallel.Declare(flags);
+    compile.Declare(flags);
+    flags.Section("Costs");
+    costs.Declare(flags, "cluster whose devices run the kernels");
+    optimizer.Declare(flags);
+    flags.Section("Output");
+    flags.Option("--source", source,
+                 "print the CUDA C++ of generated kernels with this name, elements or rows, "
+                 "instead; equal texts once");
+    flags.Switch("--json", json, "print JSON; bytes, and times in microseconds");
+  }
+  ExitCode Run(const Streams& streams) const;
+
+ private:
+  // A launch, and its times: those of a device that only reads, writes and computes; and predicted.
+  struct Priced {
+    run::KernelLaunch launch;
+    std::vector<std::string> nodes;
+    Bytes bytes;
+    Nanos ideal;
+    Nanos predicted;
+  };
+  Result<std::vector<Priced>> Make(const Streams& streams) const;
+  void PrintSource(const std::vector<Priced>& launches, const Streams& streams) const;
+};
+
+Result<std::vector<KernelsCommand::Priced>> KernelsCommand::Make(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
+  run::CaptureOptions capture{.accumulate = true};
+  HEDDLE_TRY(capture.optimizer, optimizer.Choose());
+  HEDDLE_TRY(ParallelOptions options, parallel.WithPlan(streams));
+  HEDDLE_TRY(PlannedStep step, PlanStep(model, options, capture));
+  HEDDLE_TRY(search::CompileJob job, compile.Job(step.plan, false));
+  HEDDLE_TRY(compile::CompileReport report, compile::Compile(step.module, job.plan, job.options));
+  HEDDLE_TRY(price::CostModel cost, costs.Model());
+  run::LaunchList list = run::ListLaunches(SharedProgram(step.module));
+  HEDDLE_TRY(price::GraphCosts prices, cost.Price(step.module, list.graph));
+  const price::Device& device = cost.cluster().device;
+  SymbolTable symbols = list.graph.types().symbols();
+  std::vector<Priced> priced;
+  for (run::KernelLaunch& launch : list.launches) {
+    Priced entry{.launch = {}, .nodes = {}, .bytes = launch.bytes, .ideal = {}, .predicted = {}};
+    for (NodeId node : launch.nodes) {
+      if (list.graph[node].result_count > 0)
+        entry.nodes.emplace_back(list.graph.name(list.graph[node].first_result));
+    }
+    entry.predicted = price::StreamTime(device, launch.bytes);
+    if (launch.bytes.value == 0) {
+      NodeId node = launch.nodes[0];
+      Types operands;
+      Types results;
+      for (ValueId value : list.graph.operands(node))
+        operands.push_back(value ? list.graph.types()[list.graph.type(value)] : Type());
+      for (ValueId value : list.graph.results(node))
+        results.push_back(list.graph.types()[list.graph.type(value)]);
+      OpArgs args(list.graph.op(node), list.graph.attrs(node), step.module.mesh, symbols,
+                  std::move(operands));
+      Work work = InferWork(args, results);
+      entry.bytes = work.read + work.written;
+      if (IsMatrixWork(list.graph.op(node)))
+        entry.ideal = price::IdealTime(device, args, work.flops);
+      const price::NodeCost& node_cost = prices.nodes[node];
+      entry.predicted =
+          launch.form == "collective" ? node_cost.collective.total() : node_cost.compute;
+    }
+    entry.ideal =
+        std::max(entry.ideal, price::WholeNanos(price::InNanos(entry.bytes, device.bandwidth)));
+    entry.launch = std::move(launch);
+    priced.push_back(std::move(entry));
+  }
+  return priced;
+}
+
+void KernelsCommand::PrintSource(const std::vector<Priced>& launches,
+                                 const Streams& streams) const {
+  std::vector<std::string> printed;
+  for (const Priced& entry : launches) {
+    const std::string& text = entry.launch.text;
+    if (entry.launch.name != source || text.empty() ||
+        std::ranges::find(printed, text) != printed.end())
+      continue;
+    streams.out << fmt::format("// {}\n{}\n", fmt::join(entry.nodes, " "), text);
+    printed.push_back(text);
+  }
+}
+
+ExitCode KernelsCommand::Run(const Streams& streams) const {
+  if (!source.empty() && source != "elements" && source != "rows") {
+    Result<int> wrong = Error(
+        Diag::kUsage, "--source is `{}`; generated kernels are named elements and rows", source);
+    return Report(wrong.diagnostics(), streams);
+  }
+  Result<std::vector<Priced>> launches = Make(streams);
+  if (!launches.ok()) return Report(launches.diagnostics(), streams);
+  if (!source.empty()) {
+    PrintSource(*launches, streams);
+    return ExitCode::kDone;
+  }
+  auto micros = [](Nanos time) { return static_cast<double>(time.value) / 1000; };
+  if (json) {
+    nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
+    for (const Priced& entry : *launches)
+      kernels.push_back({{"name", entry.launch.name},
+                         {"form", entry.launch.form},
+                         {"nodes", entry.nodes},
+                         {"bytes", entry.bytes.value},
+                         {"ideal_us", micros(entry.ideal)},
+                         {"predicted_us", micros(entry.predicted)},
+                         {"measured_us", nullptr}});
+    PrintJson({{"kernels", std::move(kernels)}}, streams);
+    return ExitCode::kDone;
+  }
+  streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10} {:>13}  {}\n", "kernel", "form",
+                             "nodes", "bytes", "ideal us", "predicted us", "first node");
+  for (const Priced& entry : *launches)
+    streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10.1f} {:>13.1f}  {}\n",
+                               entry.launch.name, entry.launch.form, entry.launch.nodes.size(),
+                               entry.bytes.value, micros(entry.ideal), micros(entry.predicted),
+                               entry.nodes.empty() ? "" : entry.nodes[0]);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddKernels(CommandSet& commands) { commands.Add<KernelsCommand>(); }
+
+}  // namespace heddle
