@@ -1,4 +1,4 @@
-// Kernels of groups of nodes (heddle/kernel/groups.h) on a GPU.
+// Kernels of groups of nodes (heddle/core/kernel/groups.h) on a GPU.
 #pragma once
 
 #include <memory>

@@ -11,8 +11,8 @@
 #include <ATen/ops/where.h>
 
 #include "heddle/core/analysis/uses.h"
-#include "heddle/kernel/element.h"
-#include "heddle/kernel/group_finder.h"
+#include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/group_finder.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/aten_backend.h"
 #include "heddle/run/runtime/device/same_numbers.h"

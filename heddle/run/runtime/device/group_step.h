@@ -1,11 +1,11 @@
-// GroupStep: runs a group of nodes (heddle/kernel/groups.h) with its kernels.
+// GroupStep: runs a group of nodes (heddle/core/kernel/groups.h) with its kernels.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "heddle/kernel/program.h"
+#include "heddle/core/kernel/program.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
 

@@ -9,7 +9,7 @@
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/kernel/element.h"
+#include "heddle/core/kernel/element.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/same_numbers.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/kernel/program.h"
+#include "heddle/core/kernel/program.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/runs.h"
 #include "heddle/run/runtime/world.h"
@@ -38,7 +38,7 @@ class AdamWKernel {
                    const at::Tensor& clip) const = 0;
 };
 
-// A kernel of a group (heddle/kernel/groups.h). All tensors are contiguous.
+// A kernel of a group (heddle/core/kernel/groups.h). All tensors are contiguous.
 class GroupKernel {
  public:
   virtual ~GroupKernel() = default;

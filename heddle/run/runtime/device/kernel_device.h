@@ -13,7 +13,7 @@ namespace heddle::run {
 
 // The text of a kernel, as NVRTC gets it: `adamw`, `casts`, `loss` or `norm_weight`.
 std::string KernelText(std::string_view name);
-// The text of a generated kernel (heddle/kernel/program.h), with the functions it calls.
+// The text of a generated kernel (heddle/core/kernel/program.h), with the functions it calls.
 std::string ProgramText(std::string_view text);
 
 // Steps throw what goes wrong, as ATen does.

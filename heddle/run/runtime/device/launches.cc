@@ -3,7 +3,7 @@
 #include <map>
 
 #include "heddle/core/ops/families.h"
-#include "heddle/kernel/program.h"
+#include "heddle/core/kernel/program.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
 #include "heddle/run/runtime/device/runs.h"
 

@@ -1,4 +1,4 @@
-// Functions that generated kernels call (heddle/kernel/program.h). Each has the roundings of ATen's
+// Functions that generated kernels call (heddle/core/kernel/program.h). Each has the roundings of ATen's
 // op for f32; kernels round to bf16 themselves.
 struct alignas(8) Vector8 {
   u32 x[2];

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "heddle/core/ir/graph.h"
-#include "heddle/kernel/groups.h"
+#include "heddle/core/kernel/groups.h"
 
 namespace heddle {
 

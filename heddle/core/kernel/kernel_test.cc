@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/core/ir/check/parse_module.h"
-#include "heddle/kernel/element.h"
-#include "heddle/kernel/program.h"
+#include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/program.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {

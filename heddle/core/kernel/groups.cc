@@ -1,4 +1,4 @@
-#include "heddle/kernel/groups.h"
+#include "heddle/core/kernel/groups.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,8 @@
 #include <set>
 
 #include "heddle/core/ir/edit/rewriter.h"
-#include "heddle/kernel/element.h"
-#include "heddle/kernel/group_finder.h"
+#include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/group_finder.h"
 
 namespace heddle {
 namespace {

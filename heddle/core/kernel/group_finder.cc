@@ -1,10 +1,10 @@
-#include "heddle/kernel/group_finder.h"
+#include "heddle/core/kernel/group_finder.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "heddle/kernel/element.h"
+#include "heddle/core/kernel/element.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {

@@ -1,4 +1,4 @@
-#include "heddle/kernel/program.h"
+#include "heddle/core/kernel/program.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "heddle/kernel/element.h"
-#include "heddle/kernel/group_finder.h"
+#include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/group_finder.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {

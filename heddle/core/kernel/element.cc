@@ -1,4 +1,4 @@
-#include "heddle/kernel/element.h"
+#include "heddle/core/kernel/element.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "heddle/kernel/groups.h"
+#include "heddle/core/kernel/groups.h"
 
 namespace heddle {
 

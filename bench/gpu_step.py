@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Time and peak memory of a training step on one GPU: Heddle, PyTorch eager and torch.compile.
+
+All train the same model with f32 parameters, bf16 compute, f32 gradients, clipping and fused AdamW.
+Blocks of Heddle and of its rivals alternate; each number is the best block's median. Heddle's own
+kernels have the bits of eager (`heddle verify`); steps need not repeat, as torch.compile's do not.
+
+    python3 bench/gpu_step.py [--heddle build/heddle] [--models 160M,1.5B] [--rivals default,...]
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Sizes as in gpu/rivals.py, which knows the models by these names.
+MODELS = {
+    "160M": dict(dim=768, n_layers=12, n_heads=12, n_kv_heads=4, ffn_dim=2048, vocab_size=32000, batch=8, length=1024, steps=60),
+    "1.5B": dict(dim=2048, n_layers=16, n_heads=32, n_kv_heads=8, ffn_dim=8192, vocab_size=128256, batch=4, length=4096, steps=20),
+}
+GOALS = {"160M": 13.5, "1.5B": 240}
+# Steps that warm up, record a CUDA graph, or still change clocks.
+SKIPPED = 8
+
+
+def train(heddle, name, flags):
+    model = MODELS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "steps.jsonl")
+        command = [heddle, "train", "--model=llama3", "--precision=bf16", "--runtime.device=cuda", "--training.dataset=synthetic",
+                   "--debug.deterministic=false", f"--training.local_batch_size={model['batch']}",
+                   f"--training.seq_len={model['length']}", f"--training.steps={model['steps']}", f"--metrics.jsonl={path}",
+                   *[f"--model.{key}={model[key]}" for key in ("dim", "n_layers", "n_heads", "n_kv_heads", "ffn_dim", "vocab_size")],
+                   *flags]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}")
+        with open(path) as file:
+            rows = [json.loads(line) for line in file]
+    memory = re.findall(r"memory: +([\d.]+)GiB", done.stdout)
+    times = [row["seconds"] * 1e3 for row in rows[SKIPPED:]]
+    return statistics.median(times), float(memory[-1]) if memory else None
+
+
+def rival(name, mode):
+    done = subprocess.run([sys.executable, os.path.join(HERE, "gpu", "rivals.py"), name, "cudnn", mode], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, cwd=os.path.join(HERE, "gpu"))
+    found = re.search(r"wall ms ([\d.]+).*peak ([\d.]+) GiB", done.stdout)
+    if not found:
+        print(f"{name} {mode} failed:\n{done.stdout[-2000:]}", file=sys.stderr)
+        return None, None
+    return float(found[1]), float(found[2])
+
+
+def machine():
+    import torch
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu = subprocess.run(query, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return f"{gpu}; torch {torch.__version__}; CUDA {torch.version.cuda}; cuDNN {torch.backends.cudnn.version()}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--heddle", default=os.path.join(HERE, "..", "build", "heddle"))
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--rivals", default="eager,default,reduce-overhead")
+    parser.add_argument("--blocks", type=int, default=2)
+    arguments = parser.parse_args()
+    print(machine())
+    ours = {"Heddle, ATen's kernels": ["--runtime.kernels=off"], "Heddle": []}
+    for name in arguments.models.split(","):
+        best = {}
+        for _ in range(arguments.blocks):
+            for label, flags in ours.items():
+                best.setdefault(label, []).append(train(arguments.heddle, name, flags))
+            for mode in arguments.rivals.split(","):
+                best.setdefault(f"PyTorch {'eager' if mode == 'eager' else 'compile, ' + mode}", []).append(rival(name, mode))
+        print(f"\n| {name} | ms per step | peak GiB |\n|---|--:|--:|")
+        for label, blocks in best.items():
+            blocks = [block for block in blocks if block[0] is not None]
+            if not blocks:
+                print(f"| {label} | failed | |")
+                continue
+            time, memory = min(blocks)
+            spread = max(block[0] for block in blocks) - time
+            print(f"| {label} | {time:.2f} (blocks differ by {spread:.2f}) | {memory} |", flush=True)
+        print(f"| goal | {GOALS[name]} | |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
