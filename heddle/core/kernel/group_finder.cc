@@ -249,7 +249,7 @@ void GroupFinder::Repeat(KernelGroup& group) const {
       ValueId source = SourceOf(graph_, operand);
       NodeId producer = graph_[source].producer;
       if (producer && inside.contains(producer)) continue;
-      inputs.insert(source);
+      inputs.insert(operand);
       // Its own views are computed from the result, which would not exist.
       if (producer && source == operand && ElementText(graph_, producer) &&
           LanesOf(graph_, source) == lanes_[group.nodes.front().index()])
@@ -257,9 +257,10 @@ void GroupFinder::Repeat(KernelGroup& group) const {
     }
   }
   for (NodeId node : candidates) {
+    // Another view of an operand may exist in registers of its group only.
     bool known = std::ranges::all_of(graph_.operands(node), [&](ValueId operand) {
       NodeId producer = graph_[SourceOf(graph_, operand)].producer;
-      return inputs.contains(SourceOf(graph_, operand)) && !candidates.contains(producer) &&
+      return inputs.contains(operand) && !candidates.contains(producer) &&
              LanesOf(graph_, operand) == LanesOf(graph_, graph_[node].first_result);
     });
     if (known) group.repeated.push_back(node);

@@ -94,6 +94,30 @@ TEST(KernelGroups, KeepValuesThatOthersRead) {
   EXPECT_EQ(Arranged(text).Stored(0), "s h");
 }
 
+// %v exists in registers of the first group only.
+TEST(KernelGroups, ComputeAgainFromValuesThatTheyRead) {
+  Arranged a(R"(heddle 1 local
+graph @g(%x: bf16[64,16], %z: bf16[1024], %w: bf16[16,16]) -> (%db, %c) {
+  %a = aten.neg(%x)
+  %v = aten.view(%a, size=[1024])
+  %s = aten.silu(%v)
+  %h = aten.mul.Tensor(%s, %z)
+  %h2 = aten.view(%h, size=[64,16])
+  %m = aten.mm(%h2, %w)
+  %m2 = aten.view(%m, size=[1024])
+  %db = aten.mul.Tensor(%m2, %s)
+  %v2 = aten.view(%a, size=[8,128])
+  %m3 = aten.view(%m, size=[8,128])
+  %c = aten.mul.Tensor(%m3, %v2)
+}
+)");
+  ASSERT_EQ(a.groups().size(), 2u);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "a v s h");
+  EXPECT_EQ(a.Names(a.groups()[1].nodes), "db c");
+  EXPECT_EQ(a.Names(a.groups()[1].repeated), "");
+  EXPECT_EQ(a.Stored(0), "a s h");
+}
+
 TEST(KernelGroups, HaveNoPathThatLeavesAndComesBack) {
   Arranged a(R"(heddle 1 local
 graph @g(%x: bf16[32,32], %w: bf16[32,32]) -> (%d) {
