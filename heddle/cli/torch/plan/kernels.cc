@@ -121,7 +121,8 @@ void KernelsCommand::PrintSource(const std::vector<Priced>& launches,
     if (entry.launch.name != source || text.empty() ||
         std::ranges::find(printed, text) != printed.end())
       continue;
-    streams.out << fmt::format("// {}\n{}\n", fmt::join(entry.nodes, " "), text);
+    streams.out << fmt::format("{}// {}\n{}", printed.empty() ? "" : "\n",
+                               fmt::join(entry.nodes, " "), text);
     printed.push_back(text);
   }
 }
