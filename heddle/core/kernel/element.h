@@ -1,4 +1,4 @@
-// Ops that a generated kernel computes element by element, and views that keep the order of elements.
+// Ops that a generated kernel computes element by element, and views that keep elements in order.
 //
 // Elements are counted in f32 numbers, called lanes here: a complex element has two. A kernel loads
 // each operand as f32, evaluates one function for each node, and rounds to the type of its result.

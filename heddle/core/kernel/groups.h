@@ -35,8 +35,8 @@ struct ArrangedGraph {
   // By first node. The nodes of a group are neighbours in the graph.
   std::vector<KernelGroup> groups;
 };
-// Finds groups and puts their nodes next to each other. `fixed` nodes stay in
-// their places, and so do nodes that move data between ranks, draw random numbers or update storage.
+// Finds groups and puts their nodes next to each other. `fixed` nodes stay in their places.
+// So do nodes that move data between ranks, draw random numbers or update storage.
 ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fixed);
 
 // The results that a kernel stores: a node outside the group reads them, and does not belong to a

@@ -1,7 +1,7 @@
 // StepProfile: a trace of some steps, written by libtorch's profiler in Chrome's format.
 //
-// It has the calls of ATen on the host and, on a GPU, the kernels and copies on the device, those of
-// replayed CUDA graphs included.
+// It has the calls of ATen on the host and, on a GPU, the kernels and copies on the device. This
+// includes replayed CUDA graphs.
 #pragma once
 
 #include <string>

@@ -83,7 +83,8 @@ __device__ __forceinline__ float SiluBackward(float gradient, float x) {
 }
 // Products of complex numbers, whose real and imaginary parts alternate.
 template <int N>
-__device__ __forceinline__ void ComplexMul(float (&v)[N], const float (&x)[N], const float (&y)[N]) {
+__device__ __forceinline__ void ComplexMul(float (&v)[N], const float (&x)[N],
+                                           const float (&y)[N]) {
   UNROLL
   for (int j = 0; j < N; j += 2) {
     v[j] = __fmaf_rn(x[j], y[j], -__fmul_rn(x[j + 1], y[j + 1]));
