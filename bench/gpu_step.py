@@ -2,8 +2,9 @@
 """Time and peak memory of a training step on one GPU: Heddle, PyTorch eager and torch.compile.
 
 All train the same model with f32 parameters, bf16 compute, f32 gradients, clipping and fused AdamW.
-Blocks of Heddle and of its rivals alternate; each number is the best block's median. Heddle's own
-kernels have the bits of eager (`heddle verify`); steps need not repeat, as torch.compile's do not.
+Blocks of Heddle and of its rivals alternate; each number is that of the best block. Heddle's time is
+the median over steps, from the start of a step until its loss is known. The rivals' time is the mean
+over steps, and they read no loss. Heddle's own kernels have the bits of eager (`heddle verify`).
 
     python3 bench/gpu_step.py [--heddle build/heddle] [--models 160M,1.5B] [--rivals default,...]
 """
