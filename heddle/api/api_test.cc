@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "heddle/api/plan.h"
+#include "heddle/api/simulate.h"
 #include "heddle/api/train.h"
 #include "heddle/api/verify.h"
 #include "heddle/core/base/file.h"
@@ -63,12 +65,11 @@ TEST(Api, TrainsAndResumes) {
 
 TEST(Api, TrainRefusesOptions) {
   TrainOptions options = Small<TrainOptions>(1);
-  options.loop.async = "no";
+  options.loop.load_step = 3;
   Recorder recorder;
   Result<TrainResult> result = api::Train(options, recorder);
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.diagnostics()[0].message,
-            "--checkpoint.async is `no`; it is one of true, false");
+  EXPECT_EQ(result.diagnostics()[0].message, "--checkpoint.load_step requires --checkpoint.folder");
 }
 
 TEST(Api, VerifiesAgainstEager) {
@@ -78,6 +79,53 @@ TEST(Api, VerifiesAgainstEager) {
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   EXPECT_FALSE(report->differs());
   EXPECT_EQ(report->rows.size(), 2u);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+}
+
+PlanOptions SmallPlan() {
+  TrainOptions small = Small<TrainOptions>(1);
+  return {.model = small.model, .parallel = small.parallel};
+}
+
+TEST(Api, Plans) {
+  testing::internal::CaptureStdout();
+  PlanOptions options = SmallPlan();
+  options.print = compile::Stage::kFinal;
+  Result<PlanResult> result = api::Plan(options);
+  ASSERT_TRUE(result.ok()) << Format(result.diagnostics());
+  EXPECT_EQ(result->summary.ranks, 2);
+  EXPECT_TRUE(result->summary.has_optimizer);
+  EXPECT_GT(result->summary.peak_bytes, result->summary.param_bytes);
+  EXPECT_EQ(result->device, "cuda") << "that of the default cluster";
+  EXPECT_FALSE(result->report.text.empty());
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+}
+
+TEST(Api, PlanRefusesAMeshWithoutAuto) {
+  PlanOptions options = SmallPlan();
+  options.mesh = "dp=2";
+  Result<PlanResult> result = api::Plan(options);
+  ASSERT_FALSE(result.ok());
+  EXPECT_TRUE(result.diagnostics()[0].message.starts_with("--mesh needs --parallelism.auto"));
+}
+
+// The peak that planning reports is that of the simulated step.
+TEST(Api, SimulatesTheStepThatIsPlanned) {
+  testing::internal::CaptureStdout();
+  SimulationOptions options;
+  options.plan = SmallPlan();
+  Result<SimulationResult> result = api::Simulate(options);
+  ASSERT_TRUE(result.ok()) << Format(result.diagnostics());
+  ASSERT_EQ(result->modules.size(), 2u);
+  EXPECT_EQ(result->modules[0].name, "none");
+  EXPECT_EQ(result->modules[1].name, "fsdp");
+  EXPECT_EQ(result->step().timeline.peak, result->plan.summary.peak_bytes);
+  EXPECT_GT(result->step().timeline.makespan, Nanos{});
+  options.against = "fsdp";
+  Result<SimulationResult> alone = api::Simulate(options);
+  ASSERT_TRUE(alone.ok()) << Format(alone.diagnostics());
+  ASSERT_EQ(alone->modules.size(), 1u);
+  EXPECT_EQ(alone->step().timeline.makespan, result->step().timeline.makespan);
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
 }
 

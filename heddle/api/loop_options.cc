@@ -2,8 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "heddle/core/base/choice.h"
-
 namespace heddle {
 
 Result<std::unique_ptr<run::StepProfile>> LoopOptions::MakeProfile(int64_t rank,
@@ -23,25 +21,10 @@ Result<run::Schedule> LoopOptions::MakeSchedule(int64_t steps, double lr) const 
   run::ScheduleOptions options{.steps = steps,
                                .lr = lr,
                                .warmup_steps = warmup_steps,
+                               .decay = decay,
                                .decay_ratio = decay_ratio,
                                .min_lr_factor = min_lr_factor};
-  HEDDLE_TRY(options.decay, (Choose<run::Decay>("--lr_scheduler.decay", decay,
-                                                {{"none", run::Decay::kNone},
-                                                 {"linear", run::Decay::kLinear},
-                                                 {"cosine", run::Decay::kCosine},
-                                                 {"sqrt", run::Decay::kSqrt}})));
   return run::Schedule::Make(options);
-}
-
-Result<run::OddLoss> LoopOptions::OnNotFinite() const {
-  return Choose<run::OddLoss>("--fault.on_nan", on_nan,
-                              {{"stop", run::OddLoss::kStop}, {"skip", run::OddLoss::kSkip}});
-}
-Result<run::OddLoss> LoopOptions::OnSpike() const {
-  return Choose<run::OddLoss>("--fault.on_spike", on_spike,
-                              {{"ignore", run::OddLoss::kIgnore},
-                               {"stop", run::OddLoss::kStop},
-                               {"skip", run::OddLoss::kSkip}});
 }
 
 Result<std::unique_ptr<run::Dataset>> LoopOptions::OpenDataset(const run::Model& model,
@@ -53,7 +36,7 @@ Result<std::unique_ptr<run::Dataset>> LoopOptions::OpenDataset(const run::Model&
   options.seq_len = model.batch.seq_len;
   options.global_batch = global_batch;
   options.seed = seed;
-  HEDDLE_TRY(options.shuffle, ChooseBool("--training.shuffle", shuffle));
+  options.shuffle = shuffle;
   options.document_boundaries = document_boundaries;
   options.document_end = document_end;
   if (validation_interval > 0) options.held_out = 0.05;

@@ -14,13 +14,13 @@ namespace heddle {
 
 struct LoopOptions {
   std::string dataset = "text";
-  std::string shuffle = "true";
+  bool shuffle = true;
   bool document_boundaries = false;
   std::optional<int64_t> document_end = {};
   int64_t global_batch_size = 0;
 
   int64_t warmup_steps = 0;
-  std::string decay = "none";
+  run::Decay decay = run::Decay::kNone;
   double decay_ratio = 1;
   double min_lr_factor = 0;
 
@@ -28,7 +28,8 @@ struct LoopOptions {
   std::string folder = {};
   int64_t save_interval = 500;
   int64_t keep = 2;
-  std::string async = "true";
+  // Training continues while files are written.
+  bool async = true;
   std::optional<int64_t> load_step = {};
 
   // 0: do not validate.
@@ -44,16 +45,14 @@ struct LoopOptions {
   std::string profile = {};
   std::string profile_dir = {};
 
-  std::string on_nan = "stop";
-  std::string on_spike = "ignore";
+  run::OddLoss on_nan = run::OddLoss::kStop;
+  run::OddLoss on_spike = run::OddLoss::kIgnore;
   double spike_factor = 3;
   int64_t max_restarts = 0;
 
   // Null without `profile`.
   Result<std::unique_ptr<run::StepProfile>> MakeProfile(int64_t rank, c10::Device device) const;
   Result<run::Schedule> MakeSchedule(int64_t steps, double lr) const;
-  Result<run::OddLoss> OnNotFinite() const;
-  Result<run::OddLoss> OnSpike() const;
   // For batches of `global_batch` rows.
   Result<std::unique_ptr<run::Dataset>> OpenDataset(const run::Model& model, int64_t global_batch,
                                                     uint64_t seed) const;

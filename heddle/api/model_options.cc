@@ -1,6 +1,5 @@
 #include "heddle/api/model_options.h"
 
-#include "heddle/core/base/choice.h"
 #include "heddle/core/base/text.h"
 #include "heddle/price/cost/cluster/cluster.h"
 #include "heddle/run/hf/folder.h"
@@ -37,6 +36,9 @@ Result<run::ModelConfig> ModelOptions::Config() const {
   for (const auto& [name, value] : choices) {
     if (!value.empty()) HEDDLE_RETURN_IF_ERROR(run::OverrideChoice(config, name, value));
   }
+  for (const auto& [name, value] : switches) {
+    if (value) HEDDLE_RETURN_IF_ERROR(run::OverrideChoice(config, name, *value ? "true" : "false"));
+  }
   for (const auto& [name, value] : numbers) {
     if (value && name.starts_with("rope_scaling.") &&
         config.rope.scaling == run::RopeScaling::kNone)
@@ -47,20 +49,20 @@ Result<run::ModelConfig> ModelOptions::Config() const {
 }
 
 Result<run::Target> ModelOptions::ChooseTarget() const {
-  HEDDLE_TRY(std::string name, DeviceName());
-  return Choose<run::Target>(kDeviceFlag, name,
-                             {{"cpu", run::Target::kCpu}, {"cuda", run::Target::kCuda}});
+  if (device) return *device;
+  if (cluster == nullptr) return run::Target::kCpu;
+  HEDDLE_TRY(price::Cluster loaded, price::LoadCluster(*cluster));
+  return loaded.device.type == price::DeviceType::kCuda ? run::Target::kCuda : run::Target::kCpu;
 }
 
 Result<std::string> ModelOptions::DeviceName() const {
-  if (!device.empty()) return device;
-  if (cluster == nullptr) return std::string(Name(price::DeviceType::kCpu));
-  HEDDLE_TRY(price::Cluster loaded, price::LoadCluster(*cluster));
-  return std::string(Name(loaded.device.type));
+  HEDDLE_TRY(run::Target target, ChooseTarget());
+  return std::string(
+      Name(target == run::Target::kCuda ? price::DeviceType::kCuda : price::DeviceType::kCpu));
 }
 
 std::string ModelOptions::DeviceNote(bool machine_has_gpu) const {
-  if (!device.empty() || !machine_has_gpu) return "";
+  if (device || !machine_has_gpu) return "";
   return fmt::format(
       "note: running on the CPU, the default; this machine has a GPU, which {}=cuda uses",
       kDeviceFlag);
@@ -84,32 +86,21 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
                                           std::optional<run::LossDivisor> divisor) const {
   run::StepNumerics numerics;
   numerics.norms_apart = sequence_parallel;
-  HEDDLE_TRY(numerics.compute,
-             (Choose<DType>("--precision", precision,
-                            {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}})));
-  HEDDLE_TRY(numerics.attention,
-             (Choose<run::AttentionKind>("--attention", attention,
-                                         {{"fastest", run::AttentionKind::kFastest},
-                                          {"cudnn", run::AttentionKind::kCudnn},
-                                          {"flash", run::AttentionKind::kFlash},
-                                          {"math", run::AttentionKind::kMath}})));
+  numerics.compute = precision;
+  numerics.attention = attention;
   HEDDLE_TRY(numerics.target, ChooseTarget());
   bool cuda = numerics.target == run::Target::kCuda;
   bool fused = numerics.attention == run::AttentionKind::kCudnn ||
                (cuda && numerics.attention == run::AttentionKind::kFlash);
   if (fused && !(cuda && numerics.compute == DType::kBF16))
     return Error(Diag::kBadChoice, "--attention is {}, which is for bf16 on cuda, not for {} on {}",
-                 attention, precision, cuda ? "cuda" : "cpu");
+                 Name(attention), Name(precision), cuda ? "cuda" : "cpu");
   if (deterministic && numerics.attention == run::AttentionKind::kCudnn)
     return Error(Diag::kBadChoice,
                  "--attention=cudnn gives other gradients in every run; use --attention=flash, or "
                  "--debug.deterministic=false with `heddle train`");
   numerics.deterministic = deterministic;
-  HEDDLE_TRY(numerics.loss_divisor,
-             (Choose<run::LossDivisor>("--training.loss_divisor", loss_divisor,
-                                       {{"valid_tokens", run::LossDivisor::kValidTokens},
-                                        {"all_tokens", run::LossDivisor::kAllTokens}})));
-  if (divisor) numerics.loss_divisor = *divisor;
+  numerics.loss_divisor = divisor.value_or(loss_divisor);
   numerics.z_loss = z_loss;
   numerics.aux_loss = aux_loss;
   int64_t batch = 0;

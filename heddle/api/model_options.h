@@ -18,13 +18,13 @@ struct ModelOptions {
   std::string flavor = "debugmodel";
   int64_t local_batch_size = 1;
   int64_t seq_len = 2048;
-  std::string precision = "bf16";
-  std::string attention = "fastest";
-  // Empty: that of the cluster, or cpu for commands that run the model.
-  std::string device = {};
+  DType precision = DType::kBF16;
+  run::AttentionKind attention = run::AttentionKind::kFastest;
+  // None: that of the cluster, or the CPU without a cluster.
+  std::optional<run::Target> device = {};
   // Same bits in every run. Commands that run a step set it; planning predicts the fastest kernels.
   bool deterministic = false;
-  std::string loss_divisor = "valid_tokens";
+  run::LossDivisor loss_divisor = run::LossDivisor::kValidTokens;
   double z_loss = 0;
   double aux_loss = 0;
   std::string load_path = {};
@@ -32,6 +32,7 @@ struct ModelOptions {
   std::map<std::string, std::optional<int64_t>> sizes = {};
   std::map<std::string, std::optional<double>> numbers = {};
   std::map<std::string, std::string> choices = {};
+  std::map<std::string, std::optional<bool>> switches = {};
   // The cluster whose device is the default, by name or file; null: the CPU.
   const std::string* cluster = nullptr;
   // Whether the user set a field, by its flag. Such a field must not contradict a plan.

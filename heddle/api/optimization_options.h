@@ -16,30 +16,25 @@ struct OptimizationOptions {
   int64_t steps = 10;
   int64_t seed = 42;
   double lr = 8e-4;
-  std::string optimizer_name = "adamw";
-  std::string implementation = "fused";
   run::OptimizerOptions optimizer = {};
   std::string reducer = "gloo";
   int64_t threads = 1;
-  // `auto` or `off`: steps on a GPU are recorded and replayed.
-  std::string graph = "auto";
-  // `auto` or `off`: groups of ops on a GPU run as kernels of Heddle's own, with the bits of ATen.
-  std::string kernels = "auto";
+  // Steps on a GPU are recorded and replayed, where that is possible.
+  bool graph = true;
+  // Groups of ops on a GPU run as kernels of Heddle's own, with the bits of ATen.
+  bool kernels = true;
   // Empty: take no hashes.
   std::string hashes = {};
   bool hash_gradients = false;
 
   // Ranks that are processes add up as Gloo does.
   Result<run::Reducer> MakeReducer(bool processes, c10::DeviceType device) const;
-  Result<run::OptimizerOptions> Optimizer() const;
-  // What records steps, for SessionOptions: empty on CPUs, and if `graph` is off.
+  // What records steps, for SessionOptions: empty on CPUs, and unless `graph` is set.
   std::function<Result<std::unique_ptr<run::RunRecorder>>()> Recorder(c10::Device device) const;
-  // Heddle's own kernels; null on CPUs, if `kernels` is off, and if they cannot be compiled, which
+  // Heddle's own kernels; null on CPUs, unless `kernels` is set, and if they cannot be compiled, which
   // `notice` is told.
   std::unique_ptr<run::Kernels> OwnKernels(
       c10::Device device, const std::function<void(const std::string&)>& notice) const;
-  // Flags that mean nothing without others.
-  Status Check() const;
 };
 
 }  // namespace heddle

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "heddle/core/base/choice.h"
 #include "heddle/core/base/text.h"
 #include "heddle/run/models/family.h"
 
@@ -97,11 +96,8 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConf
   HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
   HEDDLE_TRY(std::vector<std::string> names, AxisNames());
   Layout layout;
-  HEDDLE_TRY(layout.preset.sequence_parallel,
-             ChooseBool("--parallelism.enable_sequence_parallel", sequence_parallel));
-  HEDDLE_TRY(layout.preset.split_loss,
-             ChooseBool("--parallelism.enable_loss_parallel", loss_parallel));
-  if (gather_logits) layout.preset.split_loss = false;
+  layout.preset.sequence_parallel = sequence_parallel;
+  layout.preset.split_loss = !gather_logits;
   std::vector<MeshAxis> axes;
   for (size_t i = 0; i < degree.size(); ++i) {
     const compile::Preset& preset = *compile::Presets()[i];
@@ -188,20 +184,14 @@ Status ParallelOptions::ShareExperts(const run::ModelConfig& config, Layout& lay
   return Done{};
 }
 
-Status ParallelOptions::SetGradients(std::string_view precision, compile::Plan& plan) const {
-  if (tensor_gradients != "narrow" && tensor_gradients != "wide")
-    return Error(Diag::kBadChoice, "--parallelism.tensor_gradients is `{}`; it is narrow or wide",
-                 tensor_gradients);
-  plan.wide_tensor_grads = tensor_gradients == "wide";
-  if (reduce_type != "f32" && reduce_type != "bf16")
-    return Error(Diag::kBadChoice, "--training.mixed_precision_reduce is `{}`; it is f32 or bf16",
-                 reduce_type);
-  if (reduces_narrow() && precision != "bf16")
+Status ParallelOptions::SetGradients(DType precision, compile::Plan& plan) const {
+  plan.wide_tensor_grads = wide_tensor_gradients;
+  if (narrow_gradients && precision != DType::kBF16)
     return Error(Diag::kBadChoice,
                  "--training.mixed_precision_reduce is bf16, and --precision is {}; gradients are "
                  "summed in the type they are computed in, or in a wider one",
-                 precision);
-  plan.narrow_grads = reduces_narrow();
+                 Name(precision));
+  plan.narrow_grads = narrow_gradients;
   if (gradients == "sum") return Done{};
   if (gradients == "average") {
     plan.average = true;
@@ -220,7 +210,7 @@ Status ParallelOptions::SetGradients(std::string_view precision, compile::Plan& 
   return Done{};
 }
 
-Status ParallelOptions::CheckPlan(const run::ModelConfig& config, std::string_view precision,
+Status ParallelOptions::CheckPlan(const run::ModelConfig& config, DType precision,
                                   const compile::Plan& plan) const {
   if (world != 0 && world != plan.mesh.ranks())
     return Error(Diag::kUsage, "--world_size is {}, and the plan is for {} on the mesh [{}]", world,
@@ -251,10 +241,10 @@ Status ParallelOptions::CheckPlan(const run::ModelConfig& config, std::string_vi
       check("--parallelism.gradients", gradients,
             of_flags.average == plan.average && of_flags.grad_divisor == plan.grad_divisor, grads));
   HEDDLE_RETURN_IF_ERROR(
-      check("--parallelism.tensor_gradients", tensor_gradients,
+      check("--parallelism.tensor_gradients", wide_tensor_gradients ? "wide" : "narrow",
             of_flags.wide_tensor_grads == plan.wide_tensor_grads,
             plan.wide_tensor_grads ? "tensor-grads wide" : "tensor-grads narrow"));
-  return check("--training.mixed_precision_reduce", reduce_type,
+  return check("--training.mixed_precision_reduce", narrow_gradients ? "bf16" : "f32",
                of_flags.narrow_grads == plan.narrow_grads,
                plan.narrow_grads ? "data-grads narrow" : "data-grads wide");
 }

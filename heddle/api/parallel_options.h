@@ -19,14 +19,17 @@ struct ParallelOptions {
   int64_t expert_times = 0;
   // 0: the product of the degrees.
   int64_t world = 0;
-  std::string sequence_parallel = "true";
-  std::string loss_parallel = "true";
+  // Activations between blocks are sharded by position over the tensor-parallel ranks.
+  bool sequence_parallel = true;
+  // Logits are gathered instead of sharding the loss by vocabulary.
   bool gather_logits = false;
   // Empty: as the presets call them.
   std::string axis_names = {};
   std::string gradients = "sum";
-  std::string tensor_gradients = "narrow";
-  std::string reduce_type = "f32";
+  // Tensor-parallel ranks reduce gradients in the parameter's type, not in the computed one.
+  bool wide_tensor_gradients = false;
+  // Data-parallel ranks reduce gradients in bf16 instead of f32.
+  bool narrow_gradients = false;
   // A plan that states all of it; empty: none. `plan_text`, if set, is the content of the file.
   std::string plan_file = {};
   std::optional<std::string> plan_text = {};
@@ -53,11 +56,10 @@ struct ParallelOptions {
   // not divide.
   Result<Layout> MakeLayout(const run::ModelConfig& config) const;
   // How gradients are reduced, where the step computes with `precision`.
-  Status SetGradients(std::string_view precision, compile::Plan& plan) const;
+  Status SetGradients(DType precision, compile::Plan& plan) const;
   // That no flag contradicts a plan from a file: degrees, and how gradients are reduced.
-  Status CheckPlan(const run::ModelConfig& config, std::string_view precision,
+  Status CheckPlan(const run::ModelConfig& config, DType precision,
                    const compile::Plan& plan) const;
-  bool reduces_narrow() const { return reduce_type == "bf16"; }
 
  private:
   Status ShareExperts(const run::ModelConfig& config, Layout& layout) const;

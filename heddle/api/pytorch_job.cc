@@ -19,8 +19,7 @@ Failure Refused(std::string_view what, std::string_view instead = "") {
 Status CheckNumerics(const PyTorchJob& job) {
   const ParallelOptions& parallel = job.parallel;
   if (parallel.gradients != "sum") return Refused("--parallelism.gradients=" + parallel.gradients);
-  if (parallel.tensor_gradients != "narrow")
-    return Refused("--parallelism.tensor_gradients=" + parallel.tensor_gradients);
+  if (parallel.wide_tensor_gradients) return Refused("--parallelism.tensor_gradients=wide");
   if (job.reduce_first) return Refused("--parallelism.reduce_before_scatter");
   if (job.train.reducer != "gloo")
     return Refused("--runtime.reducer=" + job.train.reducer, "PyTorch adds as Gloo does: gloo");
@@ -36,7 +35,7 @@ Status CheckTensor(const PyTorchJob& job, const PyTorchLayout& layout) {
   if (layout.split_loss && job.model.z_loss > 0)
     return Refused(fmt::format("--training.z_loss={} with a loss split over {} ranks",
                                job.model.z_loss, layout.tensor),
-                   "--parallelism.enable_loss_parallel=false gathers the logits");
+                   "--parallelism.disable_loss_parallel gathers the logits");
   return Done{};
 }
 
@@ -96,8 +95,8 @@ Result<std::optional<ParallelOptions::Layout>> LayoutOfPlan(const PyTorchJob& jo
     for (bool sequence_parallel : {true, false}) {
       for (bool split_loss : {true, false}) {
         flags->expert = expert;
-        flags->sequence_parallel = sequence_parallel ? "true" : "false";
-        flags->loss_parallel = split_loss ? "true" : "false";
+        flags->sequence_parallel = sequence_parallel;
+        flags->gather_logits = !split_loss;
         Result<ParallelOptions::Layout> layout = flags->MakeLayout(config);
         if (!layout.ok() || !(layout->mesh == step.plan.mesh)) continue;
         HEDDLE_TRY(compile::Plan plan, compile::MakePlan(SharedProgram(step.module), layout->mesh,
@@ -205,8 +204,8 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"initial", job.model.load_path.empty()},
       {"data", data},
       {"device", job.step.model.numerics.target == run::Target::kCuda ? "cuda" : "cpu"},
-      {"attention", job.model.attention},
-      {"precision", job.model.precision},
+      {"attention", Name(job.model.attention)},
+      {"precision", Name(job.model.precision)},
       {"reduce", job.step.plan.narrow_grads ? "bf16" : "f32"},
       {"replicate", layout.replicate},
       {"shard", layout.shard},
@@ -220,10 +219,11 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"steps", job.train.steps},
       {"accumulated", job.accumulated},
       {"seed", job.train.seed},
-      {"loss_divisor", job.model.loss_divisor},
+      {"loss_divisor",
+       job.model.loss_divisor == run::LossDivisor::kAllTokens ? "all_tokens" : "valid_tokens"},
       {"z_loss", job.model.z_loss},
       {"aux_loss", job.model.aux_loss},
-      {"implementation", job.train.implementation},
+      {"implementation", optimizer.implementation == run::AdamW::kFused ? "fused" : "for-loop"},
       {"lr", job.train.lr},
       {"beta1", optimizer.beta1},
       {"beta2", optimizer.beta2},
@@ -231,7 +231,7 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"weight_decay", optimizer.weight_decay},
       {"max_norm", optimizer.max_norm},
       {"warmup_steps", job.job.warmup_steps},
-      {"decay", job.job.decay},
+      {"decay", Name(job.job.decay)},
       {"decay_ratio", job.job.decay_ratio},
       {"min_lr_factor", job.job.min_lr_factor},
       {"validation_interval", job.job.validation_interval},

@@ -2,10 +2,6 @@
 
 namespace heddle {
 
-Result<search::CompileJob> StandardCompile(const compile::Plan& plan) {
-  return search::CompileJob{plan, {.pipeline = "fsdp"}};
-}
-
 Result<StepGraphs> CompilePasses(
     const PassCaptures& captures,
     const std::function<Result<Module>(const run::CaptureOptions& capture)>& compile) {
@@ -36,7 +32,7 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options) {
   capture.metrics = options.metrics;
   HEDDLE_TRY(PlannedStep planned,
              PlanStep(options.model, options.parallel, capture, options.global_batch));
-  HEDDLE_TRY(search::CompileJob job, options.compile(planned.plan));
+  HEDDLE_TRY(search::CompileJob job, options.compile.JobFor(planned.plan));
   HEDDLE_TRY(price::CostModel model, search::CostsFor(job.plan));
   auto costs = std::make_unique<const price::CostModel>(std::move(model));
   compile::CompileOptions& how = job.options;

@@ -8,19 +8,14 @@
 
 #include "heddle/api/planned_step.h"
 #include "heddle/run/train/session.h"
-#include "heddle/search/find_plan.h"
+#include "heddle/search/compile_settings.h"
 
 namespace heddle {
-
-// How to compile a step: adds decisions to a plan, and options.
-using CompileFor = std::function<Result<search::CompileJob>(const compile::Plan&)>;
-// The decisions of the plan and, unless it states a pipeline, FSDP2's schedule.
-Result<search::CompileJob> StandardCompile(const compile::Plan& plan);
 
 struct StepGraphOptions {
   const ModelOptions& model;
   const ParallelOptions& parallel;
-  const CompileFor& compile;
+  const search::CompileSettings& compile;
   run::OptimizerOptions optimizer;
   // Sequences of a step; 0: one batch.
   int64_t global_batch = 0;

@@ -1,6 +1,5 @@
 #include "heddle/api/training_job.h"
 
-#include <ATen/Context.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -8,10 +7,7 @@
 #include <numeric>
 
 #include "heddle/api/rank_work.h"
-#include "heddle/core/base/choice.h"
-#include "heddle/core/base/hash.h"
 #include "heddle/core/base/text.h"
-#include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/resume.h"
@@ -21,47 +17,26 @@ namespace heddle {
 
 // --- Preparing
 
-Status TrainingJob::CheckOptions() {
-  HEDDLE_RETURN_IF_ERROR(options_.optimization.Check());
-  HEDDLE_RETURN_IF_ERROR(options_.parallel.CheckPlanIsFile());
-  HEDDLE_TRY(reducer_, options_.optimization.MakeReducer(processes_.has_value(), device_.type()));
-  if (options_.loop.folder.empty() && options_.loop.load_step)
-    return Error(Diag::kUsage, "--checkpoint.load_step requires --checkpoint.folder");
-  return Done{};
-}
-
 Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int64_t> local_rank) {
-  processes_ = processes;
-  local_rank_ = local_rank;
-  HEDDLE_TRY(device_, options_.model.Open(local_rank.value_or(0)));
-  std::string note = options_.model.DeviceNote(at::hasCUDA());
-  if (local_rank.value_or(0) == 0 && !note.empty()) observer_.Note(note);
-  HEDDLE_RETURN_IF_ERROR(CheckOptions());
-  kernels_ =
-      options_.optimization.OwnKernels(device_, [this](const std::string& line) { Say(line); });
-  const LoopOptions& job = options_.loop;
-  HEDDLE_TRY(save_async_, ChooseBool("--checkpoint.async", job.async));
-  HEDDLE_TRY(profile_, job.MakeProfile(local_rank.value_or(0), device_));
+  HEDDLE_RETURN_IF_ERROR(OpenDevice(processes, local_rank));
+  const LoopOptions& loop = options_.loop;
+  if (loop.folder.empty() && loop.load_step)
+    return Error(Diag::kUsage, "--checkpoint.load_step requires --checkpoint.folder");
+  HEDDLE_TRY(profile_, loop.MakeProfile(local_rank.value_or(0), device_));
   HEDDLE_RETURN_IF_ERROR(FindPeak());
-  HEDDLE_TRY(schedule_, job.MakeSchedule(options_.optimization.steps, options_.optimization.lr));
   trainer_.steps = options_.optimization.steps;
   trainer_.lr = [this](int64_t step) { return schedule_->At(step); };
-  HEDDLE_TRY(trainer_.not_finite, job.OnNotFinite());
-  HEDDLE_TRY(trainer_.spike, job.OnSpike());
-  trainer_.spike_factor = job.spike_factor;
-  trainer_.validation_interval = job.validation_interval;
-  trainer_.validation_steps = job.validation_steps;
-  trainer_.save_interval = job.save_interval;
-  HEDDLE_RETURN_IF_ERROR(CompileAll());
-  if (processes.value_or(0) > 0)
-    HEDDLE_RETURN_IF_ERROR(CheckProcesses(*processes, planned_->layout.mesh));
-  run::Model& model = planned_->model;
-  auto seed = static_cast<uint64_t>(options_.optimization.seed);
-  HEDDLE_TRY(params_, options_.model.Params(model, seed));
-  HEDDLE_TRY(dataset_, job.OpenDataset(model, accumulated_ * model.batch.batch, seed));
-  if (job.validation_interval > 0)
+  trainer_.not_finite = loop.on_nan;
+  trainer_.spike = loop.on_spike;
+  trainer_.spike_factor = loop.spike_factor;
+  trainer_.validation_interval = loop.validation_interval;
+  trainer_.validation_steps = loop.validation_steps;
+  trainer_.save_interval = loop.save_interval;
+  HEDDLE_RETURN_IF_ERROR(CompileGraphs(/*for_training=*/true));
+  HEDDLE_RETURN_IF_ERROR(OpenInputs());
+  if (loop.validation_interval > 0)
     trainer_.validation_batches =
-        BatchesOf(*dataset_, run::DataSplit::kHeldOut, model.batch.seq_len);
+        BatchesOf(*dataset_, run::DataSplit::kHeldOut, model().batch.seq_len);
   return CheckMemory();
 }
 
@@ -74,43 +49,10 @@ Status TrainingJob::FindPeak() {
   return Done{};
 }
 
-Status TrainingJob::CompileAll() {
-  HEDDLE_TRY(run::OptimizerOptions optimizer, options_.optimization.Optimizer());
-  StepGraphOptions graphs{options_.model, options_.parallel, options_.compile, optimizer};
-  graphs.global_batch = options_.loop.global_batch_size;
-  graphs.validates = options_.loop.validation_interval > 0;
-  graphs.metrics = true;
-  graphs.measure = true;
-  graphs.on_compiled = [this](const compile::CompileReport& report) { observer_.Compiled(report); };
-  HEDDLE_TRY(CompiledStep compiled, CompileStep(graphs));
-  accumulated_ = compiled.planned.micro_batches();
-  report_ = std::move(compiled.report);
-  compiled_plan_ = std::move(compiled.plan);
-  planned_ = std::move(compiled.planned);
-  step_ = std::move(compiled.graphs.step);
-  first_ = std::move(compiled.graphs.first);
-  more_ = std::move(compiled.graphs.more);
-  forward_ = std::move(compiled.graphs.forward);
-  return Done{};
-}
-
-Status TrainingJob::Join(run::Peers& peers) {
-  peers_ = &peers;
-  std::string graphs = heddle::Print(step_);
-  for (const std::optional<Module>* other : {&first_, &more_, &forward_}) {
-    if (*other) graphs += heddle::Print(**other);
-  }
-  return AgreeOnJob(peers, options_.values,
-                    fmt::format("model {}\nmesh [{}]\nplan {:016x}\ngraphs {:016x}\ndata {}",
-                                planned_->model.config.family->name, Format(step_.mesh),
-                                Hash64(compile::FormatPlan(planned_->plan)), Hash64(graphs),
-                                dataset_->Fingerprint()));
-}
-
 // --- Checkpoints
 
 run::RunState TrainingJob::State() const {
-  return {.config = planned_->model.config,
+  return {.config = model().config,
           .seed = options_.optimization.seed,
           .data = dataset_->Fingerprint(),
           .text = dataset_->IsText(),
@@ -122,9 +64,9 @@ Status TrainingJob::CheckResumed(const run::Checkpoint& checkpoint) {
   int64_t local = options_.model.local_batch_size;
   HEDDLE_TRY(std::vector<std::string> remarks,
              run::CheckSameRun(checkpoint, State(),
-                               {.local = local, .ranks = planned_->model.batch.batch / local}));
+                               {.local = local, .ranks = model().batch.batch / local}));
   for (const std::string& remark : remarks) Say(remark);
-  HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(run::TensorsToResume(planned_->model, step_)));
+  HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(run::TensorsToResume(model(), graphs().step)));
   HEDDLE_TRY(run::SavedRunState saved, run::ReadRunState(checkpoint));
   largest_token_ = saved.largest_token;
   if (checkpoint.step() <= options_.optimization.steps) return Done{};
@@ -169,8 +111,8 @@ Status TrainingJob::OpenWriter() {
   options.ranks.resize(static_cast<size_t>(ranks()));
   std::iota(options.ranks.begin(), options.ranks.end(), 0);
   options.texts = {{"job.toml", options_.job_file},
-                   {"graph.hd", heddle::Print(step_)},
-                   {"step.plan", compile::FormatPlan(compiled_plan_)}};
+                   {"graph.hd", heddle::Print(graphs().step)},
+                   {"step.plan", compile::FormatPlan(plan())}};
   if (peers_ == nullptr) {
     HEDDLE_TRY(writer_, run::CheckpointWriter::Open(std::move(options)));
     return Done{};
@@ -183,12 +125,12 @@ Status TrainingJob::OpenWriter() {
   options.run = words[0];
   // Rank 0 clears the folder up. Nobody writes before that, and all hear if it cannot.
   Result<std::unique_ptr<run::CheckpointWriter>> opened = Failure{};
-  if (speaks()) opened = run::CheckpointWriter::Open(options);
-  std::string failed = speaks() && !opened.ok() ? opened.diagnostics()[0].message : "";
+  if (leads()) opened = run::CheckpointWriter::Open(options);
+  std::string failed = leads() && !opened.ok() ? opened.diagnostics()[0].message : "";
   HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(failed));
-  if (speaks() && !opened.ok()) return Failure{opened.diagnostics()};
+  if (leads() && !opened.ok()) return Failure{opened.diagnostics()};
   if (!all[0].empty()) return Error(Diag::kCheckpoint, "rank 0 cannot save: {}", all[0]);
-  if (!speaks()) opened = run::CheckpointWriter::Open(options);
+  if (!leads()) opened = run::CheckpointWriter::Open(options);
   HEDDLE_TRY(writer_, std::move(opened));
   return Done{};
 }
@@ -232,15 +174,14 @@ Status TrainingJob::Open() {
   int64_t after = resumed_ ? resumed_->step() : 0;
   if (resumed_) Say(fmt::format("going on from step {} ({})", after, resumed_->path()));
   HEDDLE_RETURN_IF_ERROR(CheckTokens());
-  if (!speaks()) return Done{};
-  return observer_.Begins(after);
+  if (!leads()) return Done{};
+  return watcher_.Begins(after);
 }
 
 // A save that fails does not end the run: the checkpoint before it stays.
 Status TrainingJob::Save(const run::Session& session) {
-  Status saved =
-      writer_->Save(run::SnapshotOf(session, planned_->model, run::FormatRunState(State())));
-  if (saved.ok() && !save_async_) saved = writer_->Finish();
+  Status saved = writer_->Save(run::SnapshotOf(session, model(), run::FormatRunState(State())));
+  if (saved.ok() && !options_.loop.async) saved = writer_->Finish();
   if (!saved.ok())
     Say(fmt::format(
         "warning: no checkpoint was written: {}; training goes on, the one before stays",
@@ -250,42 +191,22 @@ Status TrainingJob::Save(const run::Session& session) {
 
 // --- Training
 
-run::StepModules TrainingJob::Modules() const {
-  return {.step = &step_,
-          .first = first_ ? &*first_ : nullptr,
-          .more = more_ ? &*more_ : nullptr,
-          .forward = forward_ ? &*forward_ : nullptr};
-}
-
-Result<std::unique_ptr<run::Session>> TrainingJob::MakeSession(StateHash* hash) const {
-  run::SessionOptions options;
-  options.world = {
-      .device = device_, .reducer = reducer_, .threads = options_.optimization.threads};
-  if (peers_ != nullptr)
-    options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
-  if (kernels_)
-    options.kernels = [this](const Graph& graph) { return run::ArrangeKernels(graph, *kernels_); };
-  options.recorder = options_.optimization.Recorder(device_);
-  options.notice = [this](const std::string& line) { Say(line); };
-  options.params = params_;
-  options.batches = BatchesOf(*dataset_, run::DataSplit::kTrain, planned_->model.batch.seq_len);
-  options.accumulated = accumulated_;
-  options.count_ignored = options_.model.loss_divisor == "all_tokens";
-  if (resumed_) options.saved = run::StateOf(*resumed_, planned_->model);
+Result<std::unique_ptr<run::Session>> TrainingJob::MakeRun(StateHash* hash) const {
+  run::SessionOptions options = OptionsOfSession();
+  if (resumed_) options.saved = run::StateOf(*resumed_, model());
   if (hash != nullptr) {
     options.params = hash->Adding(std::move(options.params));
     if (options.saved) options.saved = hash->Adding(*std::move(options.saved));
-    for (const auto& [name, buffer] : planned_->model.state) hash->Add(buffer);
+    for (const auto& [name, buffer] : model().state) hash->Add(buffer);
   }
-  HEDDLE_TRY(run::Session session, run::Session::Make(planned_->model, Modules(), options));
-  return std::make_unique<run::Session>(std::move(session));
+  return MakeSession(graphs(), options);
 }
 
 // Ranks may read the same path on machines with other files.
-Result<std::unique_ptr<run::Session>> TrainingJob::MakeFirstSession() const {
-  if (peers_ == nullptr) return MakeSession();
+Result<std::unique_ptr<run::Session>> TrainingJob::MakeFirstRun() const {
+  if (peers_ == nullptr) return MakeRun();
   StateHash hash;
-  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeSession(&hash));
+  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeRun(&hash));
   const std::string& path = options_.model.load_path;
   HEDDLE_RETURN_IF_ERROR(hash.Agree(*peers_, resumed_       ? resumed_->path()
                                              : path.empty() ? "--debug.seed"
@@ -324,8 +245,8 @@ std::vector<run::ExpertLoad> ExpertLoads(const run::Session& session) {
 Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& row) {
   if (row.skipped)
     Say(fmt::format("step {}: the loss is {}; the step is taken back", row.step, row.loss));
-  if (!speaks()) return Done{};
-  const run::Model& model = planned_->model;
+  if (!leads()) return Done{};
+  const run::Model& model = this->model();
   run::StepMetrics metrics{.step = row.step,
                            .loss = row.loss,
                            .grad_norm = row.grad_norm.value_or(0),
@@ -334,9 +255,10 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
                            .data_seconds = session.data_seconds(),
                            .validation_loss = row.validation_loss};
   double share = row.seconds * static_cast<double>(ranks());
-  metrics.tps = static_cast<double>(accumulated_ * model.batch.batch * model.batch.seq_len) / share;
-  metrics.tflops = static_cast<double>(report_.whole_work[0].value) *
-                   static_cast<double>(accumulated_) / share * 1e-12;
+  metrics.tps =
+      static_cast<double>(micro_batches() * model.batch.batch * model.batch.seq_len) / share;
+  metrics.tflops = static_cast<double>(report().whole_work[0].value) *
+                   static_cast<double>(micro_batches()) / share * 1e-12;
   if (cluster_)
     metrics.mfu = metrics.tflops * 1e3 / cluster_->device.PeakOf(model.numerics.compute).per_nano;
   if (std::optional<Bytes> peak = run::PeakMemory(device_)) metrics.memory = *peak;
@@ -344,7 +266,7 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
     metrics.memory_share =
         static_cast<double>(metrics.memory.value) / static_cast<double>(total->value);
   metrics.experts = ExpertLoads(session);
-  observer_.Trained(metrics);
+  watcher_.Trained(metrics);
   return Done{};
 }
 
@@ -353,12 +275,12 @@ Result<TrainResult> TrainingJob::Train() {
   trainer_.stop = [this](int64_t step) { return Stops(step); };
   trainer_.on_trained = [this](const run::Session& session) -> Status {
     if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(session.steps()));
-    return hashes_.Add(options_.optimization, session, planned_->model, peers_);
+    return hashes_.Add(options_.optimization, session, model(), peers_);
   };
   trainer_.on_step = [this](const run::Session& session, const run::TrainedStep& row) {
     return Report(session, row);
   };
-  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeFirstSession());
+  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeFirstRun());
   if (session->steps() >= options_.optimization.steps) {
     Say(fmt::format("all {} are trained already", Counted(options_.optimization.steps, "step")));
     return TrainResult{.step = session->steps()};
@@ -376,7 +298,7 @@ Result<TrainResult> TrainingJob::Train() {
 }
 
 Result<TrainResult> TrainingJob::End(const run::TrainingOutcome& outcome) {
-  if (speaks()) observer_.Ended();
+  if (leads()) watcher_.Ended();
   HEDDLE_RETURN_IF_ERROR(hashes_.Write(options_.optimization, peers_));
   TrainResult result{.end = outcome.end, .step = outcome.last.step};
   if (writer_) {
@@ -411,7 +333,7 @@ Result<TrainResult> TrainingJob::End(const run::TrainingOutcome& outcome) {
 Status TrainingJob::ExplainNotFinite(const run::TrainedStep& row) {
   Say(fmt::format("stopped: the loss of step {} is {}; looking for the node that made it", row.step,
                   row.loss));
-  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeSession());
+  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeRun());
   HEDDLE_TRY(std::optional<run::NodeFinding> finding,
              run::FirstNotFinite(*session, trainer_.lr, row.step));
   if (peers_ != nullptr) {
@@ -421,10 +343,6 @@ Status TrainingJob::ExplainNotFinite(const run::TrainedStep& row) {
     Say(fmt::format("step {}, rank {}: {}\n  {}", finding->step, finding->rank, finding->what,
                     finding->node));
   return Done{};
-}
-
-void TrainingJob::Say(const std::string& line) const {
-  if (speaks()) observer_.Note(line);
 }
 
 }  // namespace heddle

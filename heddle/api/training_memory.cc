@@ -43,32 +43,32 @@ run::DeviceMemory TrainingJob::OwnMemory() const {
 run::RunMemory TrainingJob::Memory() const {
   bool remembers =
       trainer_.not_finite == run::OddLoss::kSkip || trainer_.spike == run::OddLoss::kSkip;
-  return run::MemoryOfRun(Modules(), remembers, /*with_host=*/device_.is_cpu());
+  return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
 }
 
 // Each tensor is saved by one rank, so all ranks together copy it once. Buffers are host memory.
 Bytes TrainingJob::CheckpointBuffer() const {
   if (options_.loop.folder.empty() || !device_.is_cpu()) return {};
   int64_t bytes = 0;
-  for (const run::TensorInfo& tensor : run::TensorsToResume(planned_->model, step_))
+  for (const run::TensorInfo& tensor : run::TensorsToResume(model(), graphs().step))
     bytes += run::BytesOf(tensor.dtype, tensor.shape);
   return Bytes{bytes};
 }
 
-std::string TrainingJob::Describe(std::string_view pipeline) const {
-  const run::Model& model = planned_->model;
+std::string TrainingJob::Describe() const {
+  const run::Model& model = this->model();
   std::string out;
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<12} {}\n", what, text);
   };
   line("model",
        fmt::format("{} {}, {} parameters, {}", model.config.family->name, model.config.flavor,
-                   WithCommas(model.parameter_count()), options_.model.precision));
-  line("mesh", fmt::format("[{}], {} {}", Format(step_.mesh), Counted(ranks(), "rank"),
+                   WithCommas(model.parameter_count()), Name(options_.model.precision)));
+  line("mesh", fmt::format("[{}], {} {}", Format(graphs().step.mesh), Counted(ranks(), "rank"),
                            processes_ ? "in a process each" : "in this process"));
-  int64_t rows = accumulated_ * model.batch.batch;
+  int64_t rows = micro_batches() * model.batch.batch;
   line("batch", fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
-                            accumulated_ > 1 ? fmt::format(" in {} parts", accumulated_) : "",
+                            micro_batches() > 1 ? fmt::format(" in {} parts", micro_batches()) : "",
                             Counted(options_.optimization.steps, "step")));
   line("data", dataset_->Describe());
   run::DeviceMemory memory = OwnMemory();
@@ -81,8 +81,9 @@ std::string TrainingJob::Describe(std::string_view pipeline) const {
            FormatNeed(NeedOf(run, RanksHere(), buffer)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   line("work", fmt::format("{} a rank and step",
-                           Format(price::TotalFlops(step_, SharedProgram(step_)) * accumulated_)));
-  line("pipeline", std::string(pipeline));
+                           Format(price::TotalFlops(graphs().step, SharedProgram(graphs().step)) *
+                                  micro_batches())));
+  line("pipeline", options_.compile.PipelineName(planned().plan.decisions));
   if (std::optional<run::AttentionKind> attention = model.attention())
     line("attention", std::string(Name(*attention)));
   return out;
@@ -106,8 +107,8 @@ Status TrainingJob::CheckMemory() const {
 // A larger shard degree helps only where each rank has its own memory: ranks that share one hold
 // all shards together.
 std::string TrainingJob::StateAdvice() const {
-  const int64_t replicas = planned_->layout.degree("replicate");
-  const int64_t shards = planned_->layout.degree("shard");
+  const int64_t replicas = planned().layout.degree("replicate");
+  const int64_t shards = planned().layout.degree("shard");
   if (replicas > 1)
     return fmt::format(
         "every replica has its own copy: use --parallelism.data_parallel_replicate_degree=1 "
@@ -131,7 +132,7 @@ std::string TrainingJob::ActivationAdvice() const {
   if (options_.model.local_batch_size > 1)
     ways.emplace_back("a smaller --training.local_batch_size");
   ways.emplace_back("a smaller --training.seq_len");
-  const compile::PlanDecisions& decisions = compiled_plan_.decisions;
+  const compile::PlanDecisions& decisions = plan().decisions;
   if (!decisions.decides_memory() && !decisions.budget)
     ways.emplace_back("--activation_checkpoint.mode=full");
   if (decisions.reshard == "never")

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
+#include "heddle/core/base/text.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {
@@ -23,7 +23,7 @@ struct CheckCommand {
   bool json = false;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Result<ExitCode> Run(const Streams& streams) const;
 };
 
 nlohmann::ordered_json ToJson(const Diagnostics& diagnostics) {
@@ -68,7 +68,7 @@ void CheckCommand::Declare(Flags& flags) {
   flags.Switch("--json", json, "print JSON: {ok, errors: [{file, line, column, kind, message}]}");
 }
 
-ExitCode CheckCommand::Run(const Streams& streams) const {
+Result<ExitCode> CheckCommand::Run(const Streams& streams) const {
   Result<Module> module = LoadModule(file, streams);
   if (json) {
     PrintJson({{"ok", module.ok()}, {"errors", ToJson(module.diagnostics())}}, streams);

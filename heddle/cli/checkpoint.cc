@@ -33,9 +33,9 @@ struct CheckpointCommand {
   bool json = false;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Result<ExitCode> Run(const Streams& streams) const;
   ExitCode List(const Streams& streams, const std::vector<run::ListedCheckpoint>& list) const;
-  ExitCode Show(const Streams& streams) const;
+  Status Show(const Streams& streams) const;
 };
 
 void CheckpointCommand::Declare(Flags& flags) {
@@ -93,11 +93,10 @@ ExitCode CheckpointCommand::List(const Streams& streams,
   return ExitCode::kDiffers;
 }
 
-ExitCode CheckpointCommand::Show(const Streams& streams) const {
-  Result<std::optional<run::Checkpoint>> found =
-      run::OpenCheckpoint(folder, {.step = step, .newest = {}});
-  if (!found.ok()) return Report(found.diagnostics(), streams);
-  const run::Checkpoint& checkpoint = **found;
+Status CheckpointCommand::Show(const Streams& streams) const {
+  HEDDLE_TRY(std::optional<run::Checkpoint> found,
+             run::OpenCheckpoint(folder, {.step = step, .newest = {}}));
+  const run::Checkpoint& checkpoint = *found;
   for (const std::string& note : checkpoint.notes()) streams.err << note << "\n";
   if (json) {
     Json tensors = Json::array();
@@ -113,7 +112,7 @@ ExitCode CheckpointCommand::Show(const Streams& streams) const {
                {"state", Json::parse(checkpoint.state())},
                {"tensors", std::move(tensors)}},
               streams);
-    return ExitCode::kDone;
+    return Done{};
   }
   streams.out << fmt::format("{}: step {}, {}, {} in {}\nstate {}\n\n", checkpoint.path(),
                              checkpoint.step(), Counted(checkpoint.world(), "rank"),
@@ -124,25 +123,27 @@ ExitCode CheckpointCommand::Show(const Streams& streams) const {
     table.AddRow({tensor.name, std::string(Name(tensor.dtype)), run::FormatSizes(tensor.shape),
                   std::to_string(checkpoint.PieceCount(tensor.name))});
   streams.out << table.Format();
-  return ExitCode::kDone;
+  return Done{};
 }
 
-ExitCode CheckpointCommand::Run(const Streams& streams) const {
-  Result<std::vector<run::ListedCheckpoint>> list = run::ListCheckpoints(folder);
-  if (!list.ok()) return Report(list.diagnostics(), streams);
-  if (step) std::erase_if(*list, [&](const run::ListedCheckpoint& c) { return c.step != *step; });
-  if (list->empty()) {
+Result<ExitCode> CheckpointCommand::Run(const Streams& streams) const {
+  HEDDLE_TRY(std::vector<run::ListedCheckpoint> list, run::ListCheckpoints(folder));
+  if (step) std::erase_if(list, [&](const run::ListedCheckpoint& c) { return c.step != *step; });
+  if (list.empty()) {
     Diagnostic none = MakeDiagnostic(Diag::kCheckpoint, "has no checkpoint{}",
                                      step ? fmt::format(" of step {}", *step) : "");
     none.file = folder;
-    return Report({none}, streams);
+    return Failure{{none}};
   }
-  if (action == "show") return Show(streams);
-  for (run::ListedCheckpoint& listed : *list) {
+  if (action == "show") {
+    HEDDLE_RETURN_IF_ERROR(Show(streams));
+    return ExitCode::kDone;
+  }
+  for (run::ListedCheckpoint& listed : list) {
     if (action == "verify" && listed.checkpoint)
       listed.problem = run::VerifyCheckpoint(*listed.checkpoint).diagnostics();
   }
-  return List(streams, *list);
+  return List(streams, list);
 }
 
 }  // namespace

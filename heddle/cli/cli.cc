@@ -11,18 +11,18 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "heddle/cli/commands.h"
+#include "heddle/cli/sim.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
-#include "heddle/cli/commands.h"
 #include "heddle/core/ir/check/parse_module.h"
-#include "heddle/cli/job/job_file.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/report/stats.h"
 
 namespace heddle {
 
 namespace {
-// Listed here so that the program without libtorch knows what it is asked for.
+// Listed here so that the program without libtorch can name them.
 constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"export", "Write a checkpoint or weights as a Hugging Face folder"},
@@ -30,7 +30,6 @@ constexpr TorchCommand kTorchCommands[] = {
     {"models", "List models and their flavors, layers and parameter counts"},
     {"plan", "Partition a training step over ranks and report its memory, work and communication"},
     {"search", "Find the fastest mesh, placements, micro-batches and checkpointing for N devices"},
-    {"sim", "Capture and plan a model and simulate its step on a cluster", "--model"},
     {"train", "Train a model on one or many ranks"},
     {"verify", "Train in two ways and compare every bit after every step"},
 };
@@ -56,40 +55,27 @@ class OutputBuffer final : public std::stringbuf {
 
 std::string_view Version() { return HEDDLE_VERSION; }
 
-bool HasFlag(std::span<const std::string> args, std::string_view flag) {
-  return std::any_of(args.begin(), std::ranges::find(args, "--"), [&](const std::string& arg) {
-    return arg.starts_with(flag) && (arg.size() == flag.size() || arg[flag.size()] == '=');
-  });
+const char* SummaryOf(std::string_view torch_command) {
+  auto found = std::ranges::find_if(kTorchCommands,
+                                    [&](const TorchCommand& c) { return c.name == torch_command; });
+  HEDDLE_CHECK(found != std::end(kTorchCommands), torch_command);
+  return found->summary;
 }
 
-bool HasFlagOrKey(std::span<const std::string> args, std::string_view flag) {
-  if (HasFlag(args, flag)) return true;
-  constexpr std::string_view kConfig = "--config";
-  std::string file;
-  for (size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
-    if (args[i].starts_with("--config=")) file = args[i].substr(kConfig.size() + 1);
-    if (args[i] == kConfig && i + 1 < args.size()) file = args[i + 1];
-  }
-  if (file.empty()) return false;
-  // A file that cannot be read is reported by the command.
-  Result<std::string> text = ReadFile(file);
-  if (!text.ok()) return false;
-  Result<std::vector<JobEntry>> entries = ParseJob(file, *text);
-  if (!entries.ok()) return false;
-  // `--model` is `model.name` in a file; sizes and other keys of the table do not choose a model.
-  std::string key(flag.substr(2));
-  return std::ranges::any_of(*entries, [&](const JobEntry& entry) {
-    return entry.key == key || entry.key == key + ".name" || entry.key == key + ".flavor";
-  });
-}
-
-bool IsTorchCommand(std::span<const std::string> args) {
+bool NeedsTorch(std::span<const std::string> args) {
   if (args.empty()) return false;
-  if (args[0] == "help") return IsTorchCommand(args.subspan(1));
-  bool describes_all = args[0] == "completion" || (args[0] == "doc" && args.size() > 1 &&
-                                                   std::ranges::find(args, "man") != args.end());
+  if (args[0] == "help")
+    return args.size() > 1 && (args[1] == "sim" || NeedsTorch(args.subspan(1)));
+  // A job file may have keys of commands that only the other program knows.
+  auto is_config = [](const std::string& arg) {
+    return arg == "--config" || arg.starts_with("--config=");
+  };
+  if (std::any_of(args.begin(), std::ranges::find(args, "--"), is_config)) return true;
+  if (args[0] == "sim") return !SimulatesFile(args.subspan(1));
+  bool describes_all =
+      args[0] == "completion" || (args[0] == "doc" && std::ranges::find(args, "man") != args.end());
   return describes_all || std::ranges::any_of(kTorchCommands, [&](const TorchCommand& c) {
-           return c.name == args[0] && (c.with_flag.empty() || HasFlagOrKey(args, c.with_flag));
+           return c.name == args[0];
          });
 }
 
@@ -102,6 +88,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
     add_more(commands);
   } else {
     for (const TorchCommand& command : kTorchCommands) commands.AddListed(command);
+    AddSim(commands);
   }
   AddCheck(commands);
   AddCheckpoint(commands);
@@ -115,7 +102,6 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
   AddParallelize(commands);
   AddReduce(commands);
   AddReport(commands);
-  AddSim(commands);
   AddSolve(commands);
   AddStats(commands);
   return commands.Run(args, streams);

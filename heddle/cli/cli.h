@@ -60,15 +60,11 @@ ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&) = nullp
 struct TorchCommand {
   const char* name;
   const char* summary;
-  // Empty, or the flag with which alone it does.
-  std::string_view with_flag = {};
 };
-// Whether `heddle ARGS...` needs one: to run it, or to describe it.
-bool IsTorchCommand(std::span<const std::string> args);
-// Whether a flag is among the arguments, with a value behind it or not.
-bool HasFlag(std::span<const std::string> args, std::string_view flag);
-// The same, or the job file of --config has the flag's key, or a key below it.
-bool HasFlagOrKey(std::span<const std::string> args, std::string_view flag);
+// Whether `heddle ARGS...` needs libtorch: to run a command, or to describe it.
+bool NeedsTorch(std::span<const std::string> args);
+// The summary of a command that needs libtorch.
+const char* SummaryOf(std::string_view torch_command);
 
 // --- For the command files
 

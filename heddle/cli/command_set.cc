@@ -4,8 +4,8 @@
 #include <ostream>
 #include <set>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/help.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {
@@ -15,15 +15,13 @@ bool IsHelpFlag(const std::string& arg) { return arg == "--help" || arg == "-h";
 }  // namespace
 
 CommandInfo CommandSet::Command::Describe() const {
-  CommandInfo info{name, name, summary, note, examples, flags.Usage(), flags.Infos()};
-  if (!with_flag.empty()) info.title += fmt::format(" {}", with_flag);
-  return info;
+  return {name, summary, note, examples, flags.Usage(), flags.Infos()};
 }
 
 std::vector<CommandInfo> CommandSet::Describe() const {
   std::vector<CommandInfo> out;
   for (const Command& command : commands_) out.push_back(command.Describe());
-  std::ranges::stable_sort(out, {}, &CommandInfo::title);
+  std::ranges::stable_sort(out, {}, &CommandInfo::name);
   return out;
 }
 
@@ -48,10 +46,8 @@ Status CommandSet::RunWithoutCommand(std::span<const std::string> args,
 }
 
 CommandSet::Command* CommandSet::Find(std::span<const std::string> args) {
-  auto command = std::ranges::find_if(commands_, [&](const Command& c) {
-    return !args.empty() && args[0] == c.name &&
-           (c.with_flag.empty() || HasFlagOrKey(args, c.with_flag));
-  });
+  auto command = std::ranges::find_if(
+      commands_, [&](const Command& c) { return !args.empty() && args[0] == c.name; });
   return command == commands_.end() ? nullptr : &*command;
 }
 
@@ -75,7 +71,7 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
   if (!command->run)
     return Report(
         Error(Diag::kUsage, "`heddle {}` needs libtorch, and this heddle was built without it",
-              command->Describe().title)
+              command->name)
             .diagnostics,
         streams);
   if (has([](const std::string& arg) { return arg == "--help-markdown"; })) {
@@ -89,12 +85,12 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
   Status read = command->flags.Read(command->name, args);
   if (!read.ok()) return Report(read.diagnostics(), streams);
   PrintNotes(command->flags.Notes(), streams);
-  PrintNotes(command->flags.hints(), streams);
   if (const std::string* job = command->flags.shown_config()) {
     streams.out << *job;
     return ExitCode::kDone;
   }
-  return command->run(streams);
+  Result<ExitCode> code = command->run(streams);
+  return code.ok() ? *code : Report(code.diagnostics(), streams);
 }
 
 }  // namespace heddle

@@ -18,7 +18,6 @@ void AddOverlap(CommandSet& commands);
 void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);
 void AddReport(CommandSet& commands);
-void AddSim(CommandSet& commands);
 void AddSolve(CommandSet& commands);
 void AddStats(CommandSet& commands);
 

@@ -2,36 +2,20 @@
 #include <algorithm>
 #include <ostream>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {
 
-// A command as a shell sees it. Commands that share a name are one.
-struct ShellCommand {
-  std::string name;
-  std::string summary;
-  std::vector<FlagInfo> flags;
-};
-
-std::vector<ShellCommand> ShellCommands(const std::vector<CommandInfo>& commands) {
-  std::vector<ShellCommand> out;
-  for (const CommandInfo& command : commands) {
-    auto same = std::ranges::find(out, command.name, &ShellCommand::name);
-    if (same == out.end()) same = out.insert(out.end(), {command.name, command.summary, {}});
-    for (const FlagInfo& flag : command.flags) {
-      if (std::ranges::find(same->flags, flag.names, &FlagInfo::names) == same->flags.end())
-        same->flags.push_back(flag);
-    }
-  }
-  for (ShellCommand& command : out) {
-    FlagInfo help;
+// With `--help`, which every command has.
+std::vector<CommandInfo> ShellCommands(std::vector<CommandInfo> commands) {
+  for (CommandInfo& command : commands) {
+    FlagInfo& help = command.flags.emplace_back();
     help.names = {"-h", "--help"};
     help.help = "print this help";
-    command.flags.push_back(help);
   }
-  return out;
+  return commands;
 }
 
 // `text` inside single quotes of a POSIX shell, which zsh and fish read the same way.
@@ -52,10 +36,10 @@ std::string JoinedChoices(const FlagInfo& flag) {
   return Join(views, " ");
 }
 
-std::string BashScript(const std::vector<ShellCommand>& commands) {
+std::string BashScript(const std::vector<CommandInfo>& commands) {
   std::string names;
   std::string cases;
-  for (const ShellCommand& command : commands) {
+  for (const CommandInfo& command : commands) {
     names += " " + command.name;
     std::string words;
     for (const FlagInfo& flag : command.flags) {
@@ -89,14 +73,12 @@ std::string ZshArgument(const FlagInfo& flag) {
       out += c == '[' || c == ']' || c == ':' ? fmt::format("\\{}", c) : std::string(1, c);
     return out;
   };
-  if (flag.positional()) {
-    std::string action = flag.choices.empty() ? "_files" : fmt::format("({})", JoinedChoices(flag));
-    return ShellQuoted(fmt::format(":{}:{}", flag.names[0], action));
-  }
+  std::string action = flag.choices.empty() ? "_files" : fmt::format("({})", JoinedChoices(flag));
+  if (flag.positional()) return ShellQuoted(fmt::format(":{}:{}", flag.names[0], action));
   std::string out;
   for (const std::string& name : flag.names) {
     std::string value;
-    if (!flag.value.empty()) value = fmt::format(":{}:_files", flag.value);
+    if (!flag.value.empty()) value = fmt::format(":{}:{}", flag.value, action);
     bool assigned = !flag.value.empty() && name.starts_with("--");
     out += fmt::format("{}{}", out.empty() ? "" : " ",
                        ShellQuoted(fmt::format("{}{}[{}]{}", name, assigned ? "=" : "",
@@ -105,10 +87,10 @@ std::string ZshArgument(const FlagInfo& flag) {
   return out;
 }
 
-std::string ZshScript(const std::vector<ShellCommand>& commands) {
+std::string ZshScript(const std::vector<CommandInfo>& commands) {
   std::string names;
   std::string cases;
-  for (const ShellCommand& command : commands) {
+  for (const CommandInfo& command : commands) {
     names += fmt::format(
         "    {}\n", ShellQuoted(fmt::format("{}:{}", command.name, ShortHelp(command.summary))));
     cases += fmt::format("    {})\n      _arguments \\\n", command.name);
@@ -130,10 +112,10 @@ std::string ZshScript(const std::vector<ShellCommand>& commands) {
       names, cases);
 }
 
-std::string FishScript(const std::vector<ShellCommand>& commands) {
+std::string FishScript(const std::vector<CommandInfo>& commands) {
   std::string out = "# fish completion of heddle, made by `heddle completion fish`\n";
   out += "complete -c heddle -n __fish_use_subcommand -f -a help -d 'describe a command'\n";
-  for (const ShellCommand& command : commands) {
+  for (const CommandInfo& command : commands) {
     out += fmt::format("complete -c heddle -n __fish_use_subcommand -f -a {} -d {}\n", command.name,
                        ShellQuoted(ShortHelp(command.summary)));
     std::string when =
@@ -147,8 +129,10 @@ std::string FishScript(const std::vector<ShellCommand>& commands) {
       std::string names;
       for (const std::string& name : flag.names)
         names += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      out += fmt::format("{}{}{} -d {}\n", when, names, flag.value.empty() ? "" : " -r",
-                         ShellQuoted(ShortHelp(flag.help)));
+      std::string value = flag.value.empty()     ? ""
+                          : flag.choices.empty() ? " -r"
+                                                 : " -x -a " + ShellQuoted(JoinedChoices(flag));
+      out += fmt::format("{}{}{} -d {}\n", when, names, value, ShellQuoted(ShortHelp(flag.help)));
     }
   }
   return out;
@@ -172,12 +156,12 @@ struct CompletionCommand {
   void Declare(Flags& flags) {
     flags.Positional("SHELL", shell, "bash, zsh or fish", {"bash", "zsh", "fish"});
   }
-  ExitCode Run(const Streams& streams) const {
-    std::vector<ShellCommand> all = ShellCommands(commands.Describe());
+  Status Run(const Streams& streams) const {
+    std::vector<CommandInfo> all = ShellCommands(commands.Describe());
     streams.out << (shell == "bash"  ? BashScript(all)
                     : shell == "zsh" ? ZshScript(all)
                                      : FishScript(all));
-    return ExitCode::kDone;
+    return Done{};
   }
 };
 

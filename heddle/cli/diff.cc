@@ -22,7 +22,7 @@ struct DiffCommand {
   bool json = false;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Result<ExitCode> Run(const Streams& streams) const;
 };
 
 void DiffCommand::Declare(Flags& flags) {
@@ -31,14 +31,11 @@ void DiffCommand::Declare(Flags& flags) {
   flags.Switch("--json", json, "print JSON: [{kind, graph, before, after, from, to, follows}]");
 }
 
-ExitCode DiffCommand::Run(const Streams& streams) const {
-  Status inputs = CheckOneInput("A", a, "B", b);
-  if (!inputs.ok()) return Report(inputs.diagnostics(), streams);
-  Result<Module> before = LoadModule(a, streams);
-  if (!before.ok()) return Report(before.diagnostics(), streams);
-  Result<Module> after = LoadModule(b, streams);
-  if (!after.ok()) return Report(after.diagnostics(), streams);
-  std::vector<Change> changes = Diff(*before, *after);
+Result<ExitCode> DiffCommand::Run(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(CheckOneInput("A", a, "B", b));
+  HEDDLE_TRY(Module before, LoadModule(a, streams));
+  HEDDLE_TRY(Module after, LoadModule(b, streams));
+  std::vector<Change> changes = Diff(before, after);
   if (json) {
     auto list = nlohmann::ordered_json::array();
     for (const Change& c : changes) {

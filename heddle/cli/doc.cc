@@ -34,7 +34,7 @@ struct DocCommand {
   bool json = false;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
 constexpr std::string_view kNotice =
@@ -189,11 +189,9 @@ void DocCommand::Declare(Flags& flags) {
   flags.Switch("--json", json, "print a list of JSON objects instead of Markdown");
 }
 
-ExitCode DocCommand::Run(const Streams& streams) const {
-  if (json && topic == "man") {
-    Failure wrong = Error(Diag::kUsage, "the man page has no JSON form; remove --json");
-    return Report(wrong.diagnostics, streams);
-  }
+Status DocCommand::Run(const Streams& streams) const {
+  if (json && topic == "man")
+    return Error(Diag::kUsage, "the man page has no JSON form; remove --json");
   std::string page;
   if (topic == "man") {
     page = FormatManPage(commands.Describe());
@@ -202,8 +200,7 @@ ExitCode DocCommand::Run(const Streams& streams) const {
   } else {
     page = topic == "ops" ? OpsPage() : PassesPage();
   }
-  Status written = WriteOutput(output, page, streams);
-  return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
+  return WriteOutput(output, page, streams);
 }
 
 }  // namespace

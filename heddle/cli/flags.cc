@@ -1,11 +1,9 @@
 #include "heddle/cli/flags.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/foreign_keys.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {
@@ -13,51 +11,6 @@ namespace {
 // The name of a flag ends at the `=`; that of a short one, after its letter.
 std::string NameOf(const std::string& arg) {
   return arg.substr(0, arg.starts_with("--") ? arg.find('=') : 2);
-}
-
-Result<int64_t> ReadNumber(std::string_view name, const std::string& value,
-                           const NumberRange& range) {
-  int64_t number = 0;
-  const char* end = value.data() + value.size();
-  auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error == std::errc::result_out_of_range)
-    return Error(Diag::kUsage, "{} is {}, which does not fit into 64 bits", name, value);
-  if (error != std::errc() || stop != end)
-    return Error(Diag::kUsage, "{} is `{}`, expected a whole number", name, value);
-  if (number < range.least && range.most == INT64_MAX)
-    return Error(Diag::kUsage, "{} is {}, expected {} or more", name, number, range.least);
-  if (number < range.least || number > range.most)
-    return Error(Diag::kUsage, "{} is {}, expected {} to {}", name, number, range.least,
-                 range.most);
-  return number;
-}
-
-Result<double> ReadDecimal(std::string_view name, const std::string& value) {
-  double number = 0;
-  const char* end = value.data() + value.size();
-  auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error == std::errc::result_out_of_range)
-    return Error(Diag::kUsage, "{} is {}, which does not fit into 64 bits", name, value);
-  if (error != std::errc() || stop != end || !std::isfinite(number) || number < 0)
-    return Error(Diag::kUsage, "{} is `{}`, expected a number of 0 or more", name, value);
-  return number;
-}
-
-JobValue NumberValue(double number) {
-  JobValue value{JobValueKind::kNumber, {""}};
-  AppendFloat(value.texts[0], number);
-  return value;
-}
-
-std::string_view Placeholder(JobValueKind kind) {
-  switch (kind) {
-    case JobValueKind::kBool: return "";
-    case JobValueKind::kInt: return "INT";
-    case JobValueKind::kNumber: return "NUMBER";
-    case JobValueKind::kText:
-    case JobValueKind::kTexts: return "TEXT";
-  }
-  return "";
 }
 
 // The flags of `names` that end in `name` without its dashes: `--training.steps` for `--steps`.
@@ -83,143 +36,10 @@ std::string FlagInfo::Title() const {
   return Join(views, ", ") + (value.empty() || positional() ? "" : " " + value);
 }
 
-Flags::Flag& Flags::Add(std::string_view names, JobValueKind kind, std::string help, Setter set,
-                        Getter get) {
-  Flag flag;
-  size_t equals = names.find('=');
-  for (std::string_view name : Split(names.substr(0, equals), ',')) flag.names.emplace_back(name);
-  flag.section = flag.positional() ? "Arguments" : section_;
-  flag.kind = kind;
-  flag.value = equals == std::string_view::npos ? Placeholder(kind) : names.substr(equals + 1);
-  flag.help = std::move(help);
-  flag.set = std::move(set);
-  flag.get = std::move(get);
-  flags_.push_back(std::move(flag));
-  return flags_.back();
-}
-
-void Flags::Positional(const std::string& name, std::string& target, std::string help,
-                       std::vector<std::string> choices) {
-  auto set = [&target, choices](std::string_view name, const std::string& value) -> Status {
-    std::vector<std::string_view> views(choices.begin(), choices.end());
-    if (!choices.empty() && std::ranges::find(choices, value) == choices.end())
-      return Error(Diag::kBadChoice, "{} is `{}`{}; it is one of {}", name, value,
-                   NearestHint(value, views), Join(views, ", "));
-    target = value;
-    return Done{};
-  };
-  Flag& flag = Add(name, JobValueKind::kText, std::move(help), std::move(set), {});
-  flag.required = true;
-  flag.choices = std::move(choices);
-}
-
-void Flags::Switch(std::string_view names, bool& target, std::string help) {
-  if (target) help += " (default: true)";
-  auto set = [&target](std::string_view name, const std::string& value) -> Status {
-    if (value != "true" && value != "false")
-      return Error(Diag::kUsage, "{} is `{}`; it is a switch: true or false", name, value);
-    target = value == "true";
-    return Done{};
-  };
-  Add(names, JobValueKind::kBool, std::move(help), std::move(set), [&target] {
-    return JobValue{JobValueKind::kBool, {target ? "true" : "false"}};
-  });
-}
-
-void Flags::Option(std::string_view names, std::string& target, std::string help, bool required) {
-  if (!target.empty()) help += fmt::format(" (default: {})", target);
-  auto set = [&target](std::string_view, const std::string& value) -> Status {
-    target = value;
-    return Done{};
-  };
-  Add(names, JobValueKind::kText, std::move(help), std::move(set), [&target] {
-    return JobValue{JobValueKind::kText, {target}};
-  }).required = required;
-}
-
-void Flags::Option(std::string_view names, int64_t& target, std::string help,
-                   const NumberRange& range) {
-  // Out of range: no default to show.
-  if (target >= range.least && target <= range.most) help += fmt::format(" (default: {})", target);
-  Add(
-      names, JobValueKind::kInt, std::move(help),
-      [&target, range](std::string_view name, const std::string& value) -> Status {
-        HEDDLE_TRY(target, ReadNumber(name, value, range));
-        return Done{};
-      },
-      [&target, range]() -> std::optional<JobValue> {
-        if (target < range.least || target > range.most) return std::nullopt;
-        return JobValue{JobValueKind::kInt, {std::to_string(target)}};
-      });
-}
-
-void Flags::Option(std::string_view names, double& target, std::string help) {
-  help += fmt::format(" (default: {})", target);
-  Add(
-      names, JobValueKind::kNumber, std::move(help),
-      [&target](std::string_view name, const std::string& value) -> Status {
-        HEDDLE_TRY(target, ReadDecimal(name, value));
-        return Done{};
-      },
-      [&target] { return NumberValue(target); });
-}
-
-void Flags::Option(std::string_view names, std::optional<int64_t>& target, std::string help) {
-  Add(
-      names, JobValueKind::kInt, std::move(help),
-      [&target](std::string_view name, const std::string& value) -> Status {
-        HEDDLE_TRY(target, ReadNumber(name, value, {}));
-        return Done{};
-      },
-      [&target]() -> std::optional<JobValue> {
-        if (!target) return std::nullopt;
-        return JobValue{JobValueKind::kInt, {std::to_string(*target)}};
-      });
-}
-
-void Flags::Option(std::string_view names, std::optional<double>& target, std::string help) {
-  Add(
-      names, JobValueKind::kNumber, std::move(help),
-      [&target](std::string_view name, const std::string& value) -> Status {
-        HEDDLE_TRY(target, ReadDecimal(name, value));
-        return Done{};
-      },
-      [&target]() -> std::optional<JobValue> {
-        if (!target) return std::nullopt;
-        return NumberValue(*target);
-      });
-}
-
-void Flags::Option(std::string_view names, std::vector<std::string>& target, std::string help) {
-  auto set = [&target](std::string_view, const std::string& value) -> Status {
-    target.push_back(value);
-    return Done{};
-  };
-  Add(names, JobValueKind::kTexts, std::move(help), std::move(set), [&target] {
-    return JobValue{JobValueKind::kTexts, target};
-  }).repeats = true;
-}
-
-void Flags::Path(std::string_view name, bool (*is_path)(std::string_view value)) {
-  Flag* flag = Find(name);
-  HEDDLE_CHECK(flag != nullptr, "a path is the value of no flag");
-  flag->is_path = true;
-  flag->names_path = is_path;
-}
-
-void Flags::AcceptOld(std::string_view old, std::string_view name) {
-  Flag* flag = Find(name);
-  HEDDLE_CHECK(flag != nullptr, name);
-  flag->old_names.emplace_back(old);
-}
-
 Flags::Flag* Flags::Find(std::string_view name) {
   if (!name.starts_with('-')) return nullptr;
-  auto has = [&](const std::vector<std::string>& names) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  auto at =
-      std::ranges::find_if(flags_, [&](const Flag& f) { return has(f.names) || has(f.old_names); });
+  auto at = std::ranges::find_if(
+      flags_, [&](const Flag& f) { return std::ranges::find(f.names, name) != f.names.end(); });
   return at == flags_.end() ? nullptr : &*at;
 }
 
@@ -240,7 +60,12 @@ Failure Flags::UnknownFlag(const std::string& name) const {
 }
 
 Status Flags::SetFlag(Flag& flag, std::string_view name, const std::string& value) {
-  if (flag.given && !flag.repeats) return Error(Diag::kUsage, "{} is given twice", name);
+  if (flag.given && !flag.repeats) {
+    if (flag.given_as == name) return Error(Diag::kUsage, "{} is given twice", name);
+    return Error(Diag::kUsage, "{} and {} set the same flag; remove one of them", flag.given_as,
+                 name);
+  }
+  flag.given_as = name;
   flag.given = true;
   flag.origin = "flag";
   return flag.set(name, value);
@@ -254,8 +79,11 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   if (name == "--") return Error(Diag::kUsage, "`{}` has no name of a flag before its `=`", arg);
   const ForeignKey* foreign = is_long ? FindForeignKey(name.substr(2)) : nullptr;
   Flag* flag = Find(name);
-  if (flag == nullptr && foreign != nullptr && foreign->is_alias())
+  if (flag == nullptr && foreign != nullptr && foreign->is_alias()) {
     flag = Find(fmt::format("--{}", foreign->text));
+    if (flag != nullptr && foreign->hints)
+      hints_.push_back(fmt::format("{} is called {} now; both are accepted", name, flag->names[0]));
+  }
   if (flag == nullptr) {
     bool answers = foreign != nullptr && !foreign->is_alias() && (foreign->refused() || config_);
     if (answers) return ReadForeign(*foreign, args, at);
@@ -268,8 +96,6 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
     value = args[++at];
   }
-  if (std::ranges::find(flag->old_names, name) != flag->old_names.end())
-    hints_.push_back(fmt::format("{} is called {} now; both are accepted", name, flag->names[0]));
   if (foreign != nullptr && foreign->IsOff(value)) return Done{};
   return SetFlag(*flag, name, foreign == nullptr ? value : foreign->Translate(value));
 }
@@ -277,8 +103,10 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
 Status Flags::ReadPositional(std::string_view command, const std::string& value) {
   Flag* flag = NextPositional();
   if (flag == nullptr)
-    return Error(Diag::kUsage, "`{}` is one argument too many; usage: heddle {}{}", value, command,
-                 Usage());
+    return Error(
+        Diag::kUsage, "`{}` is one argument too many{}; usage: heddle {}{}", value,
+        value == "true" || value == "false" ? ": a switch is given as --name=" + value : "",
+        command, Usage());
   flag->given = true;
   flag->origin = "argument";
   return flag->set(flag->names[0], value);
@@ -317,14 +145,6 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
   return Done{};
 }
 
-void Flags::Requires(std::string flag, std::string needs) {
-  requirements_.push_back({std::move(flag), std::move(needs)});
-}
-
-void Flags::Excludes(std::string flag, std::string section, std::string reason) {
-  exclusions_.push_back({std::move(flag), std::move(section), std::move(reason)});
-}
-
 bool Flags::IsSet(std::string_view names) const {
   return std::ranges::any_of(Split(names, ','), [&](std::string_view name) {
     return std::ranges::any_of(flags_, [&](const Flag& f) {
@@ -342,14 +162,20 @@ Status Flags::CheckRequirements() const {
     std::vector<std::string_view> all = Split(needs, ',');
     return Error(Diag::kUsage, "{} has no effect without {}", name, Join(all, " or "));
   }
-  for (const auto& [name, section, reason] : exclusions_) {
-    if (!IsSet(name)) continue;
-    for (const Flag& flag : flags_) {
-      if (flag.given && flag.section == section)
-        return Error(Diag::kUsage, "{} has no effect with {}: {}", flag.names[0], name, reason);
-    }
+  for (const Flag& flag : flags_) {
+    const FlagExclusion* exclusion = flag.given ? ExclusionOf(flag) : nullptr;
+    if (exclusion != nullptr)
+      return Error(Diag::kUsage, "{} has no effect with {}: {}", flag.names[0], exclusion->flag,
+                   exclusion->reason);
   }
   return Done{};
+}
+
+const FlagExclusion* Flags::ExclusionOf(const Flag& flag) const {
+  auto at = std::ranges::find_if(exclusions_, [&](const FlagExclusion& e) {
+    return e.section == flag.section && IsSet(e.flag);
+  });
+  return at == exclusions_.end() ? nullptr : &*at;
 }
 
 std::string Flags::Usage() const {
@@ -359,20 +185,30 @@ std::string Flags::Usage() const {
     out += " " + flag.names[0];
     if (!flag.positional()) out += " " + flag.value;
   }
+  for (const Flag& flag : flags_) {
+    if (flag.positional() && !flag.required) out += fmt::format(" [{}]", flag.names[0]);
+  }
   bool optional = std::ranges::any_of(flags_, [](const Flag& f) { return !f.required; });
   return out + (optional ? " [FLAGS]" : "");
 }
 
-std::vector<FlagInfo> Flags::Infos() const {
-  std::vector<std::string_view> sections;
+std::vector<std::string> Flags::Sections() const {
+  std::vector<std::string> sections;
   for (const Flag& flag : flags_) {
-    if (std::ranges::find(sections, flag.section) == sections.end())
+    if (!flag.positional() && std::ranges::find(sections, flag.section) == sections.end())
       sections.push_back(flag.section);
   }
+  return sections;
+}
+
+std::vector<FlagInfo> Flags::Infos() const {
   std::vector<FlagInfo> out;
-  for (std::string_view section : sections) {
+  for (const Flag& flag : flags_) {
+    if (flag.positional()) out.push_back(flag);
+  }
+  for (const std::string& section : Sections()) {
     for (const Flag& flag : flags_) {
-      if (flag.section == section) out.push_back(flag);
+      if (flag.section == section && !flag.positional()) out.push_back(flag);
     }
   }
   return out;

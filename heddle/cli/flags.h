@@ -5,55 +5,20 @@
 // `--name=`. Every message is written here; messages of libraries are not passed on.
 #pragma once
 
-#include <cstdint>
-#include <functional>
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "heddle/core/base/result.h"
+#include "heddle/cli/flag_info.h"
 #include "heddle/cli/job/job_file.h"
+#include "heddle/core/base/result.h"
 
 namespace heddle {
-
-struct NumberRange {
-  int64_t least = INT64_MIN;
-  int64_t most = INT64_MAX;
-};
-
-// The flags that the user gave, on the command line or in a job file.
-class GivenFlags {
- public:
-  // `--name`, by any of its names.
-  bool Has(std::string_view name) const { return names_.contains(name); }
-
- private:
-  friend class Flags;
-  std::set<std::string, std::less<>> names_;
-};
-
-// One argument, as the help, the man page and the completions show it.
-struct FlagInfo {
-  // The heading that it is listed under.
-  std::string section;
-  // With their dashes; one name without dashes for a positional argument.
-  std::vector<std::string> names;
-  // The placeholder of its value, such as FILE; empty for a switch.
-  std::string value;
-  std::string help;
-  // The only values it takes; empty: any.
-  std::vector<std::string> choices;
-  bool required = false;
-
-  bool positional() const { return !names[0].starts_with('-'); }
-  // `-o, --output FILE`
-  std::string Title() const;
-};
 
 struct ForeignKey;
 
@@ -64,39 +29,63 @@ class Flags {
   // The heading of the flags declared from here on.
   void Section(std::string title) { section_ = std::move(title); }
   void Positional(const std::string& name, std::string& target, std::string help,
-                  std::vector<std::string> choices = {});
+                  std::vector<std::string> choices = {}, bool required = true);
   // Names of a flag are given as `-o,--output`, or with a placeholder of its value,
   // `-o,--output=FILE`.
-  void Switch(std::string_view names, bool& target, std::string help);
-  void Option(std::string_view names, std::string& target, std::string help, bool required = false);
-  // The caller may check a narrower range.
-  void Option(std::string_view names, int64_t& target, std::string help,
-              const NumberRange& range = {});
-  // A finite number that is not negative.
-  void Option(std::string_view names, double& target, std::string help);
-  // Left alone unless the user gives it.
-  void Option(std::string_view names, std::optional<int64_t>& target, std::string help);
-  void Option(std::string_view names, std::optional<double>& target, std::string help);
+  // The target is a bool or std::optional<bool>.
+  template <typename Target>
+  void Switch(std::string_view names, Target& target, std::string help) {
+    AddValue(names, target, std::move(help));
+  }
+  // A switch that is on. Off, it resets `target` after the reading.
+  template <typename T>
+  void Enables(std::string_view names, T& target, std::string help) {
+    auto on = std::make_shared<bool>(true);
+    Switch(names, *on, std::move(help));
+    finally_.push_back([on, &target] {
+      if (!*on) target = T();
+    });
+  }
+  // The target is a text, a whole number within `range`, a finite number that is not negative, or
+  // a std::optional of them, which is left alone unless the user gives it.
+  template <typename Target>
+  void Option(std::string_view names, Target& target, std::string help,
+              const NumberRange& range = {}) {
+    AddValue(names, target, std::move(help), range);
+  }
+  // The user must give it.
+  void Required(std::string_view names, std::string& target, std::string help) {
+    AddValue(names, target, std::move(help)).required = true;
+  }
   // May be given any number of times.
   void Option(std::string_view names, std::vector<std::string>& target, std::string help);
-  // Accepts `old` in place of `name`, a flag added before. The help does not list `old`; using it
-  // leaves a hint.
-  void AcceptOld(std::string_view old, std::string_view name);
-  // For the user, after the reading: which flags have another name now.
-  const std::vector<std::string>& hints() const { return hints_; }
+  // One of a few values, by name. A target that has none of them has no default.
+  template <typename T, typename Target>
+  void Choice(std::string_view names, Target& target, std::string help,
+              std::initializer_list<std::pair<std::string_view, T>> values) {
+    std::vector<std::string> texts;
+    for (const auto& [name, value] : values) texts.emplace_back(name);
+    std::vector<std::pair<std::string_view, T>> all(values);
+    AddChoice(
+        names, std::move(help), std::move(texts),
+        [&target, all](size_t i) { target = all[i].second; },
+        [&target, all] {
+          auto same = [&](const auto& each) { return target == each.second; };
+          return static_cast<size_t>(std::ranges::find_if(all, same) - all.begin());
+        });
+  }
+  void Choice(std::string_view names, std::string& target, std::string help,
+              const std::vector<std::string>& values);
 
-  // Marks a flag, added before, as a path. The job that Config writes has the absolute path, so it
-  // works from any directory. Empty values, `-` and values for which `is_path` is false stay as
-  // they are.
+  // Marks a flag, added before, as a path, like those whose placeholder is FILE or FOLDER. The job
+  // that Config writes has the absolute path, so it works from any directory. Empty values, `-` and
+  // values for which `is_path` is false stay as they are.
   void Path(std::string_view name, bool (*is_path)(std::string_view value) = nullptr);
 
   // `flag` on the command line is an error unless one of `needs` (`--a,--b`) is set.
   void Requires(std::string flag, std::string needs);
   // Flags of `section` on the command line are errors if `flag` is set, since `reason`.
   void Excludes(std::string flag, std::string section, std::string reason);
-  // Runs after all values are set.
-  void Finally(std::function<void()> action) { finally_.push_back(std::move(action)); }
-
   // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. Flags on
   // the command line override the file. After the reading `job` holds the whole job, as TOML, with
   // the origin of each value.
@@ -104,6 +93,8 @@ class Flags {
   // After the reading `lines` holds a line for each flag that can be in such a file:
   // `--name=value`, or `--name is not set`.
   void Values(std::string& lines) { values_ = &lines; }
+  // The lines of a job file for the flags of some sections. Flags without a value are left out.
+  std::vector<JobLine> Lines(std::span<const std::string_view> sections) const;
   // The keys of all flags in a job file.
   std::set<std::string> Keys() const;
   // Keys of other commands, which a job file may have.
@@ -120,11 +111,14 @@ class Flags {
   Status Read(std::string_view command, std::span<const std::string> args);
   // ` FILE --plan TEXT [FLAGS]`: what follows the command's name.
   std::string Usage() const;
+  // The headings of the flags declared so far, without that of positional arguments.
+  std::vector<std::string> Sections() const;
   // All arguments, grouped by section.
   std::vector<FlagInfo> Infos() const;
   // For the docs: a table in Markdown for each section.
   std::string MarkdownTable() const;
-  // After the reading: keys of TorchTitan that were ignored, and why; one line each.
+  // After the reading, one line each: flags that have another name now, and keys of TorchTitan that
+  // were ignored, and why.
   std::vector<std::string> Notes() const;
 
  private:
@@ -132,8 +126,6 @@ class Flags {
   // Sets the target. The flag as the user wrote it is for the message.
   using Setter = std::function<Status(std::string_view name, const std::string& value)>;
   struct Flag : FlagInfo {
-    // Other spellings, from AcceptOld.
-    std::vector<std::string> old_names = {};
     // The kind of value that a job file holds for it.
     JobValueKind kind = JobValueKind::kText;
     bool repeats = false;
@@ -141,6 +133,7 @@ class Flags {
     // The value of the target; none if it says that there is none.
     Getter get;
     bool given = false;
+    std::string given_as;
     bool is_path = false;
     bool (*names_path)(std::string_view value) = nullptr;
     // Where the value came from: `flag`, `job.toml:3`.
@@ -148,6 +141,12 @@ class Flags {
   };
 
   Flag& Add(std::string_view names, JobValueKind kind, std::string help, Setter set, Getter get);
+  template <typename Target>
+  Flag& AddValue(std::string_view names, Target& target, std::string help,
+                 const NumberRange& range = {});
+  // `set` takes a position in `texts`; `get` returns one, or their number for none of them.
+  void AddChoice(std::string_view names, std::string help, std::vector<std::string> texts,
+                 std::function<void(size_t)> set, std::function<size_t()> get);
   Flag* Find(std::string_view name);
   Flag* NextPositional();
   // Reads the flag at args[at] and its value, and leaves `at` at the last argument it took.
@@ -156,6 +155,8 @@ class Flags {
   Status SetFlag(Flag& flag, std::string_view name, const std::string& value);
   Failure UnknownFlag(const std::string& name) const;
   Status CheckRequirements() const;
+  // Why the flag has no effect beside the others; null: it has.
+  const FlagExclusion* ExclusionOf(const Flag& flag) const;
   // Whether any of the names is set, by a flag or a job file.
   bool IsSet(std::string_view names) const;
   // --- flags_foreign.cc
@@ -172,31 +173,16 @@ class Flags {
   // both: next to `--model.dim`, `--model` is `model.name`.
   std::string KeyOf(std::string_view name) const;
   std::vector<std::string> KeysOf(const Flag& flag) const;
+  JobLine LineOf(const Flag& flag) const;
   std::string Job() const;
   std::string ValueLines() const;
-
-  struct Requirement {
-    std::string flag;
-    std::string needs;
-  };
-  struct Exclusion {
-    std::string flag;
-    std::string section;
-    std::string reason;
-  };
-  struct IgnoredKey {
-    // Empty for a flag of the command line.
-    std::string file;
-    std::string key;
-    std::string_view reason;
-  };
 
   std::vector<Flag> flags_;
   // Set by Values.
   std::string* values_ = nullptr;
   std::string section_ = "Options";
-  std::vector<Requirement> requirements_;
-  std::vector<Exclusion> exclusions_;
+  std::vector<FlagRequirement> requirements_;
+  std::vector<FlagExclusion> exclusions_;
   std::vector<std::function<void()>> finally_;
   std::vector<IgnoredKey> ignored_;
   std::shared_ptr<GivenFlags> given_ = std::make_shared<GivenFlags>();

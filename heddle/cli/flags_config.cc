@@ -3,10 +3,10 @@
 
 #include <fmt/ranges.h>
 
-#include "heddle/core/base/file.h"
-#include "heddle/core/base/text.h"
 #include "heddle/cli/flags.h"
 #include "heddle/cli/foreign_keys.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {
@@ -25,11 +25,10 @@ std::string_view Expected(JobValueKind kind) {
   return "";
 }
 
-// A whole number is a number, one text is a list of one, and some texts are true or false.
+// A whole number is a number, and one text is a list of one.
 bool Fits(JobValueKind given, JobValueKind wanted) {
   return given == wanted || (wanted == JobValueKind::kNumber && given == JobValueKind::kInt) ||
-         (wanted == JobValueKind::kTexts && given == JobValueKind::kText) ||
-         (wanted == JobValueKind::kText && given == JobValueKind::kBool);
+         (wanted == JobValueKind::kTexts && given == JobValueKind::kText);
 }
 
 std::string JoinedTexts(const JobValue& value) {
@@ -77,20 +76,30 @@ std::set<std::string> Flags::Keys() const {
 }
 
 Status Flags::SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view origin) {
-  // Older job files write some switches as text, "true" or "false"; the setter checks the text.
-  bool quoted_switch = flag.kind == JobValueKind::kBool && entry.value.kind == JobValueKind::kText;
+  // Older job files write some switches as text, "true" or "false", and choices that are not made as
+  // "". The setter checks other texts.
+  bool is_text = entry.value.kind == JobValueKind::kText;
+  bool quoted_switch = flag.kind == JobValueKind::kBool && is_text;
+  if (is_text && entry.value.texts[0].empty() && (quoted_switch || !flag.choices.empty()))
+    return Done{};
   if (!quoted_switch && !Fits(entry.value.kind, flag.kind))
     return Error(Diag::kJobFile, "`{}` is {}, expected {}", entry.key, Expected(entry.value.kind),
                  Expected(flag.kind));
   const ForeignKey* foreign = FindForeignKey(entry.key);
   if (flag.given || (foreign != nullptr && foreign->IsOff(JoinedTexts(entry.value)))) return Done{};
-  if (flag.origin != "default")
+  std::vector<std::string> texts = entry.value.texts;
+  if (foreign != nullptr) {
+    for (std::string& text : texts) text = foreign->Translate(text);
+  }
+  if (flag.origin != "default") {
+    // Older job files have two keys for one flag.
+    std::optional<JobValue> set = flag.get();
+    if (set && set->texts == texts) return Done{};
     return Error(Diag::kJobFile, "`{}` sets {}, which {} sets, too", entry.key, flag.names.back(),
                  flag.origin);
+  }
   flag.origin = origin;
-  for (const std::string& text : entry.value.texts)
-    HEDDLE_RETURN_IF_ERROR(
-        flag.set(entry.key, foreign == nullptr ? text : foreign->Translate(text)));
+  for (const std::string& text : texts) HEDDLE_RETURN_IF_ERROR(flag.set(entry.key, text));
   return Done{};
 }
 
@@ -104,7 +113,6 @@ Status Flags::ReadConfig() {
   std::vector<std::pair<std::string, Flag*>> known;
   for (Flag& flag : flags_) {
     for (std::string& key : KeysOf(flag)) known.emplace_back(std::move(key), &flag);
-    for (const std::string& old : flag.old_names) known.emplace_back(KeyOf(old), &flag);
   }
   std::vector<std::string_view> keys;
   for (const auto& [key, flag] : known) keys.push_back(key);
@@ -135,20 +143,34 @@ Status Flags::ReadConfig() {
   return Failure{std::move(mistakes)};
 }
 
+JobLine Flags::LineOf(const Flag& flag) const {
+  std::optional<JobValue> value = flag.get();
+  for (size_t i = 0; flag.is_path && value && i < value->texts.size(); ++i) {
+    std::string& text = value->texts[i];
+    bool path = !text.empty() && text != "-";
+    if (path && (flag.names_path == nullptr || flag.names_path(text))) text = AbsolutePath(text);
+  }
+  return {KeysOf(flag)[0], std::move(value), flag.origin};
+}
+
 std::string Flags::Job() const {
   std::vector<JobLine> lines;
   for (const Flag& flag : flags_) {
-    std::vector<std::string> keys = KeysOf(flag);
-    if (keys.empty()) continue;
-    std::optional<JobValue> value = flag.get();
-    for (size_t i = 0; flag.is_path && value && i < value->texts.size(); ++i) {
-      std::string& text = value->texts[i];
-      bool path = !text.empty() && text != "-";
-      if (path && (flag.names_path == nullptr || flag.names_path(text))) text = AbsolutePath(text);
-    }
-    lines.push_back({keys[0], std::move(value), flag.origin});
+    if (!KeysOf(flag).empty() && ExclusionOf(flag) == nullptr) lines.push_back(LineOf(flag));
   }
   return FormatJob(lines);
+}
+
+std::vector<JobLine> Flags::Lines(std::span<const std::string_view> sections) const {
+  std::vector<JobLine> lines;
+  for (const Flag& flag : flags_) {
+    if (std::ranges::find(sections, flag.section) == sections.end()) continue;
+    JobLine line = LineOf(flag);
+    line.origin.clear();
+    bool set = line.value && !line.value->texts.empty() && !line.value->texts[0].empty();
+    if (set) lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 std::string Flags::ValueLines() const {

@@ -1,7 +1,7 @@
 // Flags and keys of TorchTitan that Heddle refuses or ignores.
-#include "heddle/core/base/text.h"
 #include "heddle/cli/flags.h"
 #include "heddle/cli/foreign_keys.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 
@@ -40,7 +40,7 @@ std::vector<std::string> Flags::Notes() const {
     }
     grouped[i].second += fmt::format("{}`{}`", counts[i]++ > 0 ? ", " : "", ignored.key);
   }
-  std::vector<std::string> out;
+  std::vector<std::string> out = hints_;
   for (size_t i = 0; i < grouped.size(); ++i) {
     const auto& [file, reason] = grouped[i].first;
     out.push_back(fmt::format("{}{}{} {} no effect: {}", file, file.empty() ? "" : ": ",

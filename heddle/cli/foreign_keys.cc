@@ -40,6 +40,9 @@ constexpr std::string_view kHeldOut =
 // Sections in the order of TorchTitan's JobConfig, with old and new names of a key next to each
 // other. Specific keys precede the `*` of their section.
 constexpr ForeignKey kForeignKeys[] = {
+    // Other spellings of Heddle's own flags.
+    {"device", kAlias, "runtime.device", {}, {}, /*hints=*/true},
+    {"with-optimizer", kAlias, "without-optimizer", {}, "true=false|false=true"},
     // Short names.
     {"dp", kAlias, "parallelism.data_parallel_shard_degree"},
     {"fsdp", kAlias, "parallelism.data_parallel_shard_degree"},
@@ -87,7 +90,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"model.converters", kRefused, kNoQuantization, ""},
     {"model.print_after_conversion", kIgnored, kNoQuantization, "false"},
     // [optimizer]
-    {"optimizer.name", kAlias, "optimizer.name", {}, "AdamW=adamw"},
+    {"optimizer.name", kRefused, "Heddle has no other optimizer than AdamW yet", "AdamW|adamw"},
     {"optimizer.early_step_in_backward", kRefused, "Heddle has no optimizer in backward yet",
      "false"},
     // [lr_scheduler]
@@ -122,6 +125,11 @@ constexpr ForeignKey kForeignKeys[] = {
     {"training.seed", kAlias, "debug.seed"},
     {"training.deterministic", kAlias, "debug.deterministic"},
     // [parallelism]
+    {"parallelism.enable_loss_parallel",
+     kAlias,
+     "parallelism.disable_loss_parallel",
+     {},
+     "true=false|false=true"},
     {"parallelism.enable_async_tensor_parallel", kAlias, "compile.async_tensor_parallel"},
     {"compile.enable_async_tensor_parallel", kAlias, "compile.async_tensor_parallel"},
     {"experimental.enable_async_tensor_parallel", kAlias, "compile.async_tensor_parallel"},

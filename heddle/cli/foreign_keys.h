@@ -1,4 +1,4 @@
-// Keys and flags of TorchTitan that Heddle renames, refuses or ignores.
+// Other spellings of flags, and keys and flags of TorchTitan that Heddle renames, refuses or ignores.
 #pragma once
 
 #include <string>
@@ -26,6 +26,8 @@ struct ForeignKey {
   std::string_view off = {};
   // kAlias: `from=to`, separated by `|`; other values stay as they are.
   std::string_view values = {};
+  // kAlias: whether the user is told the flag's name.
+  bool hints = false;
 
   bool is_alias() const { return action == ForeignAction::kAlias; }
   bool refused() const { return action == ForeignAction::kRefused; }

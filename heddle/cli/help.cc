@@ -48,7 +48,7 @@ std::string Entry(const std::string& name, std::string_view text, size_t width) 
 
 std::string FormatHelp(const CommandInfo& command, size_t width) {
   std::string out = fmt::format("{}\nusage: heddle {}{}\n", Wrap(command.summary, 0, width),
-                                command.title, command.usage);
+                                command.name, command.usage);
   std::string section;
   auto head = [&](const std::string& title) {
     if (title != section) out += fmt::format("\n{}:\n", title);
@@ -74,9 +74,7 @@ std::string FormatHelp(const std::vector<CommandInfo>& commands, size_t width) {
   std::string out =
       "Heddle: graph compiler and runtime for distributed training\n\nusage: heddle COMMAND "
       "...\n\nCommands:\n";
-  for (const CommandInfo& command : commands) {
-    if (command.title == command.name) out += Entry(command.name, command.summary, width);
-  }
+  for (const CommandInfo& command : commands) out += Entry(command.name, command.summary, width);
   out += "\n" + Wrap(
                     "`heddle help COMMAND` describes a command and shows examples. `heddle "
                     "--version` prints the version.",

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/text.h"
 #include "heddle/cli/commands.h"
+#include "heddle/core/base/text.h"
 #include "heddle/core/ir/text/print.h"
 
 namespace heddle {
@@ -33,12 +33,11 @@ struct ImportCommand {
   bool json = false;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 
  private:
   Result<ImportOptions> MakeOptions() const;
   Result<Imported> ReadAndImport(const ImportOptions& options, const Streams& streams) const;
-  Status RunImport(const Streams& streams) const;
 };
 
 void ImportCommand::Declare(Flags& flags) {
@@ -96,7 +95,7 @@ Result<Imported> ImportCommand::ReadAndImport(const ImportOptions& options,
   return Import(bytes, InputName(file), options);
 }
 
-Status ImportCommand::RunImport(const Streams& streams) const {
+Status ImportCommand::Run(const Streams& streams) const {
   bool to_stdout = output.empty() || output == "-";
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", to_stdout}, {"--json", json}}));
   HEDDLE_TRY(ImportOptions options, MakeOptions());
@@ -108,11 +107,6 @@ Status ImportCommand::RunImport(const Streams& streams) const {
   }
   for (const std::string& remark : imported.remarks) streams.err << "remark: " << remark << "\n";
   return Done{};
-}
-
-ExitCode ImportCommand::Run(const Streams& streams) const {
-  Status status = RunImport(streams);
-  return status.ok() ? ExitCode::kDone : Report(status.diagnostics(), streams);
 }
 
 }  // namespace

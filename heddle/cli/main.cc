@@ -27,9 +27,7 @@ heddle::ExitCode RunTorchProgram(char** argv) {
 int main(int argc, char** argv) {
 #if HEDDLE_TORCH
   std::vector<std::string> args(argv + 1, argv + argc);
-  // A job file may have keys of commands that only the other program knows.
-  if (heddle::IsTorchCommand(args) || heddle::HasFlag(args, "--config"))
-    return static_cast<int>(RunTorchProgram(argv));
+  if (heddle::NeedsTorch(args)) return static_cast<int>(RunTorchProgram(argv));
 #endif
   return static_cast<int>(heddle::RunProgram(argc, argv));
 }

@@ -1,5 +1,5 @@
-#include "heddle/core/base/text.h"
 #include "heddle/cli/help.h"
+#include "heddle/core/base/text.h"
 
 namespace heddle {
 namespace {
@@ -39,7 +39,7 @@ std::string FormatManPage(const std::vector<CommandInfo>& commands) {
       "as well.\n.SH COMMANDS\n",
       Version());
   for (const CommandInfo& command : commands) {
-    out += fmt::format(".SS heddle {}{}\n{}.\n", Roff(command.title), Roff(command.usage),
+    out += fmt::format(".SS heddle {}{}\n{}.\n", Roff(command.name), Roff(command.usage),
                        Roff(command.summary));
     std::string section;
     for (const FlagInfo& flag : command.flags) {

@@ -28,7 +28,7 @@ struct MemoryCommand {
 
   std::string file;
   std::string pipeline = "fsdp";
-  CostFlags costs;
+  price::PriceOptions costs;
   std::string budget;
   std::string output;
   std::string html;
@@ -41,32 +41,18 @@ struct MemoryCommand {
     flags.Switch("--sweep", sweep, "print the curve of step time against peak memory");
     flags.Option("--budget", budget, "find the fastest step within this much memory, as in 6GiB");
     flags.Option("--pipeline", pipeline, "pipeline that runs after the decisions");
-    costs.Declare(flags, "cluster to simulate");
+    DeclarePrices(flags, costs, "cluster to simulate");
     flags.Section("Output");
     flags.Option("-o,--output=FILE", output,
                  "with --budget: file for the graph with the decisions as marks, which "
                  "`rematerialize, offload` applies");
     flags.Option("--html=FILE", html, "with --sweep: write the curve for a browser to this file");
     flags.Switch("--json", json, "print a list of JSON objects; sizes in bytes");
+    flags.Requires("--output", "--budget");
+    flags.Requires("--html", "--sweep");
   }
 
-  ExitCode Run(const Streams& streams) const {
-    Status done = Find(streams);
-    return done.ok() ? ExitCode::kDone : Report(done.diagnostics(), streams);
-  }
-
- private:
-  Status CheckFlags() const {
-    if (sweep == !budget.empty())
-      return Error(Diag::kUsage, "give exactly one of --sweep and --budget");
-    if (!output.empty() && sweep)
-      return Error(Diag::kUsage, "--output needs --budget; --sweep writes no graph");
-    if (!html.empty() && !sweep) return Error(Diag::kUsage, "--html needs --sweep");
-    return CheckOneOutput(
-        {{"the graph", output == "-"}, {"the page", html == "-"}, {"the list", json}});
-  }
-
-  Status Find(const Streams& streams) const {
+  Status Run(const Streams& streams) const {
     HEDDLE_RETURN_IF_ERROR(CheckFlags());
     Bytes most;
     if (!budget.empty()) {
@@ -82,7 +68,7 @@ struct MemoryCommand {
     HEDDLE_TRY(compile::Pipeline clean,
                compile::ParsePipeline("clean", compile::Passes(), compile::Author::kProgram));
     HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, clean));
-    HEDDLE_TRY(price::CostModel model, costs.Model());
+    HEDDLE_TRY(price::CostModel model, costs.Load());
     HEDDLE_TRY(auto search, search::MemorySearch::Make(module, after, model));
     if (sweep) {
       HEDDLE_TRY(std::vector<search::MemoryChoice> curve, search->Sweep());
@@ -90,6 +76,14 @@ struct MemoryCommand {
     }
     HEDDLE_TRY(search::MemoryChoice choice, search->Within(most));
     return ShowChoice(choice, *search, streams);
+  }
+
+ private:
+  Status CheckFlags() const {
+    if (sweep == !budget.empty())
+      return Error(Diag::kUsage, "give exactly one of --sweep and --budget");
+    return CheckOneOutput(
+        {{"the graph", output == "-"}, {"the page", html == "-"}, {"the list", json}});
   }
 
   Status ShowCurve(const std::vector<search::MemoryChoice>& choices, const Streams& streams) const {

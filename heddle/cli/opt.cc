@@ -31,11 +31,11 @@ struct OptCommand {
   bool remarks = false;
   bool time = false;
   bool json = false;
-  CostFlags costs;
+  price::PriceOptions costs;
   compile::ManagerOptions manager;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
 std::string FormatStats(const compile::RunReport& report) {
@@ -88,11 +88,11 @@ nlohmann::ordered_json ToJson(const compile::RunReport& report) {
 
 void OptCommand::Declare(Flags& flags) {
   flags.Positional("FILE", file, "graph to transform, or - for standard input");
-  flags.Option("--pipeline,--pass", pipeline,
+  flags.Option("--pipeline", pipeline,
                "passes to run (default: none, which prints the graph in canonical form)");
   flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
   flags.Section("Passes that price nodes");
-  costs.Declare(flags, "cluster that runs the step");
+  DeclarePrices(flags, costs, "cluster that runs the step");
   flags.Section("Reports");
   flags.Switch("--stats", stats, "print the counters of each pass to standard error");
   flags.Switch("--remarks", remarks,
@@ -110,29 +110,21 @@ void OptCommand::Declare(Flags& flags) {
                "folder for the reproducer of a failing pass");
 }
 
-ExitCode OptCommand::Run(const Streams& streams) const {
-  Status outputs = CheckOneOutput({{"the graph", output == "-"}, {"the report", json}});
-  if (!outputs.ok()) return Report(outputs.diagnostics(), streams);
-  Result<compile::Pipeline> parsed = compile::ParsePipeline(pipeline, compile::Passes());
-  if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
-  Result<Module> module = LoadModule(file, streams);
-  if (!module.ok()) return Report(module.diagnostics(), streams);
-  Result<price::CostModel> model = costs.Model();
-  if (!model.ok()) return Report(model.diagnostics(), streams);
+Status OptCommand::Run(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the graph", output == "-"}, {"the report", json}}));
+  HEDDLE_TRY(compile::Pipeline parsed, compile::ParsePipeline(pipeline, compile::Passes()));
+  HEDDLE_TRY(Module module, LoadModule(file, streams));
+  HEDDLE_TRY(price::CostModel model, costs.Load());
   compile::ManagerOptions options = manager;
-  options.costs = &*model;
-  Result<compile::RunReport> report = compile::RunPipeline(*module, *parsed, options);
-  if (!report.ok()) return Report(report.diagnostics(), streams);
+  options.costs = &model;
+  HEDDLE_TRY(compile::RunReport report, compile::RunPipeline(module, parsed, options));
   // With --json, standard output is the report; the graph goes only to -o.
-  if (!json || !output.empty()) {
-    Status written = WriteGraph(output, Print(*module), streams);
-    if (!written.ok()) return Report(written.diagnostics(), streams);
-  }
-  if (json) PrintJson(ToJson(*report), streams);
-  if (remarks) streams.err << FormatRemarks(*report);
-  if (stats) streams.err << FormatStats(*report);
-  if (time) streams.err << FormatTimes(*report);
-  return ExitCode::kDone;
+  if (!json || !output.empty()) HEDDLE_RETURN_IF_ERROR(WriteGraph(output, Print(module), streams));
+  if (json) PrintJson(ToJson(report), streams);
+  if (remarks) streams.err << FormatRemarks(report);
+  if (stats) streams.err << FormatStats(report);
+  if (time) streams.err << FormatTimes(report);
+  return Done{};
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ struct OverlapCommand {
   SimOutputs outputs;
   std::string memory;
   std::string buckets = "auto";
-  std::string effort = "normal";
+  compile::Effort effort = compile::Effort::kNormal;
   bool reorder_compute = false;
   bool strict = false;
   bool async_tensor_parallel = false;
@@ -134,7 +134,10 @@ struct OverlapCommand {
         "--buckets", buckets,
         "buckets of weight gathers and gradient reductions: auto, none, or a maximum size, "
         "as in 25MiB");
-    flags.Option("--effort", effort, "search effort: fast, normal or best");
+    flags.Choice<compile::Effort>("--effort", effort, "search effort: fast, normal or best",
+                                  {{"fast", compile::Effort::kFast},
+                                   {"normal", compile::Effort::kNormal},
+                                   {"best", compile::Effort::kBest}});
     flags.Switch("--reorder-compute", reorder_compute,
                  "allow matrix products and attention to be reordered: weight gradients run later, "
                  "where compute would be idle");
@@ -153,17 +156,13 @@ struct OverlapCommand {
     outputs.Declare(flags);
   }
 
-  ExitCode Run(const Streams& streams) const {
-    Status status = Schedule(streams);
-    return status.ok() ? ExitCode::kDone : Report(status.diagnostics(), streams);
-  }
+  Status Run(const Streams& streams) const;
 
  private:
   Result<compile::OverlapOptions> Options() const;
   // Cuts collectives in chunks. `model` then knows the times of the new nodes.
   Status CutInChunks(Module& module, const price::SimulateOptions& sim_options,
                      compile::OverlapOptions& options, price::CostModel& model) const;
-  Status Schedule(const Streams& streams) const;
   Status WriteFiles(const Module& before, const Module& after, const price::CostModel& model,
                     const Streams& streams) const;
 };
@@ -172,7 +171,7 @@ Result<compile::OverlapOptions> OverlapCommand::Options() const {
   compile::OverlapOptions options;
   HEDDLE_TRY(options.memory, compile::ParsePeakLimit(memory));
   HEDDLE_TRY(options.buckets, compile::ParseBucketRule(buckets));
-  HEDDLE_TRY(options.effort, compile::ParseEffort(effort));
+  options.effort = effort;
   options.reorder_compute = reorder_compute;
   options.strict = strict;
   return options;
@@ -180,7 +179,7 @@ Result<compile::OverlapOptions> OverlapCommand::Options() const {
 
 // Costs of a whole graph and the graph have the same nodes, except for numbers that an import makes
 // tensors of.
-Status CheckCosts(const price::CostModel& model, const SimulatedModule& before) {
+Status CheckCosts(const price::CostModel& model, const search::SimulatedModule& before) {
   if (model.measured() == nullptr || !model.measured()->whole_graph) return Done{};
   auto wrong = [&](size_t count, std::string_view name, std::string_view where) {
     Failure failure = Error(Diag::kCostsFile, "{} {}, the first is %{}; is it of this graph?",
@@ -226,19 +225,20 @@ Status OverlapCommand::CutInChunks(Module& module, const price::SimulateOptions&
   return Done{};
 }
 
-Status OverlapCommand::Schedule(const Streams& streams) const {
+Status OverlapCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   if (async_tensor_parallel && (strict || !schedule.empty()))
     return Error(
         Diag::kUsage, "--async-tensor-parallel makes new nodes, and {}",
         strict ? "--strict keeps collectives as they are" : "--schedule lists those of the file");
   HEDDLE_TRY(compile::OverlapOptions options, Options());
-  HEDDLE_TRY(price::CostModel model, sim.Model());
+  HEDDLE_TRY(price::CostModel model, sim.Load());
   HEDDLE_TRY(price::SimulateOptions sim_options, sim.Options());
   if (model.options().rules.packing == price::TimelineRules::Packing::kByKernels)
     sim_options.memory = {.inputs = price::InputMemory::kFreed, .packed_copies = true};
   HEDDLE_TRY(Module module, LoadModule(file, streams));
-  HEDDLE_TRY(SimulatedModule before, SimulateModule(InputName(file), module, model, sim_options));
+  HEDDLE_TRY(search::SimulatedModule before,
+             search::SimulateModule(InputName(file), module, model, sim_options));
   HEDDLE_RETURN_IF_ERROR(CheckCosts(model, before));
   HEDDLE_RETURN_IF_ERROR(CutInChunks(module, sim_options, options, model));
   std::vector<Bytes> caps;
@@ -250,7 +250,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
     if (!remarks) continue;
     for (const compile::Remark& remark : context.remarks()) streams.err << Format(remark) << "\n";
   }
-  SimulatedModule after{InputName(file) + ", overlapped", std::move(module)};
+  search::SimulatedModule after{InputName(file) + ", overlapped", std::move(module)};
   for (size_t i = 0; i < caps.size(); ++i) {
     sim_options.memory_cap = caps[i];
     HEDDLE_TRY(price::Simulation one,
@@ -266,7 +266,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
   if (outputs.json) {
     auto list = ordered_json::array();
     for (size_t i = 0; i < after.simulations.size(); ++i) {
-      auto one = [&](const SimulatedModule& m) {
+      auto one = [&](const search::SimulatedModule& m) {
         const price::Simulation& s = m.simulations[i];
         ordered_json json = ToJson(m.module, m.module.graphs[i], model, s);
         json["launches"] = s.timeline.collectives.size();
@@ -278,7 +278,7 @@ Status OverlapCommand::Schedule(const Streams& streams) const {
     rest.json = false;
     if (rest.html.empty() && rest.trace.empty()) return Done{};
   }
-  std::vector<SimulatedModule> both;
+  std::vector<search::SimulatedModule> both;
   both.push_back(std::move(before));
   both.push_back(std::move(after));
   return outputs.json ? rest.WriteFiles(both, model, streams) : rest.Write(both, model, streams);

@@ -29,81 +29,82 @@ struct ParallelizeCommand {
   std::string plan;
   std::string output;
   std::string plan_output;
-  CostFlags costs;
+  price::PriceOptions costs;
   std::string memory_budget;
   TimeLimitFlag time_limit;
-  CompileFlags compile;
+  CompileFlags compile{{.usual_pipeline = "none"}};
+  compile::Stage stage = compile::Stage::kFinal;
+  std::shared_ptr<const GivenFlags> given;
   bool json = false;
 
   void Declare(Flags& flags) {
+    given = flags.given();
     flags.Positional("FILE", file, "captured graph, or - for standard input");
-    flags.Option("--plan=FILE", plan, "plan to apply, or - for standard input", true);
+    flags.Required("--plan=FILE", plan, "plan to apply, or - for standard input");
     flags.Section("Output");
     flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
     flags.Option("--write-plan=FILE", plan_output,
                  "file for the plan, with the placements that `auto` found");
+    DeclareStage(flags, stage);
     flags.Switch("--json", json, "print the summary as JSON; the graph goes only to -o");
     flags.Section("Plans with `auto`");
-    costs.Declare(flags, "cluster to find the fastest placements and schedules for");
+    DeclarePrices(flags, costs, "cluster to find the fastest placements and schedules for");
     flags.Option("--memory.budget", memory_budget,
                  "limit of a rank's parameters, gradients, optimizer state and saved activations, "
                  "as in 60GiB");
     time_limit.Declare(flags, "`auto`");
-    compile.Declare(flags);
+    compile.Declare(flags, /*with_budget=*/false);
   }
 
-  ExitCode Run(const Streams& streams) const {
-    Result<std::string> text = LoadPlan(streams);
-    if (!text.ok()) return Report(text.diagnostics(), streams);
-    Result<Module> module = LoadModule(file, streams);
-    if (!module.ok()) return Report(module.diagnostics(), streams);
-    Status global = CheckGlobal(*module);
-    if (!global.ok()) return Report(global.diagnostics(), streams);
+  Status Run(const Streams& streams) const {
+    HEDDLE_TRY(std::string text, LoadPlan(streams));
+    HEDDLE_TRY(Module module, LoadModule(file, streams));
+    HEDDLE_RETURN_IF_ERROR(CheckGlobal(module));
     bool want_graph = !json || !output.empty();
-    Result<Parallelized> done = Parallelize(*module, *text, want_graph);
-    if (!done.ok()) return Report(done.diagnostics(), streams);
-    const compile::CompileReport* report = &done->report;
-    if (want_graph) {
-      Status written = WriteGraph(output, report->text, streams);
-      if (!written.ok()) return Report(written.diagnostics(), streams);
-    }
-    if (!plan_output.empty()) {
-      Status written = WriteOutput(
-          plan_output, done->found.placements ? compile::FormatPlan(done->found.plan) : *text,
-          streams);
-      if (!written.ok()) return Report(written.diagnostics(), streams);
-    }
-    compile.Print(*report, streams);
-    compile.PrintNotes(*report, streams);
-    if (json) {
-      // One graph is the common case, and gets one object.
-      auto list = nlohmann::ordered_json::array();
-      for (size_t g = 0; g < module->graphs.size(); ++g)
-        list.push_back(
-            heddle::ToJson(price::Summarize(*module, module->graphs[g], report->whole_work[g])));
-      if (done->found.placements) list[0]["auto"] = ToJson(*done->found.placements);
-      PrintJson(list.size() == 1 ? list[0] : list, streams);
-    }
-    return ExitCode::kDone;
+    HEDDLE_TRY(Parallelized done, Parallelize(module, text, want_graph));
+    const compile::CompileReport& report = done.report;
+    const std::optional<search::FoundPlacements>& placements = done.found.placements;
+    if (want_graph) HEDDLE_RETURN_IF_ERROR(WriteGraph(output, report.text, streams));
+    if (!plan_output.empty())
+      HEDDLE_RETURN_IF_ERROR(WriteOutput(
+          plan_output, placements ? compile::FormatPlan(done.found.plan) : text, streams));
+    compile.Print(report, streams);
+    compile.PrintNotes(report, streams);
+    if (!json) return Done{};
+    // One graph is the common case, and gets one object.
+    auto list = nlohmann::ordered_json::array();
+    for (size_t g = 0; g < module.graphs.size(); ++g)
+      list.push_back(
+          heddle::ToJson(price::Summarize(module, module.graphs[g], report.whole_work[g])));
+    if (placements) list[0]["auto"] = ToJson(*placements);
+    PrintJson(list.size() == 1 ? list[0] : list, streams);
+    return Done{};
   }
 
+ private:
   struct Parallelized {
     search::FoundPlan found;
     compile::CompileReport report;
   };
   Result<Parallelized> Parallelize(Module& module, const std::string& text, bool want_graph) const {
     HEDDLE_TRY(compile::Plan parsed, compile::ParsePlan(text, InputName(plan)));
-    HEDDLE_TRY(search::CompileJob job, compile.Job(parsed, want_graph));
+    for (const char* flag : {"--memory.budget", "--time-limit"}) {
+      if (given->Has(flag) && !parsed.automatic)
+        return Error(Diag::kUsage, "{} has no effect: the plan does not say `auto`", flag);
+    }
+    HEDDLE_TRY(search::CompileJob job, compile.JobFor(parsed));
+    if (want_graph) job.options.print = stage;
     search::PlanRequest request;
-    HEDDLE_TRY(request.cluster, compile.ClusterOf(job.plan, costs.cluster));
+    HEDDLE_TRY(request.cluster,
+               search::ClusterFor(job.plan, costs.cluster, given->Has("--cluster")));
     HEDDLE_TRY(request.automatic.allowance, time_limit.Parse());
     if (!memory_budget.empty()) {
       HEDDLE_TRY(Bytes bytes, search::ParseBudget(memory_budget));
       request.automatic.memory = {bytes, true};
     }
-    CostFlags priced = costs;
+    price::PriceOptions priced = costs;
     priced.cluster = request.cluster;
-    HEDDLE_TRY(price::CostModel model, priced.Model());
+    HEDDLE_TRY(price::CostModel model, priced.Load());
     job.options.manager.costs = &model;
     HEDDLE_TRY(search::FoundPlan found, search::FindPlan(module, job.plan, request, job.options));
     HEDDLE_TRY(compile::CompileReport report, compile::Compile(module, found.plan, job.options));

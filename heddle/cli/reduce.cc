@@ -29,12 +29,12 @@ struct ReduceCommand {
   int64_t seconds = 10;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
 void ReduceCommand::Declare(Flags& flags) {
   flags.Positional("FILE", file, "graph that fails, or - for standard input");
-  flags.Option("--pipeline,--pass", pipeline, "pipeline that fails on it", true);
+  flags.Required("--pipeline", pipeline, "pipeline that fails on it");
   flags.Option("--error", error, "text that the error must contain");
   flags.Switch("--crash", crash,
                "look for a crash; with --error, for a crash that prints the text");
@@ -44,15 +44,11 @@ void ReduceCommand::Declare(Flags& flags) {
                {.least = 1, .most = 86'400});
 }
 
-ExitCode ReduceCommand::Run(const Streams& streams) const {
-  if (error.empty() && !crash) {
-    Failure wrong = Error(Diag::kUsage, "`heddle reduce` needs --error with a text, or --crash");
-    return Report(wrong.diagnostics, streams);
-  }
-  Result<compile::Pipeline> parsed = compile::ParsePipeline(pipeline, compile::Passes());
-  if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
-  Result<Module> module = LoadModule(file, streams);
-  if (!module.ok()) return Report(module.diagnostics(), streams);
+Status ReduceCommand::Run(const Streams& streams) const {
+  if (error.empty() && !crash)
+    return Error(Diag::kUsage, "`heddle reduce` needs --error with a text, or --crash");
+  HEDDLE_TRY(compile::Pipeline parsed, compile::ParsePipeline(pipeline, compile::Passes()));
+  HEDDLE_TRY(Module module, LoadModule(file, streams));
   compile::ReduceModuleOptions options;
   options.error = error;
   options.crash = crash;
@@ -61,10 +57,8 @@ ExitCode ReduceCommand::Run(const Streams& streams) const {
     streams.err << fmt::format("{} after {}\n", Counted(nodes, "node"), Counted(trials, "trial"))
                 << std::flush;
   };
-  Result<Module> reduced = compile::ReduceModule(*module, *parsed, options);
-  if (!reduced.ok()) return Report(reduced.diagnostics(), streams);
-  Status written = WriteGraph(output, Print(*reduced), streams);
-  return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
+  HEDDLE_TRY(Module reduced, compile::ReduceModule(module, parsed, options));
+  return WriteGraph(output, Print(reduced), streams);
 }
 
 }  // namespace

@@ -28,29 +28,24 @@ struct ReportCommand {
     sim.Declare(flags);
     outputs.Declare(flags);
   }
-  ExitCode Run(const Streams& streams) const {
-    Status status = Compare(streams);
-    return status.ok() ? ExitCode::kDone : heddle::Report(status.diagnostics(), streams);
-  }
-
- private:
-  Status Compare(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
-Status ReportCommand::Compare(const Streams& streams) const {
+Status ReportCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--against", against));
-  HEDDLE_TRY(price::CostModel model, sim.Model());
+  HEDDLE_TRY(price::CostModel model, sim.Load());
   HEDDLE_TRY(price::SimulateOptions options, sim.Options());
   // Files of one name in two folders are told apart by their paths.
   bool short_names = LastPart(file) != LastPart(against);
-  std::vector<SimulatedModule> modules;
+  std::vector<search::SimulatedModule> modules;
   for (const std::string& path : {against, file}) {
     if (path.empty()) continue;
     HEDDLE_TRY(Module module, LoadModule(path, streams));
     std::string name = InputName(path);
-    HEDDLE_TRY(SimulatedModule simulated, SimulateModule(short_names ? LastPart(name) : name,
-                                                         std::move(module), model, options));
+    HEDDLE_TRY(search::SimulatedModule simulated,
+               search::SimulateModule(short_names ? LastPart(name) : name, std::move(module), model,
+                                      options));
     modules.push_back(std::move(simulated));
   }
   return outputs.Write(modules, model, streams);

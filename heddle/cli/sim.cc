@@ -1,6 +1,7 @@
-// heddle sim: a step on a cluster, before anybody runs it.
+// heddle sim: a step on a cluster, simulated: of a graph in a file, or of a model.
+#include "heddle/cli/sim.h"
+
 #include "heddle/cli/commands.h"
-#include "heddle/cli/sim_flags.h"
 
 namespace heddle {
 namespace {
@@ -10,46 +11,61 @@ struct SimCommand {
   static constexpr const char* kSummary =
       "Simulate a step on a cluster: time, exposed communication, memory";
   static constexpr const char* kNote =
-      "With --model instead of FILE, captures and plans a model first: see `heddle help sim "
-      "--model`. Clusters: h100-8x, h200-8x, b200-8x, a100-8x, cpu, h100-autoparallel, or a JSON "
-      "file. docs/cost.md describes clusters and files of measured times, docs/report.md the "
-      "report of --html.";
+      "Without FILE, captures and plans a model, and compares its pipeline with another one. "
+      "Allocates no weights and needs no device. Clusters: h100-8x, h200-8x, b200-8x, a100-8x, "
+      "cpu, "
+      "h100-autoparallel, or a JSON file. docs/cost.md describes clusters and files of measured "
+      "times, docs/report.md the report of --html.";
   static constexpr const char* kExamples =
       "heddle sim final.hd --cluster=h100-8x\n"
-      "heddle sim final.hd --trace=trace.json --json";
+      "heddle sim final.hd --trace=trace.json --json\n"
+      "heddle sim --model=llama3 --flavor=8B --parallelism.data_parallel_shard_degree=64 "
+      "--html=sim.html";
 
+  explicit SimCommand(std::shared_ptr<SimulatedSource> of_model) : model(std::move(of_model)) {}
+
+  // Null in a program without libtorch.
+  std::shared_ptr<SimulatedSource> model;
   std::string file;
   SimFlags sim;
   SimOutputs outputs;
   std::string job;
 
   void Declare(Flags& flags) {
-    flags.Positional("FILE", file, "graph of one rank, or - for standard input");
+    flags.Positional("FILE", file, "graph of one rank, or - for standard input", {},
+                     /*required=*/model == nullptr);
+    if (model != nullptr) {
+      model->Declare(flags, sim.cluster);
+      for (const std::string& section : flags.Sections())
+        flags.Excludes("FILE", section, "it is about a model, and FILE is a graph");
+    }
     sim.Declare(flags);
     outputs.Declare(flags);
     flags.Config(job);
   }
-  ExitCode Run(const Streams& streams) const {
-    Status status = Simulate(streams);
-    return status.ok() ? ExitCode::kDone : Report(status.diagnostics(), streams);
+  Status Run(const Streams& streams) const {
+    HEDDLE_RETURN_IF_ERROR(outputs.Check());
+    HEDDLE_TRY(price::SimulateOptions options, sim.Options());
+    if (file.empty()) return model->Simulate(sim, options, outputs, streams);
+    HEDDLE_TRY(price::CostModel costs, sim.Load());
+    HEDDLE_TRY(Module module, LoadModule(file, streams));
+    HEDDLE_TRY(search::SimulatedModule simulated,
+               search::SimulateModule(InputName(file), std::move(module), costs, options));
+    return outputs.Write({&simulated, 1}, costs, streams);
   }
-
- private:
-  Status Simulate(const Streams& streams) const;
 };
-
-Status SimCommand::Simulate(const Streams& streams) const {
-  HEDDLE_RETURN_IF_ERROR(outputs.Check());
-  HEDDLE_TRY(price::CostModel model, sim.Model());
-  HEDDLE_TRY(price::SimulateOptions options, sim.Options());
-  HEDDLE_TRY(Module module, LoadModule(file, streams));
-  HEDDLE_TRY(SimulatedModule simulated,
-             SimulateModule(InputName(file), std::move(module), model, options));
-  return outputs.Write({&simulated, 1}, model, streams);
-}
 
 }  // namespace
 
-void AddSim(CommandSet& commands) { commands.Add<SimCommand>(); }
+void AddSim(CommandSet& commands, std::shared_ptr<SimulatedSource> model) {
+  commands.Add<SimCommand>(std::move(model));
+}
+
+bool SimulatesFile(std::span<const std::string> args) {
+  SimCommand command(nullptr);
+  Flags flags;
+  command.Declare(flags);
+  return flags.Read(SimCommand::kName, args).ok();
+}
 
 }  // namespace heddle

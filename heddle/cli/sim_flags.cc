@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/choice.h"
 #include "heddle/core/base/text.h"
 #include "heddle/report/comparison.h"
 #include "heddle/report/html/page.h"
@@ -15,7 +14,7 @@
 namespace heddle {
 namespace {
 
-SimulatedStep StepOf(const SimulatedModule& simulated, size_t graph,
+SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,
                      const price::CostModel& model) {
   return {simulated.name,
           simulated.trained,
@@ -26,9 +25,9 @@ SimulatedStep StepOf(const SimulatedModule& simulated, size_t graph,
 }
 
 // That every graph of the one has its like in the other.
-Status CheckPairs(std::span<const SimulatedModule> modules) {
+Status CheckPairs(std::span<const search::SimulatedModule> modules) {
   size_t graphs = modules[0].simulations.size();
-  for (const SimulatedModule& other : modules) {
+  for (const search::SimulatedModule& other : modules) {
     if (other.simulations.size() != graphs)
       return Error(Diag::kUsage, "{} has {} and {} has {}; graphs are compared in pairs",
                    modules[0].name, Counted(graphs, "graph"), other.name,
@@ -39,26 +38,31 @@ Status CheckPairs(std::span<const SimulatedModule> modules) {
 
 }  // namespace
 
-void CostFlags::Declare(Flags& flags, std::string_view cluster_help) {
-  flags.Option("--cluster", cluster,
+void DeclarePrices(Flags& flags, price::PriceOptions& prices, std::string_view cluster_help) {
+  flags.Option("--cluster", prices.cluster,
                fmt::format("{}: a name, or a JSON file (docs/cost.md)", cluster_help));
-  flags.Option("--nodes", nodes, "nodes of the cluster (default: as many as the mesh needs)");
-  flags.Option("--costs=FILE", costs,
+  flags.Option("--nodes", prices.nodes,
+               "nodes of the cluster (default: as many as the mesh needs)");
+  flags.Option("--costs=FILE", prices.costs,
                "measured times, which override the cost model: JSON, or a table of collectives");
-  flags.Option("--collectives", collectives, "cost model of collectives: native or nccl-2.27");
-  flags.Switch("--fuse", fuse, "cost chains of pointwise ops as one kernel");
-  flags.Option("--expert_load", expert_load,
+  flags.Choice<price::CollectiveModel>(
+      "--collectives", prices.collectives, "cost model of collectives: native or nccl-2.27",
+      {{Name(price::CollectiveModel::kNative), price::CollectiveModel::kNative},
+       {Name(price::CollectiveModel::kNccl), price::CollectiveModel::kNccl}});
+  flags.Switch("--fuse", prices.fuse, "cost chains of pointwise ops as one kernel");
+  flags.Option("--expert_load", prices.expert_load,
                "distribution of tokens over experts: uniform, zipf:1.2, or a file with the tokens "
                "of each expert, such as --metrics.jsonl of `heddle train`; the most loaded rank "
                "sets the time");
-  flags.Option("--rules", rules,
-               "timeline rules: native, or autoparallel (1 us per node, links never shared, no "
-               "packing)");
+  flags.Choice<price::TimelineRules>(
+      "--rules", prices.rules,
+      "timeline rules: native, or autoparallel (1 us per node, links never shared, no packing)",
+      {{"native", price::TimelineRules{}}, {"autoparallel", price::kAutoParallelRules}});
 }
 
 void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
   flags.Section("Simulation");
-  CostFlags::Declare(flags, "cluster to simulate");
+  DeclarePrices(flags, *this, "cluster to simulate");
   flags.Option("--slowdown", slowdown,
                "slowdown of compute while a collective is in flight, in percent (default: the "
                "cluster's)");
@@ -69,27 +73,6 @@ void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
   flags.Switch("--free-inputs", free_inputs,
                "free each input after its last use (default: the caller keeps them)");
   flags.Option("--tokens", tokens, "tokens per step over all ranks (default: from the graph)");
-}
-
-Result<price::CostModel> CostFlags::Model() const {
-  price::CostOptions options;
-  options.nodes = nodes;
-  options.fuse = fuse;
-  HEDDLE_TRY(options.expert_skew, price::ParseExpertSkew(expert_load));
-  HEDDLE_TRY(options.collectives,
-             (Choose<price::CollectiveModel>(
-                 "--collectives", collectives,
-                 {{Name(price::CollectiveModel::kNative), price::CollectiveModel::kNative},
-                  {Name(price::CollectiveModel::kNccl), price::CollectiveModel::kNccl}})));
-  HEDDLE_TRY(options.rules,
-             (Choose<price::TimelineRules>(
-                 "--rules", rules, {{"native", {}}, {"autoparallel", price::kAutoParallelRules}})));
-  HEDDLE_TRY(price::Cluster loaded, price::LoadCluster(cluster));
-  std::optional<price::MeasuredCosts> measured;
-  if (!costs.empty()) {
-    HEDDLE_TRY(measured, price::LoadCosts(costs));
-  }
-  return price::CostModel::Make(std::move(loaded), options, std::move(measured));
 }
 
 Result<price::SimulateOptions> SimFlags::Options() const {
@@ -105,17 +88,6 @@ Result<price::SimulateOptions> SimFlags::Options() const {
     HEDDLE_TRY(options.memory_cap, ParseBytes(memory_cap));
   }
   return options;
-}
-
-Result<SimulatedModule> SimulateModule(std::string name, Module module,
-                                       const price::CostModel& model,
-                                       const price::SimulateOptions& options) {
-  SimulatedModule out{std::move(name), std::move(module)};
-  for (const Graph& graph : out.module.graphs) {
-    HEDDLE_TRY(price::Simulation one, price::Simulate(out.module, graph, model, options));
-    out.simulations.push_back(std::move(one));
-  }
-  return out;
 }
 
 void SimOutputs::Declare(Flags& flags) {
@@ -136,9 +108,9 @@ Status SimOutputs::Check() const {
                          {"--timeline", timeline}});
 }
 
-Status SimOutputs::WriteFiles(std::span<const SimulatedModule> modules,
+Status SimOutputs::WriteFiles(std::span<const search::SimulatedModule> modules,
                               const price::CostModel& model, const Streams& streams) const {
-  const SimulatedModule& last = modules.back();
+  const search::SimulatedModule& last = modules.back();
   std::vector<TracedGraph> traced;
   for (size_t i = 0; i < last.simulations.size(); ++i)
     traced.push_back({&last.module.graphs[i], &last.simulations[i]});
@@ -148,11 +120,11 @@ Status SimOutputs::WriteFiles(std::span<const SimulatedModule> modules,
   return WritePage(html, modules, model, streams);
 }
 
-Status SimOutputs::Write(std::span<const SimulatedModule> modules, const price::CostModel& model,
-                         const Streams& streams,
+Status SimOutputs::Write(std::span<const search::SimulatedModule> modules,
+                         const price::CostModel& model, const Streams& streams,
                          const std::optional<SimulatedModel>& captured) const {
   HEDDLE_RETURN_IF_ERROR(CheckPairs(modules));
-  const SimulatedModule& last = modules.back();
+  const search::SimulatedModule& last = modules.back();
   auto list = nlohmann::ordered_json::array();
   std::string text;
   for (size_t i = 0; i < last.simulations.size(); ++i) {
@@ -183,10 +155,10 @@ Status SimOutputs::Write(std::span<const SimulatedModule> modules, const price::
   return Done{};
 }
 
-Status WritePage(const std::string& path, std::span<const SimulatedModule> modules,
+Status WritePage(const std::string& path, std::span<const search::SimulatedModule> modules,
                  const price::CostModel& model, const Streams& streams) {
   std::vector<ReportedGraph> graphs(modules[0].simulations.size());
-  for (const SimulatedModule& simulated : modules) {
+  for (const search::SimulatedModule& simulated : modules) {
     for (size_t i = 0; i < graphs.size(); ++i)
       graphs[i].push_back({StepOf(simulated, i, model), simulated.passes});
   }

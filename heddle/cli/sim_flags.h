@@ -1,4 +1,4 @@
-// What commands that simulate steps share: the cluster and the rules they are simulated by, and what is written of them.
+// The flags and the output of the commands that simulate steps.
 #pragma once
 
 #include <optional>
@@ -8,26 +8,15 @@
 
 #include "heddle/cli/cli.h"
 #include "heddle/cli/flags.h"
-#include "heddle/compile/manager/manager.h"
-#include "heddle/price/sim/simulate.h"
+#include "heddle/price/cost/price_options.h"
+#include "heddle/search/evaluate/simulated_module.h"
 
 namespace heddle {
 
-// What nodes cost: the flags of every command in which something is priced.
-struct CostFlags {
-  std::string cluster = "h100-8x";
-  std::optional<int64_t> nodes;
-  std::string costs;
-  std::string collectives = "native";
-  std::string rules = "native";
-  bool fuse = false;
-  std::string expert_load = "uniform";
+// The flags of every command that prices nodes.
+void DeclarePrices(Flags& flags, price::PriceOptions& prices, std::string_view cluster_help);
 
-  void Declare(Flags& flags, std::string_view cluster_help);
-  Result<price::CostModel> Model() const;
-};
-
-struct SimFlags : CostFlags {
+struct SimFlags : price::PriceOptions {
   std::optional<int64_t> slowdown;
   std::string memory_cap;
   bool free_inputs = false;
@@ -37,22 +26,6 @@ struct SimFlags : CostFlags {
   void Declare(Flags& flags, bool with_memory_cap = true);
   Result<price::SimulateOptions> Options() const;
 };
-
-// A module, all of its graphs simulated.
-struct SimulatedModule {
-  // What reports call it.
-  std::string name;
-  Module module;
-  // What made it, where that is known.
-  std::vector<compile::PassRecord> passes = {};
-  // The model, where that is known: `llama3 8B`.
-  std::string trained = {};
-  // By graph.
-  std::vector<price::Simulation> simulations = {};
-};
-Result<SimulatedModule> SimulateModule(std::string name, Module module,
-                                       const price::CostModel& model,
-                                       const price::SimulateOptions& options);
 
 // The captured model that was simulated, for JSON.
 struct SimulatedModel {
@@ -71,15 +44,15 @@ struct SimOutputs {
   // That only one of them goes to standard output.
   Status Check() const;
   // Trace and page alone.
-  Status WriteFiles(std::span<const SimulatedModule> modules, const price::CostModel& model,
+  Status WriteFiles(std::span<const search::SimulatedModule> modules, const price::CostModel& model,
                     const Streams& streams) const;
   // One module, or two that are compared; summary, JSON, timeline and trace are of the last.
-  Status Write(std::span<const SimulatedModule> modules, const price::CostModel& model,
+  Status Write(std::span<const search::SimulatedModule> modules, const price::CostModel& model,
                const Streams& streams,
                const std::optional<SimulatedModel>& captured = std::nullopt) const;
 };
 // A report of one module, or of two that are compared, as an HTML file.
-Status WritePage(const std::string& path, std::span<const SimulatedModule> modules,
+Status WritePage(const std::string& path, std::span<const search::SimulatedModule> modules,
                  const price::CostModel& model, const Streams& streams);
 
 }  // namespace heddle

@@ -38,7 +38,7 @@ struct SolveCommand {
   bool json = false;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
 // What one run has found, for printing.
@@ -194,7 +194,7 @@ void SolveCommand::Declare(Flags& flags) {
 }
 
 // Why there is no assignment.
-ExitCode Explain(const Solved& solved, const std::string& name, const Streams& streams) {
+Failure Explain(const Solved& solved, const std::string& name) {
   const search::PairwiseProblem& problem = solved.file.problem;
   Diagnostic diagnostic;
   if (solved.conflict) {
@@ -208,37 +208,33 @@ ExitCode Explain(const Solved& solved, const std::string& name, const Streams& s
                                 Format(solved.solving), solved.answer.bound);
   }
   diagnostic.file = name;
-  return Report({diagnostic}, streams);
+  return Failure{{diagnostic}};
 }
 
-ExitCode SolveCommand::Run(const Streams& streams) const {
-  Result<Nanos> limit = ParseDuration(time_limit);
-  if (!limit.ok()) return Report(limit.diagnostics(), streams);
+Status SolveCommand::Run(const Streams& streams) const {
+  HEDDLE_TRY(Nanos limit, ParseDuration(time_limit));
   Clock reading;
-  Result<std::string> bytes = ReadInput(file, streams);
-  if (!bytes.ok()) return Report(bytes.diagnostics(), streams);
+  HEDDLE_TRY(std::string bytes, ReadInput(file, streams));
   std::string name = InputName(file);
-  Result<search::ProblemFile> parsed = search::ParseProblem(*std::move(bytes), name);
-  if (!parsed.ok()) return Report(parsed.diagnostics(), streams);
-  for (const std::string& budget : budgets) {
-    Status set = SetBudget(parsed->problem, budget);
-    if (!set.ok()) return Report(set.diagnostics(), streams);
-  }
+  HEDDLE_TRY(search::ProblemFile parsed, search::ParseProblem(std::move(bytes), name));
+  for (const std::string& budget : budgets)
+    HEDDLE_RETURN_IF_ERROR(SetBudget(parsed.problem, budget));
   Nanos read = reading.Elapsed();
   Clock solving;
   search::PairwiseAnswer answer = search::Solve(
-      parsed->problem, {.limit = search::Limit(search::Allowance::Clock(Seconds(*limit)))});
-  Solved solved{*parsed, answer, read, solving.Elapsed(), std::nullopt};
+      parsed.problem, {.limit = search::Limit(search::Allowance::Clock(Seconds(limit)))});
+  Solved solved{parsed, answer, read, solving.Elapsed(), std::nullopt};
   if (answer.outcome == search::SolveOutcome::kInfeasible)
     solved.conflict = search::FindConflict(
-        parsed->problem, search::Limit(search::Allowance::Work(kConflictSeconds)));
+        parsed.problem, search::Limit(search::Allowance::Work(kConflictSeconds)));
   bool has_answer = std::isfinite(answer.objective);
   if (json) {
     PrintJson(ToJson(solved), streams);
   } else if (has_answer) {
     streams.out << FormatSolved(solved, name);
   }
-  return has_answer ? ExitCode::kDone : Explain(solved, name, streams);
+  if (!has_answer) return Explain(solved, name);
+  return Done{};
 }
 
 }  // namespace

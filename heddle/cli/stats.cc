@@ -25,7 +25,7 @@ struct StatsCommand {
   bool json = false;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
 void StatsCommand::Declare(Flags& flags) {
@@ -35,28 +35,26 @@ void StatsCommand::Declare(Flags& flags) {
                "print JSON: an object, or a list if there are several graphs; sizes in bytes");
 }
 
-ExitCode StatsCommand::Run(const Streams& streams) const {
-  Result<Module> module = LoadModule(file, streams);
-  if (!module.ok()) return Report(module.diagnostics(), streams);
-  if (payloads) {
-    if (json)
-      return Report({MakeDiagnostic(Diag::kUsage, "--payloads prints a table; remove --json")},
-                    streams);
-    for (const Graph& graph : module->graphs) streams.out << compile::FormatPayloads(graph);
-    return ExitCode::kDone;
+Status StatsCommand::Run(const Streams& streams) const {
+  if (payloads && json) return Error(Diag::kUsage, "--payloads prints a table; remove --json");
+  HEDDLE_TRY(Module module, LoadModule(file, streams));
+  auto list = nlohmann::ordered_json::array();
+  std::string text;
+  for (const Graph& graph : module.graphs) {
+    if (payloads) {
+      text += compile::FormatPayloads(graph);
+      continue;
+    }
+    GraphStats stats = ComputeStats(module, graph);
+    if (json) list.push_back(ToJson(stats));
+    text += (text.empty() ? "" : "\n") + FormatStats(stats);
   }
-  std::vector<GraphStats> all;
-  for (const Graph& graph : module->graphs) all.push_back(ComputeStats(*module, graph));
-  if (json) {
-    // One graph is the common case, and gets one object.
-    auto list = nlohmann::ordered_json::array();
-    for (const GraphStats& stats : all) list.push_back(ToJson(stats));
-    PrintJson(all.size() == 1 ? list[0] : list, streams);
-    return ExitCode::kDone;
-  }
-  for (size_t i = 0; i < all.size(); ++i)
-    streams.out << (i == 0 ? "" : "\n") << FormatStats(all[i]);
-  return ExitCode::kDone;
+  // One graph is the common case, and gets one object.
+  if (json)
+    PrintJson(list.size() == 1 ? list[0] : list, streams);
+  else
+    streams.out << text;
+  return Done{};
 }
 
 }  // namespace

@@ -114,13 +114,6 @@ class Compiler {
 
 std::string_view Name(Stage stage) { return kStages[static_cast<size_t>(stage)]; }
 
-Result<Stage> ParseStage(std::string_view name) {
-  auto at = std::ranges::find(kStages, name);
-  if (at != std::end(kStages)) return static_cast<Stage>(at - std::begin(kStages));
-  return Error(Diag::kBadChoice, "`{}` is not a stage; there are {}{}", name, Join(kStages, ", "),
-               NearestHint(name, kStages));
-}
-
 bool HasBackward(const Module& module) {
   return std::ranges::any_of(module.graphs, [](const Graph& graph) {
     return std::ranges::any_of(graph.nodes(),

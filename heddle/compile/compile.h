@@ -17,7 +17,6 @@ namespace heddle::compile {
 // (after the pipeline).
 enum class Stage : uint8_t { kCaptured, kPlanned, kLowered, kFinal };
 std::string_view Name(Stage stage);
-Result<Stage> ParseStage(std::string_view name);
 
 struct CompileOptions {
   // The passes after lowering, if the plan states none: a pipeline's name, or its text.

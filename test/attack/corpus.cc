@@ -123,15 +123,14 @@ class Reader {
 
  private:
   void AddPipeline(const std::string& run) {
-    for (std::string_view flag : {"--pipeline=", "--pass="}) {
-      size_t at = run.find(flag);
-      if (at == std::string::npos) continue;
-      std::string text = run.substr(at + flag.size());
-      char quote = text.empty() ? ' ' : text[0];
-      bool quoted = quote == '\'' || quote == '"';
-      text = quoted ? text.substr(1, text.find(quote, 1) - 1) : text.substr(0, text.find(' '));
-      pipelines_.insert(std::move(text));
-    }
+    constexpr std::string_view kFlag = "--pipeline=";
+    size_t at = run.find(kFlag);
+    if (at == std::string::npos) return;
+    std::string text = run.substr(at + kFlag.size());
+    char quote = text.empty() ? ' ' : text[0];
+    bool quoted = quote == '\'' || quote == '"';
+    text = quoted ? text.substr(1, text.find(quote, 1) - 1) : text.substr(0, text.find(' '));
+    pipelines_.insert(std::move(text));
   }
 
   Corpus corpus_;

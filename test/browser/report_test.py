@@ -293,7 +293,7 @@ class SearchTest(unittest.TestCase):
             raise unittest.SkipTest("this build has no `heddle search`")
         cls.path = FOLDER / "search.html"
         cls.answer = json.loads(heddle("search", "--model=llama3", "--flavor=debugmodel", "--training.seq_len=256", "--devices=8",
-                                       "--global_batch_size=16", f"--html={cls.path}", "--json"))
+                                       "--training.global_batch_size=16", f"--html={cls.path}", "--json"))
         cls.page = browser.Page(PROGRAM)
 
     @classmethod

@@ -95,7 +95,7 @@ def check_training(heddle, folder):
     """Jobs with and without micro-batches; flags may agree with a plan, and not contradict it."""
     small = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=2",
              "--training.seq_len=128", "--precision=f32", "--device=cpu"]
-    search = [*small, "--devices=4", "--global_batch_size=16", "--memory.budget=34MiB",
+    search = [*small, "--devices=4", "--training.global_batch_size=16", "--memory.budget=34MiB",
               "--parallelism.auto=false", "--write-jobs=jobs", "--json"]
     rows = json.loads(run([heddle, "search", *search], folder))["front"]
     micro = [n for n, row in enumerate(rows, 1) if row["micro_batches"] > 2]
@@ -116,7 +116,7 @@ def main():
             for search in LARGE:
                 print(f"{search}: {check_rows(heddle, folder, search.split())} rows", flush=True)
             return
-        check_rows(heddle, folder, [*SMALL, "--devices=8", "--global_batch_size=16"])
+        check_rows(heddle, folder, [*SMALL, "--devices=8", "--training.global_batch_size=16"])
         check_rows(heddle, folder, ["--model=qwen3", "--flavor=debugmodel_moe",
                                     "--training.seq_len=256", "--devices=4"])
         check_last_line(heddle, folder)

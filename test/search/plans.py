@@ -67,7 +67,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         page = folder / "search.html"
-        answer = json.loads(run(heddle, "search", *MODEL, f"--devices={DEVICES}", f"--global_batch_size={SEQUENCES}",
+        answer = json.loads(run(heddle, "search", *MODEL, f"--devices={DEVICES}", f"--training.global_batch_size={SEQUENCES}",
                                 f"--write-plans={folder}", f"--html={page}", "--json"))
         front = answer["front"]
         check(answer["best"] == front[0], "the best is not the first of the front")

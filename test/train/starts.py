@@ -120,6 +120,41 @@ def tokens_are_checked_first(heddle, folder):
     train(heddle, [f"--training.dataset={data}", "--model.vocab_size=258"], 1)
 
 
+def rows_of(file):
+    with open(file) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def flags_reach_the_run(heddle, folder):
+    """Flags that no other test gives: each changes the run as its help says."""
+    def losses(*flags):
+        file = os.path.join(folder, "log.jsonl")
+        train(heddle, [f"--metrics.jsonl={file}", *flags], 4)
+        return rows_of(file)
+
+    decay = ["--lr_scheduler.decay=linear", "--lr_scheduler.warmup_steps=0", "--optimizer.lr=1e-3"]
+    last = [losses(*decay, f"--lr_scheduler.min_lr_factor={least}")[-1]["lr"] for least in (0, 0.5)]
+    check(last[0] < 0.5e-3 < last[1], f"min_lr_factor is the least rate: {last}")
+
+    data = os.path.join(folder, "a.bin")
+    with open(data, "wb") as file:
+        file.write(b"".join((i % 7).to_bytes(2, "little") for i in range(4000)))
+    documents = [f"--training.dataset={data}", "--training.document_boundaries"]
+    said = train(heddle, documents, 1, expect=1).stderr
+    check("--training.document_end" in said, f"files without an end of documents need it: {said}")
+    one = [losses(*documents, f"--training.document_end={end}")[0]["loss"] for end in (3, 6, 100)]
+    check(len(set(one)) == 3, f"labels after the end of a document do not count: {one}")
+
+    saved = os.path.join(folder, "saved")
+    for flag in ("--checkpoint.async=false", "--checkpoint.async"):
+        said = train(heddle, [f"--checkpoint.folder={saved}-{flag}", flag], 2).stderr
+        check("saved step 2" in said, f"{flag} saves")
+    states = [os.path.join(f"{saved}-{flag}", "job.toml") for flag in
+              ("--checkpoint.async=false", "--checkpoint.async")]
+    texts = [open(state).read() for state in states]
+    check("async = false" in texts[0] and "async = true" in texts[1], "job.toml has the switch")
+
+
 def pipes_are_not_files(heddle, folder):
     os.mkfifo(os.path.join(folder, "model.safetensors"))
     run = run_command(command(heddle, [f"--checkpoint.initial_load_path={folder}"], 1))
@@ -131,7 +166,7 @@ def main():
     try:
         for part in (validation_is_a_mean, other_models_are_refused,
                      generate_uses_the_model_of_the_checkpoint, jobs_run_from_any_folder,
-                     tokens_are_checked_first, pipes_are_not_files):
+                     tokens_are_checked_first, flags_reach_the_run, pipes_are_not_files):
             with tempfile.TemporaryDirectory() as folder:
                 part(sys.argv[1], folder)
     except Failed as failed:

@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/model_flags.h"
+#include "heddle/cli/torch/job_flags.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
@@ -15,52 +15,46 @@ namespace {
 
 struct CaptureCommand {
   static constexpr const char* kName = "capture";
-  static constexpr const char* kSummary = "Capture one training step of a model as a graph";
   static constexpr const char* kNote =
       "Allocates no weights, so any model can be captured on any machine.";
   static constexpr const char* kExamples =
       "heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 -o step.hd";
 
-  ModelFlags model;
-  OptimizerFlags optimizer;
+  ModelOptions model;
+  bool without_optimizer = false;
   std::string cluster = "h100-8x";
   std::string output;
   bool time = false;
 
   void Declare(Flags& flags) {
-    model.Declare(flags, &cluster);
+    DeclareStep(flags, model, &cluster);
     flags.Option("--cluster", cluster,
                  "cluster that the step is for: a name, or a JSON file; its device type is the "
                  "default of --runtime.device");
+    DeclareOptimizer(flags, without_optimizer);
     flags.Section("Output");
-    optimizer.Declare(flags);
     flags.Switch("--time", time, "print time and peak memory of the capture to standard error");
     flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
   }
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
-ExitCode CaptureCommand::Run(const Streams& streams) const {
-  Status needless = model.CheckNoWeights();
-  if (!needless.ok()) return Report(needless.diagnostics(), streams);
-  if (Result<price::Cluster> known = price::LoadCluster(cluster); !known.ok())
-    return Report(known.diagnostics(), streams);
-  Result<std::optional<run::OptimizerOptions>> chosen = optimizer.Choose();
-  if (!chosen.ok()) return Report(chosen.diagnostics(), streams);
-  Result<run::Model> made = model.Make();
-  if (!made.ok()) return Report(made.diagnostics(), streams);
+Status CaptureCommand::Run(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
+  HEDDLE_RETURN_IF_ERROR(price::LoadCluster(cluster));
+  HEDDLE_TRY(run::Model made, model.Make());
+  run::CaptureOptions options;
+  if (!without_optimizer) options.optimizer = run::OptimizerOptions();
   Clock clock;
-  Result<Module> module = run::CaptureModel(*made, *chosen);
-  if (!module.ok()) return Report(module.diagnostics(), streams);
+  HEDDLE_TRY(Module module, run::CaptureModel(made, options));
   Nanos captured = clock.Elapsed();
-  std::string text = Print(*module);
+  std::string text = Print(module);
   if (time) {
     streams.err << fmt::format("capture {:.3f} s, print {:.3f} s, {} nodes, peak memory {}\n",
                                Seconds(captured), Seconds(clock.Elapsed() - captured),
-                               SharedProgram(*module).node_count(), Format(PeakMemory()));
+                               SharedProgram(module).node_count(), Format(PeakMemory()));
   }
-  Status written = WriteGraph(output, text, streams);
-  return written.ok() ? ExitCode::kDone : Report(written.diagnostics(), streams);
+  return WriteGraph(output, text, streams);
 }
 
 }  // namespace

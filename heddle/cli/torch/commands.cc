@@ -10,7 +10,7 @@ void AddTorchCommands(CommandSet& commands) {
   AddModels(commands);
   AddPlan(commands);
   AddSearch(commands);
-  AddSimModel(commands);
+  AddSimWithModel(commands);
   AddTrain(commands);
   AddVerify(commands);
 }

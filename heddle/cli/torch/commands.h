@@ -12,7 +12,7 @@ void AddKernels(CommandSet& commands);
 void AddModels(CommandSet& commands);
 void AddPlan(CommandSet& commands);
 void AddSearch(CommandSet& commands);
-void AddSimModel(CommandSet& commands);
+void AddSimWithModel(CommandSet& commands);
 void AddTrain(CommandSet& commands);
 void AddVerify(CommandSet& commands);
 

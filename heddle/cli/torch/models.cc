@@ -13,8 +13,6 @@ namespace {
 
 struct ModelsCommand {
   static constexpr const char* kName = "models";
-  static constexpr const char* kSummary =
-      "List models and their flavors, layers and parameter counts";
   static constexpr const char* kNote = "";
   static constexpr const char* kExamples = "heddle models";
 
@@ -23,16 +21,15 @@ struct ModelsCommand {
   void Declare(Flags& flags) {
     flags.Switch("--json", json, "print JSON: [{model, flavor, layers, parameters}]");
   }
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 };
 
-ExitCode ModelsCommand::Run(const Streams& streams) const {
+Status ModelsCommand::Run(const Streams& streams) const {
   auto list = nlohmann::ordered_json::array();
   TextTable table({"model", "flavor", "layers>", "parameters>"});
   for (const run::ModelConfig& config : run::AllModels()) {
-    Result<run::Model> model = run::MakeModel(config, {}, {});
-    if (!model.ok()) return Report(model.diagnostics(), streams);
-    int64_t parameters = model->parameter_count();
+    HEDDLE_TRY(run::Model model, run::MakeModel(config, {}, {}));
+    int64_t parameters = model.parameter_count();
     list.push_back({{"model", config.family->name},
                     {"flavor", config.flavor},
                     {"layers", config.n_layers},
@@ -45,7 +42,7 @@ ExitCode ModelsCommand::Run(const Streams& streams) const {
   } else {
     streams.out << table.Format();
   }
-  return ExitCode::kDone;
+  return Done{};
 }
 
 }  // namespace

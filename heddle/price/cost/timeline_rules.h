@@ -25,6 +25,8 @@ struct TimelineRules {
   Packing packing = Packing::kByCollective;
   // Rate of copies. 0: the rate of the cluster's device.
   ByteRate copy_rate;
+
+  bool operator==(const TimelineRules&) const = default;
 };
 
 // The rules of AutoParallel's overlap simulator: 1 us per node, and nothing is packed or shared.

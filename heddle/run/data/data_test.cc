@@ -468,8 +468,8 @@ TEST_F(DataTest, MistakesAreNamed) {
             "`big.bin`: the token at byte 12 is 2048, and the vocabulary has 2,048 [data]\n");
   options.document_boundaries = true;
   EXPECT_EQ(Refusal(options),
-            "`big.bin` does not say where documents end; the token that ends them must be given "
-            "[data]\n");
+            "`big.bin` does not state which token ends a document; give it with "
+            "--training.document_end [data]\n");
   options.document_end = 2;
   options.vocab = 2049;
   EXPECT_EQ(Refusal(options), "");

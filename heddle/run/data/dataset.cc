@@ -224,7 +224,7 @@ Status SetDocumentEnds(const DatasetOptions& options, TokenSource& source) {
       if (!segment.knows_documents())
         return Error(
             Diag::kData,
-            "`{}` does not say where documents end; the token that ends them must be given",
+            "`{}` does not state which token ends a document; give it with --training.document_end",
             segment.name);
     }
   }

@@ -19,6 +19,11 @@ double Remaining(Decay decay, double progress) {
 
 }  // namespace
 
+std::string_view Name(Decay decay) {
+  constexpr std::string_view kNames[] = {"none", "linear", "cosine", "sqrt"};
+  return kNames[static_cast<size_t>(decay)];
+}
+
 Result<Schedule> Schedule::Make(const ScheduleOptions& options) {
   auto check = [](std::string_view flag, double share) -> Status {
     if (share >= 0 && share <= 1) return Done{};

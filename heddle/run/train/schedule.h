@@ -12,6 +12,8 @@
 namespace heddle::run {
 
 enum class Decay : uint8_t { kNone, kLinear, kCosine, kSqrt };
+// `none`, `linear`, `cosine`, `sqrt`
+std::string_view Name(Decay decay);
 
 struct ScheduleOptions {
   // Of the run.

@@ -5,12 +5,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/api/planned_step.h"
+#include "heddle/api/plan.h"
 #include "heddle/cli/compile_flags.h"
 #include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/model_flags.h"
-#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/cli/torch/job_flags.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/price/cost/kernel_time.h"
 #include "heddle/run/runtime/device/launches.h"
@@ -30,28 +29,27 @@ struct KernelsCommand {
       "--json\n"
       "heddle kernels --model=llama3 --runtime.device=cuda --source=rows";
 
-  ModelFlags model;
-  ParallelFlags parallel;
-  CompileFlags compile{"fsdp"};
-  CostFlags costs;
-  OptimizerFlags optimizer;
+  PlanOptions options;
+  CompileFlags compile;
+  bool without_optimizer = false;
   std::string source;
   bool json = false;
 
   void Declare(Flags& flags) {
-    model.Declare(flags, &costs.cluster);
-    parallel.Declare(flags);
+    DeclareStep(flags, options.model, &options.prices.cluster);
+    DeclareParallelism(flags, options.parallel);
     compile.Declare(flags);
     flags.Section("Costs");
-    costs.Declare(flags, "cluster whose devices run the kernels");
-    optimizer.Declare(flags);
+    DeclarePrices(flags, options.prices, "cluster whose devices run the kernels");
+    DeclareOptimizer(flags, without_optimizer);
     flags.Section("Output");
-    flags.Option("--source", source,
+    flags.Choice("--source", source,
                  "print the CUDA C++ of generated kernels with this name, elements or rows, "
-                 "instead; equal texts once");
+                 "instead; equal texts once",
+                 {"elements", "rows"});
     flags.Switch("--json", json, "print JSON; bytes, and times in microseconds");
   }
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 
  private:
   // A launch, and its times: those of a device that only reads, writes and computes; and predicted.
@@ -67,14 +65,13 @@ struct KernelsCommand {
 };
 
 Result<std::vector<KernelsCommand::Priced>> KernelsCommand::Make(const Streams& streams) const {
-  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  run::CaptureOptions capture{.accumulate = true};
-  HEDDLE_TRY(capture.optimizer, optimizer.Choose());
-  HEDDLE_TRY(ParallelOptions options, parallel.WithPlan(streams));
-  HEDDLE_TRY(PlannedStep step, PlanStep(model, options, capture));
-  HEDDLE_TRY(search::CompileJob job, compile.Job(step.plan, false));
-  HEDDLE_TRY(compile::CompileReport report, compile::Compile(step.module, job.plan, job.options));
-  HEDDLE_TRY(price::CostModel cost, costs.Model());
+  PlanOptions complete = options;
+  complete.compile = compile;
+  if (without_optimizer) complete.optimizer = std::nullopt;
+  HEDDLE_TRY(complete.parallel, WithPlan(options.parallel, streams));
+  HEDDLE_TRY(PlanResult planned, api::Plan(complete));
+  const PlannedStep& step = planned.step;
+  const price::CostModel& cost = planned.costs;
   run::LaunchList list = run::ListLaunches(SharedProgram(step.module));
   HEDDLE_TRY(price::GraphCosts prices, cost.Price(step.module, list.graph));
   const price::Device& device = cost.cluster().device;
@@ -127,22 +124,16 @@ void KernelsCommand::PrintSource(const std::vector<Priced>& launches,
   }
 }
 
-ExitCode KernelsCommand::Run(const Streams& streams) const {
-  if (!source.empty() && source != "elements" && source != "rows") {
-    Result<int> wrong = Error(
-        Diag::kUsage, "--source is `{}`; generated kernels are named elements and rows", source);
-    return Report(wrong.diagnostics(), streams);
-  }
-  Result<std::vector<Priced>> launches = Make(streams);
-  if (!launches.ok()) return Report(launches.diagnostics(), streams);
+Status KernelsCommand::Run(const Streams& streams) const {
+  HEDDLE_TRY(std::vector<Priced> launches, Make(streams));
   if (!source.empty()) {
-    PrintSource(*launches, streams);
-    return ExitCode::kDone;
+    PrintSource(launches, streams);
+    return Done{};
   }
   auto micros = [](Nanos time) { return static_cast<double>(time.value) / 1000; };
   if (json) {
     nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
-    for (const Priced& entry : *launches)
+    for (const Priced& entry : launches)
       kernels.push_back({{"name", entry.launch.name},
                          {"form", entry.launch.form},
                          {"nodes", entry.nodes},
@@ -151,16 +142,16 @@ ExitCode KernelsCommand::Run(const Streams& streams) const {
                          {"predicted_us", micros(entry.predicted)},
                          {"measured_us", nullptr}});
     PrintJson({{"kernels", std::move(kernels)}}, streams);
-    return ExitCode::kDone;
+    return Done{};
   }
   streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10} {:>13}  {}\n", "kernel", "form",
                              "nodes", "bytes", "ideal us", "predicted us", "first node");
-  for (const Priced& entry : *launches)
+  for (const Priced& entry : launches)
     streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10.1f} {:>13.1f}  {}\n",
                                entry.launch.name, entry.launch.form, entry.launch.nodes.size(),
                                entry.bytes.value, micros(entry.ideal), micros(entry.predicted),
                                entry.nodes.empty() ? "" : entry.nodes[0]);
-  return ExitCode::kDone;
+  return Done{};
 }
 
 }  // namespace

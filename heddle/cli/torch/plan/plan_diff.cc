@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/api/planned_step.h"
 #include "heddle/core/base/text.h"
 #include "heddle/search/diff_costs.h"
 
@@ -34,36 +33,32 @@ Result<PlanPair> ReadPlans(const std::string& list, const Streams& streams) {
 }
 
 // Both plans have the same batch, that of the first.
-Result<search::PlanComparison> Compare(const PlanPair& plans, const PlanDiffRequest& request,
-                                       const ModelFlags& model, const CompileFlags& compile) {
+Result<search::PlanComparison> CompareOnStep(const PlanPair& plans, const PlanOptions& options) {
   if (plans.a.automatic || plans.b.automatic)
     return Error(Diag::kUsage, "a plan that says `auto` has no costs before it is found");
-  HEDDLE_RETURN_IF_ERROR(model.CheckNoWeights());
-  run::CaptureOptions capture{.accumulate = true};
-  HEDDLE_TRY(capture.optimizer, request.optimizer.Choose());
-  HEDDLE_TRY(PlannedStep step, PlanStep(model, plans.a, capture));
-  HEDDLE_TRY(search::CompileJob a, compile.Job(plans.a, /*want_text=*/false));
-  HEDDLE_TRY(search::CompileJob b, compile.Job(plans.b, /*want_text=*/false));
-  HEDDLE_TRY(price::CostModel costs, request.priced.Model());
+  HEDDLE_RETURN_IF_ERROR(options.model.CheckNoWeights());
+  run::CaptureOptions capture{.optimizer = options.optimizer, .accumulate = true};
+  HEDDLE_TRY(PlannedStep step, PlanStep(options.model, plans.a, capture));
+  HEDDLE_TRY(search::CompileJob a, options.compile.JobFor(plans.a));
+  HEDDLE_TRY(search::CompileJob b, options.compile.JobFor(plans.b));
+  HEDDLE_TRY(price::CostModel costs, options.prices.Load());
   a.options.manager.costs = &costs;
   return search::CompareCosts(step.module, a.plan, b.plan, a.options);
 }
 
 }  // namespace
 
-ExitCode RunPlanDiff(const PlanDiffRequest& request, const ModelFlags& model,
-                     const CompileFlags& compile, const Streams& streams) {
-  Result<PlanPair> plans = ReadPlans(request.files, streams);
-  if (!plans.ok()) return Report(plans.diagnostics(), streams);
-  std::vector<compile::PlanDifference> differences = compile::Diff(plans->a, plans->b);
-  if (request.costs) {
-    Result<search::PlanComparison> comparison = Compare(*plans, request, model, compile);
-    if (!comparison.ok()) return Report(comparison.diagnostics(), streams);
-    if (request.json)
-      PrintJson(search::ToJson(*comparison), streams);
+Result<ExitCode> RunPlanDiff(const std::string& files, bool costs, bool json,
+                             const PlanOptions& options, const Streams& streams) {
+  HEDDLE_TRY(PlanPair plans, ReadPlans(files, streams));
+  std::vector<compile::PlanDifference> differences = compile::Diff(plans.a, plans.b);
+  if (costs) {
+    HEDDLE_TRY(search::PlanComparison comparison, CompareOnStep(plans, options));
+    if (json)
+      PrintJson(search::ToJson(comparison), streams);
     else
-      streams.out << Format(*comparison);
-  } else if (request.json) {
+      streams.out << Format(comparison);
+  } else if (json) {
     auto list = nlohmann::ordered_json::array();
     for (const compile::PlanDifference& d : differences)
       list.push_back({{"before", d.before}, {"after", d.after}});

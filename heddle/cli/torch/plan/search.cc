@@ -6,16 +6,14 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/cli/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
-#include "heddle/cli/torch/model_flags.h"
-#include "heddle/cli/torch/parallel_flags.h"
+#include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/plan/published.h"
-#include "heddle/core/base/choice.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
+#include "heddle/price/cost/price_options.h"
 #include "heddle/report/html/search_page.h"
 #include "heddle/run/metrics/progress.h"
 #include "heddle/search/memory/memory_search.h"
@@ -26,8 +24,6 @@ namespace {
 
 struct SearchCommand {
   static constexpr const char* kName = "search";
-  static constexpr const char* kSummary =
-      "Find the fastest mesh, placements, micro-batches and checkpointing for N devices";
   static constexpr const char* kNote =
       "Every listed plan was compiled and simulated. docs/search.md describes the search. Exit "
       "code 3: no plan fits into memory.";
@@ -36,20 +32,22 @@ struct SearchCommand {
       "heddle search --model=llama3 --flavor=70B --devices=256 "
       "--training.global_batch_size=512 --write-plans=plans";
 
-  ModelFlags model;
+  ModelOptions model;
   int64_t devices = 0;
   int64_t global_batch = 0;
   std::string cluster = "h100-8x";
   std::string memory_budget;
-  std::string automatic = "true";
+  bool automatic = true;
   std::string plans;
   std::string jobs;
   std::string html;
   bool json = false;
   std::string job;
+  // Its own, for the job files that it writes.
+  const Flags* all = nullptr;
 
   void Declare(Flags& flags);
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
 
  private:
   struct Answer {
@@ -77,17 +75,18 @@ struct SearchCommand {
 };
 
 void SearchCommand::Declare(Flags& flags) {
-  model.Declare(flags, &cluster);
+  all = &flags;
+  DeclareStep(flags, model, &cluster);
   flags.Section("Search");
   flags.Option("--devices", devices, "number of devices", {.least = 0});
   flags.Option("--cluster", cluster, "cluster of the devices: a name, or a JSON file");
-  flags.Option("--global_batch_size,--training.global_batch_size", global_batch,
+  flags.Option("--training.global_batch_size", global_batch,
                "sequences per step over all devices (0: --training.local_batch_size for each)",
                {.least = 0});
   flags.Option("--memory.budget", memory_budget,
                "memory limit of a step on each device, as in 60GiB (default: 90 % of its memory)");
-  flags.Option("--parallelism.auto", automatic,
-               "true or false: let the solver place the model, in addition to presets");
+  flags.Switch("--parallelism.auto", automatic,
+               "let the solver place the model, in addition to presets");
   flags.Section("Output");
   flags.Option("--write-plans=FOLDER", plans, "write the listed plans to this folder");
   flags.Option("--write-jobs=FOLDER", jobs,
@@ -123,7 +122,7 @@ Result<search::SearchedModel> SearchCommand::MakeSearched(const run::ModelConfig
   searched.seq_len = model.seq_len;
   searched.may_split = [config](int64_t tensor) { return CheckHeads(config, tensor).ok(); };
   searched.capture = [this](const search::StepRequest& request) -> Result<Module> {
-    ModelFlags flags = model;
+    ModelOptions flags = model;
     flags.local_batch_size = request.sequences;
     flags.sizes["n_layers"] = request.layers;
     HEDDLE_TRY(run::Model made,
@@ -148,9 +147,9 @@ Result<search::SearchedModel> SearchCommand::MakeSearched(const run::ModelConfig
 Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CheckSizes());
   Clock clock;
-  SimFlags sim;
-  sim.cluster = cluster;
-  HEDDLE_TRY(price::CostModel costs, sim.Model());
+  price::PriceOptions prices;
+  prices.cluster = cluster;
+  HEDDLE_TRY(price::CostModel costs, prices.Load());
   HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_TRY(search::SearchedModel searched, MakeSearched(config));
   Answer answer;
@@ -164,7 +163,7 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
                                     .global_batch = answer.sequences,
                                     .budget = answer.budget,
                                     .cluster = cluster};
-  HEDDLE_TRY(options.automatic, ChooseBool("--parallelism.auto", automatic));
+  options.automatic = automatic;
   bool terminal = run::IsErrorTerminal(streams.err);
   options.progress = [&](const search::SearchProgress& now) {
     if (!terminal) return;
@@ -279,13 +278,16 @@ Status SearchCommand::WriteJob(const Answer& answer, const search::TriedPoint& t
       streams));
   const search::Arrangement& arrangement = tried.point.arrangement;
   const compile::PlanBatch& batch = *tried.plan.decisions.batch;
-  std::vector<JobLine> lines = model.JobLines();
+  std::vector<JobLine> lines = all->Lines(kModelSections);
+  // The plan's batch follows.
+  std::erase_if(lines, [](const JobLine& line) {
+    return line.key == "training.seq_len" || line.key == "training.local_batch_size";
+  });
   auto add = [&](std::string key, JobValueKind kind, std::string value) {
     lines.push_back({std::move(key), JobValue{kind, {std::move(value)}}, ""});
   };
   add("plan", JobValueKind::kText, AbsolutePath(plan));
   add("cluster", JobValueKind::kText, cluster);
-  add("with-optimizer", JobValueKind::kBool, "true");
   add("training.seq_len", JobValueKind::kInt, std::to_string(batch.seq_len));
   add("training.local_batch_size", JobValueKind::kInt,
       std::to_string(batch.pass_sequences() / arrangement.batch_ranks()));
@@ -346,16 +348,14 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
   return WriteOutput(html, FormatSearchPage(page), streams);
 }
 
-ExitCode SearchCommand::Run(const Streams& streams) const {
-  Result<Answer> answer = Search(streams);
-  if (!answer.ok()) return Report(answer.diagnostics(), streams);
-  Status written = WriteFiles(*answer, streams);
-  if (!written.ok()) return Report(written.diagnostics(), streams);
+Status SearchCommand::Run(const Streams& streams) const {
+  HEDDLE_TRY(Answer answer, Search(streams));
+  HEDDLE_RETURN_IF_ERROR(WriteFiles(answer, streams));
   if (json)
-    PrintJson(ToJson(*answer, streams), streams);
+    PrintJson(ToJson(answer, streams), streams);
   else if (html != "-")
-    streams.out << FormatAnswer(*answer, streams);
-  return ExitCode::kDone;
+    streams.out << FormatAnswer(answer, streams);
+  return Done{};
 }
 
 }  // namespace

@@ -12,7 +12,6 @@ namespace {
 
 struct ExportCommand {
   static constexpr const char* kName = "export";
-  static constexpr const char* kSummary = "Write a checkpoint or weights as a Hugging Face folder";
   static constexpr const char* kNote =
       "Writes config.json and the weights, in one file or in several with an index, for "
       "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM or DeepseekV3ForCausalLM of "
@@ -20,35 +19,33 @@ struct ExportCommand {
   static constexpr const char* kExamples =
       "heddle export --checkpoint=runs/8b --hf=out --dtype=bf16";
 
-  ModelFlags model;
+  ModelOptions model;
   std::string folder;
   std::string checkpoint;
   std::optional<int64_t> step;
-  std::string dtype = "f32";
+  DType dtype = DType::kF32;
   int64_t shard_mib = 5 * 1024;
 
   void Declare(Flags& flags) {
-    flags.Option("--hf=FOLDER", folder, "folder to write", /*required=*/true);
+    flags.Required("--hf=FOLDER", folder, "folder to write");
     flags.Option("--checkpoint=FOLDER", checkpoint,
                  "folder of checkpoints: export the newest, as the model of its job.toml");
     flags.Option("--step", step, "export the checkpoint of this step instead of the newest");
-    flags.Option("--dtype", dtype, "type of the exported weights: f32 or bf16");
+    flags.Choice<DType>("--dtype", dtype, "type of the exported weights: f32 or bf16",
+                        {{"f32", DType::kF32}, {"bf16", DType::kBF16}});
     flags.Option("--shard-size", shard_mib, "maximum size of a weight file, in MiB",
                  {.least = 1, .most = 1 << 20});
-    model.DeclareModel(flags);
+    DeclareModel(flags, model);
     for (const char* section : {"Model", "Model sizes"})
       flags.Excludes("--checkpoint", section, "its job.toml describes the model");
     flags.Requires("--step", "--checkpoint");
   }
-  ExitCode Run(const Streams& streams) const;
+  Status Run(const Streams& streams) const;
   Result<run::HfExport> Export(const Streams& streams) const;
 };
 
 Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
-  if (dtype != "f32" && dtype != "bf16")
-    return Error(Diag::kBadChoice, "--dtype is `{}`; it is one of f32, bf16", dtype);
-  run::HfExportOptions options{.dtype = dtype == "f32" ? DType::kF32 : DType::kBF16,
-                               .most_bytes = MiB(shard_mib)};
+  run::HfExportOptions options{.dtype = dtype, .most_bytes = MiB(shard_mib)};
   if (!checkpoint.empty()) {
     HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
     for (const std::string& note : job.notes) streams.err << note << "\n";
@@ -62,12 +59,11 @@ Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
   return run::ExportHf(made, params, folder, options);
 }
 
-ExitCode ExportCommand::Run(const Streams& streams) const {
-  Result<run::HfExport> done = Export(streams);
-  if (!done.ok()) return Report(done.diagnostics(), streams);
-  streams.out << fmt::format("{} in {}, {}, to {}\n", Counted(done->tensors, "tensor"),
-                             Counted(done->files, "file"), Format(done->bytes), folder);
-  return ExitCode::kDone;
+Status ExportCommand::Run(const Streams& streams) const {
+  HEDDLE_TRY(run::HfExport done, Export(streams));
+  streams.out << fmt::format("{} in {}, {}, to {}\n", Counted(done.tensors, "tensor"),
+                             Counted(done.files, "file"), Format(done.bytes), folder);
+  return Done{};
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ namespace {
 
 struct GenerateCommand {
   static constexpr const char* kName = "generate";
-  static constexpr const char* kSummary = "Generate text with a trained model";
   static constexpr const char* kNote =
       "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and its "
       "continuation. A model that was trained on token files reads and prints token numbers.";
@@ -33,7 +32,7 @@ struct GenerateCommand {
   bool json = false;
 
   void Declare(Flags& flags) {
-    flags.Option("--checkpoint=FOLDER", folder, "folder of checkpoints", /*required=*/true);
+    flags.Required("--checkpoint=FOLDER", folder, "folder of checkpoints");
     flags.Option("--step", step, "use the checkpoint of this step instead of the newest");
     flags.Option("--prompt", prompt,
                  "start of the text; for models of token files, numbers separated by commas");
@@ -46,7 +45,7 @@ struct GenerateCommand {
     flags.Option("--seed", seed, "seed of the sampling", {.least = 0});
     flags.Switch("--json", json, "print tokens and text as JSON");
   }
-  ExitCode Run(const Streams& streams) const;
+  Result<ExitCode> Run(const Streams& streams) const;
 
  private:
   Result<std::vector<int64_t>> Prompt(const SavedJob& job) const;
@@ -77,26 +76,24 @@ Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const 
   return tokens;
 }
 
-ExitCode GenerateCommand::Run(const Streams& streams) const {
+Result<ExitCode> GenerateCommand::Run(const Streams& streams) const {
   run::MakeExact();
-  Result<SavedJob> job = OpenSavedJob(folder, step);
-  if (!job.ok()) return Report(job.diagnostics(), streams);
-  for (const std::string& note : job->notes) streams.err << note << "\n";
-  Result<std::vector<int64_t>> begin = Prompt(*job);
-  if (!begin.ok()) return Report(begin.diagnostics(), streams);
+  HEDDLE_TRY(SavedJob job, OpenSavedJob(folder, step));
+  for (const std::string& note : job.notes) streams.err << note << "\n";
+  HEDDLE_TRY(std::vector<int64_t> begin, Prompt(job));
   run::GenerateOptions how = options;
   how.seed = static_cast<uint64_t>(seed);
-  if (job->text) how.end = run::kByteDocumentEnd;
-  Result<std::vector<int64_t>> made = run::Generate(*job->model, job->params, *begin, how);
+  if (job.text) how.end = run::kByteDocumentEnd;
+  Result<std::vector<int64_t>> made = run::Generate(*job.model, job.params, begin, how);
   if (!made.ok()) {
     Report(made.diagnostics(), streams);
     return ExitCode::kFault;
   }
   if (json) {
-    nlohmann::ordered_json out = {{"step", job->step}, {"prompt", *begin}, {"tokens", *made}};
-    if (job->text) out["text"] = run::TokensToText(*made);
+    nlohmann::ordered_json out = {{"step", job.step}, {"prompt", begin}, {"tokens", *made}};
+    if (job.text) out["text"] = run::TokensToText(*made);
     PrintJson(out, streams);
-  } else if (job->text) {
+  } else if (job.text) {
     streams.out << prompt << run::TokensToText(*made) << "\n";
   } else {
     streams.out << fmt::format("{}\n", fmt::join(*made, ","));

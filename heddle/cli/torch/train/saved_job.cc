@@ -7,7 +7,7 @@ namespace heddle {
 namespace {
 
 // The model that the checkpoint identifies; that of job.toml if an older version wrote it.
-Result<run::ModelConfig> ConfigOf(const ModelFlags& flags, const run::SavedRunState& run,
+Result<run::ModelConfig> ConfigOf(const ModelOptions& flags, const run::SavedRunState& run,
                                   const std::string& path, std::vector<std::string>& notes) {
   Result<run::ModelConfig> of_job = flags.Config();
   if (!run.config) {
@@ -38,10 +38,11 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   std::vector<std::string> args = {"--config=" + folder + "/job.toml"};
   HEDDLE_RETURN_IF_ERROR(flags.Read("train", args));
   // One sequence, whatever the batch of the job was.
-  job.flags->model.local_batch_size = 1;
+  job.flags->options.model.local_batch_size = 1;
   HEDDLE_TRY(run::SavedRunState run, run::ReadRunState(*found));
-  HEDDLE_TRY(run::ModelConfig config, ConfigOf(job.flags->model, run, found->path(), job.notes));
-  HEDDLE_TRY(run::Model model, job.flags->model.MakeWith(config));
+  HEDDLE_TRY(run::ModelConfig config,
+             ConfigOf(job.flags->options.model, run, found->path(), job.notes));
+  HEDDLE_TRY(run::Model model, job.flags->options.model.MakeWith(config));
   job.model = std::make_unique<run::Model>(std::move(model));
   run::SavedState state = run::StateOf(*found, *job.model);
   for (const run::ParamSpec& param : job.model->params) {

@@ -14,7 +14,6 @@ class TrainingScreen;
 
 struct TrainCommand {
   static constexpr const char* kName = "train";
-  static constexpr const char* kSummary = "Train a model on one or many ranks";
   static constexpr const char* kNote =
       "Compiles the step for the mesh and trains with it: all ranks in this process, one process "
       "per rank with --nproc, or one rank if RANK is set, as torchrun does. With "
@@ -28,17 +27,12 @@ struct TrainCommand {
 
   TrainingFlags flags;
 
-  TrainCommand() {
-    // What a laptop does in a second.
-    flags.model.precision = "f32";
-    flags.model.seq_len = 256;
-  }
   void Declare(Flags& all) { flags.Declare(all); }
-  ExitCode Run(const Streams& streams) const;
+  Result<ExitCode> Run(const Streams& streams) const;
 
  private:
-  ExitCode RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
-                      const Streams& streams) const;
+  Result<ExitCode> RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
+                              const Streams& streams) const;
   ExitCode Launch(int64_t ranks, const run::SignalGate& gate, const Streams& streams) const;
 };
 
@@ -48,8 +42,8 @@ ExitCode TrainCommand::Launch(int64_t ranks, const run::SignalGate& gate,
   for (int64_t restarts = 0;; ++restarts) {
     ProcessesEnd end = RunOnProcesses(ranks, flags.process, gate, streams);
     bool again = end.code == ExitCode::kFault && !end.stopped;
-    if (!again || restarts == flags.job.max_restarts) return end.code;
-    streams.err << fmt::format("restart {} of {}\n", restarts + 1, flags.job.max_restarts);
+    if (!again || restarts == flags.options.loop.max_restarts) return end.code;
+    streams.err << fmt::format("restart {} of {}\n", restarts + 1, flags.options.loop.max_restarts);
   }
 }
 
@@ -65,18 +59,15 @@ class TrainingScreen final : public TrainObserver {
     flags_.compile.PrintNotes(report, streams_);
   }
   void Prepared(const TrainingJob& job) override {
-    const compile::PlanDecisions& decisions = job.planned().plan.decisions;
-    streams_.out << job.Describe(flags_.compile.PipelineName(decisions))
-                 << FormatCosts(job.report()) << "\n"
-                 << std::flush;
+    streams_.out << job.Describe() << FormatCosts(job.report()) << "\n" << std::flush;
   }
   Status Begins(int64_t after_step) override {
-    HEDDLE_TRY(log_, run::TrainingLog::Open({.steps = flags_.train.steps,
+    HEDDLE_TRY(log_, run::TrainingLog::Open({.steps = flags_.options.optimization.steps,
                                              .after_step = after_step,
-                                             .log_every = flags_.job.log_every,
+                                             .log_every = flags_.options.loop.log_every,
                                              .color = streams_.color,
-                                             .jsonl = flags_.job.jsonl,
-                                             .tensorboard = flags_.job.tensorboard},
+                                             .jsonl = flags_.options.loop.jsonl,
+                                             .tensorboard = flags_.options.loop.tensorboard},
                                             streams_.out, streams_.err));
     return Done{};
   }
@@ -96,30 +87,29 @@ class TrainingScreen final : public TrainObserver {
 };
 
 // Compiles the job to find its mistakes, and starts one process per rank.
-ExitCode TrainCommand::RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
-                                  const Streams& streams) const {
+Result<ExitCode> TrainCommand::RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
+                                          const Streams& streams) const {
   run::SignalGate gate;
   std::optional<run::SetupGuard> setup(gate);
   TrainingJob job(options, screen);
-  Status prepared = job.Prepare(flags.process.processes);
-  if (!prepared.ok()) return Report(prepared.diagnostics(), streams);
+  HEDDLE_RETURN_IF_ERROR(job.Prepare(flags.process.processes));
   screen.Prepared(job);
   setup.reset();
   return Launch(job.ranks(), gate, streams);
 }
 
-ExitCode TrainCommand::Run(const Streams& streams) const {
-  Status outputs = CheckOneOutput({{"the hashes", flags.train.hashes == "-"}, {"the log", true}});
-  if (!outputs.ok()) return Report(outputs.diagnostics(), streams);
+Result<ExitCode> TrainCommand::Run(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(CheckOneOutput(
+      {{"the hashes", flags.options.optimization.hashes == "-"}, {"the log", true}}));
   TrainOptions options = flags.Options();
   TrainingScreen screen(flags, streams);
   if (flags.process.processes > 0) {
-    Status alone = CheckNotRank();
-    return alone.ok() ? RunOnRanks(options, screen, streams) : Report(alone.diagnostics(), streams);
+    HEDDLE_RETURN_IF_ERROR(CheckNotRank());
+    return RunOnRanks(options, screen, streams);
   }
   Result<TrainResult> trained = api::Train(options, screen);
-  if (trained.ok()) return trained->ok() ? ExitCode::kDone : ExitCode::kFault;
-  return screen.has_failed() ? ExitCode::kFault : Report(trained.diagnostics(), streams);
+  if (!trained.ok() && !screen.has_failed()) return std::move(trained).failure();
+  return trained.ok() && trained->ok() ? ExitCode::kDone : ExitCode::kFault;
 }
 
 }  // namespace

@@ -5,33 +5,31 @@
 namespace heddle {
 
 void TrainingFlags::Declare(Flags& flags) {
-  model.deterministic = true;
-  model.Declare(flags);
+  // A size that a laptop trains a step of in a second.
+  options.model.seq_len = 256;
+  DeclareStep(flags, options.model);
   flags.Switch(
-      "--debug.deterministic", model.deterministic,
+      "--debug.deterministic", options.model.deterministic,
       "give the same bits in every run; =false allows oneDNN, threads and GPU kernels that "
       "add in any order, which is faster");
-  parallel.Declare(flags);
+  DeclareParallelism(flags, options.parallel);
   compile.Declare(flags);
-  compile.DeclareBudget(flags);
-  train.Declare(flags);
-  job.Declare(flags);
+  DeclareTraining(flags, options.optimization);
+  DeclareLoop(flags, options.loop);
+  DeclareOutput(flags, options.loop);
   process.Declare(flags);
   flags.Config(text);
   flags.Values(values);
 }
 
 TrainOptions TrainingFlags::Options() const {
-  return {.model = model,
-          .parallel = parallel,
-          .compile =
-              [this](const compile::Plan& plan) { return compile.Job(plan, /*want_text=*/false); },
-          .optimization = train,
-          .loop = job,
-          .timeout = process.Timeout(),
-          .job_file = text,
-          .settings = RunSettings(text),
-          .values = values};
+  TrainOptions complete = options;
+  complete.compile = compile;
+  complete.timeout = process.Timeout();
+  complete.job_file = text;
+  complete.settings = RunSettings(text);
+  complete.values = values;
+  return complete;
 }
 
 }  // namespace heddle

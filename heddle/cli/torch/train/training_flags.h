@@ -3,20 +3,15 @@
 
 #include "heddle/api/training_job.h"
 #include "heddle/cli/compile_flags.h"
-#include "heddle/cli/torch/model_flags.h"
-#include "heddle/cli/torch/parallel_flags.h"
-#include "heddle/cli/torch/train/job_flags.h"
+#include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/train/processes.h"
-#include "heddle/cli/torch/train/train_flags.h"
 
 namespace heddle {
 
 struct TrainingFlags {
-  ModelFlags model;
-  ParallelFlags parallel;
-  CompileFlags compile{"fsdp"};
-  TrainFlags train;
-  JobFlags job;
+  // Complete after Options(), which adds the compile settings and the job file.
+  TrainOptions options;
+  CompileFlags compile;
   ProcessFlags process;
   // All of them as a file, which is written next to checkpoints.
   std::string text;
@@ -24,7 +19,6 @@ struct TrainingFlags {
   std::string values;
 
   void Declare(Flags& flags);
-  // These flags must outlive the options.
   TrainOptions Options() const;
 };
 

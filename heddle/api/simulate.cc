@@ -1,0 +1,75 @@
+#include "heddle/api/simulate.h"
+
+#include "heddle/core/ir/program.h"
+
+namespace heddle {
+namespace {
+
+// `llama3 8B`
+std::string TrainedModel(const PlannedStep& step) {
+  return fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
+}
+
+// The pipeline as it is written: settings and statements that change it are about the planned step.
+Result<search::SimulatedModule> SimulateOther(const SimulationOptions& options,
+                                              const PlannedStep& step,
+                                              const price::CostModel& costs) {
+  search::CompileSettings other{.usual_pipeline = options.against, .pipeline = options.against};
+  HEDDLE_TRY(search::CompileJob asked, options.plan.compile.JobFor(step.plan));
+  HEDDLE_TRY(search::CompileJob job, other.JobFor(asked.plan.UpToLowering()));
+  job.options.manager.measure = true;
+  job.options.manager.costs = &costs;
+  Module module = step.module;
+  HEDDLE_TRY(compile::CompileReport report, compile::Compile(module, job.plan, job.options));
+  HEDDLE_TRY(search::SimulatedModule simulated,
+             search::SimulateModule(options.against, std::move(module), costs, options.simulate));
+  simulated.passes = std::move(report.passes);
+  simulated.trained = TrainedModel(step);
+  return simulated;
+}
+
+// All but the last micro-batch leave the optimizer out.
+Status AddOtherMicroBatches(const SimulationOptions& options, const PlanResult& plan,
+                            price::Simulation& last) {
+  int64_t count = plan.step.micro_batches();
+  if (count == 1) return Done{};
+  const heddle::compile::Plan& complete = plan.found.plan;
+  HEDDLE_TRY(search::CompileJob job, options.plan.compile.JobFor(plan.step.plan));
+  job.options.manager.costs = &plan.costs;
+  ModelOptions model = options.plan.model;
+  model.cluster = &options.plan.prices.cluster;
+  HEDDLE_TRY(PlannedStep more, PlanPass(model, complete, {.accumulate = true}));
+  HEDDLE_RETURN_IF_ERROR(compile::Compile(more.module, complete, job.options));
+  HEDDLE_TRY(price::Simulation other,
+             heddle::price::Simulate(more.module, SharedProgram(more.module), plan.costs,
+                                     options.simulate));
+  price::AddMicroBatches(other, count, last);
+  return Done{};
+}
+
+}  // namespace
+
+namespace api {
+
+Result<SimulationResult> Simulate(const SimulationOptions& options) {
+  HEDDLE_TRY(price::CostModel costs, options.plan.prices.Load());
+  HEDDLE_TRY(PlannedStep step, CapturePlanned(options.plan));
+  std::string name = options.plan.compile.PipelineName(step.plan.decisions);
+  std::vector<search::SimulatedModule> modules;
+  if (options.against != name) {
+    HEDDLE_TRY(search::SimulatedModule other, SimulateOther(options, step, costs));
+    modules.push_back(std::move(other));
+  }
+  HEDDLE_TRY(PlanResult plan, CompilePlanned(options.plan, std::move(step), std::move(costs),
+                                             options.plan.prices.cluster));
+  HEDDLE_TRY(search::SimulatedModule asked,
+             search::SimulateModule(name, plan.step.module, plan.costs, options.simulate));
+  asked.passes = plan.report.passes;
+  asked.trained = TrainedModel(plan.step);
+  HEDDLE_RETURN_IF_ERROR(AddOtherMicroBatches(options, plan, asked.simulations[0]));
+  modules.push_back(std::move(asked));
+  return SimulationResult{std::move(modules), std::move(plan)};
+}
+
+}  // namespace api
+}  // namespace heddle

@@ -1,0 +1,275 @@
+#include "heddle/cli/torch/job_flags.h"
+
+#include "heddle/core/base/text.h"
+#include "heddle/price/cost/cluster/cluster.h"
+
+namespace heddle {
+namespace {
+
+std::function<bool(std::string_view)> GivenIn(const Flags& flags) {
+  return [set = flags.given()](std::string_view flag) { return set->Has(flag); };
+}
+
+bool IsBoolean(std::span<const std::string_view> choices) {
+  return choices.size() == 2 && std::ranges::find(choices, "true") != choices.end();
+}
+
+}  // namespace
+
+void DeclareModel(Flags& flags, ModelOptions& model) {
+  model.given = GivenIn(flags);
+  flags.Section("Model");
+  flags.Option("--model", model.model,
+               "model family (`heddle models` lists them), or hf: the model that config.json at "
+               "--checkpoint.initial_load_path describes");
+  flags.Option("--flavor", model.flavor, "size of the model");
+  flags.Option("--checkpoint.initial_load_path=PATH", model.load_path,
+               "initial weights: a .safetensors file of Heddle's, or a Hugging Face folder");
+  flags.Path("--checkpoint.initial_load_path");
+  flags.Section("Model sizes");
+  for (const run::ConfigField& field : run::ConfigFields()) {
+    std::string name(field.name);
+    std::string flag = "--model." + name;
+    std::string help = "replace the flavor's " + name;
+    if (field.size != nullptr) flags.Option(flag, model.sizes[name], help);
+    if (field.number != nullptr) flags.Option(flag, model.numbers[name], help);
+    if (field.choose == nullptr) continue;
+    if (IsBoolean(field.choices)) {
+      flags.Switch(flag, model.switches[name], help);
+    } else {
+      flags.Choice(flag, model.choices[name], help + ": " + Join(field.choices, ", "),
+                   {field.choices.begin(), field.choices.end()});
+    }
+  }
+}
+
+void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster) {
+  model.cluster = cluster;
+  DeclareModel(flags, model);
+  flags.Section("Batch and numerics");
+  flags.Option("--training.local_batch_size", model.local_batch_size,
+               "sequences on each data-parallel rank");
+  flags.Option("--training.seq_len", model.seq_len, "tokens in a sequence");
+  flags.Choice<DType>(
+      "--precision", model.precision,
+      "type the step computes in: bf16, f32 or f64; parameters are f32, or f64 with f64",
+      {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f64", DType::kF64}});
+  flags.Choice<run::AttentionKind>(
+      "--attention", model.attention,
+      "attention kernel: flash or cudnn (fused), math (separate ops), or fastest (the "
+      "first of cudnn, flash and math that supports device, precision and head size; cudnn is "
+      "not deterministic)",
+      {{"fastest", run::AttentionKind::kFastest},
+       {"cudnn", run::AttentionKind::kCudnn},
+       {"flash", run::AttentionKind::kFlash},
+       {"math", run::AttentionKind::kMath}});
+  flags.Choice<run::Target>(
+      kDeviceFlag, model.device,
+      fmt::format("device whose kernels the step uses: cpu or cuda (default: {})",
+                  cluster != nullptr ? "the device type of --cluster" : "cpu"),
+      {{"cpu", run::Target::kCpu}, {"cuda", run::Target::kCuda}});
+  flags.Choice<run::LossDivisor>(
+      "--training.loss_divisor", model.loss_divisor,
+      "divisor of the summed loss: valid_tokens (labels other than -100, counted over all "
+      "ranks in the step), or all_tokens (a constant)",
+      {{"valid_tokens", run::LossDivisor::kValidTokens},
+       {"all_tokens", run::LossDivisor::kAllTokens}});
+  flags.Option("--training.z_loss", model.z_loss,
+               "weight of the squared log normaliser of each token in the loss");
+  flags.Option(
+      "--training.aux_loss", model.aux_loss,
+      "weight of the load-balancing loss of experts, per sequence and layer (1: balanced)");
+}
+
+void DeclareOptimizer(Flags& flags, bool& without) {
+  flags.Section("Optimizer");
+  flags.Switch("--without-optimizer", without,
+               "leave the optimizer out of the step; by default the step clips by global norm "
+               "(1.0) and updates with AdamW");
+}
+
+void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
+  parallel.given = GivenIn(flags);
+  flags.Section("Parallelism");
+  std::string names;
+  for (size_t i = 0; i < compile::Presets().size(); ++i) {
+    const compile::Preset& preset = *compile::Presets()[i];
+    names += fmt::format("{}{}", names.empty() ? "" : ",", preset.axis());
+    flags.Option(fmt::format("--parallelism.{}", preset.degree_flag), parallel.degrees[i],
+                 fmt::format("{}; -1: the rest of --world_size", preset.help));
+  }
+  flags.Option("--parallelism.expert_parallel_degree", parallel.expert,
+               "ranks that share the experts of a layer, among the sharding ranks and, unless "
+               "those share each expert, the tensor-parallel ranks",
+               {.least = 1});
+  flags.Option("--parallelism.expert_tensor_parallel_degree", parallel.expert_tensor,
+               "tensor-parallel ranks that share each expert: 1, or all of them", {.least = 1});
+  flags.Option("--parallelism.expert_rows_times", parallel.expert_times,
+               "limit of the rows a rank receives for its experts, as a multiple of its own; more "
+               "fails the run (0: no limit)",
+               {.least = 0});
+  flags.Switch("--parallelism.enable_sequence_parallel", parallel.sequence_parallel,
+               "shard activations between blocks by position over the tensor-parallel ranks");
+  flags.Switch("--parallelism.disable_loss_parallel", parallel.gather_logits,
+               "gather logits instead of sharding the loss by vocabulary over the "
+               "tensor-parallel ranks");
+  flags.Option("--plan=FILE", parallel.plan_file,
+               "plan to use instead of degrees; `heddle search` and `heddle plan` write plans");
+  flags.Option("--parallelism.axis_names", parallel.axis_names,
+               fmt::format("names of the mesh axes (default: {})", names));
+  flags.Option("--parallelism.gradients", parallel.gradients,
+               "reduction of gradients over ranks: sum, average, or a number that divides the sum");
+  flags.Choice<bool>("--parallelism.tensor_gradients", parallel.wide_tensor_gradients,
+                     "type in which gradients are reduced over the tensor-parallel ranks: narrow "
+                     "(as computed, like eager) or wide (the parameter's)",
+                     {{"narrow", false}, {"wide", true}});
+  flags.Choice<bool>(
+      "--training.mixed_precision_reduce", parallel.narrow_gradients,
+      "type in which gradients are reduced over the data-parallel ranks: f32, or bf16 with "
+      "--precision=bf16",
+      {{"f32", false}, {"bf16", true}});
+  flags.Option("--world_size", parallel.world, "number of ranks (0: the product of the degrees)",
+               {.least = 0});
+}
+
+void DeclareTraining(Flags& flags, OptimizationOptions& options) {
+  run::OptimizerOptions& optimizer = options.optimizer;
+  flags.Section("Training");
+  flags.Option("--training.steps", options.steps, "number of steps", {.least = 1});
+  flags.Option("--training.max_norm", optimizer.max_norm,
+               "global norm that gradients are clipped to (0: no clipping)");
+  flags.Option("--debug.seed", options.seed, "seed of initial weights and data", {.least = 0});
+  flags.Section("Optimizer");
+  flags.Choice<run::AdamW>(
+      "--optimizer.implementation", optimizer.implementation,
+      "fused (one kernel), or for-loop (several, like PyTorch without `fused`); "
+      "their bits differ",
+      {{"fused", run::AdamW::kFused}, {"for-loop", run::AdamW::kForLoop}});
+  flags.Option("--optimizer.lr", options.lr, "learning rate");
+  flags.Option("--optimizer.beta1", optimizer.beta1, "decay rate of the first moment");
+  flags.Option("--optimizer.beta2", optimizer.beta2, "decay rate of the second moment");
+  flags.Option("--optimizer.eps", optimizer.eps, "term added to the root of the second moment");
+  flags.Option("--optimizer.weight_decay", optimizer.weight_decay,
+               "weight decay, multiplied by the learning rate");
+  flags.Section("Runtime");
+  flags.Option("--runtime.reducer", options.reducer,
+               "order in which values of ranks are summed: rank, gloo, ring:CHANNELS or tree");
+  flags.Option("--runtime.threads", options.threads,
+               "threads that the ranks of one process share; results do not depend on it",
+               {.least = 1});
+  flags.Choice<bool>(
+      "--runtime.graph", options.graph,
+      "auto: record a step on a GPU as a CUDA graph and replay it, where that is possible; "
+      "off: launch every kernel from the host; results do not depend on it",
+      {{"auto", true}, {"off", false}});
+  flags.Choice<bool>(
+      "--runtime.kernels", options.kernels,
+      "auto: compute groups of ops on a GPU with kernels of Heddle's own, where they have "
+      "the bits of ATen's; off: run every op with ATen; results do not depend on it",
+      {{"auto", true}, {"off", false}});
+  flags.Option("--hashes=FILE", options.hashes,
+               "write one line of JSON per step, rank and parameter with the hash of that rank's "
+               "shard of the master weights, and one with the loss as a hex float");
+  flags.Switch("--hash-gradients", options.hash_gradients,
+               "with --hashes: also hash gradients before clipping; their names end in .grad");
+  flags.Requires("--hash-gradients", "--hashes");
+}
+
+void DeclareLoop(Flags& flags, LoopOptions& loop) {
+  flags.Section("Data");
+  flags.Option(
+      "--training.dataset", loop.dataset,
+      "training data: text (Heddle's own sources), synthetic (random tokens), or a file or "
+      "folder (docs/data.md)");
+  flags.Path("--training.dataset",
+             [](std::string_view value) { return value != "text" && value != "synthetic"; });
+  flags.Option("--training.global_batch_size", loop.global_batch_size,
+               "sequences per step over all ranks; larger than one batch: accumulate gradients (0: "
+               "one batch)",
+               {.least = 0});
+  flags.Switch("--training.shuffle", loop.shuffle,
+               "read sequences in an order drawn from the seed");
+  flags.Switch("--training.document_boundaries", loop.document_boundaries,
+               "do not predict across document boundaries");
+  flags.Option("--training.document_end", loop.document_end,
+               "token that ends a document, if the files do not state it");
+  flags.Requires("--training.document_end", "--training.document_boundaries");
+  flags.Section("Learning rate");
+  flags.Option("--lr_scheduler.warmup_steps", loop.warmup_steps,
+               "steps in which the learning rate rises from 0", {.least = 0});
+  flags.Choice<run::Decay>("--lr_scheduler.decay", loop.decay,
+                           "decay curve: none, linear, cosine or sqrt",
+                           {{Name(run::Decay::kNone), run::Decay::kNone},
+                            {Name(run::Decay::kLinear), run::Decay::kLinear},
+                            {Name(run::Decay::kCosine), run::Decay::kCosine},
+                            {Name(run::Decay::kSqrt), run::Decay::kSqrt}});
+  flags.Option("--lr_scheduler.decay_ratio", loop.decay_ratio,
+               "fraction of steps, the last ones, in which the rate decays (1: all after warm-up)");
+  flags.Option("--lr_scheduler.min_lr_factor", loop.min_lr_factor,
+               "final rate, as a fraction of --optimizer.lr");
+  flags.Section("Validation");
+  flags.Option("--validation.interval", loop.validation_interval,
+               "evaluate held-out data every N steps; 0: never", {.least = 0});
+  flags.Option("--validation.steps", loop.validation_steps, "batches of held-out data",
+               {.least = 1});
+}
+
+void DeclareOutput(Flags& flags, LoopOptions& loop) {
+  flags.Section("Validation");
+  flags.Enables("--validation.enable", loop.validation_interval,
+                "false: do not validate, even with --validation.interval");
+  flags.Section("Checkpoints");
+  flags.Enables("--checkpoint.enable", loop.folder,
+                "false: save no checkpoints, even with --checkpoint.folder");
+  flags.Option("--checkpoint.folder=FOLDER", loop.folder,
+               "folder for checkpoints; a run resumes from the newest one in it (default: save "
+               "none)");
+  flags.Option("--checkpoint.interval", loop.save_interval,
+               "save every N steps and after the last; 0: only after the last", {.least = 0});
+  flags.Option("--checkpoint.keep", loop.keep, "number of newest checkpoints to keep; 0: all",
+               {.least = 0});
+  flags.Switch("--checkpoint.async", loop.async, "continue training while files are written");
+  flags.Option("--checkpoint.load_step", loop.load_step,
+               "resume from this step instead of the newest");
+  flags.Section("Metrics");
+  flags.Option("--metrics.jsonl=FILE", loop.jsonl, "file that gets one line of JSON per step");
+  flags.Enables("--metrics.enable_tensorboard", loop.tensorboard,
+                "false: write no TensorBoard events, even with --metrics.tensorboard");
+  flags.Option("--metrics.tensorboard=FOLDER", loop.tensorboard, "folder for TensorBoard events");
+  flags.Option(
+      "--metrics.cluster", loop.cluster,
+      "cluster whose peak FLOP/s MFU is computed against: a name, or a JSON file (default: "
+      "the one with this machine's GPU)");
+  flags.Path("--metrics.cluster", price::IsClusterPath);
+  flags.Option("--metrics.log_freq", loop.log_every, "print every N steps", {.least = 1});
+  flags.Option("--profile", loop.profile,
+               "write a Chrome trace of COUNT steps, or of START:COUNT (COUNT alone starts after "
+               "warm-up)");
+  flags.Option("--profile-dir=FOLDER", loop.profile_dir,
+               "folder for traces (default: profile in --checkpoint.folder)");
+  flags.Section("Faults");
+  flags.Choice<run::OddLoss>(
+      "--fault.on_nan", loop.on_nan,
+      "action on a loss that is not finite: stop, or skip the step, which keeps "
+      "a copy of the state",
+      {{"stop", run::OddLoss::kStop}, {"skip", run::OddLoss::kSkip}});
+  flags.Choice<run::OddLoss>(
+      "--fault.on_spike", loop.on_spike,
+      "action on a loss far above the last 20: ignore, stop, or skip the step",
+      {{"ignore", run::OddLoss::kIgnore},
+       {"stop", run::OddLoss::kStop},
+       {"skip", run::OddLoss::kSkip}});
+  flags.Option("--fault.spike_factor", loop.spike_factor,
+               "multiple of the mean of the last 20 losses that counts as a spike");
+  flags.Option("--fault.max_restarts", loop.max_restarts,
+               "with --nproc: restarts of a job that lost a rank", {.least = 0});
+}
+
+Result<ParallelOptions> WithPlan(ParallelOptions parallel, const Streams& streams) {
+  if (parallel.plan_file == "-") {
+    HEDDLE_TRY(parallel.plan_text, ReadInput(parallel.plan_file, streams));
+  }
+  return parallel;
+}
+
+}  // namespace heddle

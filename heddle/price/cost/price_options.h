@@ -1,0 +1,22 @@
+// PriceOptions: the cluster and the files that a cost model is made of. Messages name the fields by
+// the flags that set them.
+#pragma once
+
+#include <string>
+
+#include "heddle/price/cost/cost_model.h"
+
+namespace heddle::price {
+
+struct PriceOptions : CostOptions {
+  // A name, or a JSON file.
+  std::string cluster = "h100-8x";
+  // A file with measured times; empty: none.
+  std::string costs = {};
+  // Distribution of tokens over experts: `uniform`, `zipf:1.2`, or a file.
+  std::string expert_load = "uniform";
+
+  Result<CostModel> Load() const;
+};
+
+}  // namespace heddle::price
