@@ -1,4 +1,4 @@
-// All inputs of a model's step at once, for tests. Training makes each rank's own.
+// Every input of a model's step, for tests. Training makes each rank's own.
 #pragma once
 
 #include <vector>
