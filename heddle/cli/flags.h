@@ -155,7 +155,7 @@ class Flags {
   Status SetFlag(Flag& flag, std::string_view name, const std::string& value);
   Failure UnknownFlag(const std::string& name) const;
   Status CheckRequirements() const;
-  // Why the flag has no effect beside the others; null: it has.
+  // The reason why another flag makes this one ineffective; null: none does.
   const FlagExclusion* ExclusionOf(const Flag& flag) const;
   // Whether any of the names is set, by a flag or a job file.
   bool IsSet(std::string_view names) const;

@@ -45,10 +45,9 @@ class TorchTitan(unittest.TestCase):
     def test_every_key_with_its_default_is_accepted(self):
         made, notes = job((FILES / "defaults.toml").read_text())
         self.assertEqual(made["model"]["name"], "llama3")
-        self.assertEqual(made["optimizer"]["name"], "adamw")
         self.assertEqual(made["lr_scheduler"]["decay"], "linear")
         self.assertEqual(made["checkpoint"]["keep"], 10)
-        self.assertEqual(made["checkpoint"]["async"], "false")
+        self.assertIs(made["checkpoint"]["async"], False)
         self.assertEqual(made["validation"]["interval"], 0)
         self.assertEqual(made["precision"], "bf16")
         self.assertEqual(made["training"]["mixed_precision_reduce"], "f32")
