@@ -148,7 +148,7 @@ Result<search::StorageExplanation> PlanCommand::Explain(const PlanOptions& compl
 }
 
 nlohmann::ordered_json ToJson(const PlanResult& planned) {
-  nlohmann::ordered_json out = ToJson(planned.summary);
+  nlohmann::ordered_json out = heddle::ToJson(planned.summary);
   if (planned.found.memory) {
     out.update(ToJson(*planned.found.memory));
     out["decisions"] = ToJson(planned.found.decisions);

@@ -12,6 +12,7 @@ namespace heddle::price {
 // 1 GB/s is one byte per nanosecond.
 struct ByteRate {
   double per_nano = 0;
+  bool operator==(const ByteRate&) const = default;
 };
 // 1 TFLOP/s is a thousand operations per nanosecond.
 struct FlopRate {
