@@ -1,5 +1,5 @@
 // What commands that run a model say about the device they run on.
-#include "heddle/cli/torch/model_options.h"
+#include "heddle/api/model_options.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ TEST(ModelOptions, SaysThatTheCpuRunsAlthoughThereIsAGpu) {
             "note: running on the CPU, the default; this machine has a GPU, which "
             "--runtime.device=cuda uses");
   EXPECT_EQ(options.DeviceNote(/*machine_has_gpu=*/false), "");
-  EXPECT_EQ(*options.ChooseTarget(), Target::kCpu);
-  options.device = Target::kCpu;
+  EXPECT_EQ(*options.ChooseTarget(), run::Target::kCpu);
+  options.device = run::Target::kCpu;
   EXPECT_EQ(options.DeviceNote(/*machine_has_gpu=*/true), "") << "the user chose the CPU";
 }
 
