@@ -110,7 +110,7 @@ struct OnGoldens {
   bool in_double;
 };
 constexpr OnGoldens kOnGoldens[] = {{"chunk-loss", true},
-                                    {"chunk-tokens", false},
+                                    {"chunk-tokens", true},
                                     {"fuse-gathers", false},
                                     {"fuse-scatters", true},
                                     {"shortcut-redistributions", false}};

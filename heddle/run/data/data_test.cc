@@ -213,7 +213,7 @@ TEST_F(DataTest, TheProgramCarriesItsOwnSources) {
   // The first file, and what stands between the first two.
   EXPECT_TRUE(all.starts_with("# Contributing"));
   EXPECT_NE(all.find(std::string("\n\0# Heddle", 10)), std::string::npos);
-  EXPECT_NE(all.find("class TokenStream"), std::string::npos);
+  EXPECT_NE(all.find("class JobRun"), std::string::npos);
 }
 
 TEST_F(DataTest, LlmcFilesHaveAHeader) {

@@ -33,7 +33,7 @@ class HostKernel : public GroupKernel {
     fs::path shim = fs::path(__FILE__).parent_path() / "host_cuda.h";
     std::ofstream out(source);
     out << "#include \"" << shim.string() << "\"\n#include <utility>\n"
-        << "namespace heddle::host_cuda {\n"
+        << "namespace heddle::run::host_cuda {\n"
         << text << R"(
 template <typename... A, size_t... I>
 void Call(void (*kernel)(A...), void** a, std::index_sequence<I...>) { kernel((A)a[I]...); }
