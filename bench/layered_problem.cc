@@ -146,7 +146,7 @@ class Maker {
         for (size_t a = 0; a < axes(); ++a) {
           const Split& to = SplitOf(v, j, a);
           Layout wanted = operand == 0 ? to.first : to.second;
-          cost += Passes(SplitOf(u, i, a).result, wanted) * bytes * (a + 1);
+          cost += Passes(SplitOf(u, i, a).result, wanted) * bytes * static_cast<double>(a + 1);
         }
         matrix.push_back(cost * Noise() + (cost > 0 ? 1 : 0));
       }

@@ -64,7 +64,7 @@ std::string_view Name(View view);
 // A mesh axis: name, number of ranks, and role.
 struct MeshAxis {
   // The role follows from the name.
-  MeshAxis(std::string name, int64_t size) : MeshAxis(name, size, UsualRole(name)) {}
+  MeshAxis(const std::string& name, int64_t size) : MeshAxis(name, size, UsualRole(name)) {}
   MeshAxis(std::string name, int64_t size, AxisRole role)
       : name(std::move(name)), size(size), role(role) {}
 
