@@ -27,6 +27,7 @@ constexpr TorchCommand kTorchCommands[] = {
     {"capture", "Capture one training step of a model as a graph"},
     {"export", "Write a checkpoint or weights as a Hugging Face folder"},
     {"generate", "Generate text with a trained model"},
+    {"kernels", "List the kernels that a step launches on a GPU"},
     {"models", "List models and their flavors, layers and parameter counts"},
     {"plan", "Partition a training step over ranks and report its memory, work and communication"},
     {"search", "Find the fastest mesh, placements, micro-batches and checkpointing for N devices"},

@@ -82,6 +82,7 @@ class CommandLine(unittest.TestCase):
             "stats": [[self.graph], [self.graph, "--json"]],
             "capture": [mlp],
             "export": [["--help"]],
+            "kernels": [mlp, mlp + ["--json"]],
             "models": [[], ["--json"]],
             "generate": [["--help"]],
             "plan": [mlp, mlp + ["--json"], mlp + ["--write-plan=-"]],
@@ -94,6 +95,13 @@ class CommandLine(unittest.TestCase):
                 variants = []
             yield from ([name, *arguments] for arguments in variants + [["--help"]])
         yield from ([], ["help"], ["--help"], ["--version"])
+
+    def test_both_programs_list_the_same_commands(self):
+        torch = HEDDLE + "-torch"
+        if not os.path.exists(torch):
+            self.skipTest("this build has no libtorch")
+        done = subprocess.run([torch, "--help"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.stdout, self.heddle("--help").stdout)
 
     def test_a_result_that_cannot_be_written_is_a_failure(self):
         for args in self.commands():

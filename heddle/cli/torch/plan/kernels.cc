@@ -19,7 +19,6 @@ namespace {
 
 struct KernelsCommand {
   static constexpr const char* kName = "kernels";
-  static constexpr const char* kSummary = "List the kernels that a step launches on a GPU";
   static constexpr const char* kNote =
       "One entry per launch, in the order of the step: kernels of Heddle's own, matrix products, "
       "attention, collectives and other ops of ATen. Needs no GPU. A GPU runs a kernel of Heddle's "
