@@ -75,13 +75,16 @@ std::vector<KernelGroup> GroupFinder::Find() {
     units_.back().lanes = lanes;
     units_.back().computed = lanes > 0 ? 1 : 0;
   }
+  FindTurns();
   GroupCasts(groups);
   for (NodeId node : graph_.nodes()) {
     if (IsComputed(node)) Join(node);
   }
   for (NodeId node : graph_.nodes()) {
     const Unit& unit = units_[node.index()];
-    if (unit_of_[node.index()] != node.index() || (unit.computed < 2 && !unit.norm)) continue;
+    if (unit_of_[node.index()] != node.index() || (unit.computed < 2 && !unit.norm) ||
+        (unit.turns && !unit.norm))
+      continue;
     KernelGroup group{unit.norm ? KernelGroup::Form::kRows : KernelGroup::Form::kElements,
                       unit.nodes,
                       {},
@@ -91,6 +94,37 @@ std::vector<KernelGroup> GroupFinder::Find() {
     groups.push_back(std::move(group));
   }
   return groups;
+}
+
+// The slices and negations of a turn belong to its unit, unless other nodes read them.
+void GroupFinder::FindTurns() {
+  for (NodeId node : graph_.nodes()) {
+    std::optional<HalfTurn> turn = HalfTurnOf(graph_, node);
+    if (!turn || segment_[node.index()] == 0) continue;
+    bool own = std::ranges::all_of(turn->parts, [&](NodeId part) {
+      ValueId result = graph_[part].first_result;
+      return segment_[part.index()] == segment_[node.index()] && uses_.of(result).size() == 1 &&
+             !uses_.is_output(result);
+    });
+    if (!own) continue;
+    Unit& unit = units_[node.index()];
+    for (NodeId part : turn->parts) {
+      lanes_[part.index()] = 0;
+      unit_of_[part.index()] = node.index();
+      unit.nodes.push_back(part);
+    }
+    lanes_[node.index()] = unit.lanes = LanesOf(graph_, graph_[node].first_result);
+    unit.computed = 1;
+    unit.turns = true;
+    turns_.emplace(node, *std::move(turn));
+  }
+}
+
+std::vector<ValueId> GroupFinder::OperandsOf(NodeId node) const {
+  auto turn = turns_.find(node);
+  if (turn != turns_.end()) return {turn->second.source};
+  std::span<const ValueId> operands = graph_.operands(node);
+  return {operands.begin(), operands.end()};
 }
 
 // Weights that backward reads as well exist until then wherever they are cast. Gradients are cast
@@ -142,7 +176,7 @@ void GroupFinder::Join(NodeId node) {
            segment_[other.index()] == segment_[node.index()];
   };
   std::vector<NodeId> others;
-  for (ValueId operand : graph_.operands(node)) {
+  for (ValueId operand : OperandsOf(node)) {
     if (!operand || LanesOf(graph_, operand) != lanes_[node.index()]) continue;
     ValueId source = SourceOf(graph_, operand);
     NodeId producer = graph_[source].producer;
@@ -153,10 +187,14 @@ void GroupFinder::Join(NodeId node) {
       ValueId value = open.back();
       open.pop_back();
       for (const Use& use : uses_.of(value)) {
+        NodeId unit(unit_of_[use.node.index()]);
         if (IsFlatView(graph_, use.node)) {
           open.push_back(graph_[use.node].first_result);
         } else if (near(use.node)) {
           others.push_back(use.node);
+        } else if (turns_.contains(unit) && near(unit)) {
+          // A part of a turn.
+          others.push_back(unit);
         }
       }
     }
@@ -171,6 +209,8 @@ bool GroupFinder::Merge(uint32_t a, uint32_t b) {
   merged.nodes.insert(merged.nodes.end(), units_[b].nodes.begin(), units_[b].nodes.end());
   merged.computed += units_[b].computed;
   if (!merged.norm) merged.norm = units_[b].norm;
+  merged.turns = merged.turns || units_[b].turns;
+  if (merged.turns && merged.norm && RowWidth(graph_, merged.norm) != kTurnWidth) return false;
   AddViews(merged, a, b);
   if (merged.nodes.size() > kMostNodes || InputCount(merged) > kMostInputs || MakesCycle(merged))
     return false;

@@ -1,9 +1,11 @@
 // GroupFinder: joins nodes into groups, one after the other, in the order of the graph.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "heddle/core/kernel/groups.h"
+#include "heddle/core/kernel/half_turn.h"
 
 namespace heddle {
 
@@ -22,8 +24,11 @@ class GroupFinder {
     int64_t lanes = 0;
     NodeId norm = {};
     size_t computed = 0;
+    // Whether there is a half turn, which needs a norm of its rows.
+    bool turns = false;
   };
 
+  void FindTurns();
   void GroupCasts(std::vector<KernelGroup>& groups);
   void Join(NodeId node);
   bool Merge(uint32_t a, uint32_t b);
@@ -34,6 +39,8 @@ class GroupFinder {
   // Values that the unit reads from outside.
   size_t InputCount(const Unit& unit) const;
   void Repeat(KernelGroup& group) const;
+  // The values that a kernel reads for the node.
+  std::vector<ValueId> OperandsOf(NodeId node) const;
   bool IsComputed(NodeId node) const { return lanes_[node.index()] > 0; }
 
   const Graph& graph_;
@@ -41,6 +48,7 @@ class GroupFinder {
   std::vector<uint32_t> segment_;
   // Lanes of a node that kernels compute; 0 for others.
   std::vector<int64_t> lanes_;
+  std::map<NodeId, HalfTurn> turns_;
   std::vector<uint32_t> unit_of_;
   std::vector<Unit> units_;
 };

@@ -223,5 +223,31 @@ graph @g(%x: f32[2,3,16], %row: f32[16], %one: f32[], %column: f32[3,1], %narrow
   EXPECT_EQ(index("odd"), "one at / 16 % 6 * 1");
 }
 
+// The gradient of the input first: after it the weight is not needed. In forward, and where the
+// weight is needed later, nothing moves.
+TEST(MatmulOrder, FreesWeightsEarly) {
+  std::string text = R"(heddle 1 local
+graph @g(%x: bf16[16,64], %master: f32[64,512], %dy: bf16[16,512]) -> (%y, %dw, %dx) {
+  %w = aten._to_copy(%master, dtype=bf16)
+  %y = aten.mm(%x, %w)
+ bwd:
+  %xt = aten.t(%x)
+  %dw = aten.mm(%xt, %dy)
+  %wt = aten.t(%w)
+  %dx = aten.mm(%dy, %wt)
+}
+)";
+  auto order = [](const std::string& graph) {
+    Arranged arranged(graph);
+    std::string names;
+    for (NodeId node : arranged.graph().nodes())
+      names += " " + std::string(arranged.graph().name(arranged.graph()[node].first_result));
+    return names;
+  };
+  EXPECT_EQ(order(text), " w y xt wt dx dw");
+  text.replace(text.find("%dx) {"), 6, "%dx, %w) {");
+  EXPECT_EQ(order(text), " w y xt dw wt dx");
+}
+
 }  // namespace
 }  // namespace heddle
