@@ -103,6 +103,68 @@ TEST(CudaGraph, IsRecordedOnceAndReplayed) {
   EXPECT_EQ(calls, expected);
 }
 
+// Nodes 1 and 3 are memsets, 2 is a kernel: 1 -> 2 -> 3.
+CudaDriver DriverWithFills() {
+  CudaDriver d = RecordingDriver();
+  d.graph_nodes = [](CudaGraphHandle*, void** nodes, size_t* count) {
+    *count = 3;
+    for (uintptr_t i = 0; nodes != nullptr && i < 3; ++i) nodes[i] = Fake<void>(i + 1);
+    return 0;
+  };
+  d.graph_node_type = [](void* node, int* type) {
+    *type = NumberOf(node) == 2 ? 0 : 2;
+    return 0;
+  };
+  d.graph_memset = [](void* node, CudaMemset* memset) {
+    bool first = NumberOf(node) == 1;
+    *memset = {4096, 0, first ? 0x12u : 0x345u, first ? 1u : 2u, first ? 2048u : 3u, 1};
+    return 0;
+  };
+  d.graph_before = [](void* node, void** nodes, size_t* count) {
+    *count = NumberOf(node) == 1 ? 0 : 1;
+    if (nodes != nullptr) nodes[0] = Fake<void>(NumberOf(node) - 1);
+    return 0;
+  };
+  d.graph_after = [](void* node, void** nodes, size_t* count) {
+    *count = NumberOf(node) == 3 ? 0 : 1;
+    if (nodes != nullptr) nodes[0] = Fake<void>(NumberOf(node) + 1);
+    return 0;
+  };
+  d.graph_add_kernel = [](void** node, CudaGraphHandle*, void* const*, size_t count,
+                          const CudaKernelNode* kernel) {
+    *node = Fake<void>(90);
+    return Called(fmt::format("add {} <<<{}, {}>>> to {} value {:x} words {} after {}",
+                              NumberOf(kernel->function), kernel->grid[0], kernel->block[0],
+                              *static_cast<uint64_t*>(kernel->arguments[0]),
+                              *static_cast<unsigned*>(kernel->arguments[1]),
+                              *static_cast<uint64_t*>(kernel->arguments[2]), count));
+  };
+  d.graph_add_edges = [](CudaGraphHandle*, void* const* from, void* const* to, size_t count) {
+    return Called(fmt::format("edges {} {} -> {}", count, NumberOf(from[0]), NumberOf(to[0])));
+  };
+  d.graph_remove = [](void* node) { return Called(fmt::format("remove {}", NumberOf(node))); };
+  return d;
+}
+
+// The second memset has 6 bytes, which are no words: it stays.
+TEST(CudaGraph, FillsSmallMemoryWithAKernel) {
+  CudaDriver driver = DriverWithFills();
+  CudaModule module = *CudaModule::Load(driver, "code");
+  CudaKernel fill = *module.Kernel("fill");
+  for (bool fails : {false, true}) {
+    calls.clear();
+    failing = fails ? "edges" : "";
+    CudaCapture capture = *CudaCapture::Begin(driver, Fake<CudaStreamHandle>(7));
+    EXPECT_TRUE(capture.End(&fill).ok());
+    std::vector<std::string> expected{
+        "begin 7 mode 1", "end 7", "add 80 <<<2, 256>>> to 4096 value 12121212 words 512 after 0",
+        "edges 1 90 -> 2",
+        // If edges cannot be added, the new node goes.
+        fails ? "remove 90" : "remove 1", "instantiate 50", "destroy graph 50", "destroy exec 60"};
+    EXPECT_EQ(calls, expected);
+  }
+}
+
 TEST(CudaGraph, ACaptureThatIsLeftIsEnded) {
   CudaDriver driver = RecordingDriver();
   { CudaCapture capture = *CudaCapture::Begin(driver, Fake<CudaStreamHandle>(7)); }

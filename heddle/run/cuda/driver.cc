@@ -41,6 +41,13 @@ Result<CudaDriver> LoadDriver() {
   symbols.Find(d.stream_end_capture, "cuStreamEndCapture");
   symbols.Find(d.graph_instantiate, "cuGraphInstantiateWithFlags");
   symbols.Find(d.graph_nodes, "cuGraphGetNodes");
+  symbols.Find(d.graph_node_type, "cuGraphNodeGetType");
+  symbols.Find(d.graph_memset, "cuGraphMemsetNodeGetParams");
+  symbols.Find(d.graph_before, "cuGraphNodeGetDependencies");
+  symbols.Find(d.graph_after, "cuGraphNodeGetDependentNodes");
+  symbols.Find(d.graph_add_kernel, "cuGraphAddKernelNode");
+  symbols.Find(d.graph_add_edges, "cuGraphAddDependencies");
+  symbols.Find(d.graph_remove, "cuGraphDestroyNode");
   symbols.Find(d.graph_launch, "cuGraphLaunch");
   symbols.Find(d.graph_exec_destroy, "cuGraphExecDestroy");
   symbols.Find(d.graph_destroy, "cuGraphDestroy");

@@ -21,6 +21,25 @@ struct CudaModuleHandle;
 struct CudaFunctionHandle;
 struct CudaLaunchExtra;
 
+// CUDA_MEMSET_NODE_PARAMS_v1: `height` rows of `width` elements.
+struct CudaMemset {
+  uint64_t to;
+  size_t pitch;
+  unsigned value;
+  unsigned element_bytes;
+  size_t width;
+  size_t height;
+};
+// CUDA_KERNEL_NODE_PARAMS_v1.
+struct CudaKernelNode {
+  CudaFunctionHandle* function;
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  void** arguments;
+  void** extra;
+};
+
 // A CUresult; 0 is success.
 using CudaResult = int;
 
@@ -36,6 +55,16 @@ struct CudaDriver {
   CudaResult (*graph_instantiate)(CudaGraphExecHandle** exec, CudaGraphHandle* graph,
                                   unsigned long long flags) = nullptr;
   CudaResult (*graph_nodes)(CudaGraphHandle* graph, void** nodes, size_t* count) = nullptr;
+  CudaResult (*graph_node_type)(void* node, int* type) = nullptr;
+  CudaResult (*graph_memset)(void* node, CudaMemset* params) = nullptr;
+  // The nodes before and after a node. Without `nodes`, only their number.
+  CudaResult (*graph_before)(void* node, void** nodes, size_t* count) = nullptr;
+  CudaResult (*graph_after)(void* node, void** nodes, size_t* count) = nullptr;
+  CudaResult (*graph_add_kernel)(void** node, CudaGraphHandle* graph, void* const* before,
+                                 size_t count, const CudaKernelNode* kernel) = nullptr;
+  CudaResult (*graph_add_edges)(CudaGraphHandle* graph, void* const* from, void* const* to,
+                                size_t count) = nullptr;
+  CudaResult (*graph_remove)(void* node) = nullptr;
   CudaResult (*graph_launch)(CudaGraphExecHandle* exec, CudaStreamHandle* stream) = nullptr;
   CudaResult (*graph_exec_destroy)(CudaGraphExecHandle* exec) = nullptr;
   CudaResult (*graph_destroy)(CudaGraphHandle* graph) = nullptr;

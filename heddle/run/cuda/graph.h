@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "heddle/run/cuda/driver.h"
+#include "heddle/run/cuda/module.h"
 
 namespace heddle::run {
 
@@ -40,8 +41,10 @@ class CudaCapture {
   }
   CudaCapture& operator=(CudaCapture&&) = delete;
 
-  // Fails where a call during the capture was not allowed.
-  Result<CudaGraph> End();
+  // Fails where a call during the capture was not allowed. Small memsets become launches of `fill`,
+  // a kernel with parameters (to, value, words of 4 bytes), if there is one: a GPU waits several
+  // microseconds around a memset node, and less around a kernel.
+  Result<CudaGraph> End(const CudaKernel* fill = nullptr);
 
  private:
   CudaCapture(const CudaDriver& driver, CudaStreamHandle* stream)

@@ -19,6 +19,7 @@ class CudaKernel {
 
   // `arguments` point to the values, in the order of the kernel's parameters.
   Status Launch(CudaStreamHandle* stream, const Shape& shape, std::span<void*> arguments) const;
+  CudaFunctionHandle* function() const { return function_; }
 
  private:
   friend class CudaModule;
