@@ -5,12 +5,15 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/local_backend.h"
 #include "heddle/run/runtime/world.h"
 
 namespace heddle::run {
@@ -288,6 +291,12 @@ TEST_P(CollectiveTest, RowsGoToTheirExpertsAndComeBack) {
       }
     }
   }
+}
+
+TEST(CountNumbers, IsBincount) {
+  at::Tensor numbers = at::tensor({3, 0, 3, 7, 3, 0}, at::kLong);
+  EXPECT_TRUE(CountNumbers(numbers, 8).equal(at::bincount(numbers, {}, 8)));
+  EXPECT_TRUE(CountNumbers(numbers.slice(0, 0, 0), 4).equal(at::zeros({4}, at::kLong)));
 }
 
 TEST(Dispatch, FailsWhereMoreRowsComeThanARankTakes) {
