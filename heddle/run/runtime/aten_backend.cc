@@ -63,4 +63,15 @@ Result<CompiledNodes> AtenBackend::Compile(NodeId node) {
   return CompiledNodes{std::make_unique<AtenStep>(plan_, node, turn, std::move(calls[0]))};
 }
 
+Result<std::vector<std::unique_ptr<Step>>> CompileWithAten(const RunPlan& plan,
+                                                           std::span<const NodeId> nodes) {
+  AtenBackend aten(plan);
+  std::vector<std::unique_ptr<Step>> steps;
+  for (NodeId node : nodes) {
+    HEDDLE_TRY(CompiledNodes compiled, aten.Compile(node));
+    steps.push_back(std::move(compiled.step));
+  }
+  return steps;
+}
+
 }  // namespace heddle::run

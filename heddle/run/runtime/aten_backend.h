@@ -17,4 +17,8 @@ class AtenBackend : public Backend {
   const RunPlan& plan_;
 };
 
+// A step for each node.
+Result<std::vector<std::unique_ptr<Step>>> CompileWithAten(const RunPlan& plan,
+                                                           std::span<const NodeId> nodes);
+
 }  // namespace heddle::run

@@ -14,5 +14,6 @@ Result<std::unique_ptr<GroupKernel>> MakeProgramKernel(KernelDevice& device,
 Result<std::unique_ptr<GroupKernel>> MakeNormWeightKernel(KernelDevice& device, int64_t width,
                                                           DType dtype);
 Result<std::unique_ptr<GroupKernel>> MakeCastsKernel(KernelDevice& device, DType from);
+Result<std::unique_ptr<GroupKernel>> MakeSquaredNormKernel(KernelDevice& device);
 
 }  // namespace heddle::run

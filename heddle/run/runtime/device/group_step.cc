@@ -20,11 +20,6 @@
 namespace heddle::run {
 namespace {
 
-bool IsPlain(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
-         reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
-}
-
 // Numbers between -4 and 4. With `special`, each eighth block of 4,096 has every bit pattern of a
 // 16-bit type instead, NaN and infinities among them, so other rows stay finite.
 at::Tensor ProofNumbers(int64_t count, DType dtype, int64_t seed, bool with_special,
@@ -47,6 +42,11 @@ at::Tensor ProofNumbers(int64_t count, DType dtype, int64_t seed, bool with_spec
 }
 
 }  // namespace
+
+bool IsPlain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+         reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+}
 
 Result<std::unique_ptr<GroupStep>> GroupStep::Make(const RunPlan& plan, const KernelGroup& group,
                                                    GroupWork work) {

@@ -11,6 +11,9 @@
 
 namespace heddle::run {
 
+// Whether kernels can read the tensor: contiguous, and at a multiple of 16 bytes.
+bool IsPlain(const at::Tensor& tensor);
+
 // The kernels of a group, and the values that they read and write.
 struct GroupWork {
   std::shared_ptr<const GroupKernel> kernel;

@@ -1,6 +1,7 @@
 // Kernels of groups, run on a CPU: their text against ATen, and against one kernel for each node.
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
@@ -8,8 +9,8 @@
 #include <ATen/ops/view_as_complex.h>
 
 #include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/core/kernel/element.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/same_numbers.h"
@@ -29,6 +30,7 @@ class HostKernels : public Kernels {
  public:
   std::unique_ptr<LossKernel> Loss(const LossRun&) override { return nullptr; }
   std::unique_ptr<AdamWKernel> AdamW(const AdamWRun&) override { return nullptr; }
+  std::unique_ptr<GroupKernel> SquaredNorm() override { return nullptr; }
   std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) override {
     return programs++ == refused_program ? nullptr : MakeHostKernel(program);
   }
@@ -64,8 +66,10 @@ Tensors InputsOf(const Graph& graph) {
   return inputs;
 }
 
-// Outputs with kernels and without.
-void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1) {
+// Outputs with kernels and without. `proved`: the host computes as ATen does on a CPU; otherwise
+// ATen may run the nodes.
+void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1,
+                       bool proved = true) {
   Module module = ParsedGroup(text);
   HostKernels kernels;
   kernels.refused_program = refused;
@@ -73,6 +77,7 @@ void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1) 
                                   return ArrangeKernels(graph, kernels);
                                 }});
   EXPECT_EQ(kernels.programs, programs);
+  EXPECT_TRUE(kernels.refused.empty() || !proved);
   World plain = *World::Compile(module, module.graphs[0]);
   Tensors inputs = InputsOf(module.graphs[0]);
   Tensors expected = *plain.RunAlone(inputs);
@@ -135,8 +140,37 @@ graph @g(%x: bf16[2,4,3,8], %rope: c64[1,4,1,4]) -> (%t) {
   %t = aten.transpose.int(%narrow, dim0=1, dim1=2)
 }
 )",
-                    1);
+                    1, -1, /*proved=*/false);
 }
+
+// As Qwen 3 has it: norms of heads, rotated by halves; and the gradient.
+constexpr const char* kTurns = R"(heddle 1 local
+graph @g(%q: bf16[2,4,3,128], %w: bf16[128], %cos: bf16[1,4,1,128], %sin: bf16[1,4,1,128],
+         %dr: bf16[2,4,3,128], %m: bf16[24,128]) -> (%r, %dx, %p) {
+  %y, %rstd = aten._fused_rms_norm(%q, normalized_shape=[128], weight=%w, eps=1e-06)
+  %low = aten.slice.Tensor(%y, dim=-1, start=0, end=64)
+  %high = aten.slice.Tensor(%y, dim=-1, start=64)
+  %minus = aten.neg(%high)
+  %turned = aten.cat([%minus, %low], dim=-1)
+  %a = aten.mul.Tensor(%y, %cos)
+  %b = aten.mul.Tensor(%turned, %sin)
+  %r = aten.add.Tensor(%a, %b)
+  %flat = aten.view(%r, size=[24,128])
+  %m_t = aten.t(%m)
+  %p = aten.mm(%m, %m_t)
+ bwd:
+  %s = aten.mul.Tensor(%dr, %sin)
+  %c = aten.mul.Tensor(%dr, %cos)
+  %s_low = aten.slice.Tensor(%s, dim=3, start=0, end=64)
+  %s_high = aten.slice.Tensor(%s, dim=3, start=64, end=128)
+  %s_minus = aten.neg(%s_low)
+  %to_high = aten.slice_backward(%s_minus, input_sizes=[2,4,3,128], dim=-1, start=64, end=9223372036854775807, step=1)
+  %first = aten.add.Tensor(%c, %to_high)
+  %to_low = aten.slice_backward(%s_high, input_sizes=[2,4,3,128], dim=-1, start=0, end=64, step=1)
+  %dy = aten.add.Tensor(%first, %to_low)
+  %dx, %dw = aten._fused_rms_norm_backward(%dy, %q, %rstd, normalized_shape=[128], weight=%w, output_mask=[true,true])
+}
+)";
 
 constexpr const char* kSiluAndBack = R"(heddle 1 local
 graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
@@ -187,6 +221,44 @@ std::map<std::string, at::Tensor> RunGroups(const Graph& graph,
   std::map<std::string, at::Tensor> named;
   for (const auto& [value, tensor] : values) named[std::string(graph.name(value))] = tensor;
   return named;
+}
+
+// Two kernels of rows: their turns have the bits of the nodes, computed from the same norms.
+TEST(GroupText, TurnsRowsByHalves) {
+  std::string text = kTurns;
+  Module module = ParsedGroup(text);
+  ArrangedGraph arranged =
+      ArrangeForKernels(module.graphs[0], std::vector<bool>(module.graphs[0].node_count()));
+  const Graph& graph = arranged.graph;
+  ASSERT_EQ(arranged.groups.size(), 2u);
+  EXPECT_EQ(arranged.groups[0].nodes.size(), 8u);
+  EXPECT_EQ(arranged.groups[1].nodes.size(), 10u);
+  std::map<ValueId, at::Tensor> values;
+  Tensors inputs = InputsOf(graph);
+  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].value] = inputs[i];
+  std::vector<std::vector<ValueId>> stored = {{}, {}};
+  for (const char* name : {"y", "rstd", "r"}) stored[0].push_back(graph.FindValue(name));
+  for (const char* name : {"s", "c", "dy", "dx"}) stored[1].push_back(graph.FindValue(name));
+  for (unsigned step : {1u, 77u}) {
+    HostKernel::step = step;
+    std::map<std::string, at::Tensor> got = RunGroups(graph, arranged.groups, stored, values);
+    at::Tensor y = got.at("y");
+    at::Tensor turned = at::cat({y.slice(3, 64).neg(), y.slice(3, 0, 64)}, 3);
+    EXPECT_TRUE(SameNumbers(got.at("r"), y.mul(inputs[2]).add(turned.mul(inputs[3])))) << step;
+    at::Tensor s = inputs[4].mul(inputs[3]);
+    at::Tensor zeros = at::full({2, 4, 3, 64}, 0, at::kBFloat16);
+    at::Tensor dy = inputs[4]
+                        .mul(inputs[2])
+                        .add(at::cat({zeros, s.slice(3, 0, 64).neg()}, 3))
+                        .add(at::cat({s.slice(3, 64), zeros}, 3));
+    EXPECT_TRUE(SameNumbers(got.at("dy"), dy)) << step;
+  }
+  HostKernel::step = 1;
+  // Another reader of a part: ATen runs the nodes.
+  text.replace(text.find("%p) {"), 5, "%p, %minus) {");
+  Module read = ParsedGroup(text);
+  arranged = ArrangeForKernels(read.graphs[0], std::vector<bool>(read.graphs[0].node_count()));
+  EXPECT_LT(arranged.groups[0].nodes.size(), 8u);
 }
 
 // One kernel for the whole graph, and one for each node. Nodes of the graph are all of one group.
@@ -354,6 +426,74 @@ TEST(GroupText, WeightGradientsAddInAtensOrder) {
   EXPECT_TRUE(SameNumbers(result, expected.to(at::kBFloat16)));
 }
 
+// The order of _foreach_norm: 4 sums for each of 512 threads, over chunks of 65,536 elements.
+float SquaredNormInAtensOrder(const std::vector<float>& x) {
+  auto block = [](std::vector<float> sums) {
+    for (size_t w = 0; w < 16; ++w) {
+      for (size_t offset = 16; offset > 0; offset /= 2) {
+        for (size_t i = 0; i < offset; ++i) sums[32 * w + i] += sums[32 * w + i + offset];
+      }
+    }
+    // The sums of 16 warps, and zeros.
+    for (size_t offset = 8; offset > 0; offset /= 2) {
+      for (size_t i = 0; i < offset; ++i) sums[32 * i] += sums[32 * (i + offset)];
+    }
+    return sums[0];
+  };
+  std::vector<float> of_chunks(512, 0.F);
+  for (size_t begin = 0; begin < x.size(); begin += 65536) {
+    size_t end = std::min(x.size(), begin + 65536);
+    std::vector<std::array<float, 4>> parts(512);
+    for (size_t e = begin; e < end; ++e) {
+      size_t at = e - begin;
+      bool vectors = x.size() % 4 == 0;
+      float& sum = parts[vectors ? at / 4 % 512 : at % 512][vectors ? at % 4 : at / 512 % 4];
+      sum = std::fmaf(x[e], x[e], sum);
+    }
+    std::vector<float> sums;
+    for (const std::array<float, 4>& p : parts) sums.push_back(((p[0] + p[1]) + p[2]) + p[3]);
+    of_chunks[begin / 65536 % 512] += block(sums);
+  }
+  float norm = std::sqrt(block(of_chunks));
+  return norm * norm;
+}
+
+TEST(GroupText, NormsOfGradientsAddInAtensOrder) {
+  // A list of two tensors is the first argument, by value.
+  std::string text = "#define ENTRIES 2\n" + KernelText("squared_norm") + R"(
+void parts(const void* a, const void* b, float* sums, u64 na, u64 nb, u64 narrow) {
+  squared_norm_parts({{{a, na, 0, 0}, {b, nb, (u32)((na + 65535) / 65536), (u32)narrow}}, 2}, sums);
+}
+void squares(const void* a, const void* b, float* sums, float* out, u64 na, u64 nb, u64 narrow) {
+  squared_norm_sums({{{a, na, 0, 0}, {b, nb, (u32)((na + 65535) / 65536), (u32)narrow}}, 2}, sums,
+                    out);
+}
+)";
+  for (auto [first, second] : {std::pair<int64_t, int64_t>{70004, 3001}, {5, 65536}}) {
+    for (bool narrow : {false, true}) {
+      at::Tensor a = GroupWave(std::array<Dim, 1>{first}, DType::kF32, 0);
+      at::Tensor b = GroupWave(std::array<Dim, 1>{second}, narrow ? DType::kBF16 : DType::kF32, 3);
+      auto chunks = static_cast<unsigned>((first + 65535) / 65536 + (second + 65535) / 65536);
+      at::Tensor sums = at::full({chunks}, 7, at::kFloat);
+      at::Tensor result = at::full({2}, 7, at::kFloat);
+      HostKernel parts(text, {{"parts", chunks, 512}});
+      HostKernel squares(text, {{"squares", 2, 512}});
+      parts.numbers = squares.numbers = {static_cast<uint64_t>(first),
+                                         static_cast<uint64_t>(second), narrow ? 1u : 0u};
+      Tensors in = {a, b};
+      Tensors out = {sums, result};
+      parts.Run(in, {&sums, 1});
+      squares.Run(in, out);
+      for (size_t i = 0; i < 2; ++i) {
+        at::Tensor wide = in[i].to(at::kFloat);
+        const float* x = wide.const_data_ptr<float>();
+        EXPECT_EQ(result.const_data_ptr<float>()[i], SquaredNormInAtensOrder({x, x + wide.numel()}))
+            << first << " " << second << " " << narrow << " " << i;
+      }
+    }
+  }
+}
+
 // Every form compiles without registers in memory.
 TEST(GroupText, CompilesForEveryArchitecture) {
   Result<const Nvrtc*> nvrtc = Nvrtc::Open();
@@ -361,11 +501,13 @@ TEST(GroupText, CompilesForEveryArchitecture) {
   std::vector<std::pair<std::string, std::vector<std::string>>> texts = {
       {KernelText("casts"), {"-DENTRIES=120", "-DWIDEN=1"}},
       {KernelText("casts"), {"-DENTRIES=120", "-DWIDEN=0"}},
+      {KernelText("squared_norm"), {"-DENTRIES=160"}},
       {KernelText("norm_weight"), {"-DWIDTH=768", "-DELEMENT=u16"}},
       {KernelText("norm_weight"), {"-DWIDTH=64", "-DELEMENT=float"}}};
   for (const std::string& graph :
        {NormText(768, "bf16"), NormText(8192, "bf16"), NormText(64, "f32"),
-        NormBackwardText(4096, "bf16"), NormBackwardText(768, "f32"), std::string(kSiluAndBack)}) {
+        NormBackwardText(4096, "bf16"), NormBackwardText(768, "f32"), std::string(kSiluAndBack),
+        std::string(kTurns)}) {
     Module module = ParsedGroup(graph);
     ArrangedGraph arranged =
         ArrangeForKernels(module.graphs[0], std::vector<bool>(module.graphs[0].node_count()));

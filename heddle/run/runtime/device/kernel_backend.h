@@ -33,7 +33,8 @@ class AdamWKernel {
     at::Tensor average;
     at::Tensor square;
   };
-  // Updates all tensors in place. All are contiguous. `clip` is undefined without clipping.
+  // Updates all tensors in place. All are contiguous; gradients are f32 or bf16. `clip` is undefined
+  // without clipping.
   virtual void Run(std::span<const Update> updates, const at::Tensor& lr, const at::Tensor& step,
                    const at::Tensor& clip) const = 0;
 };
@@ -52,6 +53,8 @@ class Kernels {
   virtual ~Kernels() = default;
   virtual std::unique_ptr<LossKernel> Loss(const LossRun& run) = 0;
   virtual std::unique_ptr<AdamWKernel> AdamW(const AdamWRun& run) = 0;
+  // Inputs: tensors, f32 or bf16; output: the square of the norm of each, f32.
+  virtual std::unique_ptr<GroupKernel> SquaredNorm() = 0;
 
   // Kernels of groups, which are not proved yet.
   virtual std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) = 0;

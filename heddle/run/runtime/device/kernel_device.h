@@ -11,7 +11,8 @@
 
 namespace heddle::run {
 
-// The text of a kernel, as NVRTC gets it: `adamw`, `casts`, `loss` or `norm_weight`.
+// The text of a kernel, as NVRTC gets it: `adamw`, `casts`, `fill`, `loss`,
+// `norm_weight` or `squared_norm`.
 std::string KernelText(std::string_view name);
 // The text of a generated kernel (heddle/core/kernel/program.h), with the functions it calls.
 std::string ProgramText(std::string_view text);
@@ -42,9 +43,15 @@ class KernelDevice {
   c10::Device device() const { return device_; }
   const std::string& architecture() const { return architecture_; }
   // Shared memory that a block can have.
-  int most_shared() const;
+  int most_shared() const { return Attribute(97); }
+  int multiprocessors() const { return Attribute(16); }
+  // Size of the L2 cache.
+  int cache_bytes() const { return Attribute(38); }
 
  private:
+  // A CUdevice_attribute; 0 if the driver does not know it.
+  int Attribute(int number) const;
+
   const CudaDriver& driver_;
   const Nvrtc& nvrtc_;
   CubinCache cache_{CubinCache::DefaultFolder()};

@@ -10,7 +10,8 @@
 namespace heddle::run {
 
 struct KernelLaunch {
-  // `elements`, `rows`, `norm_weight`, `casts`, `loss` and `adamw` are Heddle's; others are ops.
+  // `elements`, `rows`, `norm_weight`, `casts`, `loss`, `squared_norm` and `adamw` are Heddle's;
+  // others are ops.
   std::string name;
   // `elements`, `rows`, `columns`, `lists`, `matmul`, `attention`, `collective`, or `aten`.
   std::string form;

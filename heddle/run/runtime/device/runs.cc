@@ -173,6 +173,18 @@ std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId no
                   .eps = AttrOf(graph, node, "eps", 0.0)};
 }
 
+// The squared norm of each of some f32 tensors, in order.
+bool IsNormOfGradients(const Graph& graph, NodeId node) {
+  if (graph[node].op != op::heddle_squared_norm) return false;
+  const AttrValue* places = graph.attrs(node).Find("places");
+  const auto* list = places == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(places);
+  if (list != nullptr && !list->empty()) return false;
+  return std::ranges::all_of(graph.operands(node), [&](ValueId operand) {
+    return operand && graph.types().dtype(graph.type(operand)) == DType::kF32 &&
+           graph.types().space(graph.type(operand)) == Space::kDevice;
+  });
+}
+
 // Whether `node` multiplies a gradient by a scalar, and only the next node, an update, reads the product.
 bool ClipsNext(const Graph& graph, const Uses& uses, NodeId node) {
   if (graph[node].op != op::mul_Tensor) return false;
@@ -218,6 +230,60 @@ std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeI
     run->count = at - first.index();
   }
   return run && run->updates.size() > 1 ? run : std::nullopt;
+}
+
+OptimizerRuns FindOptimizerRuns(const Graph& graph, const Uses& uses) {
+  OptimizerRuns runs;
+  for (uint32_t next = 0; next < graph.node_count();) {
+    NodeId node(next++);
+    if (IsNormOfGradients(graph, node)) runs.norms.insert(node);
+    std::optional<AdamWRun> run = FindAdamWRun(graph, uses, node);
+    if (!run) continue;
+    next = node.index() + static_cast<uint32_t>(run->count);
+    runs.updates.emplace(node, *std::move(run));
+  }
+  return runs;
+}
+
+Graph ReturnNarrowGradients(Graph graph) {
+  Uses uses(graph);
+  for (Output& output : graph.mutable_outputs()) {
+    NodeId cast = graph[output.value].producer;
+    if (output.role != OutputRole::kGrad || !cast ||
+        !IsCast(graph, cast, DType::kBF16, DType::kF32))
+      continue;
+    std::span<const Use> readers = uses.of(output.value);
+    bool of_optimizer = std::ranges::all_of(readers, [&](const Use& use) {
+      return IsNormOfGradients(graph, use.node) || ClipsNext(graph, uses, use.node) ||
+             (graph[use.node].op == op::_fused_adamw_tensor_lr && use.operand == 1);
+    });
+    if (!readers.empty() && of_optimizer) output.value = graph.operands(cast)[0];
+  }
+  return graph;
+}
+
+std::set<NodeId> SparedCasts(const Graph& graph, const Uses& uses, const OptimizerRuns& runs) {
+  std::set<NodeId> readers = runs.norms;
+  for (const auto& [first, run] : runs.updates) {
+    for (size_t i = 0; i < run.count; ++i) readers.emplace(first.index() + i);
+  }
+  std::set<NodeId> spared;
+  for (NodeId node : graph.nodes()) {
+    if (!IsCast(graph, node, DType::kBF16, DType::kF32)) continue;
+    ValueId result = graph[node].first_result;
+    // As an output, the operand exists until the updates.
+    if (!uses.is_output(graph.operands(node)[0]) || uses.unused(result) || uses.is_output(result))
+      continue;
+    if (std::ranges::all_of(uses.of(result),
+                            [&](const Use& use) { return readers.contains(use.node); }))
+      spared.insert(node);
+  }
+  return spared;
+}
+
+ValueId BeforeCast(const Graph& graph, const std::set<NodeId>& spared, ValueId value) {
+  NodeId producer = graph[value].producer;
+  return producer && spared.contains(producer) ? graph.operands(producer)[0] : value;
 }
 
 std::vector<bool> NodesOfLosses(const Graph& graph) {

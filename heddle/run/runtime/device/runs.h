@@ -4,7 +4,9 @@
 // Values that only the kernel's own nodes read do not exist then.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "heddle/core/analysis/liveness.h"
@@ -66,5 +68,22 @@ struct AdamWRun {
 };
 // The longest run that begins with node `first` and has at least two updates.
 std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeId first);
+
+// What kernels of the optimizer run.
+struct OptimizerRuns {
+  // By first node.
+  std::map<NodeId, AdamWRun> updates;
+  // Squared norms of f32 tensors.
+  std::set<NodeId> norms;
+};
+OptimizerRuns FindOptimizerRuns(const Graph& graph, const Uses& uses);
+
+// A graph that returns gradients as they were before their cast from bf16 to f32, where only the
+// norm, clipping and updates read the cast: kernels then read half of the bytes.
+Graph ReturnNarrowGradients(Graph graph);
+// The casts of such gradients that only `runs` read. They need not run.
+std::set<NodeId> SparedCasts(const Graph& graph, const Uses& uses, const OptimizerRuns& runs);
+// `value`, or the operand of the spared cast that makes it.
+ValueId BeforeCast(const Graph& graph, const std::set<NodeId>& spared, ValueId value);
 
 }  // namespace heddle::run

@@ -24,6 +24,12 @@ __device__ __forceinline__ u16 Narrow(float value) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow) : "f"(value));
   return narrow;
 }
+// The larger bf16 of each half. A NaN stays.
+__device__ __forceinline__ u32 Max2(u32 a, u32 b) {
+  u32 pair;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+}
 // Starts a copy of 8 bytes to shared memory. The thread that started it may read it after
 // WaitForCopies.
 __device__ __forceinline__ void CopyAsync8(void* shared, const void* global) {

@@ -135,6 +135,11 @@ inline uint16_t Narrow(float value) {
 inline uint32_t Narrow2(float low, float high) {
   return static_cast<uint32_t>(Narrow(high)) << 16 | Narrow(low);
 }
+inline uint32_t Max2(uint32_t a, uint32_t b) {
+  auto larger = [](float x, float y) { return std::isnan(x) || x > y ? x : y; };
+  return Narrow2(larger(__uint_as_float(a << 16), __uint_as_float(b << 16)),
+                 larger(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u)));
+}
 inline void CopyAsync8(void* shared, const void* global) { std::memcpy(shared, global, 8); }
 inline void WaitForCopies() {}
 
