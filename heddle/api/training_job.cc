@@ -252,7 +252,7 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
                            .grad_norm = row.grad_norm.value_or(0),
                            .lr = row.lr,
                            .seconds = row.seconds,
-                           .data_seconds = session.data_seconds(),
+                           .data_seconds = row.data_seconds,
                            .validation_loss = row.validation_loss};
   double share = row.seconds * static_cast<double>(ranks());
   metrics.tps =
@@ -273,6 +273,9 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
 Result<TrainResult> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
+  trainer_.runs_ahead = [this](int64_t step) {
+    return options_.optimization.hashes.empty() && !(profile_ && profile_->is_edge(step));
+  };
   trainer_.on_trained = [this](const run::Session& session) -> Status {
     if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(session.steps()));
     return hashes_.Add(options_.optimization, session, model(), peers_);

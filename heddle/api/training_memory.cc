@@ -6,6 +6,7 @@
 #include "heddle/core/ir/program.h"
 #include "heddle/price/cost/step_summary.h"
 #include "heddle/run/models/family.h"
+#include "heddle/run/runtime/device/kernel_memory.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/resume.h"
 
@@ -43,7 +44,13 @@ run::DeviceMemory TrainingJob::OwnMemory() const {
 run::RunMemory TrainingJob::Memory() const {
   bool remembers =
       trainer_.not_finite == run::OddLoss::kSkip || trainer_.spike == run::OddLoss::kSkip;
-  return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
+  if (kernels_ == nullptr)
+    return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
+  return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/false,
+                          [](const Graph& graph) -> run::GraphPeak {
+                            run::KernelMemory memory = run::MemoryWithKernels(graph);
+                            return {memory.peak, std::move(memory.largest)};
+                          });
 }
 
 // Each tensor is saved by one rank, so all ranks together copy it once. Buffers are host memory.
@@ -97,11 +104,15 @@ Status TrainingJob::CheckMemory() const {
   if (!memory.available || need.least <= *memory.available) return Done{};
   Bytes state = run.state * RanksHere() + buffer;
   bool state_alone = state > *memory.available;
+  std::vector<std::string> largest;
+  for (size_t i = 0; i < std::min<size_t>(3, run.largest.size()); ++i)
+    largest.push_back(fmt::format("%{} ({})", run.largest[i].first, Format(run.largest[i].second)));
   return Error(Diag::kInfeasible,
                "training needs at least {} here, {} of it parameters, moments and copies of them "
-               "for {}; {} are available; {}",
+               "for {}; the largest tensors of a step are {}; {} are available; {}",
                Format(need.least), Format(state), Counted(RanksHere(), "rank"),
-               Format(*memory.available), state_alone ? StateAdvice() : ActivationAdvice());
+               fmt::join(largest, ", "), Format(*memory.available),
+               state_alone ? StateAdvice() : ActivationAdvice());
 }
 
 // A larger shard degree helps only where each rank has its own memory: ranks that share one hold

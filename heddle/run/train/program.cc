@@ -151,7 +151,7 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
     Placement rest = graph.placements()[graph.inputs()[i].global.placement];
     if (!rest.splits.empty()) rest.splits[0] = {};
     rest.Normalize();
-    return ShardOf(rows, rest, mesh, world_.ranks()[at]).to(world_.device());
+    return ShardOf(rows, rest, mesh, world_.ranks()[at]);
   };
   Axes split = graph.placements()[graph.inputs()[*tokens_].global.placement].split(0);
   std::map<int64_t, Batch> made;
@@ -165,11 +165,15 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
          {std::pair(*tokens_, &found->second.tokens), std::pair(*labels_, &found->second.labels)}) {
       at::Tensor placed = place(i, *rows, at);
       at::Tensor& input = inputs_[at][i];
-      // A recorded run reads its batch at one address.
+      // A recorded run reads its batch at one address. A copy from other memory than pinned would
+      // wait for the runs before it.
+      bool on_host = world_.device().is_cpu();
       if (input.defined() && input.sizes() == placed.sizes()) {
-        input.copy_(placed);
+        input.copy_(on_host ? placed : placed.pin_memory(), /*non_blocking=*/!on_host);
+      } else if (on_host && recorder_ != nullptr) {
+        input = placed.clone();
       } else {
-        input = recorder_ != nullptr ? placed.clone() : std::move(placed);
+        input = placed.to(world_.device());
       }
     }
   }

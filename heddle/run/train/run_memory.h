@@ -1,10 +1,22 @@
 // Memory of a training run: its state, and the graph that needs the most besides.
 #pragma once
 
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "heddle/core/base/units.h"
 #include "heddle/run/train/session.h"
 
 namespace heddle::run {
+
+// The most memory that a graph needs at any node, its inputs included; and the names and bytes of
+// what it has allocated then, largest first.
+struct GraphPeak {
+  Bytes bytes;
+  std::vector<std::pair<std::string, Bytes>> largest;
+};
 
 // Bytes of one rank, the one with the largest shards.
 struct RunMemory {
@@ -12,11 +24,15 @@ struct RunMemory {
   Bytes state;
   // The most at any time: the state, and the batch, gradients and activations of a graph.
   Bytes peak;
+  // GraphPeak::largest of the graph with the peak.
+  std::vector<std::pair<std::string, Bytes>> largest = {};
 };
 
 // Memory that a session of these graphs allocates over all of its steps.
 // `remembers`: Session::Remember is called before steps.
 // `with_host`: the device is the host, so offloaded tensors count, too.
-RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host);
+// `peak_of`: the peak of a graph if it does not run node by node.
+RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
+                      const std::function<GraphPeak(const Graph&)>& peak_of = {});
 
 }  // namespace heddle::run

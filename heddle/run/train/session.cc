@@ -1,9 +1,11 @@
 #include "heddle/run/train/session.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "heddle/core/base/clock.h"
 #include "heddle/run/aten/dtype.h"
@@ -237,6 +239,28 @@ Status Session::Step(double lr, const Watcher& watch) {
   return Done{};
 }
 
+void Session::StartReading() {
+  bool on_host = world().device().is_cpu();
+  auto start = [&](const at::Tensor& from, at::Tensor& to) {
+    if (!from.defined()) return;
+    if (!to.defined()) to = at::empty({}, from.options().device(c10::kCPU).pinned_memory(!on_host));
+    to.copy_(from, /*non_blocking=*/!on_host);
+  };
+  start(loss(0), read_loss_);
+  start(grad_norm(0), read_norm_);
+  if (on_host) return;
+  if (!read_) read_.emplace(world().device().type());
+  const auto& streams = *c10::impl::getDeviceGuardImpl(world().device().type());
+  read_->record(streams.getStream(world().device()));
+}
+
+std::pair<double, std::optional<double>> Session::Read() {
+  if (read_) read_->synchronize();
+  std::optional<double> norm;
+  if (read_norm_.defined()) norm = read_norm_.item<double>();
+  return {read_loss_.item<double>(), norm};
+}
+
 std::vector<at::Tensor> Session::Updated() const {
   std::vector<at::Tensor> updated;
   for (size_t at = 0; at < states_.size(); ++at) {
@@ -281,7 +305,8 @@ at::Tensor Session::held(Held held, size_t at, size_t param) const {
     case Held::kParam: return own.value;
     case Held::kExpAvg: return own.exp_avg;
     case Held::kExpAvgSq: return own.exp_avg_sq;
-    case Held::kGrad: return own.grad;
+    // A step may return what it would only have cast.
+    case Held::kGrad: return own.grad.defined() ? own.grad.to(own.value.scalar_type()) : own.grad;
   }
   return {};
 }

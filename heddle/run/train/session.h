@@ -7,7 +7,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include <c10/core/Event.h>
 
 #include "heddle/run/train/batches_ahead.h"
 #include "heddle/run/train/program.h"
@@ -89,6 +92,15 @@ class Session final : public TrainingRun {
   // The mean of a step's batches.
   at::Tensor loss(size_t at) const override { return losses_[at]; }
   at::Tensor grad_norm(size_t at) const override { return step_.grad_norm(at); }
+  // Starts to copy the loss and the norm of the gradients of rank 0 to the host. Read waits for them
+  // alone, even if another step has started since. Without clipping there is no norm.
+  void StartReading();
+  std::pair<double, std::optional<double>> Read();
+  // Whether the next step can start before the last one is read: nothing else of a step is read on
+  // the host.
+  bool can_run_ahead() const {
+    return step_.is_recorded() && accumulated_ == 1 && metrics_.empty();
+  }
   // What the graph measured, added up over the batches of the step.
   const std::vector<StepMetric>& metrics() const { return metrics_; }
   // What the data of the step took, in seconds.
@@ -154,6 +166,10 @@ class Session final : public TrainingRun {
   std::vector<at::Tensor> remembered_;
   std::vector<at::Tensor> losses_;
   std::vector<StepMetric> metrics_;
+  // Host memory for the loss and the norm that are being read, and when they are there.
+  at::Tensor read_loss_;
+  at::Tensor read_norm_;
+  std::optional<c10::Event> read_;
   double data_seconds_ = 0;
 };
 

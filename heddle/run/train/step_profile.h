@@ -30,6 +30,10 @@ class StepProfile {
   // Starts and ends the trace. Called before the first step, with the steps that are trained
   // already, and after every step. `last` ends it in any case.
   Status After(int64_t step, bool last = false);
+  // Whether a trace begins or ends after this step: no other may have started then.
+  bool is_edge(int64_t step) const {
+    return step + 1 == steps_.first || step + 1 == steps_.first + steps_.count;
+  }
   // Where the trace is; empty until it is written.
   const std::string& path() const { return path_; }
 

@@ -11,6 +11,7 @@
 #include "heddle/run/train/schedule.h"
 #include "heddle/run/train/session.h"
 #include "heddle/run/train/step_profile.h"
+#include "heddle/run/train/trainer.h"
 
 namespace heddle::run {
 namespace {
@@ -184,6 +185,56 @@ TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
     EXPECT_EQ(counts.runs, 2 * batches + 2);
     EXPECT_EQ(counts.replays, 4 * batches + 6 * batches - 2);
   }
+}
+
+// The loop starts steps before it knows the loss of the last one, except where something needs the
+// state in between.
+TEST_F(AccumulationTest, RunningAheadChangesNothing) {
+  std::vector<std::vector<double>> rows(2);
+  std::vector<std::vector<int64_t>> saved(2);
+  std::vector<at::Tensor> params;
+  std::vector<int64_t> ahead;
+  FakeRecorder::Counts counts;
+  for (bool runs_ahead : {false, true}) {
+    SessionOptions options;
+    options.recorder = [&]() -> Result<std::unique_ptr<RunRecorder>> {
+      return std::unique_ptr<RunRecorder>(std::make_unique<FakeRecorder>(counts));
+    };
+    auto [model, session] = Make(1, DType::kF32, options);
+    TrainerOptions trainer;
+    trainer.steps = 20;
+    trainer.lr = [](int64_t step) { return 1e-2 / static_cast<double>(step); };
+    trainer.validation_interval = 6;
+    trainer.validation_steps = 1;
+    trainer.validation_batches = Batches();
+    trainer.save_interval = 5;
+    trainer.save = [&](const Session& s) -> Status {
+      saved[runs_ahead].push_back(s.steps());
+      return Done{};
+    };
+    trainer.runs_ahead = [&](int64_t step) { return runs_ahead && step != 9; };
+    trainer.on_step = [&](const Session& s, const TrainedStep& row) -> Status {
+      for (double value : {row.loss, *row.grad_norm, row.validation_loss.value_or(0)})
+        rows[runs_ahead].push_back(value);
+      if (s.steps() > row.step) ahead.push_back(row.step);
+      return Done{};
+    };
+    // Asked to stop after step 13, when step 14 has started.
+    trainer.stop = [](int64_t step) -> Result<bool> { return step == 13; };
+    Result<TrainingOutcome> outcome = Train(*session, trainer);
+    ASSERT_TRUE(outcome.ok());
+    EXPECT_EQ(outcome->end, TrainingEnd::kStopped);
+    EXPECT_EQ(outcome->last.step, runs_ahead ? 14 : 13);
+    ASSERT_TRUE(runs_ahead || session->Step(trainer.lr(14)).ok());
+    params.push_back(session->held(Held::kParam, 0, 0));
+  }
+  // Step 3 is recorded; steps 5, 6, 9, 10 and 12 are saved, validated or looked at.
+  EXPECT_EQ(ahead, (std::vector<int64_t>{3, 4, 7, 8, 11, 13}));
+  EXPECT_EQ(saved[0], (std::vector<int64_t>{5, 10, 13}));
+  EXPECT_EQ(saved[1], (std::vector<int64_t>{5, 10, 14}));
+  rows[1].resize(rows[0].size());
+  EXPECT_EQ(rows[0], rows[1]);
+  EXPECT_TRUE(params[0].equal(params[1]));
 }
 
 TEST_F(AccumulationTest, AStepThatCannotBeRecordedRunsAndSaysWhy) {

@@ -19,7 +19,10 @@ struct TrainedStep {
   // None where nothing is clipped.
   std::optional<double> grad_norm;
   double lr = 0;
+  // Until its loss was known: from its start, or from when the loss of the step before was known if
+  // it started earlier.
   double seconds = 0;
+  double data_seconds = 0;
   std::optional<double> validation_loss;
   // Its loss was odd, and it was taken back.
   bool skipped = false;
@@ -41,7 +44,11 @@ struct TrainerOptions {
   std::function<Status(const Session&)> save;
   // Asked behind every step: whether the run is to end now. All ranks get the same answer.
   std::function<Result<bool>(int64_t step)> stop;
-  // Called after every step, before validation: the gradients of the step still exist.
+  // Whether the next step may start before the loss of `step` is known, so that the device does not
+  // wait for the host. The session then is a step ahead of `on_step`. Empty: it never may.
+  std::function<bool(int64_t step)> runs_ahead;
+  // Called before validation after every step that no other has followed yet: its gradients still
+  // exist.
   std::function<Status(const Session&)> on_trained;
   // Told of every step.
   std::function<Status(const Session&, const TrainedStep&)> on_step;
