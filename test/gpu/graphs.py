@@ -34,7 +34,8 @@ JOBS = {
     "no clipping, no decay": (["--model=llama3", "--precision=bf16", "--training.max_norm=0", "--optimizer.weight_decay=0"], True),
     "qwen3 bf16": (["--model=qwen3", "--precision=bf16"], True),
     "qwen3 f32": (["--model=qwen3", "--precision=f32"], True),
-    "deepseek_v3 bf16": (["--model=deepseek_v3", "--precision=bf16"], False),
+    "deepseek_v3 bf16": (["--model=deepseek_v3", "--precision=bf16"], True),
+    "qwen3 experts": (["--model=qwen3", "--flavor=debugmodel_moe", "--precision=bf16"], True),
 }
 REFUSED = "runs as launches, not as a CUDA graph: "
 
