@@ -14,7 +14,7 @@
 namespace heddle {
 namespace {
 
-// Numbers from 1 for runs of nodes that may change places; 0 for nodes that stay.
+// Numbers runs of nodes that may be reordered, from 1. Nodes that stay have 0.
 std::vector<uint32_t> Segments(const Graph& graph, const std::vector<bool>& fixed) {
   std::vector<uint32_t> segments;
   uint32_t segment = 1;
@@ -27,8 +27,8 @@ std::vector<uint32_t> Segments(const Graph& graph, const std::vector<bool>& fixe
   return segments;
 }
 
-// An order of the nodes from `first` to `end` that keeps each unit together. Of the units whose
-// operands exist, the unit with the earliest node comes next.
+// Orders the nodes from `first` to `end` such that each unit is contiguous. Among units whose
+// operands exist, the unit with the earliest node is next.
 void OrderSegment(const Graph& graph, const Uses& uses, const std::vector<uint32_t>& unit_of,
                   const std::map<uint32_t, std::vector<NodeId>>& members, uint32_t first,
                   uint32_t end, std::vector<NodeId>& order) {
@@ -65,9 +65,9 @@ void OrderSegment(const Graph& graph, const Uses& uses, const std::vector<uint32
   HEDDLE_CHECK(order.size() - before == end - first, "groups of nodes depend on each other");
 }
 
-// Orders neighbouring matrix products to lower the peak of memory. In backward, the
-// gradient of the input comes first: the cast weight is not needed after it, and the gradient of
-// the weight takes its place.
+// Orders neighbouring matrix products to lower the peak of memory. In backward, the gradient of the
+// input comes first: the cast weight is free after it, and the gradient of the weight takes its
+// place.
 class MatmulOrder {
  public:
   MatmulOrder(const Graph& graph, const std::vector<uint32_t>& segments, std::vector<NodeId>& order)
@@ -138,7 +138,7 @@ class MatmulOrder {
   std::vector<uint32_t> last_;
 };
 
-// Whether a node that is not in `inside` reads the value, or a view of it among `inside`.
+// Whether a node outside `inside` reads the value, or a view of it in `inside`.
 bool IsReadOutside(const Graph& graph, const Uses& uses, ValueId value,
                    const std::set<NodeId>& inside,
                    const std::map<NodeId, std::set<NodeId>>& repeats) {
@@ -151,7 +151,7 @@ bool IsReadOutside(const Graph& graph, const Uses& uses, ValueId value,
         return true;
       continue;
     }
-    // The reader computes it again.
+    // The reader's group recomputes it.
     auto reader = repeats.find(use.node);
     if (reader == repeats.end() || !reader->second.contains(producer)) return true;
   }
