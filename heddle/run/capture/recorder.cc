@@ -449,7 +449,7 @@ void Recorder::CallInPlace(OpInfo& info, const c10::OperatorHandle& op, torch::j
     stack.pop_back();
   }
   if (result.sizes() != self.sizes())
-    Stop(Diag::kCaptureInPlace, "{} changes the shape of what it writes to", info.name);
+    Stop(Diag::kCaptureInPlace, "{} changes the shape of its operand", info.name);
   traced->Written(AsTraced(result)->value());
   stack.emplace_back(self);
 }

@@ -35,7 +35,7 @@ struct EagerStep {
   // The loss over all ranks, and the gradient norm before clipping. All ranks agree on both.
   at::Tensor loss;
   at::Tensor grad_norm;
-  // Buffers that the step changed, by their places among the inputs, as they are after it.
+  // New values of the buffers that the step changed, by their positions among the inputs.
   std::map<size_t, at::Tensor> buffers;
 };
 

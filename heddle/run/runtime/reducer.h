@@ -4,8 +4,8 @@
 //   rank     0, 1, 2, ...
 //   gloo     as ProcessGroupGloo between processes: the payload is cut into chunks, and chunk c is
 //            x[c] + (x[c+1] + (... + x[c+W-1])), ranks modulo W
-//   ring:C   as NCCL between nodes: C channels, each with its own ring, share the payload by offset;
-//            a chunk is summed along its ring and ends at its owner
+//   ring:C   as NCCL between nodes: C channels, each with its own ring, share the payload by
+//            offset; a chunk is summed along its ring and ends at its owner
 //   tree     pairs, pairs of pairs, ...
 //
 // Sums have the element type of the payload and are rounded after every addition.

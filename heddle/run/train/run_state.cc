@@ -113,7 +113,7 @@ class RunComparison {
       remarks_.push_back(fmt::format(
           "{} was written by an older version, which did not store the constants of "
           "the model; Heddle compares shapes of tensors, but not heads, epsilons and rotary "
-          "embedding are not",
+          "embedding",
           path_));
       return;
     }
@@ -141,7 +141,7 @@ class RunComparison {
       if (old == value) continue;
       batch_alone = batch_alone && key == "global_batch";
       differ +=
-          fmt::format("{}{} {}, this job has {}", differ.empty() ? "" : "; ", key, old, value);
+          fmt::format("{}{} {}, but this job has {}", differ.empty() ? "" : "; ", key, old, value);
     }
     if (batch_alone && before.contains("global_batch") && !differ.empty()) {
       Fail(
