@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-# Of dd's speed, at least.
+# Minimum share of dd's speed.
 GOAL = 0.70
 
 

@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Sizes as in gpu/rivals.py, which knows the models by these names.
+# The same sizes as in gpu/rivals.py, under the same names.
 MODELS = {
     "160M": dict(dim=768, n_layers=12, n_heads=12, n_kv_heads=4, ffn_dim=2048, vocab_size=32000, batch=8, length=1024, steps=60),
     "1.5B": dict(dim=2048, n_layers=16, n_heads=32, n_kv_heads=8, ffn_dim=8192, vocab_size=128256, batch=4, length=4096, steps=20),
@@ -30,7 +30,7 @@ MODELS = {
     "0.6B": dict(batch=8, length=2048, steps=24),
 }
 GOALS = {"160M": 13.5, "1.5B": 240}
-# Steps that warm up, record a CUDA graph, or still change clocks.
+# Steps that warm up, record a CUDA graph, or run while clocks change.
 SKIPPED = 8
 
 

@@ -49,7 +49,7 @@ def seconds(work):
 
 def run_inductor(layers):
     """CPU seconds of bucketing and of scheduling with bucketing, and the nodes of the graph."""
-    # It asks the GPU how fast it is; there need not be one. Those of an H100.
+    # The pass asks for the speed of the GPU, but none is needed. These are the numbers of an H100.
     _runtime_estimation.get_gpu_dram_gbps = lambda: 3350
     _runtime_estimation.get_device_tflops = lambda dtype: 989
     graph, mode = trace(layers)

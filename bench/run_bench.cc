@@ -1,9 +1,11 @@
-// What running costs: a program on top of its kernels, a training step on one rank and on eight, and a bucket between processes on
-// top of the call that moves it. Prints one JSON object; bench/run_bench.py compares it with PyTorch.
+// Measures the runtime: the overhead of a program over its kernels, a training step on one rank and
+// on eight, and a bucket between processes over its collective call. Prints one JSON object;
+// bench/run_bench.py compares it with PyTorch.
 //
 //   heddle-run-bench dispatch | step PRECISION SEQ_LEN RANKS STEPS | gather
 //
-// Times that are compared are measured in turns, and the least of many counts: whatever else the machine does only adds.
+// Times that are compared are measured alternately, and the minimum of many counts: other load on
+// the machine only adds time.
 #include <chrono>
 #include <iostream>
 #include <limits>
@@ -42,7 +44,7 @@ struct Least {
   void Add(double next) { seconds = std::min(seconds, next); }
 };
 
-// Three tiny ops again and again: two that compute, and a view.
+// Repeats three tiny ops: two kernels and a view.
 constexpr int64_t kRounds = 2000;
 
 Module TinyOps() {
@@ -76,7 +78,7 @@ int BenchDispatch() {
   return 0;
 }
 
-// Llama 3's debug model with one sequence on each rank.
+// Llama 3's debug model with one sequence per rank.
 class StepBench {
  public:
   StepBench(DType compute, int64_t seq_len, int64_t ranks)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "oracle"))
 import fsdp2  # noqa: E402
 
-# Precision, tokens of the one sequence of each rank, steps in a turn.
+# Precision, tokens of each rank's sequence, steps per turn.
 STEPS = [("f32", 64, 20), ("f32", 512, 6)]
 TURNS = 3
 

@@ -13,17 +13,19 @@ import sys
 import tempfile
 import time
 
-# model, flavor, sequence length, goals in seconds and MiB
+# Model, flavor, sequence length, goals in seconds and MiB.
 CAPTURES = [("llama3", "8B", 8192, 0.4, 600), ("llama3", "405B", 8192, 2.0, 600), ("deepseek_v3", "671B", 4096, 2.5, 600)]
-# The same for the passes after lowering alone, in seconds: the pipeline fsdp with all checks of the manager and what `plan` measures.
+# The passes after lowering, with goals in seconds: the pipeline fsdp with all checks of the
+# manager, and the analyses of `plan`.
 PIPELINES = [("llama3", "8B", 8192, 8, 8, 0.06), ("llama3", "405B", 8192, 64, 8, 0.3)]
-# model, flavor, sequence length, shard and tensor degree, goals
+# Model, flavor, sequence length, shard and tensor degree, goals.
 PLANS = [("llama3", "8B", 8192, 8, 8, 0.5, 300), ("llama3", "8B", 8192, 4096, 8, 0.5, 300),
          ("llama3", "405B", 8192, 64, 8, 2.5, 1000), ("deepseek_v3", "16B", 4096, 64, 1, 2.5, 1000)]
-# model, flavor, sequence length, mesh of plans that are found; goals. What simulates them comes on top and is not counted.
+# Model, flavor, sequence length and mesh of automatic plans; goals. The time excludes the
+# simulation of candidates.
 FOUND = [("llama3", "8B", 8192, "dp=32,tp=8", 0.6, 500), ("llama3", "405B", 8192, "dp=64,tp=8", 1.5, 1000),
          ("llama3", "1B", 8192, "r=2,dp=4,tp=8", 2.0, 1000)]
-# model, flavor, sequence length, devices; goals.
+# Model, flavor, sequence length, devices; goals.
 SEARCHES = [("llama3", "8B", 8192, 64, 10.0, 2000)]
 
 

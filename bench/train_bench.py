@@ -15,7 +15,7 @@ import time
 
 JOB = ["--model=llama3", "--flavor=debugmodel", "--precision=f32", "--parallelism.data_parallel_shard_degree=4", "--training.seq_len=64",
        "--training.local_batch_size=1"]
-# Of a bare run's time, at most.
+# Maximum share of a bare run's time.
 GOALS = {"data": 0.01, "logs": 0.01, "checkpoints": 0.10}
 
 

@@ -16,7 +16,7 @@ LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?) PUBLIC([^)
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
 # Folders below heddle/ that no wing links.
 EDGES = ["api", "cli", "import", "report"]
-# Above everything: these may include any folder, and nothing includes them.
+# These may include any folder, and no folder includes them.
 TOP = ["test", "bench", "fuzz"]
 
 

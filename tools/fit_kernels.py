@@ -21,7 +21,8 @@ import tempfile
 
 SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "i32": 4, "i8": 1, "u64": 8, "u8": 1, "c64": 8}
 
-# Bytes that kernels write which only move bytes, from their operands. Their names in a cluster's file are those of functional ops.
+# Bytes that memory-bound kernels write, from their operands. Clusters' files use the names of
+# functional ops.
 WRITTEN = {
     "aten._fused_rms_norm": lambda e, t: t[0].bytes + 4 * t[0].rows,
     "aten._fused_rms_norm_backward": lambda e, t: t[1].bytes + t[3].bytes,
@@ -34,7 +35,7 @@ WRITTEN = {
     "aten._log_softmax_backward_data": lambda e, t: t[0].bytes,
     "aten._fused_adamw_": lambda e, t: 3 * t[0].bytes,
 }
-# Measured to see that nothing but the targets is read; nothing to fit.
+# Measured to show that only the targets are read. They have no constants to fit.
 LOOKUPS = {"aten.nll_loss_forward", "aten.nll_loss_backward"}
 
 
@@ -75,7 +76,7 @@ class Kernel:
             self.causal = entry.get("attrs", {}).get("is_causal") == "true"
             written = q.bytes + k.bytes + v.bytes
             if not backward:
-                # The output, a logarithm for each row, and the state of dropout.
+                # The output, a logarithm per row, and the state of dropout.
                 written = batch * heads * queries * (value_size * SIZES[q.dtype] + 4) + (24 if "flash" in self.op else 16)
             self.bytes = read + written
             return
@@ -175,7 +176,7 @@ def descend(kernels, device):
         for holder, key, least, most in knobs(device, kernels):
             for factor in (1 + step, 1 / (1 + step)):
                 old = holder[key]
-                # From 0 there is no way by factors.
+                # Factors cannot change a value of 0, so it gets a first step.
                 value = min(most, max(least, old * factor if old else (step if factor > 1 else 0)))
                 holder[key] = value
                 now = loss(kernels, device)
@@ -284,7 +285,7 @@ def check(program, cluster_path, device):
     wrong = 0
     for i, entry in enumerate(entries):
         mine, theirs = predict(Kernel(entry), device), times[f"%n{i}"]
-        # A nanosecond for rounding up a sum whose last digit differs.
+        # Allows a nanosecond for rounding a sum whose last digit differs.
         if abs(mine - theirs) > 1.5:
             wrong += 1
             print(f"{entry['op']}({', '.join(entry['operands'])}): {theirs:.0f} ns by the program, {mine:.0f} here")
@@ -315,7 +316,7 @@ def main():
     within = report(kernels, cluster["device"])
     if not options.fit:
         return 0
-    # Additions stream as fast as anything does.
+    # Additions reach the highest streaming rate.
     rates = sorted(k.bytes / k.us / 1000 for k in kernels if k.op == "aten.add.Tensor")
     if rates:
         cluster["device"]["memory_efficiency"] = float(f"{rates[-1] / cluster['device']['memory_gb_per_s']:.3g}")

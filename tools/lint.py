@@ -83,7 +83,7 @@ def check_tidy(files, most):
     known = commands(clang)
     if known is None:
         return False
-    # A header is read through the file of its name.
+    # clang-tidy checks a header through the file of the same name.
     sources = sorted({re.sub(r"\.h$", ".cc", f) for f in files} & known)
     if most and len(sources) > most:
         print(f"lint: clang-tidy reads {most} of {len(sources)} files; `make lint` reads all")

@@ -14,9 +14,9 @@ import re
 import sys
 import xml.etree.ElementTree
 
-# `file:12: Skipped`, then the reason on lines of its own, then the name.
+# `file:12: Skipped`, then the reason on separate lines, then the name.
 GTEST = re.compile(r": Skipped\n(.*?)\n*\[  SKIPPED \] (\S+?) \(", re.S)
-# `test_name (place)`, then a line of documentation if there is any, then `... skipped 'reason'`.
+# `test_name (place)`, then a line of documentation if there is one, then `... skipped 'reason'`.
 UNITTEST = re.compile(r"^(\w+) \([\w.]+\)(?:\n.*)? \.\.\. skipped ['\"](.*)['\"]$", re.M)
 LINE = re.compile(r"^(?:\S+ )?skipped: (.*)$", re.M)
 

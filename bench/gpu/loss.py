@@ -65,7 +65,8 @@ def one(rows, vocabulary, variants):
     torch.cuda.empty_cache()
     theirs = ms(lambda: chain(source, labels, upstream)[2].to(BF), 5, 1)
     res(f"{tag} ATen's chain: {theirs:.3f} ms")
-    # NaNs and infinities of the first rows aside, is the sum of the row losses in another order far from nll_loss' sum?
+    # Apart from NaNs and infinities in the first rows: does another order of summing the row losses
+    # change the loss much?
     res(f"{tag} ATen's loss {float(loss)!r}")
 
 

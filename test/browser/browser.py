@@ -30,7 +30,8 @@ class Page:
         self.read, write_answers = os.pipe()
 
         def give_pipe():
-            # Chromium reads commands from 3 and answers on 4; the pipes may stand there already.
+            # Chromium reads commands from descriptor 3 and answers on 4. The pipes may already use
+            # these numbers.
             a, b = os.dup(read_commands), os.dup(write_answers)
             high_a, high_b = os.dup2(a, 60), os.dup2(b, 61)
             os.dup2(high_a, 3)
@@ -57,7 +58,7 @@ class Page:
         self.process.wait()
         os.close(self.write)
         os.close(self.read)
-        # Its children may still write.
+        # Chromium's children may still be writing.
         self.profile.cleanup()
 
     def _message(self, deadline):

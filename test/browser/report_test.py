@@ -129,7 +129,7 @@ class ReportTest(unittest.TestCase):
         self.assertAlmostEqual(self.point(0, 0, 5)[0], x - 100, delta=2)
         self.page.mouse("mouseWheel", x, y, deltaX=80, deltaY=0)
         self.assertLess(self.point(0, 0, 5)[0], x - 150)
-        # A click selects, and keeps what it selected when the pointer goes.
+        # A click selects, and the selection stays when the pointer leaves.
         self.page.key("0")
         self.page.click(*self.point(0, 0, 5))
         self.assertEqual(self.view()["selected"], {"step": 0, "lane": 0, "i": 5})

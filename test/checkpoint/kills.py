@@ -71,11 +71,11 @@ class Trial:
         mesh = self.chance.choice(MESHES)
         process = start(self.victim, self.folder, mesh, processes)
         if flipped is not None:
-            # What was saved for sure is damaged now; the one before is not.
+            # The newest saved step is damaged now; the previous one is not.
             self.sure = min(self.sure, flipped - 1)
         killed = False
         try:
-            # A run that is never left alone would never end.
+            # A run that is killed every time would never end.
             delay = self.chance.uniform(0, self.seconds) if self.kills < KILLS_IN_A_RUN else None
             out, err = process.communicate(timeout=delay)
         except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ class Trial:
             if flipped is None:
                 assert where >= self.sure, f"resumed from step {where} after step {self.sure} was saved"
             else:
-                assert self.sure <= where < flipped and f"passed over step {flipped}: " in out, out
+                assert self.sure <= where < flipped and f"skipped step {flipped}: " in out, out
         self.sure = max([self.sure] + [int(step) for step in re.findall(r"saved (\d+)\n", out)])
         self.check_folder()
         end = re.search(r"end (\w+)", out)
@@ -101,7 +101,7 @@ class Trial:
         if not any(re.fullmatch(r"step-\d{8}", name) for name in os.listdir(self.folder)):
             return
         verified = subprocess.run([self.heddle, "checkpoint", "verify", self.folder], capture_output=True, text=True, check=False)
-        # A step that was flipped stays until the run comes to it again.
+        # A damaged step stays until the run reaches it again.
         assert verified.returncode == 0 or "has hash" in verified.stderr, verified.stdout + verified.stderr
 
 

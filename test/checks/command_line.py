@@ -24,7 +24,7 @@ import zipfile
 HEDDLE = os.path.abspath(sys.argv[1])
 SANITIZED = "--sanitized" in sys.argv
 GRAPH = "heddle 1 global\ngraph @g(%x: f32[8] batch \"x\") -> (metric %a) {\n  %a = aten.neg(%x) : f32[8]\n}\n"
-# Seconds after which a process hangs. No correct run is near it, even on a busy machine.
+# A timeout in seconds. Correct runs are much faster, even on a busy machine.
 HANG = 300
 PLAN = "heddle plan 1\nmesh [dp=2]\ninput \"x\" [dp]\n"
 
@@ -125,7 +125,7 @@ class CommandLine(unittest.TestCase):
         process = subprocess.Popen([HEDDLE, *args], stdin=subprocess.DEVNULL, stdout=end, env={**variables, **environment})
         os.close(end)
         printed = b""
-        # The end of a terminal whose writer is gone is an error.
+        # Reading fails at the end of a terminal without a writer.
         with contextlib.suppress(OSError):
             while part := os.read(terminal, 1 << 16):
                 printed += part
@@ -144,7 +144,7 @@ class CommandLine(unittest.TestCase):
         self.assertNotIn("%n299 =", shown)
         self.assertIn("%n299 =", self.on_a_terminal("opt", graph, "-o", "-").decode())
         self.assertEqual(self.heddle("opt", graph).stdout.count("\n"), 303)
-        # A short one is printed.
+        # Short graphs are printed.
         self.assertIn(b"%a = aten.neg", self.on_a_terminal("opt", self.graph))
 
     def test_help_fits_the_terminal(self):
@@ -170,7 +170,7 @@ class CommandLine(unittest.TestCase):
                 args = words[words.index("heddle") + 1:]
                 self.assertEqual(args[0], name)
                 with self.subTest(example):
-                    # All mistakes are reported, and then nothing runs.
+                    # All errors are reported, and nothing runs.
                     config = [a for a in args if not a.startswith("--config")]
                     self.assertEqual(self.heddle(*config, "--qqqqqqqq").stderr, "unknown argument `--qqqqqqqq` [unknown-flag]\n")
 
@@ -319,7 +319,7 @@ class CommandLine(unittest.TestCase):
         with open(path, "w+b") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 archive.writestr("large/version", "1")
-                # A hole in the file, in place of the weights.
+                # A hole in the file replaces the weights.
                 file.seek(5 << 30)
                 archive.start_dir = file.tell()
                 archive.writestr("large/models/model.json", program)
@@ -369,7 +369,7 @@ class CommandLine(unittest.TestCase):
     def test_who_stops_reading_hears_nothing(self):
         read, write = os.pipe()
         os.close(read)
-        # Also where the parent ignores the signal, as many do.
+        # Also if the parent ignores the signal, as many do.
         done = self.heddle("doc", "ops", stdout=write,
                            preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN))
         os.close(write)

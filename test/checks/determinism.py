@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-# The first is what the others are held against. Each is an environment; `no_aslr` takes randomness of addresses away.
+# Environments; all outputs are compared with those of the first. `no_aslr` turns off random
+# addresses.
 VARIANTS = [
     {},
     {"MALLOC_PERTURB_": "85", "PADDING": "x" * 1000},
@@ -23,7 +24,7 @@ VARIANTS = [
     {"MALLOC_TOP_PAD_": "1048576", "no_aslr": "1"},
 ]
 
-# Times differ, and that is right.
+# Times may differ.
 TIMES = [
     (re.compile(r'"nanoseconds": \d+'), '"nanoseconds": T'),
     (re.compile(r"planned in [\d.]+ s: capture [\d.]+, find [\d.]+, parallelize [\d.]+, passes [\d.]+"),
@@ -79,7 +80,8 @@ param "layers.*.up" store [{tp,dp},-] compute [tp,-]
 param "layers.*.down" store [dp,tp] compute [-,tp]
 """
 
-# Each writes to standard output and error, and some to files. A command may use what one before it wrote.
+# Each command prints to standard output and error, and some write files. Commands may use earlier
+# files.
 COMMANDS = [
     "doc ops",
     "doc ops --json",
@@ -110,7 +112,7 @@ TORCH_COMMANDS = [
     " --parallelism.data_parallel_shard_degree=2 -o deepseek.hd",
 ]
 
-# A redistribution of several steps, which localize refuses.
+# A redistribution with several steps, which localize rejects.
 SMALL = """heddle 1 global
 mesh [a=2, b=2]
 graph @g(%x: f32[8{a,b},8]) -> (%d) {
@@ -168,7 +170,8 @@ def main():
     with tempfile.TemporaryDirectory() as top:
         runs = [run_all(heddle, corpus, commands, v, pathlib.Path(top), n) for n, v in enumerate(VARIANTS)]
     for command in commands:
-        # A command that fails shows nothing; reduce and diff have codes of their own.
+        # Skips nothing: a failing command would hide differences. reduce and diff have other exit
+        # codes.
         expected = {"diff": "exit 2"}.get(command.split()[0], "exit 0")
         if not runs[0][command].startswith(expected):
             problems.append(f"heddle {command}: {runs[0][command][:500]}")

@@ -18,13 +18,13 @@
 namespace heddle {
 namespace {
 
-// Only the CPU draws here. To seed a GPU fails in a forked process.
+// Seeds only the CPU's generator: seeding a GPU fails in a forked process.
 void SeedCpu(uint32_t seed) {
   at::Generator cpu = at::detail::getDefaultCPUGenerator();
   cpu.set_current_seed(seed);
 }
 
-// A fresh tensor for each run, because an update may write into its operands.
+// Makes a new tensor for each run, because an update may write to its operands.
 at::Tensor MakeInput(const Graph& graph, const Input& input, TypeId type, bool whole_numbers) {
   std::span<const Dim> dims = graph.types().dims(type);
   at::IntArrayRef sizes(dims.data(), dims.size());
@@ -56,7 +56,8 @@ Result<std::vector<std::vector<at::Tensor>>> RunOnRanks(const Module& local, uin
   HEDDLE_TRY(run::World world, run::World::Compile(local, graph));
   SeedCpu(seed);
   std::vector<std::vector<at::Tensor>> inputs(world.ranks().size());
-  // Input by input, so that a graph that loses its last inputs keeps the numbers of the others.
+  // Draws input by input, so that a graph that loses its last inputs keeps the numbers of the
+  // others.
   for (const Input& input : graph.inputs()) {
     for (std::vector<at::Tensor>& of_rank : inputs)
       of_rank.push_back(MakeInput(graph, input, graph.type(input.value), false));

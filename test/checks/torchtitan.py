@@ -54,7 +54,7 @@ class TorchTitan(unittest.TestCase):
         self.assertEqual(made["training"]["global_batch_size"], 0)
         self.assertEqual(made["runtime"]["timeout"], 100)
         self.assertIn("note: job.toml: `job.description` has no effect: Heddle uses no description\n", notes)
-        # A note is about a key of the file, and its reason is given once.
+        # A note names a key of the file, and its reason appears once.
         reasons = [line.partition(" no effect: ")[2] for line in notes.splitlines()]
         self.assertEqual(len(reasons), len(set(reasons)))
 

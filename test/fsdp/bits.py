@@ -28,7 +28,7 @@ class Job:
     flags: list = field(default_factory=list)
     differs: bool = False
     seq_len: int = 16
-    # Unless the command line says otherwise.
+    # The default; the command line overrides it.
     steps: int = 25
 
 
@@ -70,7 +70,7 @@ def few():
     small = ["--model.n_layers=1", *(f"--model.{name}={size}" for name, size in NARROW.items())]
     eager = [job for job in against_eager(product=False) if "deepseek" not in job.name][::9]
     order = [job for job in payload_order([64]) if "bf16" in job.name]
-    # A mixture in which nobody shares experts: they are in the payload of their layer.
+    # A mixture without shared experts: they are in the payload of their layer.
     mixture = next(job for job in against_eager(product=False) if job.name.startswith("deepseek_v3 fsdp=4 x tp=2 always f32 gloo"))
     eager_mixture = Job(mixture.name, [*mixture.flags, "--model.n_layers=2"], steps=2)
     return ([Job(job.name, job.flags + small) for job in eager] + [eager_mixture] +

@@ -1,4 +1,5 @@
-// Steps for CUDA, captured on any machine, run on a GPU: the bits of eager autograd there. Skipped where there is none.
+// Steps for CUDA, captured on any machine and run on a GPU, have the bits of eager autograd there.
+// Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <ATen/Context.h>
@@ -52,7 +53,7 @@ TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
   }
 }
 
-// cuDNN's backward does not repeat dQ, whatever libtorch's deterministic setting is.
+// cuDNN's backward does not repeat the bits of dQ, even with libtorch's deterministic setting.
 TEST(StepsForCuda, AreDeterministicWithoutCudnn) {
   run::StepNumerics numerics{DType::kBF16, run::AttentionKind::kFastest, run::Target::kCuda};
   run::Model fastest = *run::MakeModel(*run::FindModel("llama3", "debugmodel"),
@@ -113,8 +114,8 @@ constexpr CudaCase kCudaCases[] = {{"llama3", "debugmodel", run::AttentionKind::
                                    {"deepseek_v3", "debugmodel", run::AttentionKind::kMath}};
 INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCudaCases), CudaName);
 
-// The output of forward and its gradient come to backward as forward left them, or copied to another layout: `%o` becomes
-// `%out`, `%g` becomes `%grad`.
+// Backward gets the output of forward and its gradient as they are, or copied to another layout:
+// `%o` becomes `%out`, `%g` becomes `%grad`.
 struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const char*>> {
   void SetUp() override {
     if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";

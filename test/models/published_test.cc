@@ -1,4 +1,4 @@
-// Constants of models: those of the published checkpoints, and of TorchTitan for the debug models, which nobody publishes.
+// Constants of models: those of published checkpoints, and TorchTitan's for the debug models.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -112,7 +112,7 @@ TEST(Published, RotationsOfAStretchedContext) {
   at::Tensor scaled = at::angle(rope(config));
   config.rope.scaling = run::RopeScaling::kNone;
   at::Tensor plain = at::angle(rope(config));
-  // Of eight frequencies the first turns fast and stays; the last is slow.
+  // Of eight frequencies, the first is fast and not scaled; the last is slow.
   EXPECT_EQ(scaled[1][0].item<float>(), plain[1][0].item<float>());
   EXPECT_NEAR(scaled[1][7].item<double>() * 8, plain[1][7].item<double>(), 1e-9);
   config.rope.attention_factor = 2.0;
@@ -132,7 +132,7 @@ TEST(Published, ConstantsCanBeSet) {
   EXPECT_EQ(config.moe.group_score, run::GroupScore::kMax);
   EXPECT_TRUE(config.tied);
   EXPECT_EQ(run::OverrideChoice(config, "moe.score", "softmix").diagnostics()[0].message,
-            "moe.score is `softmix`; nearest is `softmax`; it is one of softmax, sigmoid");
+            "moe.score is `softmix`; nearest is `softmax`; expected one of softmax, sigmoid");
   EXPECT_EQ(run::OverrideNumber(config, "norm_epd", 1).diagnostics()[0].message,
             "models have no number `norm_epd`; nearest is `norm_eps`");
 }

@@ -11,7 +11,7 @@ namespace heddle::run {
 std::string SaidByAten(const std::exception& error) {
   const auto* thrown = dynamic_cast<const c10::Error*>(&error);
   std::string text = thrown != nullptr ? thrown->what_without_backtrace() : error.what();
-  // Exceptions that come through autograd have the trace in their text.
+  // Exceptions that pass through autograd contain the trace in their text.
   text = text.substr(0, text.find("\nException raised from "));
   std::ranges::replace(text, '\n', ' ');
   return std::string(Trim(text));

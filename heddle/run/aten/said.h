@@ -1,4 +1,4 @@
-// What ATen says when it throws.
+// Messages of ATen's exceptions.
 #pragma once
 
 #include <exception>
@@ -6,7 +6,7 @@
 
 namespace heddle::run {
 
-// The message on one line, without the stack trace.
+// Returns the message on one line, without the stack trace.
 std::string SaidByAten(const std::exception& error);
 
 }  // namespace heddle::run

@@ -20,7 +20,7 @@ struct Rows {
   std::vector<int64_t> labels;
 };
 
-// As they lie in memory.
+// Returns the bytes of the values in memory.
 template <typename T>
 std::string Bytes(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
@@ -64,7 +64,8 @@ class DataTest : public ::testing::Test {
     EXPECT_TRUE(read.ok()) << Format(read.diagnostics());
     return rows;
   }
-  // The message of what opening, or reading the first step, refuses. Paths without the folder.
+  // Returns the error of opening the data or of reading the first step, with paths relative to the
+  // folder.
   std::string Refusal(const DatasetOptions& options) const {
     Result<std::unique_ptr<Dataset>> data = Dataset::Open(options);
     Diagnostics said = data.diagnostics();
@@ -92,7 +93,8 @@ TEST_F(DataTest, SyntheticTokensAreTheFormula) {
   auto data = MustOpen(options);
   Rows rows{Tokens(8), Tokens(8)};
   ASSERT_TRUE(data->Read(DataSplit::kTrain, 3, 5, 2, rows.tokens, rows.labels).ok());
-  // splitmix64 of 42 * 2^40 + 3 * 2^32 + 5 * 2^16 + position, modulo 1000, worked out by another program.
+  // splitmix64 of 42 * 2^40 + 3 * 2^32 + 5 * 2^16 + position, modulo 1000, computed by another
+  // program.
   EXPECT_EQ(rows.tokens, (Tokens{191, 490, 744, 812, 876, 818, 720, 38}));
   EXPECT_EQ(rows.labels, (Tokens{490, 744, 812, 624, 818, 720, 38, 948}));
   Rows other = Read(*data, options, 3, DataSplit::kHeldOut);
@@ -114,7 +116,7 @@ TEST_F(DataTest, RowsDoNotDependOnHowTheyAreRead) {
 }
 
 TEST_F(DataTest, EveryEpochReadsEverySequenceOnceInAnotherOrder) {
-  // 24 sequences of 4 tokens and the last label.
+  // 24 sequences of 4 tokens, and the last label.
   DatasetOptions options = Options(Put("a.bin", Bytes(Count16(97))));
   options.shuffle = true;
   auto data = MustOpen(options);
@@ -145,7 +147,7 @@ TEST_F(DataTest, PermutationsAreOneToOne) {
     }
     EXPECT_EQ(seen.size(), size);
   }
-  // The largest there is costs no more.
+  // The largest size is as fast.
   Permutation huge(uint64_t{1} << 62, 1);
   EXPECT_LT(huge((uint64_t{1} << 62) - 1), uint64_t{1} << 62);
 }
@@ -157,7 +159,7 @@ TEST_F(DataTest, HeldOutTokensAreTheLastAndNobodyElses) {
   EXPECT_EQ(data->Describe(), "nanoGPT tokens: 80 tokens, 19 sequences of 4, 4 held out");
   EXPECT_EQ(Read(*data, options, 1, DataSplit::kHeldOut).tokens,
             (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
-  // Begins anew after the fourth.
+  // Starts over after the fourth sequence.
   EXPECT_EQ(Read(*data, options, 3, DataSplit::kHeldOut).tokens,
             (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
   for (int64_t step = 1; step <= 30; ++step) {
@@ -210,7 +212,7 @@ TEST_F(DataTest, TheProgramCarriesItsOwnSources) {
       all += static_cast<char>(token);
     }
   }
-  // The first file, and what stands between the first two.
+  // The first file, and the boundary between the first two.
   EXPECT_TRUE(all.starts_with("# Contributing"));
   EXPECT_NE(all.find(std::string("\n\0# Heddle", 10)), std::string::npos);
   EXPECT_NE(all.find("class JobRun"), std::string::npos);
@@ -228,7 +230,7 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
   EXPECT_EQ(Read(*data, options, 1).tokens, (Tokens{50256, 1, 2, 3, 50256, 4, 5, 6}));
   EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{-100, 2, 3, 50256, -100, 5, 6, 7}));
 
-  // Llama 3's tokens are wider.
+  // Tokens of Llama 3 have 32 bits.
   header[0] = 20240801;
   header[1] = 7;
   std::vector<uint32_t> wide{128000, 1, 2, 3, 128000, 4, 5, 6, 127999};
@@ -248,7 +250,7 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
             "`cut.bin` has 100 bytes, and the header of llm.c's files 1024 [data]\n");
 }
 
-// An index of Megatron-LM's, for sequences of these lengths.
+// A Megatron-LM index for sequences of these lengths.
 struct MegatronIndex {
   std::string magic = std::string("MMIDIDX\0\0", 9);
   uint64_t version = 1;
@@ -320,7 +322,7 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
   bad.documents[1] = 4;
   EXPECT_EQ(refusal(bad),
             "`m_text_document.idx`: document 1 begins with sequence 4, expected 0 to 3 [data]\n");
-  // Counts that would overflow.
+  // Counts whose byte sizes overflow.
   std::string huge = index.Text();
   std::fill_n(huge.begin() + 18, 16, '\xFF');
   Put("m_text_document.idx", huge);
@@ -374,7 +376,7 @@ TEST_F(DataTest, AFolderOfOneKindOnly) {
   EXPECT_EQ(Refusal(Options(dir_.path() + "/onlyval")),
             "`onlyval` has only files for validation (their names have the word val, valid, "
             "validation or test); add files to train on, or name one file instead [data]\n");
-  // A file that is named is trained on, whatever its name.
+  // A file that is named directly is trained on, whatever its name.
   EXPECT_EQ(Refusal(Options(dir_.path() + "/onlyval/val.bin")), "");
   Put("mix/a.bin", Bytes(Count16(20)));
   Put("mix/notes.pkl", "\xFF");
@@ -395,7 +397,7 @@ TEST_F(DataTest, PipesAndLinksToNothingAreRefused) {
   EXPECT_EQ(Refusal(Options(dir_.path() + "/p/b.bin")),
             "cannot read `p/b.bin`: it is a FIFO, expected a regular file [file-read]\n");
   ASSERT_EQ(::mkfifo((dir_.path() + "/p/c.safetensors").c_str(), 0666), 0);
-  // Not for ever.
+  // Opening a pipe must not block forever.
   ::alarm(60);
   EXPECT_NE(Refusal(Options(dir_.path() + "/p/c.safetensors")).find("expected a regular file"),
             std::string::npos);
@@ -422,7 +424,8 @@ TEST_F(DataTest, TokensAreComparedWithTheVocabularyBeforeTraining) {
   // Only the last of four ranks has that token in its part.
   EXPECT_EQ(said(options, {.part = 2, .parts = 4}), "");
   EXPECT_EQ(said(options, {.part = 3, .parts = 4}), bad);
-  // Of larger data, only the rows of the run's steps: step 125 has sequences 248 and 249.
+  // For larger data, the check covers the rows of the run's steps only: step 125 has sequences 248
+  // and 249.
   EXPECT_EQ(said(options, {.last_step = 124, .most_bytes = 100}), "");
   EXPECT_NE(said(options, {.first_step = 120, .last_step = 125, .most_bytes = 100}), "");
   EXPECT_EQ(said(options, {.part = 1, .parts = 2, .first_step = 125, .last_step = 126}), bad);
@@ -435,7 +438,7 @@ TEST_F(DataTest, TokensAreComparedWithTheVocabularyBeforeTraining) {
   tokens.resize(1050, 6000);
   options.source = Put("t/tail.bin", Bytes(tokens));
   EXPECT_EQ(said(options, {}), "");
-  // Files for validation count if there is validation.
+  // Validation files are checked if the run validates.
   Put("v/train.bin", Bytes(Count16(500)));
   Put("v/val.bin", Bytes(std::vector<uint16_t>(200, 7000)));
   options.source = dir_.path() + "/v";
@@ -514,7 +517,7 @@ TEST_F(DataTest, FingerprintsTellDataApart) {
   DatasetOptions options = Options(Put("a.txt", big));
   std::string first = MustOpen(options)->Fingerprint();
   EXPECT_EQ(MustOpen(options)->Fingerprint(), first);
-  // The path is no part of it.
+  // The path is not part of the fingerprint.
   DatasetOptions elsewhere = Options(Put("b.txt", big));
   EXPECT_EQ(MustOpen(elsewhere)->Fingerprint(), first);
   big.back() = 'b';

@@ -29,7 +29,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A collective, and the one that carries its gradient. kSwap takes a split from dimension 1 - `dim` to `dim`, and kSwapBack back.
+// A collective and the collective of its gradient. kSwap moves the split from dimension 1 - `dim`
+// to dimension `dim`, and kSwapBack moves it back.
 enum class Move : int64_t {
   kGather,
   kReduceScatter,
@@ -75,7 +76,7 @@ struct MoveBetweenRanks : torch::autograd::Function<MoveBetweenRanks> {
   }
 };
 
-// Cross entropy over classes of which this rank has a part, of the labels that are here.
+// Cross entropy with the classes split over ranks, for the labels on this rank.
 struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& scores,
                             const at::Tensor& labels, Seat* seat) {
@@ -103,7 +104,8 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   }
 };
 
-// Rows go to the ranks that have their experts, or come back from there. Each is the other's gradient.
+// Sends rows to the ranks of their experts (`there`), or back. Each direction is the other's
+// gradient.
 struct MoveRows : torch::autograd::Function<MoveRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
                             const at::Tensor& counts, Seat* seat, bool there) {
@@ -126,7 +128,8 @@ struct MoveRows : torch::autograd::Function<MoveRows> {
   }
 };
 
-// Numbers of rows of a table of which this rank has `rows` from `begin` on; which of them others have.
+// Indices into a table of which this rank stores `rows` rows from `begin` on, and a mask of the
+// indices that other ranks store.
 struct Lookup {
   at::Tensor shifted;
   at::Tensor elsewhere;
@@ -136,7 +139,7 @@ Lookup LookUp(const at::Tensor& numbers, int64_t begin, int64_t rows) {
   return {at::sub(numbers, begin), elsewhere};
 }
 
-// Where the part of a rank begins.
+// Returns the position at which the part of a rank begins.
 int64_t BeginOf(int64_t whole, int64_t parts, int64_t part) {
   return std::min(whole, (whole + parts - 1) / parts * part);
 }
@@ -160,7 +163,8 @@ bool DecoderSlice::SumsGradient(std::string_view param) const {
   if (TensorSplitDim(param, options_.own_tokens) || IsExpertStack(param)) return false;
   bool inside = param.find(".attention.") != std::string_view::npos ||
                 param.find(".moe.") != std::string_view::npos;
-  // A norm of the residual stream sees the positions of this rank, or all.
+  // A norm of the residual stream sees this rank's positions with sequence parallelism, all
+  // otherwise.
   return inside || options_.sequence_parallel;
 }
 
@@ -176,7 +180,7 @@ at::Tensor DecoderSlice::Leave(const at::Tensor& partial) {
   return MoveBetweenRanks::apply(partial, &seat_, Move::kAllReduce, Move::kNothing, 1);
 }
 
-// Of one sequence a rank has a part, of several some.
+// One sequence is split by position, several are split by row.
 at::Tensor DecoderSlice::OwnTokens(const at::Tensor& x) {
   int64_t dim = x.size(0) == 1 ? 1 : 0;
   if (!options_.sequence_parallel)
@@ -226,7 +230,7 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
   std::vector<at::Tensor> own(params.begin(), params.end());
   for (size_t i = 0; i < own.size(); ++i) {
     if (!SumsGradient(model_.params[i].name)) continue;
-    // Every rank has the gradient of what it worked on; they are summed in the type that they were computed in.
+    // Every rank has the gradient of its own tokens. They are summed in the compute type.
     own[i] = MoveBetweenRanks::apply(own[i].to(ToScalarType(model_.numerics.compute)), &seat_,
                                      Move::kNothing, Move::kAllReduce, 0);
   }

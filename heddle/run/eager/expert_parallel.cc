@@ -24,7 +24,7 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
   const DataParallelOptions& data = options.tensor.data;
   std::vector<ParamSpec> specs[2];
   for (const ParamSpec& spec : model.params) {
-    // Experts that nobody shares are in the payload of their unit.
+    // Experts that are not shared are in the payload of their unit.
     bool stack = options.expert > 1 && IsExpertStack(spec.name);
     is_stack_.push_back(stack);
     place_.push_back(specs[stack].size());
@@ -43,7 +43,7 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
     std::optional<int64_t> dim = TensorSplitDim(model.params[i].name, own_tokens());
     return dim ? EagerChunk(whole, *dim, options.tensor.tensor, slice) : whole;
   };
-  // Of the ranks that shard, those that share experts follow each other.
+  // Among the ranks of a shard group, the ranks that share experts are consecutive.
   int64_t inner = options.expert / (own_tokens() ? options.tensor.tensor : 1);
   for (int64_t slice = 0; slice < options.tensor.tensor; ++slice)
     add(false, {data.replicate, data.shard, inner}, dense_,
@@ -64,7 +64,7 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
   std::vector<std::vector<at::Tensor>> stacks;
   for (const ShardedState& state : dense_) dense.push_back(state.Gather(replica));
   for (const ShardedState& state : stacks_) stacks.push_back(state.Gather(replica));
-  // Groups of ranks that follow each other.
+  // Makes one group for every `members` consecutive ranks.
   auto meetings = [&](int64_t members) {
     std::deque<Meeting> made;
     for (int64_t i = 0; i < replica_ranks() / members; ++i)
@@ -112,7 +112,7 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
     try {
       work(member);
     } catch (...) {
-      // Nobody waits for this one.
+      // Tells the other ranks not to wait for this one.
       for (std::deque<Meeting>* list : {&slices, &groups}) {
         for (Meeting& meeting : *list) meeting.GiveUp(std::current_exception());
       }
@@ -143,9 +143,9 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   bool split_loss = tensor.split_loss && tensor.tensor > 1;
   for (int64_t rank = 0; rank < ranks(); ++rank) {
     auto r = static_cast<size_t>(rank);
-    // Of a loss that is not split every slice has all.
+    // If the loss is not split, every slice has all of it.
     if (split_loss || slice(rank) == 0) losses.push_back(parts.losses[r]);
-    // Counts, whose sum is exact in any order. Slices that split each expert see the same tokens.
+    // Counts: their sum is exact in any order. Slices that split each expert see the same tokens.
     if (!own_tokens() && slice(rank) != 0) continue;
     for (const BufferChange& change : parts.changes[r]) {
       at::Tensor& all = seen[change.input];
@@ -170,7 +170,7 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   return result;
 }
 
-// The norms of what a rank has of each gradient; zero for what the first slice counts.
+// Returns the norms of a rank's gradients; zero for gradients that the first slice counts.
 at::Tensor EagerExpertParallel::Norms(int64_t rank) const {
   at::Tensor dense = dense_[static_cast<size_t>(slice(rank))].Norms(dense_at(rank));
   at::Tensor stacks;
@@ -183,7 +183,8 @@ at::Tensor EagerExpertParallel::Norms(int64_t rank) const {
   return at::stack(norms);
 }
 
-// The norm of the norms of all gradients, whose squares are summed over the ranks of a replica.
+// Returns the norm of the norms of all gradients: it sums squared norms over the ranks of a
+// replica.
 at::Tensor EagerExpertParallel::ClipNorm(int64_t replica) const {
   std::vector<at::Tensor> squares;
   for (int64_t member = 0; member < replica_ranks(); ++member) {

@@ -20,7 +20,7 @@ void Meeting::Run(const std::function<void(int64_t member)>& work) {
   std::vector<std::thread> threads;
   for (int64_t member = 0; member < members_; ++member) {
     threads.emplace_back([&, member] {
-      // A new thread begins with as many threads of its own as there are cores.
+      // A new thread starts with one ATen thread per core.
       at::init_num_threads();
       try {
         work(member);
@@ -35,7 +35,7 @@ void Meeting::Run(const std::function<void(int64_t member)>& work) {
 
 void Meeting::GiveUp(std::exception_ptr failure) {
   std::lock_guard lock(mutex_);
-  // Later ones are its consequences.
+  // Later failures are consequences of the first.
   if (!failure_) failure_ = std::move(failure);
   changed_.notify_all();
 }
@@ -50,7 +50,8 @@ std::vector<at::Tensor> Meeting::Exchange(int64_t member, const at::Tensor& give
     ++round_;
     changed_.notify_all();
   }
-  // Nobody comes to the next exchange, and writes over all_, before everybody has it from this one: it would wait for them.
+  // Waits until all members have the result: the next exchange overwrites all_, and begins only
+  // when all members have called it.
   changed_.wait(lock, [&] { return round_ != round || failure_; });
   if (round_ == round) throw std::runtime_error("another rank has failed");
   return all_;
@@ -61,7 +62,7 @@ at::Tensor Meeting::Gather(int64_t member, const at::Tensor& part, int64_t dim) 
 }
 
 at::Tensor Meeting::ReduceScatter(int64_t member, const at::Tensor& whole, int64_t dim) {
-  // One row for each member: its part, padded with zeros to the longest.
+  // One row per member: its part, padded with zeros to the longest.
   at::Tensor longest = EagerChunk(whole, dim, members_, 0);
   std::vector<int64_t> sizes = longest.sizes().vec();
   sizes.insert(sizes.begin(), members_);
@@ -111,7 +112,8 @@ at::Tensor Meeting::FromExperts(int64_t member, const at::Tensor& rows, const at
   int64_t own = counts.numel() / members_;
   std::vector<at::Tensor> parts;
   for (int64_t expert = 0; expert < counts.numel(); ++expert) {
-    // Where it is, in front of it stand that member's other experts, and the rows of members before this one.
+    // The owner of the expert, and the row at which this member's rows begin there: after the
+    // owner's earlier experts, and after the rows of earlier members.
     int64_t there = expert / own;
     int64_t begin = table.narrow(1, there * own, expert - there * own).sum().item<int64_t>() +
                     table.narrow(0, 0, member).select(1, expert).sum().item<int64_t>();

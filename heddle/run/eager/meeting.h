@@ -1,7 +1,7 @@
-// Meeting: where the threads of a group of ranks exchange tensors, and the collectives that they do with it.
+// ThreadGroup: runs a group of ranks as threads, and provides their collectives.
 //
-// Every member calls the same collectives in the same order, in forward and in backward; each waits for all. If one gives up, the
-// others are told.
+// All members call the same collectives in the same order, in forward and in backward. A collective
+// waits for all members. If a member gives up, the collectives of the others throw.
 #pragma once
 
 #include <condition_variable>
@@ -20,29 +20,31 @@ class Meeting {
  public:
   Meeting(int64_t members, const Reducer& reducer);
 
-  // Runs `work` for every member in a thread of its own; for a single one, in this. Throws what the first of them threw.
+  // Runs `work` for every member in its own thread; runs a single member in this thread. Rethrows
+  // the first exception.
   void Run(const std::function<void(int64_t member)>& work);
 
   int64_t members() const { return members_; }
-  // The parts of all members along `dim`, put together.
+  // Concatenates the parts of all members along `dim`.
   at::Tensor Gather(int64_t member, const at::Tensor& part, int64_t dim);
-  // The sum of all, and of it the part of this member along `dim`.
+  // Sums the tensors of all members, and returns this member's part of the sum along `dim`.
   at::Tensor ReduceScatter(int64_t member, const at::Tensor& whole, int64_t dim);
   at::Tensor AllReduce(int64_t member, const at::Tensor& whole, ReduceOp op = ReduceOp::kSum);
-  // The rows of this member's experts, of all members: by expert, then by member, then as they stood. Rows stand by expert, `counts`
-  // of each; members have equal parts of the experts.
+  // Sends rows to their experts. `rows` are sorted by expert, with `counts` rows for each; members
+  // have equal parts of the experts. Returns the rows for this member's experts, sorted by expert,
+  // then by sending member, then in their original order.
   at::Tensor ToExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts);
-  // The way back.
+  // The inverse of ToExperts.
   at::Tensor FromExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts);
-  // How many rows each of this member's experts gets.
+  // Returns the number of rows for each of this member's experts.
   at::Tensor ExpertCounts(int64_t member, const at::Tensor& counts);
-  // Tells the others that this member does not come any more.
+  // Reports that this member has failed, so that the others stop waiting.
   void GiveUp(std::exception_ptr failure);
 
  private:
-  // Gives a tensor and gets those of all members.
+  // Exchanges tensors: passes one and returns those of all members.
   std::vector<at::Tensor> Exchange(int64_t member, const at::Tensor& given);
-  // The counts of all members: [members, experts].
+  // Returns the counts of all members: [members, experts].
   at::Tensor AllCounts(int64_t member, const at::Tensor& counts);
 
   int64_t members_;
@@ -52,9 +54,9 @@ class Meeting {
   std::vector<at::Tensor> given_;
   std::vector<at::Tensor> all_;
   int64_t arrived_ = 0;
-  // How many exchanges are complete.
+  // Number of complete exchanges.
   int64_t round_ = 0;
-  // Of the member that gave up first.
+  // The failure of the member that gave up first.
   std::exception_ptr failure_;
 };
 

@@ -22,8 +22,8 @@
 #include "heddle/run/models/family.h"
 
 namespace {
-// Calls of rename and unlink until they begin to fail, as if the process had been killed; negative:
-// they never do.
+// Number of calls of rename and unlink before they fail, which simulates a kill. Negative: they
+// never fail.
 int calls_left = -1;
 
 bool Fails() {
@@ -34,7 +34,7 @@ bool Fails() {
 }
 }  // namespace
 
-// In place of the C library's.
+// Replaces the function of the C library.
 extern "C" int rename(const char* from, const char* to) noexcept {
   return Fails() ? -1 : ::renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
@@ -81,7 +81,7 @@ TEST(Hf, ConfigsComeBackAsTheyWere) {
       if (field.size != nullptr) {
         EXPECT_EQ(field.size(*back), field.size(config)) << field.name;
       }
-      // What a model without scaling would scale with is not written.
+      // The writer omits scaling factors of models without scaling.
       bool idle = config.rope.scaling == RopeScaling::kNone || config.mla.kv_rank == 0;
       if (field.number != nullptr && !(idle && field.name.starts_with("mla"))) {
         EXPECT_EQ(field.number(*back), field.number(config)) << flavor << " " << field.name;
@@ -94,7 +94,7 @@ TEST(Hf, ConfigsComeBackAsTheyWere) {
   }
 }
 
-// What is wrong with the config of a tiny Llama in which one key is another.
+// Returns the error for the config of a tiny Llama with one key changed.
 std::string Wrong(const char* key, const nlohmann::json& value) {
   nlohmann::json json =
       nlohmann::json::parse(*FormatHfConfig(Tiny("llama3", "debugmodel"), "float32"));
@@ -187,7 +187,8 @@ TEST(Hf, FoldersComeBackBitForBit) {
   }
 }
 
-// Which of two sources the weights of a folder are from: `old`, `new`, `none` if they do not load.
+// Returns which of two sources the weights in a folder match: `old`, `new`, or `none` if they do
+// not load.
 std::string Loaded(Model& model, const std::string& folder, const ParamSource& old_weights,
                    const ParamSource& new_weights) {
   Result<ParamSource> back = LoadParams(model, folder);
@@ -238,7 +239,7 @@ TEST(Hf, AnExportLeavesNoOtherFiles) {
   Model model = MakeTiny(Tiny("llama3", "debugmodel"));
   ASSERT_TRUE(
       ExportHf(model, InitialParams(model, 5), folder.path(), {.most_bytes = KiB(20)}).ok());
-  // As after a kill.
+  // Simulates the state after a kill.
   ASSERT_TRUE(MakeDirectories(folder.path() + "/.heddle-export").ok());
   ASSERT_TRUE(WriteFile(folder.path() + "/.heddle-export/model.safetensors", "half").ok());
   ASSERT_TRUE(ExportHf(model, InitialParams(model, 6), folder.path()).ok());
@@ -289,7 +290,7 @@ TEST(Hf, FoldersWhoseFilesDisagreeAreRefused) {
   std::string tensor;
   std::string unnamed = refusal([&](const std::string& in) {
     auto index = nlohmann::json::parse(*ReadFile(in + kIndex));
-    // One of several tensors of a file.
+    // Picks one of several tensors of a file.
     std::map<std::string, int> count;
     for (const auto& [name, file] : index["weight_map"].items()) {
       if (++count[file.get<std::string>()] == 2) tensor = name;
@@ -298,7 +299,7 @@ TEST(Hf, FoldersWhoseFilesDisagreeAreRefused) {
     (void)WriteFile(in + kIndex, index.dump());
   });
   EXPECT_EQ(unnamed, "has `" + tensor + "`, which " + kIndex + " does not name");
-  // Other files of a published folder are no weights of the model.
+  // Other files of a published folder are not weights of the model.
   EXPECT_EQ(
       refusal([&](const std::string& in) { (void)WriteFile(in + "consolidated.safetensors", ""); }),
       "");

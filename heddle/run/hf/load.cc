@@ -12,8 +12,11 @@
 namespace heddle::run {
 namespace {
 
-// What folders have besides the weights that a model computes with: a copy of the table that it is tied to, tables of rotations that
-// older versions of transformers wrote, and layers behind the last, which predict further tokens.
+// Tensors of a folder that the model does not need:
+//
+// - the copy of a tied table
+// - rotation tables, which older versions of transformers wrote
+// - layers after the last, which predict further tokens
 bool MayBeLeft(const ModelConfig& config, const std::string& name) {
   if (config.tied && name == "lm_head.weight") return true;
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
@@ -40,7 +43,7 @@ class FolderLoader {
     }
     for (const auto& [name, place] : tensors_->places()) {
       if (!used_.contains(name) && !MayBeLeft(model_.config, name))
-        misfits_.Add(fmt::format("has `{}`, which the model has not", name));
+        misfits_.Add(fmt::format("has `{}`, which the model does not have", name));
     }
     if (!misfits_.empty()) return misfits_.Take();
     HEDDLE_RETURN_IF_ERROR(LoadBuffers());

@@ -23,7 +23,7 @@ nlohmann::ordered_json ToJson(const HfConfig::Scalar& value) {
   return std::visit([](auto one) { return nlohmann::ordered_json(one); }, value);
 }
 
-// YaRN's default factor of attention.
+// YaRN's default attention factor.
 double Sharpening(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
@@ -88,7 +88,7 @@ void HfConfig::Expect(const char* key, const Scalar& value) {
   std::optional<JsonValue> found = Find(key);
   auto has = [&](const auto& expected) { return HasValue(*found, expected); };
   if (found && !std::visit(has, value))
-    Fail(fmt::format("`{}` is {}; Heddle's models have {} only", key, Shown(*found),
+    Fail(fmt::format("`{}` is {}; Heddle's models support {} only", key, Shown(*found),
                      ToJson(value).dump()));
 }
 
@@ -129,7 +129,7 @@ void HfConfig::ReadScaling(ModelConfig& config) {
   if (kind == "yarn") return ReadYarn(config);
   if (kind != "llama3")
     return Fail(
-        fmt::format("rotary embedding is scaled by `{}`; there are default, llama3, yarn", kind));
+        fmt::format("rotary embedding is scaled by `{}`; expected default, llama3 or yarn", kind));
   config.rope.scaling = RopeScaling::kLlama;
   Number("factor", config.rope.factor);
   Number("low_freq_factor", config.rope.low_freq);
@@ -137,13 +137,13 @@ void HfConfig::ReadScaling(ModelConfig& config) {
   Int("original_max_position_embeddings", config.rope.original_length, config.max_length);
 }
 
-// In `rope_parameters` since transformers 5, in `rope_theta` and `rope_scaling` before.
+// transformers 5 uses `rope_parameters`; older versions use `rope_theta` and `rope_scaling`.
 void HfConfig::ReadRope(ModelConfig& config) {
   Number("rope_theta", config.rope.theta, 10000.0);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     std::optional<JsonValue> found = Find(key);
     if (!found) continue;
-    if (!found->is_object()) return Fail(fmt::format("`{}` is no object", key));
+    if (!found->is_object()) return Fail(fmt::format("`{}` is not an object", key));
     HfConfig inner(*found, std::string(key) + ".");
     inner.ReadScaling(config);
     if (!inner.mistake_.empty()) Fail(inner.mistake_);
@@ -151,7 +151,7 @@ void HfConfig::ReadRope(ModelConfig& config) {
   }
 }
 
-// The form before transformers 5, which later versions read, too.
+// Writes the form of transformers 4, which later versions read, too.
 void HfConfig::WriteRope(const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
   Require(rope.scaling == RopeScaling::kYarn || rope.attention_factor == 1.0,
@@ -194,7 +194,7 @@ void HfConfig::Decoder(ModelConfig& c) {
   Expect("mlp_bias", false);
   Expect("use_sliding_window", false);
   if (Find("quantization_config"))
-    Fail("has `quantization_config`; weights that are quantized cannot be loaded");
+    Fail("has `quantization_config`; Heddle cannot load quantized weights");
   Write("initializer_range", 0.02);
   Write("bos_token_id", nullptr);
   Write("eos_token_id", nullptr);

@@ -4,8 +4,8 @@
 //
 //   config.Int("q_lora_rank", c.mla.q_rank, 0);
 //
-// sets c.mla.q_rank from the file, or writes it. A key that is missing or null has the last
-// argument's value; without one it is a mistake. The first mistake is kept.
+// sets c.mla.q_rank from the file, or writes it. The last argument is the value of a key that is
+// missing or null; without it, a missing key is an error. The first error is kept.
 #pragma once
 
 #include <optional>
@@ -22,10 +22,10 @@ namespace heddle::run {
 
 class HfConfig {
  public:
-  // The only value that a field may have.
+  // The only value that a field can have.
   using Scalar = std::variant<bool, int64_t, double, std::string_view>;
 
-  // Reads `object`, whose document must outlive this. Messages put `prefix` before keys.
+  // Reads `object`, whose document must outlive this. Error messages put `prefix` before keys.
   explicit HfConfig(JsonValue object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
   // Writes the config of a class of transformers.
@@ -35,13 +35,13 @@ class HfConfig {
   void Int(const char* key, int64_t& value, std::optional<int64_t> missing = std::nullopt);
   void Number(const char* key, double& value, std::optional<double> missing = std::nullopt);
   void Bool(const char* key, bool& value, bool missing);
-  // A field with one value only: another in the file would change the results.
+  // A field that must have this value: another value in the file would change the results.
   void Fixed(const char* key, const Scalar& value);
 
   // Reading. Null counts as missing.
   std::optional<JsonValue> Find(const char* key) const;
   std::string Text(const char* key, std::string_view missing);
-  // Fixed, but not written.
+  // Like Fixed, but the field is not written.
   void Expect(const char* key, const Scalar& value);
   void Fail(std::string message);
 
@@ -49,10 +49,11 @@ class HfConfig {
   void Write(const char* key, nlohmann::ordered_json value) {
     if (!reading()) written_[key] = std::move(value);
   }
-  // Fails if the class cannot compute the model: "the class has {what}".
+  // Fails unless `fits`: the class cannot compute the model. `what` completes "the class has
+  // {what}".
   void Require(bool fits, std::string_view what);
 
-  // The fields that the classes of all decoders have.
+  // Reads or writes the fields that the classes of all decoders have.
   void Decoder(ModelConfig& config);
 
   Status status() const;

@@ -12,7 +12,8 @@
 namespace heddle::run {
 namespace {
 
-// Nearly normal, mean 0, variance 1: the sum of twelve uniform numbers of 32 bits, less its mean. Exact in integers.
+// Approximates a normal distribution with mean 0 and variance 1: the sum of twelve uniform 32-bit
+// numbers minus its mean. Exact in integers.
 double Normal(uint64_t key) {
   uint64_t sum = 0;
   for (int i = 0; i < 6; ++i) {

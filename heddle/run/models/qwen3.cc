@@ -1,4 +1,5 @@
-// Qwen 3: as Llama, with a norm on every query and key head, rotary embedding of halves, and optionally experts.
+// Qwen 3: like Llama, with a norm on every query and key head, rotary embedding of halves, and
+// optionally experts.
 
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/models/decoder.h"
@@ -48,7 +49,8 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-// 0.02 for all, but smaller for what writes to the residual stream of a mixture, as TorchTitan and Megatron have it.
+// 0.02 for all weights, but less for weights of a mixture that write to the residual stream, as in
+// TorchTitan and Megatron.
 Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t) {
   if (c.moe.experts > 0 && (name.ends_with(".wo.weight") || name.ends_with(".w2_EDF")))
     return DepthSpread(c.n_layers - 1);
@@ -88,7 +90,7 @@ void DenseFields(HfConfig& file, ModelConfig& c) {
   file.Fixed("use_sliding_window", false);
 }
 
-// Dense layers come first in Heddle's models.
+// In Heddle's models, the dense layers come first.
 void DenseLayers(HfConfig& file, ModelConfig& c) {
   auto layers = nlohmann::json::array();
   for (int64_t layer = 0; layer < c.moe.dense_layers; ++layer) layers.push_back(layer);
@@ -131,7 +133,7 @@ constexpr HfClass kHfClasses[] = {
 constexpr HfName kHfNames[] = {{"attention.q_norm.weight", "self_attn.q_norm.weight"},
                                {"attention.k_norm.weight", "self_attn.k_norm.weight"}};
 
-// TorchTitan's training configuration; its default checkpointing is selective.
+// TorchTitan's training configuration. TorchTitan checkpoints selectively by default.
 constexpr PublishedRun kPublished[] = {{"14B", 1, 1, 4, "selective"}};
 
 }  // namespace qwen3

@@ -6,7 +6,8 @@
 namespace heddle::run {
 namespace {
 
-// One call for all ranks. It is part of the step, so that running a node touches little memory.
+// One call for all ranks. The call is a member of the step, so that running a node touches little
+// memory.
 class AtenStep : public Step {
  public:
   AtenStep(const RunPlan& plan, NodeId node, Turn turn, AtenCall call)
@@ -31,7 +32,7 @@ class AtenStep : public Step {
   AtenCall call_;
 };
 
-// A call for each rank.
+// One call per rank.
 class AtenStepByRank : public AtenStep {
  public:
   AtenStepByRank(const RunPlan& plan, NodeId node, Turn turn, std::vector<AtenCall> calls)

@@ -9,7 +9,7 @@
 namespace heddle::run {
 namespace {
 
-// A copy, also where host and device are the same memory.
+// Copies even if host and device share memory.
 at::Tensor CopyTo(const at::Tensor& tensor, c10::Device device) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
@@ -38,7 +38,7 @@ class LocalStep : public Step {
   at::Tensor Result(int64_t rank, std::span<const at::Tensor* const> operands) const {
     if (op_ == op::shard_bound) {
       Part part = PartAt(size_, over_, plan_.mesh(), rank);
-      // Made on the device: a copy from the host cannot be recorded.
+      // Created on the device: a CUDA graph cannot record a copy from the host.
       return at::full({}, part.begin + (end_ ? part.size : 0),
                       at::TensorOptions().dtype(at::kLong).device(plan_.device()));
     }

@@ -1,5 +1,5 @@
-// LocalBackend: Heddle's own ops that a rank runs alone: its part of a tensor, bounds of its part,
-// moves between memories; and counts on a GPU.
+// LocalBackend: Heddle's own ops without communication: a rank's shard of a tensor, bounds of its
+// shard, and copies between memory spaces. On a GPU also aten.bincount.
 #pragma once
 
 #include "heddle/run/runtime/backend.h"

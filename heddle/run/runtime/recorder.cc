@@ -32,8 +32,9 @@ std::string_view ObstacleAt(const World& world, NodeId node) {
 
 std::optional<std::string> RecordingObstacle(const World& world) {
   if (world.threads() > 1)
-    return fmt::format("ranks run on {} threads; a recording is of one (--runtime.threads=1)",
-                       world.threads());
+    return fmt::format(
+        "ranks run on {} threads, but a recording needs one; set --runtime.threads=1",
+        world.threads());
   for (NodeId node : world.graph().nodes()) {
     std::string_view why = ObstacleAt(world, node);
     if (!why.empty())
@@ -57,13 +58,13 @@ Result<std::vector<Tensors>> StepReplay::Run(RunRecorder& recorder, const World&
     }
     refusal_ = recorded.diagnostics()[0].message;
   }
-  // Recording has computed nothing, so that the run is still to be done.
+  // Recording computes nothing, so the run is still to do.
   return world.Run(inputs_by_rank);
 }
 
 Result<std::vector<Tensors>> StepReplay::Recorded(std::span<const Tensors> inputs_by_rank) {
   HEDDLE_CHECK(AddressesOf(inputs_by_rank) == addresses_,
-               "a recorded run was given other tensors than it was recorded with");
+               "the inputs of a recorded run are not the recorded tensors");
   HEDDLE_RETURN_IF_ERROR(recorded_->Replay());
   return recorded_->outputs();
 }

@@ -1,4 +1,4 @@
-// Whole tensors of a local graph, from the shards of its ranks.
+// Assembles whole tensors of a local graph from the shards of its ranks.
 #pragma once
 
 #include <span>
@@ -11,10 +11,10 @@
 
 namespace heddle::run {
 
-// The type of a whole input or output.
+// Returns the type of a whole input or output.
 TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global);
 
-// Output `o` of a local graph, put together from what each rank has.
+// Assembles output `o` of a local graph from the outputs of each rank.
 Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
                                   std::span<const std::vector<at::Tensor>> outputs_by_rank);
 

@@ -21,7 +21,8 @@
 namespace heddle::run {
 namespace {
 
-// Whether a tensor has the element type and the sizes of `type` on this rank. A named symbol may be any size up to its bound.
+// Whether a tensor has the element type and the sizes of `type` on this rank. A named symbol may
+// have any size up to its bound.
 bool Fits(const at::Tensor& tensor, const Graph& graph, TypeId type, const Mesh& mesh,
           int64_t rank) {
   const TypeTable& types = graph.types();
@@ -41,7 +42,7 @@ bool Fits(const at::Tensor& tensor, const Graph& graph, TypeId type, const Mesh&
   return true;
 }
 
-// Straight to the kernels: there is no graph of autograd to record, and nobody asks which tensor is a view of which.
+// Calls kernels directly, without autograd and without tracking of views.
 class KernelsOnly {
   at::NoGradGuard no_grad_;
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
@@ -58,8 +59,9 @@ struct World::Failed {
 Result<World> World::Compile(const Module& module, const Graph& graph,
                              const WorldOptions& options) {
   if (module.view != View::kLocal && module.mesh.ranks() > 1) {
-    return Error(Diag::kRunFault, "@{} is global, on {} ranks; only local graphs run on ranks",
-                 graph.name(), module.mesh.ranks());
+    return Error(Diag::kRunFault,
+                 "@{} is global, on {} ranks, but only local graphs can run on ranks", graph.name(),
+                 module.mesh.ranks());
   }
   std::vector<int64_t> ranks = options.ranks;
   std::shared_ptr<Transport> transport = options.transport;
@@ -108,16 +110,16 @@ Result<std::vector<World::Placed>> World::CompileSteps(
 
 Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
   HEDDLE_CHECK(inputs_by_rank.size() == ranks().size(),
-               "a world was run with inputs of another number of ranks than it has");
+               "the number of input lists differs from the number of ranks");
   for (size_t r = 0; r < ranks().size(); ++r) {
     const Tensors& inputs = inputs_by_rank[r];
     HEDDLE_CHECK(inputs.size() == graph().inputs().size(),
-                 "a world was run with another number of inputs than its graph has");
+                 "the number of inputs differs from that of the graph");
     for (size_t i = 0; i < inputs.size(); ++i) {
       ValueId value = graph().inputs()[i].value;
       TypeId type = graph().type(value);
       if (Fits(inputs[i], graph(), type, module().mesh, ranks()[r])) continue;
-      return Error(Diag::kRunFault, "{}input `%{}` is {}, the graph has {}",
+      return Error(Diag::kRunFault, "{}input `%{}` is {}, but the graph expects {}",
                    plan_->Where(ranks().subspan(r, 1)), graph().name(value), TensorText(inputs[i]),
                    PrintType(module(), graph(), type));
     }
@@ -126,7 +128,7 @@ Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
   return Done{};
 }
 
-// Two ranks that share what both write over would update it twice.
+// If two ranks shared a tensor that is updated, it would be updated twice.
 void World::CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const {
   std::vector<const void*> written;
   for (const Tensors& inputs : inputs_by_rank) {
@@ -146,7 +148,7 @@ Result<std::vector<std::vector<at::Tensor>>> World::Run(
   Running running;
   running.pending.resize(launch_count_);
   for (const Tensors& inputs : inputs_by_rank) running.values.push_back(slots().Start(inputs));
-  // Those who look at values see them behind every node.
+  // Observers must see the values after every node.
   HEDDLE_RETURN_IF_ERROR(threads_ == 1 || observer ? RunInTurn(running, observer)
                                                    : RunOnThreads(running));
   std::vector<Tensors> outputs;
@@ -175,15 +177,15 @@ Status World::RunInTurn(Running& running, const Observer& observer) const {
   return Done{};
 }
 
-// Threads meet before and behind every node that is not for each rank alone; the first of them runs it. Of several failures the one
-// counts that ranks in turn would have had.
+// Threads synchronize before and after every step that is not kAlone; the first thread runs it. If
+// several ranks fail, reports the failure that a run in turn would report.
 Status World::RunOnThreads(Running& running) const {
   std::barrier barrier(static_cast<ptrdiff_t>(threads_));
   std::vector<std::optional<Failed>> failed(threads_);
   std::vector<std::thread> threads;
   for (size_t t = 1; t < threads_; ++t) {
     threads.emplace_back([&, t] {
-      // A new thread begins with as many threads of its own as there are cores.
+      // A new thread starts with one ATen thread per core.
       at::init_num_threads();
       RunThread(t, running, barrier, failed);
     });
@@ -216,7 +218,7 @@ void World::RunThread(size_t thread, Running& running, Barrier& barrier,
       continue;
     }
     barrier.arrive_and_wait();
-    // All threads are here: nobody writes, and all read the same.
+    // All threads are between the barriers: none writes, so all read the same.
     if (std::ranges::any_of(failed, [](const auto& f) { return f.has_value(); })) return;
     barrier.arrive_and_wait();
     if (thread == 0) {

@@ -1,4 +1,4 @@
-// The order of sums, nested cuts, memory, and what a world says when something goes wrong.
+// Tests of sums, nested splits, memory and errors.
 #include "heddle/run/runtime/world.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ std::string Fault(const std::string& text, const std::vector<Tensors>& inputs) {
 }
 
 TEST(World, SumsGoFromRankToRankInTheElementType) {
-  // r0 + r1 + r2 + r3, or r0 + r2 + r1 + r3: 1 is lost beside 1e8 in f32, and beside 512 in bf16.
+  // r0 + r1 + r2 + r3, or r0 + r2 + r1 + r3: adding 1 is lost to 1e8 in f32, and to 512 in bf16.
   for (auto [dtype, big] : {std::pair{at::kFloat, 1e8}, {at::kBFloat16, 512.0}}) {
     std::vector<Tensors> inputs;
     for (double value : {big, 1.0, -big, 1.0}) inputs.push_back({at::full({2}, value, dtype)});
@@ -69,7 +69,7 @@ TEST(World, SumsGoFromRankToRankInTheElementType) {
 }
 
 TEST(World, AChunkIsCutFurtherAndPutTogetherAgain) {
-  // 5 over dp is 3 and 2, each cut over tp: 2, 1, 1, 1.
+  // dp splits 5 into 3 and 2, and tp splits each: 2, 1, 1, 1.
   const char* text =
       "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[5{dp}]) -> (%s, %a, %b) {\n"
       "  %s = shard.slice(%x, over=[tp])                          : f32[5{dp,tp}]\n"
@@ -102,7 +102,7 @@ TEST(World, OneRankNeedsNoMesh) {
   EXPECT_TRUE(outputs[1].equal(inputs[0]));
 }
 
-// A transport between processes: its launches take time.
+// Stands for a transport between processes, whose launches take time.
 class NoLaunches : public Transport {
  public:
   std::unique_ptr<Pending> Start(NodeId, CommunicatorId, const Collective&,
@@ -142,7 +142,7 @@ TEST(SlotPlan, LetsGoOfAValueWhenItsStorageDies) {
     for (const at::Tensor& t : values) flags += t.defined() ? '1' : '0';
     return flags;
   };
-  // The caller holds x. What a wait gives is what its collective wrote.
+  // The caller owns x. A wait returns the storage that its collective wrote.
   std::vector<std::string> expected{"1100000", "1111000", "1101010", "1001011"};
   for (NodeId id : module.graphs[0].nodes()) {
     EXPECT_EQ(plan.Operands(id, values).size(), id == NodeId(1) || id == NodeId(2) ? 2u : 1u);
@@ -177,7 +177,7 @@ TEST(World, FaultsOfOneRankAloneNameNoRank) {
             "  operand 0: Float[4,2] on cpu\n"
             "  operand 1: Long[3] on cpu");
   EXPECT_EQ(Fault(text, {{at::ones({3, 2}), at::arange(3)}}),
-            "input `%w` is Float[3,2] on cpu, the graph has f32[4,2]");
+            "input `%w` is Float[3,2] on cpu, but the graph expects f32[4,2]");
 }
 
 TEST(World, FaultsOfACollectiveNameAllItsRanks) {
@@ -195,12 +195,12 @@ TEST(World, InputsHaveTheSizesOfTheirRank) {
   const char* text =
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[5{dp}]) -> (%y) {\n  %y = aten.neg(%x)\n}\n";
   EXPECT_EQ(Fault(text, {{at::ones({3})}, {at::ones({3})}}),
-            "rank 1: input `%x` is Float[3] on cpu, the graph has f32[5{dp}]");
+            "rank 1: input `%x` is Float[3] on cpu, but the graph expects f32[5{dp}]");
   EXPECT_EQ(Fault(text, {{at::ones({3}, at::kDouble)}, {at::ones({2})}}),
-            "rank 0: input `%x` is Double[3] on cpu, the graph has f32[5{dp}]");
+            "rank 0: input `%x` is Double[3] on cpu, but the graph expects f32[5{dp}]");
 }
 
-// Between collectives, ranks do not wait for each other; random numbers are drawn in their order.
+// Ranks do not wait for each other between collectives, but draw random numbers in rank order.
 TEST(World, AnyNumberOfThreadsGivesTheSameBits) {
   Module module = Parsed(
       "heddle 1 local\nmesh [dp=5]\ngraph @g(%x: f32[64]) -> (%c, %d) {\n"
@@ -246,7 +246,7 @@ TEST(World, RunsLocalGraphsOnly) {
   Result<World> world = World::Compile(module, module.graphs[0]);
   ASSERT_FALSE(world.ok());
   EXPECT_EQ(world.diagnostics()[0].message,
-            "@g is global, on 2 ranks; only local graphs run on ranks");
+            "@g is global, on 2 ranks, but only local graphs can run on ranks");
 }
 
 }  // namespace

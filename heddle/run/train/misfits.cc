@@ -5,7 +5,7 @@
 namespace heddle::run {
 namespace {
 
-// Whether every number of type `from` is one of type `to`.
+// Whether type `to` represents every number of type `from` exactly.
 bool HoldsExactly(DType to, DType from) {
   if (from == to || from == DType::kBF16 || from == DType::kF16) return true;
   return from == DType::kF32 && to == DType::kF64;
@@ -25,12 +25,12 @@ void Misfits::Add(std::string_view what) {
 void Misfits::Check(const std::string& name, const SafetensorsFile::Entry* entry,
                     std::span<const int64_t> shape, DType master) {
   if (entry == nullptr) {
-    Add(fmt::format("has no `{}`, which the model has", name));
+    Add(fmt::format("has no tensor `{}`, which the model needs", name));
   } else if (!std::ranges::equal(entry->shape, shape)) {
-    Add(fmt::format("`{}` is {}, the model has {}", name, FormatSizes(entry->shape),
+    Add(fmt::format("`{}` is {}, but the model expects {}", name, FormatSizes(entry->shape),
                     FormatSizes(shape)));
   } else if (!HoldsExactly(master, entry->dtype)) {
-    Add(fmt::format("`{}` is {}, which master weights in {} cannot hold exactly", name,
+    Add(fmt::format("`{}` is {}, which master weights in {} cannot represent exactly", name,
                     *SafetensorsTypeName(entry->dtype), *SafetensorsTypeName(master)));
   }
 }

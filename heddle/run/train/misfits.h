@@ -1,4 +1,4 @@
-// What is wrong with tensors of files for a model, most of it.
+// WeightLoadErrors: collects the errors of tensors that do not fit a model, up to a limit.
 #pragma once
 
 #include <span>
@@ -11,11 +11,12 @@ namespace heddle::run {
 
 class Misfits {
  public:
-  // `path` is what messages are about.
+  // `path` is the file that errors name.
   explicit Misfits(std::string path) : path_(std::move(path)) {}
 
   void Add(std::string_view what);
-  // A tensor that must be there (null: it is not), with this shape, and of numbers that those of type `master` can hold exactly.
+  // Checks that a tensor exists (null: missing), has this shape, and has an element type that
+  // `master` can represent exactly.
   void Check(const std::string& name, const SafetensorsFile::Entry* entry,
              std::span<const int64_t> shape, DType master);
   bool empty() const { return problems_.empty(); }

@@ -19,7 +19,7 @@ std::string NameOf(const Model& model, Held held, size_t param) {
 
 constexpr Held kSaved[] = {Held::kParam, Held::kExpAvg, Held::kExpAvgSq};
 
-// Of an input of a local graph, whole.
+// Describes the whole tensor of an input of a local graph.
 TensorInfo InfoOf(const Graph& graph, const Input& input, std::string name) {
   TypeId whole = WholeType(graph, input.value, input.global);
   std::span<const int64_t> dims = graph.types().dims(whole);
@@ -34,7 +34,7 @@ class SnapshotMaker {
         ranks_(session.ranks()),
         snapshot_(snapshot) {}
 
-  // What the rank holds of an input, if it is the one that saves it.
+  // Adds a rank's shard of an input, if this rank saves it.
   void Add(std::string name, size_t input, size_t at, const at::Tensor& held) {
     const Input& in = graph_.inputs()[input];
     const Placement& placement = graph_.placements()[in.global.placement];

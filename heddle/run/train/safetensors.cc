@@ -46,7 +46,7 @@ Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path) 
   }
   for (const SafetensorsFile::Entry& entry : file.entries()) {
     if (!names.contains(entry.name))
-      misfits.Add(fmt::format("has `{}`, which the model has not", entry.name));
+      misfits.Add(fmt::format("has a tensor `{}`, which the model does not have", entry.name));
   }
   if (!misfits.empty()) return misfits.Take();
   return ParamSource([&model, file = std::move(file), master](size_t param) -> Result<at::Tensor> {

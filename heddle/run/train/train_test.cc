@@ -29,7 +29,7 @@ TEST(Batches, AreAFunctionOfSeedStepRowAndPosition) {
 
 class AccumulationTest : public testing::Test {
  protected:
-  // Steps of four sequences in f64, in so many batches.
+  // Makes a session for steps of four sequences in f64, in `batches` micro-batches.
   static std::pair<Model, std::unique_ptr<Session>> Make(int64_t batches,
                                                          DType compute = DType::kF64,
                                                          SessionOptions options = {}) {
@@ -60,7 +60,7 @@ class AccumulationTest : public testing::Test {
   }
 };
 
-// However a step is cut into batches, it is the same step.
+// The number of micro-batches does not change the step.
 TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
   auto [model, whole] = Make(1);
   for (int64_t batches : {2, 4}) {
@@ -80,11 +80,11 @@ TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
   }
 }
 
-// The mean loss of a step's rows does not depend on the number of batches they are split into.
+// The mean loss of a step's rows does not depend on the number of micro-batches.
 TEST_F(AccumulationTest, ValidationLossIsTheMeanOfAllRows) {
   auto [model, whole] = Make(1);
   double expected = *whole->Evaluate(Batches(), 2);
-  // Near the logarithm of the vocabulary, as the weights are random.
+  // Near the logarithm of the vocabulary, because the weights are random.
   EXPECT_NEAR(expected, std::log(64.0), 0.5);
   for (int64_t batches : {2, 4}) {
     auto [same_model, parts] = Make(batches);
@@ -95,8 +95,8 @@ TEST_F(AccumulationTest, ValidationLossIsTheMeanOfAllRows) {
   }
 }
 
-// Records on a CPU what a GPU would: recording computes nothing, and a replay writes over the
-// tensors that were recorded.
+// Simulates a GPU's recorder on a CPU: recording computes nothing, and a replay overwrites the
+// recorded tensors.
 class FakeRecorder : public RunRecorder {
  public:
   struct Counts {
@@ -148,8 +148,8 @@ class FakeRecorder : public RunRecorder {
   Counts& counts_;
 };
 
-// Batches, learning rates, step numbers, gradients of batches before, validation and steps taken
-// back reach a recorded step.
+// Batches, learning rates, step numbers, accumulated gradients, validation and rollbacks must reach
+// a recorded step.
 TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
   for (int64_t batches : {1, 2, 4}) {
     FakeRecorder::Counts counts;
@@ -271,7 +271,7 @@ TEST_F(AccumulationTest, AMachineThatCannotRecordSaysSoOnce) {
   EXPECT_EQ(notices, std::vector<std::string>{"steps run as launches: no GPU: none is here"});
 }
 
-// TorchTitan's figures for 10 steps, 2 of warm-up, 4 of decay.
+// TorchTitan's numbers for 10 steps with 2 of warm-up and 4 of decay.
 TEST(BatchesAhead, GivesWhatTheSourceGives) {
   std::vector<std::array<int64_t, 3>> made;
   bool fails = false;
@@ -287,14 +287,14 @@ TEST(BatchesAhead, GivesWhatTheSourceGives) {
   EXPECT_EQ(first_of(1, 2), 102);
   ahead.Fetch(2);
   EXPECT_EQ(made.size(), 4u);
-  // Both rows of step 2 exist; another step, and other rows, are made.
+  // Both rows of step 2 are loaded; another step, and other rows, are read from the source.
   EXPECT_EQ(first_of(2, 0), 200);
   EXPECT_EQ(first_of(2, 2), 202);
   EXPECT_EQ(made.size(), 4u);
   EXPECT_EQ(first_of(2, 4), 204);
   EXPECT_EQ(first_of(7, 0), 700);
   EXPECT_EQ(made.size(), 6u);
-  // A failure is that of the step which needs the data.
+  // The step that needs the data reports the failure.
   fails = true;
   ahead.Fetch(8);
   EXPECT_FALSE(ahead.Get(8, 0, 2).ok());

@@ -15,7 +15,7 @@
 namespace heddle::run {
 namespace {
 
-// Of element type and bits, whatever the sizes: a view of all of a tensor has the content of the tensor.
+// Hashes element type and bits but not the shape: a view of a whole tensor has the same content.
 uint64_t ContentHash(const at::Tensor& tensor) {
   at::Tensor plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
   uint64_t words[] = {Hash64(plain.data_ptr(), plain.nbytes()), plain.nbytes(),
@@ -25,12 +25,12 @@ uint64_t ContentHash(const at::Tensor& tensor) {
 
 NodeFinding MakeFinding(const Session& session, const World& world, NodeId node, size_t at,
                         std::string what) {
-  // The session counts a step when it is over.
+  // The session counts a step when it is complete.
   return {session.steps() + 1, world.ranks()[at], PrintNode(world.module(), world.graph(), node),
           std::move(what)};
 }
 
-// Calls `look` with each tensor that a node made, until it says that it has seen enough.
+// Calls `look` with each tensor that a node computes, until `look` returns true.
 World::Observer LookAtResults(
     const World& world, std::function<bool(NodeId, size_t at, ValueId, const at::Tensor&)> look) {
   return [&world, look = std::move(look), done = false](NodeId node,
@@ -46,7 +46,7 @@ World::Observer LookAtResults(
   };
 }
 
-// All tensors that ATen computes until Stop, on any thread, by their content.
+// Records the content of all tensors that ATen computes until Stop, on any thread.
 class Witness {
  public:
   Witness() {
@@ -83,14 +83,14 @@ class Witness {
     }
   }
 
-  // Callbacks of ATen take no context of their own. One witness at a time.
+  // Callbacks of ATen take no context, so only one witness may exist at a time.
   static inline Witness* active = nullptr;
   at::CallbackHandle handle_ = 0;
   std::mutex mutex_;
   std::unordered_set<uint64_t> seen_;
 };
 
-// The output of the graph that the difference is about.
+// Returns the graph's output for a difference.
 ValueId DifferingValue(const Graph& graph, const Difference& difference) {
   auto param = static_cast<int64_t>(difference.param);
   for (const Output& output : graph.outputs()) {
@@ -109,7 +109,8 @@ ValueId DifferingValue(const Graph& graph, const Difference& difference) {
   return {};
 }
 
-// Eager may have had a number by chance, which nothing larger is: a number of what it never had is nothing that it knew.
+// A single number may match an eager tensor by chance. Distrusts the match if its producer's
+// operands are unknown.
 void DoubtSingleNumbers(const Graph& graph, Table<NodeId, bool>& known) {
   auto is_number = [&](ValueId v) { return graph.types().bytes(graph.type(v)) <= Bytes{8}; };
   auto is_unknown = [&](ValueId v) { return v && graph[v].producer && !known[graph[v].producer]; };
@@ -120,7 +121,8 @@ void DoubtSingleNumbers(const Graph& graph, Table<NodeId, bool>& known) {
   }
 }
 
-// Back from `value` through nodes that are not `known`: the earliest all of whose operands are.
+// Searches backwards from `value` through nodes that are not `known`. Returns the earliest one
+// whose operands are all known.
 std::optional<NodeId> FirstUnknown(const Graph& graph, ValueId value,
                                    const Table<NodeId, bool>& known) {
   std::optional<NodeId> first;
@@ -178,7 +180,7 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
   const World& ours = session.world();
   std::optional<NodeFinding> finding;
   auto look = [&](NodeId node, size_t at, ValueId value, const at::Tensor& tensor) {
-    // An async value has several tensors; that of its wait has one.
+    // An async value has several tensors; its wait has one.
     if (ours.graph().types().is_async(ours.graph().type(value))) return false;
     auto found = hashes.find(std::string(ours.graph().name(value)));
     if (found == hashes.end()) return false;
@@ -206,7 +208,7 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
         for (size_t param = 0; param < params; ++param) witness.Add(other.held(held, at, param));
       }
     }
-    // What the graph computes is no testimony.
+    // Stops before the graph computes: its tensors must not count.
     witness.Stop();
     auto look = [&](NodeId node, size_t, ValueId, const at::Tensor& tensor) {
       if (!witness.Has(tensor)) known[node] = false;

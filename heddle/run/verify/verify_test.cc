@@ -78,7 +78,7 @@ TEST_F(HashTest, AStepCanBeUndone) {
   session_.UndoStep();
   EXPECT_TRUE(moment.equal(session_.held(Held::kExpAvg, 0, 0)));
   std::string after = HashLines(session_, model_.params, /*gradients=*/false);
-  // Of the same weights, behind another step.
+  // Hashes of the same weights, after another step.
   auto weights = [](const std::string& lines) {
     std::vector<std::string> hashes;
     for (std::string_view line : Split(Trim(lines), '\n')) {

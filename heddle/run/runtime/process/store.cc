@@ -61,7 +61,7 @@ Result<OwnStore> OpenStore(std::chrono::milliseconds timeout) {
     int64_t port = store->getPort();
     return OwnStore{StorePtr(std::move(store)), port};
   } catch (const std::exception& error) {
-    return Error(Diag::kEnvironment, "a store cannot be opened: {}", SaidByC10d(error));
+    return Error(Diag::kEnvironment, "cannot open a store: {}", SaidByC10d(error));
   }
 }
 
