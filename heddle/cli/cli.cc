@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/cli/sim.h"
+#include "heddle/cli/step/sim.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/check/parse_module.h"

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <set>
 
-#include "heddle/cli/help.h"
+#include "heddle/cli/manual/help.h"
 #include "heddle/core/base/text.h"
 
 namespace heddle {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 
 namespace heddle {
 

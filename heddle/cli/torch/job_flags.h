@@ -7,7 +7,7 @@
 #include "heddle/api/optimization_options.h"
 #include "heddle/api/parallel_options.h"
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 
 namespace heddle {
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/api/plan.h"
-#include "heddle/cli/compile_flags.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/compile_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/core/ir/program.h"

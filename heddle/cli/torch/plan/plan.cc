@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/cli/compile_flags.h"
-#include "heddle/cli/pass_costs.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/graph/pass_costs.h"
+#include "heddle/cli/step/compile_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/plan/plan_diff.h"

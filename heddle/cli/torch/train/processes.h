@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 #include "heddle/run/launch/launcher.h"
 
 namespace heddle {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/cli/job/job_file.h"
+#include "heddle/cli/flags/job_file.h"
 
 namespace heddle {
 namespace {

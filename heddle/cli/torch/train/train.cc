@@ -2,7 +2,7 @@
 #include <ostream>
 
 #include "heddle/api/train.h"
-#include "heddle/cli/pass_costs.h"
+#include "heddle/cli/graph/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/training_flags.h"
 #include "heddle/run/metrics/training_log.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heddle/api/training_job.h"
-#include "heddle/cli/compile_flags.h"
+#include "heddle/cli/step/compile_flags.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/train/processes.h"
 

@@ -1,4 +1,4 @@
-#include "heddle/cli/pass_costs.h"
+#include "heddle/cli/graph/pass_costs.h"
 
 #include <span>
 

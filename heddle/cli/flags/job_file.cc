@@ -1,4 +1,4 @@
-#include "heddle/cli/job/job_file.h"
+#include "heddle/cli/flags/job_file.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "heddle/cli/help.h"
+#include "heddle/cli/manual/help.h"
 
 #include "heddle/core/base/text.h"
 

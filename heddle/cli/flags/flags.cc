@@ -1,8 +1,8 @@
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 
 #include <algorithm>
 
-#include "heddle/cli/foreign_keys.h"
+#include "heddle/cli/flags/foreign_keys.h"
 #include "heddle/core/base/text.h"
 
 namespace heddle {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/cli/job/job_file.h"
+#include "heddle/cli/flags/job_file.h"
 
 namespace heddle {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 #include "heddle/search/compile_settings.h"
 
 namespace heddle {

@@ -1,4 +1,4 @@
-#include "heddle/cli/compile_flags.h"
+#include "heddle/cli/step/compile_flags.h"
 
 #include <ostream>
 

@@ -1,6 +1,6 @@
 // heddle report: a step, or two beside each other, for people to look at.
 #include "heddle/cli/commands.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 
 namespace heddle {
 namespace {

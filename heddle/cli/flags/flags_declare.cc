@@ -2,7 +2,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 #include "heddle/core/base/text.h"
 
 namespace heddle {

@@ -3,8 +3,8 @@
 
 #include <fmt/ranges.h>
 
-#include "heddle/cli/flags.h"
-#include "heddle/cli/foreign_keys.h"
+#include "heddle/cli/flags/flags.h"
+#include "heddle/cli/flags/foreign_keys.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 

@@ -1,6 +1,6 @@
 // Flags and keys of TorchTitan that Heddle refuses or ignores.
-#include "heddle/cli/flags.h"
-#include "heddle/cli/foreign_keys.h"
+#include "heddle/cli/flags/flags.h"
+#include "heddle/cli/flags/foreign_keys.h"
 #include "heddle/core/base/text.h"
 
 namespace heddle {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/compile/manager/manager.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/ir/text/print.h"

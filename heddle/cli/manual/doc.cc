@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/cli/help.h"
+#include "heddle/cli/manual/help.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/text/op_example.h"

@@ -1,4 +1,4 @@
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 
 #include <algorithm>
 #include <ostream>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 #include "heddle/price/cost/price_options.h"
 #include "heddle/search/evaluate/simulated_module.h"
 

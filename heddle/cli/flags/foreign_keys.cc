@@ -1,4 +1,4 @@
-#include "heddle/cli/foreign_keys.h"
+#include "heddle/cli/flags/foreign_keys.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,5 +1,5 @@
 // heddle sim: a step on a cluster, simulated: of a graph in a file, or of a model.
-#include "heddle/cli/sim.h"
+#include "heddle/cli/step/sim.h"
 
 #include "heddle/cli/commands.h"
 

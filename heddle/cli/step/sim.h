@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "heddle/cli/command_set.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 
 namespace heddle {
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/cli/compile_flags.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/compile_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/report/summary.h"
 #include "heddle/search/memory/choice.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/compile/passes/chunks/async_tensor_parallel.h"
 #include "heddle/compile/passes/overlap/overlap.h"
 #include "heddle/core/base/text.h"

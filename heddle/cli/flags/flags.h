@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/cli/flag_info.h"
-#include "heddle/cli/job/job_file.h"
+#include "heddle/cli/flags/flag_info.h"
+#include "heddle/cli/flags/job_file.h"
 #include "heddle/core/base/result.h"
 
 namespace heddle {
