@@ -43,7 +43,7 @@ TEST(StringTable, NamesStayWhenTheTableGrows) {
   for (size_t reserved : {0, 100, 1'000'000}) {
     StringTable<TestId> table;
     table.Reserve(reserved, reserved);
-    // Every name once, in leaps.
+    // Visits every name once, in large strides.
     constexpr uint64_t kNames = 20'011;
     auto name = [](uint64_t i) {
       uint64_t number = i * 7919 % kNames;
@@ -147,7 +147,7 @@ TEST(File, WritesAllOrNothing) {
   ASSERT_TRUE(WriteFile(path, "two").ok());
   EXPECT_EQ(*ReadFile(path), "two");
   EXPECT_GE(ReadFile(path)->capacity(), 3U + 64);
-  // Nothing is left beside it.
+  // No temporary file remains.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 1);
   EXPECT_EQ(WriteFile(dir / "no" / "x", "y").diagnostics()[0].kind, Diag::kFileWrite);
   EXPECT_EQ(ReadFile(dir / "no").diagnostics()[0].kind, Diag::kFileRead);

@@ -9,10 +9,10 @@
 namespace heddle {
 namespace {
 
-// A stream that is given back however the function ends.
+// A zlib stream that the destructor ends.
 struct Inflater {
   z_stream stream{};
-  // 15 bits of window; 16 for the header of gzip.
+  // A window of 15 bits; 16 selects the gzip header.
   bool ok = ::inflateInit2(&stream, 15 + 16) == Z_OK;
   Inflater() = default;
   Inflater(const Inflater&) = delete;

@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-// Larger than any figure, small enough for arithmetic.
+// Larger than any figure, and small enough to compute with.
 constexpr double kLargestFigure = 1e18;
 
 }  // namespace

@@ -12,7 +12,7 @@ JsonDocument Read(std::string text) {
   return *JsonDocument::Parse(std::move(text), "a.json", Diag::kJson);
 }
 
-// The first line of the error that a text gives.
+// The first line of the error for a text.
 std::string JsonError(std::string text) {
   Result<JsonDocument> document = JsonDocument::Parse(std::move(text), "a.json", Diag::kJson);
   if (document.ok()) return "";
@@ -108,7 +108,7 @@ TEST(Json, FieldsCollectMistakes) {
   EXPECT_EQ(list[0].Share("s"), 0.5);
   fields.Counts("counts");
   fields.Text("t");
-  // Its absence is one mistake, not one for each of its fields.
+  // A missing object is one mistake, not one for each of its fields.
   fields.Object("absent").Text("name");
   std::string said;
   for (const Diagnostic& d : mistakes.failure().diagnostics)
@@ -133,7 +133,7 @@ TEST(Utf8, FindsTheFirstBadByte) {
   for (size_t i = 0; i < text.size(); ++i) {
     std::string bad = text;
     bad[i] = '\xFF';
-    // A two-byte character is bad from its first byte on.
+    // A two-byte character is invalid from its first byte on.
     EXPECT_EQ(FirstNotUtf8(bad), i == 12 ? 11 : i);
   }
   EXPECT_EQ(Utf8Prefix("a\u00e9", 2), "a");

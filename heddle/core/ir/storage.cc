@@ -9,7 +9,7 @@ bool IsUpdate(const Graph& graph, NodeId node) {
   return graph[node].op && graph.op(node).effect() == Effect::kUpdate;
 }
 
-// Whether an update leaves operand `i` as it is.
+// Whether an update leaves operand `i` unchanged.
 bool IsSpared(const Graph& graph, NodeId node, size_t i) {
   const std::optional<SparedList>& spared = graph.op(node).def->spared;
   if (!spared) return false;
@@ -39,7 +39,7 @@ bool IsWait(const Graph& graph, NodeId node) {
 }
 
 ValueId ViewedOperand(const Graph& graph, NodeId node) {
-  // A node that could not be read has no op.
+  // A node that the parser could not read has no op.
   bool is_view = graph[node].op && graph.op(node).effect() == Effect::kView;
   return is_view && graph[node].operand_count > 0 ? graph.operands(node)[0] : ValueId();
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostInputs = 12;
 constexpr size_t kMostNodes = 32;
-// Nodes further apart stay apart: moving a node far changes how long values live.
+// Nodes that are further apart are not grouped: moving a node far changes the lifetimes of values.
 constexpr size_t kWindow = 300;
 
 DType DTypeOf(const Graph& graph, ValueId value) { return graph.types().dtype(graph.type(value)); }
@@ -40,7 +40,7 @@ bool IsRowNorm(const Graph& graph, NodeId node) {
   if (operands.size() != (forward ? 2 : 4) || std::ranges::count(operands, ValueId()) > 0)
     return false;
   int64_t width = RowWidth(graph, node);
-  // All values of a row are in registers.
+  // A row's values must fit into registers.
   if (IsSymbol(width) || width % 4 != 0 || width <= 0 || width > (forward ? 8192 : 4096))
     return false;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -93,8 +93,8 @@ std::vector<KernelGroup> GroupFinder::Find() {
   return groups;
 }
 
-// Weights that backward reads as well exist until then wherever they are cast. Gradients are cast
-// when the last one is known: until then they take less memory.
+// A weight that backward also reads exists until then, wherever its cast is. Gradients are cast
+// when the last one is known, because they take less memory before the cast.
 void GroupFinder::GroupCasts(std::vector<KernelGroup>& groups) {
   auto used_in_backward = [&](ValueId value) {
     std::vector<ValueId> open = {value};
@@ -135,7 +135,7 @@ void GroupFinder::GroupCasts(std::vector<KernelGroup>& groups) {
   }
 }
 
-// With the units that make its operands, and with other readers of its operands.
+// Joins the node with the units of its operands' producers, and with other readers of its operands.
 void GroupFinder::Join(NodeId node) {
   auto near = [&](NodeId other) {
     return other < node && node.index() - other.index() <= kWindow && IsComputed(other) &&
@@ -147,7 +147,7 @@ void GroupFinder::Join(NodeId node) {
     ValueId source = SourceOf(graph_, operand);
     NodeId producer = graph_[source].producer;
     if (producer && near(producer)) others.push_back(producer);
-    // Readers of the source, also through views.
+    // All readers of the source, also through views.
     std::vector<ValueId> open = {source};
     while (!open.empty()) {
       ValueId value = open.back();
@@ -212,7 +212,7 @@ bool GroupFinder::MakesCycle(const Unit& unit) const {
           if (!own) return true;
           continue;
         }
-        // Later segments do not lead back.
+        // Paths from later segments do not return.
         if (segment_[use.node.index()] != segment) continue;
         for (NodeId member : units_[unit_of_[use.node.index()]].nodes) {
           if (seen[member.index()]) continue;
@@ -250,14 +250,14 @@ void GroupFinder::Repeat(KernelGroup& group) const {
       NodeId producer = graph_[source].producer;
       if (producer && inside.contains(producer)) continue;
       inputs.insert(operand);
-      // Its own views are computed from the result, which would not exist.
+      // Its own views need the result, which would not exist.
       if (producer && source == operand && ElementText(graph_, producer) &&
           LanesOf(graph_, source) == lanes_[group.nodes.front().index()])
         candidates.insert(producer);
     }
   }
   for (NodeId node : candidates) {
-    // Another view of an operand may exist in registers of its group only.
+    // Another view of the same operand may exist only in registers of its group.
     bool known = std::ranges::all_of(graph_.operands(node), [&](ValueId operand) {
       NodeId producer = graph_[SourceOf(graph_, operand)].producer;
       return inputs.contains(operand) && !candidates.contains(producer) &&

@@ -12,7 +12,7 @@
 namespace heddle {
 namespace {
 
-// Numbers from 1 for runs of nodes that may change places; 0 for nodes that stay.
+// Numbers runs of nodes that may be reordered, from 1. Nodes that stay have 0.
 std::vector<uint32_t> Segments(const Graph& graph, const std::vector<bool>& fixed) {
   std::vector<uint32_t> segments;
   uint32_t segment = 1;
@@ -25,8 +25,8 @@ std::vector<uint32_t> Segments(const Graph& graph, const std::vector<bool>& fixe
   return segments;
 }
 
-// An order of the nodes from `first` to `end` that keeps each unit together. Of the units whose
-// operands exist, the unit with the earliest node comes next.
+// Orders the nodes from `first` to `end` such that each unit is contiguous. Among units whose
+// operands exist, the unit with the earliest node is next.
 void OrderSegment(const Graph& graph, const Uses& uses, const std::vector<uint32_t>& unit_of,
                   const std::map<uint32_t, std::vector<NodeId>>& members, uint32_t first,
                   uint32_t end, std::vector<NodeId>& order) {
@@ -63,7 +63,7 @@ void OrderSegment(const Graph& graph, const Uses& uses, const std::vector<uint32
   HEDDLE_CHECK(order.size() - before == end - first, "groups of nodes depend on each other");
 }
 
-// Whether a node that is not in `inside` reads the value, or a view of it among `inside`.
+// Whether a node outside `inside` reads the value, or a view of it in `inside`.
 bool IsReadOutside(const Graph& graph, const Uses& uses, ValueId value,
                    const std::set<NodeId>& inside,
                    const std::map<NodeId, std::set<NodeId>>& repeats) {
@@ -76,7 +76,7 @@ bool IsReadOutside(const Graph& graph, const Uses& uses, ValueId value,
         return true;
       continue;
     }
-    // The reader computes it again.
+    // The reader's group recomputes it.
     auto reader = repeats.find(use.node);
     if (reader == repeats.end() || !reader->second.contains(producer)) return true;
   }

@@ -50,7 +50,7 @@ class ProgramWriter {
     return registers_[source] = registers;
   }
 
-  // The argument that holds a value from outside.
+  // The argument for a value from outside the group.
   std::string Argument(ValueId value) {
     program_.inputs.push_back(value);
     std::string name = fmt::format("a{}", program_.inputs.size() - 1);
@@ -60,7 +60,7 @@ class ProgramWriter {
   }
 
   // The registers of an operand, which are loaded here if it comes from outside. `result` is the
-  // value whose elements are counted.
+  // value whose lanes the loop counts.
   const Registers& Operand(ValueId operand, ValueId result, std::string& loads) {
     ValueId source = SourceOf(graph_, operand);
     NodeId producer = graph_[source].producer;
@@ -109,7 +109,7 @@ class ProgramWriter {
     const Registers registers = Declare(result, false);
     std::string function = *ElementText(graph_, node);
     if (DTypeOf(result) == DType::kC64) {
-      // Whole vectors, because a pair of lanes is one number.
+      // Load whole vectors, because a pair of lanes is one complex number.
       auto vector = [](const std::string& lane) { return lane.substr(0, lane.size() - 3); };
       text += fmt::format("    ComplexMul({}{}, {}, {});\n", registers.name, Step(),
                           vector(lanes[0]), vector(lanes[1]));
@@ -204,7 +204,7 @@ class ProgramWriter {
     return std::move(program_);
   }
 
-  // `sum` adds up the row, `second` has the norm's result for each vector.
+  // `sum` adds up the row; `second` has the norm's result for each vector.
   void WriteNorm(int64_t width, std::string& loads, std::string& sum, std::string& second) {
     std::span<const ValueId> operands = graph_.operands(group_.norm);
     ValueId result = graph_[group_.norm].first_result;

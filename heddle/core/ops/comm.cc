@@ -1,12 +1,13 @@
 // Heddle's own ops: collectives, redistributions, and moves between device and host memory.
 //
-// A collective takes any number of tensors and launches once. It gives one async value, whose wait gives as many tensors
-// back. `over` lists mesh axes in rank order, the slowest first. `dim` is the dimension that is gathered or scattered, for
-// all tensors or for each; `unit` is the FSDP unit, likewise. `sizes` of an all-to-all are the rows that come from each rank, where
-// they are not equal.
+// A collective takes any number of tensors and launches once. It returns one async value, and its
+// wait returns the tensors. `over` lists mesh axes in rank order, the slowest first. `dim` is the
+// gathered or scattered dimension, for all tensors or for each. `unit` is the FSDP unit, likewise.
+// `sizes` of an all-to-all are the rows received from each rank, if they differ.
 //
-// `shard.slice` is this rank's part of a tensor that all ranks have. It is a copy, because a view of a part cannot always
-// be viewed in another shape. `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
+// `shard.slice` returns this rank's part of a tensor that all ranks have. It is a copy, because a
+// view of a part cannot always be viewed in another shape. `shard.bound` is the begin or end of
+// this rank's part of a dimension of `size`.
 #include <algorithm>
 
 #include "heddle/core/ops/define.h"
@@ -25,8 +26,9 @@ Status CheckOver(const OpArgs& args) {
   return Done{};
 }
 
-// The size of a dimension after gathering it over `over`. A plain size is multiplied. A chunk loses its innermost axes; where
-// `over` has more axes than the chunk shows, the outer ones divided the size, so they multiply it again.
+// The size of a dimension after gathering it over `over`. A number is multiplied. A chunk loses its
+// innermost axes. If `over` has more axes than the chunk shows, the outer ones divided the size, so
+// they multiply it again.
 Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
   Axes over = args.AxesOf("over");
   if (!IsSymbol(size)) return NumElements(args, {size, args.mesh().Size(over)});
@@ -68,7 +70,7 @@ Result<Dim> ScatteredSize(const OpArgs& args, Dim size) {
 
 using SizeRule = Result<Dim> (*)(const OpArgs&, Dim);
 
-// Applies size rules to every operand, each to the dimension that an attribute names.
+// Applies a size rule to the dimension of every operand that an attribute names.
 Result<Types> CollectiveShape(const OpArgs& args,
                               std::initializer_list<std::pair<std::string_view, SizeRule>> rules) {
   HEDDLE_RETURN_IF_ERROR(CheckOver(args));
@@ -93,7 +95,7 @@ Result<Types> ReduceScatterShape(const OpArgs& args) {
   return CollectiveShape(args, {{"dim", ScatteredSize}});
 }
 Result<Types> AllReduceShape(const OpArgs& args) { return CollectiveShape(args, {}); }
-// With `sizes`, the number of rows that come from each rank, which need not be equal: what arrives is their sum.
+// `sizes` has the number of rows from each rank, which may differ. The result has their sum.
 Result<Types> UnevenAllToAllShape(const OpArgs& args) {
   HEDDLE_TRY(Types types, CollectiveShape(args, {}));
   const std::vector<int64_t>& sizes = args.Ints("sizes");
@@ -115,7 +117,7 @@ Result<Types> AllToAllShape(const OpArgs& args) {
   if (!args.IsNone("sizes")) return UnevenAllToAllShape(args);
   return CollectiveShape(args, {{"split_dim", ScatteredSize}, {"concat_dim", GatheredSize}});
 }
-// Without a collective: the same tensor is there on every rank, and each keeps its part.
+// No collective: every rank has the whole tensor and keeps its part.
 Result<Types> SliceShape(const OpArgs& args) {
   HEDDLE_TRY(Types types, CollectiveShape(args, {{"dim", ScatteredSize}}));
   return types[0].elements;
@@ -147,7 +149,7 @@ Bytes Sum(const OpArgs& args, const std::vector<Type>& types) {
   for (const Type& type : types) sum += type.async ? Sum(args, type.elements) : BytesOf(args, type);
   return sum;
 }
-// What is handed to the network and what comes back; `cost/` knows what travels.
+// Counts inputs and outputs; `price/cost` derives the transferred bytes.
 Work CommWork(const OpArgs& args, const Types& results) {
   return {{0}, Sum(args, args.operands()), Sum(args, results)};
 }
@@ -156,7 +158,7 @@ Work SliceWork(const OpArgs& args, const Types& results) {
   return {{0}, part, part};
 }
 
-// These stand outside sharding: they are what sharding turns into.
+// Sharding produces these ops, so it never splits them.
 Result<Factors> NoFactors(const OpArgs& args, const Types& results) {
   return WholeFactors(args, results);
 }

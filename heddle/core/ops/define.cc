@@ -88,7 +88,7 @@ Result<Dim> SlicedSize(const OpArgs& args, Dim size) {
   int64_t step = args.Int("step");
   if (step < 1) return Error(Diag::kSlice, "step {} is not positive", step);
   if (IsSymbol(size)) {
-    // Ends are those of the whole, which this may be a part of.
+    // `end` refers to the whole dimension, of which this may be a part.
     int64_t most = args.symbols().Bound(size);
     int64_t start = args.IntOr("start", 0);
     int64_t end = args.IntOr("end", INT64_MAX);
@@ -141,7 +141,8 @@ DType NumberDType(const AttrValue& value) {
 
 namespace {
 
-// ATen's rule: a lower-ranking participant changes the category of the result, but not the width within it.
+// ATen's rule: a participant of lower priority changes the category of the result, but not the
+// width within it.
 DType CombineCategories(DType higher, DType lower) {
   if (higher == DType::kNone) return lower;
   if (lower == DType::kNone || IsComplex(higher)) return higher;
@@ -162,7 +163,7 @@ DType PromotedDType(const OpArgs& args, size_t first, size_t last) {
     rank = Promote(rank, args.dtype(i));
   }
   for (const Arg& arg : args.op().schema.args) {
-    // Factors and fill values adapt to the tensors; operands that happen to be numbers take part.
+    // Factors and fill values adapt to the tensors. Other numbers take part in the promotion.
     bool adapts = arg.name == "alpha" || arg.name == "beta" || arg.name == "value" ||
                   arg.name == "threshold" || arg.name == "negative_slope" || arg.name == "weight";
     if (arg.kind == ArgKind::kScalar && !adapts)
@@ -186,7 +187,7 @@ TensorFactors AddDims(Factors& factors, const Type& type, std::string_view prefi
 }
 
 namespace {
-// The factors of a tensor that stretches to `result`, whose dimensions are the first factors.
+// The factors of a tensor that is broadcast to `result`, whose dimensions are the first factors.
 TensorFactors Aligned(const Type& type, const Type& result) {
   TensorFactors dims(type.rank());
   if (type.rank() > result.rank()) return dims;
@@ -261,7 +262,7 @@ Result<Factors> WholeFactors(const OpArgs& args, const Types& results) {
 
 namespace {
 
-// Walks two shapes of equal size from the left and pairs runs of dimensions with equal products.
+// Walks two shapes of equal size from the left, and pairs runs of dimensions with equal products.
 class ReshapeRefiner {
  public:
   ReshapeRefiner(const Dims& from, const Dims& to)
@@ -271,7 +272,7 @@ class ReshapeRefiner {
     size_t i = 0;
     size_t j = 0;
     while (i < from_.size() || j < to_.size()) {
-      // Dimensions of size 1 belong to no run; they have no factors, as nothing of them can be split.
+      // Dimensions of size 1 have no factors, because they cannot be split.
       if (i < from_.size() && from_[i] == 1) {
         ++i;
       } else if (j < to_.size() && to_[j] == 1) {
@@ -286,7 +287,7 @@ class ReshapeRefiner {
         break;
       }
     }
-    // What could not be paired (empty tensors) stays whole.
+    // Unpaired dimensions, which only empty tensors have, cannot be split.
     for (; i < from_.size(); ++i) in_[i] = {Add(from_[i], FactorKind::kWhole)};
     for (; j < to_.size(); ++j) out_[j] = {Add(to_[j], FactorKind::kWhole)};
     factors_.operands = {in_};
@@ -299,7 +300,7 @@ class ReshapeRefiner {
     return factors_.Add(fmt::format("f{}", factors_.factors.size()), size, kind);
   }
 
-  // Takes one run from each side, with equal products, and splits both at the cuts of both.
+  // Takes a run with the same product from each side, and refines both to common factors.
   bool Refine(size_t& i, size_t& j) {
     size_t i_end = i;
     size_t j_end = j;
@@ -314,7 +315,8 @@ class ReshapeRefiner {
         out *= to_[j_end++];
       }
     } while (in != out || j_end == j);
-    // Left to right: a factor is as long as the shorter of what is left of the two dimensions, if it divides the longer.
+    // From left to right, the next factor is the smaller of the two remaining sizes, if it divides
+    // the larger one.
     int64_t left_in = from_[i];
     int64_t left_out = to_[j];
     bool whole = !Divides(i, i_end, j, j_end);
@@ -338,7 +340,7 @@ class ReshapeRefiner {
     return true;
   }
 
-  // Whether the refinement above meets only factors that divide.
+  // Whether each factor of the refinement above divides the remaining size.
   bool Divides(size_t i, size_t i_end, size_t j, size_t j_end) const {
     int64_t left_in = from_[i];
     int64_t left_out = to_[j];

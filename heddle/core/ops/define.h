@@ -1,7 +1,9 @@
-// For the family files: how an op is defined, and the rules that several families share.
+// Helpers for the family files: the macro that defines an op, and rules that several families
+// share.
 //
-// An entry is `HEDDLE_DEFINE_OP(mm) { .schema = ..., ... };` or, through a family constructor,
-// `HEDDLE_DEFINE_OP(relu) Pointwise("aten::relu(Tensor self) -> Tensor", "(f32[4,6])");`, and one line in op_list.def.
+// An entry is `HEDDLE_DEFINE_OP(mm) { .schema = ..., ... };`, or it uses a family's constructor:
+// `HEDDLE_DEFINE_OP(relu) Pointwise("aten::relu(Tensor self) -> Tensor", "(f32[4,6])");`. Each op
+// also has a line in op_list.def.
 #pragma once
 
 #include <initializer_list>
@@ -18,62 +20,67 @@ namespace heddle {
 
 // --- Shapes
 
-// `dim` counted from the front, or an error.
+// `dim` as an index from the front. Fails if it is out of range.
 Result<size_t> WrapDim(int64_t dim, size_t rank);
 // The `dim` attribute, for an operand of this rank. A scalar counts as having one dimension.
 Result<size_t> DimAttr(const OpArgs& args, size_t rank, std::string_view name = "dim");
-// The dimensions named by a list attribute, as flags; all of them if the list is empty or none.
+// Flags of the dimensions in a list attribute. All are set if the list is empty or none.
 Result<std::vector<bool>> DimFlags(const OpArgs& args, size_t rank, std::string_view name = "dim");
-// Error unless operand `i` has exactly, or at least, `rank` dimensions.
+// Fail unless operand `i` has exactly, or at least, `rank` dimensions.
 Status CheckRank(const OpArgs& args, size_t i, size_t rank);
 Status CheckRankAtLeast(const OpArgs& args, size_t i, size_t rank);
-// Error unless two sizes that must agree do.
+// Fails unless the sizes are equal. `what` names them in the message.
 Status CheckSame(const OpArgs& args, std::string_view what, Dim a, Dim b);
-// The shape that all operands from `first` up to `last` stretch to.
+// The broadcast shape of operands `first` up to, but not including, `last`.
 Result<Dims> Broadcast(const OpArgs& args, size_t first = 0, size_t last = SIZE_MAX);
-// The number of elements, or an error where it depends on a symbol or overflows.
+// The number of elements. Fails if it depends on a symbol or overflows.
 Result<int64_t> NumElements(const OpArgs& args, const Dims& dims);
-// `start`, `end` and `step` applied to a dimension of this size: how many positions are left.
+// The size of a dimension after slicing it with the attributes `start`, `end` and `step`.
 Result<Dim> SlicedSize(const OpArgs& args, Dim size);
 // The type of operand 0 with another shape.
 Type WithDims(const OpArgs& args, Dims dims);
 // The type of operand 0.
 Result<Types> SameType(const OpArgs& args);
-// A dimension for messages.
+// A dimension as text, for messages.
 std::string DimText(const OpArgs& args, Dim dim);
 std::string DimsText(const OpArgs& args, const Dims& dims);
-// The element type that a number among the attributes stands for; none for what is no number.
+// The element type of a number in an attribute; kNone if the value is not a number.
 DType NumberDType(const AttrValue& value);
-// The element type of an arithmetic result: tensors, then scalars that are tensors, then numbers among the attributes.
+// The element type of an arithmetic result, promoted from tensors, scalar tensors, and numbers in
+// attributes.
 DType PromotedDType(const OpArgs& args, size_t first = 0, size_t last = SIZE_MAX);
 
 // --- Factors
 
-// Whether a sum can be cast summand by summand: not where fractions are cut off, nor to true and false.
+// Whether a cast distributes over sums. A cast to integers truncates and a cast to bool saturates,
+// so they do not.
 bool CastKeepsSums(DType from, DType to);
-// One factor for each dimension of the result; operands are lined up from the right and may be stretched.
+// One factor for each dimension of the result. Operands are aligned from the right and may be
+// broadcast.
 Result<Factors> PointwiseFactors(const OpArgs& args, const Types& results);
-// Operand 0 and every result of its rank have one factor per dimension; those flagged are whole. Other tensors, none.
+// Operand 0 and every result of its rank have one factor per dimension. Flagged dimensions cannot
+// be split. Other tensors have no factors.
 Factors SameDimsFactors(const OpArgs& args, const Types& results, const std::vector<bool>& whole);
-// Nothing can be split: the op is replicated.
+// No dimension can be split: every rank computes the whole op.
 Result<Factors> WholeFactors(const OpArgs& args, const Types& results);
-// The factors of a reshape: each run of dimensions that merge or split becomes its common refinement.
+// The factors of a reshape: runs of dimensions that merge or split get their common refinement.
 Result<Factors> ReshapeFactors(const OpArgs& args, const Types& results);
-// Dimensions of the one operand whose size the result keeps, lined up from the right, carry over; the rest is whole.
+// For an op with one operand: dimensions, aligned from the right, whose size the result keeps can
+// be split. Others cannot.
 Result<Factors> UnchangedDimsFactors(const OpArgs& args, const Types& results);
-// One fresh factor per dimension of `type`, called `prefix` and the dimension's number.
+// Adds one factor per dimension of `type`, named `prefix` and the dimension's index.
 TensorFactors AddDims(Factors& factors, const Type& type, std::string_view prefix,
                       FactorKind kind = FactorKind::kKeep);
 
 // --- Work
 
-// Bytes of a tensor, symbols at their bounds.
+// Bytes of a tensor, with symbols at their bounds.
 Bytes BytesOf(const OpArgs& args, const Type& type);
-// For what only names or waits.
+// For ops that only rename or wait.
 Work NoWork(const OpArgs& args, const Types& results);
-// Reads all operands and writes all results; the given amount of arithmetic.
+// Reads all operands, writes all results, and does `flops` arithmetic.
 Work WorkOf(const OpArgs& args, const Types& results, int64_t flops);
-// The product of sizes, symbols at their bounds; the largest number if it overflows.
+// The product of sizes, with symbols at their bounds. Saturates on overflow.
 int64_t BoundedProduct(const OpArgs& args, std::initializer_list<Dim> dims);
 int64_t BoundedElements(const OpArgs& args, const Type& type);
 

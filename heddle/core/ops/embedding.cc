@@ -32,19 +32,19 @@ Result<Types> EmbeddingBackwardShape(const OpArgs& args) {
   return Types{Type::Tensor(args.dtype(0), {args.Int("num_weights"), args.dims(0).back()})};
 }
 
-// Rows of the table are looked up by number. A rank with some of the rows gives zeros for the others: a partial result.
-// Positions can be split; the gradient is then partial.
+// Lookups use row numbers. A rank with some of the rows returns zeros for the others, so its result
+// is partial. Positions can be split; the gradient is then partial.
 Result<Factors> EmbeddingFactors(const OpArgs& args, const Types& results) {
   bool backward = args.op().schema.Find("num_weights") != nullptr;
   const Type& table = backward ? results[0] : args[0];
   Factors factors;
-  // Rows are scaled by how often they occur among all positions.
+  // Rows are scaled by their number of occurrences among all positions.
   bool counted = backward && args.Bool("scale_grad_by_freq");
   TensorFactors positions = AddDims(factors, args[1], "i",
                                     counted    ? FactorKind::kWhole
                                     : backward ? FactorKind::kReduce
                                                : FactorKind::kKeep);
-  // Two features tell rows apart by number, and the shifted numbers would be others.
+  // These two features compare row numbers, which differ after a rank shifts them.
   bool numbered = args.Int("padding_idx") >= 0 || args.Bool("scale_grad_by_freq");
   FactorId v = factors.Add("v", table.dims[0],
                            numbered   ? FactorKind::kWhole
@@ -60,7 +60,7 @@ Result<Factors> EmbeddingFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// A lookup reads the rows it takes, not the table.
+// A lookup reads only the selected rows of the table.
 Work EmbeddingWork(const OpArgs& args, const Types& results) {
   Bytes rows =
       BytesOf(args, args.op().schema.Find("num_weights") != nullptr ? args[0] : results[0]);

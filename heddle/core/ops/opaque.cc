@@ -1,4 +1,4 @@
-// The op that stands for every ATen op outside the table. A node's attributes name the op that is meant.
+// The op that represents every ATen op outside the table. A node's attributes have the op's name.
 #include "heddle/core/ops/define.h"
 
 namespace heddle {

@@ -1,4 +1,4 @@
-// Views: other shapes over the same storage.
+// Views: other shapes of the same storage.
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
@@ -9,7 +9,8 @@ namespace {
 
 // --- Reshaping
 
-// `size`, in which one -1 stands for what is left over. Symbols must occur on both sides, in the same order.
+// Resolves the -1 in the sizes of attribute `attr`. Symbols must occur on both sides in the same
+// order.
 Result<Dims> ReshapedDims(const OpArgs& args, std::string_view attr) {
   Dims size = args.Ints(attr);
   Dims known_in;
@@ -123,7 +124,7 @@ Result<Types> UnsqueezeShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// Which dimensions go away if they have size 1.
+// Flags of the dimensions that are removed if they have size 1.
 Result<std::vector<bool>> SqueezedDims(const OpArgs& args) {
   size_t rank = args[0].rank();
   std::vector<bool> flags(rank, true);
@@ -148,7 +149,7 @@ Result<Types> SqueezeShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// A dimension that would go away if a rank's part of it had size 1 stays whole.
+// A dimension cannot be split if a rank's part might have size 1 and be removed.
 Result<Factors> SqueezeFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(std::vector<bool> flags, SqueezedDims(args));
   HEDDLE_TRY(Factors factors, ReshapeFactors(args, results));
@@ -182,7 +183,7 @@ Result<Types> ExpandShape(const OpArgs& args) {
 
 // --- Taking parts
 
-// A size in a text must not become memory: no op has more results than this.
+// A hostile size must not allocate memory: no op has more results than this.
 constexpr int64_t kMaxParts = 4096;
 
 Result<Types> SliceShape(const OpArgs& args) {
@@ -193,7 +194,7 @@ Result<Types> SliceShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// All dimensions but `dim` carry over; `dim` is whole on both sides unless a slice takes all of it.
+// All dimensions except `dim` carry over. `dim` cannot be split unless a slice takes all of it.
 Result<Factors> OneDimFactors(const OpArgs& args, const Types& results) {
   size_t rank = args[0].rank();
   HEDDLE_TRY(size_t dim, DimAttr(args, rank));
@@ -212,7 +213,7 @@ Result<Factors> OneDimFactors(const OpArgs& args, const Types& results) {
   };
   for (const Type& type : args.operands()) factors.operands.push_back(fit(type));
   for (const Type& type : results) factors.results.push_back(fit(type));
-  // Sizes among the attributes of other ops are those of the whole.
+  // In other ops, sizes in attributes refer to the whole dimension.
   bool is_slice = args.op().schema.Find("step") != nullptr;
   if (rank > 0 && !is_slice) factors.factors[dim].kind = FactorKind::kWhole;
   return factors;

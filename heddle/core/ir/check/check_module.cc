@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/check/check_parts.h"
 #include "heddle/core/ir/cycle.h"
 #include "heddle/core/ir/edit/call_builder.h"
 #include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ir/text/locate.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/check_parts.h"
 
 namespace heddle {
 namespace {
@@ -51,7 +51,7 @@ class NodeVerifier {
  private:
   void CheckNode(NodeId id) {
     const Node& node = graph_[id];
-    // A line that could not be read; the parser has said so.
+    // The parser has already reported a line that it could not read.
     if (!node.op || !CheckOperands(id)) return;
     if (node.op == kOpaqueOp) {
       CheckOpaque(id);
@@ -145,7 +145,8 @@ class NodeVerifier {
                        graph_.name(value), report_.TypeText(graph_.type(value)));
   }
 
-  // Whether the node is like one before that was good: in its op, its attributes, and the types of operands and results.
+  // Whether an equal node was valid before: one with the same op, attributes, and types of operands
+  // and results.
   bool IsKnown(NodeId id) {
     key_.Assign(graph_, id);
     known_ = calls_.Find(key_);
@@ -156,7 +157,7 @@ class NodeVerifier {
     return equal;
   }
 
-  // Of a node that IsKnown was just asked about.
+  // For the node that IsKnown was last called with.
   void CheckTypes(NodeId id) {
     if (!CheckInferred(id) || known_ != nullptr) return;
     std::vector<TypeId> types;
@@ -243,9 +244,9 @@ class NodeVerifier {
   SymbolTable symbols_;
   std::vector<std::pair<NodeId, uint32_t>> early_uses_;
   CallKey key_;
-  // Result types of good calls.
+  // Result types of valid calls.
   CallTable<std::vector<TypeId>> calls_;
-  // Of the call in key_; null if there was none like it.
+  // For the call in key_; null if no equal call was valid.
   const std::vector<TypeId>* known_ = nullptr;
 };
 

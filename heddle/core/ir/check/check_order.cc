@@ -1,5 +1,5 @@
-#include "heddle/core/ir/storage.h"
 #include "heddle/core/ir/check/check_parts.h"
+#include "heddle/core/ir/storage.h"
 
 namespace heddle {
 namespace {
@@ -20,7 +20,7 @@ class OrderVerifier {
     return graph_[value].type && graph_.types().is_async(graph_.type(value));
   }
 
-  // Every async value is waited for, once.
+  // Every async value has exactly one wait.
   void CheckWaits() {
     Table<ValueId, NodeId> waited(graph_.value_count());
     bool unread = false;
@@ -35,7 +35,7 @@ class OrderVerifier {
         waited[value] = id;
       }
     }
-    // A line that could not be read may be the wait.
+    // An unreadable line may be the wait.
     if (unread) return;
     for (ValueId value : graph_.values()) {
       NodeId start = graph_[value].producer;
@@ -44,7 +44,7 @@ class OrderVerifier {
     }
   }
 
-  // A stream names a communicator, so it stands where something is started.
+  // A stream names a communicator, so only a node that starts an operation has one.
   void CheckStreams() {
     for (NodeId id : graph_.nodes()) {
       const Node& node = graph_[id];
@@ -56,10 +56,10 @@ class OrderVerifier {
     }
   }
 
-  // What an update takes over is not read afterwards, through any view.
+  // No node reads a storage after an update takes it over, through any view.
   void CheckUpdates() {
     if (!takeovers_.any()) return;
-    // By root, up to the node being looked at.
+    // Indexed by root, up to the current node.
     Table<ValueId, NodeId> taken_by(graph_.value_count());
     for (NodeId id : graph_.nodes()) {
       if (!graph_[id].op) continue;

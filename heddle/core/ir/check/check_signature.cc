@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-// What is wrong with the placement of a value of this shape; empty if nothing is.
+// Describes the error in a placement for a value of this shape; empty if it is valid.
 std::string PlacementFault(const Placement& placement, std::span<const Dim> dims,
                            const Mesh& mesh) {
   if (placement.splits.size() > dims.size())
@@ -67,7 +67,7 @@ class SignatureVerifier {
     }
   }
 
-  // Types with a rank's part of a size. A global text could not tell them from splits.
+  // Finds types with a rank's part of a size. In a global text they would look like splits.
   void FindChunkTypes() {
     const TypeTable& types = graph_.types();
     auto is_chunk = [&](Dim dim) { return IsSymbol(dim) && types.symbols()[dim].is_chunk(); };
@@ -106,7 +106,7 @@ class SignatureVerifier {
       ReportValue(id, Diag::kPlacement, "has a placement, but the graph is local");
     const Placement& placement = graph_.placements()[value.placement];
     std::span<const Dim> dims = graph_.types().dims(value.type);
-    // Its axes are looked at once.
+    // Each placement's axes are checked once.
     bool fits = placement.splits.size() <= dims.size() && std::ranges::none_of(dims, IsSymbol);
     if (fits && good_axes_[value.placement.index()]) return;
     std::string fault = PlacementFault(placement, dims, module_.mesh);
@@ -114,7 +114,7 @@ class SignatureVerifier {
     good_axes_[value.placement.index()] = fault.empty();
   }
 
-  // The global type beside a value of a local graph.
+  // Checks the global type that a local value states.
   std::string GlobalFault(const GlobalType& global) const {
     if (!global.type) return {};
     return PlacementFault(graph_.placements()[global.placement], graph_.types().dims(global.type),
@@ -192,7 +192,7 @@ class SignatureVerifier {
     const std::vector<Output>& outputs = graph_.outputs();
     bool roles =
         std::ranges::any_of(outputs, [](const Output& o) { return o.role != OutputRole::kPlain; });
-    // Role, what it is for, and output.
+    // Role, its number or target, and output.
     std::vector<std::tuple<OutputRole, int64_t, size_t>> taken;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Output& output = outputs[i];
@@ -223,7 +223,7 @@ class SignatureVerifier {
     }
   }
 
-  // The input that an update or a gradient belongs to, or none if there is none, which may be a mistake.
+  // The input that an update or a gradient belongs to. Its absence may be an error.
   ValueId TargetOf(size_t i) {
     const Output& output = graph_.outputs()[i];
     bool is_input = output.target && !graph_[output.target].producer;
@@ -245,7 +245,7 @@ class SignatureVerifier {
     const Output& output = graph_.outputs()[i];
     ValueId target = TargetOf(i);
     if (!target || !graph_.type(output.value) || !graph_.type(target)) return;
-    // A gradient may come in another type than its parameter, but not in another shape.
+    // A gradient may have another element type than its parameter, but not another shape.
     auto dims = [&](ValueId v) { return graph_.types().dims(graph_.type(v)); };
     bool fits = output.role == OutputRole::kGrad
                     ? std::ranges::equal(dims(output.value), dims(target))
@@ -259,11 +259,11 @@ class SignatureVerifier {
   GraphReport& report_;
   const Module& module_;
   const Graph& graph_;
-  // Of a global graph, by type.
+  // In a global graph, indexed by type.
   std::vector<bool> has_chunk_;
-  // By placement: whether all its axes are on the mesh, once each.
+  // Indexed by placement: whether its axes are distinct axes of the mesh.
   std::vector<bool> good_axes_;
-  // The graph reads what another graph made: it is a part of a step.
+  // The graph reads values of another graph, so it is a part of a step.
   bool is_part_ = false;
   // Parameter number and input, sorted.
   std::vector<std::pair<int64_t, size_t>> params_;
@@ -274,7 +274,7 @@ class SignatureVerifier {
   std::vector<size_t> labelled_;
 };
 
-// A value that one graph saves for those behind it.
+// A value that one graph saves for later graphs.
 struct SavedOutput {
   size_t graph;
   size_t output;
@@ -290,7 +290,7 @@ bool SameType(const Graph& a, ValueId x, const Graph& b, ValueId y) {
 void CheckSignature(GraphReport& report) { SignatureVerifier(report).Run(); }
 
 void CheckSaved(const Module& module, FindingList& findings) {
-  // By label, which only graphs behind it may take.
+  // Indexed by label. Only later graphs may read them.
   StringTable<Id<struct SavedTag>> labels;
   std::vector<SavedOutput> saved;
   for (size_t g = 0; g < module.graphs.size(); ++g) {
@@ -307,7 +307,7 @@ void CheckSaved(const Module& module, FindingList& findings) {
       if (!input.label.empty() && taken.Intern(input.label).index() < distinct)
         report.AddInput(i, Diag::kDuplicateRole, "`saved \"{}\"` is two inputs of `@{}`",
                         input.label, graph.name());
-      // A graph alone was split from one that is not here.
+      // A single graph may be split from one that is absent.
       if (module.graphs.size() == 1) continue;
       Id<SavedTag> label = labels.Find(input.label);
       if (input.label.empty() || !label) {

@@ -74,7 +74,7 @@ class Rewriter {
   void EraseInput(size_t input);
   void EraseOutput(size_t output);
 
-  // --- The end
+  // --- Finishing
 
   // kYes if there was any edit.
   Changed Commit();

@@ -15,7 +15,8 @@ bool GraphParser::ParseNode() {
   std::string_view op_name = scan_.TakeRawRun(CharClass::kName);
   if (op_name.empty()) return Fail(op_offset, 1, Diag::kSyntax, "expected an op, as in `aten.mm`");
   OpId op = ops_.Find(op_name);
-  // Only ATen is larger than the table, and what was imported may be from elsewhere; any other unknown name is a slip.
+  // Only ATen ops, and imported ones with a namespace, may be absent from the table. Any other
+  // unknown name is a typing error.
   bool opaque = !op && (op_name.starts_with("aten.") || op_name.starts_with("prims.") ||
                         op_name.starts_with("foreign."));
   if (!op && !opaque) {
@@ -154,7 +155,7 @@ bool GraphParser::ParseNamedArgument() {
 
 bool GraphParser::BindArguments() {
   if (std::optional<CallBuilder::Mistake> mistake = builder_.Finish()) {
-    // What is missing is missed at the closing parenthesis.
+    // Report missing arguments at the closing parenthesis.
     size_t offset = scan_.offset() - 1;
     size_t width = 1;
     if (mistake->argument != CallBuilder::Mistake::kEnd) {

@@ -349,7 +349,7 @@ std::optional<AttrValue> TypeParser::ParseList() {
     scan_.set_offset(first);
     bool value = name == "true" || name == "false" || name == "inf" || name == "nan" ||
                  graph_.types().symbols().Find(name) != nullptr;
-    // Any other word can only be an axis: names of other kinds stand in no list.
+    // Any other word can only be an axis, because lists contain no other names.
     if (!value) {
       std::optional<Axes> axes = ParseAxes(']');
       if (!axes) return std::nullopt;
@@ -357,7 +357,7 @@ std::optional<AttrValue> TypeParser::ParseList() {
     }
   }
   do {
-    // Lists do not nest; refusing them here also keeps hostile text from nesting calls.
+    // Lists do not nest. Rejecting nested lists here also limits the recursion for hostile texts.
     std::optional<AttrValue> item;
     if (scan_.Peek() != '[') item = ParseLiteral();
     if (!item) {
