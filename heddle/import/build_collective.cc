@@ -121,7 +121,7 @@ Status GraphBuilder::FinishCollective(const ForeignCall& call, OpId op, AttrsId 
   return Done{};
 }
 
-// Equal parts are the rule. Others are said, as far as they are known.
+// Parts are equal unless the call states sizes. Known sizes become attributes.
 Status GraphBuilder::AddAllToAll(const ForeignCall& call, const Axes& over, ValueId tensor) {
   builder_->AddAttr("split_dim", int64_t{0});
   builder_->AddAttr("concat_dim", int64_t{0});
@@ -184,7 +184,7 @@ Status GraphBuilder::AddWait(const ForeignCall& call) {
     BindTensor(call.name, value);
     return Done{};
   }
-  // What another graph launched, and this one is handed.
+  // A collective that another graph launched, and this graph receives as an input.
   return AddTableCall(call, op::alias);
 }
 

@@ -4,22 +4,23 @@
 #include "heddle/core/base/text.h"
 #include "heddle/import/graph_builder_parts.h"
 
-// Calls of ops that the table does not have, and of sizes, which are numbers here.
+// Calls of ops outside the table, and of functions of sizes, which are numbers here.
 
 namespace heddle {
 namespace {
 
 using Kind = ForeignValue::Kind;
 
-// The names of arguments by position of opaque calls, beyond any schema.
+// Names of opaque arguments by position, for any number of them.
 constexpr std::string_view kPositions[] = {"a0",  "a1",  "a2",  "a3",  "a4",  "a5",  "a6",  "a7",
                                            "a8",  "a9",  "a10", "a11", "a12", "a13", "a14", "a15",
                                            "a16", "a17", "a18", "a19", "a20", "a21", "a22", "a23"};
 
-// More results than any op of several has.
+// Exceeds the number of results of any op.
 constexpr int64_t kMostResults = 1 << 16;
 
-// Whether a text can name an attribute: a word that does not read as something else.
+// Whether the text of a graph can name an attribute so: a word that does not read as something
+// else.
 bool IsAttrName(std::string_view name) {
   return !name.empty() && name != "none" && std::ranges::all_of(name, [](char c) {
     return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kWord) != 0;
@@ -37,7 +38,8 @@ void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId
   for (const ForeignValue& item : program_.items(value)) CollectTensors(item, tensors);
 }
 
-// Tensors by position or name; of lists, the tensors anywhere in them. Attributes as far as a graph can hold them.
+// Adds tensors by position or name, and the tensors anywhere in lists. Adds attributes if a graph
+// can store them.
 void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
   std::string_view given = Text(arg.name);
   std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
@@ -70,7 +72,7 @@ Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::span<const TypeI
   return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), types);
 }
 
-// What the file or ForeignShape states; none if nothing does.
+// The types that the file or ForeignShape states; nullopt if neither does.
 std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& call) {
   if (targets_[call.target].asserts) return std::vector<Type>();
   std::deque<Type> known;
@@ -82,7 +84,7 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
   std::optional<std::vector<Type>> types = ForeignShape(program_, call, type_of);
   if (types) return types;
   if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
-  // As far as the file states them; what nothing uses is not there.
+  // The types that the file states. Results without a use have none.
   types.emplace();
   for (const ForeignResult& result : program_.results_of(call)) {
     if (result.index < 0 || result.index >= kMostResults || result.stated == nullptr)
@@ -100,7 +102,7 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
     return Fail(call, Diag::kCaptureInPlace,
                 "`{}` writes over its operand; functionalize the graph first",
                 program_.target(call));
-  // What is on its way is waited for first: an opaque op cannot say that it waits.
+  // Wait for all operands in flight first, because an opaque op cannot wait for them.
   for (const ForeignArg& arg : program_.args_of(call)) {
     const Binding* binding = Find(arg.value);
     if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
@@ -123,7 +125,7 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   return Done{};
 }
 
-// Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.
+// Arithmetic with sizes. If sizes come from tensors, a node keeps the dependence.
 Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   std::vector<int64_t> numbers;
   std::vector<ForeignValue> given;
@@ -162,7 +164,7 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   return Done{};
 }
 
-// `aten.sym_size.int(t, dim)` and its like: known here.
+// `aten.sym_size.int(t, dim)` and similar calls, whose value is known here.
 Status GraphBuilder::AddSize(const ForeignCall& call) {
   std::string_view target = program_.target(call);
   if (targets_[call.target].asserts) return AddOpaqueCall(call);

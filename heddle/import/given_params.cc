@@ -13,7 +13,7 @@ bool FitsPattern(std::string_view pattern, std::string_view name) {
   if (parts.size() == 1) return pattern == name;
   if (!name.starts_with(parts.front())) return false;
   name.remove_prefix(parts.front().size());
-  // The first place of each part leaves the most for the others.
+  // Matching each part at its first position leaves the most text for the others.
   for (size_t i = 1; i + 1 < parts.size(); ++i) {
     size_t at = name.find(parts[i]);
     if (at == std::string_view::npos) return false;

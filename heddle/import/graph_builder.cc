@@ -4,8 +4,8 @@
 #include <map>
 
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
 #include "heddle/core/ir/text/print.h"
+#include "heddle/import/graph_builder_parts.h"
 
 namespace heddle {
 
@@ -274,7 +274,8 @@ int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result
   std::span<const ForeignResult> results = program_.results_of(call);
   if (results[0].key) return static_cast<int64_t>(result);
   int64_t index = results[result].index;
-  // Results that are numbers, as sizes beside attention, are none of a node's.
+  // Results that are numbers, such as the sizes that attention returns, are not results of the
+  // node.
   const std::vector<ReturnKind>& returns = ops_[op].schema.returns;
   if (op == kOpaqueOp || index < 0 || index >= static_cast<int64_t>(returns.size())) return index;
   if (returns[index] == ReturnKind::kOther) return -1;

@@ -1,16 +1,17 @@
 // The class that implements BuildGraph. graph_builder.cc has the loop over calls, build_call.cc
-// calls of ops in the table, build_opaque.cc other calls, build_collective.cc calls of c10d.
+// handles calls of ops in the table, build_opaque.cc other calls, build_collective.cc calls of
+// c10d.
 #pragma once
 
 #include <deque>
 #include <unordered_map>
 
-#include "heddle/import/foreign_ops.h"
-#include "heddle/import/graph_builder.h"
-#include "heddle/import/groups.h"
 #include "heddle/core/ir/edit/call_builder.h"
 #include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/import/foreign_ops.h"
+#include "heddle/import/graph_builder.h"
+#include "heddle/import/groups.h"
 
 namespace heddle {
 
@@ -23,18 +24,18 @@ class GraphBuilder {
   Result<Imported> Build();
 
  private:
-  // What a name of the program stands for.
+  // The meaning of a name of the program.
   struct Binding {
     enum class Kind : uint8_t { kNothing, kTensor, kNumber, kLaunched };
     Kind kind = Kind::kNothing;
-    // The tensor; of a number, the node that computes it, or none if it is always the same.
+    // The tensor. For a number, the node that computes it, or none if it is constant.
     ValueId value = {};
-    // A tensor of a collective: which collective, and which of its tensors.
+    // One tensor of a collective: the collective, and the index of the tensor.
     struct OfLaunch {
       uint32_t launch;
       uint32_t item;
     };
-    // By kind. There is one for every name.
+    // Selected by `kind`. A union, because every name has a binding.
     union {
       int64_t number = 0;
       OfLaunch launched;
@@ -43,10 +44,10 @@ class GraphBuilder {
   struct Launch {
     const ForeignCall* call;
     ValueId async;
-    // Of its wait; none before that.
+    // The node of its wait; none before the wait is added.
     NodeId wait = {};
   };
-  // What becomes of calls of a target.
+  // How calls of a target are converted.
   struct Target {
     enum class Kind : uint8_t {
       kTable,
@@ -58,14 +59,14 @@ class GraphBuilder {
       kCopyInto
     };
     Kind kind = Kind::kOpaque;
-    // Of the table.
+    // The op in the table.
     OpId op = {};
-    // Of opaque calls: what they are called in a graph, and what they do.
+    // For opaque calls: the name in the graph, and properties of the op.
     std::string opaque_name = {};
     bool asserts = false;
     bool writes_in_place = false;
     bool reads_size = false;
-    // Opaque calls, and those that the shape rule refused.
+    // The number of opaque calls, and of calls that the shape rule rejected.
     size_t opaque = 0;
     size_t refused = 0;
   };
@@ -84,31 +85,31 @@ class GraphBuilder {
   void BindTensor(WordId name, ValueId value) {
     Bind(name, {.kind = Binding::Kind::kTensor, .value = value, .number = 0});
   }
-  // A name that a node was made for stands for a number, too.
+  // Binds a name to a number, and keeps its node if it has one.
   void BindNumber(WordId name, int64_t number);
-  // Empty for none.
+  // Empty for a none id.
   std::string_view Text(WordId word) const { return program_.text(word); }
   std::string_view Text(const ForeignValue& value) const { return Text(value.word); }
-  // Null for what is no name, or stands for nothing.
+  // Null if the value is not a name, or the name is not bound.
   const Binding* Find(const ForeignValue& value) const {
     if (value.kind != ForeignValue::Kind::kName) return nullptr;
     const Binding& binding = bindings_[value.word];
     return binding.kind == Binding::Kind::kNothing ? nullptr : &binding;
   }
-  // The tensor that an argument names; waits for it if it is still on its way.
+  // The tensor that an argument names. Adds a wait if the tensor is in flight.
   Result<ValueId> Tensor(const ForeignCall& call, const ForeignValue& value);
-  // The number that an argument is, or none.
+  // The value of a numeric argument, or nullopt.
   std::optional<int64_t> Number(const ForeignValue& value) const;
   // Adds the node of a call whose operands are in operands_, names its results and binds them.
   Status Finish(const ForeignCall& call, OpId op, AttrsId attrs, std::span<const TypeId> types);
   Status NameResults(const ForeignCall& call, OpId op, std::span<const TypeId> types);
-  // The place of a result among those of the node, -1 for one that is none of them.
+  // The position of a result among the node's results; -1 for a result that the node does not have.
   int64_t PositionOf(const ForeignCall& call, OpId op, size_t result) const;
   Status CheckStated(const ForeignCall& call, const Type* stated, TypeId found, WordId name);
-  // With names_ for its results.
+  // Appends a node whose results are named by names_.
   NodeId Append(const ForeignCall& call, OpId op, std::span<const ValueId> operands, AttrsId attrs,
                 std::span<const TypeId> types);
-  // The name of a result that has none, as `split.3`. It lives until the next node.
+  // A name for an unnamed result, such as `split.3`. Valid until the next node.
   std::string_view MakeName(std::string_view call, size_t result);
   std::string_view NameOf(const ForeignCall& call) const {
     return call.name ? Text(call.name) : "unnamed";
@@ -123,26 +124,27 @@ class GraphBuilder {
 
   // --- build_call.cc
   Status AddTableCall(const ForeignCall& call, OpId op);
-  // Result types of the call in builder_, whose operands are in operands_.
+  // The result types of the call in builder_, whose operands are in operands_.
   Result<std::vector<TypeId>> InferredTypes(OpId op, AttrsId attrs);
-  // Takes the operands that builder_ has found; fails if it refused the call.
+  // Takes the operands from builder_. Fails if it rejected the call.
   Status TakeOperands(const ForeignCall& call);
   Status AddOpaqueCall(const ForeignCall& call);
   std::optional<std::vector<Type>> OpaqueTypes(const ForeignCall& call);
-  // An opaque call in builder_, its operands in operands_.
+  // Converts arguments of an opaque call to builder_, and its operands to operands_.
   Status BuildOpaque(const ForeignCall& call, std::string_view name);
   // Adds the node of the opaque call in builder_.
   Status FinishOpaque(const ForeignCall& call, std::span<const TypeId> types);
-  // The result of a call that the shape rule refuses although it is none of the file's faults; none if it is.
+  // The result type of a valid call that the shape rule rejects; nullopt if the file is wrong.
   std::optional<Type> TypeInSpite(const ForeignCall& call, Diag refusal) const;
   Status AddArithmetic(const ForeignCall& call);
   Status AddSize(const ForeignCall& call);
   Status AddCopyInto(const ForeignCall& call);
-  // The op that takes numbers where this one takes tensors, for a call that has a number there; none if it has none.
+  // The variant of the op that takes a number where the call has one instead of a tensor; none if
+  // the table has no such op.
   OpId WithNumber(const ForeignCall& call, OpId op) const;
   Status AddArgument(const ForeignCall& call, const Arg& arg, const ForeignValue& value);
   Status AddTensorList(const ForeignCall& call, const Arg& arg, const ForeignValue& value);
-  // A tensor without dimensions.
+  // Adds a node for a number as a tensor without dimensions.
   ValueId ScalarNode(const ForeignCall& call, const ForeignValue& value);
   std::optional<AttrValue> ToAttr(const ForeignValue& value) const;
   void AddOpaqueArgument(const ForeignArg& arg, size_t position);
@@ -155,7 +157,7 @@ class GraphBuilder {
   Status FinishCollective(const ForeignCall& call, OpId op, AttrsId attrs, TypeId async);
   Status AddWait(const ForeignCall& call);
   Status AddAllToAll(const ForeignCall& call, const Axes& over, ValueId tensor);
-  // Waits for a collective.
+  // Adds the wait for a collective.
   Status WaitFor(uint32_t launch);
   Status CheckGroup(const ForeignCall& call, std::string_view group, const ForeignValue* size);
   const ForeignValue* Argument(const ForeignCall& call, size_t position,
@@ -174,24 +176,25 @@ class GraphBuilder {
   Table<TargetId, Target> targets_;
   Table<WordId, Binding> bindings_;
   std::vector<Launch> launches_;
-  // By the name of a value: the name of the first wait for it, if any.
+  // By value: the name of its first wait, if any.
   Table<WordId, WordId> wait_names_;
-  // Inputs that the program writes to, and what it wrote; where to find the entry of what was written.
+  // Inputs that the program writes to with the written values, and the index in this list of each
+  // input's entry.
   std::vector<std::pair<ValueId, ValueId>> updates_;
   std::unordered_map<uint32_t, size_t> update_of_;
   size_t hinted_ = 0;
-  // Sizes are those of an example, and need not fit each other.
+  // Sizes come from an example, and may be inconsistent.
   bool has_hints_ = false;
-  // Nodes for arithmetic with sizes.
+  // The number of nodes for arithmetic with sizes.
   size_t arithmetic_ = 0;
 
   // Result types by op, attributes and operand types.
   CallTable<std::vector<TypeId>> known_types_;
   CallKey key_;
 
-  // The operands of the node being made. Reused from node to node.
+  // The operands of the current node. Reused between nodes.
   std::vector<ValueId> operands_;
-  // The names of its results: words of the program, or names made for them.
+  // The names of its results: words of the program, or names in made_names_.
   std::vector<std::string_view> names_;
   std::deque<std::string> made_names_;
   std::vector<ResultSpec> results_;

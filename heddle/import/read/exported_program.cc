@@ -47,7 +47,7 @@ class ExportReader {
   };
   struct OutputSpec {
     OutputRole role = OutputRole::kPlain;
-    // The parameter or input that it belongs to.
+    // The parameter or input that the output belongs to.
     WordId target = {};
   };
 
@@ -79,10 +79,10 @@ class ExportReader {
     return Done{};
   }
 
-  // --- The signature: what inputs and outputs are for
+  // --- The signature: roles of inputs and outputs
 
   void ReadSignature(JsonValue signature) {
-    // A spec is a union: an object with one field that is not null, its tag.
+    // A spec is a union: an object whose only field that is not null is its tag.
     auto each = [&](std::string_view list, auto&& add) {
       std::optional<JsonValue> specs = signature.Find(list);
       if (!specs) return;
@@ -154,7 +154,7 @@ class ExportReader {
     for (JsonValue item : list.items()) {
       size_t position = count++;
       HEDDLE_TRY(ForeignValue value, values_.Argument(item));
-      // A constant that the caller passes: nothing reads it.
+      // A constant argument, which no node reads.
       if (value.kind != Kind::kName) continue;
       ForeignInput input;
       input.offset = values_.name_place();
@@ -211,7 +211,7 @@ class ExportReader {
     return Done{};
   }
 
-  // A list of a node; none where it is missing or null.
+  // A list in a node; nullopt if it is missing or null.
   Result<std::optional<JsonValue>> ListOf(JsonValue node, std::string_view key) const {
     std::optional<JsonValue> list = node.Find(key);
     if (!list || list->is_null()) return std::optional<JsonValue>();
@@ -234,7 +234,8 @@ class ExportReader {
     return Done{};
   }
 
-  // One tensor; or several, or a list of them, each by its name. `given` names the call as a whole.
+  // Reads one tensor, several, or a list of them, each with its name. `given` is the name of the
+  // whole call.
   Status ReadResults(const std::optional<JsonValue>& outputs, std::string_view given,
                      ForeignCall& call) {
     std::vector<ForeignValue> results;
@@ -267,7 +268,7 @@ class ExportReader {
     return Done{};
   }
 
-  // The module that the node belongs to.
+  // Sets the module of the node.
   void SetScope(JsonValue node, ForeignCall& call) {
     std::string_view scope = TextOf(node, "scope");
     if (std::optional<JsonValue> metadata = node.Find("metadata"); scope.empty() && metadata) {
@@ -284,7 +285,7 @@ class ExportReader {
       call.scope = ScopeWord(scope);
   }
 
-  // Characters that a scope may not have become `_`.
+  // Characters that are invalid in a scope become `_`.
   WordId ScopeWord(std::string_view scope) {
     auto good = [](char c) {
       return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
@@ -295,7 +296,7 @@ class ExportReader {
     return program_.Word(clean);
   }
 
-  // Types are stated by name, apart from the nodes.
+  // Types are stated by name, separately from the nodes.
   void StateTypes() {
     for (ForeignCall& call : program_.calls) {
       if (!call.several && call.result_count == 0) call.stated = values_.TypeOf(call.name);
@@ -306,7 +307,7 @@ class ExportReader {
   const JsonDocument& document_;
   ForeignProgram program_;
   ExportValues values_;
-  // By position.
+  // Indexed by position.
   std::vector<InputSpec> input_specs_;
   std::vector<OutputSpec> output_specs_;
 };
@@ -328,7 +329,7 @@ Result<std::string> ReadModelJson(std::string_view bytes, const std::string& fil
   HEDDLE_TRY(ZipArchive archive, ZipArchive::Open(bytes, file));
   const ZipArchive::Entry* model = nullptr;
   for (const ZipArchive::Entry& entry : archive.entries()) {
-    // Everything stands in one folder, usually called as the file.
+    // All entries are in one folder, usually named like the file.
     std::string_view name = entry.name.substr(entry.name.find('/') + 1);
     bool is_model = name.ends_with(".json") && name.starts_with("models/");
     is_model |= entry.name.ends_with("serialized_exported_program.json");

@@ -18,7 +18,7 @@ ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<Forei
 void ForeignProgram::AssignResults(std::span<const uint32_t> calls_of_results) {
   std::vector<uint32_t> order(results.size());
   std::iota(order.begin(), order.end(), 0);
-  // Most files name results right behind their call.
+  // In most files, results directly follow their call.
   auto call_of = [&](uint32_t result) { return calls_of_results[result]; };
   if (!std::ranges::is_sorted(order, {}, call_of)) {
     std::ranges::stable_sort(order, {}, call_of);

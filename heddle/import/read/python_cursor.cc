@@ -9,10 +9,10 @@ namespace {
 
 using Kind = ForeignValue::Kind;
 
-// Deeper than any printed graph, and far from the end of the stack.
+// Deeper than any printed graph, but far below the limit of the stack.
 constexpr int kDeepestList = 64;
 
-// Sets `value` to the literal that `word` is; false if the word is a name.
+// Sets `value` to the literal `word`. Returns false if the word is a name.
 bool TakeLiteral(std::string_view word, ForeignValue& value) {
   if (word == "None") return true;
   if (word == "True" || word == "False") {
@@ -169,7 +169,7 @@ bool PythonCursor::WordValue(size_t begin, std::string_view word, ForeignValue& 
   return true;
 }
 
-// `device(type='cuda', index=0)`: the text up to the parenthesis that closes it.
+// `device(type='cuda', index=0)`: skips to its closing parenthesis.
 bool PythonCursor::SkipCall() {
   size_t begin = at_;
   int open = 0;

@@ -19,10 +19,10 @@ constexpr size_t kEndBytes = 22;
 constexpr size_t kEntryBytes = 46;
 constexpr size_t kLocalBytes = 30;
 constexpr uint32_t kIn64 = 0xffffffff;
-// What packed text can grow to, and no bomb.
+// Largest accepted compression ratio: text stays below it, zip bombs do not.
 constexpr uint64_t kMostGrowth = 64;
 
-// Little-endian numbers at a place; 0 beyond the end, which the signatures are not.
+// Little-endian number at an offset; 0 past the end, which matches no signature.
 uint64_t NumberAt(std::string_view bytes, uint64_t at, size_t width) {
   if (at > bytes.size() || bytes.size() - at < width) return 0;
   uint64_t number = 0;
@@ -36,7 +36,7 @@ uint32_t Word(std::string_view bytes, uint64_t at) {
   return static_cast<uint32_t>(NumberAt(bytes, at, 4));
 }
 
-// Whether [at, at + size) lies in the file.
+// Whether [at, at + size) is inside the file.
 bool Fits(std::string_view bytes, uint64_t at, uint64_t size) {
   return at <= bytes.size() && size <= bytes.size() - at;
 }
@@ -52,7 +52,8 @@ bool IsTrick(std::string_view name) {
   return odd;
 }
 
-// Sizes and places beyond 32 bits stand in an extra field, those that the entry leaves open, in this order.
+// An extra field has sizes and offsets beyond 32 bits: those that the entry leaves open, in this
+// order.
 void Read64(std::string_view extra, ZipArchive::Entry& entry) {
   for (size_t at = 0; at + 4 <= extra.size();) {
     size_t length = Half(extra, at + 2);
@@ -86,7 +87,7 @@ Result<ZipArchive> ZipArchive::Open(std::string_view bytes, const std::string& f
 }
 
 Status ZipArchive::ReadDirectory() {
-  // The end is behind a comment of up to 64 KiB.
+  // A comment of up to 64 KiB may follow the end record.
   size_t least = bytes_.size() > kEndBytes + 0xffff ? bytes_.size() - kEndBytes - 0xffff : 0;
   std::optional<size_t> end;
   for (size_t at = bytes_.size() < kEndBytes ? 0 : bytes_.size() - kEndBytes + 1; at-- > least;) {
@@ -154,7 +155,7 @@ Result<std::string> ZipArchive::Read(const Entry& entry) const {
     stream.avail_in = static_cast<uInt>(packed.size());
     stream.next_out = reinterpret_cast<Bytef*>(content.data());
     stream.avail_out = static_cast<uInt>(content.size());
-    // Without zlib's own header.
+    // Raw data without zlib's header.
     bool good = packed.size() <= UINT32_MAX && content.size() <= UINT32_MAX &&
                 inflateInit2(&stream, -MAX_WBITS) == Z_OK;
     if (good) {
@@ -166,7 +167,7 @@ Result<std::string> ZipArchive::Read(const Entry& entry) const {
     return Fail("`{}` is packed by method {}, which is not read", entry.name, entry.method);
   }
   uLong checksum = crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size());
-  // PyTorch's writer may leave it out.
+  // PyTorch's writer may omit it.
   if (entry.checksum != 0 && checksum != entry.checksum)
     return Fail("`{}` does not have the checksum that the directory says", entry.name);
   return content;
