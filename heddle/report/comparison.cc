@@ -40,7 +40,7 @@ std::vector<LaunchDifference> Differences(const LaunchGroups& before, const Laun
   return out;
 }
 
-// Units of one purpose in the order in which they are launched.
+// Sorts units of one purpose by their launches.
 void SortByLaunch(const std::vector<Launch>& before, const std::vector<Launch>& after,
                   std::vector<LaunchDifference>& differences) {
   std::map<Purpose, size_t> place;
@@ -151,7 +151,7 @@ bool StepComparison::SameTokens() const {
   const std::optional<int64_t>& a = before.simulation->tokens;
   const std::optional<int64_t>& b = after.simulation->tokens;
   if (a && b) return *a == *b;
-  // Graphs of one mesh are schedules of one step.
+  // Graphs on the same mesh are schedules of the same step.
   return !a && !b && before.module->mesh == after.module->mesh;
 }
 
@@ -166,7 +166,7 @@ std::string StepComparison::Headline() const {
           ? ""
           : fmt::format(", {:.2f} times as fast", static_cast<double>(a.makespan.value) /
                                                       static_cast<double>(b.makespan.value));
-  // Names both meshes where they differ.
+  // Names both meshes if they differ.
   const bool one_mesh = before.module->mesh == after.module->mesh;
   auto name = [&](const SimulatedStep& step) {
     return one_mesh ? step.name : fmt::format("{} on [{}]", step.name, Format(step.module->mesh));

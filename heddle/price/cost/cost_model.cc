@@ -16,7 +16,7 @@ std::string_view Name(CollectiveModel model) { return kModelNames[static_cast<si
 
 Result<CostModel> CostModel::Make(Cluster cluster, const CostOptions& options,
                                   std::optional<MeasuredCosts> measured) {
-  // So that ranks and bytes of all of them can be counted.
+  // So that the numbers of ranks and bytes do not overflow.
   constexpr int64_t kMostNodes = 1 << 20;
   if (options.nodes && (*options.nodes < 1 || *options.nodes > kMostNodes))
     return Error(Diag::kClusterSize, "{} nodes, expected 1 to {}", *options.nodes, kMostNodes);
@@ -127,7 +127,7 @@ Result<CollectiveCost> CollectiveCosts::Cost(CollectiveKind kind, Bytes given, c
   CollectiveCost cost;
   int links = (group.most_per_node > 1 ? 1 : 0) + (group.nodes > 1 ? 2 : 0);
   cost.links = static_cast<Links>(links);
-  // What an empty payload takes is not due to bytes.
+  // The time of an empty payload does not depend on bytes.
   Nanos all = time(given);
   cost.latency = std::min(all, time({0}));
   cost.transfer = all - cost.latency;

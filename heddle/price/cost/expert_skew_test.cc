@@ -1,4 +1,4 @@
-// How rows divide among experts.
+// Distribution of rows over experts.
 #include "heddle/price/cost/expert_skew.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace heddle::price {
 namespace {
 
-// What a file with this text says.
+// Parses a file with this text.
 Result<ExpertSkew> FromFile(const std::string& text) {
   std::string path = testing::TempDir() + "/load";
   EXPECT_TRUE(WriteFile(path, text).ok());

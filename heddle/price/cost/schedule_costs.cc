@@ -12,11 +12,11 @@ constexpr double kLaunchMs = 1e-3;
 struct Entry {
   std::string source_name;
   bool is_item = false;
-  // Not a value of the graph that a node makes: an input, or a call that goes by the names of its items.
+  // Has no value in the graph: an input, or a call that is known by its items' names.
   bool nameless = false;
-  // Summed up before they are rounded.
+  // Summed before rounding.
   double ms = 0;
-  // Where its cost goes; itself if it is a node of the printed graph.
+  // The entry that gets its cost; itself if it is a node of the printed graph.
   size_t owner = 0;
   std::string first_input;
 };
@@ -27,7 +27,7 @@ std::string TextIn(JsonValue object, std::string_view key) {
   return value && value->is_string() ? std::string(value->string()) : std::string();
 }
 
-// Whether a number is there, from `least` on and below `limit`.
+// Whether the number exists and is in [least, limit).
 bool IsBetween(std::optional<JsonValue> value, double least, double limit) {
   return value && value->is_number() && value->number() >= least && value->number() < limit;
 }
@@ -39,7 +39,7 @@ class ScheduleCostsReader {
   Result<std::vector<Entry>> ReadEntries() const {
     std::vector<Entry> entries;
     std::unordered_map<std::string, size_t> by_name;
-    // Nodes without a name in the printed graph that nothing has read yet.
+    // Entries without a name in the printed graph whose reader has not been found yet.
     std::unordered_map<std::string, std::vector<size_t>> waiting;
     for (JsonValue node : document_.root().Find("nodes")->items()) {
       size_t i = entries.size();
@@ -77,7 +77,7 @@ class ScheduleCostsReader {
     return entries;
   }
 
-  // A file without curves prices no buckets.
+  // A file without curves cannot price buckets.
   Result<std::vector<Curve>> ReadCurves() const {
     std::vector<Curve> curves;
     std::optional<JsonValue> model = document_.root().Find("torch_network_model");
@@ -157,7 +157,7 @@ Result<MeasuredCosts> ReadScheduleCosts(const JsonDocument& document, const std:
   HEDDLE_TRY(std::vector<Entry> entries, reader.ReadEntries());
   std::vector<double> total(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) total[i] = entries[i].ms;
-  // Owners stand behind nodes without a name, and before items.
+  // Owners come after nodes without a name, and before items.
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].owner != i && !entries[i].is_item)
       total[entries[i].owner] += entries[i].ms + kLaunchMs;

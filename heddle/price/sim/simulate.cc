@@ -17,7 +17,8 @@ std::optional<int64_t> TokensOf(const Graph& graph) {
   return std::nullopt;
 }
 
-// Backward does the products of forward twice more. Counted so, what is computed again does not add to the use.
+// Backward computes each product of forward twice. Counting forward three times excludes
+// recomputation from the utilisation.
 double IdealNanos(const Graph& graph, const GraphCosts& costs) {
   bool trains = std::ranges::any_of(graph.nodes(),
                                     [&](NodeId id) { return graph[id].phase == Phase::kBackward; });

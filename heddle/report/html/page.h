@@ -1,6 +1,6 @@
-// A report as one HTML file that needs nothing else: no network, no server, no other file.
+// A report as one self-contained HTML file.
 //
-// What it shows is drawn in the browser, by the scripts of this folder, from the data within the page.
+// The scripts of this folder draw it in the browser from the data in the page.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace heddle {
 
-// A step and what made it.
+// A step and the passes that produced it.
 struct ReportedStep {
   SimulatedStep step;
   std::vector<compile::PassRecord> passes = {};
 };
 
-// One graph: a step, or two that are compared, the later one second.
+// One graph: a step, or two steps to compare, the newer one second.
 using ReportedGraph = std::vector<ReportedStep>;
 
 std::string FormatPage(const std::vector<ReportedGraph>& graphs);
