@@ -9,7 +9,7 @@
 namespace heddle::compile {
 namespace {
 
-// How many passes took the value.
+// Returns the number of passes that accepted the value.
 Result<int> Set(const OptionSetting& setting, Pipeline& items) {
   int count = 0;
   for (PipelineItem& item : items) {
@@ -30,7 +30,7 @@ Result<int> Set(const OptionSetting& setting, Pipeline& items) {
   return count;
 }
 
-// Whether the pipeline had none.
+// Returns whether the pass was added, because the pipeline lacked it.
 bool Add(const PassAddition& addition, const PassTable& passes, Pipeline& items) {
   auto is = [](std::string_view name) {
     return [name](const PipelineItem& item) {

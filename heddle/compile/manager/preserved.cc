@@ -9,7 +9,7 @@
 namespace heddle::compile {
 namespace {
 
-// The roles of a module, as sorted text. Units are left out where a pass may give parameters others.
+// The roles of a module, as sorted text. `units`: whether to include the units of parameters.
 std::vector<std::string> Roles(const Module& module, bool units) {
   std::vector<std::string> roles;
   for (const Graph& graph : module.graphs) {
@@ -59,7 +59,7 @@ NodeId FindLaunch(const Graph& graph, std::string_view name) {
 
 Status CheckLaunches(const PassDef& pass, const Mesh& mesh, const Graph& before,
                      const Graph& after) {
-  // By communicator: the place that its last launch so far had before.
+  // Keyed by communicator: the earlier position of its last launch so far.
   std::map<std::pair<uint64_t, uint8_t>, NodeId> last;
   for (NodeId id : after.nodes()) {
     if (!IsLaunch(after, id)) continue;

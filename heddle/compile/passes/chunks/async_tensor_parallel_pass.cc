@@ -1,4 +1,5 @@
-// async-tensor-parallel: collectives of tensor parallelism and what computes around them, in chunks (async_tensor_parallel.h), for a cluster.
+// async-tensor-parallel: divides tensor-parallel collectives and the surrounding compute into
+// chunks, using the times of a cluster (async_tensor_parallel.h).
 #include "heddle/compile/passes/chunks/async_tensor_parallel.h"
 
 namespace heddle::compile {

@@ -1,17 +1,28 @@
-// chunk-loss: makes scores, loss and their gradients so many rows at a time, so that scores of all rows never exist at once.
+// chunk-loss: computes scores, loss and their gradients for some rows at a time, so that the scores
+// of all rows never exist at the same time.
 //
-//  fwd:                                                          fwd:
-//   %s = aten.mm(%x, %w)               : f32[16,48]               %x_0 = aten.slice.Tensor(%x, dim=0, start=0, end=8)
-//   %p = aten._log_softmax(%s)                                    %s_0 = aten.mm(%x_0, %w)           keep=must_recompute
-//   %l, %n = aten.nll_loss_forward(%p, %labels)       becomes     %p_0 = aten._log_softmax(%s_0)     keep=must_recompute
-//  bwd:                                                           %l_0, %n_0 = aten.nll_loss_forward(%p_0, %labels_0)
-//   %dp = aten.nll_loss_backward(%d, %p, %labels, %n)             ... the next rows; %l = aten.add.Tensor(%l_0, %l_1)
-//   %ds = aten._log_softmax_backward_data(%dp, %p)               bwd:
-//   %dx = aten.mm(%ds, %wt)                                       the same so many rows at a time; rows of %dx are put together,
-//                                                                 parts of gradients of weights added
+//  fwd:
+//   %s = aten.mm(%x, %w)                         : f32[16,48]
+//   %p = aten._log_softmax(%s)
+//   %l, %n = aten.nll_loss_forward(%p, %labels)
+//  bwd:
+//   %dp = aten.nll_loss_backward(%d, %p, %labels, %n)
+//   %ds = aten._log_softmax_backward_data(%dp, %p)
+//   %dx = aten.mm(%ds, %wt)
 //
-// `rematerialize`, behind it, makes the scores again in backward: that is one more product, and what it costs. Losses and gradients of weights
-// are sums of sums, in f32, and round differently.
+// becomes
+//
+//  fwd:
+//   %x_0 = aten.slice.Tensor(%x, dim=0, start=0, end=8)
+//   %s_0 = aten.mm(%x_0, %w)            keep=must_recompute
+//   %p_0 = aten._log_softmax(%s_0)      keep=must_recompute
+//   %l_0, %n_0 = aten.nll_loss_forward(%p_0, %labels_0)
+//   ... the next rows; %l = aten.add.Tensor(%l_0, %l_1)
+//  bwd:
+//   the same rows in turn; rows of %dx are concatenated, gradients of weights are added
+//
+// A later `rematerialize` recomputes the scores in backward, which costs one more matrix product.
+// Losses and gradients of weights are sums of partial sums in f32, and round differently.
 #include <algorithm>
 #include <optional>
 
@@ -29,8 +40,8 @@ struct ChunkLossOptions {
   int64_t rows = 1024;
 };
 
-// Moves views and layouts that backward reads in front of it. Whether any moved, after which ids of
-// the graph are void; none if an operand cannot be made in time.
+// Moves views and layouts that backward reads before it. Returns whether any moved, which
+// invalidates ids of the graph. Nullopt if an operand cannot be computed early enough.
 std::optional<bool> BringOperands(Graph& graph, const LossRegion& region) {
   if (region.backward().empty()) return false;
   const NodeId anchor = region.backward().front();

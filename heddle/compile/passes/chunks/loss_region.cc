@@ -38,7 +38,7 @@ void LossRegion::SetCuts(NodeId node) {
     if (values_[v.index()]) {
       cut.operands[i] = values_[v.index()];
     } else if (part == Part::kSum && graph_[node].op == op::mm) {
-      // A product over rows has them in both operands.
+      // A product that sums over rows has rows in both operands.
       cut.operands[i] = i == 0 ? kColumns : kRows;
     } else if (labels || (part == Part::kScores && i == 0)) {
       cut.operands[i] = kRows;
@@ -75,7 +75,7 @@ Attrs LossRegion::AttrsOf(NodeId node, int64_t /*piece*/) const {
   return attrs;
 }
 
-// Backward makes scores again.
+// Backward recomputes the scores.
 Keep LossRegion::KeepOf(ValueId v) const {
   const bool forward = graph_[graph_[v].producer].phase == Phase::kForward;
   const bool again = forward && wide_[v.index()] && !graph_.types()[graph_.type(v)].async;
@@ -116,7 +116,7 @@ void LossRegion::Add(NodeId node, Part part) {
   }
 }
 
-// Rows of classes, or of one number each.
+// Whether the value has rows of classes, or rows of one number.
 bool LossRegion::HasRows(ValueId v) const {
   const Type& type = graph_.types()[graph_.type(v)];
   if (type.async || type.rank() < 2) return false;
@@ -136,7 +136,7 @@ bool LossRegion::KeepsColumns(NodeId node) const {
              graph_.types()[graph_.type(to)].dims.back();
 }
 
-// Whether what the node does along a dimension, it does along the last.
+// Whether the node's dimension attribute is the last dimension.
 bool LossRegion::AlongColumns(NodeId node) const {
   const AttrValue* dim = graph_.attrs(node).Find("dim");
   ValueId v = graph_.operands(node)[0];

@@ -1,14 +1,15 @@
-// cse: computes equal things once.
+// cse: computes equal values once.
 //
 //   %a = aten.exp(%x)
 //   %b = aten.exp(%x)                     becomes      %a = aten.exp(%x)
 //   %c = aten.add.Tensor(%a, %b)                       %c = aten.add.Tensor(%a, %a)
 //
-// One walk with a hash table. Two nodes are equal if op, attributes, operands (after earlier merges), result types and
-// placements, and phase are. Phases stay apart: what backward computes again, it does so on purpose. Random and unknown
-// ops and collectives are never merged. A value whose storage an update takes over merges with nothing: the other value is
-// still read, or taken over itself. Views merge all the same, because they share one storage anyway. Of two save decisions
-// the stronger stays.
+// One walk with a hash table. Two nodes are equal if they have the same op, attributes, operands
+// (after earlier merges), result types, placements and phase. Phases stay separate, because
+// backward recomputes values on purpose. Random ops, unknown ops and collectives are never merged.
+// A value whose storage an update takes over is not merged: the other value is still read, or taken
+// over itself. Views are merged anyway, because they share one storage. The stronger of two save
+// decisions wins.
 #include "heddle/compile/manager/pass.h"
 #include "heddle/core/base/hash.h"
 #include "heddle/core/ir/storage.h"

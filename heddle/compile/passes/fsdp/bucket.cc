@@ -139,7 +139,7 @@ Changed Bucketer::Finish() {
   for (NodeId& id : order) {
     if (merged[id.index()]) id = merged[id.index()];
   }
-  // What was merged stands at the end until it is gone.
+  // Merged launches are at the end until they are removed.
   std::vector<bool> listed(graph_.node_count());
   for (NodeId id : order) listed[id.index()] = true;
   for (uint32_t n = 0; n < listed.size(); ++n) {
@@ -218,7 +218,7 @@ std::pair<NodeId, NodeId> Bucketer::Merge(Rewriter& rewriter, const std::vector<
   return {launch, wait};
 }
 
-// What differs between tensors is a list, with an item for each.
+// Attributes that differ between tensors become lists with an item for each.
 Attrs Bucketer::MergedAttrs(NodeId first, const std::vector<Tensor>& tensors) const {
   Attrs attrs = graph_.attrs(first);
   attrs.list_sizes = {static_cast<uint32_t>(tensors.size())};
@@ -245,7 +245,7 @@ Attrs Bucketer::MergedAttrs(NodeId first, const std::vector<Tensor>& tensors) co
   return CanonicalAttrs(graph_.op(first), attrs);
 }
 
-// The innermost module that holds all members.
+// The innermost module that contains all members.
 ScopeId Bucketer::CommonScope(const std::vector<NodeId>& members) {
   std::string_view common = graph_.scope(members[0]);
   for (NodeId member : members) {

@@ -1,7 +1,8 @@
 // bucket-by-size: launches gathers of weights and reductions of gradients together, up to a size.
 //
-// For graphs that have no units. Of all launches of one key, in execution order, each joins the open bucket if there is room for
-// it and it depends on nothing in there; otherwise it opens the next. What happens to the members of a bucket is in bucket.h.
+// For graphs without units. Launches with equal keys are grouped in execution order: a launch joins
+// the open bucket if it fits and depends on no member; otherwise it opens the next bucket. bucket.h
+// describes how a bucket is merged.
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/fsdp/bucket.h"
 

@@ -8,7 +8,7 @@
 namespace heddle::compile {
 namespace {
 
-// Whether the parameter is in a module that the pattern names, or in one inside of it.
+// Whether the parameter is in a module that the pattern matches, or in one of its submodules.
 bool Holds(std::string_view pattern, const Input& param) {
   for (std::string_view path : ScopePaths(param.label)) {
     if (MatchesPattern(pattern, path)) return true;
@@ -61,7 +61,7 @@ Status BucketPlan::Check(const Graph& graph) const {
 std::string BucketPlan::GroupOf(const Input& param) const {
   for (const Group& group : groups_) {
     for (const std::string& pattern : group.patterns) {
-      // Not the name of any unit.
+      // Cannot be the name of a unit.
       if (Holds(pattern, param)) return ";" + group.text;
     }
   }

@@ -116,7 +116,7 @@ void Scheduler::Emit(std::vector<NodeId>& order) {
   }
 }
 
-// Walks back from any node that cannot run to one that it waits for, until one comes again.
+// Walks back from a node that cannot run to a node it depends on, until a node repeats.
 void Scheduler::BreakCycle() {
   std::vector<uint32_t> before(graph_.node_count(), UINT32_MAX);
   for (const OrderEdge& edge : edges_) {
@@ -149,7 +149,7 @@ void Scheduler::BreakCycle() {
   std::ranges::make_heap(heap_, std::greater<>());
 }
 
-// A member that is alone again wishes to stand where it stood.
+// A member that is separate again prefers its original position.
 void Scheduler::Dissolve(size_t bucket) {
   buckets_[bucket].dissolved = true;
   for (const std::vector<NodeId>* side : {&buckets_[bucket].launches, &buckets_[bucket].waits}) {

@@ -1,11 +1,13 @@
-// Scheduler: a new order of the nodes of a graph, in which several launches may become one.
+// Scheduler: computes a new node order in which several launches may be merged into one.
 //
-// Every node has a wish where to stand, at first its own place. The order is the one that keeps all dependence and, of the nodes
-// that may come next, always takes the one that wishes to stand first. So wishes never make a cycle: a node that cannot have its
-// place gets the next that it can have. Buckets can make one, though none of their members depends on another: two launches
-// behind two others, crosswise. Buckets on a cycle come apart again.
+// Every node has a preferred position, initially its own. Among all nodes whose dependences are
+// scheduled, the next one is always the node with the earliest preferred position. Preferences
+// therefore never create cycles: a node that cannot have its position gets the next possible one.
+// Buckets can create cycles even if their members are independent, such as two launches that depend
+// crosswise on two others. Buckets on a cycle are taken apart.
 //
-// Dependence is what a node reads, what an update takes over, and the sequence of random ops. Cost is n log n.
+// Dependences are operands, updates of storages, and the order of random ops. The schedule takes
+// O(n log n) time.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +23,16 @@ struct OrderEdge {
   uint32_t from;
   uint32_t to;
 };
-// All dependence of a graph: what nodes read, what updates take over, the sequence of random ops.
+// All dependences of a graph: operands, updates of storages, and the order of random ops.
 std::vector<OrderEdge> OrderEdges(const Graph& graph);
 
 class Scheduler {
  public:
   explicit Scheduler(const Graph& graph);
 
-  // In front of the place that `anchor` has now, or behind it. Among equals, the present order stays. False if the node wishes to
-  // stand there, or further in that direction, already.
+  // Prefers the position before the current position of `anchor`, or after it. Equal preferences
+  // keep the current order. Returns false if the node already prefers that position or one further
+  // in that direction.
   bool WishBefore(NodeId node, NodeId anchor) {
     uint64_t wish = Key(anchor, 0);
     return wish < wish_[node.index()] && (wish_[node.index()] = wish, true);
@@ -39,12 +42,14 @@ class Scheduler {
     return wish > wish_[node.index()] && (wish_[node.index()] = wish, true);
   }
 
-  // Launches that become one, and their waits. The launch wishes to stand where `launch_at` is, the wait where the first wait is.
+  // Merges launches into one, and their waits into one. The launch prefers the position of
+  // `launch_at`, the wait that of the first wait.
   void AddBucket(std::vector<NodeId> launches, std::vector<NodeId> waits, NodeId launch_at);
 
-  // The new order. Of a bucket, it has the first launch and the first wait of those given; the other members are left out.
+  // Returns the new order. For a bucket, it contains the first launch and the first wait as given,
+  // and no other members.
   std::vector<NodeId> Run();
-  // After Run: whether a bucket, by the order in which they were added, is still one.
+  // After Run: whether a bucket is still merged. Buckets are numbered in the order of AddBucket.
   bool holds(size_t bucket) const { return !buckets_[bucket].dissolved; }
 
  private:
@@ -72,17 +77,17 @@ class Scheduler {
   const Graph& graph_;
   std::vector<uint64_t> wish_;
   std::vector<Bucket> buckets_;
-  // By node: the first member of its bucket, or itself; and the bucket, or kNoBucket.
+  // Indexed by node: the first member of its bucket, or itself; and the bucket, or kNoBucket.
   static constexpr uint32_t kNoBucket = UINT32_MAX;
   std::vector<uint32_t> leader_;
   std::vector<uint32_t> bucket_of_;
-  // Nodes that must come later, by node, one behind the other.
+  // Edges grouped by their first node.
   std::vector<OrderEdge> edges_;
   std::vector<uint32_t> first_edge_;
-  // By leader: how many edges into it are still open.
+  // Indexed by first member: the number of unscheduled predecessors.
   std::vector<uint32_t> open_;
   std::vector<bool> done_;
-  // A heap, the smallest first.
+  // A min-heap.
   std::vector<Ready> heap_;
 };
 

@@ -4,9 +4,9 @@
 //   %g! = comm.reduce_scatter(%d, over=[dp], why=grad)                       ... stream=2
 //   %s! = comm.all_reduce(%g, over=[rep], why=grad)                          ... stream=3
 //
-// What is launched on one communicator runs one behind the other, so a gather for the next unit would wait for the reduction of the
-// last. The numbers are the same in every graph, so that ranks can make communicators up front; one that other collectives use
-// over the same axes is passed over. Nothing else changes.
+// Operations on one communicator run in sequence, so a gather for the next unit would wait for the
+// previous reduction. The numbers are the same in every graph, so that ranks can create
+// communicators up front. A number that other collectives use over the same axes is skipped.
 #include <cstdint>
 #include <map>
 #include <set>
@@ -32,7 +32,7 @@ uint64_t OverOf(const Graph& graph, NodeId launch) {
 }
 
 Result<Changed> SeparateCommunicators(Graph& graph, PassContext& context) {
-  // By axes: the streams that other collectives are launched on.
+  // Keyed by axes: the streams that other collectives use.
   std::map<uint64_t, std::set<uint8_t>> taken;
   for (NodeId id : graph.nodes()) {
     if (IsLaunch(graph, id) && ClassOf(graph, id) == Class::kOther)
