@@ -1,7 +1,7 @@
 // Buckets: collectives that are launched together.
 //
-//   %a! = comm.all_gather(%x, why=unshard)                    %a!    = comm.all_gather(%x, %y, why=unshard)
-//   %a  = comm.wait(%a!)                       becomes        %a, %b = comm.wait(%a!)
+//  %a! = comm.all_gather(%x, why=unshard)                %a!    = comm.all_gather(%x, %y, ...)
+//   %a  = comm.wait(%a!)                       becomes    %a, %b = comm.wait(%a!)
 //   %b! = comm.all_gather(%y, why=unshard)
 //   %b  = comm.wait(%b!)
 //

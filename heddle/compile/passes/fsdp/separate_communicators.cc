@@ -1,4 +1,5 @@
-// separate-communicators: gathers of weights, reduce-scatters of gradients and their all-reduces each get a communicator.
+// separate-communicators: gives gathers of weights, reduce-scatters of gradients and their
+// all-reduces a communicator each.
 //
 //   %u! = comm.all_gather(%h, over=[dp], why=unshard)          becomes       ... stream=1
 //   %g! = comm.reduce_scatter(%d, over=[dp], why=grad)                       ... stream=2

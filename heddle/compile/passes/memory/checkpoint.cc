@@ -1,13 +1,14 @@
-// checkpoint: marks which values of forward are kept for backward, and which are computed again.
+// checkpoint: marks values of forward that are kept for backward, and values that are recomputed.
 //
 //   %h = aten.mm(%x, %w)     : bf16[8,16] @layers.0               %h = ...  keep=must_save
 //   %a = aten.silu(%h)       : bf16[8,16] @layers.0    becomes    %a = ...  keep=prefer_recompute
 //  bwd:                                                          bwd:
 //   %dw = aten.mm(%dy, %a)   : bf16[8,16] @layers.0               (the same)
 //
-// A walk back from what nodes behind forward read. A value that is kept ends it; to compute a value again its operands are needed,
-// so they are decided, too. Marks that are there already stay. Parameters and weights made of them are left to
-// `reshard-after-forward`. `rematerialize` carries the marks out.
+// Walks back from the operands of nodes after forward. The walk ends at kept values. Recomputing a
+// value requires its operands, so the pass decides about them, too. Existing marks stay. Parameters
+// and weights derived from them are left to `reshard-after-forward`. `rematerialize` applies the
+// marks.
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/memory/policy.h"
 #include "heddle/compile/passes/memory/recompute.h"
@@ -76,12 +77,12 @@ class Marker {
   }
 
   Graph& graph_;
-  // The mark of what is not computed again.
+  // The mark of values that are not recomputed.
   Keep kept_;
   PassContext& context_;
   Weights weights_;
   BlockDecisions blocks_;
-  // By value; empty unless min-cut is asked for.
+  // Indexed by value; empty unless the policy is min-cut.
   std::vector<BlockDecision> cut_;
   std::vector<bool> seen_;
   std::vector<ValueId> open_;

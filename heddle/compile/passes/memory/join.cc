@@ -1,7 +1,8 @@
-// join: puts @fwd, @bwd and @opt together again, as the joint graph @step.
+// join: merges @fwd, @bwd and @opt into the joint graph @step.
 //
-// The inverse of `partition`. An input of role `saved` becomes the output of that role and label, and neither stays; inputs of
-// several graphs that have the same name, type and role are one.
+// The inverse of `partition`. An input of role `saved` is replaced by the output with that role and
+// label, and both are removed. Inputs of several graphs with the same name, type and role become
+// one.
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
@@ -60,7 +61,7 @@ class Joiner {
     }
   }
 
-  // What an input of graph `g` is made by, in a graph before it; or null.
+  // The output of an earlier graph that provides an input of graph `g`; or null.
   const Saved* SavedFor(size_t g, const Input& input) const {
     if (input.role != InputRole::kSaved) return nullptr;
     auto at = saved_.find(input.label);
@@ -96,7 +97,7 @@ class Joiner {
     return Done{};
   }
 
-  // A graph has roles for all or for none; parts may have disagreed.
+  // Either all inputs and outputs of a graph have roles, or none. The parts may have disagreed.
   Status CheckRoles() const {
     auto check = [&](std::string_view what, const auto& all, auto none) -> Status {
       auto plain = std::ranges::find(all, none, [](const auto& one) { return one.role; });
@@ -114,7 +115,7 @@ class Joiner {
   const Module& module_;
   const Graph& joint_;
   std::vector<GraphCopier> copiers_;
-  // By label; by label; by name, the graph that has it first.
+  // Keyed by label; by label; by name, the first graph that has the name.
   std::unordered_map<std::string_view, Saved> saved_;
   std::unordered_map<std::string_view, size_t> read_;
   std::unordered_map<std::string_view, size_t> inputs_;

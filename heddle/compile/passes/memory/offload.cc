@@ -1,4 +1,4 @@
-// offload: moves to the host what is marked for it, and brings it back in time for backward.
+// offload: copies marked values to host memory, and back in time for backward.
 //
 //  fwd:                                              fwd:
 //   %a = aten.sin(%x)  keep=offload                   %a = aten.sin(%x)  keep=offload
@@ -11,9 +11,10 @@
 //                                                     %a.back = comm.wait(%a.back!)
 //                                                     %d = aten.neg(%a.back)
 //
-// The copy out starts behind the node that makes the value, and ends so many nodes behind the last of forward that reads it. The copy
-// back starts so many nodes in front of the first node behind forward that reads the value, and all of those read what came back. Both
-// run on the copy engine. A value that an update takes over stays.
+// The copy out starts after the node that produces the value, and its wait is a given number of
+// nodes after the last reader in forward. The copy back starts a given number of nodes before the
+// first reader after forward; all readers after forward use the copy. Both copies run on the copy
+// engine. A value whose storage an update takes over stays.
 #include <algorithm>
 
 #include "heddle/compile/manager/pass.h"
@@ -76,14 +77,14 @@ class Offloader {
       return false;
     const char* why = nullptr;
     if (takeovers_.taker(v)) why = "an update takes it over";
-    // Somebody behind forward reads it before forward is over.
+    // A node after forward reads the value before forward ends.
     if (needed < last_forward_) why = "it is needed before forward is over";
     if (why == nullptr) return true;
     context_.AddRemark(graph_, v, RemarkKind::kNotRecomputed, "stays on the device: {}", why);
     return false;
   }
 
-  // What came back.
+  // Returns the value after the copy back.
   ValueId Move(ValueId v) {
     NodeId producer = graph_[v].producer;
     NodeId last_read = last_read_[v.index()];
@@ -99,7 +100,7 @@ class Offloader {
     std::string name(graph_.name(v));
     ValueId out = inserter_.Add(Inserter::After(producer), op::mem_offload, name + ".host!", {v},
                                 {}, graph_.types().Async({&host, 1}));
-    // The wait of a copy that begins at the last node of forward follows it.
+    // If the copy begins at the last node of forward, its wait follows it.
     if (out_end <= producer) out_end = graph_[out].producer;
     ValueId held =
         inserter_.Add({out_end, true, producer}, op::comm_wait, name + ".host", {out}, {}, host);
@@ -130,7 +131,7 @@ class Offloader {
   const OffloadOptions& options_;
   PassContext& context_;
   Takeovers takeovers_;
-  // By value: the last node of forward, and the first behind it, that reads it.
+  // Indexed by value: its last reader in forward, and its first reader after forward.
   std::vector<NodeId> last_read_;
   std::vector<NodeId> first_needed_;
   NodeId last_forward_;

@@ -1,14 +1,21 @@
 // partition: splits a joint graph into @fwd, @bwd and, if there is an optimizer, @opt.
 //
-//   graph @step(%x batch) -> (loss %l, metric %d) {        graph @fwd(%x batch) -> (loss %l, saved "a" %a) { %a = ..., %l = ... }
-//    fwd: %a = ..., %l = ...                       becomes
-//    bwd: %d = aten.neg(%a)                                graph @bwd(%a saved "a") -> (metric %d) { %d = aten.neg(%a) }
+//  graph @step(%x batch) -> (loss %l, metric %d) {
+//    fwd: %a = ..., %l = ...
+//    bwd: %d = aten.neg(%a)
 //   }
 //
-// What one graph makes and a later one reads is an output and an input of role `saved`, paired by the name that it has in the joint
-// graph; of a node with several results, the results that are read. An input goes to each graph that reads it. Inputs stand in the
-// order in which graphs first read them, then that of the joint graph; so do outputs. `join` is the inverse, and partition of what
-// it makes gives the same text. Nothing is decided here: what crosses is what marks, carried out by `rematerialize`, left to cross.
+// becomes
+//
+//   graph @fwd(%x batch) -> (loss %l, saved "a" %a) { %a = ..., %l = ... }
+//   graph @bwd(%a saved "a") -> (metric %d) { %d = aten.neg(%a) }
+//
+// A value that one graph computes and a later one reads becomes an output and an input of role
+// `saved`, paired by its name in the joint graph. For a node with several results, only the results
+// that are read are saved. Each graph that reads an input gets it. Inputs and outputs are ordered
+// by their first reader's graph, then as in the joint graph. `join` is the inverse; a second
+// partition of its result gives the same text. The pass decides nothing: `rematerialize` has
+// already applied the marks that decide which values cross.
 #include <algorithm>
 #include <array>
 
@@ -33,7 +40,7 @@ class Partitioner {
     for (size_t phase = 0; phase < kPhases; ++phase) {
       bool any =
           std::ranges::any_of(joint_.nodes(), [&](NodeId id) { return PhaseOf(id) == phase; });
-      // What has no node of its own may still be an output.
+      // An input that no graph reads may still be an output.
       if (!any && phase > 0) continue;
       Graph& part = parts.emplace_back(std::string(kPhaseNames[phase]), joint_.ops());
       HEDDLE_RETURN_IF_ERROR(Fill(phase, part));
@@ -47,7 +54,7 @@ class Partitioner {
   }
 
  private:
-  // By phase: whether a node or an output of that phase needs the value.
+  // Per phase, whether a node or an output of that phase needs the value.
   using Phases = std::array<bool, kPhases>;
 
   Status Check() const {
@@ -84,7 +91,7 @@ class Partitioner {
   }
 
   size_t PhaseOf(NodeId node) const { return static_cast<size_t>(joint_[node].phase); }
-  // The phase that an output belongs to: that of the node that makes it. An input is there from the start.
+  // The phase of an output is that of its producer. An input belongs to forward.
   size_t PhaseOf(const Output& output) const {
     NodeId producer = joint_[output.value].producer;
     return producer ? PhaseOf(producer) : 0;
@@ -114,7 +121,7 @@ class Partitioner {
       if (output.target) uses_[output.target.index()][phase] = true;
       if (output.role == OutputRole::kGrad) use_param(output.index, phase);
     }
-    // State of a parameter stands beside it. What nobody reads is forward's.
+    // A parameter's state is next to the parameter. Unused inputs belong to forward.
     for (const Input& input : joint_.inputs()) {
       Phases& phases = uses_[input.value.index()];
       if (std::ranges::none_of(phases, std::identity())) phases[0] = true;

@@ -82,8 +82,9 @@ void BlockDecisions::FindBlockOutputs() {
   }
 }
 
-// What TorchTitan keeps: every second matrix product of a block, from the first on; attention; what ranks have reduced or
-// exchanged; maxima. The first sum of the residual stream is kept, too. Experts' products are not.
+// TorchTitan's choice: every second matrix product of a block, starting with the first; attention;
+// reduced or exchanged values; maxima. It also keeps the first sum of the residual stream, but no
+// products of experts.
 void BlockDecisions::FindSelected() {
   std::vector<int64_t> products(blocks_.count());
   std::vector<bool> has_sum(blocks_.count());
@@ -104,7 +105,7 @@ void BlockDecisions::FindSelected() {
   }
 }
 
-// Whether the node waits for what ranks made smaller of values that the block is given.
+// Whether the node waits for a reduction, over ranks, of values from outside the block.
 bool BlockDecisions::EntersSmaller(NodeId node) const {
   NodeId launch = LaunchOf(graph_, node);
   if (!launch) return false;

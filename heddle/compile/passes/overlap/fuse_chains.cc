@@ -1,12 +1,14 @@
-// fuse-gathers, fuse-scatters: a gather of what was just gathered over other axes becomes one over all of them; so do scatters.
+// fuse-gathers, fuse-scatters: merges consecutive gathers over different axes into one gather over
+// all of them, and scatters likewise.
 //
 //   %a! = comm.all_gather(%x, over=[dp])
 //   %a  = comm.wait(%a!)                          becomes      %b! = comm.all_gather(%x, over=[tp,dp])
 //   %b! = comm.all_gather(%a, over=[tp])                       %b  = comm.wait(%b!)
 //   %b  = comm.wait(%b!)
 //
-// What is gathered last is slowest, what is scattered first is. Views between them may stand there if they cancel. Our own lowering makes
-// no such chains; imported graphs and plans by hand do.
+// In the merged list of axes, the last gather's axes are the slowest, and so are the first
+// scatter's. Views between the collectives are allowed if they cancel. Heddle's lowering creates no
+// such chains, but imported graphs and manual plans do.
 #include <algorithm>
 #include <optional>
 
@@ -20,12 +22,13 @@
 namespace heddle::compile {
 namespace {
 
-// A tensor that lies in rows, seen through views: each dimension's size and step. Views cancel when it lies as at first.
+// The strides of a contiguous tensor seen through views. Views cancel if the strides are the
+// original ones.
 class Layout {
  public:
   explicit Layout(std::vector<Dim> sizes) : sizes_(std::move(sizes)) { steps_ = InRows(sizes_); }
 
-  // False for a view that is not followed.
+  // Returns false for unsupported views.
   bool Follow(const Graph& graph, NodeId view) {
     const Attrs& attrs = graph.attrs(view);
     OpId op = graph[view].op;
@@ -104,7 +107,8 @@ class ChainFuser {
                        "two collectives stay two: {}", why);
   }
 
-  // The collective that `last` has its operand from, through views; they and the wait are added to `between`.
+  // The collective that produces the operand of `last`, through views. Adds the views and the wait
+  // to `between`.
   NodeId FirstOf(NodeId last, std::vector<NodeId>& between) {
     ValueId v = graph_.operands(last)[0];
     NodeId node = graph_[v].producer;
@@ -166,7 +170,7 @@ class ChainFuser {
     auto rank = static_cast<int64_t>(graph_.types().rank(graph_.type(graph_.operands(id)[0])));
     return at < 0 ? at + rank : at;
   }
-  // Sums of sums, or largest of largest; a factor would count twice.
+  // Sums of sums, or maxima of maxima. A factor would apply twice.
   bool SameReduction(NodeId a, NodeId b) const {
     const AttrValue* first = graph_.attrs(a).Find("op");
     const AttrValue* second = graph_.attrs(b).Find("op");

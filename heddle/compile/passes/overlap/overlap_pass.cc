@@ -1,4 +1,5 @@
-// overlap: collectives behind compute, in buckets, under a cap on memory (overlap.h), for a cluster.
+// overlap: overlaps bucketed collectives with compute within a memory limit, for a cluster
+// (overlap.h).
 #include "heddle/compile/passes/overlap/overlap.h"
 
 namespace heddle::compile {

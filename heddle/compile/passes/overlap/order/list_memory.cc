@@ -1,4 +1,4 @@
-// What of the list scheduler counts memory, and makes room.
+// Memory in the list scheduler.
 #include <algorithm>
 
 #include "heddle/compile/passes/overlap/order/list_scheduler.h"
@@ -22,8 +22,9 @@ bool ListScheduler::Fits(Bytes more, uint32_t deadline) const {
   return future_[0].Most(cursor_, last) + more <= options_.cap;
 }
 
-// What is first costs no time: reductions that are done, then compute that was put off and lets go of more than it makes. Then
-// reductions are waited for, and at last everything that was put off runs.
+// First frees memory at no cost: waits for completed reductions, and runs deferred compute that
+// frees more than it allocates. Then waits for other reductions, and finally runs all deferred
+// compute.
 void ListScheduler::MakeRoom(Bytes bytes) {
   auto full = [&] { return live_ + bytes > options_.cap; };
   if (!full()) return;
@@ -56,7 +57,7 @@ void ListScheduler::MakeRoom(Bytes bytes) {
   }
 }
 
-// What the node is the last to need.
+// Bytes for which the node is the last user.
 Bytes ListScheduler::Freed(uint32_t node) const {
   Bytes freed;
   for (uint32_t storage : sim_.needs(NodeId(node)))
@@ -64,7 +65,7 @@ Bytes ListScheduler::Freed(uint32_t node) const {
   return freed;
 }
 
-// Whether less is alive once the node has run.
+// Whether memory decreases when the node runs.
 bool ListScheduler::LetsGo(uint32_t node) {
   Bytes born;
   Bytes freed;

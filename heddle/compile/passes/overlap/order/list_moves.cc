@@ -1,4 +1,4 @@
-// What of the list scheduler runs compute elsewhere than it stands.
+// Moving compute in the list scheduler.
 #include <algorithm>
 
 #include "heddle/compile/passes/overlap/order/list_scheduler.h"
@@ -14,7 +14,7 @@ void ListScheduler::RunDeferred() {
   RunAnchor(anchor);
 }
 
-// How long compute would stand still for what is missing.
+// The time for which compute would wait for the missing nodes.
 Nanos ListScheduler::StallBefore(const std::vector<uint32_t>& missing) const {
   Nanos until = now_;
   for (uint32_t node : missing) {

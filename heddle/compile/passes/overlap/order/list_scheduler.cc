@@ -44,7 +44,8 @@ void ListScheduler::Reset(const ListOptions& options, const ListedOrder* base) {
   if (base != nullptr) future_.emplace_back(base->live);
 }
 
-// From the last deadline to the first: each collective of a stream is done when it is needed, and when the next must start.
+// From the last deadline to the first: each collective of a stream must be done when it is needed,
+// and before the next one must start.
 void ListScheduler::SetLatestStarts() {
   latest_.assign(shape_.collectives().size(), Nanos{INT64_MAX});
   std::vector<Queued> all;
@@ -81,7 +82,7 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
   }
   while (first_deferred_ < deferred_.size()) RunDeferred();
   Fill({INT64_MAX});
-  // Waits for reductions stand in the order of their launches, each where it is done.
+  // Waits for reductions are in launch order, each where it is done.
   for (uint32_t c : std::vector<uint32_t>(watched_)) EmitWith(shape_.collectives()[c].wait);
   for (uint32_t node = 0; node < shape_.node_count(); ++node) {
     if (!listed_[node]) EmitWith(node);
@@ -101,7 +102,7 @@ void ListScheduler::KeepFirst(uint32_t count) {
 
 void ListScheduler::RunAnchor(uint32_t anchor) {
   std::vector<uint32_t> missing = Missing(anchor);
-  // Whatever is needed now and was not started.
+  // Starts needed collectives that have not been started.
   for (uint32_t node : missing) {
     if (!listed_[node] && shape_.role(node) == Role::kStart && CanStart(shape_.collective_of(node)))
       Start(shape_.collective_of(node));
@@ -185,7 +186,8 @@ void ListScheduler::Emit(uint32_t node) {
   if (!reachable_[node]) Ready(node);
 }
 
-// The node could be listed, or is: whoever it was missing for has one less to wait for. Followers are listed only when asked for.
+// Called when the node becomes ready or is listed: its successors have one less missing node.
+// Followers are listed only on request.
 void ListScheduler::Ready(uint32_t node) {
   ready_.assign(1, node);
   while (!ready_.empty()) {
@@ -268,7 +270,8 @@ void ListScheduler::Start(uint32_t collective) {
   EmitWith(c.start);
 }
 
-// Whether the other collective, or one behind it, is late if the reduction goes first and compute never stands still from now on.
+// Whether the other collective, or a later one, is late if the reduction goes first and compute
+// never waits from now on.
 bool ListScheduler::MakesLate(uint32_t reduction, uint32_t other) const {
   const Collective& c = shape_.collectives()[reduction];
   Nanos done = std::max(now_, streams_[c.stream].free) + c.length;
@@ -291,7 +294,7 @@ bool ListScheduler::FillOne(Stream& stream) {
         out_.longest_lead = std::max(out_.longest_lead, lead);
       }
       first = at->collective;
-      // What does not fit comes before all that are needed later.
+      // A collective that does not fit precedes all that are needed later.
       if (Fits(c.held + sim_.passing(NodeId(c.start)), c.deadline)) chosen = first;
       break;
     }

@@ -50,7 +50,8 @@ void StepShape::AddEdges(const Graph& graph) {
 void StepShape::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
   for (NodeId id : graph.nodes()) {
     const price::Task& task = sim[id];
-    // Copies to the host and back keep their places: nothing else bounds how long memory is gone.
+    // Copies to the host and back keep their positions, because nothing else bounds how long their
+    // memory is free.
     if (task.kind == price::Task::Kind::kStart && CollectiveKindOf(graph[id].op)) {
       Collective c{.start = id.index(), .stream = task.stream, .length = task.alone()};
       c.reduction = IsGradReduction(graph, id);
@@ -75,7 +76,8 @@ std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
   for (const Input& input : graph.inputs()) {
     if (input.role == InputRole::kTangent) tangent[input.value.index()] = true;
   }
-  // Of what forward left, up to the first collective between activations.
+  // Backward nodes that derive from values of forward only, up to the first collective of
+  // activations.
   std::vector<bool> again(graph.node_count());
   for (NodeId id : graph.nodes()) {
     if (graph[id].phase != Phase::kBackward) continue;
@@ -132,7 +134,8 @@ void StepShape::AddRoles(const Graph& graph, const price::SimGraph& sim) {
 }
 
 void StepShape::AddWindows() {
-  // By node: one more than the last anchor that it depends on; the first anchor that depends on it.
+  // Indexed by node: one past the last anchor that it depends on, and the first anchor that depends
+  // on it.
   std::vector<uint32_t> release(node_count());
   std::vector<uint32_t> deadline(node_count(), kNone);
   for (uint32_t node = 0; node < node_count(); ++node) {
@@ -160,9 +163,10 @@ void StepShape::AddWindows() {
   }
 }
 
-// Nodes whose results all end in one reduction of a gradient, or in one output.
+// Finds nodes whose results all lead to one gradient reduction, or to one output.
 void StepShape::AddDeferrable(const Graph& graph) {
-  // By node: where all of its results end; kNone so far nowhere, kMany in several places.
+  // Indexed by node: where all its results lead; kNone if unknown so far, kMany if to several
+  // nodes.
   constexpr uint32_t kMany = kNone - 1;
   std::vector<uint32_t> end(node_count(), kNone);
   auto meet = [&](uint32_t& a, uint32_t b) { a = a == kNone || a == b ? b : kMany; };
