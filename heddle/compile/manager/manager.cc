@@ -16,7 +16,7 @@ namespace {
 
 // Rounds of a repeat before it is checked for cycles.
 constexpr int kPlainRounds = 4;
-// A repeat that still changes the graph after so many rounds never settles.
+// A repeat that still changes the graph after this many rounds never settles.
 constexpr int kMaxRounds = 100;
 
 class Manager {

@@ -5,7 +5,7 @@ namespace {
 
 Status Expected(std::string_view what) { return Error(Diag::kSyntax, "expected {}", what); }
 
-// A word that `parse` understands; otherwise the scanner stays in front of it.
+// Takes a word that `parse` accepts; otherwise the scanner stays before it.
 template <typename T, typename Parse>
 std::optional<T> TakeParsed(Scanner& scan, Parse parse) {
   scan.SkipSpace();

@@ -22,7 +22,8 @@ class PlanParser {
     while (!scan_.AtEnd()) {
       size_t begin = Here();
       if (ParseStatement()) continue;
-      // On with the line behind the one where the statement began: one mistake is one message, as a rule.
+      // Continue with the line after the statement's first line, so that one mistake usually gives
+      // one message.
       scan_.set_offset(begin);
       scan_.SkipLine();
     }
@@ -164,7 +165,7 @@ class PlanParser {
     return true;
   }
 
-  // Behind `local`, of which they are a part.
+  // Follows `local`, because the axes are a subset of its axes.
   bool ParseExperts(PlanLayer& layer) {
     size_t at = Here();
     if (!scan_.Take('[') || !ParseAxes(layer.experts, ']')) return Expected("`[axis, ...]`");
@@ -221,7 +222,7 @@ class PlanParser {
     return ParsePlacement(boundary.placement, boundary.rank);
   }
 
-  // A plan says one thing about all gradients, once.
+  // Fails if a statement about all gradients is repeated.
   bool Once(size_t at, std::string_view statement, uint32_t& line) {
     if (line != 0)
       return Fail(at, statement.size(), Diag::kPlan, "`{}` stands on line {} already", statement,
@@ -258,7 +259,7 @@ class PlanParser {
     return Expected("`narrow` or `wide`");
   }
 
-  // `[{tp,dp},-]`, perhaps with `{+tp}` behind it.
+  // `[{tp,dp},-]`, optionally followed by `{+tp}`.
   bool ParsePlacement(Placement& out, size_t& rank) {
     size_t at = Here();
     if (!scan_.Take('[')) return Expected("a placement, such as `[dp,-]`");

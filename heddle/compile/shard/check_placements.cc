@@ -14,9 +14,9 @@ class Checker {
   Checker(const Graph& graph, const Mesh& mesh)
       : graph_(graph), mesh_(mesh), facts_(graph, mesh), scopes_(graph) {}
 
-  // What is wrong with the node, or nothing.
+  // Describes the problem of a node, or returns nothing.
   std::string Check(NodeId node) {
-    // A redistribution leads anywhere, and a constant can be made anywhere.
+    // A redistribution may have any result, and a constant may be created with any split.
     if (graph_[node].op == op::shard_redistribute || IsConstant(graph_, node)) return "";
     std::vector<NodeFacts::Operand> operands;
     std::vector<PlacementId> results;

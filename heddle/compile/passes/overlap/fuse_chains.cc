@@ -1,9 +1,9 @@
 // fuse-gathers, fuse-scatters: merges consecutive gathers over different axes into one gather over
 // all of them, and scatters likewise.
-//
-//   %a! = comm.all_gather(%x, over=[dp])
-//   %a  = comm.wait(%a!)                          becomes      %b! = comm.all_gather(%x, over=[tp,dp])
-//   %b! = comm.all_gather(%a, over=[tp])                       %b  = comm.wait(%b!)
+//  %a! = comm.all_gather(%x, over=[dp])
+//   %a  = comm.wait(%a!)                     becomes    %b! = comm.all_gather(%x, over=[tp,dp])
+//   %b! = comm.all_gather(%a, over=[tp])                %b  = comm.wait(%b!)
+//   %b  = comm.wait(%b!)
 //   %b  = comm.wait(%b!)
 //
 // In the merged list of axes, the last gather's axes are the slowest, and so are the first

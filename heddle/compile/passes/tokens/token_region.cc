@@ -35,9 +35,9 @@ std::optional<Cut::Kind> TokenRegion::KindOf(ValueId v) const {
   return values_[v.index()]->kind;
 }
 
-// --- Where it starts
+// --- Starting points
 
-// A forward dispatch sends rows of tokens that an index picks.
+// Finds forward dispatches of token rows that an index selects.
 void TokenRegion::FindMixtures() {
   for (NodeId node : graph_.nodes()) {
     if (graph_[node].op != op::comm_dispatch) continue;
@@ -80,7 +80,7 @@ void TokenRegion::GoUp(ValueId tokens) {
   }
 }
 
-// --- How it goes on
+// --- Growing
 
 void TokenRegion::Walk() {
   for (NodeId node : graph_.nodes()) {
@@ -107,7 +107,7 @@ std::optional<NodeCut> TokenRegion::PartsOf(NodeId node) {
   return OfFactors(node);
 }
 
-// --- What cannot be
+// --- Removing
 
 void TokenRegion::DropBlock(NodeId node, std::string why) {
   size_t block = BlockAt(node);
@@ -139,7 +139,7 @@ std::optional<std::string> TokenRegion::FindBroken(NodeId node) {
   return std::nullopt;
 }
 
-// A block that goes may take others with it.
+// Removing a block may require removing others.
 void TokenRegion::DropBroken() {
   bool again = true;
   while (again) {

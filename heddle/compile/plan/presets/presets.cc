@@ -22,7 +22,7 @@ std::span<const Preset* const> Presets() {
 
 namespace {
 
-// The axis of each preset, in their order; nothing for one that is not used.
+// The axis of each preset, in their order; nullopt for an unused preset.
 Result<std::vector<std::optional<AxisId>>> FindAxes(const Mesh& mesh,
                                                     const PresetOptions& options) {
   std::vector<std::optional<AxisId>> axes;
@@ -42,7 +42,7 @@ Result<std::vector<std::optional<AxisId>>> FindAxes(const Mesh& mesh,
   return axes;
 }
 
-// The axes beside those of the presets that expert parallelism needs.
+// Finds the additional axes that expert parallelism needs.
 Status FindExpertAxes(PlanDraft& draft) {
   const Mesh& mesh = draft.plan.mesh;
   auto find = [&](std::string_view name) -> Result<AxisId> {
@@ -98,7 +98,7 @@ void AddLayers(PlanDraft& draft) {
   }
 }
 
-// Leaves out layers that the graph does not have, and those of which nothing is said.
+// Removes modules that the graph lacks, and those without any facts.
 void DropEmptyLayers(PlanDraft& draft) {
   std::set<std::string_view> paths = AllScopePaths(draft.graph);
   std::erase_if(draft.plan.layers, [&](const PlanLayer& layer) {
@@ -124,7 +124,8 @@ Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules&
   AddParams(draft);
   AddLayers(draft);
   HEDDLE_RETURN_IF_ERROR(ShareExperts(draft));
-  // From the fastest axis to the slowest: what tensor parallelism cuts, data parallelism cuts further.
+  // From the fastest axis to the slowest: data parallelism splits the parts of tensor parallelism
+  // further.
   for (size_t i = axes.size(); i-- > 0;) {
     if (axes[i]) Presets()[i]->apply(draft, *axes[i]);
   }

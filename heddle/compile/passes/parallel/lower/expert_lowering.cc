@@ -44,7 +44,8 @@ void ExpertLowering::LowerCounts(NodeId node) {
   Launch(node, op::comm_all_to_all, {graph_.operands(node)[0]}, attrs);
 }
 
-// What every member sends for each of this rank's experts, added up, and summed from expert to expert.
+// Adds up the rows that all members send for each of this rank's experts, and accumulates them over
+// the experts.
 Status ExpertLowering::LowerEnds(NodeId node) {
   ValueId received = graph_.operands(node)[0];
   Inserter inserter(graph_, rewriter_);
@@ -80,7 +81,7 @@ Status ExpertLowering::LowerEnds(NodeId node) {
 std::string ExpertLowering::SizeName(ValueId received) {
   auto [at, added] = sizes_.try_emplace(received);
   if (!added) return at->second;
-  // A name that no symbol and no axis has.
+  // A name without a symbol or axis.
   size_t number = sizes_.size() - 1;
   do {
     at->second = fmt::format("rows{}", number++);

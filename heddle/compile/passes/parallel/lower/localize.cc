@@ -1,4 +1,5 @@
-// localize: from the whole mesh to one rank. Sizes become this rank's, and every step of a redistribution its collective.
+// localize: converts a graph for the whole mesh to the graph of one rank. Sizes become this rank's
+// sizes, and each step of a redistribution becomes a collective.
 //
 //   %y = aten.mm(%x, %u)                       : bf16[32{dp},4096]            becomes      bf16[8,4096]
 //   %u = shard.redistribute(%h, why=unshard)   : bf16[1024,4096]              becomes
@@ -6,7 +7,8 @@
 //   %u! = comm.all_gather(%h, over=[dp], why=unshard)  : async bf16[1024,4096]
 //   %u  = comm.wait(%u!)                               : bf16[1024,4096]
 //
-// Sizes that the axes do not divide become chunks, `5{dp}`. Inputs and outputs keep their global types beside the local ones.
+// Sizes that the axes do not divide become chunks, `5{dp}`. Inputs and outputs also keep their
+// global types.
 #include <map>
 #include <tuple>
 
@@ -43,13 +45,13 @@ class Localizer {
     HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
-    // All types become local at once; the global ones are kept, because nodes still ask for them.
+    // All types become local in one step. The global ones are kept, because nodes still need them.
     size_t values = graph_.value_count();
     for (uint32_t v = 0; v < values; ++v) {
       global_.push_back({graph_.type(ValueId(v)), graph_[ValueId(v)].placement});
       rewriter_.SetType(ValueId(v), PartOf(global_.back()), PlacementTable::kReplicated);
     }
-    // Everything is placed.
+    // All values have their placements, so regions are no longer needed.
     graph_.SetRegions({});
     size_t nodes = graph_.node_count();
     for (uint32_t n = 0; n < nodes; ++n) {
@@ -68,12 +70,12 @@ class Localizer {
   }
 
   GlobalType GlobalOf(ValueId v) const {
-    // Where nothing is split or pending, the local type says it all.
+    // If no dimension is split and no sum is pending, the local type is also the global one.
     if (graph_[v].placement == PlacementTable::kReplicated) return {};
     return {graph_.type(v), graph_[v].placement};
   }
 
-  // Gradients and updates lie where their parameters do, or a rank could not use them.
+  // Gradients and updates must have the placements of their parameters, so that ranks can use them.
   Status CheckOutputs() const {
     for (const Output& output : graph_.outputs()) {
       ValueId owner = output.target;
@@ -104,7 +106,8 @@ class Localizer {
     return graph_.placements()[global_[v.index()].placement];
   }
 
-  // Attributes that repeat the result's shape follow it, and table lookups are shifted to this rank's part.
+  // Updates attributes that repeat the result's shape, and shifts table lookups to this rank's
+  // part.
   void Shrink(NodeId node) {
     const OpDef& def = *graph_.op(node).def;
     ValueId result = graph_[node].result_count > 0 ? graph_[node].first_result : ValueId();
@@ -129,7 +132,7 @@ class Localizer {
     ValueId to = graph_[node].first_result;
     std::span<const Dim> global = graph_.types().dims(global_[to.index()].type);
     Dims dims(global.begin(), global.end());
-    // A constant may be made as a pending sum, or stay as it is.
+    // A constant may be created as a pending sum, or stay unchanged.
     if (PlacementOf(from) == PlacementOf(to)) {
       rewriter_.ReplaceValue(to, from);
       rewriter_.Erase(node);
@@ -157,7 +160,7 @@ class Localizer {
     return Done{};
   }
 
-  // Layers repeat.
+  // Cached, because layers repeat.
   const std::optional<RedistributionStep>& StepBetween(ValueId from, ValueId to, const Dims& dims) {
     const GlobalType& end = global_[to.index()];
     auto [at, added] =
@@ -166,7 +169,7 @@ class Localizer {
     return at->second;
   }
 
-  // All ranks but the first put zeros in the place of a number or vector.
+  // All ranks except the first replace a number or vector by zeros.
   void Forget(NodeId node, ValueId from, const Axes& over) {
     Inserter inserter(graph_, rewriter_);
     Attrs place;
@@ -227,7 +230,7 @@ class Localizer {
   ExpertLowering experts_;
   std::vector<GlobalType> global_;
   std::map<std::pair<TypeId, PlacementId>, TypeId> parts_;
-  // By type, and where it begins and ends.
+  // Keyed by type and both placements.
   std::map<std::tuple<TypeId, PlacementId, PlacementId>, std::optional<RedistributionStep>> steps_;
 };
 

@@ -9,7 +9,7 @@
 namespace heddle::compile {
 namespace {
 
-// What a plan has placed once it would divide and move once more.
+// A graph that was planned before would be divided and redistributed again.
 Status CheckUnplaced(const Graph& graph) {
   for (NodeId node : graph.nodes()) {
     if (graph[node].op != op::shard_redistribute) continue;
@@ -27,7 +27,7 @@ Status CheckUnplaced(const Graph& graph) {
   return Done{};
 }
 
-// What one graph saves for another is one tensor, and placed once.
+// A value that one graph saves for another must have one placement.
 Status CheckJoined(const Module& module) {
   std::map<std::string_view, const Graph*> savers;
   for (const Graph& graph : module.graphs) {

@@ -1,4 +1,5 @@
-// propagate: gives every value of a global graph a placement, from a plan and the factors of the ops.
+// propagate: assigns a placement to every value of a global graph, from a plan and the factors of
+// ops.
 //
 //   %w: f32[1024,4096] param        with `param "*" store [dp,-] compute [-,-]` becomes
 //
@@ -7,9 +8,10 @@
 //   %u = shard.redistribute(%h, why=unshard)     : bf16[1024,4096]
 //   %y = aten.mm(%x, %u)                         : bf16[32{dp},4096]
 //
-// In graph order. What the plan fixes gets its redistribution here: parameters where they are read (after the cast that narrows
-// them, once for all readers), what crosses the boundary of a layer, gradients and the loss. Everything else follows from
-// placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
+// Walks the graph in order. Inserts redistributions for placements that the plan fixes: of
+// parameters at their first reader (after a narrowing cast, once for all readers), of values at
+// module boundaries, of gradients, and of the loss. Other placements follow from placing.h;
+// insert-redistributions later moves operands to where ops need them.
 #include <algorithm>
 
 #include "heddle/compile/passes/parallel/propagate/group_norm.h"
@@ -37,7 +39,7 @@ Status Propagator::Walk() {
     leaves_[graph_.outputs()[i].value.index()] = true;
   }
   SetGoals();
-  // Nodes that are inserted on the way have their placements already.
+  // Nodes inserted during the walk already have placements.
   size_t count = graph_.node_count();
   for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
   if (chosen_ != nullptr) CompareConstants();
@@ -125,7 +127,7 @@ bool Propagator::KeepsStorage(NodeId node) {
     return false;
   param_[to.index()] = param;
   SetPlacement(to, At(from));
-  // Several readers cast alike: all of them use the first one, and its gather.
+  // Several readers have equal casts: all use the first cast and its gather.
   same_cast_[to] = casts_.try_emplace({param, graph_.type(to)}, to).first->second;
   return true;
 }
@@ -177,7 +179,7 @@ Result<ValueId> Propagator::Cross(ValueId v, NodeId node) {
   if (regions_.empty()) return v;
   NodeId producer = graph_[v].producer;
   if (!producer && !inputs_.is_batch[v.index()]) return v;
-  // What is on its way lies nowhere yet; its wait is what crosses.
+  // A value in flight has no placement; its wait crosses the boundary.
   if (graph_.types().is_async(graph_.type(v))) return v;
   ScopeId from = producer ? graph_[producer].scope : ScopeId();
   ScopeId to = graph_[node].scope;
@@ -186,7 +188,7 @@ Result<ValueId> Propagator::Cross(ValueId v, NodeId node) {
   std::vector<uint32_t> left = Without(regions_.of(from), regions_.of(to));
   std::vector<uint32_t> entered = Without(regions_.of(to), regions_.of(from));
   if (IsBackward(v)) return CrossBack(v, node, rank, left, entered);
-  // Out of the outermost layer that is left, into the innermost that is entered.
+  // From the outermost module that it leaves, into the innermost one that it enters.
   for (uint32_t i : left) {
     Layer& layer = regions_[i];
     if (!layer.rule->out || layer.rule->out->rank != rank) continue;
@@ -241,7 +243,7 @@ PlacementId Propagator::Summed(PlacementId id) {
   return graph_.placements().Intern(std::move(placement));
 }
 
-// How the pass reads its plan from the text of a pipeline, and shows it.
+// Reads the plan from an option of the pass, and prints it.
 static Status ParseOption(std::string_view text, std::optional<Plan>& out) {
   std::string unquoted;
   HEDDLE_RETURN_IF_ERROR(ParseOption(text, unquoted));

@@ -1,4 +1,5 @@
-// What leaves the graph: gradients in the placements of their parameters, losses and metrics whole.
+// Outputs of the graph: gradients in the placements of their parameters; losses and metrics not
+// split.
 #include <algorithm>
 
 #include "heddle/compile/passes/parallel/propagate/grad_reduction.h"

@@ -1,4 +1,4 @@
-// Nodes whose split somebody has decided: a statement of the plan, or a solver.
+// Nodes with pinned splits: from a statement of the plan, or from a solver.
 #include "heddle/compile/passes/parallel/propagate/deviations.h"
 #include "heddle/compile/passes/parallel/propagate/propagator.h"
 

@@ -1,4 +1,4 @@
-// Which layers of a plan a scope lies in, and what crosses their boundaries.
+// The modules of a plan that contain a scope, and their boundaries.
 #pragma once
 
 #include <map>
@@ -10,32 +10,32 @@
 
 namespace heddle::compile {
 
-// One scope of the graph that a statement of the plan matches.
+// A scope of the graph that a `module` statement matches.
 struct Layer {
   const PlanLayer* rule;
   std::string scope;
-  // What forward brought to the boundary, by number of dimensions: the placement outside of what flows in, and inside of
-  // what flows out. Gradients go back to these.
+  // Placements that forward values had at the boundary, by number of dimensions: outside for values
+  // that flow in, inside for values that flow out. Gradients return to these.
   std::map<size_t, PlacementId> outside_in;
   std::map<size_t, PlacementId> inside_out;
 };
 
 class Regions {
  public:
-  // Fails where two statements are about one scope. `plan` outlives the regions.
+  // Fails if two statements match the same scope. `plan` must outlive this.
   static Result<Regions> Find(const Graph& graph, const Plan& plan);
 
-  // The layers that a scope lies in, the outermost first.
+  // The modules that contain a scope, the outermost first.
   const std::vector<uint32_t>& of(ScopeId scope) const {
     return scope ? by_scope_[scope.index()] : none_;
   }
   Layer& operator[](uint32_t layer) { return layers_[layer]; }
   bool empty() const { return layers_.empty(); }
-  // Whether log-softmax is written out there.
+  // Whether to decompose log-softmax in the scope.
   bool write_out(ScopeId scope) const;
-  // The innermost layer around the scope whose experts ranks share, or null.
+  // The innermost module with shared experts that contains the scope, or null.
   const PlanLayer* experts(ScopeId scope) const;
-  // What the graph is to remember of the plan: which scopes are local, and purposes.
+  // The facts that the graph stores about the plan: local scopes, and purposes.
   std::vector<Region> Facts(Graph& graph) const;
 
  private:
@@ -44,7 +44,7 @@ class Regions {
   std::vector<uint32_t> none_;
 };
 
-// The parts of `a` that are not in `b`.
+// The elements of `a` that are not in `b`.
 std::vector<uint32_t> Without(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b);
 
 }  // namespace heddle::compile

@@ -7,7 +7,7 @@
 namespace heddle::compile {
 namespace {
 
-// Placements for tensors of these numbers of dimensions.
+// Placements for tensors with these numbers of dimensions.
 Result<std::vector<Placement>> Fitting(const std::vector<BoundaryPlacement>& given,
                                        const std::vector<size_t>& ranks, const Plan& plan,
                                        const PlanNode& rule, std::string_view what) {

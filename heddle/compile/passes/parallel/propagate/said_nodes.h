@@ -1,4 +1,4 @@
-// What the `node` statements of a plan say about the nodes of a graph.
+// Nodes of a graph whose splits a plan's `node` statements pin.
 #pragma once
 
 #include <map>
@@ -11,11 +11,12 @@ namespace heddle::compile {
 
 struct SaidNode {
   OpSplit split;
-  // Of the plan.
+  // Line of the statement in the plan.
   uint32_t line = 0;
 };
 
-// Fails where two statements differ about one node, and where one does not fit its operands and results.
+// Fails if two statements differ about one node, or if one does not fit the node's operands and
+// results.
 Result<std::map<NodeId, SaidNode>> FindSaidNodes(const Graph& graph, const Plan& plan);
 
 }  // namespace heddle::compile

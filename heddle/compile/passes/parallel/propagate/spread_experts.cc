@@ -21,16 +21,16 @@ class Spreader {
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
  private:
-  // The products of one mixture, which share the ends of their groups.
+  // The products of one mixture. They share the ends of their groups.
   struct Mixture {
     Axes over;
     int64_t times = 1;
     ValueId sent;
     ValueId received;
-    // Where the groups of a rank's experts end.
+    // The ends of the groups of a rank's experts.
     ValueId ends;
   };
-  // Rows that are with their experts, along dimension `dim` of a value.
+  // A value whose rows, along dimension `dim`, are on the ranks of their experts.
   struct Spread {
     const Mixture* mixture = nullptr;
     size_t dim = 0;
@@ -72,7 +72,8 @@ class Spreader {
     size_t a = DimsOf(graph_.operands(node)[0]).size();
     size_t b = DimsOf(graph_.operands(node)[1]).size();
     if (a == 3) return Fail(node, "experts whose weights are the left operand cannot be shared");
-    // Rows are dimension 0 of the left operand and of the result; or summed, from the left operand's last and the right's first.
+    // Rows are dimension 0 of the left operand and of the result. In a sum over rows, they are the
+    // last dimension of the left operand and the first of the right.
     HEDDLE_RETURN_IF_ERROR(Send(node, 0, {mixture, b == 3 ? size_t{0} : size_t{1}}));
     if (b == 2) HEDDLE_RETURN_IF_ERROR(Send(node, 1, {mixture, 0}));
     rewriter_.SetOperand(node, 2, mixture->ends);
@@ -112,7 +113,7 @@ class Spreader {
     return &mixture;
   }
 
-  // A rank's rows are as many as any other's.
+  // All ranks have the same number of rows.
   Status CheckRows(NodeId node, const PlanLayer& layer) const {
     Dim rows = DimsOf(graph_.operands(node)[0])[0];
     if (!IsSymbol(rows) && rows % mesh_.Size(layer.local) == 0) return Done{};
@@ -120,9 +121,9 @@ class Spreader {
                 Format(mesh_, layer.local));
   }
 
-  // --- Rows on their way
+  // --- Moving rows
 
-  // Operand `i` of the node becomes rows that are with their experts.
+  // Moves the rows of operand `i` to the ranks of their experts.
   Status Send(NodeId node, size_t i, const Spread& want) {
     ValueId v = graph_.operands(node)[i];
     auto known = spread_.find(v);
@@ -144,7 +145,7 @@ class Spreader {
                           {v, want.mixture->sent, want.mixture->received}, AttrsOf(*want.mixture),
                           TypeWith(v, 0, DimsOf(v)[0] * want.mixture->times));
     } else {
-      // Columns are rows of what was transposed.
+      // Columns are the rows of a transposed value.
       NodeId producer = graph_[v].producer;
       if (!producer || !Transposes(producer))
         return Fail(node, "%{} has rows for experts as its columns, and is no transposed matrix",
@@ -160,7 +161,7 @@ class Spreader {
     return dispatched_[{v, want.mixture, want.dim}] = out;
   }
 
-  // `v`, whose rows are with their experts, back where they came from.
+  // Returns `v`, whose rows are on the ranks of their experts, to its original rows.
   Result<ValueId> Combined(ValueId v) {
     auto [known, added] = combined_.try_emplace(v);
     if (!added) return known->second;
@@ -198,7 +199,7 @@ class Spreader {
     return (op == op::t || op == op::transpose_int) && graph_.operands(node).size() == 1 &&
            DimsOf(graph_.operands(node)[0]).size() == 2 && !SameDims(node);
   }
-  // A transposition of dimensions that are one and the same.
+  // Whether the node is a transposition of equal dimensions.
   bool SameDims(NodeId node) const {
     if (graph_[node].op != op::transpose_int) return false;
     const Attrs& attrs = graph_.attrs(node);
@@ -209,7 +210,8 @@ class Spreader {
     return dim("dim0") == dim("dim1");
   }
 
-  // Whether each row of the result comes from the same row of every operand. `dims` are those of the spread operand as it was.
+  // Whether each row of the result depends on the same row of every operand only. `dims` are the
+  // original dimensions of the moved operand.
   bool RowByRow(NodeId node, std::span<const Dim> dims) const {
     OpId op = graph_[node].op;
     if (!IsPointwise(graph_.op(node)) && op != op::_to_copy && op != op::clone) return false;
@@ -220,7 +222,8 @@ class Spreader {
     });
   }
 
-  // What reads rows that are with their experts works there, if it works row by row, or gets them back.
+  // A reader of moved rows works on the ranks of the experts if it works row by row. Otherwise it
+  // reads the combined rows.
   Status Follow(NodeId node) {
     Spread found;
     Dims dims;
@@ -256,7 +259,7 @@ class Spreader {
   const Mesh& mesh_;
   Rewriter rewriter_;
   Inserter inserter_;
-  // By the ends of their groups, as captured.
+  // Keyed by the captured ends of their groups.
   std::map<ValueId, Mixture> mixtures_;
   std::map<ValueId, Spread> spread_;
   std::map<std::tuple<ValueId, const Mixture*, size_t>, ValueId> dispatched_;

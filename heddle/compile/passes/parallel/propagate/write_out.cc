@@ -14,7 +14,7 @@ class Writer {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
-      // A single number has nothing to split.
+      // A single number cannot be split.
       if (!regions.write_out(graph_[node].scope) || graph_[node].result_count == 0 ||
           graph_.types().rank(TypeOf(node)) == 0)
         continue;
@@ -25,7 +25,7 @@ class Writer {
   }
 
  private:
-  // Ops in front of one node.
+  // Inserts ops before one node.
   struct Chain {
     Inserter& inserter;
     NodeId node;

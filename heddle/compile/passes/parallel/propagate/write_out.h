@@ -1,4 +1,4 @@
-// Ops in smaller ones that can be split: log-softmax over the classes.
+// Decomposes log-softmax over classes into smaller ops that can be split.
 #pragma once
 
 #include "heddle/compile/manager/pass.h"
@@ -6,7 +6,8 @@
 
 namespace heddle::compile {
 
-// Writes `_log_softmax` and its backward out in the layers that the plan says. Nothing on a mesh of one rank.
+// Decomposes `_log_softmax` and its backward in the modules for which the plan requests it. Does
+// nothing on a mesh of one rank.
 Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh);
 
 }  // namespace heddle::compile
