@@ -163,7 +163,7 @@ class Prefetcher {
       floor = ahead_of;
       for (NodeId launch : stops[i].launches) {
         any_ = true;
-        if (!scheduler_.WishBefore(launch, stops[ahead_of].needed)) continue;
+        if (!scheduler_.PreferBefore(launch, stops[ahead_of].needed)) continue;
         HoistBefore(graph_, weights_, launch, stops[ahead_of].needed, scheduler_);
         context_.Count("launches");
       }
@@ -209,7 +209,7 @@ class Prefetcher {
         NodeId reader = FirstReader(uses, wait);
         if (reader && reader <= later) later = NodeId(reader.index() - 1);
         if (last == i || later <= wait) continue;
-        scheduler_.WishAfter(wait, later);
+        scheduler_.PreferAfter(wait, later);
         deferred[wait.index()] = later;
         context_.Count("waits");
       }

@@ -10,11 +10,11 @@ namespace heddle::compile {
 
 Scheduler::Scheduler(const Graph& graph)
     : graph_(graph),
-      wish_(graph.node_count()),
+      preferred_(graph.node_count()),
       leader_(graph.node_count()),
       bucket_of_(graph.node_count(), kNoBucket),
       done_(graph.node_count()) {
-  for (NodeId id : graph.nodes()) wish_[id.index()] = Key(id, 1);
+  for (NodeId id : graph.nodes()) preferred_[id.index()] = Key(id, 1);
   std::iota(leader_.begin(), leader_.end(), 0);
 }
 
@@ -27,8 +27,8 @@ void Scheduler::AddBucket(std::vector<NodeId> launches, std::vector<NodeId> wait
       bucket_of_[id.index()] = number;
     }
   }
-  wish_[launches[0].index()] = Key(launch_at, 1);
-  wish_[waits[0].index()] = Key(*std::ranges::min_element(waits), 1);
+  preferred_[launches[0].index()] = Key(launch_at, 1);
+  preferred_[waits[0].index()] = Key(*std::ranges::min_element(waits), 1);
   buckets_.push_back({std::move(launches), std::move(waits)});
 }
 
@@ -155,7 +155,7 @@ void Scheduler::Dissolve(size_t bucket) {
   for (const std::vector<NodeId>* side : {&buckets_[bucket].launches, &buckets_[bucket].waits}) {
     for (NodeId id : *side) {
       leader_[id.index()] = id.index();
-      wish_[id.index()] = Key(id, 1);
+      preferred_[id.index()] = Key(id, 1);
     }
   }
 }

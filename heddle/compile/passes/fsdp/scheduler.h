@@ -33,13 +33,13 @@ class Scheduler {
   // Prefers the position before the current position of `anchor`, or after it. Equal preferences
   // keep the current order. Returns false if the node already prefers that position or one further
   // in that direction.
-  bool WishBefore(NodeId node, NodeId anchor) {
-    uint64_t wish = Key(anchor, 0);
-    return wish < wish_[node.index()] && (wish_[node.index()] = wish, true);
+  bool PreferBefore(NodeId node, NodeId anchor) {
+    uint64_t preferred = Key(anchor, 0);
+    return preferred < preferred_[node.index()] && (preferred_[node.index()] = preferred, true);
   }
-  bool WishAfter(NodeId node, NodeId anchor) {
-    uint64_t wish = Key(anchor, 2);
-    return wish > wish_[node.index()] && (wish_[node.index()] = wish, true);
+  bool PreferAfter(NodeId node, NodeId anchor) {
+    uint64_t preferred = Key(anchor, 2);
+    return preferred > preferred_[node.index()] && (preferred_[node.index()] = preferred, true);
   }
 
   // Merges launches into one, and their waits into one. The launch prefers the position of
@@ -61,21 +61,21 @@ class Scheduler {
     bool dissolved = false;
   };
   struct Ready {
-    uint64_t wish;
+    uint64_t preferred;
     uint32_t node;
     auto operator<=>(const Ready&) const = default;
   };
   void SortEdges();
   uint32_t Leader(uint32_t node) const { return leader_[node]; }
   void CountOpen();
-  void Push(uint32_t node) { heap_.push_back({wish_[node], node}); }
+  void Push(uint32_t node) { heap_.push_back({preferred_[node], node}); }
   void Emit(std::vector<NodeId>& order);
   // Takes the buckets of one cycle apart.
   void BreakCycle();
   void Dissolve(size_t bucket);
 
   const Graph& graph_;
-  std::vector<uint64_t> wish_;
+  std::vector<uint64_t> preferred_;
   std::vector<Bucket> buckets_;
   // Indexed by node: the first member of its bucket, or itself; and the bucket, or kNoBucket.
   static constexpr uint32_t kNoBucket = UINT32_MAX;

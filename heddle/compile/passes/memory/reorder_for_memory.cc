@@ -33,7 +33,7 @@ class Reorderer {
     Scheduler scheduler(graph_);
     int64_t moved = 0;
     for (NodeId node : graph_.nodes()) {
-      if (NodeId place = EarliestPlace(node)) moved += scheduler.WishBefore(node, place);
+      if (NodeId place = EarliestPlace(node)) moved += scheduler.PreferBefore(node, place);
     }
     if (moved == 0) return Changed::kNo;
     Graph reordered = graph_;
