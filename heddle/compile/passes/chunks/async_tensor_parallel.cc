@@ -62,13 +62,13 @@ class ChunkSearch {
 
 // Finds collectives that take longer than all compute that could hide them in any order.
 void ChunkSearch::FindSeeds(const price::SimGraph& sim) {
-  StepShape shape(graph_, sim, Freedom::kNone);
+  ScheduleConstraints constraints(graph_, sim, Freedom::kNone);
   std::vector<Nanos> times{Nanos{}};
-  for (uint32_t anchor : shape.anchors())
+  for (uint32_t anchor : constraints.anchors())
     times.push_back(times.back() + sim.tasks()[anchor].compute);
-  for (const StepShape::Collective& c : shape.collectives()) {
+  for (const ScheduleConstraints::Collective& c : constraints.collectives()) {
     NodeId start(c.start);
-    if (!IsCutStart(graph_, start) || c.deadline == StepShape::kNone) continue;
+    if (!IsCutStart(graph_, start) || c.deadline == ScheduleConstraints::kNone) continue;
     Nanos beside = times[c.deadline] - times[std::min(c.release, c.deadline)];
     if (options_.chunks > 0 || c.length > beside) seeds_.push_back(start);
   }

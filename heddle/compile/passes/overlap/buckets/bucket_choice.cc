@@ -17,17 +17,17 @@ namespace {
 
 // Times at which anchors begin if compute waits only for collectives that cannot be moved away;
 // with `reorder_compute`, if it never waits.
-std::vector<Nanos> AnchorTimes(const StepShape& shape, const price::SimGraph& sim,
+std::vector<Nanos> AnchorTimes(const ScheduleConstraints& constraints, const price::SimGraph& sim,
                                const std::vector<bool>& merged, bool reorder_compute) {
   std::vector<Nanos> times{sim.around()};
-  for (uint32_t anchor : shape.anchors())
+  for (uint32_t anchor : constraints.anchors())
     times.push_back(times.back() + sim.tasks()[anchor].compute);
   if (reorder_compute) return times;
   // Indexed by anchor: the time by which its collectives exceed the compute that may overlap them.
-  std::vector<Nanos> stall(shape.anchors().size() + 1);
-  for (size_t c = 0; c < shape.collectives().size(); ++c) {
-    const StepShape::Collective& one = shape.collectives()[c];
-    if (merged[c] || one.deadline == StepShape::kNone) continue;
+  std::vector<Nanos> stall(constraints.anchors().size() + 1);
+  for (size_t c = 0; c < constraints.collectives().size(); ++c) {
+    const ScheduleConstraints::Collective& one = constraints.collectives()[c];
+    if (merged[c] || one.deadline == ScheduleConstraints::kNone) continue;
     Nanos beside = times[one.deadline] - times[std::min(one.release, one.deadline)];
     stall[one.deadline] = std::max(stall[one.deadline], one.length - beside);
   }
@@ -60,7 +60,7 @@ struct Unit {
   bool reduction = false;
   // Positions among anchors, as in ScheduleConstraints.
   uint32_t release = 0;
-  uint32_t deadline = StepShape::kNone;
+  uint32_t deadline = ScheduleConstraints::kNone;
   Nanos length = {};
   Bytes given = {};
   Bytes held = {};
@@ -99,19 +99,19 @@ class BucketChooser {
   // Memory that the order without early starts leaves below `cap` is available for buckets.
   BucketChooser(const Module& module, const Graph& graph, const price::CostModel& model,
                 const price::SimGraph& sim, Bytes cap, Freedom freedom)
-      : graph_(graph), shape_(graph, sim, freedom), collectives_(model, module.mesh) {
-    std::vector<bool> mergeable(shape_.collectives().size());
-    for (size_t i = 0; i < shape_.collectives().size(); ++i) {
-      NodeId id(shape_.collectives()[i].start);
+      : graph_(graph), constraints_(graph, sim, freedom), collectives_(model, module.mesh) {
+    std::vector<bool> mergeable(constraints_.collectives().size());
+    for (size_t i = 0; i < constraints_.collectives().size(); ++i) {
+      NodeId id(constraints_.collectives()[i].start);
       std::optional<BucketKey> key;
       if (IsUnshard(graph, id) || IsGradReduction(graph, id)) key = KeyOf(graph, id);
       mergeable[i] = key.has_value();
-      (key ? sequences_[*key] : fixed_).push_back(UnitOf(shape_.collectives()[i]));
+      (key ? sequences_[*key] : fixed_).push_back(UnitOf(constraints_.collectives()[i]));
     }
     for (auto& [key, sequence] : sequences_) std::ranges::stable_sort(sequence, {}, &Unit::place);
-    times_ = AnchorTimes(shape_, sim, mergeable, freedom == Freedom::kAll);
-    compute_ = AnchorTimes(shape_, sim, mergeable, true).back();
-    free_ = ListScheduler(shape_, sim).Run({.cap = cap, .ahead = false}, nullptr).live;
+    times_ = AnchorTimes(constraints_, sim, mergeable, freedom == Freedom::kAll);
+    compute_ = AnchorTimes(constraints_, sim, mergeable, true).back();
+    free_ = ListScheduler(constraints_, sim).Run({.cap = cap, .ahead = false}, nullptr).live;
     for (Bytes& bytes : free_) bytes = std::max(Bytes{}, cap - bytes);
   }
 
@@ -161,7 +161,7 @@ class BucketChooser {
   }
 
  private:
-  Unit UnitOf(const StepShape::Collective& c) const {
+  Unit UnitOf(const ScheduleConstraints::Collective& c) const {
     NodeId id(c.start);
     Unit unit{.members = {id},
               .stream = c.stream,
@@ -228,12 +228,12 @@ class BucketChooser {
     };
     for (size_t i = 0; i < sequence.size(); ++i)
       add_up_to(sequence[i].place(), problem.jobs[i].others, problem.jobs[i].others_due);
-    add_up_to(StepShape::kNone, problem.others, problem.others_due);
+    add_up_to(ScheduleConstraints::kNone, problem.others, problem.others_due);
   }
 
   // The time at which an anchor begins; INT64_MAX for none.
   Nanos TimeOf(uint32_t place) const {
-    return place == StepShape::kNone ? Nanos{INT64_MAX} : times_[place];
+    return place == ScheduleConstraints::kNone ? Nanos{INT64_MAX} : times_[place];
   }
 
   // Free memory between two positions. A bucket is packed into a copy, so it may hold half of that.
@@ -282,7 +282,7 @@ class BucketChooser {
   }
 
   const Graph& graph_;
-  StepShape shape_;
+  ScheduleConstraints constraints_;
   price::CollectiveCosts collectives_;
   // Cached, because equal layers have buckets of equal sizes.
   std::map<BucketKey, Prices> prices_;

@@ -5,7 +5,7 @@
 
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/overlap/order/overlap_options.h"
-#include "heddle/compile/passes/overlap/order/step_shape.h"
+#include "heddle/compile/passes/overlap/order/schedule_constraints.h"
 
 namespace heddle::compile {
 

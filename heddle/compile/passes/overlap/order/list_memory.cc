@@ -5,7 +5,7 @@
 
 namespace heddle::compile {
 
-using Collective = StepShape::Collective;
+using Collective = ScheduleConstraints::Collective;
 
 void ListScheduler::CountMemory(uint32_t node) {
   live_ += sim_.born(NodeId(node));
@@ -18,7 +18,7 @@ void ListScheduler::CountMemory(uint32_t node) {
 bool ListScheduler::Fits(Bytes more, uint32_t deadline) const {
   if (live_ + more > options_.cap) return false;
   if (deadline <= cursor_ || future_.empty()) return true;
-  size_t last = std::min<size_t>(deadline, shape_.anchors().size());
+  size_t last = std::min<size_t>(deadline, constraints_.anchors().size());
   return future_[0].Most(cursor_, last) + more <= options_.cap;
 }
 
@@ -37,7 +37,7 @@ void ListScheduler::MakeRoom(Bytes bytes) {
   auto wait = [&](bool done) {
     for (uint32_t c : std::vector<uint32_t>(watched_)) {
       if (!full()) return;
-      const Collective& one = shape_.collectives()[c];
+      const Collective& one = constraints_.collectives()[c];
       if (!one.reduction || (done && end_[c] > now_)) continue;
       if (Freed(one.wait) > sim_.born(NodeId(one.wait))) EmitWith(one.wait);
     }

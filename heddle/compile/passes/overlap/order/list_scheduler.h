@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "heddle/compile/passes/overlap/order/range_peaks.h"
-#include "heddle/compile/passes/overlap/order/step_shape.h"
+#include "heddle/compile/passes/overlap/order/schedule_constraints.h"
 
 namespace heddle::compile {
 
@@ -52,7 +52,7 @@ struct ListedOrder {
 class ListScheduler {
  public:
   // Both must outlive this.
-  ListScheduler(const StepShape& shape, const price::SimGraph& sim);
+  ListScheduler(const ScheduleConstraints& constraints, const price::SimGraph& sim);
 
   // `base` is the order without early starts, with its memory at each anchor. Null to build that
   // order.
@@ -91,7 +91,7 @@ class ListScheduler {
   void Prepare(Nanos horizon);
   // Unpacks received buckets until `horizon`.
   void Unpack(Nanos horizon);
-  bool IsBucket(const StepShape::Collective& c) const {
+  bool IsBucket(const ScheduleConstraints::Collective& c) const {
     return sim_.tasks()[c.start].ahead.value > 0;
   }
   bool CanStart(uint32_t collective);
@@ -113,7 +113,7 @@ class ListScheduler {
     return sim_.tasks()[node].compute + sim_.tasks()[node].ahead;
   }
 
-  const StepShape& shape_;
+  const ScheduleConstraints& constraints_;
   const price::SimGraph& sim_;
   ListOptions options_;
   ListedOrder out_;

@@ -12,8 +12,8 @@ OrderSearch::OrderSearch(const Graph& graph, const price::SimGraph& sim,
     : sim_(sim),
       options_(options),
       freedom_(freedom),
-      shape_(graph, sim, freedom),
-      scheduler_(shape_, sim),
+      constraints_(graph, sim, freedom),
+      scheduler_(constraints_, sim),
       sim_options_(sim_options),
       replay_(sim, sim_options) {}
 

@@ -32,7 +32,7 @@ class OrderSearch {
   static bool IsSmall(const Graph& graph) { return graph.node_count() <= kFewNodes; }
 
  private:
-  bool IsSmall() const { return shape_.node_count() <= kFewNodes; }
+  bool IsSmall() const { return constraints_.node_count() <= kFewNodes; }
   price::Outcome Judge(const std::vector<NodeId>& order);
   // Builds orders with less and less memory until one meets the limit. Returns the first order.
   ListedOrder List(ListOptions options);
@@ -48,7 +48,7 @@ class OrderSearch {
   const price::SimGraph& sim_;
   const OverlapOptions& options_;
   const Freedom freedom_;
-  StepShape shape_;
+  ScheduleConstraints constraints_;
   ListScheduler scheduler_;
   const price::SimOptions sim_options_;
   price::Replay replay_;

@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/overlap/order/step_shape.h"
+#include "heddle/compile/passes/overlap/order/schedule_constraints.h"
 
 #include <algorithm>
 #include <numeric>
@@ -11,7 +11,8 @@
 
 namespace heddle::compile {
 
-StepShape::StepShape(const Graph& graph, const price::SimGraph& sim, Freedom freedom)
+ScheduleConstraints::ScheduleConstraints(const Graph& graph, const price::SimGraph& sim,
+                                         Freedom freedom)
     : freedom_(freedom),
       moves_(graph.node_count()),
       roles_(graph.node_count(), Role::kAnchor),
@@ -25,7 +26,7 @@ StepShape::StepShape(const Graph& graph, const price::SimGraph& sim, Freedom fre
   AddDeferrable(graph);
 }
 
-void StepShape::AddEdges(const Graph& graph) {
+void ScheduleConstraints::AddEdges(const Graph& graph) {
   std::vector<OrderEdge> edges = OrderEdges(graph);
   auto by = [](const OrderEdge& e) { return std::pair(e.from, e.to); };
   std::ranges::sort(edges, {}, by);
@@ -47,7 +48,7 @@ void StepShape::AddEdges(const Graph& graph) {
   }
 }
 
-void StepShape::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
+void ScheduleConstraints::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
   for (NodeId id : graph.nodes()) {
     const price::Task& task = sim[id];
     // Copies to the host and back keep their positions, because nothing else bounds how long their
@@ -71,7 +72,7 @@ void StepShape::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
   }
 }
 
-std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
+std::vector<bool> ScheduleConstraints::FindMadeAgain(const Graph& graph) const {
   std::vector<bool> tangent(graph.value_count());
   for (const Input& input : graph.inputs()) {
     if (input.role == InputRole::kTangent) tangent[input.value.index()] = true;
@@ -103,7 +104,7 @@ std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
   return feeds;
 }
 
-void StepShape::AddRoles(const Graph& graph, const price::SimGraph& sim) {
+void ScheduleConstraints::AddRoles(const Graph& graph, const price::SimGraph& sim) {
   std::vector<bool> again(graph.node_count());
   if (freedom_ != Freedom::kNone) again = FindMadeAgain(graph);
   std::vector<bool> movable = price::FindMovable(graph);
@@ -133,7 +134,7 @@ void StepShape::AddRoles(const Graph& graph, const price::SimGraph& sim) {
   }
 }
 
-void StepShape::AddWindows() {
+void ScheduleConstraints::AddWindows() {
   // Indexed by node: one past the last anchor that it depends on, and the first anchor that depends
   // on it.
   std::vector<uint32_t> release(node_count());
@@ -164,7 +165,7 @@ void StepShape::AddWindows() {
 }
 
 // Finds nodes whose results all lead to one gradient reduction, or to one output.
-void StepShape::AddDeferrable(const Graph& graph) {
+void ScheduleConstraints::AddDeferrable(const Graph& graph) {
   // Indexed by node: where all its results lead; kNone if unknown so far, kMany if to several
   // nodes.
   constexpr uint32_t kMany = kNone - 1;

@@ -17,7 +17,7 @@
 
 namespace heddle::compile {
 
-class StepShape {
+class ScheduleConstraints {
  public:
   enum class Role : uint8_t { kAnchor, kFollower, kStart, kWait };
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -42,7 +42,7 @@ class StepShape {
 
   // `sim` must be that of `graph`. If all inputs that backward recomputes for a collective may
   // move, they follow the collective, which may then start at any earlier time.
-  StepShape(const Graph& graph, const price::SimGraph& sim, Freedom freedom);
+  ScheduleConstraints(const Graph& graph, const price::SimGraph& sim, Freedom freedom);
 
   size_t node_count() const { return roles_.size(); }
   Role role(uint32_t node) const { return roles_[node]; }
