@@ -26,7 +26,7 @@ namespace heddle::compile {
 
 Status Propagator::Walk() {
   HEDDLE_TRY(inputs_, PlaceInputs(graph_, plan_));
-  HEDDLE_TRY(said_, FindSaidNodes(graph_, plan_));
+  HEDDLE_TRY(pinned_, FindPinnedNodes(graph_, plan_));
   placement_.assign(graph_.value_count(), PlacementTable::kReplicated);
   param_.assign(graph_.value_count(), nullptr);
   for (const Input& input : graph_.inputs()) {
@@ -67,8 +67,8 @@ Status Propagator::Visit(NodeId node) {
     for (NodeId made : GroupNorm(graph_, rewriter_, node, [&](ValueId v) { return At(v); }))
       Noted(graph_[made].first_result, graph_[graph_[made].first_result].placement);
   }
-  auto said = said_.find(node);
-  if (said != said_.end()) return PlaceAs(node, said->second.split, said->second.line);
+  auto pinned = pinned_.find(node);
+  if (pinned != pinned_.end()) return PlaceAs(node, pinned->second.split, pinned->second.line);
   bool compare = chosen_ != nullptr && (*chosen_)[node.index()] != nullptr;
   if (compare && Deviates(node, *(*chosen_)[node.index()])) {
     deviations_.push_back(node);

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/parallel/propagate/pinned_nodes.h"
 #include "heddle/compile/passes/parallel/propagate/plan_inputs.h"
 #include "heddle/compile/passes/parallel/propagate/region.h"
-#include "heddle/compile/passes/parallel/propagate/said_nodes.h"
 #include "heddle/compile/passes/parallel/redistribute/redistributor.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/compile/shard/node_facts.h"
@@ -133,7 +133,7 @@ class Propagator {
   Graph& graph_;
   const Mesh& mesh_;
   const Plan& plan_;
-  std::map<NodeId, SaidNode> said_;
+  std::map<NodeId, PinnedNode> pinned_;
   // For Compare.
   const std::vector<const OpSplit*>* chosen_ = nullptr;
   std::vector<NodeId> deviations_;

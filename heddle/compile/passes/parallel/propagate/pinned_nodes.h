@@ -9,7 +9,7 @@
 
 namespace heddle::compile {
 
-struct SaidNode {
+struct PinnedNode {
   OpSplit split;
   // Line of the statement in the plan.
   uint32_t line = 0;
@@ -17,6 +17,6 @@ struct SaidNode {
 
 // Fails if two statements differ about one node, or if one does not fit the node's operands and
 // results.
-Result<std::map<NodeId, SaidNode>> FindSaidNodes(const Graph& graph, const Plan& plan);
+Result<std::map<NodeId, PinnedNode>> FindPinnedNodes(const Graph& graph, const Plan& plan);
 
 }  // namespace heddle::compile
