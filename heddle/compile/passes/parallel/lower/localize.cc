@@ -14,7 +14,7 @@
 
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/parallel/lower/expert_lowering.h"
-#include "heddle/compile/passes/parallel/lower/table_lookup.h"
+#include "heddle/compile/passes/parallel/lower/row_lookup.h"
 #include "heddle/compile/shard/check_placements.h"
 #include "heddle/compile/shard/redistribution.h"
 #include "heddle/core/ir/edit/inserter.h"

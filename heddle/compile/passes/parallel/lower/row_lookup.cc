@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/parallel/lower/table_lookup.h"
+#include "heddle/compile/passes/parallel/lower/row_lookup.h"
 
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
@@ -73,11 +73,11 @@ class Shift {
 
 ValueId TableOf(const Graph& graph, NodeId node) {
   uint8_t table = graph.op(node).def->lookup->table;
-  return table == TableLookup::kResult ? graph[node].first_result : graph.operands(node)[table];
+  return table == RowLookup::kResult ? graph[node].first_result : graph.operands(node)[table];
 }
 
 void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over, int64_t size) {
-  const TableLookup& lookup = *graph.op(node).def->lookup;
+  const RowLookup& lookup = *graph.op(node).def->lookup;
   Shift shift(graph, rewriter, node);
   ValueId index = graph.operands(node)[lookup.index];
   DType dtype = graph.types().dtype(graph.type(index));
@@ -85,10 +85,10 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
   ValueId end = shift.Bound(over, size, true, dtype);
   ValueId others = shift.Others(index, begin, end);
   Attrs attrs = graph.attrs(node);
-  bool ignored = lookup.others == OthersRows::kIgnored;
+  bool ignored = lookup.out_of_shard == OutOfShardRows::kIgnored;
   int64_t instead = ignored ? std::get<int64_t>(*attrs.Find("ignore_index")) : 0;
   ValueId here = shift.Shifted(index, begin, others, instead);
-  if (lookup.others == OthersRows::kZeroInResult) {
+  if (lookup.out_of_shard == OutOfShardRows::kZeroInResult) {
     // The node itself becomes the one that clears rows, so that its readers stay.
     std::vector<ValueId> operands(graph.operands(node).begin(), graph.operands(node).end());
     operands[lookup.index] = here;
@@ -102,7 +102,7 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
     return;
   }
   rewriter.SetOperand(node, lookup.index, here);
-  if (lookup.others == OthersRows::kZeroInOperand) {
+  if (lookup.out_of_shard == OutOfShardRows::kZeroInOperand) {
     ValueId operand = graph.operands(node)[0];
     ValueId cleared =
         shift.Add(op::masked_fill_Scalar, "masked_fill", {operand, shift.Rows(others)},
