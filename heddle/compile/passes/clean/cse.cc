@@ -19,7 +19,7 @@ namespace {
 
 class Merger {
  public:
-  explicit Merger(Graph& graph) : graph_(graph), takeovers_(graph), rewriter_(graph) {}
+  explicit Merger(Graph& graph) : graph_(graph), donations_(graph), rewriter_(graph) {}
 
   Result<Changed> Run(PassContext& context) {
     first_.Reserve(graph_.node_count());
@@ -45,7 +45,7 @@ class Merger {
     Effect effect = graph_.op(id).effect();
     if (effect != Effect::kPure) return effect == Effect::kView;
     return std::ranges::none_of(graph_.results(id),
-                                [&](ValueId v) { return static_cast<bool>(takeovers_.taker(v)); });
+                                [&](ValueId v) { return static_cast<bool>(donations_.taker(v)); });
   }
 
   uint64_t Hash(NodeId id) const {
@@ -77,7 +77,7 @@ class Merger {
   }
 
   Graph& graph_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   Rewriter rewriter_;
   HashIndex first_;
 };

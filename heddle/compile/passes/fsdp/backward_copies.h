@@ -44,7 +44,7 @@ class BackwardCopies {
   Graph& graph_;
   Rewriter& rewriter_;
   IsMadeAgain again_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   // By node of forward: its copy.
   std::vector<NodeId> copy_of_;
   std::vector<State> state_;

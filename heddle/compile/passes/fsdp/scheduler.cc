@@ -34,16 +34,16 @@ void Scheduler::AddBucket(std::vector<NodeId> launches, std::vector<NodeId> wait
 
 std::vector<OrderEdge> OrderEdges(const Graph& graph) {
   std::vector<OrderEdge> edges;
-  Takeovers takeovers(graph);
+  BufferDonations donations(graph);
   NodeId random;
   for (NodeId id : graph.nodes()) {
     for (ValueId v : graph.operands(id)) {
       NodeId producer = v ? graph[v].producer : NodeId();
       if (producer) edges.push_back({producer.index(), id.index()});
     }
-    if (takeovers.any()) {
+    if (donations.any()) {
       ForEachRead(graph, id, [&](ValueId v) {
-        NodeId taker = takeovers.taker(v);
+        NodeId taker = donations.taker(v);
         if (taker && id < taker) edges.push_back({id.index(), taker.index()});
       });
     }

@@ -36,7 +36,7 @@ class Offloader {
       : graph_(graph),
         options_(options),
         context_(context),
-        takeovers_(graph),
+        donations_(graph),
         last_read_(graph.value_count()),
         first_needed_(graph.value_count()),
         rewriter_(graph),
@@ -76,7 +76,7 @@ class Offloader {
         type.space != Space::kDevice)
       return false;
     const char* why = nullptr;
-    if (takeovers_.taker(v)) why = "an update takes it over";
+    if (donations_.taker(v)) why = "an update takes it over";
     // A node after forward reads the value before forward ends.
     if (needed < last_forward_) why = "it is needed before forward is over";
     if (why == nullptr) return true;
@@ -130,7 +130,7 @@ class Offloader {
   Graph& graph_;
   const OffloadOptions& options_;
   PassContext& context_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   // Indexed by value: its last reader in forward, and its first reader after forward.
   std::vector<NodeId> last_read_;
   std::vector<NodeId> first_needed_;

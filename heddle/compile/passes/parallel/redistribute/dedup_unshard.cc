@@ -22,7 +22,7 @@ class Dedup {
  public:
   explicit Dedup(Graph& graph)
       : graph_(graph),
-        takeovers_(graph),
+        donations_(graph),
         rewriter_(graph),
         from_param_(graph.value_count(), false) {}
 
@@ -74,11 +74,11 @@ class Dedup {
   bool IsTakenOver(NodeId node) const {
     return graph_.op(node).effect() != Effect::kView &&
            std::ranges::any_of(graph_.results(node),
-                               [&](ValueId v) { return static_cast<bool>(takeovers_.taker(v)); });
+                               [&](ValueId v) { return static_cast<bool>(donations_.taker(v)); });
   }
 
   Graph& graph_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   Rewriter rewriter_;
   std::vector<bool> from_param_;
   std::map<std::vector<uint32_t>, NodeId> first_;

@@ -22,7 +22,7 @@ namespace {
 class Shortcuts {
  public:
   Shortcuts(Graph& graph, const Mesh& mesh)
-      : graph_(graph), mesh_(mesh), takeovers_(graph), rewriter_(graph) {}
+      : graph_(graph), mesh_(mesh), donations_(graph), rewriter_(graph) {}
 
   Result<Changed> Run(PassContext& context) {
     for (NodeId node : graph_.nodes()) {
@@ -74,7 +74,7 @@ class Shortcuts {
     for (ValueId v = Before(best); v; v = Before(v)) {
       std::optional<RedistributionPrice> other = Price(v, end);
       // An update may take over its storage before the redistribution runs.
-      if (!other || *other >= *price || takeovers_.taker(v)) continue;
+      if (!other || *other >= *price || donations_.taker(v)) continue;
       best = v;
       price = other;
     }
@@ -83,7 +83,7 @@ class Shortcuts {
 
   Graph& graph_;
   const Mesh& mesh_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   Rewriter rewriter_;
 };
 
