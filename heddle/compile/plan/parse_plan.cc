@@ -77,7 +77,7 @@ class PlanParser {
                   "a plan has one mesh, in front of all statements");
     if (word == "input") return ParseInput();
     if (word == "param") return ParseParam();
-    if (word == "module") return ParseLayer();
+    if (word == "module") return ParseModuleStatement();
     if (word == "node") return ParseNode();
     if (word == "auto") return plan_.automatic = Once(at, "auto", auto_line_);
     if (word == "grads") return ParseGrads(at);
@@ -135,18 +135,18 @@ class PlanParser {
     return true;
   }
 
-  bool ParseLayer() {
-    PlanLayer layer;
-    if (!ParsePattern(layer.pattern, layer.line)) return false;
+  bool ParseModuleStatement() {
+    PlanModule module;
+    if (!ParsePattern(module.pattern, module.line)) return false;
     while (true) {
       if (scan_.TakeWord("in")) {
-        if (!ParseBoundary(layer.in)) return false;
+        if (!ParseBoundary(module.in)) return false;
       } else if (scan_.TakeWord("out")) {
-        if (!ParseBoundary(layer.out)) return false;
+        if (!ParseBoundary(module.out)) return false;
       } else if (scan_.TakeWord("local")) {
-        if (!scan_.Take('[') || !ParseAxes(layer.local, ']')) return Expected("`[axis, ...]`");
+        if (!scan_.Take('[') || !ParseAxes(module.local, ']')) return Expected("`[axis, ...]`");
       } else if (scan_.TakeWord("experts")) {
-        if (!ParseExperts(layer)) return false;
+        if (!ParseExperts(module)) return false;
       } else if (scan_.TakeWord("why")) {
         size_t at = Here();
         std::string_view word = TakeWord();
@@ -154,23 +154,23 @@ class PlanParser {
         if (!std::holds_alternative<Why>(why))
           return Fail(at, word.size(), Diag::kSyntax,
                       "`{}` is not a purpose; `tensor` and `loss` are", word);
-        layer.why = std::get<Why>(why);
+        module.why = std::get<Why>(why);
       } else if (scan_.TakeSymbol("write-out")) {
-        layer.write_out = true;
+        module.write_out = true;
       } else {
         break;
       }
     }
-    plan_.layers.push_back(std::move(layer));
+    plan_.modules.push_back(std::move(module));
     return true;
   }
 
   // Follows `local`, because the axes are a subset of its axes.
-  bool ParseExperts(PlanLayer& layer) {
+  bool ParseExperts(PlanModule& module) {
     size_t at = Here();
-    if (!scan_.Take('[') || !ParseAxes(layer.experts, ']')) return Expected("`[axis, ...]`");
-    for (AxisId axis : layer.experts) {
-      if (layer.local.contains(axis)) continue;
+    if (!scan_.Take('[') || !ParseAxes(module.experts, ']')) return Expected("`[axis, ...]`");
+    for (AxisId axis : module.experts) {
+      if (module.local.contains(axis)) continue;
       return Fail(at, 1, Diag::kPlan,
                   "experts are shared over `{}`, where the module is not `local`: ranks send rows "
                   "of their own",
@@ -181,7 +181,7 @@ class PlanParser {
     std::optional<int64_t> times = scan_.TakeInt();
     if (!times || *times < 1)
       return Fail(at, 1, Diag::kBadLiteral, "expected how many times its own rows a rank takes");
-    layer.expert_times = *times;
+    module.expert_times = *times;
     return true;
   }
 

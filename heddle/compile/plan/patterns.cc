@@ -74,11 +74,11 @@ Names NamesOf(const Module& module) {
 }
 
 // A graph has thousands of scopes, but most plans mention few of them.
-std::set<std::string_view> LayersOf(const Module& module, const Plan& plan) {
-  std::set<std::string_view> layers;
-  if (plan.layers.empty()) return layers;
-  for (const Graph& graph : module.graphs) layers.merge(AllScopePaths(graph));
-  return layers;
+std::set<std::string_view> ModulesOf(const Module& module, const Plan& plan) {
+  std::set<std::string_view> modules;
+  if (plan.modules.empty()) return modules;
+  for (const Graph& graph : module.graphs) modules.merge(AllScopePaths(graph));
+  return modules;
 }
 
 template <typename Rule>
@@ -194,7 +194,7 @@ Status CheckPatterns(const Module& module, const Plan& plan) {
   Names names = NamesOf(module);
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.params, "parameter", names.params));
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.inputs, "input", names.inputs));
-  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.layers, "module", LayersOf(module, plan)));
+  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.modules, "module", ModulesOf(module, plan)));
   return CheckNodes(module, plan);
 }
 

@@ -58,7 +58,7 @@ struct PlanParam {
 };
 
 // A `module` statement about scopes. The name avoids confusion with Module, a text of graphs.
-struct PlanLayer {
+struct PlanModule {
   // A pattern for scopes. Values that flow into such a scope and out of it get these placements.
   // Gradients flow back through the mirrored redistributions.
   std::string pattern;
@@ -96,7 +96,7 @@ struct Plan {
   Mesh mesh;
   std::vector<PlanInput> inputs;
   std::vector<PlanParam> params;
-  std::vector<PlanLayer> layers;
+  std::vector<PlanModule> modules;
   std::vector<PlanNode> nodes;
   // A search decides what the plan omits (search/placement/auto_plan.h).
   bool automatic = false;

@@ -86,25 +86,26 @@ void AddParams(PlanDraft& draft) {
 
 void AddLayers(PlanDraft& draft) {
   for (const LayerRule& rule : draft.rules.layers) {
-    PlanLayer layer{.pattern = rule.pattern};
+    PlanModule module{.pattern = rule.pattern};
     if (rule.own_tokens) {
-      layer.local = draft.data;
-      for (AxisId axis : draft.experts) layer.local.Add(axis);
-      layer.experts = draft.experts;
-      layer.expert_times = draft.options.expert_times;
+      module.local = draft.data;
+      for (AxisId axis : draft.experts) module.local.Add(axis);
+      module.experts = draft.experts;
+      module.expert_times = draft.options.expert_times;
     }
-    layer.why = rule.why;
-    draft.plan.layers.push_back(std::move(layer));
+    module.why = rule.why;
+    draft.plan.modules.push_back(std::move(module));
   }
 }
 
 // Removes modules that the graph lacks, and those without any facts.
-void DropEmptyLayers(PlanDraft& draft) {
+void DropEmptyModules(PlanDraft& draft) {
   std::set<std::string_view> paths = AllScopePaths(draft.graph);
-  std::erase_if(draft.plan.layers, [&](const PlanLayer& layer) {
-    if (!layer.in && !layer.out && layer.local.empty() && layer.why == Why::kTensor) return true;
+  std::erase_if(draft.plan.modules, [&](const PlanModule& module) {
+    if (!module.in && !module.out && module.local.empty() && module.why == Why::kTensor)
+      return true;
     return std::ranges::none_of(
-        paths, [&](std::string_view path) { return MatchesPattern(layer.pattern, path); });
+        paths, [&](std::string_view path) { return MatchesPattern(module.pattern, path); });
   });
 }
 
@@ -129,7 +130,7 @@ Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules&
   for (size_t i = axes.size(); i-- > 0;) {
     if (axes[i]) Presets()[i]->apply(draft, *axes[i]);
   }
-  DropEmptyLayers(draft);
+  DropEmptyModules(draft);
   for (PlanParam& param : draft.plan.params) {
     param.store.Normalize();
     param.compute.Normalize();

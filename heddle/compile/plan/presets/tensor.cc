@@ -40,11 +40,11 @@ void Tensor(PlanDraft& draft, AxisId axis) {
   }
   for (size_t i = 0; i < draft.rules.layers.size(); ++i) {
     const LayerRule& rule = draft.rules.layers[i];
-    PlanLayer& layer = draft.plan.layers[i];
-    layer.in = Boundary(draft, rule.in, axis);
-    layer.out = Boundary(draft, rule.out, axis);
-    if (rule.own_tokens && draft.experts.contains(axis)) layer.in = OwnTokens(draft, axis);
-    layer.write_out = rule.why == Why::kLoss && draft.options.split_loss;
+    PlanModule& module = draft.plan.modules[i];
+    module.in = Boundary(draft, rule.in, axis);
+    module.out = Boundary(draft, rule.out, axis);
+    if (rule.own_tokens && draft.experts.contains(axis)) module.in = OwnTokens(draft, axis);
+    module.write_out = rule.why == Why::kLoss && draft.options.split_loss;
   }
 }
 

@@ -224,7 +224,7 @@ ValueId Propagator::CrossBack(ValueId v, NodeId node, size_t rank,
   return v;
 }
 
-Result<PlacementId> Propagator::AtBoundary(ValueId v, const PlanLayer& rule,
+Result<PlacementId> Propagator::AtBoundary(ValueId v, const PlanModule& rule,
                                            const BoundaryPlacement& boundary) {
   std::span<const Dim> dims = graph_.types().dims(graph_.type(v));
   for (size_t d = 0; d < boundary.placement.splits.size(); ++d) {

@@ -85,7 +85,7 @@ Status Propagator::FinishOutputs(ValueId v, NodeId node) {
 Result<ValueId> Propagator::LeaveLayers(ValueId v, NodeId node) {
   size_t rank = graph_.types().rank(graph_.type(v));
   for (uint32_t i : regions_.of(graph_[node].scope)) {
-    const PlanLayer& rule = *regions_[i].rule;
+    const PlanModule& rule = *regions_[i].rule;
     if (!rule.out || rule.out->rank != rank || graph_[node].phase != Phase::kForward) continue;
     HEDDLE_TRY(PlacementId out, AtBoundary(v, rule, *rule.out));
     return RedistributeBehind(v, out, {.why = rule.why});

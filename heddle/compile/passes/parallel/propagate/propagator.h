@@ -92,7 +92,7 @@ class Propagator {
   ValueId CrossBack(ValueId v, NodeId node, size_t rank, const std::vector<uint32_t>& left,
                     const std::vector<uint32_t>& entered);
 
-  Result<PlacementId> AtBoundary(ValueId v, const PlanLayer& rule,
+  Result<PlacementId> AtBoundary(ValueId v, const PlanModule& rule,
                                  const BoundaryPlacement& boundary);
   PlacementId Summed(PlacementId id);
 

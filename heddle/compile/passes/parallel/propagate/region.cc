@@ -18,7 +18,7 @@ Result<Regions> Regions::Find(const Graph& graph, const Plan& plan) {
         continue;
       }
       uint32_t layer = UINT32_MAX;
-      for (const PlanLayer& rule : plan.layers) {
+      for (const PlanModule& rule : plan.modules) {
         if (!MatchesPattern(rule.pattern, path)) continue;
         if (layer != UINT32_MAX) {
           return Error(Diag::kPlan, "lines {} and {} of the plan are both about module `{}`",
@@ -47,8 +47,8 @@ bool Regions::write_out(ScopeId scope) const {
   return std::ranges::any_of(of(scope), [&](uint32_t i) { return layers_[i].rule->write_out; });
 }
 
-const PlanLayer* Regions::experts(ScopeId scope) const {
-  const PlanLayer* found = nullptr;
+const PlanModule* Regions::experts(ScopeId scope) const {
+  const PlanModule* found = nullptr;
   for (uint32_t i : of(scope)) {
     if (!layers_[i].rule->experts.empty()) found = layers_[i].rule;
   }

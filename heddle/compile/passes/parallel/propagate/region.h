@@ -12,7 +12,7 @@ namespace heddle::compile {
 
 // A scope of the graph that a `module` statement matches.
 struct Layer {
-  const PlanLayer* rule;
+  const PlanModule* rule;
   std::string scope;
   // Placements that forward values had at the boundary, by number of dimensions: outside for values
   // that flow in, inside for values that flow out. Gradients return to these.
@@ -34,7 +34,7 @@ class Regions {
   // Whether to decompose log-softmax in the scope.
   bool write_out(ScopeId scope) const;
   // The innermost module with shared experts that contains the scope, or null.
-  const PlanLayer* experts(ScopeId scope) const;
+  const PlanModule* experts(ScopeId scope) const;
   // The facts that the graph stores about the plan: local scopes, and purposes.
   std::vector<Region> Facts(Graph& graph) const;
 

@@ -40,11 +40,11 @@ class Spreader {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
-      const PlanLayer* layer = regions_.experts(graph_[node].scope);
-      bool product = layer != nullptr && graph_[node].op == op::_grouped_mm &&
-                     mesh_.Size(layer->experts) > 1 && graph_.operands(node)[2];
+      const PlanModule* module = regions_.experts(graph_[node].scope);
+      bool product = module != nullptr && graph_[node].op == op::_grouped_mm &&
+                     mesh_.Size(module->experts) > 1 && graph_.operands(node)[2];
       if (product) {
-        HEDDLE_RETURN_IF_ERROR(Product(node, *layer));
+        HEDDLE_RETURN_IF_ERROR(Product(node, *module));
       } else {
         HEDDLE_RETURN_IF_ERROR(Follow(node));
       }
@@ -67,8 +67,8 @@ class Spreader {
 
   // --- Products
 
-  Status Product(NodeId node, const PlanLayer& layer) {
-    HEDDLE_TRY(const Mixture* mixture, MixtureOf(node, layer));
+  Status Product(NodeId node, const PlanModule& module) {
+    HEDDLE_TRY(const Mixture* mixture, MixtureOf(node, module));
     size_t a = DimsOf(graph_.operands(node)[0]).size();
     size_t b = DimsOf(graph_.operands(node)[1]).size();
     if (a == 3) return Fail(node, "experts whose weights are the left operand cannot be shared");
@@ -81,7 +81,7 @@ class Spreader {
     return Done{};
   }
 
-  Result<const Mixture*> MixtureOf(NodeId node, const PlanLayer& layer) {
+  Result<const Mixture*> MixtureOf(NodeId node, const PlanModule& module) {
     ValueId ends = graph_.operands(node)[2];
     auto [at, added] = mixtures_.try_emplace(ends);
     if (!added) return &at->second;
@@ -93,17 +93,17 @@ class Spreader {
       return Fail(node, "%{}, the ends of its groups, are no cumulative counts of rows",
                   graph_.name(ends));
     ValueId weights = graph_.operands(node)[1];
-    int64_t ranks = mesh_.Size(layer.experts);
+    int64_t ranks = mesh_.Size(module.experts);
     int64_t experts = DimsOf(ends)[0];
     if (DimsOf(weights).size() != 3)
       return Fail(node, "the first product of a mixture has the weights of its experts");
     if (experts % ranks != 0)
       return Fail(node, "{} experts do not divide among the {} ranks of [{}]", experts, ranks,
-                  Format(mesh_, layer.experts));
-    mixture.over = layer.experts;
-    mixture.times = layer.expert_times == 0 ? ranks : std::min(ranks, layer.expert_times);
+                  Format(mesh_, module.experts));
+    mixture.over = module.experts;
+    mixture.times = module.expert_times == 0 ? ranks : std::min(ranks, module.expert_times);
     mixture.sent = graph_.operands(sum)[0];
-    HEDDLE_RETURN_IF_ERROR(CheckRows(node, layer));
+    HEDDLE_RETURN_IF_ERROR(CheckRows(node, module));
     Attrs attrs;
     attrs.Set("over", mixture.over);
     mixture.received = inserter_.Add(inserter_.After(mixture.sent), op::shard_expert_counts,
@@ -114,11 +114,11 @@ class Spreader {
   }
 
   // All ranks have the same number of rows.
-  Status CheckRows(NodeId node, const PlanLayer& layer) const {
+  Status CheckRows(NodeId node, const PlanModule& module) const {
     Dim rows = DimsOf(graph_.operands(node)[0])[0];
-    if (!IsSymbol(rows) && rows % mesh_.Size(layer.local) == 0) return Done{};
-    return Fail(node, "its rows do not divide among the {} ranks of [{}]", mesh_.Size(layer.local),
-                Format(mesh_, layer.local));
+    if (!IsSymbol(rows) && rows % mesh_.Size(module.local) == 0) return Done{};
+    return Fail(node, "its rows do not divide among the {} ranks of [{}]", mesh_.Size(module.local),
+                Format(mesh_, module.local));
   }
 
   // --- Moving rows
