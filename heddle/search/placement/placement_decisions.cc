@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
 #include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/shard/node_facts.h"
 #include "heddle/core/analysis/uses.h"
@@ -30,7 +30,7 @@ class DecisionFinder {
   }
 
   Result<Decisions> Run() {
-    HEDDLE_TRY(regions_, compile::Regions::Find(graph_, plan_));
+    HEDDLE_TRY(boundaries_, compile::ModuleBoundaries::Find(graph_, plan_));
     if (!plan_.modules.empty()) uses_.emplace(graph_);
     for (const Alike& alike : AlikeParams(graph_)) HEDDLE_RETURN_IF_ERROR(AddParams(alike));
     for (uint32_t i = 0; i < graph_.inputs().size(); ++i) HEDDLE_RETURN_IF_ERROR(AddInput(i));
@@ -197,7 +197,7 @@ class DecisionFinder {
       ValueId v = graph_.operands(node)[i];
       if (!v || param_[v.index()] != nullptr) continue;
       for (uint32_t layer : compile::Without(here, LayersOf(graph_[v].producer))) {
-        const compile::PlanModule& rule = *(*regions_)[layer].rule;
+        const compile::PlanModule& rule = *(*boundaries_)[layer].rule;
         HEDDLE_RETURN_IF_ERROR(
             Keep(node, v, rule, rule.in, choices,
                  [i](const compile::OpSplit& split) { return split.operands[i]; }));
@@ -209,7 +209,7 @@ class DecisionFinder {
       for (const auto& [reader, operand] : uses_->of(v)) {
         if (graph_[reader].phase != Phase::kForward) continue;
         for (uint32_t layer : compile::Without(here, LayersOf(reader))) {
-          const compile::PlanModule& rule = *(*regions_)[layer].rule;
+          const compile::PlanModule& rule = *(*boundaries_)[layer].rule;
           HEDDLE_RETURN_IF_ERROR(
               Keep(node, v, rule, rule.out, choices,
                    [result](const compile::OpSplit& split) { return split.results[result]; }));
@@ -220,7 +220,7 @@ class DecisionFinder {
   }
 
   const std::vector<uint32_t>& LayersOf(NodeId node) const {
-    return regions_->of(node ? graph_[node].scope : ScopeId());
+    return boundaries_->of(node ? graph_[node].scope : ScopeId());
   }
 
   template <typename Where>
@@ -320,7 +320,7 @@ class DecisionFinder {
   const compile::Plan& plan_;
   Limit limit_;
   compile::NodeFacts facts_;
-  mutable std::optional<compile::Regions> regions_;
+  mutable std::optional<compile::ModuleBoundaries> boundaries_;
   std::optional<Uses> uses_;
   Decisions out_;
   // By value: where it comes from; and the parameter whose storage it still is.

@@ -176,7 +176,7 @@ PlacementId Propagator::GoalOf(NodeId node) const {
 }
 
 Result<ValueId> Propagator::Cross(ValueId v, NodeId node) {
-  if (regions_.empty()) return v;
+  if (boundaries_.empty()) return v;
   NodeId producer = graph_[v].producer;
   if (!producer && !inputs_.is_batch[v.index()]) return v;
   // A value in flight has no placement; its wait crosses the boundary.
@@ -185,24 +185,24 @@ Result<ValueId> Propagator::Cross(ValueId v, NodeId node) {
   ScopeId to = graph_[node].scope;
   if (from == to) return v;
   size_t rank = graph_.types().rank(graph_.type(v));
-  std::vector<uint32_t> left = Without(regions_.of(from), regions_.of(to));
-  std::vector<uint32_t> entered = Without(regions_.of(to), regions_.of(from));
+  std::vector<uint32_t> left = Without(boundaries_.of(from), boundaries_.of(to));
+  std::vector<uint32_t> entered = Without(boundaries_.of(to), boundaries_.of(from));
   if (IsBackward(v)) return CrossBack(v, node, rank, left, entered);
   // From the outermost module that it leaves, into the innermost one that it enters.
   for (uint32_t i : left) {
-    Layer& layer = regions_[i];
-    if (!layer.rule->out || layer.rule->out->rank != rank) continue;
-    layer.inside_out[rank] = At(v);
-    HEDDLE_TRY(PlacementId out, AtBoundary(v, *layer.rule, *layer.rule->out));
-    v = Redistribute(v, out, {.why = layer.rule->why}, node);
+    ModuleBoundary& boundary = boundaries_[i];
+    if (!boundary.rule->out || boundary.rule->out->rank != rank) continue;
+    boundary.inside_out[rank] = At(v);
+    HEDDLE_TRY(PlacementId out, AtBoundary(v, *boundary.rule, *boundary.rule->out));
+    v = Redistribute(v, out, {.why = boundary.rule->why}, node);
     break;
   }
   for (uint32_t i : entered) {
-    Layer& layer = regions_[i];
-    if (!layer.rule->in || layer.rule->in->rank != rank) continue;
-    layer.outside_in.try_emplace(rank, At(v));
-    HEDDLE_TRY(PlacementId in, AtBoundary(v, *layer.rule, *layer.rule->in));
-    v = Redistribute(v, in, {.why = layer.rule->why}, node);
+    ModuleBoundary& boundary = boundaries_[i];
+    if (!boundary.rule->in || boundary.rule->in->rank != rank) continue;
+    boundary.outside_in.try_emplace(rank, At(v));
+    HEDDLE_TRY(PlacementId in, AtBoundary(v, *boundary.rule, *boundary.rule->in));
+    v = Redistribute(v, in, {.why = boundary.rule->why}, node);
   }
   return v;
 }
@@ -211,15 +211,15 @@ ValueId Propagator::CrossBack(ValueId v, NodeId node, size_t rank,
                               const std::vector<uint32_t>& left,
                               const std::vector<uint32_t>& entered) {
   for (uint32_t i : left) {
-    auto found = regions_[i].outside_in.find(rank);
-    if (found == regions_[i].outside_in.end()) continue;
-    v = Redistribute(v, Summed(found->second), {.why = regions_[i].rule->why}, node);
+    auto found = boundaries_[i].outside_in.find(rank);
+    if (found == boundaries_[i].outside_in.end()) continue;
+    v = Redistribute(v, Summed(found->second), {.why = boundaries_[i].rule->why}, node);
     break;
   }
   for (uint32_t i : entered) {
-    auto found = regions_[i].inside_out.find(rank);
-    if (found != regions_[i].inside_out.end())
-      v = Redistribute(v, Summed(found->second), {.why = regions_[i].rule->why}, node);
+    auto found = boundaries_[i].inside_out.find(rank);
+    if (found != boundaries_[i].inside_out.end())
+      v = Redistribute(v, Summed(found->second), {.why = boundaries_[i].rule->why}, node);
   }
   return v;
 }
@@ -271,14 +271,14 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
   module.mesh = plan.mesh;
   Changed changed = new_mesh ? Changed::kYes : Changed::kNo;
   for (Graph& graph : module.graphs) {
-    HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
-    std::vector<Region> facts = regions.Facts(graph);
+    HEDDLE_TRY(ModuleBoundaries boundaries, ModuleBoundaries::Find(graph, plan));
+    std::vector<Region> facts = boundaries.Facts(graph);
     if (facts != graph.regions()) changed = Changed::kYes;
     graph.SetRegions(std::move(facts));
-    changed = changed | WriteOut(graph, regions, plan.mesh);
-    HEDDLE_TRY(Changed spread, SpreadExperts(graph, regions, plan.mesh));
+    changed = changed | WriteOut(graph, boundaries, plan.mesh);
+    HEDDLE_TRY(Changed spread, SpreadExperts(graph, boundaries, plan.mesh));
     changed = changed | spread;
-    HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
+    HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(boundaries), context).Run());
     changed = changed | one;
   }
   return changed;

@@ -84,8 +84,8 @@ Status Propagator::FinishOutputs(ValueId v, NodeId node) {
 
 Result<ValueId> Propagator::LeaveLayers(ValueId v, NodeId node) {
   size_t rank = graph_.types().rank(graph_.type(v));
-  for (uint32_t i : regions_.of(graph_[node].scope)) {
-    const PlanModule& rule = *regions_[i].rule;
+  for (uint32_t i : boundaries_.of(graph_[node].scope)) {
+    const PlanModule& rule = *boundaries_[i].rule;
     if (!rule.out || rule.out->rank != rank || graph_[node].phase != Phase::kForward) continue;
     HEDDLE_TRY(PlacementId out, AtBoundary(v, rule, *rule.out));
     return RedistributeBehind(v, out, {.why = rule.why});

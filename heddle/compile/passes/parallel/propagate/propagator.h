@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
 #include "heddle/compile/passes/parallel/propagate/pinned_nodes.h"
 #include "heddle/compile/passes/parallel/propagate/plan_inputs.h"
-#include "heddle/compile/passes/parallel/propagate/region.h"
 #include "heddle/compile/passes/parallel/redistribute/redistributor.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/compile/shard/node_facts.h"
@@ -19,11 +19,12 @@ namespace heddle::compile {
 
 class Propagator {
  public:
-  Propagator(Module& module, Graph& graph, const Plan& plan, Regions regions, PassContext& context)
+  Propagator(Module& module, Graph& graph, const Plan& plan, ModuleBoundaries boundaries,
+             PassContext& context)
       : graph_(graph),
         mesh_(module.mesh),
         plan_(plan),
-        regions_(std::move(regions)),
+        boundaries_(std::move(boundaries)),
         scopes_(graph),
         context_(context),
         facts_(graph, module.mesh),
@@ -137,7 +138,7 @@ class Propagator {
   // For Compare.
   const std::vector<const OpSplit*>* chosen_ = nullptr;
   std::vector<NodeId> deviations_;
-  Regions regions_;
+  ModuleBoundaries boundaries_;
   ScopeFacts scopes_;
   PassContext& context_;
   NodeFacts facts_;

@@ -11,9 +11,9 @@ namespace {
 
 class Spreader {
  public:
-  Spreader(Graph& graph, const Regions& regions, const Mesh& mesh)
+  Spreader(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh)
       : graph_(graph),
-        regions_(regions),
+        boundaries_(boundaries),
         mesh_(mesh),
         rewriter_(graph),
         inserter_(graph, rewriter_) {}
@@ -40,7 +40,7 @@ class Spreader {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
-      const PlanModule* module = regions_.experts(graph_[node].scope);
+      const PlanModule* module = boundaries_.experts(graph_[node].scope);
       bool product = module != nullptr && graph_[node].op == op::_grouped_mm &&
                      mesh_.Size(module->experts) > 1 && graph_.operands(node)[2];
       if (product) {
@@ -255,7 +255,7 @@ class Spreader {
   }
 
   Graph& graph_;
-  const Regions& regions_;
+  const ModuleBoundaries& boundaries_;
   const Mesh& mesh_;
   Rewriter rewriter_;
   Inserter inserter_;
@@ -268,8 +268,8 @@ class Spreader {
 
 }  // namespace
 
-Result<Changed> SpreadExperts(Graph& graph, const Regions& regions, const Mesh& mesh) {
-  return Spreader(graph, regions, mesh).Run();
+Result<Changed> SpreadExperts(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh) {
+  return Spreader(graph, boundaries, mesh).Run();
 }
 
 }  // namespace heddle::compile

@@ -15,12 +15,12 @@
 // way.
 #pragma once
 
-#include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
 #include "heddle/core/ir/edit/rewriter.h"
 
 namespace heddle::compile {
 
 // Fails if ranks do not divide experts or rows, or if the ends of groups are not cumulative counts.
-Result<Changed> SpreadExperts(Graph& graph, const Regions& regions, const Mesh& mesh);
+Result<Changed> SpreadExperts(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh);
 
 }  // namespace heddle::compile

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "heddle/compile/manager/pass.h"
-#include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
 
 namespace heddle::compile {
 
 // Decomposes `_log_softmax` and its backward in the modules for which the plan requests it. Does
 // nothing on a mesh of one rank.
-Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh);
+Changed WriteOut(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh);
 
 }  // namespace heddle::compile

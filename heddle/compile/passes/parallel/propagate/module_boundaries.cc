@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
 
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 
 namespace heddle::compile {
 
-Result<Regions> Regions::Find(const Graph& graph, const Plan& plan) {
-  Regions out;
+Result<ModuleBoundaries> ModuleBoundaries::Find(const Graph& graph, const Plan& plan) {
+  ModuleBoundaries out;
   std::map<std::string, uint32_t, std::less<>> by_path;
   for (uint32_t s = 0; s < graph.scope_count(); ++s) {
     std::vector<uint32_t>& found = out.by_scope_.emplace_back();
@@ -17,40 +17,41 @@ Result<Regions> Regions::Find(const Graph& graph, const Plan& plan) {
         if (known->second != UINT32_MAX) found.push_back(known->second);
         continue;
       }
-      uint32_t layer = UINT32_MAX;
+      uint32_t boundary = UINT32_MAX;
       for (const PlanModule& rule : plan.modules) {
         if (!MatchesPattern(rule.pattern, path)) continue;
-        if (layer != UINT32_MAX) {
+        if (boundary != UINT32_MAX) {
           return Error(Diag::kPlan, "lines {} and {} of the plan are both about module `{}`",
-                       out.layers_[layer].rule->line, rule.line, path);
+                       out.boundaries_[boundary].rule->line, rule.line, path);
         }
-        layer = static_cast<uint32_t>(out.layers_.size());
-        out.layers_.push_back({&rule, std::string(path), {}, {}});
-        found.push_back(layer);
+        boundary = static_cast<uint32_t>(out.boundaries_.size());
+        out.boundaries_.push_back({&rule, std::string(path), {}, {}});
+        found.push_back(boundary);
       }
-      by_path.emplace(path, layer);
+      by_path.emplace(path, boundary);
     }
   }
   return out;
 }
 
-std::vector<Region> Regions::Facts(Graph& graph) const {
+std::vector<Region> ModuleBoundaries::Facts(Graph& graph) const {
   std::vector<Region> facts;
-  for (const Layer& layer : layers_) {
-    if (!layer.rule->local.empty() || layer.rule->why != Why::kTensor)
-      facts.push_back({graph.InternScope(layer.scope), layer.rule->local, layer.rule->why});
+  for (const ModuleBoundary& boundary : boundaries_) {
+    if (!boundary.rule->local.empty() || boundary.rule->why != Why::kTensor)
+      facts.push_back(
+          {graph.InternScope(boundary.scope), boundary.rule->local, boundary.rule->why});
   }
   return facts;
 }
 
-bool Regions::write_out(ScopeId scope) const {
-  return std::ranges::any_of(of(scope), [&](uint32_t i) { return layers_[i].rule->write_out; });
+bool ModuleBoundaries::write_out(ScopeId scope) const {
+  return std::ranges::any_of(of(scope), [&](uint32_t i) { return boundaries_[i].rule->write_out; });
 }
 
-const PlanModule* Regions::experts(ScopeId scope) const {
+const PlanModule* ModuleBoundaries::experts(ScopeId scope) const {
   const PlanModule* found = nullptr;
   for (uint32_t i : of(scope)) {
-    if (!layers_[i].rule->experts.empty()) found = layers_[i].rule;
+    if (!boundaries_[i].rule->experts.empty()) found = boundaries_[i].rule;
   }
   return found;
 }

@@ -11,7 +11,7 @@
 namespace heddle::compile {
 
 // A scope of the graph that a `module` statement matches.
-struct Layer {
+struct ModuleBoundary {
   const PlanModule* rule;
   std::string scope;
   // Placements that forward values had at the boundary, by number of dimensions: outside for values
@@ -20,17 +20,17 @@ struct Layer {
   std::map<size_t, PlacementId> inside_out;
 };
 
-class Regions {
+class ModuleBoundaries {
  public:
   // Fails if two statements match the same scope. `plan` must outlive this.
-  static Result<Regions> Find(const Graph& graph, const Plan& plan);
+  static Result<ModuleBoundaries> Find(const Graph& graph, const Plan& plan);
 
   // The modules that contain a scope, the outermost first.
   const std::vector<uint32_t>& of(ScopeId scope) const {
     return scope ? by_scope_[scope.index()] : none_;
   }
-  Layer& operator[](uint32_t layer) { return layers_[layer]; }
-  bool empty() const { return layers_.empty(); }
+  ModuleBoundary& operator[](uint32_t boundary) { return boundaries_[boundary]; }
+  bool empty() const { return boundaries_.empty(); }
   // Whether to decompose log-softmax in the scope.
   bool write_out(ScopeId scope) const;
   // The innermost module with shared experts that contains the scope, or null.
@@ -39,7 +39,7 @@ class Regions {
   std::vector<Region> Facts(Graph& graph) const;
 
  private:
-  std::vector<Layer> layers_;
+  std::vector<ModuleBoundary> boundaries_;
   std::vector<std::vector<uint32_t>> by_scope_;
   std::vector<uint32_t> none_;
 };
