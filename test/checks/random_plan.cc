@@ -60,7 +60,7 @@ compile::Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
     compile::PlanModule layer{.pattern = "layers.0"};
     if (dice.OneIn(2)) layer.in = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
     layer.out = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
-    layer.write_out = dice.OneIn(2);
+    layer.decomposes_log_softmax = dice.OneIn(2);
     plan.layers.push_back(layer);
   }
   plan.wide_tensor_grads = dice.OneIn(2);

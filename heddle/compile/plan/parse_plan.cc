@@ -156,7 +156,7 @@ class PlanParser {
                       "`{}` is not a purpose; `tensor` and `loss` are", word);
         module.why = std::get<Why>(why);
       } else if (scan_.TakeSymbol("write-out")) {
-        module.write_out = true;
+        module.decomposes_log_softmax = true;
       } else {
         break;
       }

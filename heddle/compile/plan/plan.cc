@@ -49,7 +49,7 @@ std::string FormatPlan(const Plan& plan) {
     if (!module.experts.empty()) out += fmt::format(" experts [{}]", Format(mesh, module.experts));
     if (module.expert_times != 0) out += fmt::format(" most {}", module.expert_times);
     if (module.why != Why::kTensor) out += fmt::format(" why {}", Name(module.why));
-    if (module.write_out) out += " write-out";
+    if (module.decomposes_log_softmax) out += " write-out";
     out += '\n';
   }
   for (const PlanNode& node : plan.nodes) {

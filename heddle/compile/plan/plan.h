@@ -74,7 +74,7 @@ struct PlanModule {
   // The purpose of redistributions inside and at the boundary.
   Why why = Why::kTensor;
   // Log-softmax is decomposed into smaller ops, so that it can be split.
-  bool write_out = false;
+  bool decomposes_log_softmax = false;
   uint32_t line = 0;
 };
 

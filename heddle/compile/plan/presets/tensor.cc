@@ -44,7 +44,7 @@ void Tensor(PlanDraft& draft, AxisId axis) {
     module.in = Boundary(draft, rule.in, axis);
     module.out = Boundary(draft, rule.out, axis);
     if (rule.own_tokens && draft.experts.contains(axis)) module.in = OwnTokens(draft, axis);
-    module.write_out = rule.why == Why::kLoss && draft.options.split_loss;
+    module.decomposes_log_softmax = rule.why == Why::kLoss && draft.options.split_loss;
   }
 }
 

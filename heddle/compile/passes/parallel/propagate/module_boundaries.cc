@@ -44,8 +44,9 @@ std::vector<Region> ModuleBoundaries::Facts(Graph& graph) const {
   return facts;
 }
 
-bool ModuleBoundaries::write_out(ScopeId scope) const {
-  return std::ranges::any_of(of(scope), [&](uint32_t i) { return boundaries_[i].rule->write_out; });
+bool ModuleBoundaries::decomposes_log_softmax(ScopeId scope) const {
+  return std::ranges::any_of(
+      of(scope), [&](uint32_t i) { return boundaries_[i].rule->decomposes_log_softmax; });
 }
 
 const PlanModule* ModuleBoundaries::experts(ScopeId scope) const {

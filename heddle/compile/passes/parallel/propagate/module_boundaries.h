@@ -32,7 +32,7 @@ class ModuleBoundaries {
   ModuleBoundary& operator[](uint32_t boundary) { return boundaries_[boundary]; }
   bool empty() const { return boundaries_.empty(); }
   // Whether to decompose log-softmax in the scope.
-  bool write_out(ScopeId scope) const;
+  bool decomposes_log_softmax(ScopeId scope) const;
   // The innermost module with shared experts that contains the scope, or null.
   const PlanModule* experts(ScopeId scope) const;
   // The facts that the graph stores about the plan: local scopes, and purposes.

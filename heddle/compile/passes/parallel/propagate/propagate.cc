@@ -14,12 +14,12 @@
 // insert-redistributions later moves operands to where ops need them.
 #include <algorithm>
 
+#include "heddle/compile/passes/parallel/propagate/decompose.h"
 #include "heddle/compile/passes/parallel/propagate/group_norm.h"
 #include "heddle/compile/passes/parallel/propagate/plannable.h"
 #include "heddle/compile/passes/parallel/propagate/propagate.h"
 #include "heddle/compile/passes/parallel/propagate/propagator.h"
 #include "heddle/compile/passes/parallel/propagate/spread_experts.h"
-#include "heddle/compile/passes/parallel/propagate/write_out.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle::compile {
@@ -275,7 +275,7 @@ Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassC
     std::vector<Region> facts = boundaries.Facts(graph);
     if (facts != graph.regions()) changed = Changed::kYes;
     graph.SetRegions(std::move(facts));
-    changed = changed | WriteOut(graph, boundaries, plan.mesh);
+    changed = changed | DecomposeLogSoftmax(graph, boundaries, plan.mesh);
     HEDDLE_TRY(Changed spread, SpreadExperts(graph, boundaries, plan.mesh));
     changed = changed | spread;
     HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(boundaries), context).Run());

@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/parallel/propagate/write_out.h"
+#include "heddle/compile/passes/parallel/propagate/decompose.h"
 
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
@@ -15,8 +15,8 @@ class Writer {
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
       // A single number cannot be split.
-      if (!boundaries.write_out(graph_[node].scope) || graph_[node].result_count == 0 ||
-          graph_.types().rank(TypeOf(node)) == 0)
+      if (!boundaries.decomposes_log_softmax(graph_[node].scope) ||
+          graph_[node].result_count == 0 || graph_.types().rank(TypeOf(node)) == 0)
         continue;
       if (graph_[node].op == op::_log_softmax) Forward(node);
       if (graph_[node].op == op::_log_softmax_backward_data) Backward(node);
@@ -101,7 +101,7 @@ class Writer {
 
 }  // namespace
 
-Changed WriteOut(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh) {
+Changed DecomposeLogSoftmax(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh) {
   if (mesh.ranks() == 1) return Changed::kNo;
   return Writer(graph).Run(boundaries);
 }

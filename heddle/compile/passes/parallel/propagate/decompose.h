@@ -8,6 +8,6 @@ namespace heddle::compile {
 
 // Decomposes `_log_softmax` and its backward in the modules for which the plan requests it. Does
 // nothing on a mesh of one rank.
-Changed WriteOut(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh);
+Changed DecomposeLogSoftmax(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh);
 
 }  // namespace heddle::compile
