@@ -2,7 +2,7 @@
 
 #include "heddle/core/base/scanner.h"
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/graph_builder_impl.h"
 
 // Calls of ops outside the table, and of functions of sizes, which are numbers here.
 

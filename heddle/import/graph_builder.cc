@@ -5,7 +5,7 @@
 
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/graph_builder_impl.h"
 
 namespace heddle {
 
