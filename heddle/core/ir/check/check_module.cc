@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ir/check/check_parts.h"
+#include "heddle/core/ir/check/check_impl.h"
 #include "heddle/core/ir/cycle.h"
 #include "heddle/core/ir/edit/call_builder.h"
 #include "heddle/core/ir/edit/call_table.h"

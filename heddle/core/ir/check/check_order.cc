@@ -1,4 +1,4 @@
-#include "heddle/core/ir/check/check_parts.h"
+#include "heddle/core/ir/check/check_impl.h"
 #include "heddle/core/ir/storage.h"
 
 namespace heddle {

@@ -2,7 +2,7 @@
 #include <optional>
 #include <tuple>
 
-#include "heddle/core/ir/check/check_parts.h"
+#include "heddle/core/ir/check/check_impl.h"
 
 namespace heddle {
 namespace {
