@@ -1,6 +1,6 @@
 // Fused attention kernels. Queries are [batch, heads, positions, size]. Keys and values may have
 // fewer heads; a group of query heads shares each of them.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

@@ -10,7 +10,7 @@
 // this rank's part of a dimension of `size`.
 #include <algorithm>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

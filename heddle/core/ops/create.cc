@@ -1,7 +1,7 @@
 // Tensors created from attributes only, or with the type of another tensor.
 #include <cmath>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

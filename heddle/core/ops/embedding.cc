@@ -1,5 +1,5 @@
 // Table lookup and its gradient.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

@@ -10,7 +10,7 @@
 // to `comm` ops. The number of rows that a rank receives depends on the data; `most` is its
 // maximum. With `size`, the symbol of that name is the number of rows. Without it, rows are in a
 // buffer of `most` rows, padded with zeros.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

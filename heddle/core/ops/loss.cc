@@ -1,5 +1,5 @@
 // Losses. `reduction` is 0 for none, 1 for the mean, 2 for the sum.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // Norms of gradients, and optimizer steps. All are functional: the new state is a result, and takes
 // over the storage of the old state.
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

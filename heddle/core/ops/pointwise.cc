@@ -1,5 +1,5 @@
 // Elementwise ops: arithmetic, activations, comparisons, choice.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

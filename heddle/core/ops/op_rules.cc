@@ -1,4 +1,4 @@
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 #include <algorithm>
 
