@@ -209,8 +209,8 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
   for (const auto& [thing, there] : things) {
     if (there && !first.empty())
       return Error(Diag::kUsage,
-                   "{} and {} would both go to standard output; name a file for one of them", first,
-                   thing);
+                   "{} and {} would both write to standard output; name a file for one of them",
+                   first, thing);
     if (there) first = thing;
   }
   return Done{};

@@ -198,10 +198,10 @@ Failure Explain(const Solved& solved, const std::string& name) {
   const search::PairwiseProblem& problem = solved.file.problem;
   Diagnostic diagnostic;
   if (solved.conflict) {
-    diagnostic = MakeDiagnostic(
-        Diag::kInfeasible, "no assignment is possible; {}: {}",
-        solved.conflict->smallest ? "these conflict" : "among these are some that conflict",
-        Format(problem, *solved.conflict));
+    diagnostic =
+        MakeDiagnostic(Diag::kInfeasible, "no assignment is feasible; {}: {}",
+                       solved.conflict->smallest ? "these conflict" : "some of these conflict",
+                       Format(problem, *solved.conflict));
   } else {
     diagnostic = MakeDiagnostic(Diag::kNoAnswer,
                                 "no assignment was found in {}; every one costs at least {}",

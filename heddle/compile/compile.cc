@@ -74,11 +74,11 @@ class Compiler {
           price::MakeTimeline(price::SimGraph(graph, costs), price::TimelineOptions(model, {}))
               .peak;
       if (peak <= *budget) continue;
-      return Error(Diag::kInfeasible,
-                   "the plan has a budget of {} for each rank, and this step takes {} with its "
-                   "decisions; find a plan for this step with --memory.budget, or remove the "
-                   "statement `budget`",
-                   Format(*budget), Format(peak));
+      return Error(
+          Diag::kInfeasible,
+          "the plan has a budget of {} per rank, but the step needs {} with the plan's decisions; "
+          "find a new plan with --memory.budget, or remove the statement `budget`",
+          Format(*budget), Format(peak));
     }
     return Done{};
   }

@@ -61,7 +61,7 @@ compile::Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
     if (dice.OneIn(2)) layer.in = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
     layer.out = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
     layer.decomposes_log_softmax = dice.OneIn(2);
-    plan.layers.push_back(layer);
+    plan.modules.push_back(layer);
   }
   plan.wide_tensor_grads = dice.OneIn(2);
   // An average of three ranks is not exact.

@@ -76,13 +76,13 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   bool is_long = arg.starts_with("--");
   std::string name = NameOf(arg);
   bool attached = arg.size() > name.size();
-  if (name == "--") return Error(Diag::kUsage, "`{}` has no name of a flag before its `=`", arg);
+  if (name == "--") return Error(Diag::kUsage, "`{}` has no flag name before its `=`", arg);
   const ForeignKey* foreign = is_long ? FindForeignKey(name.substr(2)) : nullptr;
   Flag* flag = Find(name);
   if (flag == nullptr && foreign != nullptr && foreign->is_alias()) {
     flag = Find(fmt::format("--{}", foreign->text));
     if (flag != nullptr && foreign->hints)
-      hints_.push_back(fmt::format("{} is called {} now; both are accepted", name, flag->names[0]));
+      hints_.push_back(fmt::format("{} is now named {}; both are accepted", name, flag->names[0]));
   }
   if (flag == nullptr) {
     bool answers = foreign != nullptr && !foreign->is_alias() && (foreign->refused() || config_);

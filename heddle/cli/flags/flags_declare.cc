@@ -209,7 +209,7 @@ void Flags::Option(std::string_view names, std::vector<std::string>& target, std
 
 void Flags::Path(std::string_view name, bool (*is_path)(std::string_view value)) {
   Flag* flag = Find(name);
-  HEDDLE_CHECK(flag != nullptr, "a path is the value of no flag");
+  HEDDLE_CHECK(flag != nullptr, "a path is given, but no flag takes it");
   flag->is_path = true;
   flag->names_path = is_path;
 }

@@ -114,8 +114,8 @@ struct ParallelizeCommand {
   Status CheckGlobal(const Module& module) const {
     if (module.view == View::kGlobal) return Done{};
     return Error(Diag::kPassView,
-                 "{} is a local graph, which one rank runs; parallelize takes a global graph, of "
-                 "the whole step: `heddle capture` and `heddle import --global` write one",
+                 "{} is a local graph, of one rank; parallelize needs a global graph, of the whole "
+                 "step: use `heddle capture` or `heddle import --global`",
                  InputName(file));
   }
 

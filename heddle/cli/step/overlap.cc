@@ -182,7 +182,8 @@ Result<compile::OverlapOptions> OverlapCommand::Options() const {
 Status CheckCosts(const price::CostModel& model, const search::SimulatedModule& before) {
   if (model.measured() == nullptr || !model.measured()->whole_graph) return Done{};
   auto wrong = [&](size_t count, std::string_view name, std::string_view where) {
-    Failure failure = Error(Diag::kCostsFile, "{} {}, the first is %{}; is it of this graph?",
+    Failure failure = Error(Diag::kCostsFile,
+                            "{} {}, the first is %{}; check that the file belongs to this graph",
                             Counted(static_cast<int64_t>(count), "node"), where, name);
     failure.diagnostics[0].file = model.measured()->file;
     return failure;
@@ -190,7 +191,8 @@ Status CheckCosts(const price::CostModel& model, const search::SimulatedModule& 
   for (size_t i = 0; i < before.simulations.size(); ++i) {
     const price::GraphCosts& costs = before.simulations[i].costs;
     const std::vector<std::string>& unknown = costs.measured.unknown_nodes;
-    if (!unknown.empty()) return wrong(unknown.size(), unknown[0], "of it are not in the graph");
+    if (!unknown.empty())
+      return wrong(unknown.size(), unknown[0], "of the file are not in the graph");
     const Graph& graph = before.module.graphs[i];
     size_t missing = 0;
     NodeId first;
@@ -209,7 +211,7 @@ Status OverlapCommand::CutInChunks(Module& module, const price::SimulateOptions&
                                    price::CostModel& model) const {
   if (!async_tensor_parallel) return Done{};
   if (module.graphs.size() != 1)
-    return Error(Diag::kUsage, "--async-tensor-parallel is for one graph, and there are {}",
+    return Error(Diag::kUsage, "--async-tensor-parallel needs one graph, but the module has {}",
                  module.graphs.size());
   Graph& graph = module.graphs[0];
   // The cap is that of the graph as it was given.
@@ -229,8 +231,8 @@ Status OverlapCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   if (async_tensor_parallel && (strict || !schedule.empty()))
     return Error(
-        Diag::kUsage, "--async-tensor-parallel makes new nodes, and {}",
-        strict ? "--strict keeps collectives as they are" : "--schedule lists those of the file");
+        Diag::kUsage, "--async-tensor-parallel creates nodes, but {}",
+        strict ? "--strict keeps collectives as they are" : "--schedule lists nodes of FILE");
   HEDDLE_TRY(compile::OverlapOptions options, Options());
   HEDDLE_TRY(price::CostModel model, sim.Load());
   HEDDLE_TRY(price::SimulateOptions sim_options, sim.Options());
@@ -289,7 +291,8 @@ Status OverlapCommand::WriteFiles(const Module& before, const Module& after,
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(after), streams));
   if (schedule.empty()) return Done{};
   if (after.graphs.size() != 1)
-    return Error(Diag::kUsage, "--schedule is of one graph, and there are {}", after.graphs.size());
+    return Error(Diag::kUsage, "--schedule needs one graph, but the module has {}",
+                 after.graphs.size());
   ordered_json json = ScheduleWriter(before.graphs[0], model.measured()).Write(after.graphs[0]);
   return WriteOutput(
       schedule, json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n", streams);

@@ -37,7 +37,7 @@ struct SimCommand {
     if (model != nullptr) {
       model->Declare(flags, sim.cluster);
       for (const std::string& section : flags.Sections())
-        flags.Excludes("FILE", section, "it is about a model, and FILE is a graph");
+        flags.Excludes("FILE", section, "it applies to a model, but FILE is a graph");
     }
     sim.Declare(flags);
     outputs.Declare(flags);

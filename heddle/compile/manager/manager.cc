@@ -46,8 +46,8 @@ class Manager {
       if (item.pass == nullptr || item.pass->numerics != Numerics::kRounding || item.named)
         continue;
       return Error(Diag::kRounding,
-                   "{0} may round differently, and was not asked for by name; a pipeline that has "
-                   "a name asks for it with `rounding{{{0}}}`",
+                   "{0} may round differently and was not requested by name; name the pass itself, "
+                   "or write `rounding{{{0}}}` in the named pipeline",
                    item.pass->name);
     }
     return Done{};
@@ -91,8 +91,7 @@ class Manager {
                    Name(pass.needs), Name(module_.view));
     }
     if (pass.prices && options_.costs == nullptr)
-      return Error(Diag::kPassOption, "{} needs the costs of a cluster, and none is given",
-                   pass.name);
+      return Error(Diag::kPassOption, "{} needs the costs of a cluster; give --cluster", pass.name);
     PassRecord record{options_.passes_before + static_cast<int64_t>(report_.passes.size()) + 1,
                       Format(item),
                       Changed::kNo,

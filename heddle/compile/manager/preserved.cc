@@ -69,11 +69,11 @@ Status CheckLaunches(const PassDef& pass, const Mesh& mesh, const Graph& before,
     Axes axes = over != nullptr ? std::get<Axes>(*over) : Axes();
     NodeId& previous = last[{axes.bits(), after[id].stream}];
     if (previous && was < previous) {
-      return Error(Diag::kLaunchOrder,
-                   "{} launches %{} behind %{} over [{}] on stream {}; it was in front of it",
-                   pass.name, after.name(after[id].first_result),
-                   before.name(before[previous].first_result), Format(mesh, axes),
-                   after[id].stream);
+      return Error(
+          Diag::kLaunchOrder,
+          "{} launches %{} after %{} over [{}] on stream {}; before the pass it was launched first",
+          pass.name, after.name(after[id].first_result), before.name(before[previous].first_result),
+          Format(mesh, axes), after[id].stream);
     }
     previous = was;
   }

@@ -43,7 +43,8 @@ class Reducer {
     if (!Fails(best_, &text)) {
       std::string wanted = options_.crash ? "crash" : "fail";
       if (!options_.error.empty()) wanted += fmt::format(" with `{}`", options_.error);
-      return Error(Diag::kReduce, "the pipeline does not {} on the whole graph; it says {}", wanted,
+      return Error(Diag::kReduce, "the pipeline does not {} on the whole graph; it prints {}",
+                   wanted,
                    text.empty() ? "nothing" : fmt::format("`{}`", text.substr(0, text.find('\n'))));
     }
     // Remove outputs first, because much of the graph is dead without them.

@@ -112,7 +112,7 @@ Status SetMarks(const std::vector<PlanMark>& statements, Graph& graph) {
     if (matches) continue;
     return Error(Diag::kPlan,
                  "line {} of the plan: the lowered graph has no result {} of {} number {} ({}) in "
-                 "`{}`; its `keep` statements are for another model or device",
+                 "`{}`; the `keep` statements belong to another model or device",
                  mark.line, mark.result, mark.op, mark.number, Name(mark.phase), mark.pattern);
   }
   Rewriter rewriter(graph);

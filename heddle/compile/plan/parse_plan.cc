@@ -74,7 +74,7 @@ class PlanParser {
     std::string_view word = TakeWord();
     if (word == "mesh")
       return Fail(at, word.size(), Diag::kSyntax,
-                  "a plan has one mesh, in front of all statements");
+                  "a plan has one `mesh` line, before all statements");
     if (word == "input") return ParseInput();
     if (word == "param") return ParseParam();
     if (word == "module") return ParseModuleStatement();
@@ -153,7 +153,7 @@ class PlanParser {
         AttrValue why = ParseEnumerator(word);
         if (!std::holds_alternative<Why>(why))
           return Fail(at, word.size(), Diag::kSyntax,
-                      "`{}` is not a purpose; `tensor` and `loss` are", word);
+                      "`{}` is not a purpose; choose `tensor` or `loss`", word);
         module.why = std::get<Why>(why);
       } else if (scan_.TakeSymbol("write-out")) {
         module.decomposes_log_softmax = true;
@@ -172,15 +172,16 @@ class PlanParser {
     for (AxisId axis : module.experts) {
       if (module.local.contains(axis)) continue;
       return Fail(at, 1, Diag::kPlan,
-                  "experts are shared over `{}`, where the module is not `local`: ranks send rows "
-                  "of their own",
+                  "experts are shared over `{}`, but the module is not `local` over it; add the "
+                  "axis to `local`",
                   plan_.mesh[axis].name);
     }
     if (!scan_.TakeWord("most")) return true;
     at = Here();
     std::optional<int64_t> times = scan_.TakeInt();
     if (!times || *times < 1)
-      return Fail(at, 1, Diag::kBadLiteral, "expected how many times its own rows a rank takes");
+      return Fail(at, 1, Diag::kBadLiteral,
+                  "expected the maximum rows of a rank, as a multiple of its own");
     module.expert_times = *times;
     return true;
   }
@@ -205,7 +206,7 @@ class PlanParser {
     if (!phase) return Expected("`fwd`, `bwd` or `opt`");
     node.phase = *phase;
     std::optional<int64_t> number = scan_.TakeInt();
-    if (!number || *number < 0) return Expected("the number of the node, from 0 on");
+    if (!number || *number < 0) return Expected("the number of the node, counted from 0");
     node.number = *number;
     if (!scan_.TakeWord("in")) return Expected("`in`");
     while (!scan_.TakeWord("out")) {
@@ -225,8 +226,7 @@ class PlanParser {
   // Fails if a statement about all gradients is repeated.
   bool Once(size_t at, std::string_view statement, uint32_t& line) {
     if (line != 0)
-      return Fail(at, statement.size(), Diag::kPlan, "`{}` stands on line {} already", statement,
-                  line);
+      return Fail(at, statement.size(), Diag::kPlan, "`{}` is already on line {}", statement, line);
     line = source_.Line(at);
     return true;
   }
@@ -241,7 +241,8 @@ class PlanParser {
     char* end = nullptr;
     plan_.grad_divisor = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !IsGradDivisor(plan_.grad_divisor))
-      return Fail(at, text.size(), Diag::kBadLiteral, "expected a positive number with an inverse");
+      return Fail(at, text.size(), Diag::kBadLiteral,
+                  "expected a positive number whose inverse is finite");
     return true;
   }
 
@@ -312,7 +313,7 @@ class PlanParser {
       if (!seen.insert(partial.axis).second) twice = partial.axis;
     }
     if (twice)
-      return Fail(at, 1, Diag::kAxisTwice, "axis `{}` stands twice in one placement",
+      return Fail(at, 1, Diag::kAxisTwice, "axis `{}` occurs twice in one placement",
                   plan_.mesh[*twice].name);
     placement.Normalize();
     return true;
@@ -337,7 +338,7 @@ class PlanParser {
                   name, Format(plan_.mesh), NearestHint(name, names));
     }
     if (!axes.Add(*axis))
-      return Fail(at, name.size(), Diag::kAxisTwice, "axis `{}` stands twice in one list", name);
+      return Fail(at, name.size(), Diag::kAxisTwice, "axis `{}` occurs twice in one list", name);
     return true;
   }
 

@@ -92,7 +92,7 @@ Status CheckRules(const std::vector<Rule>& rules, std::string_view what,
     for (std::string_view name : names) patterns.insert(AsPattern(name));
     std::vector<std::string_view> known(patterns.begin(), patterns.end());
     known.insert(known.end(), names.begin(), names.end());
-    return Error(Diag::kPlan, "line {} of the plan: no {} of the graph is called `{}`{}", rule.line,
+    return Error(Diag::kPlan, "line {} of the plan: the graph has no {} named `{}`{}", rule.line,
                  what, rule.pattern, NearestHint(rule.pattern, known));
   }
   return Done{};

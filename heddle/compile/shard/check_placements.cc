@@ -35,7 +35,7 @@ class Checker {
       const Placement& needed = (*placing)->operands[i];
       if (is == needed) continue;
       size_t rank = graph_.types().rank(graph_.type(operands[i].value));
-      return fmt::format("%{} = {}: operand %{} is {}, needed is {}",
+      return fmt::format("%{} = {}: operand %{} is {}, but must be {}",
                          graph_.name(graph_[node].first_result), graph_.op(node).name(),
                          graph_.name(operands[i].value), FormatPlacement(is, rank, mesh_),
                          FormatPlacement(needed, rank, mesh_));

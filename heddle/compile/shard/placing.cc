@@ -127,7 +127,7 @@ class Placer {
     }
     if (!best_cost) {
       return Error(Diag::kPlacement,
-                   "no way of splitting the op over `{}` gives the placements of its results",
+                   "no split of the op over `{}` gives the placements of its results",
                    mesh_[axis].name);
     }
     Apply(axis, best);
@@ -159,7 +159,7 @@ class Placer {
           if (j == i || other.empty() || other == mine) continue;
           return Error(
               Diag::kContraction,
-              "operands {} and {} split what is summed over differently: over [{}] and over [{}]",
+              "operands {} and {} split the summed dimension differently: over [{}] and over [{}]",
               std::min(i, j), std::max(i, j), Format(mesh_, i < j ? mine : other),
               Format(mesh_, i < j ? other : mine));
         }
@@ -187,11 +187,10 @@ class Placer {
         if (p.axis != axis) continue;
         const Factor& factor = factors_.factors[p.factor];
         if (factor.kind == FactorKind::kWhole && !factor.local)
-          return Error(
-              Diag::kPlacement,
-              "the op needs all of a dimension that is split over `{}`, where the plan says "
-              "that every rank works on its own part",
-              mesh_[axis].name);
+          return Error(Diag::kPlacement,
+                       "the op needs a whole dimension that is split over `{}`, but the plan makes "
+                       "the module local over that axis",
+                       mesh_[axis].name);
         split(p.factor);
       }
     }
@@ -220,8 +219,8 @@ class Placer {
           bool own = factors_.factors[f].local && axes_of_[f].contains(axis);
           if (!own || operand.placement.split(d).contains(axis)) continue;
           return Error(Diag::kPlacement,
-                       "operand {} is not split over `{}` as the others are, where the plan says "
-                       "that every rank works on its own part",
+                       "operand {} is not split over `{}` like the others, but the plan makes the "
+                       "module local over that axis",
                        i, mesh_[axis].name);
         }
       }
@@ -392,16 +391,15 @@ class Placer {
     for (const auto* placements : {&out.operands, &out.results}) {
       if (std::optional<AxisId> axis = AxisTwice(*placements))
         return Error(Diag::kPlacement,
-                     "operands are split over `{}` along different loops, and the plan says that "
-                     "every rank works on its own part",
+                     "operands are split over `{}` along different loops, but the plan makes the "
+                     "module local over that axis",
                      mesh_[*axis].name);
     }
     if (request_.wanted_results) {
       for (size_t r = 0; r < out.results.size(); ++r) {
         if ((*request_.results)[r].is_none() || out.results[r] == (*request_.wanted_results)[r])
           continue;
-        return Error(Diag::kPlacement, "the op cannot give result {} in the placement that it has",
-                     r);
+        return Error(Diag::kPlacement, "the op cannot compute result {} in its placement", r);
       }
     }
     for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {

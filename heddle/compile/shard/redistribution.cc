@@ -146,11 +146,11 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from
   std::optional<ReducedWay> way = Reduced(from, to, dims, mesh);
   if (!way)
     return Error(Diag::kRedistribution,
-                 "a tensor of {} dimensions cannot be redistributed; the most is {}", dims.size(),
-                 AxisByte::kMostDims);
+                 "a tensor of {} dimensions cannot be redistributed; the maximum is {}",
+                 dims.size(), AxisByte::kMostDims);
   std::optional<Axes> forgotten = way->TakeForgotten();
   if (!forgotten) {
-    return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
+    return Error(Diag::kRedistribution, "no sequence of collectives leads from {} to {}",
                  FormatPlacement(from, dims.size(), mesh), FormatPlacement(to, dims.size(), mesh));
   }
   std::optional<std::vector<RedistributionStep>> steps =

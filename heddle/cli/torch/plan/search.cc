@@ -98,7 +98,8 @@ void SearchCommand::Declare(Flags& flags) {
 }
 
 Status SearchCommand::CheckSizes() const {
-  if (devices == 0) return Error(Diag::kUsage, "--devices is {}; how many are there?", devices);
+  if (devices == 0)
+    return Error(Diag::kUsage, "--devices is {}; expected the number of devices", devices);
   if (devices > Mesh::kMaxRanks)
     return Error(Diag::kMeshSize, "--devices is {}, expected 1 to {}", devices, Mesh::kMaxRanks);
   if (model.local_batch_size < 1)

@@ -54,14 +54,14 @@ ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const run:
   auto name = [](int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); };
   // Ranks that train save when they are asked to end. Those that have not begun to train just end.
   if (stopped)
-    streams.err << fmt::format("the job was stopped by {} before its ranks could save and end\n",
+    streams.err << fmt::format("{} stopped the job before its ranks could save and exit\n",
                                name(end->stopped));
   if (end->signal != 0) {
     if (end->signal != end->stopped)
-      streams.err << fmt::format("rank {} was ended by {}\n", end->rank, name(end->signal));
+      streams.err << fmt::format("rank {} was killed by {}\n", end->rank, name(end->signal));
     return {.code = ExitCode::kFault, .stopped = stopped};
   }
-  streams.err << fmt::format("rank {} ended with exit code {}\n", end->rank, end->code);
+  streams.err << fmt::format("rank {} exited with code {}\n", end->rank, end->code);
   bool known = end->code <= static_cast<int>(ExitCode::kFault);
   return {.code = known ? static_cast<ExitCode>(end->code) : ExitCode::kFault, .stopped = stopped};
 }
@@ -69,7 +69,9 @@ ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const run:
 Status CheckNotRank() {
   HEDDLE_TRY(std::optional<run::PeerAddress> address, run::PeerAddress::FromEnvironment());
   if (!address) return Done{};
-  return Error(Diag::kUsage, "--nproc is given, and RANK is set: this process is a rank already");
+  return Error(
+      Diag::kUsage,
+      "--nproc starts ranks, but RANK is set: this process already is a rank; remove one of them");
 }
 
 }  // namespace heddle

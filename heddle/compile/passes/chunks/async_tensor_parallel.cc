@@ -196,8 +196,8 @@ Result<AsyncResult> AsyncTensorParallel(const Module& module, Graph& graph,
                                         const price::SimulateOptions& sim,
                                         const AsyncOptions& options) {
   if (options.chunks < 0 || options.chunks == 1)
-    return Error(Diag::kPassOption, "{} chunks overlap with nothing; 2 or more, or 0 for the best",
-                 options.chunks);
+    return Error(Diag::kPassOption,
+                 "`chunks` is {}; expected 2 or more, or 0 for the fastest number", options.chunks);
   ChunkSearch search(module, graph, model, sim, options);
   HEDDLE_RETURN_IF_ERROR(search.Run());
   if (search.found()) graph = std::move(*search.found());

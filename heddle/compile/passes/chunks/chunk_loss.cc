@@ -92,7 +92,7 @@ Result<Changed> ChunkOne(Graph& graph, const std::string& loss, const ChunkLossO
     if (!region.why_not().empty()) return decline(region.why_not());
     if (rows <= options.rows) return decline(fmt::format("it has {}", Counted(rows, "row")));
     std::optional<bool> moved = BringOperands(graph, region);
-    if (!moved) return decline("backward makes what it needs too late");
+    if (!moved) return decline("backward computes its operands too late");
     if (*moved) continue;
     HEDDLE_RETURN_IF_ERROR(RegionWriter(graph, context.mesh(), region).Run());
     context.Count("losses");
@@ -103,7 +103,7 @@ Result<Changed> ChunkOne(Graph& graph, const std::string& loss, const ChunkLossO
 
 Result<Changed> ChunkLoss(Graph& graph, const ChunkLossOptions& options, PassContext& context) {
   if (options.rows < 1)
-    return Error(Diag::kPassOption, "a chunk of {} rows has none", options.rows);
+    return Error(Diag::kPassOption, "`rows` is {}; expected at least 1", options.rows);
   std::vector<std::string> losses;
   for (NodeId id : graph.nodes()) {
     if (graph[id].op == op::nll_loss_forward && graph[id].phase == Phase::kForward)
@@ -118,14 +118,14 @@ Result<Changed> ChunkLoss(Graph& graph, const ChunkLossOptions& options, PassCon
 }
 
 constexpr OptionDef kChunkLossOptions[] = {
-    Option<&ChunkLossOptions::rows>("rows", "rows of a rank that are made at a time")};
+    Option<&ChunkLossOptions::rows>("rows", "rows of a rank that are computed at a time")};
 constexpr std::string_view kChunkLossStats[] = {"losses", "chunks"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(chunk_loss){
     .name = "chunk-loss",
-    .summary = "Makes scores, loss and gradients so many rows at a time",
+    .summary = "Computes scores, loss and their gradients for some rows at a time",
     .run = Run<ChunkLoss>,
     .make_options = Make<ChunkLossOptions>,
     .options = kChunkLossOptions,

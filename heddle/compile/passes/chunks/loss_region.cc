@@ -91,11 +91,11 @@ bool LossRegion::Sums(NodeId node) const {
 bool LossRegion::Accepts(NodeId loss) {
   const Type& scores = graph_.types()[graph_.type(graph_.operands(loss)[0])];
   if (!Sums(loss)) {
-    Refuse(loss, "does not sum");
+    Refuse(loss, "does not compute a sum");
   } else if (graph_.operands(loss).size() > 2 && graph_.operands(loss)[2]) {
-    Refuse(loss, "weighs its classes");
+    Refuse(loss, "has class weights");
   } else if (scores.rank() != 2 || IsSymbol(scores.dims[0])) {
-    Refuse(loss, "has no fixed number of rows");
+    Refuse(loss, "has a number of rows that is known only at run time");
   } else {
     rows_ = scores.dims[0];
   }
@@ -200,10 +200,10 @@ void LossRegion::FindForward(NodeId loss) {
     open.pop_back();
     NodeId node = graph_[v].producer;
     if (!node || graph_[node].phase != Phase::kForward)
-      return Refuse(loss, "reads scores that forward does not make");
+      return Refuse(loss, "reads scores that forward does not compute");
     if (part_[node.index()] != Part::kNone) continue;
     Part part = PartOf(node);
-    if (part == Part::kNone) return Refuse(node, "does not go row by row");
+    if (part == Part::kNone) return Refuse(node, "cannot be computed row by row");
     Add(node, part);
     NodeId launch = LaunchOf(graph_, node);
     if (launch) part_[launch.index()] = Part::kRows;
@@ -224,7 +224,7 @@ void LossRegion::FindBackward() {
     bool waits = launch && part_[launch.index()] == Part::kRows;
     if (!waits && !ReadsWide(node)) continue;
     Part part = waits ? Part::kRows : PartOf(node);
-    if (part == Part::kNone) return Refuse(node, "does not go row by row");
+    if (part == Part::kNone) return Refuse(node, "cannot be computed row by row");
     Add(node, part);
     backward_.push_back(node);
   }
@@ -238,7 +238,7 @@ void LossRegion::CheckReaders() {
         if (uses_.is_output(v)) return Refuse(node, "is an output");
         for (const Use& use : uses_.of(v)) {
           if (part_[use.node.index()] == Part::kNone)
-            return Refuse(use.node, "reads scores, and does not go row by row");
+            return Refuse(use.node, "reads scores, but cannot be computed row by row");
         }
       }
     }

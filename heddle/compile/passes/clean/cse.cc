@@ -92,7 +92,7 @@ constexpr std::string_view kCseStats[] = {"merged"};
 
 HEDDLE_DEFINE_PASS(cse){
     .name = "cse",
-    .summary = "Computes equal things of one phase once",
+    .summary = "Computes equal values of one phase once",
     .run = Run<CommonSubexpressions>,
     .stats = kCseStats,
 };

@@ -28,7 +28,8 @@ Result<PayloadOrder> ParsePayloadOrder(std::string_view name);
 
 // An option `order` of passes that create buckets, and the statistics of these passes.
 inline constexpr std::string_view kOrderHelp =
-    "parameter: tensors are packed as FSDP2 packs them; graph: as they stand, to compare";
+    "order of tensors in a bucket: parameter (like FSDP2) or graph (order of launches, for "
+    "comparison)";
 inline constexpr std::string_view kBucketStats[] = {"launches", "buckets"};
 
 // Launches may share a bucket only if their keys are equal.

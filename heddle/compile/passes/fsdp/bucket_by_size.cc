@@ -18,7 +18,7 @@ Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
                              PassContext& context) {
   HEDDLE_TRY(PayloadOrder order, ParsePayloadOrder(options.order));
   if (options.max_bytes.value <= 0)
-    return Error(Diag::kPassOption, "`max_bytes` is {}; a bucket holds something",
+    return Error(Diag::kPassOption, "`max_bytes` is {}; expected a size above 0",
                  options.max_bytes.value);
   Bucketer bucketer(graph, context, order);
   std::vector<std::vector<NodeId>> buckets = BucketsBySize(graph, bucketer, options.max_bytes);
@@ -30,7 +30,7 @@ Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
 }
 
 constexpr OptionDef kBucketBySizeOptions[] = {
-    Option<&BucketBySizeOptions::max_bytes>("max_bytes", "close a bucket at this size"),
+    Option<&BucketBySizeOptions::max_bytes>("max_bytes", "maximum size of a bucket"),
     Option<&BucketBySizeOptions::order>("order", kOrderHelp)};
 
 }  // namespace

@@ -63,9 +63,9 @@ Result<Changed> BucketByUnit(Graph& graph, const BucketByUnitOptions& options,
 }
 
 constexpr OptionDef kBucketByUnitOptions[] = {
-    Option<&BucketByUnitOptions::plan>(
-        "plan",
-        "modules that share buckets instead of units, as in \"layers.0 layers.1; norm output\""),
+    Option<&BucketByUnitOptions::plan>("plan",
+                                       "modules that share a bucket, instead of one bucket per "
+                                       "unit, as in \"layers.0 layers.1; norm output\""),
     Option<&BucketByUnitOptions::order>("order", kOrderHelp)};
 
 }  // namespace

@@ -27,7 +27,7 @@ Result<BucketPlan> BucketPlan::Parse(std::string_view text) {
       if (!Trim(pattern).empty()) group.patterns.emplace_back(Trim(pattern));
     }
     if (group.patterns.empty())
-      return Error(Diag::kPassOption, "a group of the plan `{}` names no module", text);
+      return Error(Diag::kPassOption, "the group plan `{}` has an empty group", text);
     plan.groups_.push_back(std::move(group));
   }
   return plan;
@@ -41,7 +41,8 @@ Status BucketPlan::Check(const Graph& graph) const {
   for (const Group& group : groups_) {
     for (const std::string& pattern : group.patterns) {
       bool known = std::ranges::any_of(params, [&](const Input* p) { return Holds(pattern, *p); });
-      if (!known) return Error(Diag::kPassOption, "`{}` names no module with a parameter", pattern);
+      if (!known)
+        return Error(Diag::kPassOption, "`{}` matches no module with a parameter", pattern);
     }
   }
   for (const Input* param : params) {

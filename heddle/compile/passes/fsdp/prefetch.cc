@@ -60,7 +60,7 @@ class Prefetcher {
     DeferReductions();
     if (!any_) {
       context_.AddRemark(graph_, ValueId(), RemarkKind::kNoEffect,
-                         "no unit is gathered behind another, and no gradient is reduced");
+                         "the graph gathers at most one unit and reduces no gradients");
       return Changed::kNo;
     }
     std::vector<NodeId> order = scheduler_.Run();
@@ -76,10 +76,11 @@ class Prefetcher {
          {std::tuple("forward", options_.forward, 0), std::tuple("backward", options_.backward, 0),
           std::tuple("reductions", options_.reductions, 1)}) {
       if (value < least)
-        return Error(Diag::kPassOption, "`{}` is {}; the least is {}", name, value, least);
+        return Error(Diag::kPassOption, "`{}` is {}; expected at least {}", name, value, least);
     }
     if (options_.max_bytes.value < 0)
-      return Error(Diag::kPassOption, "`max_bytes` is {}", options_.max_bytes.value);
+      return Error(Diag::kPassOption, "`max_bytes` is {}; expected at least 0",
+                   options_.max_bytes.value);
     return Done{};
   }
 
@@ -155,10 +156,10 @@ class Prefetcher {
         for (; in_flight > options_.max_bytes; ++counted)
           in_flight = in_flight - stops[counted].bytes;
         ahead_of = counted;
-        context_.AddRemark(graph_, ValueId(), RemarkKind::kPrefetchCapped,
-                           "unit `{}` is launched {} ahead instead of {}: more than {} would be in "
-                           "flight",
-                           stops[i].unit, i - ahead_of, i - asked, Format(options_.max_bytes));
+        context_.AddRemark(
+            graph_, ValueId(), RemarkKind::kPrefetchCapped,
+            "unit `{}` is gathered {} ahead instead of {}: more than {} would be in flight",
+            stops[i].unit, i - ahead_of, i - asked, Format(options_.max_bytes));
       }
       floor = ahead_of;
       for (NodeId launch : stops[i].launches) {
@@ -263,19 +264,20 @@ Result<Changed> Prefetch(Graph& graph, const PrefetchOptions& options, PassConte
 }
 
 constexpr OptionDef kPrefetchOptions[] = {
-    Option<&PrefetchOptions::forward>("forward", "how many units ahead forward gathers"),
-    Option<&PrefetchOptions::backward>("backward", "how many units ahead backward gathers"),
+    Option<&PrefetchOptions::forward>("forward", "number of units that forward gathers ahead"),
+    Option<&PrefetchOptions::backward>("backward", "number of units that backward gathers ahead"),
     Option<&PrefetchOptions::reductions>(
-        "reductions", "how many reductions of gradients may be in flight on a communicator"),
+        "reductions", "maximum number of gradient reductions in flight on a communicator"),
     Option<&PrefetchOptions::max_bytes>(
-        "max_bytes", "the most that gathers in flight may bring, of one phase; 0: anything")};
+        "max_bytes", "maximum bytes of gathers in flight, per phase (0: no limit)")};
 constexpr std::string_view kPrefetchStats[] = {"launches", "waits"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(prefetch){
     .name = "prefetch",
-    .summary = "gathers weights of later units ahead, and waits for reductions of gradients later",
+    .summary =
+        "gathers weights before their units need them, and waits for gradient reductions later",
     .run = Run<Prefetch>,
     .make_options = Make<PrefetchOptions>,
     .options = kPrefetchOptions,

@@ -126,11 +126,11 @@ class Resharder {
       for (size_t i = first; i < over.size(); ++i) inner.Add(over[i]);
       if (context_.mesh().Size(inner) == ranks) return inner;
     }
-    return Error(Diag::kPassOption,
-                 "no axes at the end of [{}], which %{} is gathered over, have {} ranks; the mesh "
-                 "is [{}]",
-                 Format(context_.mesh(), over), graph_.name(graph_[gather].first_result), ranks,
-                 Format(context_.mesh()));
+    return Error(
+        Diag::kPassOption,
+        "no innermost axes of [{}], over which %{} is gathered, have {} ranks; the mesh is [{}]",
+        Format(context_.mesh(), over), graph_.name(graph_[gather].first_result), ranks,
+        Format(context_.mesh()));
   }
 
   Status GatherFromPart(ValueId v, int64_t ranks) {
@@ -217,8 +217,8 @@ Status NothingCrosses(const Module& module) {
       for (ValueId v : graph.operands(node)) {
         if (!Crosses(graph, weights, node, v) || IsKeptOnPurpose(graph[v])) continue;
         return Error(Diag::kWeightCrosses,
-                     "`%{}` of unit `{}` is read by `%{}` in backward, but forward gathered it and "
-                     "it is not marked to be kept",
+                     "forward gathers `%{}` of unit `{}`, and `%{}` reads it in backward, but it "
+                     "is not marked to be kept",
                      graph.name(v), weights.unit(v), graph.name(graph[node].first_result));
       }
     }
@@ -228,9 +228,9 @@ Status NothingCrosses(const Module& module) {
 
 constexpr OptionDef kReshardAfterForwardOptions[] = {Option<&ReshardOptions::policy>(
     "policy",
-    "always, never, a number: each rank keeps a part, and gathers among so many; or default: "
-    "always, but the unit that backward needs first is kept; then units with other policies, as in "
-    "\"default,layers.*=never\"")};
+    "when to free gathered weights: always, never, a number N (each rank keeps a part, and "
+    "backward gathers among N ranks), or default (always, except the unit that backward needs "
+    "first); policies of single units follow, as in \"default,layers.*=never\"")};
 constexpr std::string_view kReshardAfterForwardStats[] = {"gathers", "copies", "kept", "parts"};
 
 }  // namespace

@@ -53,7 +53,7 @@ Result<Changed> SeparateCommunicators(Graph& graph, PassContext& context) {
         while (stream <= UINT8_MAX && used.contains(static_cast<uint8_t>(stream))) ++stream;
         if (stream > UINT8_MAX)
           return rewriter.Finish(
-              Error(Diag::kStream, "no communicator is left over [{}]",
+              Error(Diag::kStream, "all streams over [{}] are in use",
                     Format(context.mesh(), std::get<Axes>(*graph.attrs(id).Find("over")))));
         used.insert(at->second = static_cast<uint8_t>(stream));
         context.Count("communicators");
@@ -75,7 +75,7 @@ constexpr std::string_view kSeparateCommunicatorsStats[] = {"launches", "communi
 
 HEDDLE_DEFINE_PASS(separate_communicators){
     .name = "separate-communicators",
-    .summary = "gives gathers of weights and reductions of gradients communicators of their own",
+    .summary = "gives gathers of weights and reductions of gradients separate communicators",
     .run = Run<SeparateCommunicators>,
     .any_view = false,
     .needs = View::kLocal,

@@ -54,7 +54,7 @@ class Marker {
     for (ValueId v : graph_.values()) {
       if (graph_[v].keep != Keep::kDefault && !seen_[v.index()] && !crosses[v.index()])
         context_.AddRemark(graph_, v, RemarkKind::kMarkUnused,
-                           "marked {}, but backward does not need it", Name(graph_[v].keep));
+                           "marked {}, but backward does not read it", Name(graph_[v].keep));
     }
     return rewriter_.Commit();
   }
@@ -95,26 +95,26 @@ Result<Changed> Checkpoint(Graph& graph, const CheckpointOptions& options, PassC
   if (policy.kind == CheckpointPolicy::Kind::kNone && policy.first_blocks == 0) return Changed::kNo;
   std::optional<Keep> kept = ParseKeep(options.kept);
   if (!kept || !AsksToKeep(*kept))
-    return Error(Diag::kPassOption, "`{}` does not keep a value; must_save and offload do",
-                 options.kept);
+    return Error(Diag::kPassOption,
+                 "`{}` is not a mark that keeps a value; use must_save or offload", options.kept);
   return Marker(graph, policy, *kept, context).Run();
 }
 
 constexpr OptionDef kCheckpointOptions[] = {
     Option<&CheckpointOptions::policy>(
         "policy",
-        "none; full: blocks keep what they are given; layers:n: that for every n-th block; "
-        "selective: "
-        "TorchTitan's list of ops is kept; min-cut: fewest bytes, for recomputation that is nearly "
-        "free; full:12,selective: one for so many blocks at the start, another for the rest"),
-    Option<&CheckpointOptions::kept>("kept", "the mark of what is kept: must_save or offload")};
+        "none; full: keep only the inputs of blocks; layers:N: the same for every N-th block; "
+        "selective: keep TorchTitan's list of ops; min-cut: keep the fewest bytes such that "
+        "recomputation is inexpensive; full:12,selective: full for the first 12 blocks, selective "
+        "for the rest"),
+    Option<&CheckpointOptions::kept>("kept", "mark of kept values: must_save or offload")};
 constexpr std::string_view kCheckpointStats[] = {"kept", "recomputed"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(checkpoint){
     .name = "checkpoint",
-    .summary = "Marks which values are kept for backward and which are computed again",
+    .summary = "Marks values that are kept for backward, and values that are recomputed",
     .run = Run<Checkpoint>,
     .make_options = Make<CheckpointOptions>,
     .options = kCheckpointOptions,

@@ -89,8 +89,8 @@ class Joiner {
                    TypeText(other, same) == TypeText(part, input.value);
       if (!equal)
         return Error(Diag::kRoleType,
-                     "input `%{}` of `@{}` has another type or role than in `@{}`; what several "
-                     "graphs read is one input of the joint graph",
+                     "input `%{}` of `@{}` has another type or role than in `@{}`; inputs that "
+                     "graphs share must be equal",
                      part.name(input.value), part.name(), other.name());
       copiers_[g].Bind(input.value, copiers_[known->second].of(same));
     }
@@ -103,10 +103,10 @@ class Joiner {
       auto plain = std::ranges::find(all, none, [](const auto& one) { return one.role; });
       bool mixed = std::ranges::any_of(all, [&](const auto& one) { return one.role != none; });
       if (plain == all.end() || !mixed) return Done{};
-      return Error(Diag::kLostRole,
-                   "{} `%{}` has no role, {}s of another graph have; the joint graph needs one for "
-                   "each",
-                   what, joint_.name(plain->value), what);
+      return Error(
+          Diag::kLostRole,
+          "{} `%{}` has no role, but {}s of another graph have; give every input and output a role",
+          what, joint_.name(plain->value), what);
     };
     HEDDLE_RETURN_IF_ERROR(check("input", joint_.inputs(), InputRole::kPlain));
     return check("output", joint_.outputs(), OutputRole::kPlain);
@@ -127,8 +127,8 @@ Result<Changed> JoinGraphs(Module& module, PassContext& context) {
     for (NodeId id : part.nodes()) {
       if (part[id].phase < last)
         return Error(Diag::kUseBeforeDefinition,
-                     "`%{}` of phase {} stands in `@{}`, behind a graph of phase {}; graphs are "
-                     "joined in the order of their phases",
+                     "`%{}` of phase {} is in `@{}`, after a graph of phase {}; graphs must be in "
+                     "the order of their phases",
                      part.name(part[id].first_result), Name(part[id].phase), part.name(),
                      Name(last));
       last = part[id].phase;
@@ -137,7 +137,7 @@ Result<Changed> JoinGraphs(Module& module, PassContext& context) {
   if (module.graphs.size() < 2) {
     if (!module.graphs.empty())
       context.AddRemark(module.graphs[0], ValueId(), RemarkKind::kNoEffect,
-                        "there is one graph: nothing to join");
+                        "the module has only one graph: nothing to join");
     return Changed::kNo;
   }
   Graph joint("step", module.graphs[0].ops());
@@ -153,7 +153,7 @@ constexpr std::string_view kJoinStats[] = {"joined"};
 
 HEDDLE_DEFINE_PASS(join){
     .name = "join",
-    .summary = "Puts @fwd, @bwd and @opt together again, as one joint graph",
+    .summary = "Merges @fwd, @bwd and @opt into one joint graph",
     .run = Run<JoinGraphs>,
     .changes_signature = true,
     .stats = kJoinStats,

@@ -76,9 +76,9 @@ class Offloader {
         type.space != Space::kDevice)
       return false;
     const char* why = nullptr;
-    if (donations_.taker(v)) why = "an update takes it over";
+    if (donations_.taker(v)) why = "an update takes over its storage";
     // A node after forward reads the value before forward ends.
-    if (needed < last_forward_) why = "it is needed before forward is over";
+    if (needed < last_forward_) why = "backward needs it before forward ends";
     if (why == nullptr) return true;
     context_.AddRemark(graph_, v, RemarkKind::kNotRecomputed, "stays on the device: {}", why);
     return false;
@@ -143,21 +143,21 @@ class Offloader {
 
 Result<Changed> Offload(Graph& graph, const OffloadOptions& options, PassContext& context) {
   if (options.prefetch < 0)
-    return Error(Diag::kPassOption, "a copy cannot start {} nodes ahead", options.prefetch);
+    return Error(Diag::kPassOption, "`prefetch` is {}; expected at least 0", options.prefetch);
   return Offloader(graph, options, context).Run();
 }
 
-constexpr OptionDef kOffloadOptions[] = {Option<&OffloadOptions::prefetch>(
-    "prefetch",
-    "how many nodes ahead of its use a value starts on its way back, and how many a "
-    "copy out may take")};
+constexpr OptionDef kOffloadOptions[] = {
+    Option<&OffloadOptions::prefetch>("prefetch",
+                                      "number of nodes between the start of a copy back and its "
+                                      "use, and between the start and the wait of a copy out")};
 constexpr std::string_view kOffloadStats[] = {"values", "bytes"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(offload){
     .name = "offload",
-    .summary = "Moves what is marked `offload` to the host and brings it back for backward",
+    .summary = "Copies values marked `offload` to host memory, and back for backward",
     .run = Run<Offload>,
     .make_options = Make<OffloadOptions>,
     .options = kOffloadOptions,

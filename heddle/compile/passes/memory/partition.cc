@@ -60,11 +60,12 @@ class Partitioner {
   Status Check() const {
     auto refuse = [](std::string_view what, std::string_view name) {
       return Error(Diag::kLostRole,
-                   "{} `%{}` has no role; a graph is split where all inputs and outputs have one",
-                   what, name);
+                   "{} `%{}` has no role; partition needs a role for every input and output", what,
+                   name);
     };
     auto refuse_part = [](std::string_view what, std::string_view name) {
-      return Error(Diag::kDuplicateRole, "{} `%{}` is saved; the graph is part of a split one",
+      return Error(Diag::kDuplicateRole,
+                   "{} `%{}` has role saved; the graph is already a part of a partitioned one",
                    what, name);
     };
     for (const Input& input : joint_.inputs()) {
@@ -80,11 +81,11 @@ class Partitioner {
     NodeId last;
     for (NodeId id : joint_.nodes()) {
       if (last && joint_[id].phase < joint_[last].phase)
-        return Error(Diag::kUseBeforeDefinition,
-                     "`%{}` of phase {} stands behind `%{}` of phase {}; a graph is split where "
-                     "phases stand one after the other",
-                     joint_.name(joint_[id].first_result), Name(joint_[id].phase),
-                     joint_.name(joint_[last].first_result), Name(joint_[last].phase));
+        return Error(
+            Diag::kUseBeforeDefinition,
+            "`%{}` of phase {} comes after `%{}` of phase {}; partition needs the phases in order",
+            joint_.name(joint_[id].first_result), Name(joint_[id].phase),
+            joint_.name(joint_[last].first_result), Name(joint_[last].phase));
       last = id;
     }
     return Done{};
@@ -106,8 +107,8 @@ class Partitioner {
         if (!producer || joint_[producer].phase == joint_[id].phase) continue;
         if (joint_.types().is_async(joint_.type(v)))
           return Error(Diag::kAsyncUse,
-                       "`%{}` is launched in {} and awaited in {}; a graph is split where nothing "
-                       "is under way",
+                       "`%{}` is launched in {} and awaited in {}; no operation may be in flight "
+                       "between phases",
                        joint_.name(v), Name(joint_[producer].phase), Name(joint_[id].phase));
         saved_[v.index()] = true;
       }
@@ -172,12 +173,12 @@ class Partitioner {
 
 Result<Changed> Partition(Module& module, PassContext& context) {
   if (module.graphs.size() != 1)
-    return Error(Diag::kUsage, "the module has {} graphs; one joint graph is split",
+    return Error(Diag::kUsage, "the module has {} graphs; partition needs one joint graph",
                  module.graphs.size());
   HEDDLE_TRY(std::vector<Graph> parts, Partitioner(module.mesh, module.graphs[0]).Run(context));
   if (parts.size() == 1) {
     context.AddRemark(module.graphs[0], ValueId(), RemarkKind::kNoEffect,
-                      "nothing stands behind forward");
+                      "the graph has only forward nodes");
     return Changed::kNo;
   }
   module.graphs = std::move(parts);
@@ -190,7 +191,7 @@ constexpr std::string_view kPartitionStats[] = {"saved", "saved_bytes"};
 
 HEDDLE_DEFINE_PASS(partition){
     .name = "partition",
-    .summary = "Splits a joint graph into @fwd, @bwd and @opt; what is saved crosses by name",
+    .summary = "Splits a joint graph into @fwd, @bwd and @opt, which pass saved values by name",
     .run = Run<Partition>,
     .changes_signature = true,
     .stats = kPartitionStats,

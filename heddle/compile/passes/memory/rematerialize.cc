@@ -50,7 +50,7 @@ class Rematerializer {
     NodeId producer = graph_[v].producer;
     if (graph_[producer].phase != Phase::kForward || !AsksToRecompute(graph_[v].keep)) return false;
     if (CanRecompute(graph_, producer)) return true;
-    Kept(v, fmt::format("{} does not give the same twice", graph_.op(producer).name()));
+    Kept(v, fmt::format("{} cannot be repeated with the same result", graph_.op(producer).name()));
     return false;
   }
 
@@ -65,11 +65,11 @@ class Rematerializer {
       std::string_view update = graph_.name(graph_[taker].first_result);
       if (graph_[v].keep == Keep::kMustRecompute)
         return Error(Diag::kBadKeep,
-                     "`%{}` is marked must_recompute and `%{}` reads it, but `%{}` in front of it "
-                     "has taken over what it is made of",
+                     "`%{}` is marked must_recompute and `%{}` reads it, but the earlier update "
+                     "`%{}` has overwritten its inputs",
                      graph_.name(v), graph_.name(graph_[node].first_result), update);
       copies_.Keep(v);
-      Kept(v, fmt::format("`%{}` has taken over what it is made of", update));
+      Kept(v, fmt::format("the update `%{}` has overwritten its inputs", update));
     }
     for (const auto& [original, copy] : copies_.TakeCopies()) {
       // It is where it is needed: there is nothing left to decide.
@@ -96,7 +96,7 @@ constexpr std::string_view kRematerializeStats[] = {"copies", "launches", "kept"
 
 HEDDLE_DEFINE_PASS(rematerialize){
     .name = "rematerialize",
-    .summary = "Computes again in backward what is marked for it",
+    .summary = "Recomputes marked values in backward",
     .run = Run<Rematerialize>,
     .stats = kRematerializeStats,
 };

@@ -43,7 +43,7 @@ class Reorderer {
     Bytes after = ComputeMemoryTimeline(reordered, Liveness(reordered)).peak;
     if (after >= before) {
       context_.AddRemark(graph_, ValueId(), RemarkKind::kNoEffect,
-                         "{} could run earlier, but the peak would be {} and is {}",
+                         "{} could run earlier, but the peak would be {} instead of {}",
                          Counted(moved, "node"), Format(after), Format(before));
       return Changed::kNo;
     }
@@ -103,7 +103,7 @@ constexpr std::string_view kReorderForMemoryStats[] = {"moved", "freed_bytes"};
 
 HEDDLE_DEFINE_PASS(reorder_for_memory){
     .name = "reorder-for-memory",
-    .summary = "Runs what frees memory as soon as it can run, if that lowers the peak",
+    .summary = "Runs nodes that free memory as early as possible, if that lowers the peak",
     .run = Run<ReorderForMemory>,
     .stats = kReorderForMemoryStats,
 };

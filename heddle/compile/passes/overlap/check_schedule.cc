@@ -78,7 +78,7 @@ class ScheduleChecker {
       if (!IsPlain(after_, id)) continue;
       auto at = wanted.find(FirstName(after_, id));
       if (at == wanted.end() || found[at->second.index()] || !IsSame(at->second, id))
-        return Error(Diag::kPassClaim, "`{}` is in the schedule, but not so in the graph",
+        return Error(Diag::kPassClaim, "`{}` is in the schedule, but not in the graph in this form",
                      Text(after_, id));
       found[at->second.index()] = true;
     }
@@ -133,7 +133,7 @@ class ScheduleChecker {
     for (NodeId id : after_.nodes()) {
       for (ValueId v : after_.operands(id)) {
         if (v && !made[v.index()])
-          return Error(Diag::kPassClaim, "`{}` reads %{} before it is made", Text(after_, id),
+          return Error(Diag::kPassClaim, "`{}` reads %{} before it is computed", Text(after_, id),
                        after_.name(v));
       }
       for (ValueId v : after_.results(id)) made[v.index()] = true;
@@ -167,7 +167,7 @@ class ScheduleChecker {
     }
     auto [was, is] = std::ranges::mismatch(names[0], names[1]);
     if (was == names[0].end() || is == names[1].end()) return Done{};
-    return Error(Diag::kPassClaim, "%{} runs before %{}, which came first", *is, *was);
+    return Error(Diag::kPassClaim, "%{} runs before %{}, which is first in the graph", *is, *was);
   }
 
   Status CheckOutputs() const {
@@ -233,8 +233,8 @@ class ScheduleChecker {
       live += born[id.index() + 1];
       Bytes now = live + (rules.packed_copies ? Passing(id) : Bytes{});
       if (now > cap)
-        return Error(Diag::kPassClaim, "{} are alive at `{}`, more than the cap of {}", Format(now),
-                     Text(after_, id), Format(cap));
+        return Error(Diag::kPassClaim, "{} are alive at `{}`, which exceeds the limit of {}",
+                     Format(now), Text(after_, id), Format(cap));
       live -= gone[id.index() + 1];
     }
     return Done{};

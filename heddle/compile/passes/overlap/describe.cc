@@ -62,7 +62,7 @@ int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, con
   for (const auto& [key, group] : groups) {
     const auto& [run, later] = key;
     const std::string where = run == LayerPlace::kNone
-                                  ? "outside of equal layers"
+                                  ? "outside equal layers"
                                   : fmt::format("of {} equal layers", runs[run].count);
     context.AddRemark(before, group.first, RemarkKind::kComputeMoved,
                       "{} {} moved {}, past up to {}, to cover or feed a collective",
@@ -82,7 +82,7 @@ Status ExplainExposed(const Module& module, const Graph& graph, const price::Cos
     const price::CollectiveTimes& times = timeline.collectives[i];
     if (times.exposed.value == 0) continue;
     context.AddRemark(graph, graph[times.start].first_result, RemarkKind::kExposed,
-                      "compute stands still for {} of {}: {}", Format(times.exposed),
+                      "compute waits for {} of {}: {}", Format(times.exposed),
                       Format(sim[times.start].alone()), Name(why[i].main()));
   }
   return Done{};

@@ -104,7 +104,7 @@ class ChainFuser {
   }
   void Keep(NodeId last, std::string_view why) {
     context_.AddRemark(graph_, graph_[last].first_result, RemarkKind::kChainKept,
-                       "two collectives stay two: {}", why);
+                       "two collectives are not merged: {}", why);
   }
 
   // The collective that produces the operand of `last`, through views. Adds the views and the wait
@@ -135,15 +135,14 @@ class ChainFuser {
       return std::ranges::any_of(types[graph_.type(v)].dims, [](Dim d) { return IsSymbol(d); });
     };
     if (uneven(graph_.results(wait)[0]) || uneven(graph_.operands(first)[0]))
-      return Keep(last, "parts are not of one size");
+      return Keep(last, "their parts have different sizes");
     for (NodeId node : between) {
       if (!ReadOnce(graph_[node].first_result))
-        return Keep(last, "what is between them is read by others");
+        return Keep(last, "other nodes read values between them");
     }
     Layout layout(sizes);
     for (size_t i = between.size() - 1; i-- > 0;) {
-      if (!layout.Follow(graph_, between[i]))
-        return Keep(last, "what is between them moves elements");
+      if (!layout.Follow(graph_, between[i])) return Keep(last, "nodes between them move elements");
     }
     if (!layout.IsInRows(sizes)) return Keep(last, "views between them do not cancel");
     if (Dim0(first) != Dim0(last)) return Keep(last, "they work along different dimensions");
@@ -199,7 +198,7 @@ constexpr std::string_view kFuseChainsStats[] = {"chains"};
 
 HEDDLE_DEFINE_PASS(fuse_gathers){
     .name = "fuse-gathers",
-    .summary = "makes one gather of a gather of what was just gathered over other axes",
+    .summary = "merges consecutive gathers over different axes into one",
     .run = Run<FuseGathers>,
     .any_view = false,
     .needs = View::kLocal,
@@ -209,7 +208,7 @@ HEDDLE_DEFINE_PASS(fuse_gathers){
 
 HEDDLE_DEFINE_PASS(fuse_scatters){
     .name = "fuse-scatters",
-    .summary = "makes one reduce-scatter of two, the second of what the first gives",
+    .summary = "merges consecutive reduce-scatters over different axes into one",
     .run = Run<FuseScatters>,
     .any_view = false,
     .needs = View::kLocal,

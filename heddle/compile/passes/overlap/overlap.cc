@@ -26,8 +26,8 @@ Status CheckCurves(const Mesh& mesh, const Graph& graph, const price::CostModel&
     HEDDLE_TRY(const price::Curve* curve, model.measured()->FindCurve(*kind, mesh, over, group));
     if (curve != nullptr) continue;
     Failure failure = Error(Diag::kCostsFile,
-                            "`curves` has none for {} over {}, by which buckets are priced; "
-                            "without buckets none is needed",
+                            "`curves` has no curve for {} over {}, which prices buckets; add one, "
+                            "or use --buckets=none",
                             Name(*kind), Format(mesh, over));
     failure.diagnostics[0].file = model.measured()->file;
     return failure;
@@ -154,7 +154,7 @@ Result<FoundSchedule> OverlapSearch::Run() {
   }
   if (found_.outcome.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible,
-                 "{} of memory is too little; the smallest peak found is {}, {} bytes",
+                 "a memory limit of {} is too small; the smallest peak found is {}, {} bytes",
                  Format(cap_), Format(least_), least_.value);
   return std::move(found_);
 }

@@ -55,7 +55,8 @@ Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOption
     context.AddRemark(graph, graph[node].first_result, RemarkKind::kNotInParts, "{}", why);
   if (region.mixtures() == 0) {
     if (region.refusals().empty())
-      context.AddRemark(graph, {}, RemarkKind::kNoEffect, "no rows go to experts of other ranks");
+      context.AddRemark(graph, {}, RemarkKind::kNoEffect,
+                        "no rows are sent to experts of other ranks");
     return Changed::kNo;
   }
   context.Count("mixtures", static_cast<int64_t>(region.mixtures()));
@@ -73,7 +74,7 @@ Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOption
 Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
                             PassContext& context) {
   if (options.parts < 2)
-    return Error(Diag::kPassOption, "`parts` is {}; tokens are in 2 or more", options.parts);
+    return Error(Diag::kPassOption, "`parts` is {}; expected at least 2", options.parts);
   const price::CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
@@ -84,14 +85,14 @@ Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
 }
 
 constexpr OptionDef kChunkTokensOptions[] = {
-    Option<&ChunkTokensOptions::parts>("parts", "in how many parts tokens are")};
+    Option<&ChunkTokensOptions::parts>("parts", "number of parts of the tokens")};
 constexpr std::string_view kChunkTokensStats[] = {"mixtures"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(chunk_tokens){
     .name = "chunk-tokens",
-    .summary = "Runs blocks with experts on other ranks for parts of the tokens that overlap",
+    .summary = "Divides the tokens of blocks with shared experts into parts that overlap",
     .run = Run<ChunkTokens>,
     .make_options = Make<ChunkTokensOptions>,
     .options = kChunkTokensOptions,

@@ -45,7 +45,7 @@ void TokenRegion::FindMixtures() {
     if (graph_[node].phase != Phase::kForward) continue;
     NodeId pick = graph_[graph_.operands(node)[0]].producer;
     if (!pick || graph_[pick].op != op::index_select) {
-      refusals_.emplace_back(node, "what it sends is not picked from tokens");
+      refusals_.emplace_back(node, "it sends rows that are not indexed from tokens");
       continue;
     }
     open_[BlockAt(node)] = true;
@@ -125,15 +125,16 @@ std::optional<std::string> TokenRegion::FindBroken(NodeId node) {
     const std::optional<Cut>& part = cut(node).operands[i];
     ValueId v = graph_.operands(node)[i];
     if (part && part->kind != Kind::kRows && cut(v) != part)
-      return fmt::format("%{} is not in parts", graph_.name(v));
+      return fmt::format("%{} is not divided into parts", graph_.name(v));
   }
   for (ValueId v : graph_.results(node)) {
     if (KindOf(v) != Kind::kOwn && !graph_.types()[graph_.type(v)].async) continue;
     if (uses_.is_output(v)) return fmt::format("%{} is an output", graph_.name(v));
     for (const Use& use : uses_.of(v)) {
       if (!ReadsPieces(use) && !Unread(use))
-        return fmt::format("%{} cannot be in parts, and reads %{}, which every part has for itself",
-                           graph_.name(graph_[use.node].first_result), graph_.name(v));
+        return fmt::format(
+            "%{} cannot be divided into parts, but reads %{}, which each part has separately",
+            graph_.name(graph_[use.node].first_result), graph_.name(v));
     }
   }
   return std::nullopt;
@@ -154,7 +155,8 @@ void TokenRegion::DropBroken() {
   }
   for (size_t block = 0; block < open_.size(); ++block) {
     if (open_[block] && !has(dispatches_[block][0]))
-      DropBlock(dispatches_[block][0], fmt::format("its rows are not in {} equal parts", pieces()));
+      DropBlock(dispatches_[block][0],
+                fmt::format("its rows cannot be divided into {} equal parts", pieces()));
   }
 }
 

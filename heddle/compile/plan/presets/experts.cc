@@ -86,7 +86,7 @@ Status ShareExperts(PlanDraft& draft) {
     Dim experts = draft.graph.types().dims(draft.graph.type(input.value))[0];
     if (experts % ranks != 0)
       return Error(Diag::kMeshSize,
-                   "`{}` has {} experts, which do not divide among {} ranks; {} would fit",
+                   "`{}` has {} experts, which cannot be divided evenly among {} ranks; use {}",
                    param.pattern, experts, ranks,
                    Divisors(experts, mesh.Size(draft.sharding) * mesh.Size(own), mesh.Size(own)));
     for (AxisId axis : draft.experts) {
@@ -97,8 +97,8 @@ Status ShareExperts(PlanDraft& draft) {
   int64_t sequences = Sequences(draft);
   if (own.empty() || sequences == 1 || sequences % mesh.Size(own) == 0) return Done{};
   return Error(Diag::kMeshSize,
-               "each data-parallel rank has {} sequences, which do not divide among the {} ranks "
-               "of [{}], whose experts they share; 1 would fit, and every multiple of {}",
+               "each data-parallel rank has {} sequences, which cannot be divided among the {} "
+               "ranks of [{}] that share experts; use 1, or a multiple of {}",
                sequences, mesh.Size(own), Format(mesh, own), mesh.Size(own));
 }
 

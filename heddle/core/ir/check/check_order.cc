@@ -40,7 +40,7 @@ class OrderVerifier {
     for (ValueId value : graph_.values()) {
       NodeId start = graph_[value].producer;
       if (start && IsAsync(value) && !waited[value])
-        report_.AddNode(start, Diag::kAsyncUse, "nothing waits for `%{}`", graph_.name(value));
+        report_.AddNode(start, Diag::kAsyncUse, "`%{}` has no `comm.wait`", graph_.name(value));
     }
   }
 
@@ -52,7 +52,8 @@ class OrderVerifier {
       bool starts = false;
       for (ValueId result : graph_.results(id)) starts |= !graph_[result].type || IsAsync(result);
       if (!starts)
-        report_.AddNode(id, Diag::kStream, "stream {} of a node that starts nothing", node.stream);
+        report_.AddNode(id, Diag::kStream, "the node has stream {}, but starts no operation",
+                        node.stream);
     }
   }
 
@@ -92,7 +93,7 @@ class OrderVerifier {
       NodeId taker = taken_by[donations_.root(v)];
       if (!taker || v == graph_.operands(id)[0]) return;
       report_.AddNode(id, Diag::kReadAfterUpdate,
-                      "`%{}` is sent until here, but {} took over its storage before",
+                      "`%{}` is in flight until here, but {} took over its storage earlier",
                       graph_.name(v), report_.OpName(taker));
     });
   }

@@ -59,7 +59,7 @@ Status ExpertLowering::LowerEnds(NodeId node) {
   int64_t placed = graph_.types().dims(graph_.type(result))[0];
   if (placed != experts)
     return Error(Diag::kPlacement,
-                 "`%{}` is placed with {} on a rank, and {} that share experts have {} each",
+                 "the placement of `%{}` gives a rank {}, but {} that share experts have {} each",
                  graph_.name(result), Counted(placed, "expert"), Counted(ranks, "rank"), experts);
   Attrs shape;
   shape.Set("size", std::vector<int64_t>{ranks, experts});

@@ -41,7 +41,7 @@ class Localizer {
  private:
   Status Walk() {
     for (const Misplaced& misplaced : FindMisplaced(graph_, mesh_, 1))
-      return Error(Diag::kPlacement, "{}; `insert-redistributions` moves operands", misplaced.why);
+      return Error(Diag::kPlacement, "{}; run `insert-redistributions` first", misplaced.why);
     HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
@@ -85,7 +85,8 @@ class Localizer {
       if (!owner || graph_[owner].placement == graph_[output.value].placement) continue;
       size_t rank = graph_.types().rank(graph_.type(owner));
       return Error(
-          Diag::kPlacement, "%{} is {}, %{} that it belongs to is {}", graph_.name(output.value),
+          Diag::kPlacement, "%{} is {}, but %{}, which it belongs to, is {}",
+          graph_.name(output.value),
           FormatPlacement(graph_.placements()[graph_[output.value].placement], rank, mesh_),
           graph_.name(owner),
           FormatPlacement(graph_.placements()[graph_[owner].placement], rank, mesh_));
@@ -141,8 +142,8 @@ class Localizer {
     const std::optional<RedistributionStep>& step = StepBetween(from, to, dims);
     if (!step) {
       HEDDLE_TRY(auto steps, PlanRedistribution(PlacementOf(from), PlacementOf(to), dims, mesh_));
-      return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
-                   graph_.name(to), steps.size());
+      return Error(Diag::kRedistribution, "%{} takes {} steps; run `lower` first", graph_.name(to),
+                   steps.size());
     }
     if (step->forgets) {
       Forget(node, from, step->over);
@@ -241,17 +242,17 @@ Result<Changed> Localize(Module& module, const LocalizeOptions& options, PassCon
   return Changed::kYes;
 }
 
-constexpr OptionDef kLocalizeOptions[] = {Option<&LocalizeOptions::exact_experts>(
-    "exact_experts",
-    "rows of experts have the number that there is, known at run time, instead of standing in "
-    "buffers of the most that there may be")};
+constexpr OptionDef kLocalizeOptions[] = {
+    Option<&LocalizeOptions::exact_experts>("exact_experts",
+                                            "give rows of experts their exact number, known at run "
+                                            "time, instead of buffers for the worst case")};
 constexpr std::string_view kLocalizeStats[] = {"collectives", "shifted_lookups"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(localize){
     .name = "localize",
-    .summary = "turns a graph of the whole mesh into the graph of one rank",
+    .summary = "converts a graph of the whole mesh to the graph of one rank",
     .run = Run<Localize>,
     .make_options = Make<LocalizeOptions>,
     .options = kLocalizeOptions,

@@ -120,15 +120,15 @@ Result<Changed> Lower(Module& module, const LowerOptions& options, PassContext& 
 
 constexpr OptionDef kLowerOptions[] = {
     Option<&LowerOptions::reduce_first>("reduce_first",
-                                        "reduce gradients over replicating axes before they are "
-                                        "scattered, as DTensor does; FSDP2 scatters first")};
+                                        "reduce gradients over replicating axes before scattering "
+                                        "them, like DTensor; FSDP2 scatters first")};
 constexpr std::string_view kLowerStats[] = {"steps"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(lower){
     .name = "lower",
-    .summary = "cuts redistributions into steps of one collective each",
+    .summary = "divides redistributions into steps of one collective each",
     .run = Run<Lower>,
     .make_options = Make<LowerOptions>,
     .options = kLowerOptions,

@@ -21,7 +21,7 @@ Result<ModuleBoundaries> ModuleBoundaries::Find(const Graph& graph, const Plan& 
       for (const PlanModule& rule : plan.modules) {
         if (!MatchesPattern(rule.pattern, path)) continue;
         if (boundary != UINT32_MAX) {
-          return Error(Diag::kPlan, "lines {} and {} of the plan are both about module `{}`",
+          return Error(Diag::kPlan, "lines {} and {} of the plan both match module `{}`",
                        out.boundaries_[boundary].rule->line, rule.line, path);
         }
         boundary = static_cast<uint32_t>(out.boundaries_.size());

@@ -77,8 +77,9 @@ class InputPlacer {
       PlacementId id = Interned(rule.placement, input);
       PlacementId& at = out_.placement[input.value.index()];
       if (at != PlacementTable::kReplicated && at != id) {
-        return Error(Diag::kPlan, "line {} of the plan places `{}` elsewhere than a line before it",
-                     rule.line, input.label);
+        return Error(Diag::kPlan,
+                     "line {} of the plan places `{}` differently from an earlier line", rule.line,
+                     input.label);
       }
       at = id;
       if (!batch) continue;

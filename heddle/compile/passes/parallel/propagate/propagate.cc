@@ -261,11 +261,10 @@ struct PropagateOptions {
 };
 
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
-  if (!options.plan) return Error(Diag::kPassOption, "there is no plan");
+  if (!options.plan) return Error(Diag::kPassOption, "propagate needs a plan");
   const Plan& plan = *options.plan;
   if (plan.automatic)
-    return Error(Diag::kPlan,
-                 "the plan says `auto`; `heddle parallelize` fills in what it leaves open");
+    return Error(Diag::kPlan, "the plan says `auto`; use `heddle parallelize`, which completes it");
   HEDDLE_RETURN_IF_ERROR(CheckPlannable(module, plan));
   bool new_mesh = module.mesh != plan.mesh;
   module.mesh = plan.mesh;
@@ -292,7 +291,7 @@ constexpr std::string_view kPropagateStats[] = {"redistributions"};
 
 HEDDLE_DEFINE_PASS(propagate){
     .name = "propagate",
-    .summary = "gives every value a placement, from a plan and the factors of the ops",
+    .summary = "assigns a placement to every value, from a plan and the factors of ops",
     .run = Run<Propagate>,
     .make_options = Make<PropagateOptions>,
     .options = kPropagateOptions,

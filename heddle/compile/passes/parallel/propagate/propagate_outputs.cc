@@ -36,8 +36,8 @@ Result<ValueId> Propagator::FinishGradient(ValueId v, const ParamPlan& param) {
   DType dtype = graph_.types().dtype(graph_.type(v));
   if (divides && IsInteger(dtype))
     return Error(Diag::kPlan,
-                 "gradient `%{}` is {}; the plan divides gradients, and integers "
-                 "would lose what is behind the point",
+                 "gradient `%{}` is {}; the plan divides gradients, which would truncate integers; "
+                 "write `grads sum`",
                  graph_.name(v), Name(dtype));
   if (!plan_.wide_tensor_grads || divides)
     v = RedistributeBehind(v, WithoutTensorPartials(v, param),
@@ -119,8 +119,8 @@ void Propagator::RemarkDivided() {
   auto is_grad = [](const Output& output) { return output.role == OutputRole::kGrad; };
   if (divisor == 1.0 || std::ranges::none_of(graph_.outputs(), is_grad)) return;
   context_.AddRemark(graph_, ValueId(), RemarkKind::kGradientsDivided,
-                     "gradients are {} times smaller than those of the whole graph, whose loss is "
-                     "that of all ranks together; `grads sum` keeps them",
+                     "gradients are {} times smaller than those of the graph, whose loss covers "
+                     "the whole batch; write `grads sum` to keep them",
                      divisor);
 }
 

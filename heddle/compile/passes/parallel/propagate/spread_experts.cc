@@ -71,7 +71,7 @@ class Spreader {
     HEDDLE_TRY(const Mixture* mixture, MixtureOf(node, module));
     size_t a = DimsOf(graph_.operands(node)[0]).size();
     size_t b = DimsOf(graph_.operands(node)[1]).size();
-    if (a == 3) return Fail(node, "experts whose weights are the left operand cannot be shared");
+    if (a == 3) return Fail(node, "experts cannot be shared if their weights are the left operand");
     // Rows are dimension 0 of the left operand and of the result. In a sum over rows, they are the
     // last dimension of the left operand and the first of the right.
     HEDDLE_RETURN_IF_ERROR(Send(node, 0, {mixture, b == 3 ? size_t{0} : size_t{1}}));
@@ -90,16 +90,16 @@ class Spreader {
     NodeId sum =
         cast && graph_[cast].op == op::_to_copy ? graph_[graph_.operands(cast)[0]].producer : cast;
     if (!sum || graph_[sum].op != op::cumsum)
-      return Fail(node, "%{}, the ends of its groups, are no cumulative counts of rows",
+      return Fail(node, "%{}, the ends of its groups, is not a cumulative count of rows",
                   graph_.name(ends));
     ValueId weights = graph_.operands(node)[1];
     int64_t ranks = mesh_.Size(module.experts);
     int64_t experts = DimsOf(ends)[0];
     if (DimsOf(weights).size() != 3)
-      return Fail(node, "the first product of a mixture has the weights of its experts");
+      return Fail(node, "the first product of a mixture must read the weights of its experts");
     if (experts % ranks != 0)
-      return Fail(node, "{} experts do not divide among the {} ranks of [{}]", experts, ranks,
-                  Format(mesh_, module.experts));
+      return Fail(node, "{} experts cannot be divided evenly among the {} ranks of [{}]", experts,
+                  ranks, Format(mesh_, module.experts));
     mixture.over = module.experts;
     mixture.times = module.expert_times == 0 ? ranks : std::min(ranks, module.expert_times);
     mixture.sent = graph_.operands(sum)[0];
@@ -117,8 +117,8 @@ class Spreader {
   Status CheckRows(NodeId node, const PlanModule& module) const {
     Dim rows = DimsOf(graph_.operands(node)[0])[0];
     if (!IsSymbol(rows) && rows % mesh_.Size(module.local) == 0) return Done{};
-    return Fail(node, "its rows do not divide among the {} ranks of [{}]", mesh_.Size(module.local),
-                Format(mesh_, module.local));
+    return Fail(node, "its rows cannot be divided evenly among the {} ranks of [{}]",
+                mesh_.Size(module.local), Format(mesh_, module.local));
   }
 
   // --- Moving rows
@@ -148,7 +148,7 @@ class Spreader {
       // Columns are the rows of a transposed value.
       NodeId producer = graph_[v].producer;
       if (!producer || !Transposes(producer))
-        return Fail(node, "%{} has rows for experts as its columns, and is no transposed matrix",
+        return Fail(node, "%{} has rows for experts as its columns, but is not a transposed matrix",
                     graph_.name(v));
       ValueId rows = graph_.operands(producer)[0];
       if (!spread_.contains(rows)) {
@@ -167,7 +167,8 @@ class Spreader {
     if (!added) return known->second;
     Spread at = spread_.at(v);
     if (at.dim != 0)
-      return Fail(graph_[v].producer, "its columns are with their experts and cannot come back");
+      return Fail(graph_[v].producer,
+                  "its columns are on the ranks of their experts and cannot be combined");
     known->second = inserter_.Add(inserter_.After(v), op::shard_combine, "combine",
                                   {v, at.mixture->sent, at.mixture->received}, AttrsOf(*at.mixture),
                                   TypeWith(v, 0, DimsOf(v)[0] / at.mixture->times));
