@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// The name of a flag ends at the `=`; that of a short one, after its letter.
+// The name of a flag ends at the `=`; the name of a short flag, after its letter.
 std::string NameOf(const std::string& arg) {
   return arg.substr(0, arg.starts_with("--") ? arg.find('=') : 2);
 }
@@ -91,7 +91,7 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   }
   std::string value = attached ? arg.substr(name.size() + (is_long ? 1 : 0)) : "true";
   if (!flag->value.empty() && !attached) {
-    // A flag is not a value; `--name=--value` gives one that looks like a flag.
+    // A flag is not a value. Use `--name=--value` for a value that looks like a flag.
     if (at + 1 == args.size() || args[at + 1] == "--" || Find(NameOf(args[at + 1])) != nullptr)
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
     value = args[++at];
@@ -129,7 +129,7 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
   }
   if (config_ && IsSet("--config")) note(ReadConfig().diagnostics());
   if (mistakes.empty()) note(CheckRequirements().diagnostics());
-  // A missing argument may be a misspelt one.
+  // A missing argument may be misspelled.
   for (const Flag& flag : flags_) {
     if (flag.required && flag.origin == "default" && mistakes.empty())
       note({MakeDiagnostic(Diag::kUsage, "`heddle {}` needs {}: {}", command, flag.names[0],

@@ -87,7 +87,7 @@ template <typename T>
 const T* Given(const std::optional<T>& target) {
   return target ? &*target : nullptr;
 }
-// A number out of its range means: not set.
+// A number out of its range means that the flag is not set.
 const int64_t* InRange(const int64_t* value, const NumberRange& range) {
   return value != nullptr && *value >= range.least && *value <= range.most ? value : nullptr;
 }

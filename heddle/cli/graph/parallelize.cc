@@ -1,4 +1,4 @@
-// heddle parallelize: from a captured graph and a plan to the graph of one rank.
+// heddle parallelize: applies a plan to a captured graph, and writes the graph of one rank.
 #include <ostream>
 
 #include <nlohmann/json.hpp>
@@ -71,7 +71,7 @@ struct ParallelizeCommand {
     compile.Print(report, streams);
     compile.PrintNotes(report, streams);
     if (!json) return Done{};
-    // One graph is the common case, and gets one object.
+    // Prints one object in the common case of one graph.
     auto list = nlohmann::ordered_json::array();
     for (size_t g = 0; g < module.graphs.size(); ++g)
       list.push_back(
@@ -119,7 +119,7 @@ struct ParallelizeCommand {
                  InputName(file));
   }
 
-  // A plan that can be read: its mistakes are shown in its own file.
+  // Checks that the plan parses, so that errors refer to its own file.
   Result<std::string> LoadPlan(const Streams& streams) const {
     HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--plan", plan));
     HEDDLE_RETURN_IF_ERROR(

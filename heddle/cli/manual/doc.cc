@@ -1,4 +1,4 @@
-// heddle doc: reference pages, generated from the tables that the program itself uses.
+// heddle doc: reference pages, generated from the program's own tables.
 #include <map>
 #include <ostream>
 
@@ -66,7 +66,7 @@ OpDoc Describe(OpId id) {
     if (!result_text.empty()) result_text += ", ";
     result_text += PrintType(example->module, graph, graph.type(v));
   }
-  // Collectives and moves are what sharding turns into; they have no factors of their own.
+  // Sharding produces collectives and moves, so they have no factors.
   std::string factor_text;
   if (FamilyOf(op) != OpFamily::comm) {
     Result<Factors> factors = InferFactors(args, results);

@@ -1,4 +1,4 @@
-// heddle memory: what a step costs with less memory.
+// heddle memory: the cost of a step with less memory.
 #include <ostream>
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// heddle sim: a step on a cluster, simulated: of a graph in a file, or of a model.
+// heddle sim: simulates a step on a cluster, from a graph file or a model.
 #include "heddle/cli/step/sim.h"
 
 #include "heddle/cli/commands.h"

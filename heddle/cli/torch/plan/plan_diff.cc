@@ -32,7 +32,7 @@ Result<PlanPair> ReadPlans(const std::string& list, const Streams& streams) {
   return PlanPair{std::move(plans[0]), std::move(plans[1])};
 }
 
-// Both plans have the same batch, that of the first.
+// Simulates both plans with the batch of the first.
 Result<search::PlanComparison> CompareOnStep(const PlanPair& plans, const PlanOptions& options) {
   if (plans.a.automatic || plans.b.automatic)
     return Error(

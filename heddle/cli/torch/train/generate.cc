@@ -1,4 +1,4 @@
-// heddle generate: text from a checkpoint.
+// heddle generate: generates text from a checkpoint.
 #include "heddle/run/train/generate.h"
 
 #include <charconv>
