@@ -50,7 +50,7 @@ constexpr std::string_view kAsyncTensorParallelStats[] = {
 HEDDLE_DEFINE_PASS(async_tensor_parallel){
     .name = "async-tensor-parallel",
     .summary =
-        "divides exposed tensor-parallel collectives and the surrounding compute into overlapping "
+        "Divides exposed tensor-parallel collectives and the surrounding compute into overlapping "
         "chunks",
     .run = Run<AsyncPass>,
     .make_options = Make<AsyncPassOptions>,

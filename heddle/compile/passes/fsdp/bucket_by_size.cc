@@ -37,7 +37,7 @@ constexpr OptionDef kBucketBySizeOptions[] = {
 
 HEDDLE_DEFINE_PASS(bucket_by_size){
     .name = "bucket-by-size",
-    .summary = "launches gathers of weights and reductions of gradients together, up to a size",
+    .summary = "Launches gathers of weights and reductions of gradients together, up to a size",
     .run = Run<BucketBySize>,
     .make_options = Make<BucketBySizeOptions>,
     .options = kBucketBySizeOptions,

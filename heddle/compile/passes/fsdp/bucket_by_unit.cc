@@ -72,7 +72,7 @@ constexpr OptionDef kBucketByUnitOptions[] = {
 
 HEDDLE_DEFINE_PASS(bucket_by_unit){
     .name = "bucket-by-unit",
-    .summary = "launches gathers and reductions of a unit's parameters together",
+    .summary = "Launches gathers and reductions of a unit's parameters together",
     .run = Run<BucketByUnit>,
     .make_options = Make<BucketByUnitOptions>,
     .options = kBucketByUnitOptions,

@@ -277,7 +277,7 @@ constexpr std::string_view kPrefetchStats[] = {"launches", "waits"};
 HEDDLE_DEFINE_PASS(prefetch){
     .name = "prefetch",
     .summary =
-        "gathers weights before their units need them, and waits for gradient reductions later",
+        "Gathers weights before their units need them, and waits for gradient reductions later",
     .run = Run<Prefetch>,
     .make_options = Make<PrefetchOptions>,
     .options = kPrefetchOptions,

@@ -237,7 +237,7 @@ constexpr std::string_view kReshardAfterForwardStats[] = {"gathers", "copies", "
 
 HEDDLE_DEFINE_PASS(reshard_after_forward){
     .name = "reshard-after-forward",
-    .summary = "frees gathered weights after forward and gathers them again in backward",
+    .summary = "Frees gathered weights after forward and gathers them again in backward",
     .run = Run<ReshardAfterForward>,
     .make_options = Make<ReshardOptions>,
     .options = kReshardAfterForwardOptions,

@@ -75,7 +75,7 @@ constexpr std::string_view kSeparateCommunicatorsStats[] = {"launches", "communi
 
 HEDDLE_DEFINE_PASS(separate_communicators){
     .name = "separate-communicators",
-    .summary = "gives gathers of weights and reductions of gradients separate communicators",
+    .summary = "Gives gathers of weights and reductions of gradients separate communicators",
     .run = Run<SeparateCommunicators>,
     .any_view = false,
     .needs = View::kLocal,

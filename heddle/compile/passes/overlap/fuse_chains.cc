@@ -198,7 +198,7 @@ constexpr std::string_view kFuseChainsStats[] = {"chains"};
 
 HEDDLE_DEFINE_PASS(fuse_gathers){
     .name = "fuse-gathers",
-    .summary = "merges consecutive gathers over different axes into one",
+    .summary = "Merges consecutive gathers over different axes into one",
     .run = Run<FuseGathers>,
     .any_view = false,
     .needs = View::kLocal,
@@ -208,7 +208,7 @@ HEDDLE_DEFINE_PASS(fuse_gathers){
 
 HEDDLE_DEFINE_PASS(fuse_scatters){
     .name = "fuse-scatters",
-    .summary = "merges consecutive reduce-scatters over different axes into one",
+    .summary = "Merges consecutive reduce-scatters over different axes into one",
     .run = Run<FuseScatters>,
     .any_view = false,
     .needs = View::kLocal,

@@ -53,7 +53,7 @@ constexpr std::string_view kOverlapStats[] = {"microseconds_before", "microsecon
 
 HEDDLE_DEFINE_PASS(overlap){
     .name = "overlap",
-    .summary = "overlaps bucketed collectives with compute within a memory limit",
+    .summary = "Overlaps bucketed collectives with compute within a memory limit",
     .run = Run<OverlapPass>,
     .make_options = Make<OverlapPassOptions>,
     .options = kOverlapOptions,

@@ -5,7 +5,7 @@
 
 namespace heddle {
 
-// %a, %b = aten.op(%x, [%y, %z], name=value, opt=%t) : (f32[2], f32[3]) @scope stream=1 keep=must_save
+// %a, %b = aten.op(%x, [%y], name=value, opt=%t) : (f32[2], f32[3]) @scope stream=1 keep=must_save
 bool GraphParser::ParseNode() {
   scan_.SkipSpace();
   size_t begin = scan_.offset();

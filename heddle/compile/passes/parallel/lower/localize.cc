@@ -1,8 +1,8 @@
 // localize: converts a graph for the whole mesh to the graph of one rank. Sizes become this rank's
 // sizes, and each step of a redistribution becomes a collective.
 //
-//   %y = aten.mm(%x, %u)                       : bf16[32{dp},4096]            becomes      bf16[8,4096]
-//   %u = shard.redistribute(%h, why=unshard)   : bf16[1024,4096]              becomes
+//   %y = aten.mm(%x, %u)                               : bf16[32{dp},4096]   becomes   bf16[8,4096]
+//   %u = shard.redistribute(%h, why=unshard)           : bf16[1024,4096]     becomes
 //
 //   %u! = comm.all_gather(%h, over=[dp], why=unshard)  : async bf16[1024,4096]
 //   %u  = comm.wait(%u!)                               : bf16[1024,4096]
@@ -252,7 +252,7 @@ constexpr std::string_view kLocalizeStats[] = {"collectives", "shifted_lookups"}
 
 HEDDLE_DEFINE_PASS(localize){
     .name = "localize",
-    .summary = "converts a graph of the whole mesh to the graph of one rank",
+    .summary = "Converts a graph of the whole mesh to the graph of one rank",
     .run = Run<Localize>,
     .make_options = Make<LocalizeOptions>,
     .options = kLocalizeOptions,

@@ -128,7 +128,7 @@ constexpr std::string_view kLowerStats[] = {"steps"};
 
 HEDDLE_DEFINE_PASS(lower){
     .name = "lower",
-    .summary = "divides redistributions into steps of one collective each",
+    .summary = "Divides redistributions into steps of one collective each",
     .run = Run<Lower>,
     .make_options = Make<LowerOptions>,
     .options = kLowerOptions,

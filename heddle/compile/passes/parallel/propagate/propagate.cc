@@ -291,7 +291,7 @@ constexpr std::string_view kPropagateStats[] = {"redistributions"};
 
 HEDDLE_DEFINE_PASS(propagate){
     .name = "propagate",
-    .summary = "assigns a placement to every value, from a plan and the factors of ops",
+    .summary = "Assigns a placement to every value, from a plan and the factors of ops",
     .run = Run<Propagate>,
     .make_options = Make<PropagateOptions>,
     .options = kPropagateOptions,

@@ -94,7 +94,7 @@ constexpr std::string_view kDedupUnshardStats[] = {"gathers"};
 
 HEDDLE_DEFINE_PASS(dedup_unshard){
     .name = "dedup-unshard",
-    .summary = "gathers a parameter with several readers once",
+    .summary = "Gathers a parameter with several readers once",
     .run = Run<DedupUnshard>,
     .stats = kDedupUnshardStats,
 };

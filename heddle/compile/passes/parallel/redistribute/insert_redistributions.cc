@@ -102,7 +102,7 @@ constexpr std::string_view kInsertRedistributionsStats[] = {"redistributions"};
 
 HEDDLE_DEFINE_PASS(insert_redistributions){
     .name = "insert-redistributions",
-    .summary = "moves operands to the placements that their ops need",
+    .summary = "Moves operands to the placements that their ops need",
     .run = Run<InsertRedistributions>,
     .any_view = false,
     .needs = View::kGlobal,

@@ -102,7 +102,7 @@ constexpr std::string_view kShortcutRedistributionsStats[] = {"round_trips", "de
 
 HEDDLE_DEFINE_PASS(shortcut_redistributions){
     .name = "shortcut-redistributions",
-    .summary = "avoids redistributions to another placement and back",
+    .summary = "Avoids redistributions to another placement and back",
     .run = Run<ShortcutRedistributions>,
     .any_view = false,
     .needs = View::kGlobal,
