@@ -192,8 +192,8 @@ TEST_F(ManagerTest, LaunchesOfACommunicatorKeepTheirOrder) {
   ASSERT_FALSE(swapped.ok());
   EXPECT_EQ(swapped.diagnostics()[0].kind, Diag::kLaunchOrder);
   EXPECT_EQ(swapped.diagnostics()[0].message,
-            "after pass 1 (swap-launches): swap-launches launches %a! behind %b! over [dp] on "
-            "stream 1; it was in front of it");
+            "after pass 1 (swap-launches): swap-launches launches %a! after %b! over [dp] on "
+            "stream 1; before the pass it was launched first");
   module_ = read(1);
   EXPECT_TRUE(RunText("schedule").ok());
   module_ = read(2);

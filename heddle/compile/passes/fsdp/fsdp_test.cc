@@ -53,7 +53,7 @@ TEST(ReshardAfterForward, ALaterPassThatLetsALayoutCrossIsCaught) {
         fmt::format("reshard-after-forward{{policy={}}}, read-forward", policy), kTable);
     Result<RunReport> report = RunPipeline(module, pipeline, options);
     ASSERT_FALSE(report.ok());
-    EXPECT_NE(Format(report.diagnostics()).find("`%c` of unit `u` is read by `%dx`"),
+    EXPECT_NE(Format(report.diagnostics()).find("`%c` of unit `u`, and `%dx` reads it"),
               std::string::npos)
         << Format(report.diagnostics());
     EXPECT_EQ(report.diagnostics()[0].kind, Diag::kWeightCrosses);
