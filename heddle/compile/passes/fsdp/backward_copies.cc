@@ -42,7 +42,7 @@ Result<std::vector<NodeId>> BackwardCopies::Missing(ValueId v) {
   std::vector<NodeId> missing;
   auto find = [&](NodeId node) {
     if (copy_of_[node.index()]) return false;
-    // Marks it as found; the copy itself comes later.
+    // Marks it as found. The copy itself is made later.
     copy_of_[node.index()] = node;
     missing.push_back(node);
     return true;

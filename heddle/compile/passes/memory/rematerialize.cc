@@ -1,4 +1,4 @@
-// rematerialize: computes again, in backward, what is marked for it.
+// rematerialize: recomputes marked values in backward.
 //
 //  fwd:                                                          fwd:
 //   %a  = aten.exp(%x)  keep=prefer_recompute                     (the same)
@@ -7,9 +7,10 @@
 //   %da = aten.mul.Tensor(%dy, %b)                                %b_1 = aten.sin(%a_1)
 //                                                                 %da = aten.mul.Tensor(%dy, %b_1)
 //
-// One walk in execution order. In front of the first node behind forward that reads a marked value, everything marked that it is
-// made of is copied, each node once, in its order. A wait is copied with its launch. A value that cannot be made again is kept
-// with a remark if it is marked `prefer_recompute`, and is an error if it is marked `must_recompute`.
+// One walk in execution order. Before the first node after forward that reads a marked value, the
+// marked nodes that produce it are copied, each node once, in their order. A wait is copied with
+// its launch. If a value cannot be recomputed, it is kept with a remark if it is marked
+// `prefer_recompute`, and is an error if it is marked `must_recompute`.
 #include <algorithm>
 
 #include "heddle/compile/manager/pass.h"
@@ -72,7 +73,7 @@ class Rematerializer {
       Kept(v, fmt::format("the update `%{}` has overwritten its inputs", update));
     }
     for (const auto& [original, copy] : copies_.TakeCopies()) {
-      // It is where it is needed: there is nothing left to decide.
+      // The copy is where it is needed, so no decision is left.
       for (ValueId result : graph_.results(copy)) rewriter_.SetKeep(result, Keep::kDefault);
       context_.Count("copies");
       if (IsLaunch(graph_, original)) context_.Count("launches");
