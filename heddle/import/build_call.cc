@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/graph_builder_impl.h"
 #include "heddle/import/read/torch_types.h"
 
 namespace heddle {

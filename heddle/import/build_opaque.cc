@@ -2,7 +2,7 @@
 
 #include "heddle/core/base/scanner.h"
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/graph_builder_impl.h"
 
 // Calls of ops outside the table, and of functions of sizes, which are numbers here.
 
@@ -100,7 +100,7 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   Target& target = targets_[call.target];
   if (target.writes_in_place)
     return Fail(call, Diag::kCaptureInPlace,
-                "`{}` writes over its operand; functionalize the graph first",
+                "`{}` overwrites its operand; functionalize the graph first",
                 program_.target(call));
   // Wait for all operands in flight first, because an opaque op cannot wait for them.
   for (const ForeignArg& arg : program_.args_of(call)) {
@@ -111,8 +111,7 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   std::optional<std::vector<Type>> types = OpaqueTypes(call);
   if (!types)
     return Fail(call, Diag::kMissingType,
-                "`{}` is not in the table of ops, and the file does not state the types of its "
-                "results",
+                "`{}` is not in the op table, and the file does not state its result types",
                 program_.target(call));
   HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, target.opaque_name));
   HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, InternTypes(*types)));
@@ -149,8 +148,7 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   std::string_view target = program_.target(call);
   std::optional<int64_t> result = Compute(target, numbers);
   if (!result)
-    return Fail(call, Diag::kUnknownOp, "`{}` of these sizes has no value that is known here",
-                target);
+    return Fail(call, Diag::kUnknownOp, "`{}` of these sizes has no known value", target);
   if (!computed) {
     Bind(call.name, {.kind = Binding::Kind::kNumber, .number = *result});
     return Done{};
@@ -169,7 +167,7 @@ Status GraphBuilder::AddSize(const ForeignCall& call) {
   std::string_view target = program_.target(call);
   if (targets_[call.target].asserts) return AddOpaqueCall(call);
   std::span<const ForeignArg> args = program_.args_of(call);
-  if (args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", target);
+  if (args.empty()) return Fail(call, Diag::kOperandCount, "{} has no argument", target);
   HEDDLE_TRY(ValueId tensor, Tensor(call, args[0].value));
   const TypeTable& types = graph_->types();
   TypeId type = graph_->type(tensor);
@@ -180,7 +178,7 @@ Status GraphBuilder::AddSize(const ForeignCall& call) {
     int64_t dim = Number(args[1].value).value_or(INT64_MIN);
     auto rank = static_cast<int64_t>(types.rank(type));
     if (dim < -rank || dim >= rank)
-      return Fail(call, Diag::kDimRange, "dimension {} of a tensor of {}", dim,
+      return Fail(call, Diag::kDimRange, "dimension {} does not exist; the tensor has {}", dim,
                   Counted(rank, "dimension"));
     size = types.symbols().Bound(types.dims(type)[static_cast<size_t>(dim < 0 ? dim + rank : dim)]);
   } else {

@@ -94,8 +94,8 @@ Status GroupAxes::FromOptions(const ImportOptions& options) {
     for (std::string_view word : Split(list, ',')) {
       std::optional<AxisId> axis = mesh_.Find(Trim(word));
       if (!axis || !axes.Add(*axis))
-        return Error(Diag::kUnknownAxis, "--group gives `{}` to group `{}`; the mesh is [{}]", word,
-                     name, Format(mesh_));
+        return Error(Diag::kUnknownAxis, "--group assigns `{}` to group `{}`, but the mesh is [{}]",
+                     word, name, Format(mesh_));
     }
     axes_[name] = axes;
   }
@@ -121,13 +121,14 @@ Status GroupAxes::FromSizes(const ForeignProgram& program, std::vector<std::stri
   for (const ForeignGroup& group : groups) {
     if (&group == whole) continue;
     if (group.size < 1 || group.size > Mesh::kMaxRanks)
-      return Error(Diag::kMeshSize,
-                   "the file does not say how many ranks group `{}` has; give --mesh and --group",
-                   program.text(group.name));
+      return Error(
+          Diag::kMeshSize,
+          "the file does not state the number of ranks of group `{}`; give --mesh and --group",
+          program.text(group.name));
     ranks *= static_cast<double>(group.size);
     if (axes.size() == Mesh::kMaxAxes || ranks > static_cast<double>(Mesh::kMaxRanks))
       return Error(Diag::kMeshSize,
-                   "{} are more than a mesh of their product can have; give --mesh and --group",
+                   "a mesh cannot have one axis for each of {}; give --mesh and --group",
                    Counted(groups.size(), "process group"));
     auto axis = static_cast<AxisId>(axes.size());
     std::string name = AxisName(program.text(group.name));
@@ -141,12 +142,12 @@ Status GroupAxes::FromSizes(const ForeignProgram& program, std::vector<std::stri
   mesh_ = Mesh(std::move(axes));
   if (groups.size() > 1) {
     remarks.push_back(fmt::format(
-        "process groups are taken for axes of the mesh [{}], the first the slowest{}; --mesh and "
-        "--group say otherwise",
+        "process groups are assumed to be axes of the mesh [{}], the slowest first{}; use --mesh "
+        "and --group to change that",
         Format(mesh_),
         whole == nullptr
             ? ""
-            : fmt::format(", and group `{}` for all of them", program.text(whole->name))));
+            : fmt::format(", and group `{}` to span all of them", program.text(whole->name))));
   }
   return Done{};
 }

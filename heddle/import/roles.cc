@@ -161,11 +161,11 @@ class RoleSetter {
     }
     imported_.remarks.push_back(
         has_grads_
-            ? fmt::format("outputs {} to {} have the shapes of the {} (--params), in their "
-                          "order, and are taken for their gradients",
+            ? fmt::format("outputs {} to {} have the shapes of the {} (--params), in their order, "
+                          "and are assumed to be their gradients",
                           first, first + params.size() - 1, Counted(params.size(), "parameter"))
-            : fmt::format("no outputs in a row have the shapes of the {} (--params): the "
-                          "graph is taken for a forward graph",
+            : fmt::format("no consecutive outputs have the shapes of the {} (--params): the graph "
+                          "is assumed to be a forward graph",
                           Counted(params.size(), "parameter")));
   }
 
@@ -203,7 +203,7 @@ class RoleSetter {
     SetInputsByName(backward, gathers);
     SetOutputsByName(backward);
     imported_.remarks.push_back(fmt::format(
-        "roles are taken from names and uses, because the file has no signature: {}, {}",
+        "roles are derived from names and uses, because the file has no signature: {}, {}",
         backward ? "a backward graph" : "a forward graph", Counted(params_, "parameter")));
   }
 

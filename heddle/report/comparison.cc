@@ -132,7 +132,7 @@ std::string LaunchDifference::Why() const {
   if (before.count == 0) {
     add("new: " + Launches(after.count));
   } else if (after.count == 0) {
-    add("no longer there");
+    add("removed");
   } else if (before.count != after.count) {
     add(fmt::format("{} instead of {} {} {}", Launches(after.count), before.count,
                     after.count == 1 ? "takes" : "take", LessOrMore(faster)));
@@ -142,7 +142,7 @@ std::string LaunchDifference::Why() const {
   Nanos hidden = after.time - after.exposed;
   Nanos hidden_before = before.time - before.exposed;
   if (after.count > 0 && hidden != hidden_before)
-    add(fmt::format("{} beside compute, {} before", OrNone(hidden), OrNone(hidden_before)));
+    add(fmt::format("{} overlap compute, {} before", OrNone(hidden), OrNone(hidden_before)));
   if (after.exposed.value > 0) add("exposed by " + FormatReasons(after.by_reason));
   return out;
 }

@@ -29,7 +29,7 @@ struct LaunchDifference {
   LaunchSums after;
 
   Nanos saved() const { return before.exposed - after.exposed; }
-  // `34 launches instead of 291 take 42.04 ms less; 47.30 ms run beside compute, none before`
+  // `34 launches instead of 291 take 42.04 ms less; 47.30 ms overlap compute, none before`
   std::string Why() const;
 };
 

@@ -18,7 +18,7 @@ std::string ComparedWithIdeal(const price::StepSummary& s) {
   double ideal = static_cast<double>(s.whole_flops.value) / static_cast<double>(s.ranks);
   double times = static_cast<double>(s.flops.value) / ideal;
   return fmt::format(", {:.2f} times its share of the whole step{}", times,
-                     times > 1.5 ? "; ranks repeat what others do, see --remarks" : "");
+                     times > 1.5 ? "; ranks repeat work of others, see --remarks" : "");
 }
 
 }  // namespace

@@ -69,8 +69,8 @@ bool KeepsNumbers(const std::vector<std::string>& args) {
     if (!arg.starts_with(kFlag)) continue;
     Result<compile::Plan> plan = compile::ParsePlan(*ReadFile(arg.substr(kFlag.size())), "plan");
     return plan.ok() && !plan->average && plan->grad_divisor == 1.0 &&
-           std::ranges::all_of(plan->layers,
-                               [](const compile::PlanLayer& layer) { return layer.local.empty(); });
+           std::ranges::all_of(
+               plan->layers, [](const compile::PlanModule& layer) { return layer.local.empty(); });
   }
   return true;
 }

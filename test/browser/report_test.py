@@ -91,7 +91,7 @@ class ReportTest(unittest.TestCase):
         lane = self.page.run(f"{steps}.collectives.stream[{hidden}]")
         block = self.page.run(f"{steps}.lanes[{lane}].node.indexOf({steps}.collectives.node[{hidden}])")
         self.page.mouse("mouseMoved", *self.point(0, lane, block))
-        self.assertIn("behind compute", self.tip())
+        self.assertIn("by compute", self.tip())
         self.page.mouse("mouseMoved", 5, 5)
         self.assertEqual(self.tip(), "")
 
@@ -213,7 +213,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(self.page.run("document.querySelectorAll('#charts .chart:not(.overview)').length"), 2)
         self.assertIn("both.hd takes", self.page.run("document.getElementById('headline').innerText"))
         words = self.page.run("document.getElementById('tab-body').innerText")
-        for word in ("collective by collective", "layers.11", "beside compute", "unshard", "grad"):
+        for word in ("collective by collective", "layers.11", "overlap compute", "unshard", "grad"):
             self.assertIn(word, words)
         self.page.mouse("mouseMoved", *self.point(1, 1, 5))
         self.page.screenshot(FOLDER / "light.png")

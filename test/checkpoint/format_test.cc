@@ -75,7 +75,7 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
   const char* wrong = "has an invalid type, shape or piece of `w`";
   EXPECT_EQ(SaidAfter([](Json&) {}), "");
   EXPECT_EQ(SaidAfter([](Json& m) { m["step"] = -1; }),
-            "`manifest.step` is -1, expected a whole number from 0 on");
+            "`manifest.step` is -1, expected a whole number of at least 0");
   EXPECT_EQ(SaidAfter([](Json& m) { m["files"].clear(); }), "has no files");
   EXPECT_EQ(SaidAfter([](Json& m) { m.erase("tensors"); }), "`manifest.tensors` is missing");
   EXPECT_EQ(SaidAfter([](Json& m) { m["tensors"] = 3; }),
@@ -86,7 +86,7 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
   EXPECT_EQ(w([](Json& t) {
               t["shape"] = {4, -2};
             }),
-            "`manifest.tensors.w.shape[1]` is -2, expected a whole number from 0 on");
+            "`manifest.tensors.w.shape[1]` is -2, expected a whole number of at least 0");
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][0] = 1; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][1] = {1, 0}; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][2] = {0, 2}; }), wrong);

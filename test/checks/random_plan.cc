@@ -57,11 +57,11 @@ compile::Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
                            .compute_rank = 2});
   }
   if (has_layers && dice.OneIn(3)) {
-    compile::PlanLayer layer{.pattern = "layers.0"};
+    compile::PlanModule layer{.pattern = "layers.0"};
     if (dice.OneIn(2)) layer.in = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
     layer.out = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
-    layer.write_out = dice.OneIn(2);
-    plan.layers.push_back(layer);
+    layer.decomposes_log_softmax = dice.OneIn(2);
+    plan.modules.push_back(layer);
   }
   plan.wide_tensor_grads = dice.OneIn(2);
   // An average over three ranks is not exact.

@@ -87,7 +87,7 @@ def main(heddle):
         for flags, code in (([], 1), (["--buckets=none"], 0), (["--strict"], 0)):
             run = subprocess.run([heddle, "overlap", folder / "step.hd", f"--costs={folder / 'fewer.json'}", *flags], capture_output=True, text=True)
             assert run.returncode == code, (flags, run.stderr)
-            assert code == 0 or "`curves` has none for reduce_scatter over g0" in run.stderr, run.stderr
+            assert code == 0 or "`curves` has no curve for reduce_scatter over g0" in run.stderr, run.stderr
         # What is not a schedule is told from one.
         schedule = json.loads((folder / "schedule.json").read_text())
         order = schedule["order"]

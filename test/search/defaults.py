@@ -123,7 +123,7 @@ class Defaults(unittest.TestCase):
         for command in ["plan", "capture"]:
             for device in [[], ["--runtime.device=cpu"]]:
                 done = self.heddle(command, *LLAMA, "--cluster=h100", *device, exit_code=1)
-                self.assertIn("no cluster is called `h100`", done.stderr)
+                self.assertIn("no cluster is named `h100`", done.stderr)
                 self.assertIn("a100-8x, b200-8x, cpu", done.stderr)
 
     def test_what_others_published_is_marked_as_simulated(self):

@@ -11,14 +11,14 @@
 namespace heddle {
 
 struct FlagInfo {
-  // The heading that it is listed under.
+  // The section of the help that lists it.
   std::string section;
-  // With their dashes; one name without dashes for a positional argument.
+  // With dashes; a positional argument has one name without dashes.
   std::vector<std::string> names;
   // The placeholder of its value, such as FILE; empty for a switch.
   std::string value;
   std::string help;
-  // The only values it takes; empty: any.
+  // The allowed values; empty: any.
   std::vector<std::string> choices;
   bool required = false;
 
@@ -48,7 +48,7 @@ struct FlagRequirement {
   std::string flag;
   std::string needs;
 };
-// A flag with which those of a section are errors.
+// A flag that makes the flags of a section errors.
 struct FlagExclusion {
   std::string flag;
   std::string section;
@@ -56,7 +56,7 @@ struct FlagExclusion {
 };
 // A key of TorchTitan that has no effect.
 struct IgnoredKey {
-  // Empty for a flag of the command line.
+  // Empty for a command-line flag.
   std::string file;
   std::string key;
   std::string_view reason;

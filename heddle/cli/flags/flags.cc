@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// The name of a flag ends at the `=`; that of a short one, after its letter.
+// The name of a flag ends at the `=`; the name of a short flag, after its letter.
 std::string NameOf(const std::string& arg) {
   return arg.substr(0, arg.starts_with("--") ? arg.find('=') : 2);
 }
@@ -76,13 +76,13 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   bool is_long = arg.starts_with("--");
   std::string name = NameOf(arg);
   bool attached = arg.size() > name.size();
-  if (name == "--") return Error(Diag::kUsage, "`{}` has no name of a flag before its `=`", arg);
+  if (name == "--") return Error(Diag::kUsage, "`{}` has no flag name before its `=`", arg);
   const ForeignKey* foreign = is_long ? FindForeignKey(name.substr(2)) : nullptr;
   Flag* flag = Find(name);
   if (flag == nullptr && foreign != nullptr && foreign->is_alias()) {
     flag = Find(fmt::format("--{}", foreign->text));
     if (flag != nullptr && foreign->hints)
-      hints_.push_back(fmt::format("{} is called {} now; both are accepted", name, flag->names[0]));
+      hints_.push_back(fmt::format("{} is now named {}; both are accepted", name, flag->names[0]));
   }
   if (flag == nullptr) {
     bool answers = foreign != nullptr && !foreign->is_alias() && (foreign->refused() || config_);
@@ -91,7 +91,7 @@ Status Flags::ReadFlag(std::span<const std::string> args, size_t& at) {
   }
   std::string value = attached ? arg.substr(name.size() + (is_long ? 1 : 0)) : "true";
   if (!flag->value.empty() && !attached) {
-    // A flag is not a value; `--name=--value` gives one that looks like a flag.
+    // A flag is not a value. Use `--name=--value` for a value that looks like a flag.
     if (at + 1 == args.size() || args[at + 1] == "--" || Find(NameOf(args[at + 1])) != nullptr)
       return Error(Diag::kUsage, "{} has no value; it takes {}: {}", name, flag->value, flag->help);
     value = args[++at];
@@ -129,7 +129,7 @@ Status Flags::Read(std::string_view command, std::span<const std::string> args) 
   }
   if (config_ && IsSet("--config")) note(ReadConfig().diagnostics());
   if (mistakes.empty()) note(CheckRequirements().diagnostics());
-  // A missing argument may be a misspelt one.
+  // A missing argument may be misspelled.
   for (const Flag& flag : flags_) {
     if (flag.required && flag.origin == "default" && mistakes.empty())
       note({MakeDiagnostic(Diag::kUsage, "`heddle {}` needs {}: {}", command, flag.names[0],

@@ -1,8 +1,8 @@
 // The arguments of a command: their declaration, parsing and help.
 //
-// A flag is `--name=value`, `--name value`, `-n value` or `-nvalue`. A switch is on without a value,
-// or takes `true` or `false`. Arguments after `--` are positional. An empty value is a value:
-// `--name=`. Every message is written here; messages of libraries are not passed on.
+// A flag is `--name=value`, `--name value`, `-n value` or `-nvalue`. A switch is on without a
+// value, or takes `true` or `false`. Arguments after `--` are positional. An empty value is a
+// value: `--name=`. Every message is written here; messages of libraries are not passed on.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class Flags {
   void Switch(std::string_view names, Target& target, std::string help) {
     AddValue(names, target, std::move(help));
   }
-  // A switch that is on. Off, it resets `target` after the reading.
+  // A switch that is on by default. If it is off, Read resets `target`.
   template <typename T>
   void Enables(std::string_view names, T& target, std::string help) {
     auto on = std::make_shared<bool>(true);
@@ -46,20 +46,20 @@ class Flags {
       if (!*on) target = T();
     });
   }
-  // The target is a text, a whole number within `range`, a finite number that is not negative, or
-  // a std::optional of them, which is left alone unless the user gives it.
+  // The target is a text, a whole number within `range`, a finite number that is not negative, or a
+  // std::optional of them, which changes only if the user gives the flag.
   template <typename Target>
   void Option(std::string_view names, Target& target, std::string help,
               const NumberRange& range = {}) {
     AddValue(names, target, std::move(help), range);
   }
-  // The user must give it.
+  // The user must give this flag.
   void Required(std::string_view names, std::string& target, std::string help) {
     AddValue(names, target, std::move(help)).required = true;
   }
-  // May be given any number of times.
+  // A flag that may be repeated.
   void Option(std::string_view names, std::vector<std::string>& target, std::string help);
-  // One of a few values, by name. A target that has none of them has no default.
+  // One of several named values. A target with another value has no default.
   template <typename T, typename Target>
   void Choice(std::string_view names, Target& target, std::string help,
               std::initializer_list<std::pair<std::string_view, T>> values) {
@@ -77,9 +77,9 @@ class Flags {
   void Choice(std::string_view names, std::string& target, std::string help,
               const std::vector<std::string>& values);
 
-  // Marks a flag, added before, as a path, like those whose placeholder is FILE or FOLDER. The job
-  // that Config writes has the absolute path, so it works from any directory. Empty values, `-` and
-  // values for which `is_path` is false stay as they are.
+  // Marks an existing flag as a path, like flags with the placeholder FILE or FOLDER. The job that
+  // Config writes has the absolute path, so that it works in any directory. Empty values, `-` and
+  // values for which `is_path` is false stay unchanged.
   void Path(std::string_view name, bool (*is_path)(std::string_view value) = nullptr);
 
   // `flag` on the command line is an error unless one of `needs` (`--a,--b`) is set.
@@ -99,7 +99,7 @@ class Flags {
   std::set<std::string> Keys() const;
   // Keys of other commands, which a job file may have.
   void AcceptKeys(std::set<std::string> keys) { other_keys_ = std::move(keys); }
-  // The job, if the user wants to see it and no more.
+  // The job, if the user only wants to see it.
   const std::string* shown_config() const {
     return config_ && config_->show ? &config_->job : nullptr;
   }
@@ -169,8 +169,8 @@ class Flags {
   // Sets the values of the `--config` file that the command line leaves open.
   Status ReadConfig();
   Status SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view origin);
-  // The key of a flag in a file, by one of its long names. A name in TOML is a table or a value, not
-  // both: next to `--model.dim`, `--model` is `model.name`.
+  // The key of a flag in a file, by one of its long names. A name in TOML is a table or a value,
+  // not both: next to `--model.dim`, `--model` is `model.name`.
   std::string KeyOf(std::string_view name) const;
   std::vector<std::string> KeysOf(const Flag& flag) const;
   JobLine LineOf(const Flag& flag) const;

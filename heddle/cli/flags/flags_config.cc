@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kConfig = "--config";
 
-// The kind of value, in words.
+// Describes a kind of value.
 std::string_view Expected(JobValueKind kind) {
   switch (kind) {
     case JobValueKind::kText: return "a text in quotes";
@@ -76,8 +76,8 @@ std::set<std::string> Flags::Keys() const {
 }
 
 Status Flags::SetFromConfig(Flag& flag, const JobEntry& entry, std::string_view origin) {
-  // Older job files write some switches as text, "true" or "false", and choices that are not made as
-  // "". The setter checks other texts.
+  // Older job files write some switches as text, "true" or "false", and unset choices as "". The
+  // setter checks other texts.
   bool is_text = entry.value.kind == JobValueKind::kText;
   bool quoted_switch = flag.kind == JobValueKind::kBool && is_text;
   if (is_text && entry.value.texts[0].empty() && (quoted_switch || !flag.choices.empty()))

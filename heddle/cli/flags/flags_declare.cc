@@ -87,7 +87,7 @@ template <typename T>
 const T* Given(const std::optional<T>& target) {
   return target ? &*target : nullptr;
 }
-// A number out of its range means: not set.
+// A number out of its range means that the flag is not set.
 const int64_t* InRange(const int64_t* value, const NumberRange& range) {
   return value != nullptr && *value >= range.least && *value <= range.most ? value : nullptr;
 }
@@ -209,7 +209,7 @@ void Flags::Option(std::string_view names, std::vector<std::string>& target, std
 
 void Flags::Path(std::string_view name, bool (*is_path)(std::string_view value)) {
   Flag* flag = Find(name);
-  HEDDLE_CHECK(flag != nullptr, "a path is the value of no flag");
+  HEDDLE_CHECK(flag != nullptr, "a path is given, but no flag takes it");
   flag->is_path = true;
   flag->names_path = is_path;
 }

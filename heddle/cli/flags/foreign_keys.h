@@ -1,4 +1,5 @@
-// Other spellings of flags, and keys and flags of TorchTitan that Heddle renames, refuses or ignores.
+// Other spellings of flags, and keys and flags of TorchTitan that Heddle renames, refuses or
+// ignores.
 #pragma once
 
 #include <string>

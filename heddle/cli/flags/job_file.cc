@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMostDots = 1000;
 
-// The mistake in words, by the part of TOML that the parser was reading.
+// The mistake as a sentence, by the part of TOML that the parser was reading.
 std::string_view TomlMistake(std::string_view said) {
   constexpr std::string_view kPrefix = "Error while parsing ";
   std::string_view part;
@@ -80,7 +80,7 @@ size_t JobReader::Offset(const toml::source_position& position) const {
   return at;
 }
 
-// The text of a scalar; nothing for other things.
+// The text of a scalar; nullopt for other nodes.
 std::optional<JobValue> ReadScalar(const toml::node& node) {
   if (auto text = node.as_string()) return JobValue{JobValueKind::kText, {text->get()}};
   if (auto number = node.as_integer())
@@ -133,7 +133,7 @@ void JobReader::AddTable(const toml::table& table, const std::string& prefix) {
   }
 }
 
-// Tables inside of tables take stack, of the parser's too, and only a key with many dots makes many of them.
+// Nested tables use the stack, also in the TOML parser. Only keys with many dots create them.
 Status JobReader::CheckDepth() const {
   for (size_t begin : lines_) {
     std::string_view line = text_.substr(begin, text_.find('\n', begin) - begin);
@@ -232,7 +232,7 @@ Result<std::vector<JobEntry>> ParseJob(std::string_view name, std::string_view t
 }
 
 std::string FormatJob(const std::vector<JobLine>& lines) {
-  // Keys without a table come first: behind the name of one they would be its own.
+  // Keys without a table come first; after a table's heading they would belong to it.
   std::vector<TableText> tables{{"", {}}};
   for (const JobLine& line : lines) {
     size_t dot = line.key.rfind('.');

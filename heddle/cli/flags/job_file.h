@@ -15,30 +15,31 @@ enum class JobValueKind { kText, kInt, kNumber, kBool, kTexts };
 
 struct JobValue {
   JobValueKind kind = JobValueKind::kText;
-  // As it would stand on a command line; `true` and `false`. One, but for kTexts.
+  // Texts as on a command line; bools are `true` and `false`. A single one, except for kTexts.
   std::vector<std::string> texts;
 };
 
 struct JobEntry {
-  // Tables and key with dots between them.
+  // The tables and the key, joined with dots.
   std::string key;
   JobValue value;
-  // Where the key stands, in bytes.
+  // Offset of the key in bytes.
   size_t offset = 0;
   size_t width = 0;
 };
 
-// Every value of the file, in the order of the text. `name` is for messages.
+// All values of the file, in text order. `name` is for messages.
 Result<std::vector<JobEntry>> ParseJob(std::string_view name, std::string_view text);
 
 struct JobLine {
   std::string key;
-  // None: not set; the line is a comment.
+  // Nullopt: the flag is not set, and its line is a comment.
   std::optional<JobValue> value;
-  // Where the value came from.
+  // The origin of the value.
   std::string origin;
 };
-// Reads back as the same entries. Keys without a table come first; tables as they first appear.
+// The text parses to the same entries. Keys without a table come first, then tables in the order of
+// their first keys.
 std::string FormatJob(const std::vector<JobLine>& lines);
 
 }  // namespace heddle

@@ -57,7 +57,7 @@ TEST(JobFile, MistakesAreNamedWithTheirPlace) {
             "steps = 2\n"
             "^~~~~\n");
   EXPECT_NE(Refusal("\xFF = 1\n").find("[job-file]"), std::string::npos);
-  // Neither depth nor width ends the process.
+  // Neither deep nor wide inputs crash the process.
   EXPECT_NE(Refusal("a = " + std::string(100000, '[')).find("[job-file]"), std::string::npos);
   std::string deep;
   for (int i = 0; i < 900; ++i) deep += "a.";

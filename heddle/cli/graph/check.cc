@@ -1,4 +1,4 @@
-// heddle check: parse and verify, every error with its place.
+// heddle check: parses and verifies a graph, and reports each error with its position.
 #include <ostream>
 
 #include <nlohmann/json.hpp>
@@ -38,10 +38,10 @@ nlohmann::ordered_json ToJson(const Diagnostics& diagnostics) {
   return list;
 }
 
-// Whoever has more of them uses other ops than Heddle's on purpose.
+// A graph with more opaque ops uses them on purpose.
 constexpr size_t kMostNotes = 32;
 
-// Not errors, but a slip in the name of an op ends up here.
+// Opaque ops are not errors, but a misspelled op becomes one.
 std::string OpaqueNotes(const Module& module) {
   std::map<std::string, int64_t> counts;
   for (const Graph& graph : module.graphs) {

@@ -1,4 +1,4 @@
-// heddle diff: what became of the nodes of one graph in another.
+// heddle diff: shows how the nodes of two graphs differ.
 #include "heddle/core/ir/text/diff.h"
 
 #include <ostream>

@@ -1,4 +1,4 @@
-// heddle import: a graph of another program as a graph of Heddle.
+// heddle import: converts a graph of another program.
 #include "heddle/import/import.h"
 
 #include <ostream>

@@ -1,4 +1,4 @@
-// heddle opt: run a pipeline of passes over a graph.
+// heddle opt: runs a pipeline of passes over a graph.
 #include <ostream>
 
 #include <nlohmann/json.hpp>

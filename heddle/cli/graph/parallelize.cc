@@ -1,4 +1,4 @@
-// heddle parallelize: from a captured graph and a plan to the graph of one rank.
+// heddle parallelize: applies a plan to a captured graph, and writes the graph of one rank.
 #include <ostream>
 
 #include <nlohmann/json.hpp>
@@ -71,7 +71,7 @@ struct ParallelizeCommand {
     compile.Print(report, streams);
     compile.PrintNotes(report, streams);
     if (!json) return Done{};
-    // One graph is the common case, and gets one object.
+    // Prints one object in the common case of one graph.
     auto list = nlohmann::ordered_json::array();
     for (size_t g = 0; g < module.graphs.size(); ++g)
       list.push_back(
@@ -114,12 +114,12 @@ struct ParallelizeCommand {
   Status CheckGlobal(const Module& module) const {
     if (module.view == View::kGlobal) return Done{};
     return Error(Diag::kPassView,
-                 "{} is a local graph, which one rank runs; parallelize takes a global graph, of "
-                 "the whole step: `heddle capture` and `heddle import --global` write one",
+                 "{} is a local graph, of one rank; parallelize needs a global graph, of the whole "
+                 "step: use `heddle capture` or `heddle import --global`",
                  InputName(file));
   }
 
-  // A plan that can be read: its mistakes are shown in its own file.
+  // Checks that the plan parses, so that errors refer to its own file.
   Result<std::string> LoadPlan(const Streams& streams) const {
     HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--plan", plan));
     HEDDLE_RETURN_IF_ERROR(

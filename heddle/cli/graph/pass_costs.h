@@ -1,4 +1,4 @@
-// What each pass of a pipeline did to launches and memory, for people and programs.
+// The effect of each pass of a pipeline on launches and memory.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// A table of the passes that changed the graph, with an empty line in front; empty if there are none.
+// A table of the passes that changed the graph, after an empty line. Empty if no pass did.
 std::string FormatCosts(const compile::CompileReport& report);
 nlohmann::ordered_json CostsToJson(const compile::CompileReport& report);
 

@@ -1,4 +1,4 @@
-// heddle reduce: the smallest graph on which a pipeline still fails in the same way.
+// heddle reduce: finds the smallest graph on which a pipeline still fails in the same way.
 #include <ostream>
 
 #include "heddle/cli/commands.h"

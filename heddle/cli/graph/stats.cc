@@ -1,4 +1,4 @@
-// heddle stats: what is in a graph, in numbers.
+// heddle stats: counts and sizes of a graph.
 #include "heddle/report/stats.h"
 
 #include <ostream>
@@ -49,7 +49,7 @@ Status StatsCommand::Run(const Streams& streams) const {
     if (json) list.push_back(ToJson(stats));
     text += (text.empty() ? "" : "\n") + FormatStats(stats);
   }
-  // One graph is the common case, and gets one object.
+  // Prints one object in the common case of one graph.
   if (json)
     PrintJson(list.size() == 1 ? list[0] : list, streams);
   else

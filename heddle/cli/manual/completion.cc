@@ -1,4 +1,4 @@
-// heddle completion: scripts with which shells complete commands and flags.
+// heddle completion: scripts that complete commands and flags in shells.
 #include <algorithm>
 #include <ostream>
 

@@ -5,7 +5,7 @@
 namespace heddle {
 namespace {
 
-// Below this width a text is indented below its name instead of standing next to it.
+// Below this width a description is under its name instead of next to it.
 constexpr size_t kTwoColumns = 72;
 constexpr size_t kNameColumns = 34;
 constexpr size_t kNarrowIndent = 6;
@@ -14,7 +14,7 @@ constexpr std::string_view kExitCodes =
     "Exit codes: 0 success, 1 error in flags or input, 2 difference found, 3 infeasible, 4 failure "
     "at run time.";
 
-// `text` in lines that end before `width`; all but the first begin at `column`.
+// Wraps `text` at `width`. All lines except the first begin at `column`.
 std::string Wrap(std::string_view text, size_t column, size_t width) {
   std::string out;
   size_t used = column;

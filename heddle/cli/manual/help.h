@@ -5,11 +5,11 @@
 
 namespace heddle {
 
-// The columns of a text that does not go to a terminal.
+// The width of help that does not go to a terminal.
 constexpr size_t kDefaultWidth = 100;
 
-// The help of the whole program, and of one command, in lines of at most `width` columns where words
-// allow it.
+// The help of the whole program, and of one command, in lines of at most `width` columns where
+// words allow it.
 std::string FormatHelp(const std::vector<CommandInfo>& commands, size_t width);
 std::string FormatHelp(const CommandInfo& command, size_t width);
 

@@ -4,7 +4,7 @@
 namespace heddle {
 namespace {
 
-// `text` as roff prints it: backslashes and dashes escaped, no line that begins like a request.
+// Escapes `text` for roff: backslashes, dashes, and lines that begin like a request.
 std::string Roff(std::string_view text) {
   std::string out;
   for (char c : text) {

@@ -1,4 +1,4 @@
-// The flags of the commands that compile a captured graph to the one that runs.
+// Flags of the commands that compile a captured graph.
 #pragma once
 
 #include "heddle/cli/cli.h"
@@ -11,9 +11,10 @@ namespace heddle {
 struct TimeLimitFlag {
   std::string text = {};
 
-  // `who` stops then.
+  // `who` is the command or search that stops, for the help.
   void Declare(Flags& flags, std::string_view who);
-  // So much time, and the work of it; unless it is given, the work alone that is usual.
+  // The time limit with its amount of work; if the flag is not given, only the default amount of
+  // work.
   Result<search::Allowance> Parse() const;
 };
 
@@ -24,11 +25,11 @@ struct CompileFlags : search::CompileSettings {
   bool remarks = false;
   bool time = false;
 
-  // With --memory.budget for commands in which it limits the whole step.
+  // `with_budget`: adds --memory.budget, as the limit of the whole step.
   void Declare(Flags& flags, bool with_budget = true);
-  // Remarks and times, to standard error, where asked for.
+  // Prints remarks and times to standard error if requested.
   void Print(const compile::CompileReport& report, const Streams& streams) const;
-  // Flags that had no effect, to standard error; --remarks lists them already.
+  // Prints flags without effect to standard error, unless --remarks lists them.
   void PrintNotes(const compile::CompileReport& report, const Streams& streams) const {
     if (!remarks) heddle::PrintNotes(report.notes, streams);
   }

@@ -1,4 +1,4 @@
-// heddle memory: what a step costs with less memory.
+// heddle memory: the cost of a step with less memory.
 #include <ostream>
 
 #include <nlohmann/json.hpp>
@@ -61,8 +61,8 @@ struct MemoryCommand {
     HEDDLE_TRY(Module module, LoadModule(file, streams));
     if (module.view != View::kLocal || module.graphs.size() != 1)
       return Error(Diag::kNeedsLocal,
-                   "`{}` is not one local graph; `heddle parallelize --stage=lowered` makes the "
-                   "one that a rank runs",
+                   "`{}` is not a single local graph; use `heddle parallelize --stage=lowered` to "
+                   "make the graph of one rank",
                    file);
     HEDDLE_TRY(compile::Pipeline after, compile::ParsePipeline(pipeline, compile::Passes()));
     HEDDLE_TRY(compile::Pipeline clean,

@@ -1,4 +1,4 @@
-// heddle overlap: collectives behind compute, under a cap on memory.
+// heddle overlap: overlaps collectives with compute within a memory limit.
 #include <algorithm>
 #include <map>
 #include <ostream>
@@ -19,10 +19,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Names of the nodes of a schedule, in its order, and of the members of buckets, so that others can replay it.
+// Writes the order of node names and the members of buckets, so that other programs can replay the
+// schedule.
 class ScheduleWriter {
  public:
-  // `before` is the graph as it was: members of buckets have names there.
+  // `before` is the original graph, which has the names of bucket members.
   ScheduleWriter(const Graph& before, const price::MeasuredCosts* costs)
       : costs_(costs != nullptr && costs->whole_graph ? costs : nullptr) {
     for (NodeId id : before.nodes()) {
@@ -39,7 +40,7 @@ class ScheduleWriter {
   ordered_json Write(const Graph& graph) {
     auto order = ordered_json::array();
     auto buckets = ordered_json::array();
-    // By start of a bucket: the wait that stands for it.
+    // Keyed by start of a bucket: the wait that represents it.
     std::map<uint32_t, std::string> wait_name;
     std::vector<NodeId> wait_of(graph.node_count());
     for (NodeId id : graph.nodes()) {
@@ -90,7 +91,7 @@ class ScheduleWriter {
     }
     for (ValueId result : graph.results(id)) {
       std::string name(graph.name(result));
-      // Unused results, and numbers that an import makes tensors of, are not in the file.
+      // Unused results, and tensors that an import creates from numbers, are not in the file.
       if (costs_ == nullptr || costs_->nodes.contains(name)) order.push_back(name);
     }
   }
@@ -160,7 +161,7 @@ struct OverlapCommand {
 
  private:
   Result<compile::OverlapOptions> Options() const;
-  // Cuts collectives in chunks. `model` then knows the times of the new nodes.
+  // Divides collectives into chunks. Adds the times of the new nodes to `model`.
   Status CutInChunks(Module& module, const price::SimulateOptions& sim_options,
                      compile::OverlapOptions& options, price::CostModel& model) const;
   Status WriteFiles(const Module& before, const Module& after, const price::CostModel& model,
@@ -177,12 +178,13 @@ Result<compile::OverlapOptions> OverlapCommand::Options() const {
   return options;
 }
 
-// Costs of a whole graph and the graph have the same nodes, except for numbers that an import makes
-// tensors of.
+// Costs of a whole graph must have the nodes of the graph, except for tensors that an import
+// creates from numbers.
 Status CheckCosts(const price::CostModel& model, const search::SimulatedModule& before) {
   if (model.measured() == nullptr || !model.measured()->whole_graph) return Done{};
   auto wrong = [&](size_t count, std::string_view name, std::string_view where) {
-    Failure failure = Error(Diag::kCostsFile, "{} {}, the first is %{}; is it of this graph?",
+    Failure failure = Error(Diag::kCostsFile,
+                            "{} {}, the first is %{}; check that the file belongs to this graph",
                             Counted(static_cast<int64_t>(count), "node"), where, name);
     failure.diagnostics[0].file = model.measured()->file;
     return failure;
@@ -190,7 +192,8 @@ Status CheckCosts(const price::CostModel& model, const search::SimulatedModule& 
   for (size_t i = 0; i < before.simulations.size(); ++i) {
     const price::GraphCosts& costs = before.simulations[i].costs;
     const std::vector<std::string>& unknown = costs.measured.unknown_nodes;
-    if (!unknown.empty()) return wrong(unknown.size(), unknown[0], "of it are not in the graph");
+    if (!unknown.empty())
+      return wrong(unknown.size(), unknown[0], "of the file are not in the graph");
     const Graph& graph = before.module.graphs[i];
     size_t missing = 0;
     NodeId first;
@@ -209,10 +212,10 @@ Status OverlapCommand::CutInChunks(Module& module, const price::SimulateOptions&
                                    price::CostModel& model) const {
   if (!async_tensor_parallel) return Done{};
   if (module.graphs.size() != 1)
-    return Error(Diag::kUsage, "--async-tensor-parallel is for one graph, and there are {}",
+    return Error(Diag::kUsage, "--async-tensor-parallel needs one graph, but the module has {}",
                  module.graphs.size());
   Graph& graph = module.graphs[0];
-  // The cap is that of the graph as it was given.
+  // The memory limit is that of the given graph.
   HEDDLE_TRY(price::GraphCosts costs, model.Price(module, graph));
   price::SimGraph sim_graph(graph, costs, sim_options.memory);
   Bytes peak = price::Replay(sim_graph, price::TimelineOptions(model, sim_options)).outcome().peak;
@@ -229,8 +232,8 @@ Status OverlapCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
   if (async_tensor_parallel && (strict || !schedule.empty()))
     return Error(
-        Diag::kUsage, "--async-tensor-parallel makes new nodes, and {}",
-        strict ? "--strict keeps collectives as they are" : "--schedule lists those of the file");
+        Diag::kUsage, "--async-tensor-parallel creates nodes, but {}",
+        strict ? "--strict keeps collectives as they are" : "--schedule lists nodes of FILE");
   HEDDLE_TRY(compile::OverlapOptions options, Options());
   HEDDLE_TRY(price::CostModel model, sim.Load());
   HEDDLE_TRY(price::SimulateOptions sim_options, sim.Options());
@@ -257,7 +260,7 @@ Status OverlapCommand::Run(const Streams& streams) const {
                price::Simulate(after.module, after.module.graphs[i], model, sim_options));
     after.simulations.push_back(std::move(one));
   }
-  // What is merged into a bucket has no name of its own any more, and no file of costs is wrong for it.
+  // Merged nodes have no names of their own, so their costs are unused without an error.
   for (size_t i = 0; i < after.simulations.size(); ++i)
     after.simulations[i].costs.measured.unknown_nodes =
         before.simulations[i].costs.measured.unknown_nodes;
@@ -289,7 +292,8 @@ Status OverlapCommand::WriteFiles(const Module& before, const Module& after,
   if (!output.empty()) HEDDLE_RETURN_IF_ERROR(WriteOutput(output, Print(after), streams));
   if (schedule.empty()) return Done{};
   if (after.graphs.size() != 1)
-    return Error(Diag::kUsage, "--schedule is of one graph, and there are {}", after.graphs.size());
+    return Error(Diag::kUsage, "--schedule needs one graph, but the module has {}",
+                 after.graphs.size());
   ordered_json json = ScheduleWriter(before.graphs[0], model.measured()).Write(after.graphs[0]);
   return WriteOutput(
       schedule, json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n", streams);

@@ -1,4 +1,4 @@
-// heddle report: a step, or two beside each other, for people to look at.
+// heddle report: a report of one step, or a comparison of two.
 #include "heddle/cli/commands.h"
 #include "heddle/cli/step/sim_flags.h"
 
@@ -36,7 +36,7 @@ Status ReportCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--against", against));
   HEDDLE_TRY(price::CostModel model, sim.Load());
   HEDDLE_TRY(price::SimulateOptions options, sim.Options());
-  // Files of one name in two folders are told apart by their paths.
+  // Files with equal names in two folders are shown with their paths.
   bool short_names = LastPart(file) != LastPart(against);
   std::vector<search::SimulatedModule> modules;
   for (const std::string& path : {against, file}) {

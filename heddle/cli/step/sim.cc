@@ -1,4 +1,4 @@
-// heddle sim: a step on a cluster, simulated: of a graph in a file, or of a model.
+// heddle sim: simulates a step on a cluster, from a graph file or a model.
 #include "heddle/cli/step/sim.h"
 
 #include "heddle/cli/commands.h"
@@ -37,7 +37,7 @@ struct SimCommand {
     if (model != nullptr) {
       model->Declare(flags, sim.cluster);
       for (const std::string& section : flags.Sections())
-        flags.Excludes("FILE", section, "it is about a model, and FILE is a graph");
+        flags.Excludes("FILE", section, "it applies to a model, but FILE is a graph");
     }
     sim.Declare(flags);
     outputs.Declare(flags);

@@ -24,7 +24,7 @@ SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,
           &simulated.simulations[graph]};
 }
 
-// That every graph of the one has its like in the other.
+// Checks that both modules have the same graphs.
 Status CheckPairs(std::span<const search::SimulatedModule> modules) {
   size_t graphs = modules[0].simulations.size();
   for (const search::SimulatedModule& other : modules) {
@@ -143,7 +143,7 @@ Status SimOutputs::Write(std::span<const search::SimulatedModule> modules,
   }
   HEDDLE_RETURN_IF_ERROR(WriteFiles(modules, model, streams));
   if (trace == "-" || html == "-") return Done{};
-  // One graph is the common case, and gets one object.
+  // Prints one object in the common case of one graph.
   if (json) {
     for (nlohmann::ordered_json& one : list) {
       if (captured) one.update({{"device", captured->device}, {"optimizer", captured->optimizer}});

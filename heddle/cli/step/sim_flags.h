@@ -1,4 +1,4 @@
-// The flags and the output of the commands that simulate steps.
+// Flags and output of the commands that simulate steps.
 #pragma once
 
 #include <optional>
@@ -22,14 +22,14 @@ struct SimFlags : price::PriceOptions {
   bool free_inputs = false;
   std::optional<int64_t> tokens;
 
-  // A command whose own `--memory` limits the schedule declares no `--memory-cap`.
+  // `with_memory_cap`: false for a command whose own `--memory` limits the schedule.
   void Declare(Flags& flags, bool with_memory_cap = true);
   Result<price::SimulateOptions> Options() const;
 };
 
-// The captured model that was simulated, for JSON.
+// The captured model of a simulation, for JSON.
 struct SimulatedModel {
-  // `cuda`: whose kernels the step uses.
+  // The device type whose kernels the step uses, such as `cuda`.
   std::string device;
   bool optimizer = false;
 };
@@ -41,12 +41,12 @@ struct SimOutputs {
   bool json = false;
 
   void Declare(Flags& flags);
-  // That only one of them goes to standard output.
+  // Fails if several outputs go to standard output.
   Status Check() const;
-  // Trace and page alone.
+  // Writes only the trace and the page.
   Status WriteFiles(std::span<const search::SimulatedModule> modules, const price::CostModel& model,
                     const Streams& streams) const;
-  // One module, or two that are compared; summary, JSON, timeline and trace are of the last.
+  // Writes one module, or two to compare. Summary, JSON, timeline and trace are those of the last.
   Status Write(std::span<const search::SimulatedModule> modules, const price::CostModel& model,
                const Streams& streams,
                const std::optional<SimulatedModel>& captured = std::nullopt) const;

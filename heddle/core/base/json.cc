@@ -65,7 +65,7 @@ class JsonParser {
 
   bool Value(int depth) {
     if (depth > deepest_)
-      return Fail(at_, fmt::format("values are nested more than {} deep", deepest_));
+      return Fail(at_, fmt::format("values are nested more than {} levels deep", deepest_));
     switch (Peek()) {
       case '{': return Object(depth);
       case '[': return Array(depth);

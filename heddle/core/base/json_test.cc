@@ -114,12 +114,12 @@ TEST(Json, FieldsCollectMistakes) {
   for (const Diagnostic& d : mistakes.failure().diagnostics)
     said += fmt::format("{}:{} {}\n", d.line, d.column, d.message);
   EXPECT_EQ(said,
-            "1:13 `a.n` is -1, expected a number from 0 on\n"
+            "1:13 `a.n` is -1, expected a number of at least 0\n"
             "1:13 `a.n` is -1, expected a whole number from 1 to 9\n"
             "1:34 `a.rows[1]` is not a list of 2 numbers\n"
             "1:48 `a.typo` is not a field here; nearest is `type`\n"
             "2:23 `list[1]` is 7, expected an object\n"
-            "2:41 `counts[1]` is -2, expected a whole number from 0 on\n"
+            "2:41 `counts[1]` is -2, expected a whole number of at least 0\n"
             "2:51 `t` is null, expected a text\n"
             "1:1 `absent` is missing\n");
   JsonMistakes none(document, Diag::kCostsFile);

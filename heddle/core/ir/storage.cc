@@ -44,7 +44,7 @@ ValueId ViewedOperand(const Graph& graph, NodeId node) {
   return is_view && graph[node].operand_count > 0 ? graph.operands(node)[0] : ValueId();
 }
 
-Takeovers::Takeovers(const Graph& graph) : graph_(graph) {
+BufferDonations::BufferDonations(const Graph& graph) : graph_(graph) {
   auto is_update = [&](NodeId id) { return IsUpdate(graph, id); };
   if (std::ranges::none_of(graph.nodes(), is_update)) return;
   roots_.resize(graph.value_count());
@@ -72,7 +72,7 @@ Takeovers::Takeovers(const Graph& graph) : graph_(graph) {
   }
 }
 
-bool Takeovers::Takes(NodeId node, size_t i) const {
+bool BufferDonations::Takes(NodeId node, size_t i) const {
   if (!IsUpdate(graph_, node) || i >= graph_[node].operand_count ||
       i >= graph_[node].result_count || !graph_.operands(node)[i]) {
     return false;

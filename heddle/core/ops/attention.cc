@@ -1,6 +1,6 @@
 // Fused attention kernels. Queries are [batch, heads, positions, size]. Keys and values may have
 // fewer heads; a group of query heads shares each of them.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -33,7 +33,7 @@ Status CheckQueryKeyValue(const OpArgs& args, size_t q) {
   HEDDLE_RETURN_IF_ERROR(CheckSame(args, "sizes of query and key differ", query[3], key[3]));
   bool grouped = !IsSymbol(query[1]) && !IsSymbol(key[1]) && key[1] != 0 && query[1] % key[1] == 0;
   if (query[1] != key[1] && !grouped) {
-    return Error(Diag::kShapeMismatch, "{} query heads do not divide among {} key heads",
+    return Error(Diag::kShapeMismatch, "{} query heads cannot be divided evenly among {} key heads",
                  DimText(args, query[1]), DimText(args, key[1]));
   }
   return Done{};
@@ -59,7 +59,7 @@ Result<Types> CpuFlashShape(const OpArgs& args) {
 Result<Types> FlashShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
   if (args.Bool("return_debug_mask"))
-    return Error(Diag::kShapeMismatch, "`return_debug_mask` is for debugging, and is not modelled");
+    return Error(Diag::kShapeMismatch, "`return_debug_mask` is not supported");
   return Types{Attended(args),
                LogSumExp(args),
                Type(),
@@ -75,7 +75,7 @@ Result<Types> EfficientShape(const OpArgs& args) {
   // The kernel pads rows to its tile size.
   if (IsSymbol(lse.dims[2]))
     return Error(Diag::kSymbolicSize,
-                 "the number of positions is {}; this kernel pads it, and needs to know it",
+                 "the number of positions is {}; this kernel pads it, so it must be a constant",
                  DimText(args, lse.dims[2]));
   lse.dims[2] = args.Bool("compute_log_sumexp") ? (lse.dims[2] + 31) / 32 * 32 : 0;
   Type state = Type::Tensor(DType::kI64, {});

@@ -10,17 +10,18 @@
 // this rank's part of a dimension of `size`.
 #include <algorithm>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
 Status CheckOver(const OpArgs& args) {
   Axes over = args.AxesOf("over");
-  if (over.empty()) return Error(Diag::kUnknownAxis, "`over` names no mesh axis");
+  if (over.empty())
+    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
   for (AxisId axis : over) {
     if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` has axis number {}, the number of axes is {}", axis,
+      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
                    args.mesh().axes().size());
   }
   return Done{};
@@ -47,7 +48,7 @@ Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
     return outer.empty() ? Result<Dim>(gathered)
                          : NumElements(args, {gathered, args.mesh().Size(outer)});
   }
-  return Error(Diag::kCommSize, "a dimension of size {} is not split over [{}] innermost",
+  return Error(Diag::kCommSize, "the innermost split of a dimension of size {} is not over [{}]",
                DimText(args, size), Format(args.mesh(), over));
 }
 
@@ -62,7 +63,7 @@ Result<Dim> ScatteredSize(const OpArgs& args, Dim size) {
   Axes axes = symbol.axes;
   for (AxisId axis : over) {
     if (!axes.Add(axis))
-      return Error(Diag::kCommSize, "a dimension of size {} is split over [{}] already",
+      return Error(Diag::kCommSize, "a dimension of size {} is already split over [{}]",
                    DimText(args, size), Format(args.mesh(), over));
   }
   return args.symbols().Chunk(symbol.whole, axes, args.mesh());
@@ -103,7 +104,8 @@ Result<Types> UnevenAllToAllShape(const OpArgs& args) {
     return Error(Diag::kCommSize, "`sizes` has {} for {} ranks", sizes.size(),
                  args.mesh().Size(args.AxesOf("over")));
   if (args.size() != 1 || args.EachInt("split_dim", 0) != 0 || args.EachInt("concat_dim", 0) != 0)
-    return Error(Diag::kCommSize, "`sizes` are for one tensor along dimension 0");
+    return Error(Diag::kCommSize,
+                 "`sizes` requires a single tensor, split and joined along dimension 0");
   HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
   Dim sum = 0;
   for (int64_t size : sizes) {
@@ -133,7 +135,7 @@ Result<Types> SameShape(const OpArgs& args) { return Types{args[0]}; }
 
 Result<Types> MoveTo(const OpArgs& args, Space from, Space to) {
   if (args[0].space != from)
-    return Error(Diag::kSpace, "operand 0 is in {} memory already",
+    return Error(Diag::kSpace, "operand 0 is already in {} memory",
                  to == Space::kHost ? "host" : "device");
   Type type = args[0];
   type.space = to;

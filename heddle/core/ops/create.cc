@@ -1,7 +1,7 @@
 // Tensors created from attributes only, or with the type of another tensor.
 #include <cmath>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -49,11 +49,11 @@ Result<Types> ArangeShape(const OpArgs& args) {
   std::optional<double> step = has_step ? Number(args.attr("step")) : 1.0;
   std::optional<double> end = Number(args.attr("end"));
   if (!start || !step || !end)
-    return Error(Diag::kSymbolicSize, "a bound of the range is not a plain number");
+    return Error(Diag::kSymbolicSize, "a bound of the range is not a constant");
   double count = std::ceil((*end - *start) / *step);
   if (*step == 0 || !(count >= 0) || count >= 0x1p62) {
-    return Error(Diag::kShapeMismatch, "no range leads from {} to {} in steps of {}", *start, *end,
-                 *step);
+    return Error(Diag::kShapeMismatch, "there is no range from {} to {} in steps of {}", *start,
+                 *end, *step);
   }
   bool integers = std::holds_alternative<int64_t>(args.attr("end")) &&
                   (!has_start || std::holds_alternative<int64_t>(args.attr("start"))) &&

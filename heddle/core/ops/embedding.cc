@@ -1,5 +1,5 @@
 // Table lookup and its gradient.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -76,7 +76,7 @@ HEDDLE_DEFINE_OP(embedding){
     .shape = EmbeddingShape,
     .factors = {.compute = EmbeddingFactors, .linear = "0"},
     .work = EmbeddingWork,
-    .lookup = TableLookup{},
+    .lookup = RowLookup{},
     .example = "(f32[10,6], i64[2,3] below 10)",
 };
 HEDDLE_DEFINE_OP(embedding_dense_backward){
@@ -86,9 +86,9 @@ HEDDLE_DEFINE_OP(embedding_dense_backward){
     .shape = EmbeddingBackwardShape,
     .factors = {.compute = EmbeddingFactors, .linear = "0"},
     .work = EmbeddingWork,
-    .lookup = TableLookup{.table = TableLookup::kResult,
-                          .others = OthersRows::kZeroInOperand,
-                          .size_attr = "num_weights"},
+    .lookup = RowLookup{.table = RowLookup::kResult,
+                        .out_of_shard = OutOfShardRows::kZeroInOperand,
+                        .size_attr = "num_weights"},
     .example =
         "(f32[2,3,6], i64[2,3] below 10, num_weights=10, padding_idx=-1, scale_grad_by_freq=false)",
 };

@@ -10,17 +10,18 @@
 // to `comm` ops. The number of rows that a rank receives depends on the data; `most` is its
 // maximum. With `size`, the symbol of that name is the number of rows. Without it, rows are in a
 // buffer of `most` rows, padded with zeros.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
 Result<int64_t> GroupSize(const OpArgs& args) {
   Axes over = args.AxesOf("over");
-  if (over.empty()) return Error(Diag::kUnknownAxis, "`over` names no mesh axis");
+  if (over.empty())
+    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
   for (AxisId axis : over) {
     if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` has axis number {}, the number of axes is {}", axis,
+      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
                    args.mesh().axes().size());
   }
   return args.mesh().Size(over);
@@ -33,8 +34,8 @@ Status CheckCounts(const OpArgs& args, size_t i, int64_t ranks) {
     return Error(Diag::kDTypeMismatch, "operand {} is {}, counts are i64", i, Name(args.dtype(i)));
   Dim experts = args.dims(i)[0];
   if (IsSymbol(experts) || experts % ranks != 0)
-    return Error(Diag::kCommSize, "{} experts do not divide among {} ranks", DimText(args, experts),
-                 ranks);
+    return Error(Diag::kCommSize, "{} experts cannot be divided evenly among {} ranks",
+                 DimText(args, experts), ranks);
   return Done{};
 }
 
@@ -52,7 +53,7 @@ Result<int64_t> CheckExchange(const OpArgs& args) {
 
 Result<Dim> RowsReceived(const OpArgs& args) {
   int64_t most = args.Int("most");
-  if (most < 0 || IsSymbol(most)) return Error(Diag::kCommSize, "`most` is no number of rows");
+  if (most < 0 || IsSymbol(most)) return Error(Diag::kCommSize, "`most` is not a number of rows");
   if (args.IsNone("size")) return most;
   const std::string& name = std::get<std::string>(args.attr("size"));
   HEDDLE_RETURN_IF_ERROR(CheckAxisName(name));
@@ -60,8 +61,8 @@ Result<Dim> RowsReceived(const OpArgs& args) {
     return Error(Diag::kReservedName, "`{}` is an axis of the mesh and cannot name a symbol", name);
   Dim rows = args.symbols().Named(name, most);
   if (args.symbols().Bound(rows) != most)
-    return Error(Diag::kSymbolBound, "symbol `{}` is bounded by {} here and by {} before", name,
-                 most, args.symbols().Bound(rows));
+    return Error(Diag::kSymbolBound, "symbol `{}` has bound {} here and {} before", name, most,
+                 args.symbols().Bound(rows));
   return rows;
 }
 
@@ -74,7 +75,7 @@ Result<Types> CommDispatchShape(const OpArgs& args) {
 Result<Types> CommCombineShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckExchange(args));
   if (args.Int("rows_back") < 0 || IsSymbol(args.Int("rows_back")))
-    return Error(Diag::kCommSize, "`rows_back` is no number of rows");
+    return Error(Diag::kCommSize, "`rows_back` is not a number of rows");
   Type type = args[0];
   type.dims[0] = args.Int("rows_back");
   return Types{Type::Async({std::move(type)})};
@@ -112,7 +113,7 @@ Result<Types> CombineShape(const OpArgs& args) {
   HEDDLE_TRY(int64_t times, Times(args));
   Type type = args[0];
   if (type.dims[0] % times != 0)
-    return Error(Diag::kCommSize, "{} rows are no {} times as many", type.dims[0], times);
+    return Error(Diag::kCommSize, "{} rows are not a multiple of {}", type.dims[0], times);
   type.dims[0] /= times;
   return Types{std::move(type)};
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -36,14 +36,14 @@ Result<Indexed> ReadIndices(const OpArgs& args) {
     if (indices[d].is_none()) continue;
     if (!IsIndex(indices[d].dtype)) {
       return Error(Diag::kDTypeMismatch,
-                   "index {} is {}; only i64 and i32 have a size known beforehand", d,
-                   Name(indices[d].dtype));
+                   "index {} is {}; use i64 or i32, because the size of others depends on the data",
+                   d, Name(indices[d].dtype));
     }
     runs += d == 0 || !out.flags[d - 1];
     first = std::min(first, d);
     out.flags[d] = true;
   }
-  if (runs == 0) return Error(Diag::kOperandCount, "every index is none");
+  if (runs == 0) return Error(Diag::kOperandCount, "all indices are none");
   HEDDLE_TRY(out.positions, Broadcast(args, 1, 1 + indices.size()));
   // Indices in separate dimensions put their shape first.
   out.at = runs == 1 ? first : 0;
@@ -69,7 +69,7 @@ Result<Types> IndexPutShape(const OpArgs& args) {
     fits = values.dims[d] == wanted || values.dims[d] == 1;
   }
   if (!fits) {
-    return Error(Diag::kShapeMismatch, "values are {}, the positions that they go to are {}",
+    return Error(Diag::kShapeMismatch, "values are {}, but the indexed positions are {}",
                  DimsText(args, values.dims), DimsText(args, indexed.dims));
   }
   return Types{args[0]};

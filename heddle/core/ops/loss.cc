@@ -1,5 +1,5 @@
 // Losses. `reduction` is 0 for none, 1 for the mean, 2 for the sum.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -128,7 +128,7 @@ HEDDLE_DEFINE_OP(nll_loss_forward){
     .shape = NllForwardShape,
     .factors = {.compute = NllFactors},
     .work = NllWork,
-    .lookup = TableLookup{.dim = 1, .others = OthersRows::kIgnored},
+    .lookup = RowLookup{.dim = 1, .out_of_shard = OutOfShardRows::kIgnored},
     .example = "(f32[6,10], i64[6] below 10, reduction=2, ignore_index=-100)",
 };
 HEDDLE_DEFINE_OP(nll_loss_backward){
@@ -138,7 +138,7 @@ HEDDLE_DEFINE_OP(nll_loss_backward){
     .shape = NllBackwardShape,
     .factors = {.compute = NllFactors},
     .work = NllWork,
-    .lookup = TableLookup{.table = 1, .index = 2, .dim = 1, .others = OthersRows::kIgnored},
+    .lookup = RowLookup{.table = 1, .index = 2, .dim = 1, .out_of_shard = OutOfShardRows::kIgnored},
     .example = "(f32[], f32[6,10], i64[6] below 10, f32[], reduction=2, ignore_index=-100)",
 };
 HEDDLE_DEFINE_OP(mse_loss){

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -56,7 +56,7 @@ Status CheckAddend(const OpArgs& args, const Dims& product) {
     fits = self[d] == wanted || self[d] == 1;
   }
   if (fits) return Done{};
-  return Error(Diag::kShapeMismatch, "operand 0 is {}, which does not stretch to the product {}",
+  return Error(Diag::kShapeMismatch, "operand 0 is {}, which does not broadcast to the product {}",
                DimsText(args, self), DimsText(args, product));
 }
 
@@ -146,10 +146,9 @@ Result<std::map<char, Dim>> LetterSizes(const OpArgs& args, const Equation& equa
       char c = equation.inputs[i][d];
       bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
       if (!letter || equation.inputs[i].find(c) != d)
-        return Error(
-            Diag::kEinsum,
-            "operand {} of the equation has `{}`, which is not a letter or stands there twice", i,
-            c);
+        return Error(Diag::kEinsum,
+                     "operand {} of the equation has `{}`, which is not a letter or is repeated", i,
+                     c);
       auto [at, added] = sizes.emplace(c, args.dims(i)[d]);
       if (!added)
         HEDDLE_RETURN_IF_ERROR(
@@ -166,10 +165,9 @@ Result<Types> EinsumShape(const OpArgs& args) {
   for (size_t d = 0; d < equation.output.size(); ++d) {
     char c = equation.output[d];
     if (!sizes.contains(c) || equation.output.find(c) != d)
-      return Error(
-          Diag::kEinsum,
-          "the result of the equation has `{}`, which no operand has or which stands there twice",
-          c);
+      return Error(Diag::kEinsum,
+                   "the result of the equation has `{}`, which no operand has or which is repeated",
+                   c);
     dims.push_back(sizes[c]);
   }
   if (args.size() == 0) return Error(Diag::kOperandCount, "an einsum has at least one operand");

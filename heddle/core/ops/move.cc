@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -10,7 +10,8 @@ namespace {
 // --- Concatenation
 
 Result<Types> CatShape(const OpArgs& args) {
-  if (args.size() == 0) return Error(Diag::kOperandCount, "there is nothing to concatenate");
+  if (args.size() == 0)
+    return Error(Diag::kOperandCount, "the list of tensors to concatenate is empty");
   DType dtype = PromotedDType(args);
   // ATen accepts an empty vector next to any shape, for historical reasons.
   size_t first = 0;
@@ -62,7 +63,7 @@ Result<Factors> CatFactors(const OpArgs& args, const Types& results) {
 }
 
 Result<Types> StackShape(const OpArgs& args) {
-  if (args.size() == 0) return Error(Diag::kOperandCount, "there is nothing to stack");
+  if (args.size() == 0) return Error(Diag::kOperandCount, "the list of tensors to stack is empty");
   for (size_t i = 1; i < args.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(CheckRank(args, i, args[0].rank()));
     for (size_t d = 0; d < args[0].rank(); ++d) {
@@ -105,7 +106,7 @@ Result<Types> InputSizesShape(const OpArgs& args) {
     part.erase(part.begin() + static_cast<ptrdiff_t>(dim));
   }
   if (part != args.dims(0)) {
-    return Error(Diag::kShapeMismatch, "the gradient is {}, the part that it belongs to is {}",
+    return Error(Diag::kShapeMismatch, "the gradient is {}, but its part is {}",
                  DimsText(args, args.dims(0)), DimsText(args, part));
   }
   return Types{WithDims(args, std::move(dims))};
@@ -145,7 +146,7 @@ Result<Types> InsertShape(const OpArgs& args) {
     part.erase(part.begin() + static_cast<ptrdiff_t>(dim));
   }
   if (part != args.dims(1)) {
-    return Error(Diag::kShapeMismatch, "operand 1 is {}, the part that it replaces is {}",
+    return Error(Diag::kShapeMismatch, "operand 1 is {}, but the part that it replaces is {}",
                  DimsText(args, args.dims(1)), DimsText(args, part));
   }
   return Types{args[0]};

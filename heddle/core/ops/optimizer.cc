@@ -1,7 +1,7 @@
 // Norms of gradients, and optimizer steps. All are functional: the new state is a result, and takes
 // over the storage of the old state.
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -67,7 +67,7 @@ Status CheckPlaces(std::span<const int64_t> places, int64_t operands, int64_t co
 
 // One number for each operand, in the widest type of all.
 Result<Types> SquaredNormShape(const OpArgs& args) {
-  if (args.size() == 0) return Error(Diag::kOperandCount, "a norm of nothing");
+  if (args.size() == 0) return Error(Diag::kOperandCount, "the list of tensors is empty");
   DType dtype = DType::kNone;
   for (const Type& type : args.operands()) dtype = Promote(dtype, ToReal(type.dtype));
   if (!IsFloat(dtype))

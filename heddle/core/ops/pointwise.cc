@@ -1,5 +1,5 @@
 // Elementwise ops: arithmetic, activations, comparisons, choice.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -26,7 +26,7 @@ Result<Types> AbsShape(const OpArgs& args) { return Shaped(args, ToReal(args.dty
 Result<Types> LikeFirst(const OpArgs& args) {
   HEDDLE_TRY(Dims dims, Broadcast(args));
   if (dims != args.dims(0)) {
-    return Error(Diag::kShapeMismatch, "operand 0 is {}, the others stretch it to {}",
+    return Error(Diag::kShapeMismatch, "operand 0 is {}, but the other operands broadcast it to {}",
                  DimsText(args, args.dims(0)), DimsText(args, dims));
   }
   return Types{Type::Tensor(args.dtype(0), std::move(dims))};

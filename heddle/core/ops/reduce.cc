@@ -1,7 +1,7 @@
 // Reductions, scans and softmax.
 #include <algorithm>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

@@ -85,7 +85,7 @@ Result<Type> ExportValues::ReadType(std::string_view name, JsonValue meta) const
   const DTypeCode* dtype = FindDType(code);
   if (dtype == nullptr)
     return document_.Fail(code.value_or(meta),
-                          "tensor `{}` has an element type that Heddle does not have", name);
+                          "tensor `{}` has an element type that Heddle does not support", name);
   std::optional<JsonValue> sizes = meta.Find("sizes");
   if (!sizes || !sizes->is_array())
     return document_.Fail(sizes.value_or(meta), "tensor `{}` has no `sizes`", name);
@@ -179,7 +179,7 @@ ForeignValue ExportValues::Constant(std::string_view tag, JsonValue e) {
 
 Result<ForeignValue> ExportValues::Items(JsonValue list, int depth) {
   if (depth > kDeepestArgument)
-    return document_.Fail(list, "an argument is nested more than {} deep", kDeepestArgument);
+    return document_.Fail(list, "an argument is nested more than {} levels deep", kDeepestArgument);
   std::vector<ForeignValue> items;
   for (JsonValue item : list.items()) {
     HEDDLE_TRY(ForeignValue value, Plain(item, depth + 1));
@@ -190,7 +190,7 @@ Result<ForeignValue> ExportValues::Items(JsonValue list, int depth) {
 
 Result<ForeignValue> ExportValues::Tagged(JsonValue e, int depth) {
   if (depth > kDeepestArgument || e.fields().empty())
-    return document_.Fail(e, "an argument is not one of the kinds that exist");
+    return document_.Fail(e, "an argument has an unknown kind");
   for (auto [tag, field] : e.fields()) {
     if (!field.is_null()) return Untag(tag, field, depth);
   }

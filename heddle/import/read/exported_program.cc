@@ -32,8 +32,9 @@ class ExportReader {
     std::optional<JsonValue> module = root.Find("graph_module");
     std::optional<JsonValue> graph = module ? module->Find("graph") : std::nullopt;
     if (!graph || !graph->is_object())
-      return document_.Fail(root,
-                            "no `graph_module` with a `graph`; expected a program of torch.export");
+      return document_.Fail(
+          root,
+          "the file has no `graph_module` with a `graph`; expected a program of torch.export");
     if (std::optional<JsonValue> signature = module->Find("signature")) ReadSignature(*signature);
     HEDDLE_RETURN_IF_ERROR(ReadGraph(*graph));
     StateTypes();

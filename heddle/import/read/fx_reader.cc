@@ -54,8 +54,8 @@ class FxReader {
     size_t at = text().find(kForward);
     if (at == std::string_view::npos)
       return cursor_.Fail(0, 1, Diag::kSyntax,
-                          "no method `forward`; expected a graph as `print_readable` or a repro of "
-                          "Inductor has it");
+                          "the file has no method `forward`; expected the output of "
+                          "`print_readable` or a repro of Inductor");
     size_t chosen = at;
     std::string_view chosen_class;
     std::string_view last_class;
@@ -193,8 +193,8 @@ class FxReader {
     cursor_.SkipBlanks();
     if (!cursor_.TakeText("fx_pytree.tree_flatten_spec(") || !program_.calls.empty())
       return cursor_.Fail(begin, 1, Diag::kSyntax,
-                          "several names are assigned; only the inputs of a graph are, from "
-                          "`fx_pytree.tree_flatten_spec`, before its first statement");
+                          "a statement assigns several names; only inputs may be, from "
+                          "`fx_pytree.tree_flatten_spec`, before the first statement");
     program_.inputs = std::move(inputs);
     program_.arguments = program_.inputs.size();
     cursor_.SkipLine();
@@ -209,8 +209,7 @@ class FxReader {
     cursor_.SkipBlanks();
     char next = cursor_.Peek();
     if (next != '\0' && next != '\n' && next != ';' && next != '#')
-      return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax,
-                          "a statement goes on where it should end");
+      return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax, "unexpected text after a statement");
     cursor_.SkipLine();
     ++program_.statements;
     if (call.target == getitem_ || call.target == operator_getitem_) {
@@ -327,10 +326,10 @@ class FxReader {
     uint32_t source = of ? CallNamed(of) : kNoCall;
     if (source == kNoCall)
       return FailItem(call, Diag::kUndefinedValue,
-                      "`{}` is an item of something that no statement before it makes");
+                      "`{}` is an item of a value that is not defined before it");
     if (at.kind != Kind::kInt && at.kind != Kind::kString)
       return FailItem(call, Diag::kBadLiteral,
-                      "`{}` is an item, but neither by number nor by name");
+                      "the index of item `{}` is neither a number nor a name");
     program_.calls[source].several = true;
     program_.results.push_back({call.name, at.word, at.integer, call.stated});
     item_calls_.push_back(source);

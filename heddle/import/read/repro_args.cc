@@ -90,7 +90,7 @@ class ReproArgs {
     if (!ReadType(begin, input, type)) return false;
     if (input.type != nullptr && *input.type != type)
       return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
-                          "input `{}` has another type here than in `forward`",
+                          "input `{}` has a different type in `forward`",
                           program_.text(input.name));
     input.type = &program_.types.emplace_back(std::move(type));
     return true;
@@ -120,7 +120,7 @@ class ReproArgs {
       std::optional<DType> given = ParseTorchDType(word);
       if (!given)
         return cursor_.Fail(at, std::max<size_t>(1, word.size()), Diag::kBadType,
-                            "`{}` is not an element type that Heddle has", word);
+                            "`{}` is not an element type that Heddle supports", word);
       dtype = *given;
     }
     if (!cursor_.Expect(')', "after an argument")) return false;

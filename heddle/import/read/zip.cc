@@ -95,7 +95,7 @@ Status ZipArchive::ReadDirectory() {
     end = at;
     break;
   }
-  if (!end) return Fail("the archive has no end; it is cut off");
+  if (!end) return Fail("the archive has no end record; it is truncated");
   uint64_t count = Half(bytes_, *end + 10);
   uint64_t at = Word(bytes_, *end + 16);
   bool large = count == 0xffff || at == kIn64;
@@ -107,12 +107,12 @@ Status ZipArchive::ReadDirectory() {
   }
   for (uint64_t i = 0; i < count; ++i) {
     if (!Fits(bytes_, at, kEntryBytes) || Word(bytes_, at) != kDirectoryEntry)
-      return Fail("the directory names {} entries, entry {} is not there", count, i + 1);
+      return Fail("the directory has {} entries, but entry {} is missing", count, i + 1);
     uint64_t name = Half(bytes_, at + 28);
     uint64_t extra = Half(bytes_, at + 30);
     uint64_t comment = Half(bytes_, at + 32);
     if (!Fits(bytes_, at + kEntryBytes, name + extra + comment))
-      return Fail("entry {} of the directory goes beyond the file", i + 1);
+      return Fail("entry {} of the directory extends past the end of the file", i + 1);
     Entry entry;
     entry.name = bytes_.substr(at + kEntryBytes, name);
     entry.method = Half(bytes_, at + 10);
@@ -121,8 +121,7 @@ Status ZipArchive::ReadDirectory() {
     entry.size = Word(bytes_, at + 24);
     entry.offset = Word(bytes_, at + 42);
     Read64(bytes_.substr(at + kEntryBytes + name, extra), entry);
-    if (IsTrick(entry.name))
-      return Fail("entry {} has a name that leads out of the archive", i + 1);
+    if (IsTrick(entry.name)) return Fail("entry {} has a path outside the archive", i + 1);
     entries_.push_back(entry);
     at += kEntryBytes + name + extra + comment;
   }
@@ -132,10 +131,10 @@ Status ZipArchive::ReadDirectory() {
 Result<std::string> ZipArchive::Read(const Entry& entry) const {
   uint64_t at = entry.offset;
   if (!Fits(bytes_, at, kLocalBytes) || Word(bytes_, at) != kLocalHeader)
-    return Fail("`{}` is not where the directory says", entry.name);
+    return Fail("`{}` is not at the offset that the directory states", entry.name);
   uint64_t data = at + kLocalBytes + Half(bytes_, at + 26) + Half(bytes_, at + 28);
   if (!Fits(bytes_, data, entry.packed))
-    return Fail("`{}` has {} bytes, and goes beyond the file", entry.name, entry.packed);
+    return Fail("`{}` has {} bytes and extends past the end of the file", entry.name, entry.packed);
   std::string_view packed = bytes_.substr(data, entry.packed);
   if (entry.method == 8 && entry.size > kMostGrowth * (entry.packed + 1))
     return Fail("`{}` claims {} bytes in {}", entry.name, entry.size, entry.packed);
@@ -145,8 +144,8 @@ Result<std::string> ZipArchive::Read(const Entry& entry) const {
   std::string content;
   if (entry.method == 0) {
     if (entry.size != entry.packed)
-      return Fail("`{}` has {} bytes in {}, and is not packed", entry.name, entry.size,
-                  entry.packed);
+      return Fail("`{}` is not compressed, but its sizes are {} and {} bytes", entry.name,
+                  entry.size, entry.packed);
     content = packed;
   } else if (entry.method == 8) {
     content.resize(entry.size);
@@ -162,14 +161,15 @@ Result<std::string> ZipArchive::Read(const Entry& entry) const {
       good = inflate(&stream, Z_FINISH) == Z_STREAM_END && stream.total_out == content.size();
       inflateEnd(&stream);
     }
-    if (!good) return Fail("`{}` does not unpack to its {} bytes", entry.name, entry.size);
+    if (!good) return Fail("`{}` does not decompress to its {} bytes", entry.name, entry.size);
   } else {
-    return Fail("`{}` is packed by method {}, which is not read", entry.name, entry.method);
+    return Fail("`{}` is compressed with method {}, which is not supported", entry.name,
+                entry.method);
   }
   uLong checksum = crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size());
   // PyTorch's writer may omit it.
   if (entry.checksum != 0 && checksum != entry.checksum)
-    return Fail("`{}` does not have the checksum that the directory says", entry.name);
+    return Fail("the checksum of `{}` differs from the directory's", entry.name);
   return content;
 }
 

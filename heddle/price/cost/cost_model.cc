@@ -34,15 +34,15 @@ Result<int64_t> CostModel::NodesFor(const Mesh& mesh) const {
   for (const MeshAxis& axis : mesh.axes()) {
     if (__builtin_mul_overflow(ranks, axis.size, &ranks) || ranks > kMostRanks)
       return Error(Diag::kClusterSize,
-                   "the mesh [{}] has more than {} ranks, the most that a cluster holds",
-                   Format(mesh), WithCommas(kMostRanks));
+                   "the mesh [{}] has more than {} ranks, the maximum of a cluster", Format(mesh),
+                   WithCommas(kMostRanks));
   }
   int64_t devices = cluster_.devices_per_node;
   int64_t needed = (ranks + devices - 1) / devices;
   std::optional<int64_t> there = options_.nodes ? options_.nodes : cluster_.nodes;
   if (there && needed > *there) {
     return Error(Diag::kClusterSize,
-                 "the mesh [{}] has {} ranks, but {} with {} has {} devices; it takes {} nodes",
+                 "the mesh [{}] has {} ranks, but {} with {} has {} devices; use {} nodes",
                  Format(mesh), ranks, cluster_.name,
                  *there == 1 ? "1 node" : fmt::format("{} nodes", *there), *there * devices,
                  needed);

@@ -223,7 +223,7 @@ TEST(Measured, MistakesAreNamed) {
   ExpectMistake("{", "c.json:1:2: not JSON: expected a key in quotes [json]");
   ExpectMistake(R"({"heddle": "costs 2"})", "`heddle` is \"costs 2\", expected one of `costs 1`");
   ExpectMistake(R"({"heddle": "costs 1", "nodes": {"a": -1}})",
-                "`nodes.a` is -1, expected a number from 0 on");
+                "`nodes.a` is -1, expected a number of at least 0");
   ExpectMistake(R"({"heddle": "costs 1", "nodes": {"a": 1, "a": 2}})",
                 "the key `a` is given twice");
   ExpectMistake(R"({"heddle": "costs 1", "node": {}})",
@@ -235,8 +235,8 @@ TEST(Measured, MistakesAreNamed) {
   ExpectMistake(curve + "[[1, 2], [2, null]]}]}", "`collectives[0].points[1][1]` is null");
   ExpectMistake(curve + "[[1, 2], [2]]}]}",
                 "`collectives[0].points[1]` is not a list of 2 numbers");
-  ExpectMistake(curve + "[[1, 2], [1, 3]]}]}", "has 1 bytes after 1, expected rising sizes");
-  ExpectMistake(curve + "[[1, 2], [2, -3]]}]}", "is -3, expected a number from 0 on");
+  ExpectMistake(curve + "[[1, 2], [1, 3]]}]}", "has 1 bytes after 1, expected increasing sizes");
+  ExpectMistake(curve + "[[1, 2], [2, -3]]}]}", "is -3, expected a number of at least 0");
   ExpectMistake(curve + "[[1, 2]]}]}", "has 1 points, expected at least 2");
   ExpectMistake(
       R"({"heddle": "costs 1", "collectives": [{"kind": "gather", "ranks": 8, "points": [[1,1],[2,2]]}]})",
@@ -264,7 +264,7 @@ TEST(Measured, OneCurveMustFit) {
       costs.FindCurve(CollectiveKind::kAllReduce, mesh, Axes(0), EvenGroup(1, 8));
   ASSERT_FALSE(curve.ok());
   EXPECT_EQ(Text(curve.diagnostics()),
-            "t.table: all_reduce over [tp] may be that of group `1` or of `2`, both of 8 ranks; "
+            "t.table: all_reduce over [tp] matches groups `1` and `2`, both of 8 ranks; "
             "name the group after the axes [costs-file]\n");
 }
 

@@ -43,7 +43,7 @@ Result<Counts> ReadList(std::string text, std::string_view path) {
     if (word.empty()) continue;
     std::optional<double> count = Number(word);
     if (!count)
-      return Error(Diag::kBadLiteral, "{}: `{}` is no count of rows", path, word.substr(0, 40));
+      return Error(Diag::kBadLiteral, "{}: `{}` is not a number of rows", path, word.substr(0, 40));
     counts.push_back(*count);
   }
   return CheckCounts(std::move(counts), path);
@@ -104,9 +104,10 @@ Result<Counts> CountsAt(const ExpertSkew& skew, std::string_view scope, int64_t 
     if (inside) counts = own;
   }
   if (counts.empty())
-    return Error(Diag::kBadChoice, "the load has no counts for the experts of `{}`", scope);
+    return Error(Diag::kBadChoice, "the expert load has no counts for `{}`", scope);
   if (static_cast<int64_t>(counts.size()) != experts)
-    return Error(Diag::kBadChoice, "the load is that of {}, the graph has {} in `{}`",
+    return Error(Diag::kBadChoice,
+                 "the expert load has counts for {}, but the graph has {} in `{}`",
                  Counted(static_cast<int64_t>(counts.size()), "expert"), experts, scope);
   return counts;
 }
@@ -145,7 +146,7 @@ Result<ExpertSkew> ParseExpertSkew(std::string_view text) {
   if (!text.starts_with("zipf:")) return ReadCounts(std::string(text));
   std::optional<double> exponent = Number(text.substr(5));
   if (!exponent || *exponent > 100)
-    return Error(Diag::kBadLiteral, "`{}`: expected a number from 0 to 100 behind `zipf:`", text);
+    return Error(Diag::kBadLiteral, "`{}`: expected a number from 0 to 100 after `zipf:`", text);
   return ExpertSkew{.kind = ExpertSkew::Kind::kZipf, .exponent = *exponent};
 }
 

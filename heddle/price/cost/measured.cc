@@ -60,7 +60,7 @@ Curve ReadCurve(JsonFields& fields) {
     fields.Wrong("points", "has {} points, expected at least 2", curve.points.size());
   for (size_t i = 1; i < curve.points.size(); ++i) {
     if (curve.points[i - 1].bytes < curve.points[i].bytes) continue;
-    fields.Wrong("points", "has {} bytes after {}, expected rising sizes",
+    fields.Wrong("points", "has {} bytes after {}, expected increasing sizes",
                  curve.points[i].bytes.value, curve.points[i - 1].bytes.value);
     break;
   }
@@ -173,7 +173,8 @@ class TableReader {
     curve.interpolation = Interpolation::kColumns;
     std::optional<int64_t> ranks = NumberIn<int64_t>(words[1]);
     if (!ranks || *ranks < 1 || *ranks > kMostRanks)
-      return Wrong(fmt::format("group size `{}` is not a number from 1 on", words[1]), words[1]);
+      return Wrong(fmt::format("group size `{}` is not a number of at least 1", words[1]),
+                   words[1]);
     curve.ranks = *ranks;
     std::optional<CollectiveKind> kind;
     for (CollectiveKind candidate : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
@@ -226,11 +227,10 @@ Result<const Curve*> MeasuredCosts::FindCurve(CollectiveKind kind, const Mesh& m
     }
   }
   if (another == nullptr) return by_ranks;
-  Failure failure =
-      Error(Diag::kCostsFile,
-            "{} over [{}] may be that of group `{}` or of `{}`, both of {} ranks; name the group "
-            "after the axes",
-            Name(kind), name, by_ranks->over, another->over, group.ranks);
+  Failure failure = Error(
+      Diag::kCostsFile,
+      "{} over [{}] matches groups `{}` and `{}`, both of {} ranks; name the group after the axes",
+      Name(kind), name, by_ranks->over, another->over, group.ranks);
   failure.diagnostics[0].file = file;
   return failure;
 }

@@ -132,10 +132,9 @@ class GraphPricer {
     std::optional<CollectiveKind> kind = CollectiveKindOf(graph_[id].op);
     CommStream stream;
     if (graph_[id].op == op::shard_redistribute) {
-      return Error(
-          Diag::kNeedsLocal,
-          "%{} is a redistribution; the pass `lower` makes collectives of it, which have prices",
-          graph_.name(graph_[id].first_result));
+      return Error(Diag::kNeedsLocal,
+                   "%{} is a redistribution, which has no price; run the pass `lower` first",
+                   graph_.name(graph_[id].first_result));
     }
     if (!kind) {
       if (!model_.cluster().host) {

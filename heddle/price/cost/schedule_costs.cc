@@ -56,7 +56,8 @@ class ScheduleCostsReader {
       for (JsonValue arg : args->items()) {
         if (!arg.is_string()) return Wrong(node, "has an input that is not a name");
         std::string input(arg.string());
-        if (!by_name.contains(input)) return Wrong(node, "reads what no node before it makes");
+        if (!by_name.contains(input))
+          return Wrong(node, "reads a value that no earlier node defines");
         if (entry.first_input.empty()) entry.first_input = input;
         auto wait = waiting.find(input);
         if (wait == waiting.end() || output) continue;
@@ -65,7 +66,7 @@ class ScheduleCostsReader {
       }
       if (entry.is_item) {
         auto source = by_name.find(entry.first_input);
-        if (source == by_name.end()) return Wrong(node, "is an item of nothing");
+        if (source == by_name.end()) return Wrong(node, "is an item without a call");
         entry.owner = source->second;
         entries[source->second].nameless = true;
       } else if (entry.source_name.empty() && !output) {
@@ -116,7 +117,7 @@ class ScheduleCostsReader {
     if (kind.empty() || !group || !group->is_string() || !ranks || !ranks->is_int())
       return Wrong(json, "lacks `collective`, `group` or `group_size`");
     std::optional<CollectiveKind> known = ParseCollectiveKind(kind);
-    if (!known) return Wrong(json, "is of no collective that is known");
+    if (!known) return Wrong(json, "has an unknown collective");
     Curve curve;
     curve.kind = *known;
     curve.over = group->string();
@@ -132,13 +133,13 @@ class ScheduleCostsReader {
       for (JsonValue number : point.items()) pair.push_back(number);
       if (pair.size() != 2 || !IsBetween(pair[0], 0, 1e7) || !(pair[0].number() > 0) ||
           !IsBetween(pair[1], 0, 1e9))
-        return Wrong(json, "has a point that is not [MiB, ms], both above nothing");
+        return Wrong(json, "has a point that is not [MiB, ms] with both above 0");
       Bytes bytes{static_cast<int64_t>(pair[0].number() * (1 << 20))};
       if (!curve.points.empty() && curve.points.back().bytes >= bytes)
-        return Wrong(json, "has points whose sizes do not rise");
+        return Wrong(json, "has points whose sizes do not increase");
       curve.points.push_back({bytes, WholeNanos(pair[1].number() * kNanosPerMilli)});
     }
-    if (curve.points.size() < 2) return Wrong(json, "has less than two points");
+    if (curve.points.size() < 2) return Wrong(json, "has fewer than two points");
     return curve;
   }
 

@@ -39,8 +39,7 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
   if (module.view != View::kLocal) {
     return Error(
         Diag::kNeedsLocal,
-        "a graph of the whole mesh has no timeline; `heddle parallelize` makes the one that a "
-        "rank runs");
+        "a global graph has no timeline; use `heddle parallelize` to make the graph of one rank");
   }
   HEDDLE_TRY(int64_t nodes, model.NodesFor(module.mesh));
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));

@@ -111,9 +111,9 @@ TEST_F(SafetensorsTest, TensorsThatAreLies) {
             "`I16`, `I8`, `U8`, `BOOL`");
   EXPECT_EQ(one(R"({"dtype":"F32","data_offsets":[0,8]})"), "`w.shape` is missing");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"),
-            "`w.shape[0]` is -2, expected a whole number from 0 on");
+            "`w.shape[0]` is -2, expected a whole number of at least 0");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})"),
-            "`w.shape[0]` is 2.0, expected a whole number from 0 on");
+            "`w.shape[0]` is 2.0, expected a whole number of at least 0");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8,9]})"),
             "`w.data_offsets` has 3 numbers, expected 2");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"),

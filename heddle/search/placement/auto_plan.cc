@@ -35,7 +35,7 @@ class PlanWriter {
   Result<compile::Plan> Run() {
     plan_.automatic = false;
     // What they ask for is in what was decided; carried out, they would ask for the way back, too.
-    plan_.layers.clear();
+    plan_.modules.clear();
     plan_.wide_tensor_grads = true;
     for (size_t d = 0; d < decisions_.all.size(); ++d) {
       const Decision& decision = decisions_.all[d];
@@ -126,8 +126,8 @@ Status CheckRequest(const Module& module, const compile::Plan& plan) {
   HEDDLE_RETURN_IF_ERROR(compile::CheckPlannable(module, plan));
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
-  for (const compile::PlanLayer& layer : plan.layers) {
-    if (!layer.local.empty() || !layer.experts.empty() || layer.write_out ||
+  for (const compile::PlanModule& layer : plan.modules) {
+    if (!layer.local.empty() || !layer.experts.empty() || layer.decomposes_log_softmax ||
         layer.why != Why::kTensor)
       return Error(Diag::kPlan,
                    "line {} of the plan: with `auto`, a `module` statement says `in` and `out`, "
@@ -172,18 +172,18 @@ class StatementConflict {
     compile::Plan bare = plan_;
     bare.params.clear();
     bare.inputs.clear();
-    bare.layers.clear();
+    bare.modules.clear();
     if (!IsPossible(bare, options_.memory)) return "";
     compile::Plan left = plan_;
     Drop(left, left.params);
     Drop(left, left.inputs);
-    Drop(left, left.layers);
+    Drop(left, left.modules);
     std::vector<std::string> lines;
     for (const compile::PlanParam& rule : left.params)
       lines.push_back(fmt::format("{}", rule.line));
     for (const compile::PlanInput& rule : left.inputs)
       lines.push_back(fmt::format("{}", rule.line));
-    for (const compile::PlanLayer& rule : left.layers)
+    for (const compile::PlanModule& rule : left.modules)
       lines.push_back(fmt::format("{}", rule.line));
     bool limit = options_.memory && IsPossible(left, {});
     return fmt::format("{} {} of the plan{} conflict{}; without {} there is a plan",

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
 #include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/shard/node_facts.h"
 #include "heddle/core/analysis/uses.h"
@@ -30,8 +30,8 @@ class DecisionFinder {
   }
 
   Result<Decisions> Run() {
-    HEDDLE_TRY(regions_, compile::Regions::Find(graph_, plan_));
-    if (!plan_.layers.empty()) uses_.emplace(graph_);
+    HEDDLE_TRY(boundaries_, compile::ModuleBoundaries::Find(graph_, plan_));
+    if (!plan_.modules.empty()) uses_.emplace(graph_);
     for (const Alike& alike : AlikeParams(graph_)) HEDDLE_RETURN_IF_ERROR(AddParams(alike));
     for (uint32_t i = 0; i < graph_.inputs().size(); ++i) HEDDLE_RETURN_IF_ERROR(AddInput(i));
     for (NodeId node : graph_.nodes()) NoteStorage(node);
@@ -159,7 +159,7 @@ class DecisionFinder {
     HEDDLE_TRY(auto choices, compile::SplitsOf(factors, operands, results, plan_.mesh));
     HEDDLE_RETURN_IF_ERROR(KeepBoundaries(first, choices));
     // What a statement asks for may be such a split.
-    if (plan_.layers.empty()) {
+    if (plan_.modules.empty()) {
       std::erase_if(choices, [&](const compile::OpSplit& split) {
         return CutsToNothing(operands, split.operands) || CutsToNothing(results, split.results);
       });
@@ -191,13 +191,13 @@ class DecisionFinder {
 
   // What flows in forward into a module, and out of it, lies as the plan says.
   Status KeepBoundaries(NodeId node, std::vector<compile::OpSplit>& choices) const {
-    if (plan_.layers.empty() || graph_[node].phase != Phase::kForward) return Done{};
+    if (plan_.modules.empty() || graph_[node].phase != Phase::kForward) return Done{};
     const std::vector<uint32_t>& here = LayersOf(node);
     for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
       ValueId v = graph_.operands(node)[i];
       if (!v || param_[v.index()] != nullptr) continue;
       for (uint32_t layer : compile::Without(here, LayersOf(graph_[v].producer))) {
-        const compile::PlanLayer& rule = *(*regions_)[layer].rule;
+        const compile::PlanModule& rule = *(*boundaries_)[layer].rule;
         HEDDLE_RETURN_IF_ERROR(
             Keep(node, v, rule, rule.in, choices,
                  [i](const compile::OpSplit& split) { return split.operands[i]; }));
@@ -209,7 +209,7 @@ class DecisionFinder {
       for (const auto& [reader, operand] : uses_->of(v)) {
         if (graph_[reader].phase != Phase::kForward) continue;
         for (uint32_t layer : compile::Without(here, LayersOf(reader))) {
-          const compile::PlanLayer& rule = *(*regions_)[layer].rule;
+          const compile::PlanModule& rule = *(*boundaries_)[layer].rule;
           HEDDLE_RETURN_IF_ERROR(
               Keep(node, v, rule, rule.out, choices,
                    [result](const compile::OpSplit& split) { return split.results[result]; }));
@@ -220,11 +220,11 @@ class DecisionFinder {
   }
 
   const std::vector<uint32_t>& LayersOf(NodeId node) const {
-    return regions_->of(node ? graph_[node].scope : ScopeId());
+    return boundaries_->of(node ? graph_[node].scope : ScopeId());
   }
 
   template <typename Where>
-  Status Keep(NodeId node, ValueId v, const compile::PlanLayer& rule,
+  Status Keep(NodeId node, ValueId v, const compile::PlanModule& rule,
               const std::optional<compile::BoundaryPlacement>& boundary,
               std::vector<compile::OpSplit>& choices, Where where) const {
     size_t rank = graph_.types().rank(graph_.type(v));
@@ -320,7 +320,7 @@ class DecisionFinder {
   const compile::Plan& plan_;
   Limit limit_;
   compile::NodeFacts facts_;
-  mutable std::optional<compile::Regions> regions_;
+  mutable std::optional<compile::ModuleBoundaries> boundaries_;
   std::optional<Uses> uses_;
   Decisions out_;
   // By value: where it comes from; and the parameter whose storage it still is.

@@ -51,7 +51,7 @@ struct KernelsCommand {
   Status Run(const Streams& streams) const;
 
  private:
-  // A launch, and its times: those of a device that only reads, writes and computes; and predicted.
+  // A launch, its ideal time from bytes and operations, and its predicted time.
   struct Priced {
     run::KernelLaunch launch;
     std::vector<std::string> nodes;

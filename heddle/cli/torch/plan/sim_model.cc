@@ -1,5 +1,5 @@
-// The model of `heddle sim`: captured, planned and simulated, next to the same step with another
-// pipeline.
+// The model of `heddle sim`: captures, plans and simulates it, and compares it with the same step
+// with another pipeline.
 #include "heddle/api/simulate.h"
 #include "heddle/cli/step/compile_flags.h"
 #include "heddle/cli/step/sim.h"

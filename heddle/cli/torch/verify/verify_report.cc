@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// Steps are shown as they are done: columns do not know what comes.
+// Steps are printed as they finish, so column widths cannot depend on later ones.
 std::string Row(std::string_view step, std::string_view loss, std::string_view hex,
                 std::string_view ranks, std::string_view tensors, std::string_view elements,
                 std::string_view bits) {
@@ -62,7 +62,7 @@ std::string OriginText(const VerifiedJob& job, const run::VerifyReport& report) 
     text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report.origin->what,
                         report.origin->step, report.origin->rank, report.origin->node);
   if (report.pass) text += fmt::format("the first pass that changes bits is {}\n", *report.pass);
-  // A single rank adds nothing up with others.
+  // With a single rank, the order of sums over ranks does not matter.
   if (report.differs() && job.against != "pytorch" && job.reducer != "rank" && job.mesh.ranks() > 1)
     text += fmt::format(
         "sums in the order `{}` depend on which tensors are reduced together; those of "

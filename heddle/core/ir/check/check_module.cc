@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ir/check/check_parts.h"
+#include "heddle/core/ir/check/check_impl.h"
 #include "heddle/core/ir/cycle.h"
 #include "heddle/core/ir/edit/call_builder.h"
 #include "heddle/core/ir/edit/call_table.h"
@@ -133,7 +133,7 @@ class NodeVerifier {
       ReportAsync(id, i);
     } else {
       report_.AddOperand(id, i, Diag::kAsyncUse,
-                         "`%{}` is {}, which nothing waits for; expected an async value",
+                         "`%{}` is {}, which cannot be waited for; expected an async value",
                          graph_.name(value), report_.TypeText(graph_.type(value)));
     }
     return false;
@@ -178,7 +178,7 @@ class NodeVerifier {
     }
     IdRange<ValueId> results = graph_.results(id);
     if (inferred->size() != results.size()) {
-      report_.AddNode(id, Diag::kResultCount, "the op gives {}, the node has {}",
+      report_.AddNode(id, Diag::kResultCount, "the op has {}, the node has {}",
                       Counted(static_cast<int64_t>(inferred->size()), "result"), results.size());
       return false;
     }
@@ -187,7 +187,7 @@ class NodeVerifier {
       TypeId type = graph_.type(results[i]);
       if (!type || graph_.types()[type] == (*inferred)[i]) continue;
       report_.Add(Subject::Kind::kResult, id.index(), i, Diag::kResultType,
-                  "{}: `%{}` is {}, the op gives {}", op.name(), graph_.name(results[i]),
+                  "{}: `%{}` is {}, the op computes {}", op.name(), graph_.name(results[i]),
                   report_.TypeText(type), FormatType((*inferred)[i], module_.mesh, symbols_));
       ok = false;
     }
@@ -197,7 +197,7 @@ class NodeVerifier {
   bool CheckView(NodeId id) {
     std::optional<View> only = graph_.op(id).def->view;
     if (!only || *only == module_.view) return true;
-    report_.AddNode(id, Diag::kOpView, "the op stands in a {} module, and belongs in a {} one",
+    report_.AddNode(id, Diag::kOpView, "the op is in a {} module, but requires a {} one",
                     Name(module_.view), Name(*only));
     return false;
   }
@@ -228,7 +228,7 @@ class NodeVerifier {
       }
     }
     if (known != attrs.list.size()) {
-      report_.AddNode(id, Diag::kUnknownAttr, "the node has an attribute that its schema has not");
+      report_.AddNode(id, Diag::kUnknownAttr, "the node has an attribute that its schema lacks");
       return false;
     }
     if (CanonicalAttrs(op, attrs) == attrs) return true;

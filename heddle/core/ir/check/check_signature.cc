@@ -2,7 +2,7 @@
 #include <optional>
 #include <tuple>
 
-#include "heddle/core/ir/check/check_parts.h"
+#include "heddle/core/ir/check/check_impl.h"
 
 namespace heddle {
 namespace {
@@ -16,7 +16,7 @@ std::string PlacementFault(const Placement& placement, std::span<const Dim> dims
   std::string fault;
   auto add = [&](AxisId axis) {
     if (axis >= mesh.axes().size()) {
-      fault = fmt::format("is placed on axis {} of a mesh that has {}", axis, mesh.axes().size());
+      fault = fmt::format("is split over axis {}, but the mesh has {}", axis, mesh.axes().size());
     } else if (!seen.Add(axis)) {
       fault = fmt::format("has mesh axis `{}` twice in its placement", mesh[axis].name);
     }
@@ -24,7 +24,7 @@ std::string PlacementFault(const Placement& placement, std::span<const Dim> dims
   for (size_t d = 0; d < placement.splits.size(); ++d) {
     for (AxisId axis : placement.splits[d]) add(axis);
     if (!placement.splits[d].empty() && IsSymbol(dims[d]))
-      fault = fmt::format("is split along dimension {}, whose size is known at run time only", d);
+      fault = fmt::format("is split along dimension {}, whose size is known only at run time", d);
   }
   for (const Partial& partial : placement.partials) add(partial.axis);
   return fault;
@@ -52,9 +52,10 @@ class SignatureVerifier {
   void CheckRegions() {
     if (graph_.regions().empty()) return;
     if (module_.view == View::kLocal) {
-      report_.Add(Subject::Kind::kGraph, 0, 0, Diag::kPlacement,
-                  "scope `{}` has a region, but the graph is local: nothing is left to be placed",
-                  graph_.scope_name(graph_.regions()[0].scope));
+      report_.Add(
+          Subject::Kind::kGraph, 0, 0, Diag::kPlacement,
+          "scope `{}` has a region, but the graph is local; only global graphs have regions",
+          graph_.scope_name(graph_.regions()[0].scope));
       return;
     }
     for (const Region& region : graph_.regions()) {
@@ -136,7 +137,8 @@ class SignatureVerifier {
         report_.AddInput(i, Diag::kAsyncUse, "input `%{}` is async; a graph starts with tensors",
                          name);
       if (roles && input.role == InputRole::kPlain)
-        report_.AddInput(i, Diag::kLostRole, "input `%{}` has no role, other inputs have", name);
+        report_.AddInput(i, Diag::kLostRole, "input `%{}` has no role, but other inputs have one",
+                         name);
       if (std::string fault = GlobalFault(input.global); !fault.empty())
         report_.AddInput(i, Diag::kPlacement, "`%{}` on the whole mesh {}", name, fault);
       if (input.role == InputRole::kParam) CheckParam(i);
@@ -181,7 +183,7 @@ class SignatureVerifier {
     if (label == labelled_.size()) {
       labelled_.push_back(i);
     } else {
-      report_.AddInput(i, Diag::kDuplicateRole, "parameters {} and {} are both called \"{}\"",
+      report_.AddInput(i, Diag::kDuplicateRole, "parameters {} and {} are both named \"{}\"",
                        inputs[labelled_[label]].index, input.index, input.label);
     }
   }
@@ -203,7 +205,8 @@ class SignatureVerifier {
         report_.AddOutput(i, Diag::kAsyncUse,
                           "output `%{}` is async; it is returned before a `comm.wait` on it", name);
       if (roles && output.role == OutputRole::kPlain)
-        report_.AddOutput(i, Diag::kLostRole, "output `%{}` has no role, other outputs have", name);
+        report_.AddOutput(i, Diag::kLostRole,
+                          "output `%{}` has no role, but other outputs have one", name);
       if (std::string fault = GlobalFault(output.global); !fault.empty())
         report_.AddOutput(i, Diag::kPlacement, "`%{}` on the whole mesh {}", name, fault);
       int64_t key = output.role == OutputRole::kUpdate ? output.target.index() : output.index;
@@ -251,7 +254,7 @@ class SignatureVerifier {
                     ? std::ranges::equal(dims(output.value), dims(target))
                     : graph_.type(output.value) == graph_.type(target);
     if (fits || graph_.types().is_async(graph_.type(output.value))) return;
-    report_.AddOutput(i, Diag::kRoleType, "`%{}` is {}, the input it belongs to, `%{}`, is {}",
+    report_.AddOutput(i, Diag::kRoleType, "`%{}` is {}, but its input `%{}` is {}",
                       graph_.name(output.value), report_.TypeText(graph_.type(output.value)),
                       graph_.name(target), report_.TypeText(graph_.type(target)));
   }
@@ -305,7 +308,7 @@ void CheckSaved(const Module& module, FindingList& findings) {
       if (input.role != InputRole::kSaved) continue;
       size_t distinct = taken.size();
       if (!input.label.empty() && taken.Intern(input.label).index() < distinct)
-        report.AddInput(i, Diag::kDuplicateRole, "`saved \"{}\"` is two inputs of `@{}`",
+        report.AddInput(i, Diag::kDuplicateRole, "two inputs of `@{}` are `saved \"{}\"`",
                         input.label, graph.name());
       // A single graph may be split from one that is absent.
       if (module.graphs.size() == 1) continue;
@@ -333,7 +336,7 @@ void CheckSaved(const Module& module, FindingList& findings) {
       if (label == saved.size()) {
         saved.push_back({g, i});
       } else {
-        report.AddOutput(i, Diag::kDuplicateRole, "`saved \"{}\"` is an output of `@{}` already",
+        report.AddOutput(i, Diag::kDuplicateRole, "`saved \"{}\"` is already an output of `@{}`",
                          output.label, module.graphs[saved[label].graph].name());
       }
     }

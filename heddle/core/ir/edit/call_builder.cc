@@ -142,8 +142,7 @@ bool CallBuilder::BindOperand(const Arg& arg, size_t& next) {
   if (named != named_.end()) {
     if (!optional && next < positionals_.size())
       return Fail(named->argument, Diag::kDuplicateAttr,
-                  "argument `{}` of {} is given by name, and another tensor by its position",
-                  arg.name, name_);
+                  "argument `{}` of {} is given by name and by position", arg.name, name_);
     return BindTensors(arg, *named);
   }
   if (optional) {

@@ -96,12 +96,11 @@ TEST_F(Build, Mistakes) {
             "0: `self` of aten.scale is a tensor, not none");
   EXPECT_EQ(scale([&] { builder_.AddTensor(ValueId(1)); }),
             "end: aten.scale needs attribute `dim`, an integer");
-  EXPECT_EQ(
-      scale([&] {
-        builder_.AddTensor(ValueId(1));
-        builder_.AddTensor(ValueId(2), "self");
-      }),
-      "1: argument `self` of aten.scale is given by name, and another tensor by its position");
+  EXPECT_EQ(scale([&] {
+              builder_.AddTensor(ValueId(1));
+              builder_.AddTensor(ValueId(2), "self");
+            }),
+            "1: argument `self` of aten.scale is given by name and by position");
   EXPECT_EQ(scale([&] {
               builder_.AddTensor(ValueId(1));
               builder_.AddTensor(ValueId(2), "dim");

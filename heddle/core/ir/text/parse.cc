@@ -28,7 +28,7 @@ class ModuleParser {
       bool readable = parser.Parse(ExpectedNodes(begin));
       Graph graph = parser.TakeGraph();
       if (!names_.insert(graph.name()).second)
-        Fail(begin, 5, Diag::kDuplicateName, "graph `@{}` is defined already", graph.name());
+        Fail(begin, 5, Diag::kDuplicateName, "graph `@{}` is already defined", graph.name());
       module_.graphs.push_back(std::move(graph));
       sources_.push_back(parser.TakeSource());
       if (!readable) return;
@@ -68,7 +68,7 @@ class ModuleParser {
     std::optional<int64_t> version = scan_.TakeInt();
     if (version != 1) {
       return Fail(begin, scan_.offset() - begin, Diag::kVersion,
-                  "format version {} is not known; this heddle reads version 1",
+                  "format version {} is unknown; this heddle reads version 1",
                   version ? std::to_string(*version) : "?");
     }
     if (scan_.TakeWord("global")) {

@@ -197,7 +197,7 @@ bool GraphParser::ParseBody() {
 // region @layers.0.moe local=[dp] why=expert
 bool GraphParser::ParseRegion(size_t begin) {
   if (graph_.node_count() > 0)
-    return Fail(begin, 6, Diag::kSyntax, "a region stands behind a node; regions come first");
+    return Fail(begin, 6, Diag::kSyntax, "a region comes after a node; move it before all nodes");
   Region region;
   if (!Expect('@', "and a scope after `region`") || !ParseScope(region.scope)) return false;
   // The root scope is entry 0.
@@ -296,7 +296,7 @@ bool GraphParser::CheckNewName(const NameRef& ref) {
   NodeId producer = graph_[known].producer;
   size_t first = producer ? source_.nodes[producer.index()] : source_.inputs[known.index()];
   return Fail(ref.offset, ref.name.size() + 1, Diag::kDuplicateName,
-              "`%{}` is defined on line {} already", ref.name, report_.Line(first));
+              "`%{}` is already defined on line {}", ref.name, report_.Line(first));
 }
 
 void GraphParser::ResolvePending() {

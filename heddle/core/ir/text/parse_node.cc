@@ -5,7 +5,7 @@
 
 namespace heddle {
 
-// %a, %b = aten.op(%x, [%y, %z], name=value, opt=%t) : (f32[2], f32[3]) @scope stream=1 keep=must_save
+// %a, %b = aten.op(%x, [%y], name=value, opt=%t) : (f32[2], f32[3]) @scope stream=1 keep=must_save
 bool GraphParser::ParseNode() {
   scan_.SkipSpace();
   size_t begin = scan_.offset();
@@ -25,7 +25,7 @@ bool GraphParser::ParseNode() {
   }
   if (op == kOpaqueOp)
     return Fail(op_offset, op_name.size(), Diag::kUnknownOp,
-                "`{}` stands for unknown ops; write the op's own name", op_name);
+                "`{}` represents unknown ops; write the op's own name", op_name);
   if (opaque) {
     builder_.BeginOpaque(op_name);
   } else {
@@ -61,7 +61,7 @@ bool GraphParser::ParseResultNames() {
     auto twice = std::ranges::adjacent_find(sorted, {}, &NameRef::name);
     if (twice != sorted.end()) {
       return Fail(twice[1].offset, twice[1].name.size() + 1, Diag::kDuplicateName,
-                  "`%{}` stands twice among the results of one node", twice->name);
+                  "`%{}` occurs twice among the results of one node", twice->name);
     }
   }
   return Expect('=', "after the results of a node");
@@ -85,8 +85,7 @@ bool GraphParser::ParseArguments() {
       continue;
     }
     if (named)
-      return Fail(offset, 1, Diag::kSyntax,
-                  "a tensor by position stands after an argument by name");
+      return Fail(offset, 1, Diag::kSyntax, "a positional tensor follows a named argument");
     arguments_.push_back({offset, 1, refs_.size()});
     ref_numbers_.clear();
     if (!(is_list ? ParseTensorList() : ParseTensor())) return false;
@@ -185,7 +184,7 @@ bool GraphParser::ParseResultTypes(bool& given) {
   if (several && !Expect(')', "after the result types")) return false;
   if (result_types_.size() == result_names_.size()) return true;
   return Fail(scan_.offset() - 1, 1, Diag::kResultCount,
-              "the node names {}, the number of types is {}",
+              "the node has {}, but the number of types is {}",
               Counted(result_names_.size(), "result"), result_types_.size());
 }
 
@@ -210,7 +209,7 @@ bool GraphParser::InferResultTypes(const Op& op, AttrsId attrs) {
                 types.diagnostics()[0].message);
   }
   if (types->size() != result_names_.size()) {
-    return Fail(offset, 1, Diag::kResultCount, "the node names {}, {} gives {}",
+    return Fail(offset, 1, Diag::kResultCount, "the node has {}, but {} has {}",
                 Counted(result_names_.size(), "result"), op.name(), types->size());
   }
   for (const Type& type : *types) result_types_.push_back({graph_.types().Intern(type)});

@@ -131,7 +131,7 @@ std::optional<Dim> TypeParser::ParseDim(View view, Placement& placement, size_t 
   if (!size) return ParseNamedDim();
   if (*size < 0) {
     report_.Report(begin, scan_.offset() - begin, Diag::kBadType,
-                   "dimension {} is {}; sizes are not negative", index, *size);
+                   "dimension {} is {}; expected at least 0", index, *size);
     return std::nullopt;
   }
   if (scan_.PeekRaw() != '{') return size;
@@ -185,8 +185,7 @@ std::optional<Dim> TypeParser::ParseNamedDim() {
   }
   if (known != nullptr && known->bound != *bound) {
     report_.Report(begin, name.size(), Diag::kSymbolBound,
-                   "symbol `{}` is bounded by {} here and by {} before", name, *bound,
-                   known->bound);
+                   "symbol `{}` has bound {} here and {} before", name, *bound, known->bound);
     return std::nullopt;
   }
   return symbols.Named(name, *bound);
@@ -236,7 +235,7 @@ std::optional<Axes> TypeParser::ParseAxes(char close) {
     if (!axis) return std::nullopt;
     if (!axes.Add(*axis)) {
       report_.Report(begin, scan_.offset() - begin, Diag::kAxisTwice,
-                     "mesh axis `{}` stands twice in one list", module_.mesh[*axis].name);
+                     "mesh axis `{}` occurs twice in one list", module_.mesh[*axis].name);
       return std::nullopt;
     }
   } while (scan_.Take(','));
@@ -362,7 +361,7 @@ std::optional<AttrValue> TypeParser::ParseList() {
     if (scan_.Peek() != '[') item = ParseLiteral();
     if (!item) {
       if (scan_.Peek() == '[')
-        report_.Report(scan_.offset(), 1, Diag::kSyntax, "a list stands inside a list");
+        report_.Report(scan_.offset(), 1, Diag::kSyntax, "a list is nested in a list");
       return std::nullopt;
     }
     items.push_back(*std::move(item));

@@ -29,8 +29,8 @@ MatmulFigures ReadMatmul(JsonFields fields) {
     bool good = row[0] >= 1 && row[1] >= 1 && row[2] > 0 && row[2] <= 1;
     if (!good) {
       fields.Wrong("tiles",
-                   "has [{},{},{}], expected rows and columns from 1 on and an efficiency above 0 "
-                   "and at most 1",
+                   "has [{},{},{}], expected rows and columns of at least 1, and an efficiency "
+                   "above 0 and at most 1",
                    row[0], row[1], row[2]);
     }
     figures.tiles.push_back({row[0], row[1], row[2]});

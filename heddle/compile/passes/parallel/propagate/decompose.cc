@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/parallel/propagate/write_out.h"
+#include "heddle/compile/passes/parallel/propagate/decompose.h"
 
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
@@ -10,13 +10,13 @@ class Writer {
  public:
   explicit Writer(Graph& graph) : graph_(graph), rewriter_(graph), inserter_(graph, rewriter_) {}
 
-  Changed Run(const Regions& regions) {
+  Changed Run(const ModuleBoundaries& boundaries) {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
-      // A single number has nothing to split.
-      if (!regions.write_out(graph_[node].scope) || graph_[node].result_count == 0 ||
-          graph_.types().rank(TypeOf(node)) == 0)
+      // A single number cannot be split.
+      if (!boundaries.decomposes_log_softmax(graph_[node].scope) ||
+          graph_[node].result_count == 0 || graph_.types().rank(TypeOf(node)) == 0)
         continue;
       if (graph_[node].op == op::_log_softmax) Forward(node);
       if (graph_[node].op == op::_log_softmax_backward_data) Backward(node);
@@ -25,7 +25,7 @@ class Writer {
   }
 
  private:
-  // Ops in front of one node.
+  // Inserts ops before one node.
   struct Chain {
     Inserter& inserter;
     NodeId node;
@@ -101,9 +101,9 @@ class Writer {
 
 }  // namespace
 
-Changed WriteOut(Graph& graph, const Regions& regions, const Mesh& mesh) {
+Changed DecomposeLogSoftmax(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh) {
   if (mesh.ranks() == 1) return Changed::kNo;
-  return Writer(graph).Run(regions);
+  return Writer(graph).Run(boundaries);
 }
 
 }  // namespace heddle::compile

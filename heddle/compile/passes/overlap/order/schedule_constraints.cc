@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/overlap/order/step_shape.h"
+#include "heddle/compile/passes/overlap/order/schedule_constraints.h"
 
 #include <algorithm>
 #include <numeric>
@@ -11,7 +11,8 @@
 
 namespace heddle::compile {
 
-StepShape::StepShape(const Graph& graph, const price::SimGraph& sim, Freedom freedom)
+ScheduleConstraints::ScheduleConstraints(const Graph& graph, const price::SimGraph& sim,
+                                         Freedom freedom)
     : freedom_(freedom),
       moves_(graph.node_count()),
       roles_(graph.node_count(), Role::kAnchor),
@@ -25,7 +26,7 @@ StepShape::StepShape(const Graph& graph, const price::SimGraph& sim, Freedom fre
   AddDeferrable(graph);
 }
 
-void StepShape::AddEdges(const Graph& graph) {
+void ScheduleConstraints::AddEdges(const Graph& graph) {
   std::vector<OrderEdge> edges = OrderEdges(graph);
   auto by = [](const OrderEdge& e) { return std::pair(e.from, e.to); };
   std::ranges::sort(edges, {}, by);
@@ -47,10 +48,11 @@ void StepShape::AddEdges(const Graph& graph) {
   }
 }
 
-void StepShape::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
+void ScheduleConstraints::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
   for (NodeId id : graph.nodes()) {
     const price::Task& task = sim[id];
-    // Copies to the host and back keep their places: nothing else bounds how long memory is gone.
+    // Copies to the host and back keep their positions, because nothing else bounds how long their
+    // memory is free.
     if (task.kind == price::Task::Kind::kStart && CollectiveKindOf(graph[id].op)) {
       Collective c{.start = id.index(), .stream = task.stream, .length = task.alone()};
       c.reduction = IsGradReduction(graph, id);
@@ -70,12 +72,13 @@ void StepShape::AddCollectives(const Graph& graph, const price::SimGraph& sim) {
   }
 }
 
-std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
+std::vector<bool> ScheduleConstraints::FindMadeAgain(const Graph& graph) const {
   std::vector<bool> tangent(graph.value_count());
   for (const Input& input : graph.inputs()) {
     if (input.role == InputRole::kTangent) tangent[input.value.index()] = true;
   }
-  // Of what forward left, up to the first collective between activations.
+  // Backward nodes that derive from values of forward only, up to the first collective of
+  // activations.
   std::vector<bool> again(graph.node_count());
   for (NodeId id : graph.nodes()) {
     if (graph[id].phase != Phase::kBackward) continue;
@@ -101,7 +104,7 @@ std::vector<bool> StepShape::FindMadeAgain(const Graph& graph) const {
   return feeds;
 }
 
-void StepShape::AddRoles(const Graph& graph, const price::SimGraph& sim) {
+void ScheduleConstraints::AddRoles(const Graph& graph, const price::SimGraph& sim) {
   std::vector<bool> again(graph.node_count());
   if (freedom_ != Freedom::kNone) again = FindMadeAgain(graph);
   std::vector<bool> movable = price::FindMovable(graph);
@@ -131,8 +134,9 @@ void StepShape::AddRoles(const Graph& graph, const price::SimGraph& sim) {
   }
 }
 
-void StepShape::AddWindows() {
-  // By node: one more than the last anchor that it depends on; the first anchor that depends on it.
+void ScheduleConstraints::AddWindows() {
+  // Indexed by node: one past the last anchor that it depends on, and the first anchor that depends
+  // on it.
   std::vector<uint32_t> release(node_count());
   std::vector<uint32_t> deadline(node_count(), kNone);
   for (uint32_t node = 0; node < node_count(); ++node) {
@@ -160,9 +164,10 @@ void StepShape::AddWindows() {
   }
 }
 
-// Nodes whose results all end in one reduction of a gradient, or in one output.
-void StepShape::AddDeferrable(const Graph& graph) {
-  // By node: where all of its results end; kNone so far nowhere, kMany in several places.
+// Finds nodes whose results all lead to one gradient reduction, or to one output.
+void ScheduleConstraints::AddDeferrable(const Graph& graph) {
+  // Indexed by node: where all its results lead; kNone if unknown so far, kMany if to several
+  // nodes.
   constexpr uint32_t kMany = kNone - 1;
   std::vector<uint32_t> end(node_count(), kNone);
   auto meet = [&](uint32_t& a, uint32_t b) { a = a == kNone || a == b ? b : kMany; };

@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/parallel/lower/table_lookup.h"
+#include "heddle/compile/passes/parallel/lower/row_lookup.h"
 
 #include "heddle/core/ir/edit/inserter.h"
 #include "heddle/core/ops/ops.h"
@@ -6,7 +6,7 @@
 namespace heddle::compile {
 namespace {
 
-// The pieces of a lookup in a part of a table.
+// Builds the nodes of a lookup in a part of a table.
 class Shift {
  public:
   Shift(Graph& graph, Rewriter& rewriter, NodeId node)
@@ -22,7 +22,7 @@ class Shift {
     type.dtype = dtype;
     return graph_.types().Intern(type);
   }
-  // In the type of the positions it is compared with.
+  // A bound of this rank's part, in the type of the positions.
   ValueId Bound(const Axes& over, int64_t size, bool end, DType dtype) {
     Attrs attrs;
     attrs.Set("size", size);
@@ -37,7 +37,7 @@ class Shift {
     type.dtype = dtype;
     return Add(op::_to_copy, name, {bound}, cast, graph_.types().Intern(type));
   }
-  // Which positions are not in this rank's part.
+  // Flags of the positions outside this rank's part.
   ValueId Others(ValueId index, ValueId begin, ValueId end) {
     TypeId flags = Like(index, DType::kBool);
     ValueId below = Add(op::lt_Tensor, "below", {index, begin}, {}, flags);
@@ -54,7 +54,7 @@ class Shift {
     attrs.Set("value", value);
     return attrs;
   }
-  // The flags with a last dimension of 1, to be stretched over rows.
+  // The flags with an additional last dimension of 1, to broadcast over rows.
   ValueId Rows(ValueId flags) {
     Type type = graph_.types()[graph_.type(flags)];
     type.dims.push_back(1);
@@ -73,11 +73,11 @@ class Shift {
 
 ValueId TableOf(const Graph& graph, NodeId node) {
   uint8_t table = graph.op(node).def->lookup->table;
-  return table == TableLookup::kResult ? graph[node].first_result : graph.operands(node)[table];
+  return table == RowLookup::kResult ? graph[node].first_result : graph.operands(node)[table];
 }
 
 void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over, int64_t size) {
-  const TableLookup& lookup = *graph.op(node).def->lookup;
+  const RowLookup& lookup = *graph.op(node).def->lookup;
   Shift shift(graph, rewriter, node);
   ValueId index = graph.operands(node)[lookup.index];
   DType dtype = graph.types().dtype(graph.type(index));
@@ -85,11 +85,11 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
   ValueId end = shift.Bound(over, size, true, dtype);
   ValueId others = shift.Others(index, begin, end);
   Attrs attrs = graph.attrs(node);
-  bool ignored = lookup.others == OthersRows::kIgnored;
+  bool ignored = lookup.out_of_shard == OutOfShardRows::kIgnored;
   int64_t instead = ignored ? std::get<int64_t>(*attrs.Find("ignore_index")) : 0;
   ValueId here = shift.Shifted(index, begin, others, instead);
-  if (lookup.others == OthersRows::kZeroInResult) {
-    // The node itself becomes the one that clears rows, so that its readers find it.
+  if (lookup.out_of_shard == OutOfShardRows::kZeroInResult) {
+    // The node itself becomes the one that clears rows, so that its readers stay.
     std::vector<ValueId> operands(graph.operands(node).begin(), graph.operands(node).end());
     operands[lookup.index] = here;
     std::string_view name = graph.op(node).name();
@@ -102,7 +102,7 @@ void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over
     return;
   }
   rewriter.SetOperand(node, lookup.index, here);
-  if (lookup.others == OthersRows::kZeroInOperand) {
+  if (lookup.out_of_shard == OutOfShardRows::kZeroInOperand) {
     ValueId operand = graph.operands(node)[0];
     ValueId cleared =
         shift.Add(op::masked_fill_Scalar, "masked_fill", {operand, shift.Rows(others)},

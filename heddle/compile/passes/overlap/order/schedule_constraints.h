@@ -1,9 +1,10 @@
-// StepShape: what of a graph a schedule may move, and how far.
+// ScheduleConstraints: the nodes of a graph that a schedule may move, and how far.
 //
-// Anchors are nodes that compute, in their order; some may leave it. Followers are views, what is made of parameters alone, and what brings a
-// reduced gradient to its output: each stands right before whoever needs it. Starts and waits of collectives are placed
-// between anchors. A collective may start once the anchors that it depends on have run (its release), and an anchor needs it
-// (its deadline).
+// Anchors are compute nodes in graph order; some may leave it. Followers are views, nodes that
+// depend only on parameters, and nodes between a reduced gradient and its output: each runs right
+// before its first reader. Starts and waits of collectives are placed between anchors. A collective
+// may start after the anchors that it depends on (its release), and must be done before the first
+// anchor that needs it (its deadline).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace heddle::compile {
 
-class StepShape {
+class ScheduleConstraints {
  public:
   enum class Role : uint8_t { kAnchor, kFollower, kStart, kWait };
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -26,36 +27,37 @@ class StepShape {
     // None if nothing waits for it.
     uint32_t wait = kNone;
     uint32_t stream = 0;
-    // Brings a gradient to where it is kept: nothing in the step needs it soon, and it lets go of memory.
+    // A reduction of a gradient: no anchor needs it soon, and its wait frees memory.
     bool reduction = false;
-    // Another collective is given what it gives, or a view of it.
+    // Another collective reads its result, or a view of it.
     bool feeds = false;
     Nanos length = {};
-    // Places among anchors: it may start before this one at the earliest; this one needs it, or kNone for the end.
+    // Positions among anchors. It starts before anchor `release` at the earliest. Anchor `deadline`
+    // needs it; kNone for the end.
     uint32_t release = 0;
     uint32_t deadline = kNone;
-    // What starting early keeps alive.
+    // Memory that an early start keeps alive.
     Bytes held = {};
   };
 
-  // `sim` is of `graph`. What backward makes again for a collective follows it, too, if all of it may move: the collective may
-  // then start at any time before.
-  StepShape(const Graph& graph, const price::SimGraph& sim, Freedom freedom);
+  // `sim` must be that of `graph`. If all inputs that backward recomputes for a collective may
+  // move, they follow the collective, which may then start at any earlier time.
+  ScheduleConstraints(const Graph& graph, const price::SimGraph& sim, Freedom freedom);
 
   size_t node_count() const { return roles_.size(); }
   Role role(uint32_t node) const { return roles_[node]; }
   const std::vector<uint32_t>& anchors() const { return anchors_; }
-  // By node: its place among anchors, for anchors.
+  // The position of an anchor among anchors.
   uint32_t place(uint32_t anchor) const { return place_[anchor]; }
   const std::vector<Collective>& collectives() const { return collectives_; }
-  // By node, for starts and waits.
+  // The collective of a start or wait.
   uint32_t collective_of(uint32_t node) const { return collective_of_[node]; }
-  // An anchor that may run earlier than others that stand before it.
+  // Whether an anchor may run before earlier anchors.
   bool moves(uint32_t node) const { return moves_[node]; }
-  // An anchor that does nothing but make one gradient: it may run later.
+  // Whether an anchor only serves one gradient, so that it may run later.
   bool deferrable(uint32_t node) const { return deferrable_[node]; }
 
-  // Nodes that must come before, and after.
+  // Direct predecessors and successors.
   std::span<const uint32_t> before(uint32_t node) const { return before_.of(node); }
   std::span<const uint32_t> after(uint32_t node) const { return after_.of(node); }
 
@@ -69,7 +71,8 @@ class StepShape {
   };
   void AddEdges(const Graph& graph);
   void AddRoles(const Graph& graph, const price::SimGraph& sim);
-  // By node of backward: made of what forward left alone, and for a collective.
+  // Indexed by node: backward nodes that derive from values of forward only, and lead to a
+  // collective.
   std::vector<bool> FindMadeAgain(const Graph& graph) const;
   void AddCollectives(const Graph& graph, const price::SimGraph& sim);
   void AddWindows();

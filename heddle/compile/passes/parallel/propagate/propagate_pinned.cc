@@ -1,4 +1,4 @@
-// Nodes whose split somebody has decided: a statement of the plan, or a solver.
+// Nodes with pinned splits: from a statement of the plan, or from a solver.
 #include "heddle/compile/passes/parallel/propagate/deviations.h"
 #include "heddle/compile/passes/parallel/propagate/propagator.h"
 
@@ -81,9 +81,9 @@ Result<std::vector<NodeId>> FindDeviations(const Module& module, const Plan& pla
   Module copy = module;
   copy.mesh = plan.mesh;
   Graph& graph = copy.graphs[0];
-  HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
+  HEDDLE_TRY(ModuleBoundaries boundaries, ModuleBoundaries::Find(graph, plan));
   PassContext context(copy.mesh);
-  return Propagator(copy, graph, plan, std::move(regions), context).Compare(chosen);
+  return Propagator(copy, graph, plan, std::move(boundaries), context).Compare(chosen);
 }
 
 }  // namespace heddle::compile

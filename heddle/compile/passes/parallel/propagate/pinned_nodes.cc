@@ -1,4 +1,4 @@
-#include "heddle/compile/passes/parallel/propagate/said_nodes.h"
+#include "heddle/compile/passes/parallel/propagate/pinned_nodes.h"
 
 #include "heddle/compile/passes/parallel/propagate/plan_inputs.h"
 #include "heddle/compile/plan/patterns.h"
@@ -7,7 +7,7 @@
 namespace heddle::compile {
 namespace {
 
-// Placements for tensors of these numbers of dimensions.
+// Placements for tensors with these numbers of dimensions.
 Result<std::vector<Placement>> Fitting(const std::vector<BoundaryPlacement>& given,
                                        const std::vector<size_t>& ranks, const Plan& plan,
                                        const PlanNode& rule, std::string_view what) {
@@ -26,8 +26,8 @@ Result<std::vector<Placement>> Fitting(const std::vector<BoundaryPlacement>& giv
 
 }  // namespace
 
-Result<std::map<NodeId, SaidNode>> FindSaidNodes(const Graph& graph, const Plan& plan) {
-  std::map<NodeId, SaidNode> out;
+Result<std::map<NodeId, PinnedNode>> FindPinnedNodes(const Graph& graph, const Plan& plan) {
+  std::map<NodeId, PinnedNode> out;
   if (plan.nodes.empty()) return out;
   std::vector<uint32_t> numbers = NodeNumbers(graph);
   auto rank = [&](ValueId v) { return v ? graph.types().rank(graph.type(v)) : size_t{0}; };
@@ -37,11 +37,11 @@ Result<std::map<NodeId, SaidNode>> FindSaidNodes(const Graph& graph, const Plan&
       std::vector<size_t> results;
       for (ValueId v : graph.operands(node)) operands.push_back(rank(v));
       for (ValueId v : graph.results(node)) results.push_back(rank(v));
-      SaidNode said{{}, rule.line};
-      HEDDLE_TRY(said.split.operands, Fitting(rule.operands, operands, plan, rule, "operand"));
-      HEDDLE_TRY(said.split.results, Fitting(rule.results, results, plan, rule, "result"));
-      auto [at, added] = out.try_emplace(node, said);
-      if (!added && at->second.split != said.split)
+      PinnedNode pinned{{}, rule.line};
+      HEDDLE_TRY(pinned.split.operands, Fitting(rule.operands, operands, plan, rule, "operand"));
+      HEDDLE_TRY(pinned.split.results, Fitting(rule.results, results, plan, rule, "result"));
+      auto [at, added] = out.try_emplace(node, pinned);
+      if (!added && at->second.split != pinned.split)
         return Error(Diag::kPlan, "lines {} and {} of the plan split `%{}` differently",
                      at->second.line, rule.line, graph.name(graph[node].first_result));
     }

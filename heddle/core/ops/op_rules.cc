@@ -1,4 +1,4 @@
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace heddle {
 Result<size_t> WrapDim(int64_t dim, size_t rank) {
   auto n = static_cast<int64_t>(std::max<size_t>(rank, 1));
   if (dim < -n || dim >= n) {
-    return Error(Diag::kDimRange, "there is no dimension {}; the tensor has {}", dim,
+    return Error(Diag::kDimRange, "dimension {} does not exist; the tensor has {}", dim,
                  Counted(rank, "dimension"));
   }
   return static_cast<size_t>(dim < 0 ? dim + n : dim);
@@ -26,7 +26,7 @@ Result<std::vector<bool>> DimFlags(const OpArgs& args, size_t rank, std::string_
   for (int64_t dim : dims) {
     HEDDLE_TRY(size_t d, WrapDim(dim, rank));
     if (rank == 0) continue;
-    if (flags[d]) return Error(Diag::kDimRange, "dimension {} stands twice in `{}`", d, name);
+    if (flags[d]) return Error(Diag::kDimRange, "dimension {} occurs twice in `{}`", d, name);
     flags[d] = true;
   }
   return flags;
@@ -62,7 +62,7 @@ Result<Dims> Broadcast(const OpArgs& args, size_t first, size_t last) {
       if (size == other[d] || other[d] == 1) continue;
       if (size != 1) {
         return Error(Diag::kShapeMismatch,
-                     "operand {} has size {} in dimension {}, which does not stretch to {}", i,
+                     "operand {} has size {} in dimension {}, which does not broadcast to {}", i,
                      DimText(args, other[d]), d, DimText(args, size));
       }
       size = other[d];
@@ -76,7 +76,7 @@ Result<int64_t> NumElements(const OpArgs& args, const Dims& dims) {
   for (Dim dim : dims) {
     if (IsSymbol(dim))
       return Error(Diag::kSymbolicSize,
-                   "the number of elements depends on {}, which is known at run time only",
+                   "the number of elements depends on {}, which is known only at run time",
                    DimText(args, dim));
     if (__builtin_mul_overflow(count, dim, &count))
       return Error(Diag::kSizeOverflow, "the number of elements exceeds 2^63 - 1");

@@ -1,4 +1,4 @@
-// Lookups by number in a table of which this rank has a part: embedding rows, classes of a loss.
+// Lookups by number in a table of which each rank has a part: embedding rows, classes of a loss.
 //
 //   %e = aten.embedding(%w, %i)     with %w: bf16[8{tp},4] becomes, for two ranks,
 //
@@ -8,16 +8,18 @@
 //   %j     = where(%other, 0, %i - %begin)
 //   %e     = where(%other, 0, aten.embedding(%w, %j))        pending over tp
 //
-// A loss needs less: the rows of other ranks' classes get the class that is ignored. Ops say which of it they are: TableLookup.
+// A loss is simpler: rows with classes of other ranks get the ignored class. RowLookup states which
+// method an op uses.
 #pragma once
 
 #include "heddle/core/ir/edit/rewriter.h"
 
 namespace heddle::compile {
 
-// The table of an op that has a `lookup`.
+// The table of an op with a `lookup`.
 ValueId TableOf(const Graph& graph, NodeId node);
-// Rewrites the lookup of a graph whose types are local already, in a table whose rows, `size` in all, are split over `over`.
+// Rewrites the lookup of a graph whose types are local already. `size` is the number of rows of the
+// whole table, which is split over `over`.
 void ShiftLookup(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& over, int64_t size);
 
 }  // namespace heddle::compile

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ir/text/print.h"
 
 namespace heddle {
 

@@ -1,11 +1,11 @@
-// What of the list scheduler counts memory, and makes room.
+// Memory in the list scheduler.
 #include <algorithm>
 
 #include "heddle/compile/passes/overlap/order/list_scheduler.h"
 
 namespace heddle::compile {
 
-using Collective = StepShape::Collective;
+using Collective = ScheduleConstraints::Collective;
 
 void ListScheduler::CountMemory(uint32_t node) {
   live_ += sim_.born(NodeId(node));
@@ -18,12 +18,13 @@ void ListScheduler::CountMemory(uint32_t node) {
 bool ListScheduler::Fits(Bytes more, uint32_t deadline) const {
   if (live_ + more > options_.cap) return false;
   if (deadline <= cursor_ || future_.empty()) return true;
-  size_t last = std::min<size_t>(deadline, shape_.anchors().size());
+  size_t last = std::min<size_t>(deadline, constraints_.anchors().size());
   return future_[0].Most(cursor_, last) + more <= options_.cap;
 }
 
-// What is first costs no time: reductions that are done, then compute that was put off and lets go of more than it makes. Then
-// reductions are waited for, and at last everything that was put off runs.
+// First frees memory at no cost: waits for completed reductions, and runs deferred compute that
+// frees more than it allocates. Then waits for other reductions, and finally runs all deferred
+// compute.
 void ListScheduler::MakeRoom(Bytes bytes) {
   auto full = [&] { return live_ + bytes > options_.cap; };
   if (!full()) return;
@@ -36,7 +37,7 @@ void ListScheduler::MakeRoom(Bytes bytes) {
   auto wait = [&](bool done) {
     for (uint32_t c : std::vector<uint32_t>(watched_)) {
       if (!full()) return;
-      const Collective& one = shape_.collectives()[c];
+      const Collective& one = constraints_.collectives()[c];
       if (!one.reduction || (done && end_[c] > now_)) continue;
       if (Freed(one.wait) > sim_.born(NodeId(one.wait))) EmitWith(one.wait);
     }
@@ -56,7 +57,7 @@ void ListScheduler::MakeRoom(Bytes bytes) {
   }
 }
 
-// What the node is the last to need.
+// Bytes for which the node is the last user.
 Bytes ListScheduler::Freed(uint32_t node) const {
   Bytes freed;
   for (uint32_t storage : sim_.needs(NodeId(node)))
@@ -64,7 +65,7 @@ Bytes ListScheduler::Freed(uint32_t node) const {
   return freed;
 }
 
-// Whether less is alive once the node has run.
+// Whether memory decreases when the node runs.
 bool ListScheduler::LetsGo(uint32_t node) {
   Bytes born;
   Bytes freed;
