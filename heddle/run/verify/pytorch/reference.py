@@ -176,8 +176,8 @@ class Rank:
         for name, param in model.named_parameters():
             tensor = file[name]
             if ".inner_experts." in name:
-                seat = self.groups.part % job["expert"]
-                tensor = tensor.chunk(job["expert"])[seat].contiguous()
+                owner = self.groups.part % job["expert"]
+                tensor = tensor.chunk(job["expert"])[owner].contiguous()
             tensors[name] = tensor
         # A tied output is not in the file.
         model.load_state_dict(tensors, strict=job["model"]["tied"] != "true")
