@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""How long captures and plans take, and how long PyTorch's make_fx takes to trace: step_bench.py HEDDLE OUT.json
+"""Measures captures and plans, and the traces of PyTorch's make_fx: step_bench.py HEDDLE
+OUT.json
 
-Each capture and each plan is a process of its own, so that its peak memory can be read: wall seconds of the whole process, and
-the seconds of the work alone. make_fx traces forward, loss and backward of the same Llama 3 with fake tensors, in this process.
-"""
+Each capture and each plan runs in its own process, so that its peak memory can be read. Reports
+the wall seconds of the process, and the seconds of the work. make_fx traces forward, loss and
+backward of the same Llama 3 with fake tensors, in this process."""
 import json
 import os
 import re
@@ -30,7 +31,8 @@ SEARCHES = [("llama3", "8B", 8192, 64, 10.0, 2000)]
 
 
 def run_heddle(command, number):
-    """Median wall seconds and seconds of the work, and the most memory in MiB, of five runs. `number` reads the seconds."""
+    """Returns the median wall seconds and work seconds, and the peak memory in MiB, of five
+    runs. `number` reads the seconds."""
     walls, works, peak = [], [], 0
     for _ in range(5):
         begin = time.perf_counter()
@@ -55,7 +57,7 @@ def run_plan(heddle, args):
 
 
 def run_found(heddle, args):
-    """The work is what leads to the graph: capture, pricing, solving, lowering."""
+    """The work is everything up to the graph: capture, pricing, solving, lowering."""
     parts = ("capture", "pricing", "solving", "parallelize")
     return run_heddle([heddle, "plan", "--json", "--parallelism.auto"] + args,
                       lambda text: sum(json.loads(text)["seconds"][part] for part in parts))

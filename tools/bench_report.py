@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Prints build/bench.json as a table: milliseconds, multiples of the reference in the same run, and the goals.
+"""Prints build/bench.json as a table: milliseconds, multiples of the reference in the same run,
+and goals.
 
-Goals are for one core of a current server in a release build. They are shown, never enforced: times belong to machines.
-"""
+Goals are for one core of a current server in a release build. They are shown, not enforced,
+because times depend on the machine."""
 import json
 import sys
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures matrix products, attention and kernels that memory bounds on a CUDA GPU: shapes of Llama 3, Qwen 3 and DeepSeek V3.
+"""Measures matrix products, attention and memory-bound kernels on a CUDA GPU: shapes of Llama 3,
+Qwen 3 and DeepSeek V3.
 
     measure_kernels.py -o h200.json [--seconds 300] [--only matmul|attention|memory]
 
-The result is a file of measured times (docs/cost.md): `heddle sim --costs h200.json` uses it as it is, and fit_kernels.py fits a cluster's
-constants to it. Needs torch with CUDA, and nothing else. Every kernel runs on cold caches, several times; the median counts.
-"""
+The result is a file of measured times (docs/cost.md): `heddle sim --costs h200.json` uses it
+directly, and fit_kernels.py fits a cluster's constants to it. Needs only torch with CUDA. Every
+kernel runs on cold caches, several times; the median counts."""
 import argparse
 import json
 import statistics
@@ -173,7 +174,7 @@ def measure_attention(meter, torch):
 
 
 def measure_memory(meter, torch):
-    """Kernels that only move bytes: which share of the bandwidth each of them reaches."""
+    """Kernels that only move bytes: measures the share of the bandwidth that each reaches."""
     aten = torch.ops.aten
 
     def make(*shape, dtype=torch.bfloat16):

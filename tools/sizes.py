@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures files and functions against the limits of CONTRIBUTING.md. Above a soft limit: listed. Above a hard one: fails.
+"""Measures files and functions against the limits of CONTRIBUTING.md. Lists those above a soft
+limit, and fails above a hard one.
 
-Tables are exempt: .def files, and the op entries in the family files.
-"""
+Tables are exempt: .def files, and the op entries in the family files."""
 import pathlib
 import re
 import sys
@@ -12,7 +12,8 @@ LIMITS = {"file": (400, 800), "pass": (300, 600), "header": (200, 400), "functio
 
 
 def functions(text):
-    """(name, first line, lines) of each function body: a line that opens a brace at the end of a signature."""
+    """Returns (name, first line, lines) of each function body: a line that ends a signature with
+    a brace."""
     lines = text.split("\n")
     i = 0
     while i < len(lines):

@@ -22,7 +22,7 @@ LINE = re.compile(r"^(?:\S+ )?skipped: (.*)$", re.M)
 
 
 def skips_of(case):
-    """(name, reason) of everything that one test of ctest skipped."""
+    """Yields (name, reason) of everything that one test of ctest skipped."""
     name = case.get("name")
     output = case.findtext("system-out") or ""
     lines = LINE.findall(output)

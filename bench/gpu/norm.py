@@ -1,4 +1,5 @@
-"""RMSNorm forward with residual, dx with its neighbours, dgamma: bits against ATen, time against ATen's chain."""
+"""RMSNorm forward with residual, dx with its neighbors, and dgamma: bits and time compared with
+ATen's ops."""
 import torch
 
 from nvk import EXACT, Module, cmp, graph_ms, main, read, report, res

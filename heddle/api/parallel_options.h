@@ -45,7 +45,7 @@ struct ParallelOptions {
   struct Layout {
     Mesh mesh;
     compile::PresetOptions preset;
-    // Ranks that have different parts of the batch.
+    // Number of ranks with different parts of the batch.
     int64_t batch_ranks = 1;
     // Degrees by preset, and of expert parallelism. `expert` is 1 for a model without experts.
     std::vector<int64_t> degrees;

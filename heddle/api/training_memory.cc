@@ -73,7 +73,7 @@ std::string TrainingJob::Describe() const {
        fmt::format("{} {}, {} parameters, {}", model.config.family->name, model.config.flavor,
                    WithCommas(model.parameter_count()), Name(options_.model.precision)));
   line("mesh", fmt::format("[{}], {} {}", Format(graphs().step.mesh), Counted(ranks(), "rank"),
-                           processes_ ? "one process each" : "in this process"));
+                           processes_ ? "in one process each" : "in this process"));
   int64_t rows = micro_batches() * model.batch.batch;
   line("batch", fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
                             micro_batches() > 1 ? fmt::format(" in {} parts", micro_batches()) : "",

@@ -29,7 +29,7 @@ class AttackDice {
 struct Token {
   enum class Kind : uint8_t { kWord, kValue, kScope, kNumber, kString, kMark };
   Kind kind;
-  // White space and comments in front of it.
+  // White space and comments before the token.
   std::string space;
   std::string text;
 };

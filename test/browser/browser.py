@@ -1,7 +1,6 @@
-"""A headless Chromium, driven over its DevTools pipe: no package beyond Python's own is needed.
+"""A headless Chromium, driven over its DevTools pipe with Python's standard library only.
 
-find() names the program, or None where there is none. A Page counts what the page complained of and what it asked the network for.
-"""
+find() returns the program, or None. A Page records its errors and its network requests."""
 import base64
 import json
 import os
@@ -110,14 +109,14 @@ class Page:
         self.frame()
 
     def run(self, script):
-        """The value of an expression in the page."""
+        """Returns the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", "exception"))
         return answer["result"].get("value")
 
     def frame(self):
-        """Waits until what was asked for is drawn."""
+        """Waits until requested changes are drawn."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def mouse(self, kind, x, y, **more):

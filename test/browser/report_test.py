@@ -1,7 +1,8 @@
-"""The pages of `heddle sim --html`, `heddle report --html` and `heddle search --html`, opened in a headless Chromium.
+"""Tests the pages of `heddle sim --html`, `heddle report --html` and `heddle search --html` in a
+headless Chromium.
 
-report_test.py HEDDLE FOLDER. Screenshots go into FOLDER. Exits with 77 where there is no Chromium; HEDDLE_CHROMIUM names another one.
-"""
+report_test.py HEDDLE FOLDER. Writes screenshots into FOLDER. Exits with 77 without Chromium;
+HEDDLE_CHROMIUM selects another one."""
 import json
 import pathlib
 import subprocess
@@ -58,7 +59,7 @@ class ReportTest(unittest.TestCase):
         return json.loads(self.page.run("JSON.stringify(report.view)"))
 
     def point(self, step, lane, block):
-        """The middle of a block in the window; lanes are as high as lanes.js draws them."""
+        """Returns the middle of a block in the window; lanes have the height of lanes.js."""
         x, y = self.page.run(f"""(() => {{
           const {{graphs, view}} = report;
           const lane = graphs[0].steps[{step}].lanes[{lane}];

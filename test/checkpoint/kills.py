@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""A run that saves every step is killed at random moments and started again, each time on another mesh, until it ends.
+"""Kills a run that saves every step at random moments, and restarts it on another mesh, until it
+ends.
 
-A new start must go on from a whole state that is not older than what the run was sure to have saved, and the end must be that of a run
-that nobody killed, bit for bit. Half of the runs are four processes, of which one or all are killed. Now and then a bit of the newest
-checkpoint flips before a start, which must then use the one before, and say so.
+A restart must resume from a complete state that is not older than the newest confirmed save. The
+end must equal that of an uninterrupted run, bit for bit. Half of the runs have four processes,
+of which one or all are killed. Sometimes a bit of the newest checkpoint is flipped before a
+restart, which must then use the previous one, with a note.
 
     kills.py VICTIM HEDDLE [--trials=200] [--seed=1]
 """
@@ -29,7 +31,7 @@ def start(victim, folder, mesh, processes):
 
 
 def kill(process, chance, processes):
-    """All at once, or one process of several and the others later."""
+    """Kills all processes together, or one of several and the others later."""
     if processes and chance.random() < 0.5:
         found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False)
         children = [int(pid) for pid in found.stdout.split()]
@@ -65,7 +67,8 @@ class Trial:
         self.sure = 0
 
     def one_start(self):
-        """Starts the run and kills it, or not; its end if it came to it. Complains with an AssertionError."""
+        """Starts the run and maybe kills it. Returns its final state if it ended. Raises
+        AssertionError."""
         flipped = flip(self.folder, self.chance) if self.chance.random() < 0.2 else None
         processes = self.chance.random() < 0.5
         mesh = self.chance.choice(MESHES)
@@ -97,7 +100,7 @@ class Trial:
         return end[1] if end else None
 
     def check_folder(self):
-        """Whatever has the name of a step is whole."""
+        """Checks that every folder with the name of a step is complete."""
         if not any(re.fullmatch(r"step-\d{8}", name) for name in os.listdir(self.folder)):
             return
         verified = subprocess.run([self.heddle, "checkpoint", "verify", self.folder], capture_output=True, text=True, check=False)

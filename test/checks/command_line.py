@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""What only whole processes show: streams that are closed, full or endless, links, modes, signals.
+"""Tests whole processes: closed, full and endless streams, links, modes and signals.
 
-command_line.py HEDDLE [--sanitized]
-"""
+command_line.py HEDDLE [--sanitized]"""
 import contextlib
 import fcntl
 import functools
@@ -53,7 +52,7 @@ class CommandLine(unittest.TestCase):
         return "needs libtorch" not in done.stderr
 
     def commands(self):
-        """Arguments for each command of the help, and for each way it prints."""
+        """Arguments for each command of the help, and for each of its output forms."""
         other = str(self.folder / "other.hd")
         pathlib.Path(other).write_text(GRAPH.replace("neg", "exp"))
         local = str(self.folder / "local.hd")
@@ -118,7 +117,7 @@ class CommandLine(unittest.TestCase):
                 self.assertNotEqual(done.stdout, "")
 
     def on_a_terminal(self, *args, columns=0, **environment):
-        """What a command prints where standard output is a terminal."""
+        """Returns the output of a command whose standard output is a terminal."""
         terminal, end = os.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         variables = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
@@ -307,7 +306,7 @@ class CommandLine(unittest.TestCase):
             self.assertIn(f"`{large}` has 5.00 GiB, the limit is 1.00 GiB [file-read]", done.stderr)
 
     def test_weights_of_any_size_are_no_obstacle_to_an_import(self):
-        """Only the graph of an archive counts."""
+        """Only the graph of an archive counts towards the limit."""
         program = (
             '{"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}],'
             '"outputs": [{"as_tensor": {"name": "y"}}], "nodes": [{"target":'
@@ -328,7 +327,7 @@ class CommandLine(unittest.TestCase):
         self.assertIn("aten.relu(%x)", done.stdout)
 
     def test_a_file_size_limit_is_like_a_full_disk(self):
-        """The signal that comes with it must not end the process."""
+        """The accompanying signal must not end the process."""
         nodes = "".join(f"  %v{i} = aten.neg(%x) : f32[8]\n" for i in range(500))
         pathlib.Path(self.graph).write_text(GRAPH.replace("  %a =", nodes + "  %a ="))
         before = sorted(os.listdir(self.folder))

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every command of the program in processes that differ in all that must not matter, and compares what they write, byte for byte.
+"""Runs every command in processes that differ in irrelevant ways, and compares the outputs byte
+by byte.
 
-Addresses are random from process to process (ASLR), the environment and the working directory have other lengths, and the allocator
-fills, pads and maps memory in other ways. What depends on an address, a hash of one, or memory that nobody wrote, shows.
+Addresses are random (ASLR), the environment and the working directory have different lengths,
+and the allocator fills, pads and maps memory differently. This exposes outputs that depend on
+addresses, on their hashes, or on uninitialized memory.
 
-usage: determinism.py HEDDLE CORPUS [--torch]
-"""
+usage: determinism.py HEDDLE CORPUS [--torch]"""
 import os
 import pathlib
 import re
@@ -36,7 +37,7 @@ TIMES = [
 
 
 def step(layers):
-    """A captured training step of as many layers: many names, scopes, types and equal calls."""
+    """A captured training step with `layers` layers: many names, scopes, types and equal calls."""
     inputs, forward, backward, outputs = ['%x0: bf16[64,32] batch "x"'], [], [], []
     for i in range(layers):
         width = 32 + 8 * (i % 5)
@@ -132,7 +133,7 @@ def without_times(data):
 
 
 def run_all(heddle, corpus, commands, variant, top, number):
-    """What every command wrote, by name."""
+    """Returns the outputs of every command by name."""
     # Directories with names of different lengths.
     work = top / ("w" * (1 + 37 * number))
     work.mkdir()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""TensorBoard itself reads our event files: reads_events.py WRITE_EVENTS. Ends with 77 where there is no TensorBoard."""
+"""Checks that TensorBoard reads our event files: reads_events.py WRITE_EVENTS. Exits with 77
+without TensorBoard."""
 import pathlib
 import subprocess
 import sys

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Job files and flags of TorchTitan: accepted, answered or noted.
+"""Tests job files and flags of TorchTitan: they are accepted, rejected with a hint, or noted.
 
-torchtitan.py HEDDLE
-"""
+torchtitan.py HEDDLE"""
 import pathlib
 import subprocess
 import sys
@@ -24,7 +23,7 @@ def heddle(*args):
 
 
 def job(text, *args):
-    """The job that `heddle train` makes of a file, as a dictionary, and its notes."""
+    """Returns the job that `heddle train` reads from a file, as a dictionary, and its notes."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(text)
         file.flush()

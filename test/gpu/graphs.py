@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A step that is replayed as a CUDA graph, with Heddle's own kernels, has the bits of one that ATen runs op by op.
+"""A step that is replayed as a CUDA graph, with Heddle's own kernels, has the bits of a step
+that ATen runs op by op.
 
-Usage: graphs.py HEDDLE. Exit code 77: no GPU.
-"""
+Usage: graphs.py HEDDLE. Exit code 77: no GPU."""
 import os
 import subprocess
 import sys

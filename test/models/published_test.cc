@@ -132,7 +132,7 @@ TEST(Published, ConstantsCanBeSet) {
   EXPECT_EQ(config.moe.group_score, run::GroupScore::kMax);
   EXPECT_TRUE(config.tied);
   EXPECT_EQ(run::OverrideChoice(config, "moe.score", "softmix").diagnostics()[0].message,
-            "moe.score is `softmix`; nearest is `softmax`; expected one of softmax, sigmoid");
+            "moe.score is `softmix`; nearest is `softmax`; it is one of softmax, sigmoid");
   EXPECT_EQ(run::OverrideNumber(config, "norm_epd", 1).diagnostics()[0].message,
             "models have no number `norm_epd`; nearest is `norm_eps`");
 }

@@ -1,5 +1,6 @@
-// Captures and runs one step of a model, and writes parameters, inputs, loss and gradients to a file in safetensors format, for
-// PyTorch to be held against: step_dump FAMILY FLAVOR PRECISION SEQ_LEN FILE [SIZE=VALUE...]
+// Captures and runs one step of a model, and writes parameters, inputs, loss and gradients to a
+// safetensors file, for comparison with PyTorch: step_dump FAMILY FLAVOR PRECISION SEQ_LEN FILE
+// [SIZE=VALUE...]
 #include <cstdio>
 
 #include <ATen/Parallel.h>
@@ -44,7 +45,7 @@ Status Dump(const std::vector<std::string>& args) {
                            : "grad." + model.params[static_cast<size_t>(output.index)].name;
     tensors.emplace_back(name, outputs[i]);
   }
-  // Tables of rotations are complex numbers, which the format lacks.
+  // Rotation tables are complex numbers, which the format lacks.
   std::erase_if(tensors, [](const auto& named) { return named.second.is_complex(); });
   HEDDLE_TRY(std::string content, run::FormatSafetensors(tensors));
   return WriteFile(args[4], content);

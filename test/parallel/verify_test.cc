@@ -1,4 +1,4 @@
-// Verification finds what is wrong with a graph: where it differs, and the node and the pass that it came from.
+// Verification finds faults of a graph: the difference, and the node and pass that caused it.
 #include <gtest/gtest.h>
 
 #include "heddle/compile/manager/manager.h"
@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-// The gate of the last layer is another function.
+// A wrong pass that replaces the gate of the last layer by another function.
 Result<Changed> WrongGate(Graph& graph, compile::PassContext&) {
   Rewriter rewriter(graph);
   NodeId last;

@@ -195,7 +195,7 @@ TEST_F(DataTest, FoldersAreReadInOrderWithDocumentsApart) {
   Rows rows = Read(*data, options, 1);
   EXPECT_EQ(rows.tokens, (Tokens{'A', 'B', 'C', 0, 'D', 'E', 'F'}));
   EXPECT_EQ(rows.labels, (Tokens{'B', 'C', 0, -100, 'E', 'F', 'G'}));
-  EXPECT_EQ(data->Describe(), "text: 9 tokens, 1 sequence of 7; 1 file is no text and left out");
+  EXPECT_EQ(data->Describe(), "text: 9 tokens, 1 sequence of 7; 1 file is not text (skipped)");
 }
 
 TEST_F(DataTest, TheProgramCarriesItsOwnSources) {
@@ -242,12 +242,12 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
   header[2] = 10;
   EXPECT_EQ(
       Refusal(Options(Put("short.bin", Bytes(header) + Bytes(wide)))),
-      "`short.bin` has 36 bytes of tokens, and its header says 10 tokens of 4 bytes [data]\n");
+      "`short.bin` has 36 bytes of tokens, but its header specifies 10 tokens of 4 bytes [data]\n");
   header[1] = 8;
   EXPECT_EQ(Refusal(Options(Put("new.bin", Bytes(header)))),
-            "`new.bin` has version 8 of llm.c's files, expected 7 [data]\n");
+            "`new.bin` has version 8 of llm.c's format, expected 7 [data]\n");
   EXPECT_EQ(Refusal(Options(Put("cut.bin", Bytes(header).substr(0, 100)))),
-            "`cut.bin` has 100 bytes, and the header of llm.c's files 1024 [data]\n");
+            "`cut.bin` has 100 bytes, but the header of llm.c's files has 1024 [data]\n");
 }
 
 // A Megatron-LM index for sequences of these lengths.
@@ -293,7 +293,7 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
   MegatronIndex bad = index;
   bad.magic[0] = 'X';
   EXPECT_EQ(refusal(bad),
-            "`m_text_document.idx` is no index of Megatron-LM's: it does not begin with MMIDIDX "
+            "`m_text_document.idx` is not an index of Megatron-LM: it does not begin with MMIDIDX "
             "[data]\n");
   bad = index;
   bad.version = 2;
@@ -302,22 +302,22 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
   bad.type = 6;
   EXPECT_EQ(
       refusal(bad),
-      "`m_text_document.idx` says that tokens have type 6; integers have 1 to 5, and 8 [data]\n");
+      "`m_text_document.idx` specifies token type 6, expected an integer type: 1 to 5, or 8 [data]\n");
   bad = index;
   bad.begins[1] = 6;
   EXPECT_EQ(refusal(bad),
-            "`m_text_document.idx`: sequence 1 begins at byte 6 with 1 tokens, and the one before "
+            "`m_text_document.idx`: sequence 1 begins at byte 6 with 1 tokens, but the previous one "
             "ends at 4 [data]\n");
   bad = index;
   bad.lengths[2] = 7;
   EXPECT_EQ(
       refusal(bad),
-      "`m_text_document.idx`: sequence 2 ends at byte 20, and the tokens have 18 bytes [data]\n");
+      "`m_text_document.idx`: sequence 2 ends at byte 20, but the tokens have 18 bytes [data]\n");
   bad = index;
   bad.lengths[2] = 5;
   EXPECT_EQ(
       refusal(bad),
-      "`m_text_document.idx`: its sequences end at byte 16, and the tokens have 18 bytes [data]\n");
+      "`m_text_document.idx`: its sequences end at byte 16, but the tokens have 18 bytes [data]\n");
   bad = index;
   bad.documents[1] = 4;
   EXPECT_EQ(refusal(bad),
@@ -348,12 +348,12 @@ TEST_F(DataTest, SafetensorsHoldOneListOfIntegers) {
   size_t place = 8 + floats.size() + nine.size() + 36;
   EXPECT_EQ(
       Refusal(options),
-      fmt::format("`t.safetensors`: the token at byte {} is 13, and the vocabulary has 13 [data]\n",
+      fmt::format("`t.safetensors`: the token at byte {} is 13, but the vocabulary has 13 [data]\n",
                   place));
   options.source = Put("two.safetensors", Safetensors(floats + four + "\"b" + five, data));
   EXPECT_EQ(Refusal(options),
-            "`two.safetensors` has 2 lists of integers among its 3 tensors; tokens are the only "
-            "one, or called `tokens` [data]\n");
+            "`two.safetensors` has 2 lists of integers among its 3 tensors; keep one list, or "
+            "name it `tokens` [data]\n");
   options.source = Put("named.safetensors", Safetensors(floats + four + "\"tokens" + five, data));
   options.vocab = 14;
   EXPECT_EQ(Read(*MustOpen(options), options, 1).tokens, (Tokens{9, 10, 11, 12, 9, 10, 11, 12}));
@@ -382,7 +382,7 @@ TEST_F(DataTest, AFolderOfOneKindOnly) {
   Put("mix/notes.pkl", "\xFF");
   Put("mix/_SUCCESS", "");
   EXPECT_EQ(MustOpen(Options(dir_.path() + "/mix"))->Describe(),
-            "nanoGPT tokens: 20 tokens, 4 sequences of 4; 1 file is no text and left out");
+            "nanoGPT tokens: 20 tokens, 4 sequences of 4; 1 file is not text (skipped)");
   Put("mix/b.txt", "hello");
   EXPECT_EQ(
       Refusal(Options(dir_.path() + "/mix")),
@@ -418,7 +418,7 @@ TEST_F(DataTest, TokensAreComparedWithTheVocabularyBeforeTraining) {
     return found.ok() ? "" : found.diagnostics()[0].message;
   };
   std::string bad = "`" + options.source +
-                    "`: the token at byte 1994 is 5000, and the vocabulary has 1,001; the largest "
+                    "`: the token at byte 1994 is 5000, but the vocabulary has 1,001; the largest "
                     "token of the file is 5000, so --model.vocab_size must be at least 5001";
   EXPECT_EQ(said(options, {}), bad);
   // Only the last of four ranks has that token in its part.
@@ -453,22 +453,22 @@ TEST_F(DataTest, MistakesAreNamed) {
   EXPECT_EQ(Refusal(Options(Put("empty.txt", ""))), "`empty.txt` is empty [data]\n");
   EXPECT_EQ(
       Refusal(Options(Put("short.txt", "abc"))),
-      "`short.txt` has 4 tokens to read, and a sequence takes 5 with its last label [data]\n");
+      "`short.txt` has 4 tokens to read, but a sequence needs 5 with its last label [data]\n");
   EXPECT_EQ(Refusal(Options(Put("odd.bin", "abc"))),
-            "`odd.bin` has 3 bytes, and a token takes 2 [data]\n");
+            "`odd.bin` has 3 bytes, expected a multiple of 2, the size of a token [data]\n");
   EXPECT_EQ(Refusal(Options(Put("latin.txt",
                                 "Gr\xFC\xDF"
                                 "e, all"))),
-            "`latin.txt` is no text: byte 2 is no UTF-8; tokens come in files named .bin, .idx or "
+            "`latin.txt` is not text: byte 2 is not UTF-8; files of tokens are named .bin, .idx or "
             ".safetensors "
             "[data]\n");
   EXPECT_EQ(Refusal(Options(Put("nul.txt", std::string("ab\0cdefghij", 11)))),
-            "`nul.txt` is no text: byte 2 is NUL, which ends documents [data]\n");
+            "`nul.txt` is not text: byte 2 is NUL, which ends documents [data]\n");
   DatasetOptions options =
       Options(Put("big.bin", Bytes(std::vector<uint16_t>{1, 2, 3, 4, 5, 6, 2048, 8, 9})));
   options.vocab = 2048;
   EXPECT_EQ(Refusal(options),
-            "`big.bin`: the token at byte 12 is 2048, and the vocabulary has 2,048 [data]\n");
+            "`big.bin`: the token at byte 12 is 2048, but the vocabulary has 2,048 [data]\n");
   options.document_boundaries = true;
   EXPECT_EQ(Refusal(options),
             "`big.bin` does not state which token ends a document; give it with "
@@ -480,21 +480,21 @@ TEST_F(DataTest, MistakesAreNamed) {
   options = Options("text");
   options.vocab = 255;
   EXPECT_EQ(Refusal(options),
-            "the vocabulary has 255, and text takes 256, one token for each byte [data]\n");
+            "the vocabulary has 255 tokens, but text needs 256, one token for each byte [data]\n");
   Put("mixed/a.bin", Bytes(Count16(4)));
   std::vector<int32_t> header(256);
   header[0] = 20240520;
   header[1] = 1;
   Put("mixed/b.bin", Bytes(header));
   EXPECT_EQ(Refusal(Options(dir_.path() + "/mixed")),
-            "`mixed/b.bin` has llm.c tokens, and files before it have nanoGPT tokens [data]\n");
+            "`mixed/b.bin` has llm.c tokens, but files before it have nanoGPT tokens [data]\n");
   Put("pictures/a.png", "\xFF");
   EXPECT_EQ(Refusal(Options(dir_.path() + "/pictures")),
-            "`pictures` is empty: none of its files is text, 1 left out [data]\n");
+            "`pictures` is empty: none of its files is text, 1 skipped [data]\n");
   options = Options("text");
   options.held_out = 1;
   EXPECT_EQ(Refusal(options),
-            "the share of held-out tokens is 1, expected 0 or more, below 1 [data]\n");
+            "the share of held-out tokens is 1, expected at least 0 and less than 1 [data]\n");
   options.held_out = 0;
   options.seq_len = 0;
   EXPECT_EQ(Refusal(options), "the length of sequences is 0, expected 1 or more [data]\n");

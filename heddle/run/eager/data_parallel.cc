@@ -14,7 +14,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/run/eager/meeting.h"
+#include "heddle/run/eager/thread_group.h"
 
 namespace heddle::run {
 
@@ -59,7 +59,7 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
     // All ranks of a replica gather the same parameters.
     std::vector<at::Tensor> params = state_.Gather(replica);
     int64_t threads = std::min(options_.threads, options_.shard);
-    Meeting(threads, options_.reducer).Run([&](int64_t thread) {
+    ThreadGroup(threads, options_.reducer).Run([&](int64_t thread) {
       for (int64_t part = thread; part < options_.shard; part += threads) {
         int64_t rank = replica * options_.shard + part;
         ran[static_cast<size_t>(rank)] = RunRank(rank, params, inputs, count);

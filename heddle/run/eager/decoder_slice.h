@@ -5,14 +5,14 @@
 #include <span>
 #include <string_view>
 
-#include "heddle/run/eager/meeting.h"
+#include "heddle/run/eager/thread_group.h"
 #include "heddle/run/models/model.h"
 
 namespace heddle::run {
 
 // A rank in a group.
-struct Seat {
-  Meeting* meeting = nullptr;
+struct GroupRank {
+  ThreadGroup* group = nullptr;
   int64_t member = 0;
 };
 
@@ -24,9 +24,9 @@ std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens);
 bool IsExpertStack(std::string_view param);
 
 struct SliceOptions {
-  Seat tensor;
+  GroupRank tensor;
   // Unset without expert parallelism.
-  std::optional<Seat> experts = std::nullopt;
+  std::optional<GroupRank> experts = std::nullopt;
   // Tensor-parallel ranks route their own tokens and have whole experts. Otherwise they split each
   // expert.
   bool own_tokens = false;
@@ -37,7 +37,7 @@ struct SliceOptions {
 class DecoderSlice {
  public:
   DecoderSlice(const Model& model, const SliceOptions& options)
-      : model_(model), options_(options), seat_(options.tensor) {}
+      : model_(model), options_(options), rank_(options.tensor) {}
 
   // Returns the summed cross entropy; with a split loss, only of the labels whose classes are on
   // this rank. Buffer changes are those of this rank's tokens.
@@ -58,7 +58,7 @@ class DecoderSlice {
 
   const Model& model_;
   SliceOptions options_;
-  Seat seat_;
+  GroupRank rank_;
 };
 
 }  // namespace heddle::run

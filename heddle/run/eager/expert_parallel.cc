@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "heddle/run/eager/decoder_slice.h"
-#include "heddle/run/eager/meeting.h"
+#include "heddle/run/eager/thread_group.h"
 
 namespace heddle::run {
 
@@ -50,7 +50,7 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
         [&](size_t i) { return slice_of(params[i], i, slice); });
   for (int64_t piece = 0; !specs[1].empty() && piece < pieces(); ++piece) {
     add(true, {data.replicate, copies()}, stacks_, [&](size_t i) {
-      at::Tensor experts = EagerChunk(params[i], 0, options.expert, seat(piece));
+      at::Tensor experts = EagerChunk(params[i], 0, options.expert, expert_rank(piece));
       return slice_of(experts, i, slice(piece));
     });
   }
@@ -65,14 +65,14 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
   for (const ShardedState& state : dense_) dense.push_back(state.Gather(replica));
   for (const ShardedState& state : stacks_) stacks.push_back(state.Gather(replica));
   // Makes one group for every `members` consecutive ranks.
-  auto meetings = [&](int64_t members) {
-    std::deque<Meeting> made;
+  auto make_groups = [&](int64_t members) {
+    std::deque<ThreadGroup> made;
     for (int64_t i = 0; i < replica_ranks() / members; ++i)
       made.emplace_back(members, tensor.data.reducer);
     return made;
   };
-  std::deque<Meeting> slices = meetings(tensor.tensor);
-  std::deque<Meeting> groups = meetings(options_.expert);
+  std::deque<ThreadGroup> slices = make_groups(tensor.tensor);
+  std::deque<ThreadGroup> groups = make_groups(options_.expert);
   auto group = [&](int64_t member) {
     int64_t width = options_.expert_tensor;
     return static_cast<size_t>(member / pieces() * width + member % width);
@@ -87,7 +87,7 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
     }
     SliceOptions options;
     options.tensor = {&slices[static_cast<size_t>(member / tensor.tensor)], slice(rank)};
-    options.experts = Seat{&groups[group(member)], seat(rank)};
+    options.experts = GroupRank{&groups[group(member)], expert_rank(rank)};
     options.own_tokens = own_tokens();
     options.sequence_parallel = tensor.sequence_parallel && tensor.tensor > 1;
     options.split_loss = tensor.split_loss && tensor.tensor > 1;
@@ -107,14 +107,14 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
           .push_back(grads[i]);
     }
   };
-  Meeting all(replica_ranks(), tensor.data.reducer);
+  ThreadGroup all(replica_ranks(), tensor.data.reducer);
   all.Run([&](int64_t member) {
     try {
       work(member);
     } catch (...) {
       // Tells the other ranks not to wait for this one.
-      for (std::deque<Meeting>* list : {&slices, &groups}) {
-        for (Meeting& meeting : *list) meeting.GiveUp(std::current_exception());
+      for (std::deque<ThreadGroup>* list : {&slices, &groups}) {
+        for (ThreadGroup& group : *list) group.GiveUp(std::current_exception());
       }
       throw;
     }

@@ -73,7 +73,9 @@ class EagerExpertParallel {
   int64_t pieces() const { return options_.expert * options_.expert_tensor; }
   int64_t copies() const { return replica_ranks() / pieces(); }
   int64_t slice(int64_t rank) const { return rank % options_.tensor.tensor; }
-  int64_t seat(int64_t rank) const { return rank / options_.expert_tensor % options_.expert; }
+  int64_t expert_rank(int64_t rank) const {
+    return rank / options_.expert_tensor % options_.expert;
+  }
   int64_t piece(int64_t rank) const { return rank % pieces(); }
   // Index of a rank among the ranks with the same slice, or with the same piece.
   int64_t dense_at(int64_t rank) const { return rank / options_.tensor.tensor; }

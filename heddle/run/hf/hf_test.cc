@@ -106,26 +106,26 @@ std::string Wrong(const char* key, const nlohmann::json& value) {
 TEST(Hf, ConfigsOfOtherModelsAreRefused) {
   EXPECT_EQ(Wrong("vocab_size", 64), "");
   EXPECT_EQ(Wrong("model_type", "mistral"),
-            "`model_type` is `mistral`; there are llama, qwen3, qwen3_moe, deepseek_v3");
+            "`model_type` is `mistral`; expected one of llama, qwen3, qwen3_moe, deepseek_v3");
   EXPECT_EQ(Wrong("hidden_act", "gelu"),
-            "`hidden_act` is \"gelu\"; Heddle's models have \"silu\" only");
+            "`hidden_act` is \"gelu\"; Heddle's models support \"silu\" only");
   EXPECT_EQ(Wrong("attention_bias", true),
-            "`attention_bias` is true; Heddle's models have false only");
+            "`attention_bias` is true; Heddle's models support false only");
   EXPECT_EQ(Wrong("quantization_config", {{"quant_method", "fp8"}}),
-            "has `quantization_config`; weights that are quantized cannot be loaded");
+            "has `quantization_config`; Heddle cannot load quantized weights");
   EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "longrope"}}),
-            "rotary embedding is scaled by `longrope`; there are default, llama3, yarn");
+            "rotary embedding is scaled by `longrope`; expected default, llama3 or yarn");
   EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "llama3"}}),
             "has no `rope_scaling.factor`, expected a number of 0 or more");
-  EXPECT_EQ(Wrong("rope_scaling", 3), "`rope_scaling` is no object");
+  EXPECT_EQ(Wrong("rope_scaling", 3), "`rope_scaling` is not an object");
   EXPECT_EQ(Wrong("hidden_size", -3), "`hidden_size` is -3, expected a whole number of 0 or more");
   EXPECT_EQ(Wrong("hidden_size", 1e300),
             "`hidden_size` is 1e+300, expected a whole number of 0 or more");
   EXPECT_EQ(Wrong("hidden_size", {1, 2}),
             "`hidden_size` is a list, expected a whole number of 0 or more");
-  EXPECT_EQ(Wrong("num_attention_heads", 3), "3 query heads do not divide among 2 key heads");
+  EXPECT_EQ(Wrong("num_attention_heads", 3), "3 query heads are not a multiple of 2 key heads");
   EXPECT_EQ(ParseHfConfig("{").diagnostics()[0].message, "not JSON: expected a key in quotes");
-  EXPECT_EQ(ParseHfConfig("[]").diagnostics()[0].message, "is no JSON object");
+  EXPECT_EQ(ParseHfConfig("[]").diagnostics()[0].message, "is not a JSON object");
   EXPECT_EQ(ParseHfConfig(R"({"a":1,"a":2})").diagnostics()[0].message,
             "not JSON: the key `a` is given twice");
   EXPECT_EQ(ParseHfConfig(std::string(100'000, '[')).diagnostics()[0].kind, Diag::kFileRead);
@@ -253,7 +253,7 @@ TEST(Hf, OneExportAtATime) {
   ExportFolder held = *ExportFolder::Open(folder.path());
   ASSERT_TRUE(WriteFile(held.PathOf("model.safetensors"), "half").ok());
   EXPECT_EQ(ExportHf(model, InitialParams(model, 5), folder.path()).diagnostics()[0].message,
-            "another process exports into this folder; wait for it, or name another");
+            "another process exports into this folder; wait for it, or give another folder");
   EXPECT_TRUE(ReadFile(held.PathOf("model.safetensors")).ok());
 }
 
@@ -273,15 +273,15 @@ TEST(Hf, FoldersWhoseFilesDisagreeAreRefused) {
   EXPECT_EQ(refusal([&](const std::string& in) { first = NamesIn(in)->at(1); }), "");
   EXPECT_TRUE(first.starts_with("model-00001-of-")) << first;
   EXPECT_EQ(refusal([&](const std::string& in) { std::remove((in + first).c_str()); }),
-            "has no " + first + ", which " + kIndex + " names");
+            "has no " + first + ", but " + kIndex + " lists it");
   EXPECT_EQ(refusal([&](const std::string& in) {
               (void)WriteFile(in + "model.safetensors", *ReadFile(in + first));
             }),
-            "has model.safetensors, which " + kIndex + " does not name" + mixed);
+            "has model.safetensors, which " + kIndex + " does not list" + mixed);
   EXPECT_EQ(refusal([&](const std::string& in) {
               (void)WriteFile(in + "model-00001-of-00099.safetensors", *ReadFile(in + first));
             }),
-            "has model-00001-of-00099.safetensors, which " + kIndex + " does not name" + mixed);
+            "has model-00001-of-00099.safetensors, which " + kIndex + " does not list" + mixed);
   EXPECT_EQ(refusal([&](const std::string& in) {
               (void)WriteFile(in + "model.safetensors", *ReadFile(in + first));
               std::remove((in + kIndex).c_str());
@@ -298,7 +298,7 @@ TEST(Hf, FoldersWhoseFilesDisagreeAreRefused) {
     index["weight_map"].erase(tensor);
     (void)WriteFile(in + kIndex, index.dump());
   });
-  EXPECT_EQ(unnamed, "has `" + tensor + "`, which " + kIndex + " does not name");
+  EXPECT_EQ(unnamed, "has `" + tensor + "`, which " + kIndex + " does not list");
   // Other files of a published folder are not weights of the model.
   EXPECT_EQ(
       refusal([&](const std::string& in) { (void)WriteFile(in + "consolidated.safetensors", ""); }),
@@ -314,16 +314,16 @@ TEST(Hf, FoldersThatDoNotFitAreRefused) {
   Model narrow = MakeTiny(other);
   Result<ParamSource> loaded = LoadParams(narrow, folder.path());
   EXPECT_EQ(loaded.diagnostics()[0].message,
-            "`model.layers.0.mlp.gate_proj.weight` is [48,32], the model has [40,32]");
+            "`model.layers.0.mlp.gate_proj.weight` is [48,32], but the model expects [40,32]");
   EXPECT_EQ(loaded.diagnostics().size(), 6u);
   other = model.config;
   other.n_layers = 1;
   Model shallow = MakeTiny(other);
   EXPECT_EQ(LoadParams(shallow, folder.path()).diagnostics()[0].message,
-            "has `model.layers.1.input_layernorm.weight`, which the model has not");
+            "has `model.layers.1.input_layernorm.weight`, which the model does not have");
   TempDir empty;
   EXPECT_EQ(LoadParams(model, empty.path()).diagnostics()[0].message,
-            "has neither model.safetensors nor model.safetensors.index.json");
+            "contains neither model.safetensors nor model.safetensors.index.json");
   EXPECT_FALSE(ReadHfConfig(empty.path()).ok());
   std::string index = folder.path() + "/model.safetensors.index.json";
   ASSERT_TRUE(WriteFile(index, R"({"weight_map":{"a":"../model.safetensors"}})").ok());

@@ -7,7 +7,7 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/hf/folder.h"
 #include "heddle/run/hf/names.h"
-#include "heddle/run/train/misfits.h"
+#include "heddle/run/train/weight_load_errors.h"
 
 namespace heddle::run {
 namespace {
@@ -31,9 +31,7 @@ bool MayBeLeft(const ModelConfig& config, const std::string& name) {
 class FolderLoader {
  public:
   FolderLoader(Model& model, const std::string& folder, HfTensors tensors)
-      : model_(model),
-        tensors_(std::make_shared<HfTensors>(std::move(tensors))),
-        misfits_(folder) {}
+      : model_(model), tensors_(std::make_shared<HfTensors>(std::move(tensors))), errors_(folder) {}
 
   Result<ParamSource> Run() {
     for (const ParamSpec& param : model_.params)
@@ -43,9 +41,9 @@ class FolderLoader {
     }
     for (const auto& [name, place] : tensors_->places()) {
       if (!used_.contains(name) && !MayBeLeft(model_.config, name))
-        misfits_.Add(fmt::format("has `{}`, which the model does not have", name));
+        errors_.Add(fmt::format("has `{}`, which the model does not have", name));
     }
-    if (!misfits_.empty()) return misfits_.Take();
+    if (!errors_.empty()) return errors_.Take();
     HEDDLE_RETURN_IF_ERROR(LoadBuffers());
     return ParamSource([weights = std::move(weights_), tensors = tensors_, type = master()](
                            size_t param) { return Read(*tensors, weights[param], type); });
@@ -62,7 +60,7 @@ class FolderLoader {
     for (const std::string& part : weight.names) {
       used_.insert(part);
       const HfTensors::Place* place = tensors_->Find(part);
-      misfits_.Check(part, place == nullptr ? nullptr : place->entry, shape, type);
+      errors_.Check(part, place == nullptr ? nullptr : place->entry, shape, type);
     }
     return weight;
   }
@@ -89,7 +87,7 @@ class FolderLoader {
   Model& model_;
   // Shared with the source.
   std::shared_ptr<HfTensors> tensors_;
-  Misfits misfits_;
+  WeightLoadErrors errors_;
   std::unordered_set<std::string> used_;
   std::vector<HfWeight> weights_;
 };

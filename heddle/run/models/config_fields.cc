@@ -119,7 +119,7 @@ Status OverrideChoice(ModelConfig& config, std::string_view name, std::string_vi
     field->choose(config, i);
     return Done{};
   }
-  return Error(Diag::kBadChoice, "{} is `{}`{}; expected one of {}", name, value,
+  return Error(Diag::kBadChoice, "{} is `{}`{}; it is one of {}", name, value,
                NearestHint(value, field->choices), Join(field->choices, ", "));
 }
 

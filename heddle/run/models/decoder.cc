@@ -116,17 +116,17 @@ FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffe
           }};
 }
 
-Spread DepthSpread(int64_t layer) {
+InitDistribution DepthScaledInit(int64_t layer) {
   return {.deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1))};
 }
 
-Spread DecoderSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
+InitDistribution DecoderInit(const ModelConfig& c, std::string_view name, int64_t layer) {
   if (name == "output.weight")
     return {.deviation = 1.0 / std::sqrt(static_cast<double>(c.dim)), .cut = 3.0};
   // With tied weights, large values would make each token predict itself.
   if (name == "tok_embeddings.weight") return {.deviation = c.tied ? 0.02 : 1.0};
   for (std::string_view tail : {".wo.weight", ".w2.weight", ".w3.weight", ".w2_EDF", ".w3_EFD"}) {
-    if (name.ends_with(tail)) return DepthSpread(layer);
+    if (name.ends_with(tail)) return DepthScaledInit(layer);
   }
   return {};
 }

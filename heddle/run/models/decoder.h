@@ -69,9 +69,9 @@ at::Tensor BalancedBias(const MoeConfig& moe, const at::Tensor& bias, const at::
 // - Less with depth for weights that write to the residual stream.
 // - 1 for the embedding table, or 0.02 if it is tied, as in published checkpoints.
 // - The output is scaled so that logits have size one.
-Spread DecoderSpread(const ModelConfig& config, std::string_view name, int64_t layer);
+InitDistribution DecoderInit(const ModelConfig& config, std::string_view name, int64_t layer);
 // Returns 0.02 / sqrt(2 (layer + 1)).
-Spread DepthSpread(int64_t layer);
+InitDistribution DepthScaledInit(int64_t layer);
 
 // Rules for embedding, grouped-query attention, feed-forward, norms, output and loss.
 compile::ParallelRules DecoderRules();

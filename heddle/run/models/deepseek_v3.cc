@@ -71,8 +71,9 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
-  return name.ends_with(".router.gate.weight") ? DepthSpread(layer) : DecoderSpread(c, name, layer);
+InitDistribution WeightInit(const ModelConfig& c, std::string_view name, int64_t layer) {
+  return name.ends_with(".router.gate.weight") ? DepthScaledInit(layer)
+                                               : DecoderInit(c, name, layer);
 }
 
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
@@ -230,7 +231,7 @@ HEDDLE_DEFINE_FAMILY(deepseek_v3){
     .flavors = deepseek_v3::Flavors,
     .check = deepseek_v3::Check,
     .make = deepseek_v3::Make,
-    .spread = deepseek_v3::InitialSpread,
+    .init = deepseek_v3::WeightInit,
     .rules = deepseek_v3::Rules,
     .attention = deepseek_v3::Attention,
     .hf = {.classes = deepseek_v3::kHfClasses,

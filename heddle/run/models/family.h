@@ -34,7 +34,7 @@ struct FamilyParts {
 };
 
 // Initial weights: a normal distribution with this deviation, truncated at `cut` deviations.
-struct Spread {
+struct InitDistribution {
   double deviation = 0.02;
   double cut = 6.0;
 };
@@ -93,7 +93,7 @@ struct Family {
   FamilyParts (*make)(const ModelConfig& config, const BatchConfig& batch);
   // Returns the initial distribution of a parameter, by its name and layer. Norms are ones, and
   // this is not called for them.
-  Spread (*spread)(const ModelConfig& config, std::string_view name, int64_t layer);
+  InitDistribution (*init)(const ModelConfig& config, std::string_view name, int64_t layer);
   compile::ParallelRules (*rules)();
   // Computes the attention of a decoder block, in its module. Works for the weights of a subset of
   // heads, too. Null if the family has no attention.

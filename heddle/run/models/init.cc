@@ -35,12 +35,12 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, 
   at::Tensor tensor = at::empty(param.shape, at::kDouble);
   auto* data = tensor.data_ptr<double>();
   uint64_t base = Scramble(seed) ^ Hash64(param.name);
-  Spread spread = model.config.family->spread(model.config, param.name, LayerOf(param.name));
+  InitDistribution init = model.config.family->init(model.config, param.name, LayerOf(param.name));
   for (int64_t i = 0; i < tensor.numel(); ++i) {
     uint64_t key = Scramble(base + static_cast<uint64_t>(i));
     double x = Normal(key);
-    while (std::abs(x) > spread.cut) x = Normal(key = Scramble(key));
-    data[i] = x * spread.deviation;
+    while (std::abs(x) > init.cut) x = Normal(key = Scramble(key));
+    data[i] = x * init.deviation;
   }
   return tensor.to(options.dtype(ToScalarType(dtype)));
 }

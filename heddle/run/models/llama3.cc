@@ -94,7 +94,7 @@ HEDDLE_DEFINE_FAMILY(llama3){
     .flavors = llama3::Flavors,
     .check = llama3::Check,
     .make = llama3::Make,
-    .spread = DecoderSpread,
+    .init = DecoderInit,
     .rules = DecoderRules,
     .attention = llama3::Attention,
     .hf = {.classes = llama3::kHfClasses, .names = llama3::kHfNames},

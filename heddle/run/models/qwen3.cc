@@ -51,9 +51,9 @@ std::vector<ModelConfig> Flavors() {
 
 // 0.02 for all weights, but less for weights of a mixture that write to the residual stream, as in
 // TorchTitan and Megatron.
-Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t) {
+InitDistribution WeightInit(const ModelConfig& c, std::string_view name, int64_t) {
   if (c.moe.experts > 0 && (name.ends_with(".wo.weight") || name.ends_with(".w2_EDF")))
-    return DepthSpread(c.n_layers - 1);
+    return DepthScaledInit(c.n_layers - 1);
   return {};
 }
 
@@ -143,7 +143,7 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .flavors = qwen3::Flavors,
     .check = CheckDecoder,
     .make = qwen3::Make,
-    .spread = qwen3::InitialSpread,
+    .init = qwen3::WeightInit,
     .rules = qwen3::Rules,
     .attention = qwen3::Attention,
     .hf = {.classes = qwen3::kHfClasses, .names = qwen3::kHfNames},

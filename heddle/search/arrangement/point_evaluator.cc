@@ -9,9 +9,10 @@
 namespace heddle::search {
 namespace {
 
-// Of lowered modules that are kept, together.
+// Maximum number of nodes of all cached lowered modules.
 constexpr size_t kMostNodes = 400'000;
-// What decides about memory, and a pipeline by its name; without `schedules` the first alone.
+// Returns the passes of a point: those that decide about memory and, with `schedules`, the rest of
+// its pipeline.
 std::string PipelineOf(const SearchPoint& point, bool schedules) {
   std::string text = point.policy == "none" ? "clean" : compile::CheckpointPipeline(point.policy);
   if (!schedules) return text;
@@ -123,7 +124,8 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
   return out;
 }
 
-// A bound is the largest of several, each of which grows by the same with every layer, or by more. So the line is never above it.
+// A bound is the maximum of several, each of which grows with every layer by at least the same
+// amount. So the linear extrapolation is never above it.
 Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
   int64_t small = model_.small_layers;
   if (model_.layers <= small + 1) return Evaluate(point, model_.layers);
@@ -139,7 +141,8 @@ Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
                                 .peak = line(a.bounds.peak, b.bounds.peak)}};
 }
 
-// With several micro-batches the optimizer, a small part, is left out, so that one graph serves all.
+// With several micro-batches the optimizer, a small part, is left out, so that one graph serves
+// all.
 Result<Nanos> PointEvaluator::LeastCompute(const SearchPoint& point) {
   auto compute_with = [&](int64_t layers) -> Result<Nanos> {
     StepRequest request = RequestFor(point, layers);

@@ -16,9 +16,9 @@
 
 namespace heddle::run {
 
-class Meeting {
+class ThreadGroup {
  public:
-  Meeting(int64_t members, const Reducer& reducer);
+  ThreadGroup(int64_t members, const Reducer& reducer);
 
   // Runs `work` for every member in its own thread; runs a single member in this thread. Rethrows
   // the first exception.

@@ -1,4 +1,4 @@
-#include "heddle/run/train/misfits.h"
+#include "heddle/run/train/weight_load_errors.h"
 
 #include "heddle/run/checkpoint/safetensors_header.h"
 
@@ -13,7 +13,7 @@ bool HoldsExactly(DType to, DType from) {
 
 }  // namespace
 
-void Misfits::Add(std::string_view what) {
+void WeightLoadErrors::Add(std::string_view what) {
   constexpr size_t kMost = 20;
   if (++count_ <= kMost) {
     problems_.push_back(MakeDiagnostic(Diag::kFileRead, "{}", what));
@@ -22,8 +22,8 @@ void Misfits::Add(std::string_view what) {
   if (count_ == kMost + 1) problems_.push_back(MakeDiagnostic(Diag::kManyMistakes, "and more"));
 }
 
-void Misfits::Check(const std::string& name, const SafetensorsFile::Entry* entry,
-                    std::span<const int64_t> shape, DType master) {
+void WeightLoadErrors::Check(const std::string& name, const SafetensorsFile::Entry* entry,
+                             std::span<const int64_t> shape, DType master) {
   if (entry == nullptr) {
     Add(fmt::format("has no tensor `{}`, which the model needs", name));
   } else if (!std::ranges::equal(entry->shape, shape)) {

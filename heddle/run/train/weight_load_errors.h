@@ -9,10 +9,10 @@
 
 namespace heddle::run {
 
-class Misfits {
+class WeightLoadErrors {
  public:
   // `path` is the file that errors name.
-  explicit Misfits(std::string path) : path_(std::move(path)) {}
+  explicit WeightLoadErrors(std::string path) : path_(std::move(path)) {}
 
   void Add(std::string_view what);
   // Checks that a tensor exists (null: missing), has this shape, and has an element type that

@@ -1,4 +1,4 @@
-#include "heddle/run/eager/meeting.h"
+#include "heddle/run/eager/thread_group.h"
 
 #include <stdexcept>
 #include <thread>
@@ -12,10 +12,10 @@
 
 namespace heddle::run {
 
-Meeting::Meeting(int64_t members, const Reducer& reducer)
+ThreadGroup::ThreadGroup(int64_t members, const Reducer& reducer)
     : members_(members), reducer_(reducer), given_(static_cast<size_t>(members)) {}
 
-void Meeting::Run(const std::function<void(int64_t member)>& work) {
+void ThreadGroup::Run(const std::function<void(int64_t member)>& work) {
   if (members_ == 1) return work(0);
   std::vector<std::thread> threads;
   for (int64_t member = 0; member < members_; ++member) {
@@ -33,14 +33,14 @@ void Meeting::Run(const std::function<void(int64_t member)>& work) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Meeting::GiveUp(std::exception_ptr failure) {
+void ThreadGroup::GiveUp(std::exception_ptr failure) {
   std::lock_guard lock(mutex_);
   // Later failures are consequences of the first.
   if (!failure_) failure_ = std::move(failure);
   changed_.notify_all();
 }
 
-std::vector<at::Tensor> Meeting::Exchange(int64_t member, const at::Tensor& given) {
+std::vector<at::Tensor> ThreadGroup::Exchange(int64_t member, const at::Tensor& given) {
   std::unique_lock lock(mutex_);
   given_[static_cast<size_t>(member)] = given;
   int64_t round = round_;
@@ -57,11 +57,11 @@ std::vector<at::Tensor> Meeting::Exchange(int64_t member, const at::Tensor& give
   return all_;
 }
 
-at::Tensor Meeting::Gather(int64_t member, const at::Tensor& part, int64_t dim) {
+at::Tensor ThreadGroup::Gather(int64_t member, const at::Tensor& part, int64_t dim) {
   return at::cat(Exchange(member, part), dim);
 }
 
-at::Tensor Meeting::ReduceScatter(int64_t member, const at::Tensor& whole, int64_t dim) {
+at::Tensor ThreadGroup::ReduceScatter(int64_t member, const at::Tensor& whole, int64_t dim) {
   // One row per member: its part, padded with zeros to the longest.
   at::Tensor longest = EagerChunk(whole, dim, members_, 0);
   std::vector<int64_t> sizes = longest.sizes().vec();
@@ -77,20 +77,21 @@ at::Tensor Meeting::ReduceScatter(int64_t member, const at::Tensor& whole, int64
   return sum[member].narrow(dim, 0, own).clone(at::MemoryFormat::Contiguous);
 }
 
-at::Tensor Meeting::AllReduce(int64_t member, const at::Tensor& whole, ReduceOp op) {
+at::Tensor ThreadGroup::AllReduce(int64_t member, const at::Tensor& whole, ReduceOp op) {
   std::vector<at::Tensor> payloads = Exchange(member, whole.contiguous().view({-1}));
   return reducer_.Reduce(payloads, op, /*rows=*/false).view(whole.sizes());
 }
 
-at::Tensor Meeting::AllCounts(int64_t member, const at::Tensor& counts) {
+at::Tensor ThreadGroup::AllCounts(int64_t member, const at::Tensor& counts) {
   return at::stack(Exchange(member, counts));
 }
 
-at::Tensor Meeting::ExpertCounts(int64_t member, const at::Tensor& counts) {
+at::Tensor ThreadGroup::ExpertCounts(int64_t member, const at::Tensor& counts) {
   return EagerChunk(AllCounts(member, counts), 1, members_, member).sum(0);
 }
 
-at::Tensor Meeting::ToExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts) {
+at::Tensor ThreadGroup::ToExperts(int64_t member, const at::Tensor& rows,
+                                  const at::Tensor& counts) {
   at::Tensor table = AllCounts(member, counts);
   std::vector<at::Tensor> all = Exchange(member, rows);
   int64_t own = counts.numel() / members_;
@@ -106,7 +107,8 @@ at::Tensor Meeting::ToExperts(int64_t member, const at::Tensor& rows, const at::
   return at::cat(parts);
 }
 
-at::Tensor Meeting::FromExperts(int64_t member, const at::Tensor& rows, const at::Tensor& counts) {
+at::Tensor ThreadGroup::FromExperts(int64_t member, const at::Tensor& rows,
+                                    const at::Tensor& counts) {
   at::Tensor table = AllCounts(member, counts);
   std::vector<at::Tensor> all = Exchange(member, rows);
   int64_t own = counts.numel() / members_;
