@@ -189,8 +189,8 @@ class _Assembler:
     def _add_constants(self) -> None:
         """A number becomes a node `aten.full`; other constants are buffers."""
         self._numbers: dict[fx.Node, Any] = {}
-        for old in self._old[len(self._leaves) :]:
-            value = self._functional.constants[str(old.target)]
+        last = self._old[len(self._leaves) :]
+        for old, value in zip(last, self._functional.constants, strict=True):
             if value.dim() == 0 and not value.is_complex():
                 self._numbers[old] = value
                 continue

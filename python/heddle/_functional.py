@@ -69,14 +69,14 @@ class Functional:
     graph_module: fx.GraphModule
     # New values of placeholders, by position, that the step writes to.
     written: dict[int, fx.Node] = field(default_factory=dict)
-    # Real tensors that the step reads and does not take, by name of their attribute.
-    constants: dict[str, Tensor] = field(default_factory=dict)
+    # Real tensors that the step reads and does not take. They are the last placeholders.
+    constants: list[Tensor] = field(default_factory=list)
 
 
-def _lift_constants(graph_module: fx.GraphModule) -> dict[str, Tensor]:
+def _lift_constants(graph_module: fx.GraphModule) -> list[Tensor]:
     """Makes placeholders of the tensors that the graph holds, last in order."""
     graph = graph_module.graph
-    constants: dict[str, Tensor] = {}
+    constants: list[Tensor] = []
     known: dict[str, fx.Node] = {}
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     for node in list(graph.nodes):
@@ -89,7 +89,7 @@ def _lift_constants(graph_module: fx.GraphModule) -> dict[str, Tensor]:
             with graph.inserting_after(last):
                 last = known[node.target] = graph.placeholder(node.target)
             known[node.target].meta.update(node.meta)
-            constants[node.target] = value
+            constants.append(value)
         node.replace_all_uses_with(known[node.target])
         graph.erase_node(node)
     return constants
@@ -111,11 +111,11 @@ def functionalize(graph_module: fx.GraphModule) -> Functional:
     if not any(_writes(node) for node in nodes if node.op == "call_function"):
         return Functional(graph_module, constants=constants)
     with FakeTensorMode(allow_non_fake_inputs=True):
+        taken = [node.meta.get("val") for node in nodes if node.op == "placeholder"]
+        taken[len(taken) - len(constants) :] = constants
         fakes = [
             torch.empty_strided(val.shape, val.stride(), dtype=val.dtype, device="cpu")
-            for node in nodes
-            if node.op == "placeholder"
-            for val in (constants.get(str(node.target), node.meta.get("val")),)
+            for val in taken
         ]
         graph_module = _without_writes(graph_module, fakes)
     result = Functional(graph_module, constants=constants)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,6 +14,17 @@ from torch import Tensor, nn
 
 SEED = 7
 Loss = Callable[[nn.Module, Any], Tensor]
+
+
+@contextlib.contextmanager
+def deterministic() -> Iterator[None]:
+    """On several threads the CPU adds to the rows of experts in any order otherwise."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def own_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -77,6 +89,7 @@ def assert_functional(captured: CapturedStep) -> None:
             assert not node.target._schema.is_mutable, node.format_node()
 
 
+@deterministic()
 def assert_eager_bits(
     model: nn.Module,
     batch: Any,
@@ -94,11 +107,8 @@ def assert_eager_bits(
     with torch.no_grad():
         got = captured.graph_module(*arguments(captured, before, copy.deepcopy(batch)))
     torch.manual_seed(SEED)
-    want, grads = (reference or (lambda m, b: eager(m, b, loss)))(copy.deepcopy(model), batch)
     compared = copy.deepcopy(model)
-    if reference is None:
-        torch.manual_seed(SEED)
-        want, grads = eager(compared, batch, loss)
+    want, grads = reference(compared, batch) if reference else eager(compared, batch, loss)
     buffers = dict(compared.named_buffers())
     names = [one.name for one in captured.parameters]
     different, seen, changed = [], set(), set()
@@ -126,6 +136,7 @@ def assert_eager_bits(
     return captured
 
 
+@deterministic()
 def assert_optimizer_bits(
     model: nn.Module, batch: Any, options: AdamW, loss: Loss = own_loss, steps: int = 3
 ) -> None:

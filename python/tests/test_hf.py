@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 from heddle import hf  # noqa: E402
 from heddle.capture import AdamW, Spec, trace_step  # noqa: E402
 from heddle.errors import CaptureError  # noqa: E402
-from step_checks import assert_eager_bits, assert_optimizer_bits, own_loss  # noqa: E402
+from step_checks import assert_eager_bits, assert_optimizer_bits  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.hf]
 
@@ -140,3 +140,161 @@ def test_bits_of_eager(name: str) -> None:
     }
     assert namespaces <= {"aten", "prims"}
     assert any(one.unit for one in captured.parameters)
+
+
+def test_no_model_is_left_out() -> None:
+    assert len(MODELS) == 14
+
+
+def test_vision_transformer() -> None:
+    model = of(
+        "ViTConfig",
+        "ViTForImageClassification",
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        image_size=16,
+        patch_size=4,
+        num_labels=5,
+    )()
+    batch = dict(pixel_values=torch.randn(2, 3, 16, 16), labels=torch.tensor([1, 3]))
+    captured = assert_eager_bits(model, batch)
+    assert {one.unit for one in captured.parameters} >= {"vit.encoder.layer.0"} or any(
+        one.unit for one in captured.parameters
+    )
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_optimizer_in_the_graph(name: str) -> None:
+    model = MODELS[name]().eval()
+    options = AdamW(lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1, max_norm=0.5)
+    assert_optimizer_bits(model, tokens(), options)
+
+
+def test_tied_weights_are_one_input() -> None:
+    model = of("LlamaConfig", "LlamaForCausalLM", **BASE, tie_word_embeddings=True)()
+    captured = assert_eager_bits(model, tokens())
+    embedding = captured.inputs[0]
+    assert embedding["label"] == "model.embed_tokens.weight"
+    assert embedding["tied"] == ["lm_head.weight"]
+    assert all(one["label"] != "lm_head.weight" for one in captured.inputs)
+
+
+def test_scopes_phases_and_units() -> None:
+    captured = trace_step(MODELS["llama"](), tokens())
+    nodes = [n for n in captured.graph_module.graph.nodes if n.op == "call_function"]
+    for phase in ("fwd", "bwd"):
+        scopes = {n.meta["heddle_scope"] for n in nodes if n.meta["heddle_phase"] == phase}
+        for name in ("mlp.down_proj", "self_attn.q_proj", "input_layernorm"):
+            assert {f"model.layers.0.{name}", f"model.layers.1.{name}"} <= scopes
+        assert "loss" in scopes and "lm_head" in scopes
+    units = {one.name: one.unit for one in captured.parameters}
+    assert units["model.layers.1.mlp.up_proj.weight"] == "model.layers.1"
+    assert units["model.embed_tokens.weight"] == "model.embed_tokens"
+    assert units["model.norm.weight"] == units["lm_head.weight"] == "lm_head"
+
+
+def test_rules_come_from_the_tables_of_transformers() -> None:
+    llama = hf.rules(MODELS["llama"]())
+    assert llama.split_dim("model.layers.1.self_attn.q_proj.weight") == 0
+    assert llama.split_dim("model.layers.1.self_attn.o_proj.weight") == 1
+    assert llama.split_dim("model.layers.1.input_layernorm.weight") is None
+    assert llama.split_dim("lm_head.weight") == 0
+    mixtral = hf.rules(MODELS["mixtral"]())
+    assert mixtral.experts == (
+        "model.layers.*.mlp.experts.gate_up_proj",
+        "model.layers.*.mlp.experts.down_proj",
+    )
+    assert mixtral.split_dim("model.layers.0.mlp.experts.down_proj") == 2
+    gemma3 = hf.rules(MODELS["gemma3"]())
+    assert gemma3.split_dim("model.embed_tokens.weight") == 0
+    for name, unit in (("gpt2", "transformer.h.1"), ("t5", "decoder.block.1")):
+        units = {p.unit for p in trace_step(MODELS[name](), tokens()).parameters}
+        assert unit in units, units
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_rule_matches_a_parameter(name: str) -> None:
+    model = MODELS[name]()
+    found = hf.rules(model)
+    names = [n for n, _ in model.named_parameters(remove_duplicate=False)]
+    # A model of dense layers alone has the tables of its experts, too.
+    assert [glob for glob in found.unmatched(names) if "mlp" not in glob] == []
+
+
+def test_experts_that_look_at_data_are_explained() -> None:
+    model = MODELS["mixtral"]()
+    model.set_experts_implementation("eager")
+    with pytest.raises(CaptureError) as caught:
+        trace_step(model, tokens())
+    found = caught.value.diagnostics[0]
+    assert found.kind == "capture-data"
+    assert "model.layers.0.mlp.experts" in found.message and "aten.nonzero" in found.message
+    assert found.file is not None and found.file.endswith("modeling_mixtral.py")
+    assert "nonzero()" in found.source and found.line > 0
+    assert "batched_mm" in found.hint
+    assert "modeling_mixtral.py" in str(caught.value)
+
+
+def test_labels_are_missing() -> None:
+    with pytest.raises(CaptureError, match="without a loss") as caught:
+        trace_step(MODELS["llama"](), dict(input_ids=tokens()["input_ids"]))
+    assert "labels" in caught.value.diagnostics[0].hint
+
+
+def test_the_model_and_transformers_are_as_before() -> None:
+    from transformers import masking_utils
+
+    model = MODELS["llama"]()
+    function = masking_utils.find_packed_sequence_indices
+    before = {name: dict(m.__dict__) for name, m in model.named_modules()}
+    config = model.config.to_dict()
+    trace_step(model, tokens())
+    model.config.use_cache = True
+    with pytest.raises(CaptureError):
+        trace_step(model, dict(input_ids=tokens()["input_ids"].float(), labels=tokens()["labels"]))
+    assert model.config.to_dict() == config
+    assert masking_utils.find_packed_sequence_indices is function
+    for name, module in model.named_modules():
+        assert module.__dict__.keys() == before[name].keys()
+        assert all(module.__dict__[key] is value for key, value in before[name].items())
+
+
+def test_a_cuda_step_has_flash_attention() -> None:
+    with torch.device("meta"):
+        model = MODELS["llama"]()
+    spec = Spec((2, 64), torch.int64)
+    captured = trace_step(
+        model, dict(input_ids=spec, labels=spec), param_dtype=torch.bfloat16, target="cuda"
+    )
+    names = [str(node.target) for node in captured.graph_module.graph.nodes]
+    assert names.count("aten._scaled_dot_product_flash_attention.default") == 2
+    assert names.count("aten._scaled_dot_product_flash_attention_backward.default") == 2
+
+
+@pytest.mark.slow
+def test_llama_8b_on_meta() -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=8192,
+        rope_theta=500000.0,
+    )
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config).train()
+    spec = Spec((1, 8192), torch.int64)
+    captured = trace_step(
+        model,
+        dict(input_ids=spec, labels=spec),
+        param_dtype=torch.bfloat16,
+        target="cuda",
+        optimizer=AdamW(max_norm=1.0),
+    )
+    sizes = [torch.Size(one.shape).numel() for one in captured.parameters]
+    assert sum(sizes) == 8_030_261_248
+    assert sum(one["role"] == "grad" for one in captured.outputs) == 291
