@@ -1,0 +1,76 @@
+"""The private names of torch that capture uses. No other file of the package uses any.
+
+| name                                         | 2.11 | 2.12 | 2.13 | used for                     |
+|----------------------------------------------|------|------|------|------------------------------|
+| `_subclasses.fake_tensor`                    | yes  | yes  | yes  | tensors without data         |
+| `fx.traceback.annotate, preserve_node_meta`  | yes  | yes  | yes  | scopes and phases of nodes   |
+| `_dispatch.python.enable_python_dispatcher`  | yes  | yes  | yes  | `native_dropout` as one op   |
+| `setup_stacktrace_preservation_hooks`        | yes  | yes  | yes  | scopes of backward           |
+| `_dynamo.config.error_on_nested_fx_trace`    | yes  | yes  | yes  | submodules with torch.compile |
+| `get_proxy_mode`                             | yes  | yes  | yes  | values that tracing specialises |
+
+A name that a later version lacks raises `ImportError` here, with the supported versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+OLDEST = (2, 11)
+NEWEST = (2, 13)
+
+try:
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._functorch._aot_autograd.logging_utils import (
+        setup_stacktrace_preservation_hooks,
+    )
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensorMode,
+        UnsupportedFakeTensorException,
+        UnsupportedOperatorException,
+    )
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.traceback import annotate, preserve_node_meta
+except ImportError as error:
+    raise ImportError(
+        f"heddle supports torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}, "
+        f"this is {torch.__version__}: {error}"
+    ) from error
+
+__all__ = [
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensorMode",
+    "UnsupportedFakeTensorException",
+    "UnsupportedOperatorException",
+    "annotate",
+    "enable_python_dispatcher",
+    "make_fx",
+    "nested_compile",
+    "preserve_node_meta",
+    "track_backward",
+]
+
+
+def track_backward(loss: torch.Tensor) -> None:
+    """Gives the nodes of the backward pass from `loss` the sequence numbers of its forward ops."""
+    if loss.grad_fn is not None:
+        setup_stacktrace_preservation_hooks([loss.grad_fn])
+
+
+@contextlib.contextmanager
+def nested_compile() -> Iterator[None]:
+    """Traces through functions that `torch.compile` wraps, as if it did not."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        yield
+        return
+    with dynamo.config.patch(error_on_nested_fx_trace=False):
+        yield
