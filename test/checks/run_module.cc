@@ -11,7 +11,6 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/test/run_on_whole.h"
-#include "heddle/run/runtime/whole.h"
 #include "heddle/run/runtime/world.h"
 #include "test/golden/unplaced.h"
 

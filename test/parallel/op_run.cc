@@ -16,7 +16,7 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/fault.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/whole.h"
+#include "heddle/run/runtime/test/run_on_whole.h"
 
 namespace heddle {
 namespace {

@@ -54,15 +54,15 @@ void DeclarePrices(Flags& flags, price::PriceOptions& prices, std::string_view c
                "distribution of tokens over experts: uniform, zipf:1.2, or a file with the tokens "
                "of each expert, such as --metrics.jsonl of `heddle train`; the most loaded rank "
                "sets the time");
-  flags.Choice<price::TimelineRules>(
-      "--rules", prices.rules,
-      "timeline rules: native, or autoparallel (1 us per node, links never shared, no packing)",
-      {{"native", price::TimelineRules{}}, {"autoparallel", price::kAutoParallelRules}});
 }
 
 void SimFlags::Declare(Flags& flags, bool with_memory_cap) {
   flags.Section("Simulation");
   DeclarePrices(flags, *this, "cluster to simulate");
+  flags.Choice<price::TimelineRules>(
+      "--rules", rules,
+      "timeline rules: native, or autoparallel (1 us per node, links never shared, no packing)",
+      {{"native", price::TimelineRules{}}, {"autoparallel", price::kAutoParallelRules}});
   flags.Option("--slowdown", slowdown,
                "slowdown of compute while a collective is in flight, in percent (default: the "
                "cluster's)");

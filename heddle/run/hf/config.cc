@@ -9,8 +9,7 @@ namespace heddle::run {
 
 Result<ModelConfig> ParseHfConfig(std::string_view text) {
   HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), "", Diag::kFileRead));
-  if (!document.root().is_object()) return Error(Diag::kFileRead, "is not a JSON object");
-  HfConfig reader(document.root());
+  HfConfig reader(document);
   std::string type = reader.Text("model_type", "");
   std::vector<std::string_view> known;
   for (const Family* family : Families()) {

@@ -112,20 +112,21 @@ TEST(Hf, ConfigsOfOtherModelsAreRefused) {
   EXPECT_EQ(Wrong("attention_bias", true),
             "`attention_bias` is true; Heddle's models support false only");
   EXPECT_EQ(Wrong("quantization_config", {{"quant_method", "fp8"}}),
-            "has `quantization_config`; Heddle cannot load quantized weights");
+            "`quantization_config` is given; Heddle cannot load quantized weights");
   EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "longrope"}}),
-            "rotary embedding is scaled by `longrope`; expected default, llama3 or yarn");
-  EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "llama3"}}),
-            "has no `rope_scaling.factor`, expected a number of 0 or more");
-  EXPECT_EQ(Wrong("rope_scaling", 3), "`rope_scaling` is not an object");
-  EXPECT_EQ(Wrong("hidden_size", -3), "`hidden_size` is -3, expected a whole number of 0 or more");
+            "`rope_scaling.rope_type` is `longrope`, expected default, llama3 or yarn");
+  EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "llama3"}}), "`rope_scaling.factor` is missing");
+  EXPECT_EQ(Wrong("rope_scaling", 3), "`rope_scaling` is 3, expected an object");
+  EXPECT_EQ(Wrong("hidden_size", -3), "`hidden_size` is -3, expected a whole number from 0 on");
   EXPECT_EQ(Wrong("hidden_size", 1e300),
-            "`hidden_size` is 1e+300, expected a whole number of 0 or more");
+            "`hidden_size` is 1e+300, expected a whole number from 0 on");
   EXPECT_EQ(Wrong("hidden_size", {1, 2}),
-            "`hidden_size` is a list, expected a whole number of 0 or more");
+            "`hidden_size` is a list, expected a whole number from 0 on");
   EXPECT_EQ(Wrong("num_attention_heads", 3), "3 query heads are not a multiple of 2 key heads");
+  // All mistakes of a file are reported: sizes that every class has.
+  EXPECT_EQ(ParseHfConfig(R"({"model_type": "llama"})").diagnostics().size(), 5);
   EXPECT_EQ(ParseHfConfig("{").diagnostics()[0].message, "not JSON: expected a key in quotes");
-  EXPECT_EQ(ParseHfConfig("[]").diagnostics()[0].message, "is not a JSON object");
+  EXPECT_EQ(ParseHfConfig("[]").diagnostics()[0].message, "the file is a list, expected an object");
   EXPECT_EQ(ParseHfConfig(R"({"a":1,"a":2})").diagnostics()[0].message,
             "not JSON: the key `a` is given twice");
   EXPECT_EQ(ParseHfConfig(std::string(100'000, '[')).diagnostics()[0].kind, Diag::kFileRead);

@@ -168,7 +168,8 @@ void HfFields(HfConfig& file, ModelConfig& c) {
     moe.score = RouterScore::kSigmoid;
     moe.bias = true;
     if (c.rope.scaling == RopeScaling::kLlama)
-      file.Fail("rotary embedding is scaled by `llama3`; DeepSeek models support yarn only");
+      file.Wrong(file.Find("rope_parameters") ? "rope_parameters" : "rope_scaling",
+                 "is Llama's; DeepSeek models support yarn only");
   } else {
     file.Write("num_key_value_heads", c.n_heads);
     // One group of all experts is equivalent to no groups.

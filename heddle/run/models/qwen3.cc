@@ -97,12 +97,10 @@ void DenseLayers(HfConfig& file, ModelConfig& c) {
   file.Write("mlp_only_layers", layers);
   std::optional<JsonValue> dense = file.Find("mlp_only_layers");
   if (!dense) return;
-  constexpr std::string_view kMistake = "`mlp_only_layers` are not the first layers";
-  if (!dense->is_array()) return file.Fail(std::string(kMistake));
   int64_t first = 0;
-  for (JsonValue layer : dense->items()) {
-    if (!layer.is_int() || layer.integer() != first++) return file.Fail(std::string(kMistake));
-  }
+  bool good = dense->is_array();
+  for (JsonValue layer : dense->items()) good &= layer.is_int() && layer.integer() == first++;
+  if (!good) file.Wrong("mlp_only_layers", "are not the first layers");
   c.moe.dense_layers = first;
 }
 

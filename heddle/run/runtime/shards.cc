@@ -66,6 +66,10 @@ Status CheckReplicas(std::span<const at::Tensor> parts, const Axes& axes, const 
 
 }  // namespace
 
+TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global) {
+  return global.type ? global.type : graph.type(value);
+}
+
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
   // Makes a flat tensor, because a scalar cannot be viewed as bytes. as_strided sets stride 1,

@@ -6,9 +6,12 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/core/base/result.h"
-#include "heddle/core/ir/placement.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle::run {
+
+// The type of a whole input or output of a local graph.
+TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global);
 
 // Whether element types, sizes and all bits are equal: a NaN equals itself, 0.0 and -0.0 differ.
 bool SameBits(const at::Tensor& a, const at::Tensor& b);

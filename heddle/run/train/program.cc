@@ -5,7 +5,6 @@
 
 #include "heddle/core/ir/program.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/whole.h"
 
 namespace heddle::run {
 

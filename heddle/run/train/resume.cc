@@ -7,7 +7,7 @@
 
 #include "heddle/core/ir/program.h"
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/runtime/whole.h"
+#include "heddle/run/runtime/shards.h"
 
 namespace heddle::run {
 namespace {

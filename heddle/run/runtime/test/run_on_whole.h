@@ -5,10 +5,21 @@
 #include <vector>
 
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/whole.h"
 #include "heddle/run/runtime/world.h"
 
 namespace heddle::run {
+
+// Output `o` of a local graph, assembled from those of all ranks.
+inline Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
+                                         std::span<const std::vector<at::Tensor>> outputs_by_rank) {
+  const Graph& graph = local.graphs[0];
+  const Output& output = graph.outputs()[o];
+  std::span<const Dim> dims = graph.types().dims(WholeType(graph, output.value, output.global));
+  std::vector<at::Tensor> parts;
+  for (const std::vector<at::Tensor>& outputs : outputs_by_rank) parts.push_back(outputs[o]);
+  return Assemble(parts, graph.placements()[output.global.placement], local.mesh,
+                  {dims.data(), dims.size()});
+}
 
 // Outputs of the first graph. Runs it on all ranks of its mesh, each with its shards of `inputs`, and
 // assembles the outputs. A global graph has no mesh: one rank has everything.
