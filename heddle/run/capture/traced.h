@@ -51,7 +51,7 @@ class TracedImpl final : public c10::TensorImpl {
 };
 
 at::Tensor MakeTraced(at::Tensor meta, ValueId value, std::shared_ptr<AliasGroup> group);
-// Returns the traced tensor behind `tensor`, or null.
+// Returns the traced tensor of `tensor`, or null.
 TracedImpl* AsTraced(const at::Tensor& tensor);
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-// The driver's calls, recorded by a driver of our own; files of the kernel cache.
+// Tests of the driver's calls, with a driver that records them, and of the kernel cache's files.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -146,7 +146,7 @@ CudaDriver DriverWithFills() {
   return d;
 }
 
-// The second memset has 6 bytes, which are no words: it stays.
+// The second memset has 6 bytes, not a multiple of 4, so it stays.
 TEST(CudaGraph, FillsSmallMemoryWithAKernel) {
   CudaDriver driver = DriverWithFills();
   CudaModule module = *CudaModule::Load(driver, "code");
@@ -159,7 +159,7 @@ TEST(CudaGraph, FillsSmallMemoryWithAKernel) {
     std::vector<std::string> expected{
         "begin 7 mode 1", "end 7", "add 80 <<<2, 256>>> to 4096 value 12121212 words 512 after 0",
         "edges 1 90 -> 2",
-        // If edges cannot be added, the new node goes.
+        // If edges cannot be added, the new node is removed.
         fails ? "remove 90" : "remove 1", "instantiate 50", "destroy graph 50", "destroy exec 60"};
     EXPECT_EQ(calls, expected);
   }
@@ -187,7 +187,7 @@ TEST(CudaGraph, SaysWhichCallFailed) {
     Status status = replay();
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.diagnostics()[0].message, fmt::format("{}: CUDA_ERROR_FAKE (700)", said));
-    // A capture is ended once, whatever fails.
+    // A capture is ended at most once, whatever fails.
     EXPECT_LE(std::ranges::count(calls, "end 7"), 1);
   }
 }
@@ -220,7 +220,7 @@ TEST(CudaDriver, SaysThatThereIsNoGpu) {
 
 class CubinCacheTest : public testing::Test {
  protected:
-  // The machine code, and whether it was compiled now.
+  // Returns the machine code, and whether it was compiled now.
   std::pair<std::string, bool> Get(const CudaSource& source, std::string_view version = "13.0") {
     int compiled = 0;
     Result<std::string> cubin =
@@ -242,7 +242,7 @@ using Got = std::pair<std::string, bool>;
 TEST_F(CubinCacheTest, CompilesASourceOnce) {
   EXPECT_EQ(Get(source_), Got("code of text", true));
   EXPECT_EQ(Get(source_), Got("code of text", false));
-  // Everything that machine code depends on is in the key.
+  // The key contains everything that machine code depends on.
   EXPECT_TRUE(Get(source_, "13.1").second);
   EXPECT_TRUE(Get({"text", "sm_80", {}}).second);
   EXPECT_TRUE(Get({"text", "sm_90a", {"--maxrregcount=64"}}).second);
@@ -279,7 +279,7 @@ TEST_F(CubinCacheTest, NeedsNoFolder) {
   folder_ = "";
   EXPECT_TRUE(Get(source_).second);
   EXPECT_TRUE(Get(source_).second);
-  // A file where the folder would be: nothing can be written there.
+  // A file in place of the folder, so nothing can be written there.
   ASSERT_TRUE(WriteFile(temp_.path() + "/file", "").ok());
   folder_ = temp_.path() + "/file/kernels";
   EXPECT_TRUE(Get(source_).second);

@@ -79,7 +79,7 @@ Result<std::string> CudaDriver::Architecture(int device) const {
   int minor = 0;
   HEDDLE_RETURN_IF_ERROR(Check(device_attribute(&major, kMajor, device), "cuDeviceGetAttribute"));
   HEDDLE_RETURN_IF_ERROR(Check(device_attribute(&minor, kMinor, device), "cuDeviceGetAttribute"));
-  // From Hopper on, instructions of one architecture alone need its `a` form.
+  // From Hopper on, architecture-specific instructions need the `a` form.
   return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreadLocal = 1;
 // CU_GRAPH_NODE_TYPE_MEMSET.
 constexpr int kMemsetNode = 2;
-// Larger memory takes longer to fill than the GPU waits.
+// Filling larger memory takes longer than the wait around a memset node.
 constexpr size_t kMostFilled = 1 << 20;
 constexpr unsigned kFillThreads = 256;
 
@@ -19,7 +19,7 @@ class FillReplacer {
   FillReplacer(const CudaDriver& driver, CudaGraphHandle* graph, const CudaKernel& fill)
       : driver_(driver), graph_(graph), fill_(fill) {}
 
-  // A node that cannot be replaced stays.
+  // Leaves a node that cannot be replaced.
   void ReplaceAll() const {
     size_t count = 0;
     if (driver_.graph_nodes(graph_, nullptr, &count) != 0) return;

@@ -34,8 +34,8 @@ class CudaKernel {
 class CudaModule {
  public:
   static Result<CudaModule> Load(const CudaDriver& driver, const std::string& cubin);
-  // A function by its name, which may use up to `shared_bytes` of dynamic shared memory. Valid
-  // while the module lives.
+  // Returns a function by its name, with up to `shared_bytes` of dynamic shared memory. Valid while
+  // the module exists.
   Result<CudaKernel> Kernel(const std::string& name, int shared_bytes = 0) const;
 
  private:

@@ -61,9 +61,9 @@ void Program::FindInputs(const Model& model) {
     bool buffer = input.role == InputRole::kBuffer && FindBuffer(model, input.label) != nullptr;
     if (buffer) buffers_[input.label] = i;
     HEDDLE_CHECK(place != nullptr || buffer,
-                 "a training step has no input " + std::string(graph.name(input.value)));
+                 "a training step has an unexpected input " + std::string(graph.name(input.value)));
   }
-  HEDDLE_CHECK(tokens_ && labels_, "the graph is no training step");
+  HEDDLE_CHECK(tokens_ && labels_, "the graph is not a training step");
 }
 
 void Program::FindOutputs() {
@@ -103,7 +103,7 @@ at::Tensor Program::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) c
   const Graph& graph = world_.graph();
   at::Tensor shard = ShardOf(whole, graph.placements()[graph.inputs()[i].global.placement],
                              world_.module().mesh, world_.ranks()[at]);
-  // A whole that nothing splits is shared by all ranks, which must not write over it.
+  // An unsplit tensor is shared by all ranks, so none may update it in place.
   return updates_[i] && shard.is_same(whole) ? shard.clone() : shard;
 }
 
@@ -142,7 +142,7 @@ int64_t Program::rows() const {
   return graph.types().dims(WholeType(graph, tokens.value, tokens.global))[0];
 }
 
-// Each rank makes its own rows; ranks that have the same ones share them.
+// Each rank makes its own rows; ranks with the same rows share them.
 Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first_row) {
   const Graph& graph = world_.graph();
   const Mesh& mesh = world_.module().mesh;
@@ -164,8 +164,8 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
          {std::pair(*tokens_, &found->second.tokens), std::pair(*labels_, &found->second.labels)}) {
       at::Tensor placed = place(i, *rows, at);
       at::Tensor& input = inputs_[at][i];
-      // A recorded run reads its batch at one address. A copy from other memory than pinned would
-      // wait for the runs before it.
+      // A recorded run reads its batch at a fixed address. A copy from memory that is not pinned
+      // would wait for earlier runs.
       bool on_host = world_.device().is_cpu();
       if (input.defined() && input.sizes() == placed.sizes()) {
         input.copy_(on_host ? placed : placed.pin_memory(), /*non_blocking=*/!on_host);
@@ -180,7 +180,7 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
 }
 
 Status Program::Run(StepReplay::Mode mode, const World::Observer& observer) {
-  // Frees outputs of the last run now, so that they do not add to this run's memory.
+  // Frees outputs of the last run first, so that they do not add to this run's memory.
   outputs_.clear();
   if (recorder_ != nullptr && !observer) {
     HEDDLE_TRY(outputs_, replay_.Run(*recorder_, world_, inputs_, mode));

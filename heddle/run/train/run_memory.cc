@@ -11,11 +11,11 @@
 namespace heddle::run {
 namespace {
 
-// Graphs of a run share the tensors of equal keys.
+// Graphs of a run share the tensors with equal keys.
 using StateKey = std::tuple<InputRole, int64_t, std::string>;
 using StateBytes = std::map<StateKey, Bytes>;
 
-// Inputs that live as long as the session: neither batches nor gradients.
+// Returns the inputs that exist as long as the session: all but batches and gradients.
 StateBytes StateInputs(const Graph& graph, bool with_host) {
   StateBytes state;
   for (const Input& input : graph.inputs()) {
@@ -50,7 +50,7 @@ GraphPeak PeakOf(const Graph& graph, bool with_host) {
   return {peak, std::move(largest)};
 }
 
-// What Session::Remember copies.
+// Returns the bytes that Session::Remember copies.
 Bytes UpdatedState(const Graph& step) {
   std::map<ValueId, bool> updated;
   for (const Output& output : step.outputs()) {
@@ -80,7 +80,7 @@ RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host
   RunMemory memory;
   memory.state = Sum(all);
   for (const Graph* graph : graphs) {
-    // State that the graph does not take stays allocated while it runs.
+    // State that is not an input of this graph also stays allocated.
     Bytes others = memory.state - Sum(StateInputs(*graph, with_host));
     GraphPeak peak = peak_of ? peak_of(*graph) : PeakOf(*graph, with_host);
     if (peak.bytes + others <= memory.peak) continue;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kHeldNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
 
-// Runs as launches before one is recorded. The first runs of a kernel load it, plan it and allocate
-// its workspace, which cannot be recorded.
+// Number of runs as launches before recording. The first runs of a kernel load it, plan it and
+// allocate its workspace, which cannot be recorded.
 constexpr int64_t kWarmUpRuns = 2;
 
 DType ParamType(const Model& model) {
@@ -177,8 +177,8 @@ Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) 
   if (placed_step_ != steps_ + 1)
     HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
   data_seconds_ += Seconds(clock.Elapsed());
-  // The graphs of a step are recorded in one step, in the order in which they are replayed: none
-  // places its values where another still has some.
+  // All graphs of a step are recorded in the same step, in replay order, so that none overwrites
+  // live values of another.
   HEDDLE_RETURN_IF_ERROR(RunProgram(program, steps_run_, watch));
   TakeGradients(program, batch);
   for (size_t at = 0; at < losses_.size(); ++at) {
@@ -197,7 +197,7 @@ void Session::TakeGradients(Program& program, int64_t batch) {
     std::vector<RankState::Param>& params = states_[at].params;
     for (size_t p = 0; p < params.size(); ++p) params[p].grad = program.TakeGradient(at, p);
   }
-  // The graphs of later batches have added theirs to the sum.
+  // The graphs of later micro-batches have added their gradients to the sum.
   program.ReleaseGradients();
 }
 
@@ -213,7 +213,7 @@ void Session::PrepareNext() {
   placed_step_ = 0;
   if (world().device().is_cpu()) return;
   ahead_->Fetch(steps_ + 1);
-  // Copies wait for the replay that reads the last batch. A failure is that of the next step.
+  // Copies wait for the replay that reads the last batch. The next step reports a failure.
   bool placed =
       accumulated_ == 1 && step_.is_recorded() && step_.SetBatch(batches_, steps_ + 1, 0).ok();
   if (placed) placed_step_ = steps_ + 1;
@@ -305,7 +305,7 @@ at::Tensor Session::held(Held held, size_t at, size_t param) const {
     case Held::kParam: return own.value;
     case Held::kExpAvg: return own.exp_avg;
     case Held::kExpAvgSq: return own.exp_avg_sq;
-    // A step may return what it would only have cast.
+    // A step can return the gradient in the type before a cast.
     case Held::kGrad: return own.grad.defined() ? own.grad.to(own.value.scalar_type()) : own.grad;
   }
   return {};

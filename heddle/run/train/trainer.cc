@@ -10,12 +10,12 @@
 namespace heddle::run {
 namespace {
 
-// Losses of the last steps, to know an odd one by.
+// Tracks recent losses to detect spikes.
 class LossWatch {
  public:
   explicit LossWatch(const TrainerOptions& options) : options_(options) {}
 
-  // What is to be done about a loss, and why.
+  // Returns how to handle a loss, and the reason.
   std::pair<OddLoss, TrainingEnd> Judge(double loss) {
     if (!std::isfinite(loss)) return {options_.not_finite, TrainingEnd::kNotFinite};
     constexpr size_t kWindow = 20;
@@ -89,7 +89,7 @@ Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
     }
     if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(session, row));
     outcome.last = row;
-    // What such a step made is not worth keeping.
+    // The state after such a step must not be saved.
     if (answer == OddLoss::kStop) {
       outcome.end = odd;
       return outcome;
@@ -101,7 +101,7 @@ Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
     if (!options.stop) continue;
     HEDDLE_TRY(bool asked, options.stop(step));
     stops = stops || asked;
-    // A step that has started ends first.
+    // A step that has started must end first.
     if (!stops || ahead) continue;
     outcome.end = TrainingEnd::kStopped;
     break;

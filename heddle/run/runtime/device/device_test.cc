@@ -1,4 +1,5 @@
-// Runs of nodes that kernels take, the steps that run them, and the text of the kernels on a CPU.
+// Tests of the runs that kernels replace, of the steps that run them, and of the kernels' text on a
+// CPU.
 #include <gtest/gtest.h>
 
 #include <ATen/core/Reduction.h>
@@ -42,7 +43,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// As a step captures it: the gradient's scale depends on the labels, and on the shape of the loss.
+// As captured: the gradient's scale depends on the labels, and on the shape of the loss.
 constexpr const char* kLoss = R"(heddle 1 local
 graph @g(%x: bf16[2,3,16], %y: bf16[2,3,16], %labels: i64[2,3]) -> (%div, %grad, %count) {
   %logits = aten.add.Tensor(%x, %y)
@@ -76,7 +77,7 @@ graph @g(%a: f32[4,6], %b: f32[5], %am: f32[4,6], %bm: f32[5], %av: f32[4,6], %b
 }
 )";
 
-// The run of a loss in a text, from the node that makes %wide.
+// Returns the run of a loss in a text, from the node of %wide.
 std::optional<LossRun> LossOf(const std::string& text) {
   Module module = Parsed(text);
   const Graph& graph = module.graphs[0];
@@ -102,7 +103,7 @@ TEST(LossRun, IsFoundWithTheNodesBetween) {
 
 TEST(LossRun, LeavesLogitsThatAreNeeded) {
   EXPECT_FALSE(LossOf(Replaced(kLoss, "%grad, %count)", "%grad, %logits)"))->in_place);
-  // They belong to the caller.
+  // The logits belong to the caller.
   EXPECT_FALSE(LossOf(Replaced(Replaced(kLoss, "  %logits = aten.add.Tensor(%x, %y)\n", ""),
                                "_to_copy(%logits", "_to_copy(%x"))
                    ->in_place);
@@ -158,7 +159,7 @@ TEST(AdamWRun, TakesUpdatesWithEqualNumbers) {
       UpdatesOf(Replaced(kUpdates, "update %bv -> %bv2", "update %bv -> %bv2, metric \"bc\" %bc")));
 }
 
-// The kernels' work, done by ATen.
+// Does the kernels' work with ATen.
 class AtenKernels : public Kernels {
  public:
   class Loss : public LossKernel {
@@ -225,14 +226,14 @@ class AtenKernels : public Kernels {
 
   bool has = true;
   int made = 0;
-  // The norm has read bf16.
+  // Whether the norm has read bf16.
   bool narrow = false;
 
  protected:
   void Refuse(const std::string&, std::string_view) const override {}
 };
 
-// Outputs of a text with kernels and without; the inputs are updated.
+// Compares outputs of a text with and without kernels; inputs are updated.
 void ExpectSameBits(const std::string& text, const Tensors& inputs, bool has, int made) {
   Module module = Parsed(text);
   AtenKernels kernels;
@@ -250,7 +251,7 @@ void ExpectSameBits(const std::string& text, const Tensors& inputs, bool has, in
   std::vector<Tensors> given = {copies(), copies(), copies()};
   Tensors expected = *plain.RunAlone(given[0]);
   Tensors outputs = *fused.RunAlone(given[1]);
-  // Observers see every node, so that kernels do not run.
+  // Observers see every node, so kernels do not run.
   size_t seen = 0;
   auto watched = *fused.Run({&given[2], 1}, [&](NodeId, std::span<const Tensors>) { ++seen; });
   EXPECT_EQ(seen, module.graphs[0].node_count());
@@ -273,7 +274,7 @@ TEST(KernelBackend, RunsALossWithTheSameBits) {
                     Wave({2, 3, 16}, 9).to(at::kBFloat16),
                     at::tensor({1, 15, -100, 0, 7, 3}, at::kLong).view({2, 3})};
   ExpectSameBits(kLoss, inputs, true, 1);
-  // Another reader of the logits must not see the gradient.
+  // Another consumer of the logits must not see the gradient.
   ExpectSameBits(Replaced(kLoss, "%grad, %count)", "%grad, %logits)"), inputs, true, 1);
   // Without a kernel ATen runs all nodes.
   ExpectSameBits(kLoss, inputs, false, 1);
@@ -286,14 +287,14 @@ TEST(KernelBackend, RunsUpdatesWithTheSameBits) {
   for (size_t i : {4u, 5u}) inputs[i] = inputs[i].abs();
   for (double number : {1e-3, 3.0, 0.4}) inputs.push_back(at::full({}, number, at::kFloat));
   ExpectSameBits(kUpdates, inputs, true, 1);
-  // ATen asks for every place where a run could begin.
+  // ATen is asked at every position where a run could begin.
   ExpectSameBits(kUpdates, inputs, false, 1);
   // State in another layout runs node by node.
   inputs[0] = inputs[0].view({6, 4}).t();
   ExpectSameBits(kUpdates, inputs, true, 1);
 }
 
-// Gradients that are cast for the optimizer alone.
+// Gradients with a cast that only the optimizer reads.
 constexpr const char* kNarrow = R"(heddle 1 local
 graph @g(%a: f32[4,6] param 0 "a", %b: f32[5] param 1 "b", %am: f32[4,6] opt 0 "exp_avg",
          %bm: f32[5] opt 1 "exp_avg", %av: f32[4,6] opt 0 "exp_avg_sq",
@@ -329,7 +330,7 @@ TEST(KernelBackend, ReadsGradientsBeforeTheirCast) {
     bool has = true;
     bool narrow = true;
   };
-  // Another reader of a cast, which then runs; and no kernels.
+  // With another consumer of a cast, the cast runs; and without kernels.
   std::string read =
       Replaced(kNarrow, "update %bv -> %bv2)", "update %bv -> %bv2, metric \"other\" %other)");
   read = Replaced(read, " opt:\n", "  %other = aten.neg(%ag)\n opt:\n");
@@ -349,28 +350,28 @@ TEST(KernelBackend, ReadsGradientsBeforeTheirCast) {
     ASSERT_EQ(outputs.size(), expected.size());
     for (size_t o = 0; o < expected.size(); ++o)
       EXPECT_TRUE(outputs[o].to(at::kFloat).equal(expected[o].to(at::kFloat))) << o;
-    // Gradients come as they were before the cast.
+    // Gradients are returned as they were before the cast.
     EXPECT_EQ(outputs[1].scalar_type(), at::kBFloat16);
   }
 }
 
-// Values inside kernels, casts that do not run and gradients in the place of logits take no memory.
+// Values inside kernels, casts that do not run and gradients in place of logits use no memory.
 TEST(KernelMemory, CountsWhatIsAllocated) {
   auto peak = [](const std::string& text) {
     Module module = Parsed(text);
     return MemoryWithKernels(module.graphs[0]);
   };
-  // Inputs, logits, the loss and numbers of one element; %weight stays inside.
+  // Inputs, logits, the loss and numbers of one element; %weight stays inside the kernel.
   KernelMemory loss = peak(Replaced(kLoss, "%grad, %count)", "%grad)"));
   int64_t inputs = 2 * 2 * 3 * 16 * 2 + 2 * 3 * 8;
   EXPECT_EQ(loss.largest[0].first, "logits");
   EXPECT_LT(loss.peak.value, inputs + 2 * 3 * 16 * 2 + 64);
   EXPECT_GE(loss.peak.value, inputs + 2 * 3 * 16 * 2);
-  // Gradients as they were before their cast, their squared norms and the sum of these.
+  // Gradients before their cast, their squared norms, and the sum of these.
   KernelMemory narrow = peak(kNarrow);
   int64_t state = 3 * 4 * 29 + 2 * 29 + 8;
   EXPECT_EQ(narrow.peak.value, state + 2 * 29 + 4 * 2 + 4);
-  // A chain stores its last value only.
+  // A chain stores only its last value.
   KernelMemory chain = peak(R"(heddle 1 local
 graph @g(%x: bf16[64,64], %y: bf16[64,64]) -> (%c) {
   %a = aten.add.Tensor(%x, %y)

@@ -37,7 +37,7 @@ class GraphRecorder : public RunRecorder {
         handle_(streams_.getStreamNativeHandle(stream_)),
         before_(device.type()),
         after_(device.type()) {
-    // Without the kernel, fills stay as they are.
+    // Without the kernel, memsets remain.
     Result<const Nvrtc*> nvrtc = Nvrtc::Open();
     Result<std::string> architecture = driver.Architecture(device.index());
     if (!nvrtc.ok() || !architecture.ok()) return;
@@ -64,8 +64,8 @@ class GraphRecorder : public RunRecorder {
         std::make_unique<RecordedGraph>(*this, std::move(graph), std::move(outputs)));
   }
 
-  // Makes the recorder's stream the current one, and orders its work after earlier launches
-  // and before later ones.
+  // Makes the recorder's stream the current one, and orders its work after earlier launches and
+  // before later ones.
   class OnStream {
    public:
     explicit OnStream(GraphRecorder& recorder)

@@ -55,7 +55,7 @@ class CudaNormWeightKernel : public GroupKernel {
   int64_t width_;
 };
 
-// Entries of one launch: kernels take about 4 KiB of arguments on every GPU.
+// Entries per launch: kernels accept about 4 KiB of arguments on every GPU.
 constexpr size_t kCasts = 120;
 constexpr int64_t kCastsOfBlock = 4096;
 
@@ -106,7 +106,7 @@ class CudaCastsKernel : public GroupKernel {
   CudaKernel kernel_;
 };
 
-// Tensors of one launch, and elements of a block.
+// Tensors per launch, and elements per block.
 constexpr size_t kNorms = 160;
 constexpr int64_t kNormChunk = 65536;
 

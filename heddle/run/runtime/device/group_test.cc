@@ -1,4 +1,4 @@
-// Kernels of groups, run on a CPU: their text against ATen, and against one kernel for each node.
+// Runs kernels of groups on a CPU, and compares them with ATen and with one kernel per node.
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
@@ -25,7 +25,7 @@ Module ParsedGroup(const std::string& text) {
   return *std::move(module);
 }
 
-// The kernels of groups, on a CPU.
+// Kernels of groups on a CPU.
 class HostKernels : public Kernels {
  public:
   std::unique_ptr<LossKernel> Loss(const LossRun&) override { return nullptr; }
@@ -38,7 +38,7 @@ class HostKernels : public Kernels {
   std::shared_ptr<const GroupKernel> Casts(DType) override { return nullptr; }
 
   int programs = 0;
-  // The number of a program that does not compile.
+  // Index of a program that does not compile.
   int refused_program = -1;
   mutable std::vector<std::string> refused;
 
@@ -66,8 +66,8 @@ Tensors InputsOf(const Graph& graph) {
   return inputs;
 }
 
-// Outputs with kernels and without. `proved`: the host computes as ATen does on a CPU; otherwise
-// ATen may run the nodes.
+// Compares outputs with and without kernels. `proved`: the host computes as ATen does on a CPU;
+// otherwise ATen may run the nodes.
 void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1,
                        bool proved = true) {
   Module module = ParsedGroup(text);
@@ -89,7 +89,7 @@ void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1,
 }
 
 TEST(GroupStep, RunsElementsWithTheBitsOfAten) {
-  // Roundings to bf16 between nodes; a row, a column and a number that are repeated; views.
+  // Roundings to bf16 between nodes; a broadcast row, column and number; views.
   ExpectEqualWorlds(R"(heddle 1 local
 graph @g(%x: bf16[6,32], %y: bf16[6,32], %row: bf16[32], %column: bf16[6,1], %one: bf16[])
     -> (%flat, %e, %wide) {
@@ -143,7 +143,7 @@ graph @g(%x: bf16[2,4,3,8], %rope: c64[1,4,1,4]) -> (%t) {
                     1, -1, /*proved=*/false);
 }
 
-// As Qwen 3 has it: norms of heads, rotated by halves; and the gradient.
+// As in Qwen 3: norms of heads, rotated by halves; and the gradient.
 constexpr const char* kTurns = R"(heddle 1 local
 graph @g(%q: bf16[2,4,3,128], %w: bf16[128], %cos: bf16[1,4,1,128], %sin: bf16[1,4,1,128],
          %dr: bf16[2,4,3,128], %m: bf16[24,128]) -> (%r, %dx, %p) {
@@ -183,8 +183,8 @@ graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
 }
 )";
 
-// A group that is refused reads a value that it would have computed again, so another group has to
-// store it: its program is written once more.
+// A rejected group reads a value that it would have recomputed, so another group must store it: its
+// program is generated again.
 TEST(GroupStep, StoresWhatARefusedGroupReads) {
   std::string text = R"(heddle 1 local
 graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
@@ -200,7 +200,7 @@ graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
   ExpectEqualWorlds(text, 3, 1);
 }
 
-// Values of a graph, computed by a kernel for each group.
+// Returns the values of a graph, computed by one kernel per group.
 std::map<std::string, at::Tensor> RunGroups(const Graph& graph,
                                             const std::vector<KernelGroup>& groups,
                                             const std::vector<std::vector<ValueId>>& stored,
@@ -223,7 +223,7 @@ std::map<std::string, at::Tensor> RunGroups(const Graph& graph,
   return named;
 }
 
-// Two kernels of rows: their turns have the bits of the nodes, computed from the same norms.
+// Two kernels of rows: their rotations have the bits of the nodes, computed from the same norms.
 TEST(GroupText, TurnsRowsByHalves) {
   std::string text = kTurns;
   Module module = ParsedGroup(text);
@@ -254,14 +254,15 @@ TEST(GroupText, TurnsRowsByHalves) {
     EXPECT_TRUE(SameNumbers(got.at("dy"), dy)) << step;
   }
   HostKernel::step = 1;
-  // Another reader of a part: ATen runs the nodes.
+  // With another consumer of a part, ATen runs the nodes.
   text.replace(text.find("%p) {"), 5, "%p, %minus) {");
   Module read = ParsedGroup(text);
   arranged = ArrangeForKernels(read.graphs[0], std::vector<bool>(read.graphs[0].node_count()));
   EXPECT_LT(arranged.groups[0].nodes.size(), 8u);
 }
 
-// One kernel for the whole graph, and one for each node. Nodes of the graph are all of one group.
+// Runs one kernel for the whole graph, and one per node. All nodes of the graph must be in one
+// group.
 std::pair<std::map<std::string, at::Tensor>, std::map<std::string, at::Tensor>> FusedAndSingle(
     const Graph& graph) {
   ArrangedGraph arranged = ArrangeForKernels(graph, std::vector<bool>(graph.node_count()));
@@ -325,7 +326,7 @@ graph @g(%g1: {1}[5,{0}], %g2: {1}[5,{0}], %x: {1}[5,{0}], %rstd: f32[5,1], %w: 
                      width, dtype);
 }
 
-// Widths of one warp and of four, with and without a rest; the sum has ATen's order.
+// Widths of one warp and of four, with and without a remainder; the sum has ATen's order.
 TEST(GroupText, NormsAddInAtensOrder) {
   for (int64_t width : {64, 776}) {
     Module module = ParsedGroup(NormText(width, "f32"));
@@ -353,7 +354,7 @@ TEST(GroupText, NormsAddInAtensOrder) {
       float rstd = 1 / std::sqrt(sum / static_cast<float>(width) + 1e-5F);
       EXPECT_EQ(fused.at("rstd").view(-1)[row].item<float>(), rstd) << width << " " << row;
     }
-    // The same up to the order of additions.
+    // Equal up to the order of additions.
     auto [y, rstd] = at::_fused_rms_norm(h, {width}, InputsOf(graph)[2], 1e-5);
     EXPECT_TRUE(at::allclose(fused.at("y"), y, 1e-5, 1e-5));
   }
@@ -459,7 +460,7 @@ float SquaredNormInAtensOrder(const std::vector<float>& x) {
 }
 
 TEST(GroupText, NormsOfGradientsAddInAtensOrder) {
-  // A list of two tensors is the first argument, by value.
+  // The first argument is a list of two tensors, by value.
   std::string text = "#define ENTRIES 2\n" + KernelText("squared_norm") + R"(
 void parts(const void* a, const void* b, float* sums, u64 na, u64 nb, u64 narrow) {
   squared_norm_parts({{{a, na, 0, 0}, {b, nb, (u32)((na + 65535) / 65536), (u32)narrow}}, 2}, sums);
@@ -494,7 +495,7 @@ void squares(const void* a, const void* b, float* sums, float* out, u64 na, u64 
   }
 }
 
-// Every form compiles without registers in memory.
+// Every kernel compiles without spilling registers.
 TEST(GroupText, CompilesForEveryArchitecture) {
   Result<const Nvrtc*> nvrtc = Nvrtc::Open();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.diagnostics()[0].message;
@@ -525,7 +526,7 @@ TEST(GroupText, CompilesForEveryArchitecture) {
       std::string log;
       Result<std::string> cubin = (*nvrtc)->Compile({text, architecture, options}, &log);
       ASSERT_TRUE(cubin.ok()) << Format(cubin.diagnostics()) << text;
-      // `0 bytes spill stores`, for each function.
+      // Finds `0 bytes spill stores` for each function.
       size_t functions = 0;
       for (size_t at = log.find(" bytes spill stores"); at != std::string::npos;
            at = log.find(" bytes spill stores", at + 1), ++functions)

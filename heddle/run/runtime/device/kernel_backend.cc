@@ -45,7 +45,7 @@ class LossStep : public Step {
     at::Tensor kinds = at::empty({run_.rows}, options.dtype(at::kLong));
     kernel_->Run(logits, gradient, tensor(run_.labels).contiguous(), picked, kinds,
                  tensor(run_.scale));
-    // ATen adds rows of one class in the order of rows of many.
+    // A second class makes ATen add in the order of many columns.
     auto [sum, weight] = at::nll_loss_forward(picked.view({run_.rows, 1}), kinds, {},
                                               at::Reduction::Sum, run_.ignored);
     ValueId loss = graph[run_.forward].first_result;
@@ -67,8 +67,8 @@ class LossStep : public Step {
 // The steps of groups, by first node.
 using GroupSteps = std::map<NodeId, std::pair<std::unique_ptr<Step>, size_t>>;
 
-// Compiles and proves the kernels of all groups. Where one is refused, its nodes run through ATen,
-// and other groups have to store what it reads.
+// Compiles and proves the kernels of all groups. If one is rejected, its nodes run through ATen,
+// and other groups must store the values that it reads.
 class GroupCompiler {
  public:
   // `spared`: casts that need not run.

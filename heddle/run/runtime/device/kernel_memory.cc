@@ -93,7 +93,7 @@ class MemoryOfLaunches {
     }
   }
 
-  // Casts that do not run, and clipped gradients.
+  // Values that do not exist: casts that do not run, and clipped gradients.
   void TakeOptimizer() {
     OptimizerRuns runs = FindOptimizerRuns(graph_, uses_);
     for (NodeId cast : SparedCasts(graph_, uses_, runs)) inside_.insert(graph_[cast].first_result);
@@ -106,7 +106,7 @@ class MemoryOfLaunches {
     }
   }
 
-  // The gradient of the logits may take their place.
+  // The gradient of the logits may overwrite them.
   void TakeLoss(NodeId first) {
     std::optional<LossRun> run = FindLossRun(graph_, uses_, liveness_, first);
     if (!run) return;
@@ -134,7 +134,7 @@ class MemoryOfLaunches {
   Liveness liveness_;
   // Values that exist in registers only.
   std::set<ValueId> inside_;
-  // By storage: its bytes, and the last node that needs it; the number of nodes for none.
+  // By storage: its bytes, and the last node that needs it (the number of nodes for outputs).
   std::vector<Bytes> bytes_;
   std::vector<size_t> end_;
   // By node: the first and last node of its launch.

@@ -11,12 +11,12 @@
 namespace heddle::run {
 
 struct KernelMemory {
-  // The most at any time, inputs included. Workspaces of libraries come on top.
+  // Peak memory, including inputs, without workspaces of libraries.
   Bytes peak;
-  // Names and bytes of the values that exist then, without inputs, largest first.
+  // Names and bytes of the values at the peak, without inputs, largest first.
   std::vector<std::pair<std::string, Bytes>> largest;
 };
-// Every kernel is taken to be proved.
+// Assumes that every kernel is proved.
 KernelMemory MemoryWithKernels(const Graph& graph);
 
 }  // namespace heddle::run

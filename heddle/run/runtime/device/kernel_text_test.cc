@@ -1,4 +1,4 @@
-// The text of the kernels, run on a CPU and compared with a scalar program of the same order.
+// Runs the kernels' text on a CPU, and compares it with a scalar program of the same order.
 #include <gtest/gtest.h>
 
 #include "heddle/core/base/hash.h"
@@ -9,7 +9,7 @@
 namespace heddle::run::host_cuda {
 namespace {
 
-// Each form has its own functions.
+// Each variant has its own functions.
 #define BLOCKS 1
 #define RESIDENT 1
 namespace kept {
@@ -17,7 +17,7 @@ namespace kept {
 #define COLUMNS 20492
 #define KEEP 1
 #include "heddle/run/runtime/device/kernels/prelude.cu"
-// After the text above.
+// Must follow the text above.
 #include "heddle/run/runtime/device/kernels/loss.cu"
 #undef KEEP
 #undef COLUMNS
@@ -29,7 +29,7 @@ namespace read_again {
 #define COLUMNS 16384
 #define KEEP 0
 #include "heddle/run/runtime/device/kernels/prelude.cu"
-// After the text above.
+// Must follow the text above.
 #include "heddle/run/runtime/device/kernels/loss.cu"
 #undef KEEP
 #undef COLUMNS
@@ -41,7 +41,7 @@ namespace optimizer {
 #define CLIP 1
 #define DECAY 1
 #include "heddle/run/runtime/device/kernels/prelude.cu"
-// After the text above.
+// Must follow the text above.
 #include "heddle/run/runtime/device/kernels/adamw.cu"
 }  // namespace optimizer
 
@@ -104,7 +104,7 @@ LossOfRow ReferenceLoss(const std::vector<uint16_t>& row, long long label, float
 
 template <typename Kernel>
 void CheckLoss(Kernel kernel, size_t columns, size_t shared_bytes, bool in_place) {
-  // The first and last element, an element of a vector, ignored and impossible labels.
+  // The first and last element, an element of a vector, ignored and invalid labels.
   std::vector<long long> labels = {0,    static_cast<long long>(columns) - 1, 4097,
                                    -100, static_cast<long long>(columns),     -7};
   std::vector<uint16_t> logits;
@@ -146,8 +146,8 @@ TEST(KernelText, LossThatReadsRowsAgainAddsInAtensOrder) {
 TEST(KernelText, AdamWUpdatesEveryElementOnce) {
   std::vector<size_t> counts = {4096, 1, 5, 8195, 4095, 4099};
   size_t guard = 8;
-  // Tensors of four kinds, with elements around each that must stay. The third is not aligned, and
-  // the last one has a bf16 gradient.
+  // Tensors of four kinds, surrounded by elements that must not change. The third is not aligned,
+  // and the last one has a bf16 gradient.
   struct alignas(16) Room {
     float x[16384];
   };

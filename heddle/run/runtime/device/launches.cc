@@ -30,10 +30,10 @@ class LaunchLister {
 
  private:
   Bytes BytesOf(ValueId value) const { return graph_.types().bytes(graph_.type(value)); }
-  // The value that a kernel of the optimizer reads for an operand.
+  // Returns the value that a kernel of the optimizer reads for an operand.
   ValueId Read(ValueId operand) const { return BeforeCast(graph_, spared_, operand); }
 
-  // The number of nodes from `first` on that were added.
+  // Adds a launch. Returns its number of nodes from `first` on.
   uint32_t Add(NodeId first) {
     if (std::optional<LossRun> run = FindLossRun(graph_, uses_, liveness_, first)) {
       AddLoss(first, *run);
@@ -42,7 +42,7 @@ class LaunchLister {
     if (auto run = optimizer_.updates.find(first); run != optimizer_.updates.end()) {
       size_t count = run->second.count;
       KernelLaunch launch{"adamw", "lists", NodesFrom(first, count), {}};
-      // Parameter, both averages, and the gradient, which is only read.
+      // Parameter and both averages are read and written; the gradient is only read.
       for (const AdamWRun::Update& update : run->second.updates)
         launch.bytes += BytesOf(update.param) * 6 + BytesOf(Read(update.grad));
       launches_.push_back(std::move(launch));

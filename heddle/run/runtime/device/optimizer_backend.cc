@@ -29,7 +29,7 @@ class NormStep : public Step {
     Tensors inputs;
     for (ValueId value : inputs_) {
       inputs.push_back(plan_.slots().TensorsOf(value, values)[0]);
-      // ATen adds in another order where vectors are not aligned.
+      // For vectors that are not aligned, ATen adds in another order.
       if (IsPlain(inputs.back())) continue;
       for (const std::unique_ptr<Step>& node : nodes_) node->Run(at, values, scratch);
       return;
@@ -45,7 +45,7 @@ class NormStep : public Step {
   std::vector<ValueId> inputs_;
   ValueId result_;
   std::unique_ptr<GroupKernel> kernel_;
-  // Casts and the norm as ATen runs them.
+  // Casts and the norm, run by ATen.
   std::vector<std::unique_ptr<Step>> nodes_;
 };
 
@@ -68,7 +68,7 @@ class AdamWStep : public Step {
       updates.push_back(
           {tensor(u.param), tensor(u.grad).contiguous(), tensor(u.average), tensor(u.square)});
       const AdamWKernel::Update& update = updates.back();
-      // State that is not laid out row by row is ATen's affair.
+      // ATen updates state that is not contiguous.
       if (!update.param.is_contiguous() || !update.average.is_contiguous() ||
           !update.square.is_contiguous()) {
         for (const std::unique_ptr<Step>& node : nodes_) node->Run(at, values, scratch);
@@ -88,7 +88,7 @@ class AdamWStep : public Step {
   const RunPlan& plan_;
   AdamWRun run_;
   std::unique_ptr<AdamWKernel> kernel_;
-  // The nodes of the run as ATen runs them, after casts of gradients.
+  // Casts of gradients and the nodes of the run, run by ATen.
   std::vector<std::unique_ptr<Step>> nodes_;
 };
 

@@ -1,5 +1,5 @@
-// OptimizerBackend: steps of the optimizer, which are kernels over lists of tensors: norms of
-// gradients, and clipping with AdamW.
+// OptimizerBackend: optimizer steps as kernels over lists of tensors: norms of gradients, and
+// clipping with AdamW.
 #pragma once
 
 #include <map>
@@ -13,22 +13,22 @@
 
 namespace heddle::run {
 
-// A step that does nothing.
+// Makes a step that does nothing.
 std::unique_ptr<Step> MakeIdleStep();
 
 class OptimizerBackend : public Backend {
  public:
-  // All of these outlive it.
+  // All arguments must outlive this object.
   OptimizerBackend(const RunPlan& plan, const Uses& uses, Kernels& kernels);
 
   Result<CompiledNodes> Compile(NodeId first) override;
-  // Casts whose results do not exist: the kernels read their operands.
+  // Casts that do not run: the kernels read their operands.
   const std::set<NodeId>& spared() const { return spared_; }
 
  private:
   Result<CompiledNodes> CompileNorm(NodeId node);
   Result<CompiledNodes> CompileUpdates(NodeId first);
-  // The spared casts that make these values, for ATen.
+  // Returns the spared casts that compute these values, for ATen.
   std::vector<NodeId> CastsOf(std::span<const ValueId> values) const;
 
   const RunPlan& plan_;

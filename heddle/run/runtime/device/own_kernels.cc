@@ -14,18 +14,18 @@ namespace {
 
 // --- Loss
 
-// How rows lie over blocks: in shared memory, of several blocks where one is too small.
+// The distribution of rows over blocks: in shared memory, of several blocks if one is too small.
 struct LossShape {
   int blocks = 1;
-  // Blocks of a multiprocessor.
+  // Blocks per multiprocessor.
   int resident = 1;
   bool keep = false;
   unsigned shared_bytes = 0;
 };
 
-// While some blocks of a multiprocessor load, others compute.
+// With several blocks per multiprocessor, some load while others compute.
 LossShape ShapeOf(const KernelDevice& device, int64_t columns) {
-  // Rows of two blocks on each multiprocessor stay in a part of the L2 cache.
+  // Two rows per multiprocessor fit into half of the L2 cache.
   if (2 * device.multiprocessors() * columns * 2 <= device.cache_bytes() / 2)
     return {1, 2, false, 0};
   bool clusters = device.architecture() >= "sm_90";
@@ -34,7 +34,7 @@ LossShape ShapeOf(const KernelDevice& device, int64_t columns) {
     int64_t threads = 1024 / blocks;
     int64_t rest_rounds = (columns % 4096 + 1023) / 1024;
     int64_t bytes = columns / 4096 * threads * 8 + rest_rounds * threads * 2;
-    // A block has 1 KiB besides, and some of its own.
+    // A block needs 1 KiB more, and has some shared memory of its own.
     if (resident * (bytes + 2048) <= device.most_shared())
       return {blocks, resident, true, static_cast<unsigned>(bytes)};
   }
@@ -73,7 +73,7 @@ class CudaLossKernel : public LossKernel {
 
 // --- AdamW
 
-// Entries of one launch: kernels take about 4 KiB of arguments on every GPU.
+// Entries per launch: kernels accept about 4 KiB of arguments on every GPU.
 constexpr size_t kEntries = 80;
 constexpr int64_t kBlockElements = 4096;
 
@@ -151,7 +151,7 @@ class OwnKernels : public Kernels {
       : device_(driver, nvrtc, std::move(architecture), device), notice_(std::move(notice)) {}
 
   std::unique_ptr<LossKernel> Loss(const LossRun& run) override {
-    // Shorter rows, and rows that do not begin at multiples of 16 bytes, add in another order.
+    // For shorter rows, and rows that are not aligned to 16 bytes, ATen adds in another order.
     if (run.columns <= 12288 || run.columns % 4 != 0) return nullptr;
     LossShape shape = ShapeOf(device_, run.columns);
     std::vector<std::string> defines = {
@@ -199,7 +199,7 @@ class OwnKernels : public Kernels {
   }
 
  private:
-  // The kernel of a text, compiled when it is first asked for.
+  // Returns the kernel of a text, compiled on first use.
   template <typename Make>
   std::shared_ptr<const GroupKernel> Kept(const std::string& name, const std::string& text,
                                           const Make& make) {
@@ -214,7 +214,7 @@ class OwnKernels : public Kernels {
     return kept->second;
   }
 
-  // The kernel, if it compiles and `prove` finds the bits of ATen.
+  // Returns the kernel, if it compiles and `prove` finds the bits of ATen.
   template <typename Kernel, typename Prove>
   std::unique_ptr<Kernel> Proved(const std::string& name, const std::vector<std::string>& defines,
                                  unsigned shared_bytes, const Prove& prove) {

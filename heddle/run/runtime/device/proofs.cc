@@ -22,7 +22,7 @@
 namespace heddle::run {
 namespace {
 
-// Numbers that are the same in every run, in [-1, 1).
+// Returns the same numbers in every run, in [-1, 1).
 at::Tensor Noise(at::IntArrayRef sizes, uint64_t seed, c10::Device device) {
   int64_t count = 1;
   for (int64_t size : sizes) count *= size;
@@ -55,7 +55,7 @@ bool ProvesLoss(const LossKernel& kernel, const LossRun& run, c10::Device device
   }
   at::Tensor scale = at::full({}, 1.0 / 19, logits.options().dtype(at::kFloat));
   at::Tensor logp = at::_log_softmax(logits.to(at::kFloat), 1, false);
-  // A NaN or infinite row hides all others in the sum: the picked elements are compared as well.
+  // A NaN or infinite row hides all others in the sum, so the picked elements are compared, too.
   auto [sum, weight] = at::nll_loss_forward(logp.slice(0, 9), labels.slice(0, 9), {},
                                             at::Reduction::Sum, run.ignored);
   auto [all, all_weight] = at::nll_loss_forward(logp, labels, {}, at::Reduction::Sum, run.ignored);
@@ -87,7 +87,7 @@ bool ProvesAdamW(const AdamWKernel& kernel, const AdamWRun& run, c10::Device dev
   std::vector<int64_t> sizes = {1, 3, 4095, 4096, 4097, 100003};
   at::Tensor lr = at::full({}, 3e-4, at::TensorOptions().dtype(at::kFloat).device(device));
   at::Tensor clip = run.clip ? at::full_like(lr, 0.37) : at::Tensor();
-  // Gradients of both types, with and without a rest after whole blocks.
+  // Gradients of both types, with and without a remainder after whole blocks.
   auto cast = [](size_t i, const at::Tensor& grad) {
     return i % 4 == 0 || i % 4 == 3 ? grad : grad.to(at::kBFloat16);
   };
@@ -97,7 +97,7 @@ bool ProvesAdamW(const AdamWKernel& kernel, const AdamWRun& run, c10::Device dev
     std::vector<AdamWKernel::Update> atens;
     for (size_t i = 0; i < sizes.size(); ++i) {
       at::Tensor grad = Noise({sizes[i]}, 10 * i + 1, device).mul_(1e-2);
-      // Parameters that have never had a gradient, and those with a tiny one.
+      // Parameters that never had a gradient, and some with a tiny one.
       grad.slice(0, 0, std::nullopt, 7).fill_(0);
       grad.slice(0, 1, std::nullopt, 11).mul_(1e-30);
       AdamWKernel::Update update{Noise({sizes[i]}, 10 * i, device), grad,
@@ -128,14 +128,14 @@ bool ProvesAdamW(const AdamWKernel& kernel, const AdamWRun& run, c10::Device dev
 bool ProvesSquaredNorm(const GroupKernel& kernel, c10::Device device) {
   at::NoGradGuard no_grad;
   Tensors inputs;
-  // Chunks have 65,536 elements. Sizes that are no multiples of 4 add in another order.
+  // Chunks have 65,536 elements. Sizes that are not multiples of 4 have another order of additions.
   for (int64_t size : {1, 3, 4, 2047, 2048, 65535, 65536, 65540, 300001, 1310720})
     inputs.push_back(Noise({size}, static_cast<uint64_t>(size), device).mul_(3));
   inputs.push_back(inputs[3].clone());
   inputs.back()[5].fill_(std::numeric_limits<double>::infinity());
   inputs.push_back(inputs[7].clone());
   inputs.back()[65539].fill_(std::numeric_limits<double>::quiet_NaN());
-  // More chunks than a block has threads.
+  // More chunks than threads of a block.
   inputs.push_back(Noise({65537}, 5, device).repeat({520}));
   size_t wide = inputs.size();
   for (size_t i = 0; i < wide; ++i) inputs.push_back(inputs[i].to(at::kBFloat16));

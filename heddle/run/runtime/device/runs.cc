@@ -21,7 +21,7 @@ bool IsCast(const Graph& graph, NodeId node, DType from, DType to) {
          graph.types().dtype(graph.type(graph[node].first_result)) == to;
 }
 
-// Ops whose result depends on the shape of their operand, not on its elements.
+// Ops whose result depends only on the shape of their operand.
 bool ReadsShapeAlone(OpId op) { return op == op::ones_like || op == op::zeros_like; }
 
 class LossFinder {
@@ -36,19 +36,19 @@ class LossFinder {
     if (!SortOthers(first)) return {};
     StorageId storage = liveness_.of(run_.logits);
     const Storage& logits = liveness_.storages()[storage];
-    // Ranks of one process may share what a collective brought.
+    // Ranks of one process may share the result of a collective.
     run_.in_place = logits.birth && graph_.op(logits.birth).name().starts_with("aten.") &&
                     logits.death && logits.death <= run_.gradient;
     return run_;
   }
 
  private:
-  // The node that reads the value, if it is the only one.
+  // Returns the only consumer of a value; invalid if there are others.
   NodeId OnlyUser(ValueId value) const {
     return uses_.of(value).size() == 1 && !uses_.is_output(value) ? uses_.of(value)[0].node
                                                                   : NodeId();
   }
-  // The only reader after views, which become members.
+  // Returns the only consumer after views, which become members.
   NodeId UserBehindViews(ValueId value) {
     NodeId user = OnlyUser(value);
     while (user && graph_[user].op == op::view) {
@@ -58,7 +58,7 @@ class LossFinder {
     return user;
   }
 
-  // The nodes of the kernel. Sets the fields of the run that follow from them.
+  // Finds the nodes of the kernel. Sets the fields of the run that follow from them.
   bool FindMembers(NodeId first) {
     members_ = {first};
     NodeId softmax = UserBehindViews(graph_[first].first_result);
@@ -105,14 +105,14 @@ class LossFinder {
     return true;
   }
 
-  // A sum without weights of classes.
+  // Whether it is a sum without class weights.
   bool IsPlainSum(NodeId nll) const {
     size_t weight = graph_[nll].op == op::nll_loss_forward ? 2 : 3;
     return AttrOf<int64_t>(graph_, nll, "reduction", 0) == 2 && !graph_.operands(nll)[weight];
   }
 
-  // Puts the nodes between those of the kernel before or after it. Fails where the scale depends
-  // on the loss, or where a node is not ATen's.
+  // Moves the nodes between those of the kernel before or after it. Fails if the scale depends on
+  // the loss, or if a node is not ATen's.
   bool SortOthers(NodeId first) {
     std::set<ValueId> of_loss = {graph_[run_.forward].first_result};
     for (size_t i = first.index(); i <= run_.gradient.index(); ++i) {
@@ -147,11 +147,12 @@ class LossFinder {
   LossRun run_;
 };
 
-// The update at `node`, before its gradient is looked into; none if the kernel cannot do it.
+// Returns the update at `node`, before its gradient is examined; nullopt if the kernel does not
+// support it.
 std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId node) {
   if (graph[node].op != op::_fused_adamw_tensor_lr) return {};
   std::span<const ValueId> operands = graph.operands(node);
-  // Lists of one tensor each: param, grad, exp_avg, exp_avg_sq, step; then lr and absent ones.
+  // Lists of one tensor each: param, grad, exp_avg, exp_avg_sq, step; then lr and absent operands.
   if (operands.size() != 8 || operands[6] || operands[7] || graph[node].result_count != 4)
     return {};
   for (size_t i = 0; i < 6; ++i) {
@@ -159,7 +160,7 @@ std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId no
         graph.types().space(graph.type(operands[i])) != Space::kDevice)
       return {};
   }
-  // The gradient that comes out is the one that went in.
+  // The gradient is returned unchanged.
   if (!uses.unused(ValueId(graph[node].first_result.index() + 1))) return {};
   if (AttrOf(graph, node, "amsgrad", true) || AttrOf(graph, node, "maximize", true)) return {};
   return AdamWRun{.count = 1,
@@ -173,7 +174,7 @@ std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId no
                   .eps = AttrOf(graph, node, "eps", 0.0)};
 }
 
-// The squared norm of each of some f32 tensors, in order.
+// Whether it computes the squared norms of f32 tensors, in order.
 bool IsNormOfGradients(const Graph& graph, NodeId node) {
   if (graph[node].op != op::heddle_squared_norm) return false;
   const AttrValue* places = graph.attrs(node).Find("places");
@@ -185,7 +186,8 @@ bool IsNormOfGradients(const Graph& graph, NodeId node) {
   });
 }
 
-// Whether `node` multiplies a gradient by a scalar, and only the next node, an update, reads the product.
+// Whether `node` multiplies a gradient by a scalar, and only the next node, an update, reads the
+// product.
 bool ClipsNext(const Graph& graph, const Uses& uses, NodeId node) {
   if (graph[node].op != op::mul_Tensor) return false;
   std::span<const ValueId> operands = graph.operands(node);

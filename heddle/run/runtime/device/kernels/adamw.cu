@@ -1,7 +1,7 @@
-// Clipping and AdamW over a list of f32 tensors, as ATen's mul and _fused_adamw round. Gradients are
-// f32, or bf16 that ATen would cast to f32 first.
+// Clipping and AdamW over a list of f32 tensors, with the roundings of ATen's mul and
+// _fused_adamw. Gradients are f32, or bf16 that ATen would cast to f32 first.
 //
-// A block of 256 threads takes 4,096 elements of a tensor.
+// A block of 256 threads updates 4,096 elements of a tensor.
 struct Entry {
   float* param;
   const void* grad;
@@ -10,7 +10,7 @@ struct Entry {
   u64 count;
   // The number of its first block.
   u32 block;
-  // 1: all four begin at a multiple of 16 bytes; 2: the gradient is bf16.
+  // 1: all four are aligned to 16 bytes; 2: the gradient is bf16.
   u32 flags;
 };
 struct List {
@@ -53,7 +53,7 @@ __device__ __forceinline__ Vector Widened(const Narrow4& grad) {
   return {Low(grad.pair[0]), High(grad.pair[0]), Low(grad.pair[1]), High(grad.pair[1])};
 }
 
-// 4,096 elements of a block from vector `first` on. All loads come first.
+// Updates the 4,096 elements of a block from vector `first` on. All loads come first.
 template <typename Grad>
 __device__ __forceinline__ void UpdateBlock(const Entry& entry, u64 first, const Numbers& n) {
   Vector param[4], average[4], square[4];
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(256)
     adamw(const __grid_constant__ List list, const float* lr, const float* step, const float* clip,
           float beta1, float beta2, float weight_decay, float eps) {
   __shared__ float corrections[2];
-  // The last entry whose first block is not behind this one.
+  // The last entry whose first block is not after this one.
   u32 first = 0;
   u32 end = list.count;
   while (end - first > 1) {

@@ -1,16 +1,19 @@
 // Cross entropy of rows of bf16 logits, forward and backward: log_softmax in f32, the
 // log-probability of each label, and the gradient of their sum times `scale`, rounded to bf16.
 //
-// COLUMNS is the width of a row, BLOCKS the number of thread blocks that share one (a cluster),
-// RESIDENT how many of them a multiprocessor has at least, so that some load while others compute,
-// and KEEP whether a row stays in shared memory. Rows add in the order of ATen's _log_softmax for rows
-// that do not fit in shared memory: 1,024 chains, of which chain t takes vectors of 4 number t +
-// 1024 k, then the rest with stride 1,024; a tree over 32 lanes, then over 32 warps.
+// COLUMNS: width of a row.
+// BLOCKS: number of thread blocks that share a row (a cluster).
+// RESIDENT: minimum number of blocks per multiprocessor, so that some load while others compute.
+// KEEP: the row stays in shared memory.
+//
+// Rows add in the order of ATen's _log_softmax for rows that do not fit into shared memory: 1,024
+// chains, of which chain t adds vectors of 4 number t + 1024 k, then the rest with stride 1,024; a
+// tree over 32 lanes, then over 32 warps.
 struct alignas(8) Four {
   u32 pair[2];
 };
 constexpr int kThreads = 1024 / BLOCKS;
-// Rounds of all chains with a vector each, and the elements behind them.
+// Rounds in which every chain has a vector, and the remaining elements.
 constexpr int kRounds = COLUMNS / 4096;
 constexpr int kRest = COLUMNS % 4096;
 constexpr int kRestRounds = (kRest + 1023) / 1024;
@@ -23,7 +26,7 @@ __device__ __forceinline__ void Meet() {
 #endif
 }
 
-// As ATen's maximum: a NaN stays.
+// ATen's maximum: a NaN stays.
 __device__ __forceinline__ float Larger(float a, float b) {
   return a != a ? a : (b != b ? b : (a > b ? a : b));
 }
@@ -33,7 +36,7 @@ __device__ __forceinline__ float Merge(float a, float b) {
   return kMax ? Larger(a, b) : __fadd_rn(a, b);
 }
 
-// Of all chains; every thread gets it.
+// Reduces over all chains; every thread gets the result.
 template <bool kMax>
 __device__ __forceinline__ float OfAllChains(float value, float* by_warp, int chain) {
   UNROLL
@@ -64,9 +67,9 @@ __device__ __forceinline__ float Gradient(float x, float max, float log_sum, flo
   return __fmaf_rn(scale, probability, hit ? -scale : 0.f);
 }
 
-// `gradient` may be `logits`. `picked` gets the log-probability of the label of each row; `kinds`
-// 0, or `ignored` for rows that do not count, or 1 for labels outside of the row: what nll_loss
-// takes for rows of one class.
+// `gradient` may be `logits`. `picked` receives the log-probability of each row's label. `kinds`
+// receives 0, `ignored` for rows that do not count, or 1 for labels outside the row, as labels of
+// nll_loss for rows with one class.
 extern "C" __global__ void
 #if BLOCKS > 1
 __cluster_dims__(BLOCKS, 1, 1)
@@ -142,7 +145,7 @@ __launch_bounds__(kThreads, RESIDENT) loss(const u16* logits, u16* gradient, con
   bool counts = label != ignored;
   bool inside = label >= 0 && label < COLUMNS;
   float scale = counts ? *scale_of_all : 0.f;
-  // The chain that has the label, which has not written over it yet; chain 0 for rows without one.
+  // The chain of the label, which has not overwritten it yet; chain 0 for rows without a label.
   int owner = 0;
   if (inside)
     owner = (int)(label < kRounds * 4096 ? label / 4 % 1024 : (label - kRounds * 4096) % 1024);
