@@ -10,7 +10,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/capture/optimizer.h"
 #include "heddle/run/capture/recorder.h"
 #include "heddle/run/capture/scope.h"
@@ -56,7 +56,7 @@ class StepCapture {
     } catch (const std::exception& error) {
       // Autograd wraps exceptions that are thrown inside backward.
       if (!recorder_.diagnostics().empty()) return Failure{recorder_.diagnostics()};
-      return Error(Diag::kCaptureOp, "{}", SaidByAten(error));
+      return Error(Diag::kCaptureOp, "{}", AtenErrorMessage(error));
     }
     Module module;
     module.view = View::kGlobal;

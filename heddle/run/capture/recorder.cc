@@ -11,7 +11,7 @@
 #include "heddle/run/aten/attr.h"
 #include "heddle/run/aten/call.h"
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/capture/scope.h"
 
 namespace heddle::run {
@@ -287,7 +287,7 @@ torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op,
       // Many ops have meta kernels in Python only.
       info.meta_works = false;
     } catch (const std::exception& error) {
-      Stop(Diag::kCaptureOp, "{}: {}", info.name, SaidByAten(error));
+      Stop(Diag::kCaptureOp, "{}: {}", info.name, AtenErrorMessage(error));
     }
   }
   return InferByRule(info, op.schema());

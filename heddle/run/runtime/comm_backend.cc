@@ -4,7 +4,7 @@
 
 #include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 
 namespace heddle::run {
 
@@ -34,7 +34,7 @@ class CommBackend::Launch : public Step {
       try {
         StoreResults(groups_[g], running.pending[first_pending_ + g]->Finish(), wait, running);
       } catch (const std::exception& error) {
-        return plan_.Fault(node_, groups_[g].ranks, {}, SaidByAten(error));
+        return plan_.Fault(node_, groups_[g].ranks, {}, AtenErrorMessage(error));
       }
     }
     return Done{};
@@ -59,7 +59,7 @@ class CommBackend::Launch : public Step {
                                  shares);
       if (transport_.finishes_at_once()) StoreResults(group, pending->Finish(), node_, running);
     } catch (const std::exception& error) {
-      return plan_.Fault(node_, group.ranks, operands, SaidByAten(error));
+      return plan_.Fault(node_, group.ranks, operands, AtenErrorMessage(error));
     }
     return Done{};
   }

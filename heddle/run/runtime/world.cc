@@ -12,7 +12,7 @@
 #include "heddle/core/ir/text/print.h"
 #include "heddle/run/aten/attr.h"
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/aten_backend.h"
 #include "heddle/run/runtime/comm_backend.h"
 #include "heddle/run/runtime/fault.h"
@@ -244,7 +244,8 @@ Status World::RunStep(const Placed& placed, size_t at, Tensors& values, Scratch&
     placed.step->Run(at, values, scratch);
   } catch (const std::exception& error) {
     Tensors operands = slots().Operands(placed.first, values);
-    return plan_->Fault(placed.first, ranks().subspan(at, 1), {&operands, 1}, SaidByAten(error));
+    return plan_->Fault(placed.first, ranks().subspan(at, 1), {&operands, 1},
+                        AtenErrorMessage(error));
   }
   return Done{};
 }

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "heddle/core/base/hash.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 
 namespace heddle::run {
 namespace {
@@ -65,7 +65,7 @@ Result<std::vector<int64_t>> Generate(const Model& model, const ParamSource& sou
       prompt.push_back(next);
     }
   } catch (const std::exception& error) {
-    return Error(Diag::kRunFault, "the model failed: {}", SaidByAten(error));
+    return Error(Diag::kRunFault, "the model failed: {}", AtenErrorMessage(error));
   }
   return made;
 }

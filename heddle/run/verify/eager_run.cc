@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/eager/data_parallel.h"
 #include "heddle/run/eager/expert_parallel.h"
 #include "heddle/run/models/family.h"
@@ -34,7 +34,7 @@ class EagerRun final : public TrainingRun {
     try {
       last_ = eager_.Step(inputs_, lr, steps_ + 1);
     } catch (const std::exception& error) {
-      return Error(Diag::kRunFault, "eager training failed: {}", SaidByAten(error));
+      return Error(Diag::kRunFault, "eager training failed: {}", AtenErrorMessage(error));
     }
     for (const auto& [input, buffer] : last_.buffers) inputs_[input] = buffer;
     ++steps_;

@@ -6,7 +6,7 @@
 #include <ATen/ops/nll_loss_forward.h>
 
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/aten_backend.h"
 #include "heddle/run/runtime/device/group_step.h"
 #include "heddle/run/runtime/device/optimizer_backend.h"
@@ -197,7 +197,7 @@ bool Kernels::IsProved(const std::string& name, const std::string& text,
     proof->second = prove();
     if (!proof->second) Refuse(name, "its bits are not those of ATen on this GPU");
   } catch (const std::exception& error) {
-    Refuse(name, SaidByAten(error));
+    Refuse(name, AtenErrorMessage(error));
   }
   return proof->second;
 }

@@ -5,7 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/device/group_kernels.h"
 #include "heddle/run/runtime/device/proofs.h"
 
@@ -230,7 +230,7 @@ class OwnKernels : public Kernels {
       if (same) return std::move(made);
       Refuse(name, "its bits are not those of ATen on this GPU");
     } catch (const std::exception& error) {
-      Refuse(name, SaidByAten(error));
+      Refuse(name, AtenErrorMessage(error));
     }
     return nullptr;
   }

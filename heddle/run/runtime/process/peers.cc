@@ -102,7 +102,7 @@ Result<std::vector<std::string>> Peers::Exchange(const std::string& text) {
       said.push_back(FromStore(bytes));
     return said;
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
   }
 }
 
@@ -110,7 +110,7 @@ Status Peers::Announce(const std::string& topic, const std::string& text) {
   try {
     store_->compareSet("announced/" + topic, ToStore(""), ToStore(text));
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
   }
   return Done{};
 }
@@ -121,7 +121,7 @@ Result<std::optional<std::string>> Peers::Announced(const std::string& topic) {
     if (!store_->check({key})) return std::optional<std::string>();
     return std::optional(FromStore(store_->get(key)));
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
   }
 }
 
@@ -153,7 +153,7 @@ Status Peers::Agree(const std::string& topic, const std::string& lines) {
     verdict = FromStore(store_->get(verdict_key));
   } catch (const std::exception& error) {
     return Error(Diag::kPeers, "rank {} heard nothing from rank 0 about the {}: {}", rank(), topic,
-                 SaidByC10d(error));
+                 C10dErrorMessage(error));
   }
   if (verdict.empty()) return Done{};
   return Error(Diag::kPeers, "{}", verdict);

@@ -154,7 +154,7 @@ std::string ProcessTransport::Explain(const Group& group, const std::exception& 
   std::string missing = peers_.watch().Missing(group.members);
   return fmt::format("{}; participating ranks: {}; c10d reports: {}",
                      missing.empty() ? "it did not complete, although all ranks answer" : missing,
-                     fmt::join(group.members, ", "), SaidByC10d(error));
+                     fmt::join(group.members, ", "), C10dErrorMessage(error));
 }
 
 std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communicator,

@@ -75,7 +75,8 @@ class Arrival {
       HEDDLE_RETURN_IF_ERROR(Claim(*store));
       HEDDLE_RETURN_IF_ERROR(WaitForAll(*store));
     } catch (const std::exception& error) {
-      return Error(Diag::kPeers, "rank {} lost the store: {}", address_.rank, SaidByC10d(error));
+      return Error(Diag::kPeers, "rank {} lost the store: {}", address_.rank,
+                   C10dErrorMessage(error));
     }
     return Connections{std::move(store), std::move(watched)};
   }

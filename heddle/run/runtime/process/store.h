@@ -32,6 +32,6 @@ std::string FromStore(const std::vector<uint8_t>& bytes);
 void QuietC10d();
 
 // Returns the first line of a c10d error; the rest is a stack trace.
-std::string SaidByC10d(const std::exception& error);
+std::string C10dErrorMessage(const std::exception& error);
 
 }  // namespace heddle::run

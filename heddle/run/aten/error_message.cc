@@ -1,4 +1,4 @@
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace heddle::run {
 
-std::string SaidByAten(const std::exception& error) {
+std::string AtenErrorMessage(const std::exception& error) {
   const auto* thrown = dynamic_cast<const c10::Error*>(&error);
   std::string text = thrown != nullptr ? thrown->what_without_backtrace() : error.what();
   // Exceptions that pass through autograd contain the trace in their text.

@@ -7,6 +7,6 @@
 namespace heddle::run {
 
 // Returns the message on one line, without the stack trace.
-std::string SaidByAten(const std::exception& error);
+std::string AtenErrorMessage(const std::exception& error);
 
 }  // namespace heddle::run
