@@ -45,8 +45,8 @@ struct LoopOptions {
   std::string profile = {};
   std::string profile_dir = {};
 
-  run::OddLoss on_nan = run::OddLoss::kStop;
-  run::OddLoss on_spike = run::OddLoss::kIgnore;
+  run::BadLossPolicy on_nan = run::BadLossPolicy::kStop;
+  run::BadLossPolicy on_spike = run::BadLossPolicy::kIgnore;
   double spike_factor = 3;
   int64_t max_restarts = 0;
 

@@ -43,8 +43,8 @@ run::DeviceMemory TrainingJob::OwnMemory() const {
 }
 
 run::RunMemory TrainingJob::Memory() const {
-  bool remembers =
-      trainer_.not_finite == run::OddLoss::kSkip || trainer_.spike == run::OddLoss::kSkip;
+  bool remembers = trainer_.not_finite == run::BadLossPolicy::kSkip ||
+                   trainer_.spike == run::BadLossPolicy::kSkip;
   if (kernels_ == nullptr)
     return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
   return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/false,

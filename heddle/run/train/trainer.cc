@@ -16,16 +16,16 @@ class LossWatch {
   explicit LossWatch(const TrainerOptions& options) : options_(options) {}
 
   // Returns how to handle a loss, and the reason.
-  std::pair<OddLoss, TrainingEnd> Judge(double loss) {
+  std::pair<BadLossPolicy, TrainingEnd> Judge(double loss) {
     if (!std::isfinite(loss)) return {options_.not_finite, TrainingEnd::kNotFinite};
     constexpr size_t kWindow = 20;
     bool known = losses_.size() == kWindow;
     double mean = std::accumulate(losses_.begin(), losses_.end(), 0.0) / kWindow;
-    if (known && loss > options_.spike_factor * mean && options_.spike != OddLoss::kIgnore)
+    if (known && loss > options_.spike_factor * mean && options_.spike != BadLossPolicy::kIgnore)
       return {options_.spike, TrainingEnd::kSpike};
     losses_.push_back(loss);
     if (losses_.size() > kWindow) losses_.pop_front();
-    return {OddLoss::kIgnore, TrainingEnd::kFinished};
+    return {BadLossPolicy::kIgnore, TrainingEnd::kFinished};
   }
 
  private:
@@ -45,7 +45,7 @@ Result<double> Validate(Session& session, const TrainerOptions& options) {
 bool IsDue(int64_t interval, int64_t step) { return interval > 0 && step % interval == 0; }
 
 bool MayUndo(const TrainerOptions& options) {
-  return options.not_finite == OddLoss::kSkip || options.spike == OddLoss::kSkip;
+  return options.not_finite == BadLossPolicy::kSkip || options.spike == BadLossPolicy::kSkip;
 }
 
 // Whether the step after `step` may start before the loss of `step` is known.
@@ -81,16 +81,16 @@ Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
     row.seconds = Seconds(clock.Elapsed());
     clock = Clock();
     auto [answer, odd] = watch.Judge(row.loss);
-    row.skipped = answer == OddLoss::kSkip;
+    row.skipped = answer == BadLossPolicy::kSkip;
     if (row.skipped) session.UndoStep();
     if (options.on_trained && !ahead) HEDDLE_RETURN_IF_ERROR(options.on_trained(session));
-    if (IsDue(options.validation_interval, step) && answer != OddLoss::kStop) {
+    if (IsDue(options.validation_interval, step) && answer != BadLossPolicy::kStop) {
       HEDDLE_TRY(row.validation_loss, Validate(session, options));
     }
     if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(session, row));
     outcome.last = row;
     // The state after such a step must not be saved.
-    if (answer == OddLoss::kStop) {
+    if (answer == BadLossPolicy::kStop) {
       outcome.end = odd;
       return outcome;
     }

@@ -13,7 +13,7 @@ namespace heddle::run {
 
 // How to handle a step whose loss is not finite or spikes. kSkip undoes the step and continues with
 // the next batch.
-enum class OddLoss : uint8_t { kIgnore, kStop, kSkip };
+enum class BadLossPolicy : uint8_t { kIgnore, kStop, kSkip };
 
 struct TrainedStep {
   int64_t step = 0;
@@ -33,9 +33,9 @@ struct TrainedStep {
 struct TrainerOptions {
   int64_t steps = 1;
   std::function<double(int64_t step)> lr;
-  OddLoss not_finite = OddLoss::kStop;
+  BadLossPolicy not_finite = BadLossPolicy::kStop;
   // A spike is a loss of more than `spike_factor` times the mean of the last ones.
-  OddLoss spike = OddLoss::kIgnore;
+  BadLossPolicy spike = BadLossPolicy::kIgnore;
   double spike_factor = 3;
   // Validates every N steps, on this number of batches; 0: never.
   int64_t validation_interval = 0;
