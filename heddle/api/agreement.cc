@@ -42,9 +42,9 @@ run::ParamSource StateHash::Adding(run::ParamSource source) {
 run::SavedState StateHash::Adding(run::SavedState saved) {
   run::SavedState adding;
   adding.steps = saved.steps;
-  adding.held = [this, held = std::move(saved.held)](run::Held what,
-                                                     size_t param) -> Result<at::Tensor> {
-    HEDDLE_TRY(at::Tensor tensor, held(what, param));
+  adding.param_state = [this, param_state = std::move(saved.param_state)](
+                           run::StateKind kind, size_t param) -> Result<at::Tensor> {
+    HEDDLE_TRY(at::Tensor tensor, param_state(kind, param));
     Add(tensor);
     return tensor;
   };

@@ -28,7 +28,7 @@ void ExpectTheSameBits(const SmallJob& job, const Module& local, const run::Redu
     EXPECT_EQ(comparison.tensors, static_cast<int64_t>(session->ranks().size() * (1 + 4 * params)));
     ASSERT_FALSE(comparison.first.has_value())
         << "step " << step << " rank " << comparison.first->rank << " "
-        << (comparison.first->held ? Name(*comparison.first->held) : "loss") << " of "
+        << (comparison.first->kind ? Name(*comparison.first->kind) : "loss") << " of "
         << job.model().params[comparison.first->param].name;
     EXPECT_EQ(comparison.differing_bits, 0);
   }

@@ -58,7 +58,7 @@ TEST_F(VerifyTest, FindsTheNodeThatEagerNeverHad) {
   EXPECT_EQ(report.rows.size(), 1u);
   EXPECT_GT(report.rows[0].comparison.differing_bits, 0);
   // The loss is compared first.
-  EXPECT_FALSE(report.rows[0].comparison.first->held.has_value());
+  EXPECT_FALSE(report.rows[0].comparison.first->kind.has_value());
   ASSERT_TRUE(report.origin.has_value());
   EXPECT_NE(report.origin->node.find("aten.relu("), std::string::npos) << report.origin->node;
   EXPECT_NE(report.origin->node.find("@layers.1.feed_forward"), std::string::npos);

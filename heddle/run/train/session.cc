@@ -13,7 +13,7 @@
 namespace heddle::run {
 namespace {
 
-constexpr std::string_view kHeldNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
+constexpr std::string_view kStateKindNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
 
 // Number of runs as launches before recording. The first runs of a kernel load it, plan it and
 // allocate its workspace, which cannot be recorded.
@@ -25,7 +25,7 @@ DType ParamType(const Model& model) {
 
 }  // namespace
 
-std::string_view Name(Held held) { return kHeldNames[static_cast<size_t>(held)]; }
+std::string_view Name(StateKind kind) { return kStateKindNames[static_cast<size_t>(kind)]; }
 
 ParamSource InitialParams(const Model& model, uint64_t seed) {
   return [&model, seed](size_t param) -> Result<at::Tensor> {
@@ -100,13 +100,13 @@ std::vector<Program*> Session::programs() {
   return all;
 }
 
-std::optional<size_t> Session::InputOf(Held held, size_t param) const {
+std::optional<size_t> Session::InputOf(StateKind kind, size_t param) const {
   const Program::ParamPlaces& places = step_.places(param);
-  switch (held) {
-    case Held::kParam: return places.value;
-    case Held::kExpAvg: return places.exp_avg;
-    case Held::kExpAvgSq: return places.exp_avg_sq;
-    case Held::kGrad: return places.grad_sum;
+  switch (kind) {
+    case StateKind::kParam: return places.value;
+    case StateKind::kExpAvg: return places.exp_avg;
+    case StateKind::kExpAvgSq: return places.exp_avg_sq;
+    case StateKind::kGrad: return places.grad_sum;
   }
   return std::nullopt;
 }
@@ -116,15 +116,15 @@ Status Session::InitState(const Model& model, const SessionOptions& options) {
   for (RankState& state : states_) state.params.resize(model.params.size());
   for (size_t p = 0; p < model.params.size(); ++p) {
     if (!step_.places(p).value) continue;
-    for (auto [held, member] : {std::pair(Held::kParam, &RankState::Param::value),
-                                std::pair(Held::kExpAvg, &RankState::Param::exp_avg),
-                                std::pair(Held::kExpAvgSq, &RankState::Param::exp_avg_sq)}) {
-      std::optional<size_t> input = InputOf(held, p);
+    for (auto [kind, member] : {std::pair(StateKind::kParam, &RankState::Param::value),
+                                std::pair(StateKind::kExpAvg, &RankState::Param::exp_avg),
+                                std::pair(StateKind::kExpAvgSq, &RankState::Param::exp_avg_sq)}) {
+      std::optional<size_t> input = InputOf(kind, p);
       if (!input) continue;
       at::Tensor whole;
       if (options.saved) {
-        HEDDLE_TRY(whole, options.saved->held(held, p));
-      } else if (held == Held::kParam) {
+        HEDDLE_TRY(whole, options.saved->param_state(kind, p));
+      } else if (kind == StateKind::kParam) {
         HEDDLE_TRY(whole, options.params(p));
       }
       for (size_t at = 0; at < states_.size(); ++at) {
@@ -299,14 +299,15 @@ Result<double> Session::Evaluate(const BatchSource& batches, int64_t number, con
   return loss;
 }
 
-at::Tensor Session::held(Held held, size_t at, size_t param) const {
+at::Tensor Session::state(StateKind kind, size_t at, size_t param) const {
   const RankState::Param& own = states_[at].params[param];
-  switch (held) {
-    case Held::kParam: return own.value;
-    case Held::kExpAvg: return own.exp_avg;
-    case Held::kExpAvgSq: return own.exp_avg_sq;
+  switch (kind) {
+    case StateKind::kParam: return own.value;
+    case StateKind::kExpAvg: return own.exp_avg;
+    case StateKind::kExpAvgSq: return own.exp_avg_sq;
     // A step can return the gradient in the type before a cast.
-    case Held::kGrad: return own.grad.defined() ? own.grad.to(own.value.scalar_type()) : own.grad;
+    case StateKind::kGrad:
+      return own.grad.defined() ? own.grad.to(own.value.scalar_type()) : own.grad;
   }
   return {};
 }

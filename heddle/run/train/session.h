@@ -31,7 +31,7 @@ BatchSource SyntheticBatches(const Model& model, uint64_t seed);
 struct SavedState {
   int64_t steps = 0;
   // Returns a whole tensor of a parameter's state.
-  std::function<Result<at::Tensor>(Held held, size_t param)> held;
+  std::function<Result<at::Tensor>(StateKind kind, size_t param)> param_state;
   // Returns a buffer that steps update, by its name.
   std::function<Result<at::Tensor>(const std::string& name)> buffer;
 };
@@ -110,7 +110,7 @@ class Session final : public TrainingRun {
   // Time that the step waited for data, in seconds.
   double data_seconds() const { return data_seconds_; }
   // Gradients exist until the next Step or Evaluate.
-  at::Tensor held(Held held, size_t at, size_t param) const override;
+  at::Tensor state(StateKind kind, size_t at, size_t param) const override;
   // A buffer that steps update: its position among the inputs of world(), and a rank's shard of it.
   struct UpdatedBuffer {
     std::string name;
@@ -123,7 +123,7 @@ class Session final : public TrainingRun {
   const World& world() const { return step_.world(); }
   // Returns the position of a parameter or its moment among the inputs of world(); nullopt if it is
   // not an input.
-  std::optional<size_t> InputOf(Held held, size_t param) const;
+  std::optional<size_t> InputOf(StateKind kind, size_t param) const;
 
  private:
   explicit Session(Program step) : step_(std::move(step)), numbers_(c10::kCPU) {}

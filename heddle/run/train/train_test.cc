@@ -70,10 +70,10 @@ TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
       ASSERT_TRUE(parts->Step(1e-3).ok() && reference->Step(1e-3).ok());
       EXPECT_NEAR(parts->loss(0).item<double>(), reference->loss(0).item<double>(), 1e-12);
       for (size_t p = 0; p < model.params.size(); ++p) {
-        for (Held held : kAllHeld) {
-          at::Tensor apart = parts->held(held, 0, p);
-          EXPECT_TRUE(apart.allclose(reference->held(held, 0, p), 1e-9, 1e-12))
-              << batches << " " << model.params[p].name << " " << Name(held);
+        for (StateKind kind : kStateKinds) {
+          at::Tensor apart = parts->state(kind, 0, p);
+          EXPECT_TRUE(apart.allclose(reference->state(kind, 0, p), 1e-9, 1e-12))
+              << batches << " " << model.params[p].name << " " << Name(kind);
         }
       }
     }
@@ -168,10 +168,10 @@ TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
       EXPECT_EQ(recorded->loss(0).item<float>(), launched->loss(0).item<float>()) << step;
       EXPECT_EQ(recorded->grad_norm(0).item<float>(), launched->grad_norm(0).item<float>());
       for (size_t p = 0; p < model.params.size(); ++p) {
-        for (Held held : kAllHeld) {
-          EXPECT_TRUE(recorded->held(held, 0, p).equal(launched->held(held, 0, p)))
+        for (StateKind kind : kStateKinds) {
+          EXPECT_TRUE(recorded->state(kind, 0, p).equal(launched->state(kind, 0, p)))
               << batches << " batches, step " << step << ", " << model.params[p].name << " "
-              << Name(held);
+              << Name(kind);
         }
       }
       EXPECT_EQ(*recorded->Evaluate(Batches(), step), *launched->Evaluate(Batches(), step));
@@ -226,7 +226,7 @@ TEST_F(AccumulationTest, RunningAheadChangesNothing) {
     EXPECT_EQ(outcome->end, TrainingEnd::kStopped);
     EXPECT_EQ(outcome->last.step, runs_ahead ? 14 : 13);
     ASSERT_TRUE(runs_ahead || session->Step(trainer.lr(14)).ok());
-    params.push_back(session->held(Held::kParam, 0, 0));
+    params.push_back(session->state(StateKind::kParam, 0, 0));
   }
   // Step 3 is recorded; steps 5, 6, 9, 10 and 12 are saved, validated or looked at.
   EXPECT_EQ(ahead, (std::vector<int64_t>{3, 4, 7, 8, 11, 13}));
@@ -250,7 +250,8 @@ TEST_F(AccumulationTest, AStepThatCannotBeRecordedRunsAndSaysWhy) {
   auto [same_model, launched] = Make(1, DType::kF64);
   for (int step = 1; step <= 4; ++step) {
     ASSERT_TRUE(recorded->Step(1e-2 / step).ok() && launched->Step(1e-2 / step).ok());
-    EXPECT_TRUE(recorded->held(Held::kParam, 0, 0).equal(launched->held(Held::kParam, 0, 0)));
+    EXPECT_TRUE(
+        recorded->state(StateKind::kParam, 0, 0).equal(launched->state(StateKind::kParam, 0, 0)));
   }
   EXPECT_EQ(counts.records, 0);
   ASSERT_EQ(notices.size(), 1u);

@@ -14,10 +14,11 @@
 namespace heddle::run {
 
 // Tensors that a rank stores per parameter. The gradient is that of the last step, before clipping.
-enum class Held : uint8_t { kParam, kExpAvg, kExpAvgSq, kGrad };
-inline constexpr Held kAllHeld[] = {Held::kGrad, Held::kExpAvg, Held::kExpAvgSq, Held::kParam};
+enum class StateKind : uint8_t { kParam, kExpAvg, kExpAvgSq, kGrad };
+inline constexpr StateKind kStateKinds[] = {StateKind::kGrad, StateKind::kExpAvg,
+                                            StateKind::kExpAvgSq, StateKind::kParam};
 // Returns `parameter`, `exp_avg`, `exp_avg_sq` or `gradient`.
-std::string_view Name(Held held);
+std::string_view Name(StateKind kind);
 
 class TrainingRun {
  public:
@@ -39,7 +40,7 @@ class TrainingRun {
   virtual at::Tensor loss(size_t at) const = 0;
   virtual at::Tensor grad_norm(size_t at) const = 0;
   // State of a parameter, in registration order; undefined if there is none.
-  virtual at::Tensor held(Held held, size_t at, size_t param) const = 0;
+  virtual at::Tensor state(StateKind kind, size_t at, size_t param) const = 0;
 };
 
 }  // namespace heddle::run

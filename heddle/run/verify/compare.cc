@@ -88,11 +88,11 @@ Comparison Compare(const TrainingRun& a, const TrainingRun& b, size_t params) {
     std::optional<size_t> there = b.Find(where.rank);
     HEDDLE_CHECK(there.has_value(), "the runs have different ranks");
     CompareTensors(a.loss(at), b.loss(*there), where, comparison);
-    for (Held held : kAllHeld) {
+    for (StateKind kind : kStateKinds) {
       for (size_t param = 0; param < params; ++param) {
-        where.held = held;
+        where.kind = kind;
         where.param = param;
-        CompareTensors(a.held(held, at, param), b.held(held, *there, param), where, comparison);
+        CompareTensors(a.state(kind, at, param), b.state(kind, *there, param), where, comparison);
       }
     }
   }

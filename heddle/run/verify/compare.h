@@ -12,7 +12,7 @@ namespace heddle::run {
 struct Difference {
   int64_t rank = 0;
   // Unset: the loss.
-  std::optional<Held> held;
+  std::optional<StateKind> kind;
   size_t param = 0;
   // Index in the contiguous tensor, and its number of elements.
   int64_t element = 0;

@@ -44,12 +44,12 @@ class EagerRun final : public TrainingRun {
   std::span<const int64_t> ranks() const override { return ranks_; }
   at::Tensor loss(size_t) const override { return last_.loss; }
   at::Tensor grad_norm(size_t) const override { return last_.grad_norm; }
-  at::Tensor held(Held held, size_t at, size_t param) const override {
-    switch (held) {
-      case Held::kParam: return eager_.param(ranks_[at], param);
-      case Held::kExpAvg: return eager_.exp_avg(ranks_[at], param);
-      case Held::kExpAvgSq: return eager_.exp_avg_sq(ranks_[at], param);
-      case Held::kGrad: return eager_.grad(ranks_[at], param);
+  at::Tensor state(StateKind kind, size_t at, size_t param) const override {
+    switch (kind) {
+      case StateKind::kParam: return eager_.param(ranks_[at], param);
+      case StateKind::kExpAvg: return eager_.exp_avg(ranks_[at], param);
+      case StateKind::kExpAvgSq: return eager_.exp_avg_sq(ranks_[at], param);
+      case StateKind::kGrad: return eager_.grad(ranks_[at], param);
     }
     return {};
   }

@@ -94,15 +94,16 @@ class Witness {
 ValueId DifferingValue(const Graph& graph, const Difference& difference) {
   auto param = static_cast<int64_t>(difference.param);
   for (const Output& output : graph.outputs()) {
-    if (!difference.held && output.role == OutputRole::kLoss) return output.value;
-    if (difference.held == Held::kGrad && output.role == OutputRole::kGrad && output.index == param)
+    if (!difference.kind && output.role == OutputRole::kLoss) return output.value;
+    if (difference.kind == StateKind::kGrad && output.role == OutputRole::kGrad &&
+        output.index == param)
       return output.value;
-    if (!difference.held || output.role != OutputRole::kUpdate) continue;
+    if (!difference.kind || output.role != OutputRole::kUpdate) continue;
     for (const Input& input : graph.inputs()) {
       if (input.value != output.target || input.index != param) continue;
-      bool same = *difference.held == Held::kParam
+      bool same = *difference.kind == StateKind::kParam
                       ? input.role == InputRole::kParam
-                      : input.role == InputRole::kOpt && input.label == Name(*difference.held);
+                      : input.role == InputRole::kOpt && input.label == Name(*difference.kind);
       if (same) return output.value;
     }
   }
@@ -204,8 +205,8 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
     for (size_t at = 0; at < other.ranks().size(); ++at) {
       witness.Add(other.loss(at));
       witness.Add(other.grad_norm(at));
-      for (Held held : kAllHeld) {
-        for (size_t param = 0; param < params; ++param) witness.Add(other.held(held, at, param));
+      for (StateKind kind : kStateKinds) {
+        for (size_t param = 0; param < params; ++param) witness.Add(other.state(kind, at, param));
       }
     }
     // Stops before the graph computes: its tensors must not count.

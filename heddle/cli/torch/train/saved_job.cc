@@ -56,7 +56,9 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
     if (!run::IsState(input) || found->Find(input.name) == nullptr) continue;
     HEDDLE_TRY(job.model->state[input.name], state.buffer(input.name));
   }
-  job.params = [held = state.held](size_t param) { return held(run::Held::kParam, param); };
+  job.params = [read = state.param_state](size_t param) {
+    return read(run::StateKind::kParam, param);
+  };
   job.text = run.text;
   return job;
 }

@@ -41,7 +41,7 @@ std::string DifferenceText(const run::HashDifference& d, int64_t step) {
 std::string DifferenceText(const VerifiedJob& job, const run::StepRow& row) {
   if (row.hash_difference) return DifferenceText(*row.hash_difference, row.step);
   const run::Difference& d = *row.comparison.first;
-  std::string what = d.held ? fmt::format("{} of `{}`", Name(*d.held), job.params[d.param].name)
+  std::string what = d.kind ? fmt::format("{} of `{}`", Name(*d.kind), job.params[d.param].name)
                             : std::string("loss");
   std::string text = fmt::format("step {} differs: rank {}, {}", row.step, d.rank, what);
   if (d.differing_elements >= 0)
@@ -149,8 +149,8 @@ nlohmann::ordered_json ToJson(const VerifiedJob& job, const run::VerifyReport& r
     const run::Difference& d = *report.rows.back().comparison.first;
     out["difference"] = {{"step", report.rows.back().step},
                          {"rank", d.rank},
-                         {"what", d.held ? Name(*d.held) : "loss"},
-                         {"name", d.held ? job.params[d.param].name : ""},
+                         {"what", d.kind ? Name(*d.kind) : "loss"},
+                         {"name", d.kind ? job.params[d.param].name : ""},
                          {"element", d.element},
                          {"graph", d.first},
                          {"other", d.second}};
