@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "heddle/run/train/program.h"
+#include "heddle/run/train/bound_step.h"
 
 namespace heddle::run {
 

@@ -41,21 +41,21 @@ BatchSource SyntheticBatches(const Model& model, uint64_t seed) {
 
 Result<Session> Session::Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options) {
-  auto make = [&](const Module& module) -> Result<Program> {
+  auto make = [&](const Module& module) -> Result<BoundStep> {
     WorldOptions world = options.world;
     if (options.world_of) {
       HEDDLE_TRY(world, options.world_of(module));
     }
     if (options.kernels) world.kernels = options.kernels;
-    return Program::Make(model, module, world);
+    return BoundStep::Make(model, module, world);
   };
-  HEDDLE_TRY(Program step, make(*modules.step));
+  HEDDLE_TRY(BoundStep step, make(*modules.step));
   Session session(std::move(step));
-  for (auto [module, program] :
+  for (auto [module, bound] :
        {std::pair(modules.first, &session.first_), std::pair(modules.more, &session.more_),
         std::pair(modules.forward, &session.forward_)}) {
     if (module == nullptr) continue;
-    HEDDLE_TRY(*program, make(*module));
+    HEDDLE_TRY(*bound, make(*module));
   }
   session.ahead_ = std::make_unique<BatchesAhead>(options.batches);
   session.batches_ = [ahead = session.ahead_.get()](int64_t number, int64_t first_row,
@@ -67,7 +67,7 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
   session.numbers_ = StepNumbers(session.world().device());
   HEDDLE_RETURN_IF_ERROR(session.InitState(model, options));
   HEDDLE_RETURN_IF_ERROR(session.InitBuffers(model, options));
-  for (Program* program : session.programs()) program->Bind(session.states_, session.numbers_);
+  for (BoundStep* bound : session.bound_steps()) bound->Bind(session.states_, session.numbers_);
   session.MakeRecorders(options);
   session.losses_.resize(session.ranks().size());
   if (options.saved) session.steps_ = options.saved->steps;
@@ -77,8 +77,8 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
 void Session::MakeRecorders(const SessionOptions& options) {
   notice_ = options.notice;
   if (!options.recorder) return;
-  for (Program* program : programs()) {
-    bool forward = forward_ && program == &*forward_;
+  for (BoundStep* bound : bound_steps()) {
+    bool forward = forward_ && bound == &*forward_;
     std::unique_ptr<RunRecorder>& recorder = forward ? forward_recorder_ : recorder_;
     if (!recorder) {
       Result<std::unique_ptr<RunRecorder>> made = options.recorder();
@@ -88,20 +88,20 @@ void Session::MakeRecorders(const SessionOptions& options) {
       }
       recorder = *std::move(made);
     }
-    program->RecordWith(*recorder);
+    bound->RecordWith(*recorder);
   }
 }
 
-std::vector<Program*> Session::programs() {
-  std::vector<Program*> all = {&step_};
-  for (std::optional<Program>* program : {&first_, &more_, &forward_}) {
-    if (*program) all.push_back(&**program);
+std::vector<BoundStep*> Session::bound_steps() {
+  std::vector<BoundStep*> all = {&step_};
+  for (std::optional<BoundStep>* bound : {&first_, &more_, &forward_}) {
+    if (*bound) all.push_back(&**bound);
   }
   return all;
 }
 
 std::optional<size_t> Session::InputOf(StateKind kind, size_t param) const {
-  const Program::ParamPlaces& places = step_.places(param);
+  const BoundStep::ParamPlaces& places = step_.places(param);
   switch (kind) {
     case StateKind::kParam: return places.value;
     case StateKind::kExpAvg: return places.exp_avg;
@@ -138,15 +138,15 @@ Status Session::InitState(const Model& model, const SessionOptions& options) {
 }
 
 Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
-  for (Program* program : programs()) {
-    for (const auto& [name, input] : program->buffers()) {
+  for (BoundStep* bound : bound_steps()) {
+    for (const auto& [name, input] : bound->buffers()) {
       if (states_[0].buffers.contains(name)) continue;
       at::Tensor whole = MakeBuffer(model, *FindBuffer(model, name));
-      if (options.saved && program->updates(input) && !CountsBatches(name)) {
+      if (options.saved && bound->updates(input) && !CountsBatches(name)) {
         HEDDLE_TRY(whole, options.saved->buffer(name));
       }
       for (size_t at = 0; at < states_.size(); ++at) {
-        states_[at].buffers[name] = program->ShardOfInput(input, whole, at).to(world().device());
+        states_[at].buffers[name] = bound->ShardOfInput(input, whole, at).to(world().device());
       }
     }
   }
@@ -161,51 +161,51 @@ Status Session::CountTokens(const BatchSource& batches, int64_t number) {
   return Done{};
 }
 
-Status Session::RunProgram(Program& program, int64_t runs_before, const Watcher& watch) {
-  bool refused = program.refusal().has_value();
+Status Session::RunBoundStep(BoundStep& bound, int64_t runs_before, const Watcher& watch) {
+  bool refused = bound.refusal().has_value();
   HEDDLE_RETURN_IF_ERROR(
-      program.Run(runs_before < kWarmUpRuns ? StepReplay::Mode::kWarmUp : StepReplay::Mode::kRecord,
-                  watch ? watch(program.world()) : World::Observer()));
-  if (program.refusal() && !refused)
+      bound.Run(runs_before < kWarmUpRuns ? StepReplay::Mode::kWarmUp : StepReplay::Mode::kRecord,
+                watch ? watch(bound.world()) : World::Observer()));
+  if (bound.refusal() && !refused)
     notice_(fmt::format("@{} runs as launches, not as a CUDA graph: {}",
-                        program.world().graph().name(), *program.refusal()));
+                        bound.world().graph().name(), *bound.refusal()));
   return Done{};
 }
 
-Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) {
+Status Session::RunBatch(BoundStep& bound, int64_t batch, const Watcher& watch) {
   Clock clock;
   if (placed_step_ != steps_ + 1)
-    HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
+    HEDDLE_RETURN_IF_ERROR(bound.SetBatch(batches_, steps_ + 1, batch * bound.rows()));
   data_seconds_ += Seconds(clock.Elapsed());
   // All graphs of a step are recorded in the same step, in replay order, so that none overwrites
   // live values of another.
-  HEDDLE_RETURN_IF_ERROR(RunProgram(program, steps_run_, watch));
-  TakeGradients(program, batch);
+  HEDDLE_RETURN_IF_ERROR(RunBoundStep(bound, steps_run_, watch));
+  TakeGradients(bound, batch);
   for (size_t at = 0; at < losses_.size(); ++at) {
-    at::Tensor loss = program.loss(at);
+    at::Tensor loss = bound.loss(at);
     losses_[at] = batch == 0 ? loss : at::add(losses_[at], loss);
   }
   std::vector<StepMetric> before = std::move(metrics_);
-  metrics_ = program.metrics();
+  metrics_ = bound.metrics();
   for (size_t m = 0; batch > 0 && m < metrics_.size(); ++m)
     metrics_[m].value = at::add(before[m].value, metrics_[m].value);
   return Done{};
 }
 
-void Session::TakeGradients(Program& program, int64_t batch) {
+void Session::TakeGradients(BoundStep& bound, int64_t batch) {
   for (size_t at = 0; at < states_.size() && batch == 0; ++at) {
     std::vector<RankState::Param>& params = states_[at].params;
-    for (size_t p = 0; p < params.size(); ++p) params[p].grad = program.TakeGradient(at, p);
+    for (size_t p = 0; p < params.size(); ++p) params[p].grad = bound.TakeGradient(at, p);
   }
   // The graphs of later micro-batches have added their gradients to the sum.
-  program.ReleaseGradients();
+  bound.ReleaseGradients();
 }
 
 void Session::ReleaseGradients() {
   for (RankState& state : states_) {
     for (RankState::Param& param : state.params) param.grad.reset();
   }
-  for (Program* program : programs()) program->BindGradients(states_);
+  for (BoundStep* bound : bound_steps()) bound->BindGradients(states_);
 }
 
 // Runs while the device computes; otherwise the device would wait for it in the next step.
@@ -293,7 +293,7 @@ Result<double> Session::Evaluate(const BatchSource& batches, int64_t number, con
   double loss = 0;
   for (int64_t batch = 0; batch < accumulated_; ++batch) {
     HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, batch * forward_->rows()));
-    HEDDLE_RETURN_IF_ERROR(RunProgram(*forward_, forwards_run_++, watch));
+    HEDDLE_RETURN_IF_ERROR(RunBoundStep(*forward_, forwards_run_++, watch));
     loss += forward_->loss(0).item<double>();
   }
   return loss;

@@ -14,7 +14,7 @@
 #include <c10/core/Event.h>
 
 #include "heddle/run/train/batches_ahead.h"
-#include "heddle/run/train/program.h"
+#include "heddle/run/train/bound_step.h"
 #include "heddle/run/train/training_run.h"
 
 namespace heddle::run {
@@ -126,20 +126,20 @@ class Session final : public TrainingRun {
   std::optional<size_t> InputOf(StateKind kind, size_t param) const;
 
  private:
-  explicit Session(Program step) : step_(std::move(step)), numbers_(c10::kCPU) {}
-  std::vector<Program*> programs();
+  explicit Session(BoundStep step) : step_(std::move(step)), numbers_(c10::kCPU) {}
+  std::vector<BoundStep*> bound_steps();
   void MakeRecorders(const SessionOptions& options);
-  // Runs a program. Calls `notice` if it cannot be recorded.
-  Status RunProgram(Program& program, int64_t runs_before, const Watcher& watch);
+  // Runs a graph of the step. Calls `notice` if it cannot be recorded.
+  Status RunBoundStep(BoundStep& bound, int64_t runs_before, const Watcher& watch);
   Status InitState(const Model& model, const SessionOptions& options);
   Status InitBuffers(const Model& model, const SessionOptions& options);
   // Runs a micro-batch of the step.
   void PrepareNext();
-  Status RunBatch(Program& program, int64_t batch, const Watcher& watch);
+  Status RunBatch(BoundStep& bound, int64_t batch, const Watcher& watch);
   // Returns the tensors that a step updates.
   std::vector<at::Tensor> Updated() const;
   // Keeps the gradients of the first micro-batch; the graphs of later ones add to them.
-  void TakeGradients(Program& program, int64_t batch);
+  void TakeGradients(BoundStep& bound, int64_t batch);
   void ReleaseGradients();
   // Sets the divisor of the loss: the labels that count, over all micro-batches of step `number`.
   Status CountTokens(const BatchSource& batches, int64_t number);
@@ -149,10 +149,10 @@ class Session final : public TrainingRun {
   std::unique_ptr<RunRecorder> recorder_;
   std::unique_ptr<RunRecorder> forward_recorder_;
   std::function<void(const std::string&)> notice_;
-  Program step_;
-  std::optional<Program> first_;
-  std::optional<Program> more_;
-  std::optional<Program> forward_;
+  BoundStep step_;
+  std::optional<BoundStep> first_;
+  std::optional<BoundStep> more_;
+  std::optional<BoundStep> forward_;
   std::unique_ptr<BatchesAhead> ahead_;
   // Reads from ahead_.
   BatchSource batches_;

@@ -52,7 +52,7 @@ struct StepNumbers {
   at::Tensor narrow_lr_;
 };
 
-class Program {
+class BoundStep {
  public:
   // A position among the inputs or outputs of the graph.
   using Place = std::optional<size_t>;
@@ -66,7 +66,8 @@ class Program {
   };
 
   // Compiles a local graph of the model's step.
-  static Result<Program> Make(const Model& model, const Module& local, const WorldOptions& options);
+  static Result<BoundStep> Make(const Model& model, const Module& local,
+                                const WorldOptions& options);
 
   // Binds inputs that are the same tensors in every step. A graph need not take all of them.
   void Bind(std::span<const RankState> states, const StepNumbers& numbers);
@@ -109,7 +110,7 @@ class Program {
   std::vector<StepMetric> metrics() const;
 
  private:
-  explicit Program(World world) : world_(std::move(world)) {}
+  explicit BoundStep(World world) : world_(std::move(world)) {}
   void FindInputs(const Model& model);
   void FindOutputs();
   at::Tensor OutputAt(size_t at, Place place) const;

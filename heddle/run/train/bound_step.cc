@@ -1,4 +1,4 @@
-#include "heddle/run/train/program.h"
+#include "heddle/run/train/bound_step.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -24,19 +24,19 @@ const at::Tensor& StepNumbers::LrOf(DType type, Space space) const {
   return type == DType::kF32 ? narrow_lr_ : lr_on_device_;
 }
 
-Result<Program> Program::Make(const Model& model, const Module& local,
-                              const WorldOptions& options) {
+Result<BoundStep> BoundStep::Make(const Model& model, const Module& local,
+                                  const WorldOptions& options) {
   HEDDLE_TRY(World world, World::Compile(local, SharedProgram(local), options));
-  Program program(std::move(world));
-  program.params_.resize(model.params.size());
-  program.FindInputs(model);
-  program.FindOutputs();
-  size_t inputs = program.world_.graph().inputs().size();
-  program.inputs_.assign(program.world_.ranks().size(), Tensors(inputs));
-  return program;
+  BoundStep bound(std::move(world));
+  bound.params_.resize(model.params.size());
+  bound.FindInputs(model);
+  bound.FindOutputs();
+  size_t inputs = bound.world_.graph().inputs().size();
+  bound.inputs_.assign(bound.world_.ranks().size(), Tensors(inputs));
+  return bound;
 }
 
-void Program::FindInputs(const Model& model) {
+void BoundStep::FindInputs(const Model& model) {
   const Graph& graph = world_.graph();
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
     const Input& input = graph.inputs()[i];
@@ -66,7 +66,7 @@ void Program::FindInputs(const Model& model) {
   HEDDLE_CHECK(tokens_ && labels_, "the graph is not a training step");
 }
 
-void Program::FindOutputs() {
+void BoundStep::FindOutputs() {
   const Graph& graph = world_.graph();
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
     const Output& output = graph.outputs()[o];
@@ -93,13 +93,13 @@ void Program::FindOutputs() {
   }
 }
 
-std::vector<StepMetric> Program::metrics() const {
+std::vector<StepMetric> BoundStep::metrics() const {
   std::vector<StepMetric> out;
   for (size_t o : metrics_) out.push_back({world_.graph().outputs()[o].label, OutputAt(0, o)});
   return out;
 }
 
-at::Tensor Program::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const {
+at::Tensor BoundStep::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const {
   const Graph& graph = world_.graph();
   at::Tensor shard = ShardOf(whole, graph.placements()[graph.inputs()[i].global.placement],
                              world_.module().mesh, world_.ranks()[at]);
@@ -107,7 +107,7 @@ at::Tensor Program::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) c
   return updates_[i] && shard.is_same(whole) ? shard.clone() : shard;
 }
 
-void Program::Bind(std::span<const RankState> states, const StepNumbers& numbers) {
+void BoundStep::Bind(std::span<const RankState> states, const StepNumbers& numbers) {
   for (size_t at = 0; at < inputs_.size(); ++at) {
     auto bind = [&](Place place, const at::Tensor& tensor) {
       if (place) inputs_[at][*place] = tensor;
@@ -128,7 +128,7 @@ void Program::Bind(std::span<const RankState> states, const StepNumbers& numbers
   }
 }
 
-void Program::BindGradients(std::span<const RankState> states) {
+void BoundStep::BindGradients(std::span<const RankState> states) {
   for (size_t at = 0; at < inputs_.size(); ++at) {
     for (size_t p = 0; p < params_.size(); ++p) {
       if (params_[p].grad_sum) inputs_[at][*params_[p].grad_sum] = states[at].params[p].grad;
@@ -136,14 +136,14 @@ void Program::BindGradients(std::span<const RankState> states) {
   }
 }
 
-int64_t Program::rows() const {
+int64_t BoundStep::rows() const {
   const Graph& graph = world_.graph();
   const Input& tokens = graph.inputs()[*tokens_];
   return graph.types().dims(WholeType(graph, tokens.value, tokens.global))[0];
 }
 
 // Each rank makes its own rows; ranks with the same rows share them.
-Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first_row) {
+Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t first_row) {
   const Graph& graph = world_.graph();
   const Mesh& mesh = world_.module().mesh;
   auto place = [&](size_t i, const at::Tensor& rows, size_t at) {
@@ -179,7 +179,7 @@ Status Program::SetBatch(const BatchSource& batches, int64_t step, int64_t first
   return Done{};
 }
 
-Status Program::Run(StepReplay::Mode mode, const World::Observer& observer) {
+Status BoundStep::Run(StepReplay::Mode mode, const World::Observer& observer) {
   // Frees outputs of the last run first, so that they do not add to this run's memory.
   outputs_.clear();
   if (recorder_ != nullptr && !observer) {
@@ -198,12 +198,12 @@ Status Program::Run(StepReplay::Mode mode, const World::Observer& observer) {
   return Done{};
 }
 
-at::Tensor Program::TakeGradient(size_t at, size_t param) {
+at::Tensor BoundStep::TakeGradient(size_t at, size_t param) {
   Place place = params_[param].grad;
   return place && !outputs_.empty() ? std::move(outputs_[at][*place]) : at::Tensor();
 }
 
-void Program::ReleaseGradients() {
+void BoundStep::ReleaseGradients() {
   for (Tensors& outputs : outputs_) {
     for (const ParamPlaces& places : params_) {
       if (places.grad) outputs[*places.grad].reset();
@@ -211,7 +211,7 @@ void Program::ReleaseGradients() {
   }
 }
 
-at::Tensor Program::OutputAt(size_t at, Place place) const {
+at::Tensor BoundStep::OutputAt(size_t at, Place place) const {
   return place && !outputs_.empty() ? outputs_[at][*place] : at::Tensor();
 }
 
