@@ -39,8 +39,9 @@ Status CheckProcesses(int64_t processes, const Mesh& mesh) {
                Counted(mesh.ranks(), "rank"));
 }
 
-Result<run::WorldOptions> OwnRank(run::Peers& peers, const Module& module, c10::Device device) {
-  run::WorldOptions options;
+Result<run::RankProgramOptions> OwnRank(run::Peers& peers, const Module& module,
+                                        c10::Device device) {
+  run::RankProgramOptions options;
   options.device = device;
   options.ranks = {peers.rank()};
   HEDDLE_TRY(options.transport,

@@ -8,7 +8,7 @@
 #include "heddle/core/ir/mesh.h"
 #include "heddle/run/runtime/process/peers.h"
 #include "heddle/run/runtime/process/process_transport.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/verify/verify.h"
 
 namespace heddle {
@@ -31,7 +31,8 @@ Result<T> WorkAsRank(const run::PeerAddress& address, std::chrono::milliseconds 
 Status CheckProcesses(int64_t processes, const Mesh& mesh);
 
 // Returns options for running one rank in this process.
-Result<run::WorldOptions> OwnRank(run::Peers& peers, const Module& module, c10::Device device);
+Result<run::RankProgramOptions> OwnRank(run::Peers& peers, const Module& module,
+                                        c10::Device device);
 
 // Combines comparisons: sums the counts, and takes the difference of the lowest rank that has one.
 run::Share<run::Comparison> ShareComparison(run::Peers& peers);

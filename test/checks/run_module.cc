@@ -9,9 +9,9 @@
 #include <ATen/ops/sub.h>
 
 #include "heddle/run/aten/dtype.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/test/run_on_whole.h"
-#include "heddle/run/runtime/world.h"
 #include "test/golden/unplaced.h"
 
 namespace heddle {
@@ -52,9 +52,9 @@ bool IsNear(const at::Tensor& a, const at::Tensor& b) {
 
 Result<std::vector<std::vector<at::Tensor>>> RunOnRanks(const Module& local, uint32_t seed) {
   const Graph& graph = local.graphs[0];
-  HEDDLE_TRY(run::World world, run::World::Compile(local, graph));
+  HEDDLE_TRY(run::RankProgram program, run::RankProgram::Compile(local, graph));
   SeedCpu(seed);
-  std::vector<std::vector<at::Tensor>> inputs(world.ranks().size());
+  std::vector<std::vector<at::Tensor>> inputs(program.ranks().size());
   // Draws input by input, so that a graph that loses its last inputs keeps the numbers of the
   // others.
   for (const Input& input : graph.inputs()) {
@@ -62,7 +62,7 @@ Result<std::vector<std::vector<at::Tensor>>> RunOnRanks(const Module& local, uin
       of_rank.push_back(MakeInput(graph, input, graph.type(input.value), false));
   }
   SeedCpu(seed + 1);
-  return world.Run(inputs);
+  return program.Run(inputs);
 }
 
 Result<std::vector<at::Tensor>> RunWhole(const Module& module, uint32_t seed, bool whole_numbers) {

@@ -1,6 +1,6 @@
 // Golden files (.hdt): inputs, the command that reads them, and its whole output.
 //
-//   // RUN: heddle opt --pipeline=dce %s          for all cases below, or for the case that contains it
+//   // RUN: heddle opt --pipeline=dce %s          for all cases below, or for its case
 //   // RUN: heddle capture ... | heddle stats %s  a command reads the output of another as %s
 //   // RUN: heddle sim --json %s | json /streams  the value at a JSON pointer, one line per member
 //   --- file c                                    another input of all cases, %c
@@ -12,8 +12,8 @@
 //   --- out                                       standard output, with TIME for times;
 //                                                 `--- out unchanged` if it equals the input
 //   --- error                                     standard error, up to its first section
-//   --- remarks, --- stats, ...                   sections that the command printed to standard error
-//   --- exit 2                                    an exit code other than 0 (or 1 in a case that fails)
+//   --- remarks, --- stats, ...                   sections that the command printed to stderr
+//   --- exit 2                                    an exit code other than 0 (or 1 in `fail_...`)
 //   --- equal ranks=4                             input and output give the same bits on 4 ranks;
 //                                                 global graphs run on one device
 #pragma once

@@ -7,7 +7,7 @@
 #include "heddle/run/models/decoder.h"
 #include "heddle/run/models/model.h"
 #include "heddle/run/models/test/inputs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle {
 namespace {

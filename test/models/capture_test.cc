@@ -20,7 +20,7 @@
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/capture/optimizer.h"
 #include "heddle/run/models/test/inputs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "test/checks/narrow_model.h"
 
 namespace heddle {
@@ -101,12 +101,12 @@ class CaptureTest : public testing::TestWithParam<Case> {
 TEST_P(CaptureTest, GivesTheBitsOfEagerAutograd) {
   Module module = CaptureModel();
   ASSERT_EQ(module.graphs.size(), 1u);
-  Result<run::World> world = run::World::Compile(module, module.graphs[0]);
-  ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
+  Result<run::RankProgram> program = run::RankProgram::Compile(module, module.graphs[0]);
+  ASSERT_TRUE(program.ok()) << Format(program.diagnostics());
   std::vector<at::Tensor> params = run::InitParams(model_, 7);
   for (int64_t step = 0; step < 3; ++step) {
     std::vector<at::Tensor> inputs = run::MakeInputs(model_, 7, step);
-    Result<std::vector<at::Tensor>> got = world->RunAlone(Join(params, inputs));
+    Result<std::vector<at::Tensor>> got = program->RunAlone(Join(params, inputs));
     ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
     ExpectEqualBits(module, module.graphs[0], *got, Eager(params, inputs));
   }
@@ -138,8 +138,8 @@ TEST_P(CaptureTest, SurvivesTextAndCleaning) {
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   std::vector<at::Tensor> inputs = Join(run::InitParams(model_, 7), run::MakeInputs(model_, 7, 0));
   ExpectEqualBits(module, module.graphs[0],
-                  *run::World::Compile(*again, again->graphs[0])->RunAlone(inputs),
-                  *run::World::Compile(module, module.graphs[0])->RunAlone(inputs));
+                  *run::RankProgram::Compile(*again, again->graphs[0])->RunAlone(inputs),
+                  *run::RankProgram::Compile(module, module.graphs[0])->RunAlone(inputs));
 }
 
 TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
@@ -152,7 +152,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
   const run::OptimizerOptions& o = *options.optimizer;
   Module module = CaptureModel(options);
   const Graph& graph = module.graphs[0];
-  run::World world = *run::World::Compile(module, graph);
+  run::RankProgram program = *run::RankProgram::Compile(module, graph);
   std::vector<at::Tensor> params = run::InitParams(model_, 7);
   size_t n = params.size();
   std::vector<at::Tensor> averages, squares;
@@ -186,7 +186,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
       else
         inputs.push_back(batch[next_batch++]);
     }
-    Result<std::vector<at::Tensor>> outputs = world.RunAlone(inputs);
+    Result<std::vector<at::Tensor>> outputs = program.RunAlone(inputs);
     ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
     size_t updates = 0;
     for (size_t k = 0; k < outputs->size(); ++k) {

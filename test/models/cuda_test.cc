@@ -10,7 +10,7 @@
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/models/test/inputs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle {
 namespace {
@@ -76,9 +76,9 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
                                      {DType::kBF16, GetParam().attention, run::Target::kCuda});
   Result<Module> module = run::Capture(model.loss, model.params, model.inputs);
   ASSERT_TRUE(module.ok()) << Format(module.diagnostics());
-  Result<run::World> world =
-      run::World::Compile(*module, module->graphs[0], {.device = c10::kCUDA});
-  ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
+  Result<run::RankProgram> program =
+      run::RankProgram::Compile(*module, module->graphs[0], {.device = c10::kCUDA});
+  ASSERT_TRUE(program.ok()) << Format(program.diagnostics());
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> values;
   for (const at::Tensor& p : run::InitParams(model, 7)) {
@@ -90,7 +90,7 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
     for (const at::Tensor& t : run::MakeInputs(model, 7, step)) inputs.push_back(t.to(at::kCUDA));
     std::vector<at::Tensor> all = values;
     all.insert(all.end(), inputs.begin(), inputs.end());
-    Result<std::vector<at::Tensor>> got = world->RunAlone(all);
+    Result<std::vector<at::Tensor>> got = program->RunAlone(all);
     ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
     at::Tensor loss = model.loss(params, inputs);
     std::vector<at::Tensor> expected{loss.detach()};
@@ -132,7 +132,7 @@ struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const cha
         "test", Ops());
     EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
     if (!module.ok()) return {};
-    return *run::World::Compile(*module, module->graphs[0], {.device = c10::kCUDA})
+    return *run::RankProgram::Compile(*module, module->graphs[0], {.device = c10::kCUDA})
                 ->RunAlone(operands);
   }
   std::vector<at::Tensor> operands;

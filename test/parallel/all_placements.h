@@ -28,7 +28,7 @@ struct Distance {
 //
 //   all-gather:      removes the last axes of a dimension; receives the new elements
 //   all-to-all:      moves them to the end of another dimension; n - n/r
-//   reduce-scatter:  moves pending axes, in any order, to the end of a dimension; the removed elements
+//   reduce-scatter:  moves pending axes, in any order, to the end of a dimension; the removed part
 //   all-reduce:      removes pending axes; 2 (n - n/r)
 //   slice:           adds an unused axis to the end of a dimension; nothing
 std::vector<std::optional<Distance>> Distances(const std::vector<Placement>& placements,

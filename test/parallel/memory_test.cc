@@ -17,8 +17,8 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/world.h"
 #include "heddle/search/memory/memory_search.h"
 #include "test/checks/narrow_model.h"
 #include "test/parallel/counting_allocator.h"
@@ -45,9 +45,10 @@ std::vector<run::Tensors> ExpectThePredictedBytes(const Module& module,
                                                   const std::vector<run::Tensors>& inputs_by_rank,
                                                   bool at_most = false) {
   const Graph& graph = module.graphs[0];
-  Result<run::World> world = run::World::Compile(module, graph, {.share_results = false});
-  EXPECT_TRUE(world.ok()) << Format(world.diagnostics());
-  if (!world.ok()) return {};
+  Result<run::RankProgram> program =
+      run::RankProgram::Compile(module, graph, {.share_results = false});
+  EXPECT_TRUE(program.ok()) << Format(program.diagnostics());
+  if (!program.ok()) return {};
   std::vector<int64_t> predicted = Predicted(graph);
   int64_t before = CountingAllocator::live;
   int64_t wrong = 0;
@@ -60,7 +61,7 @@ std::vector<run::Tensors> ExpectThePredictedBytes(const Module& module,
     ADD_FAILURE() << PrintNode(module, graph, node) << "\nallocated " << allocated << ", predicted "
                   << expected;
   };
-  Result<std::vector<run::Tensors>> outputs = world->Run(inputs_by_rank, compare);
+  Result<std::vector<run::Tensors>> outputs = program->Run(inputs_by_rank, compare);
   EXPECT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(spared > 0, at_most);

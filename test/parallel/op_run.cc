@@ -104,7 +104,7 @@ bool AreClose(const at::Tensor& a, const at::Tensor& b, double tolerance) {
 Result<OpRun> OpRun::Make(OpCall call, uint32_t seed, c10::Device device) {
   OpRun run(std::move(call), seed, device);
   Module module = ModuleOf(run.call_, View::kLocal, Mesh(), {}, {});
-  HEDDLE_TRY(run.whole_, run::World::Compile(module, module.graphs[0], {.device = device}));
+  HEDDLE_TRY(run.whole_, run::RankProgram::Compile(module, module.graphs[0], {.device = device}));
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < run.call_.operands.size(); ++i) {
     if (!run.call_.operands[i].is_none()) inputs.push_back(run.MakeOperand(i, {}, Mesh()).whole);
@@ -158,8 +158,9 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
     outcome.error = what + "\n" + Print(local);
     return outcome;
   };
-  Result<run::World> world = run::World::Compile(local, local.graphs[0], {.device = device_});
-  if (!world.ok()) return fail(Format(world.diagnostics()));
+  Result<run::RankProgram> program =
+      run::RankProgram::Compile(local, local.graphs[0], {.device = device_});
+  if (!program.ok()) return fail(Format(program.diagnostics()));
   std::vector<at::Tensor> inputs;
   std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(local.mesh.ranks()));
   for (size_t i = 0; i < call_.operands.size(); ++i) {
@@ -171,7 +172,7 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
   }
   Result<std::vector<at::Tensor>> expected = RunWhole(inputs);
   if (!expected.ok()) return fail("whole: " + Format(expected.diagnostics()));
-  Result<std::vector<std::vector<at::Tensor>>> parts = world->Run(by_rank);
+  Result<std::vector<std::vector<at::Tensor>>> parts = program->Run(by_rank);
   if (!parts.ok()) return fail(Format(parts.diagnostics()));
   for (size_t o = 0; o < std::min(compared, expected->size()); ++o) {
     if (std::isinf(tolerance)) {

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "test/parallel/op_call.h"
 
 namespace heddle {
@@ -49,7 +49,7 @@ class OpRun {
   c10::Device device_;
   // Numbers differ from case to case.
   mutable std::mt19937 random_;
-  std::optional<run::World> whole_;
+  std::optional<run::RankProgram> whole_;
 };
 
 // Whether two tensors agree up to `tolerance`, relative to the largest element of `b`. NaN equals

@@ -12,8 +12,8 @@
 #include "heddle/compile/shard/redistribution.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/world.h"
 #include "test/parallel/all_placements.h"
 
 namespace heddle {
@@ -161,10 +161,10 @@ class Numbers {
 std::string CheckData(const Module& local, const Dims& dims, const Placement& from,
                       const Placement& to) {
   const Mesh& mesh = local.mesh;
-  Result<run::World> world = run::World::Compile(local, local.graphs[0]);
-  if (!world.ok()) return Format(world.diagnostics());
+  Result<run::RankProgram> program = run::RankProgram::Compile(local, local.graphs[0]);
+  if (!program.ok()) return Format(program.diagnostics());
   Numbers numbers(dims, from, mesh);
-  Result<std::vector<std::vector<at::Tensor>>> out = world->Run(numbers.parts);
+  Result<std::vector<std::vector<at::Tensor>>> out = program->Run(numbers.parts);
   if (!out.ok()) return Format(out.diagnostics());
   std::vector<at::Tensor> parts;
   for (const auto& outputs : *out) parts.push_back(outputs[0]);

@@ -67,7 +67,7 @@ class JobGraphs {
   run::Session MakeSession() const {
     run::SessionOptions options;
     // Without sharing, each rank needs the predicted memory.
-    options.world.share_results = false;
+    options.program.share_results = false;
     options.params = run::InitialParams(model_, 1);
     options.batches = run::SyntheticBatches(model_, 1);
     options.accumulated = job_.batches;
@@ -105,7 +105,7 @@ class MemoryWatch {
   int64_t most() const { return most_; }
 
   run::Session::Watcher watcher() {
-    return [this](const run::World&) -> run::World::Observer {
+    return [this](const run::RankProgram&) -> run::RankProgram::Observer {
       return
           [this](NodeId, std::span<const run::Tensors>) { most_ = std::max(most_, allocated()); };
     };

@@ -49,7 +49,7 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
 Result<std::unique_ptr<run::Session>> SmallJob::MakeSession(const Module& module,
                                                             const run::Reducer& reducer) const {
   run::SessionOptions options;
-  options.world.reducer = reducer;
+  options.program.reducer = reducer;
   options.params = run::InitialParams(*model_, kSeed);
   options.batches = run::SyntheticBatches(*model_, kSeed);
   HEDDLE_TRY(run::Session session, run::Session::Make(*model_, module, options));

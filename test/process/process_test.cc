@@ -22,8 +22,8 @@
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/launch/launcher.h"
 #include "heddle/run/runtime/process/process_transport.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/world.h"
 
 namespace heddle {
 namespace {
@@ -95,10 +95,10 @@ int RunWorker(const std::string& fate) {
   Result<std::shared_ptr<run::ProcessTransport>> transport = run::ProcessTransport::Connect(
       peers, module.mesh, run::Communicators(module.mesh, graph), c10::kCPU);
   if (!transport.ok()) return Complain(transport.diagnostics(), &peers);
-  run::World own =
-      *run::World::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
-  run::World all =
-      *run::World::Compile(module, graph, {.reducer = run::Reducer(run::Reducer::Order::kGloo)});
+  run::RankProgram own =
+      *run::RankProgram::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
+  run::RankProgram all = *run::RankProgram::Compile(
+      module, graph, {.reducer = run::Reducer(run::Reducer::Order::kGloo)});
   for (int64_t step = 0; step < 5; ++step) {
     if (step == 2 && address.rank == 1) Suffer(fate);
     std::vector<run::Tensors> inputs = RandomInputs(module, step);

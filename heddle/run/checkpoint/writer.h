@@ -10,7 +10,7 @@
 //
 //   HEDDLE_TRY(auto writer, CheckpointWriter::Open({.folder = "out", .world = 4,
 //                                                   .ranks = {0, 1, 2, 3}}));
-//   writer->Save({.step = 10, .state = R"({"tokens": 81920})", .pieces = ...});   // copies and returns
+//   writer->Save({.step = 10, .state = R"({"tokens": 81920})", .pieces = ...});  // copies and returns
 //   writer->Finish();
 #pragma once
 
@@ -40,8 +40,8 @@ struct CheckpointWriterOptions {
   // A name that all ranks of this run share, and no other run has. Consists of letters, digits and
   // dashes. May be empty if this process has all ranks.
   int64_t begin_step = 0;
-  // A word that all ranks of this run share and no other run has, of letters, digits and dashes. May be empty if this process has
-  // all ranks.
+  // A name that all ranks of this run share, and no other run has. Consists of letters, digits and
+  // dashes. May be empty if this process has all ranks.
   std::string run;
   // How long rank 0 waits for the files of the other ranks.
   std::chrono::milliseconds timeout{300'000};

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {
 
@@ -30,18 +30,18 @@ class RunRecorder {
  public:
   virtual ~RunRecorder() = default;
   // Launches the graph node by node, in the memory that recordings use.
-  virtual Result<std::vector<Tensors>> Run(const World& world,
+  virtual Result<std::vector<Tensors>> Run(const RankProgram& program,
                                            std::span<const Tensors> inputs_by_rank) = 0;
   // Records a run without computing or updating anything. Fails with the node that cannot be
   // recorded.
-  virtual Result<std::unique_ptr<RecordedRun>> Record(const World& world,
+  virtual Result<std::unique_ptr<RecordedRun>> Record(const RankProgram& program,
                                                       std::span<const Tensors> inputs_by_rank) = 0;
 };
 
 // Returns why runs of this graph must not be recorded, although recording would succeed: ranks run
 // on several threads, or a node reads a number from the host, draws random numbers, or moves
 // tensors between processes. nullopt if there is no obstacle.
-std::optional<std::string> RecordingObstacle(const World& world);
+std::optional<std::string> RecordingObstacle(const RankProgram& program);
 
 // The runs of one graph with a recorder.
 class StepReplay {
@@ -51,7 +51,7 @@ class StepReplay {
   // Runs the graph from its recording, or with launches if it cannot be recorded. `mode` applies
   // until a recording exists: kWarmUp launches, kRecord records and replays. Later runs must pass
   // the recorded tensors.
-  Result<std::vector<Tensors>> Run(RunRecorder& recorder, const World& world,
+  Result<std::vector<Tensors>> Run(RunRecorder& recorder, const RankProgram& program,
                                    std::span<const Tensors> inputs_by_rank, Mode mode);
   // Why the graph runs with launches: the node and the reason.
   const std::optional<std::string>& refusal() const { return refusal_; }

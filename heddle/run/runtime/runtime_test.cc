@@ -14,7 +14,7 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/local_backend.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {
 namespace {
@@ -27,7 +27,8 @@ Module Read(const std::string& text) {
 
 std::vector<Tensors> RunText(const std::string& text, const std::vector<Tensors>& inputs) {
   Module module = Read(text);
-  Result<std::vector<Tensors>> outputs = World::Compile(module, module.graphs[0])->Run(inputs);
+  Result<std::vector<Tensors>> outputs =
+      RankProgram::Compile(module, module.graphs[0])->Run(inputs);
   EXPECT_TRUE(outputs.ok()) << text << Format(outputs.diagnostics());
   return outputs.ok() ? *outputs : std::vector<Tensors>(inputs.size(), Tensors(8));
 }
@@ -311,7 +312,7 @@ TEST(Dispatch, FailsWhereMoreRowsComeThanARankTakes) {
       "  %d = comm.wait(%d!) @layers.3.moe\n}\n");
   at::Tensor counts = at::tensor(std::vector<int64_t>{0, 0, 1, 3});
   std::vector<Tensors> inputs(2, Tensors{Numbers({4, 3}, 1), counts});
-  auto outputs = World::Compile(module, module.graphs[0])->Run(inputs);
+  auto outputs = RankProgram::Compile(module, module.graphs[0])->Run(inputs);
   ASSERT_FALSE(outputs.ok());
   std::string message = Format(outputs.diagnostics());
   for (const char* part :

@@ -25,19 +25,19 @@ const at::Tensor& StepNumbers::LrOf(DType type, Space space) const {
 }
 
 Result<BoundStep> BoundStep::Make(const Model& model, const Module& local,
-                                  const WorldOptions& options) {
-  HEDDLE_TRY(World world, World::Compile(local, SharedProgram(local), options));
-  BoundStep bound(std::move(world));
+                                  const RankProgramOptions& options) {
+  HEDDLE_TRY(RankProgram program, RankProgram::Compile(local, SharedProgram(local), options));
+  BoundStep bound(std::move(program));
   bound.params_.resize(model.params.size());
   bound.FindInputs(model);
   bound.FindOutputs();
-  size_t inputs = bound.world_.graph().inputs().size();
-  bound.inputs_.assign(bound.world_.ranks().size(), Tensors(inputs));
+  size_t inputs = bound.program_.graph().inputs().size();
+  bound.inputs_.assign(bound.program_.ranks().size(), Tensors(inputs));
   return bound;
 }
 
 void BoundStep::FindInputs(const Model& model) {
-  const Graph& graph = world_.graph();
+  const Graph& graph = program_.graph();
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
     const Input& input = graph.inputs()[i];
     Place* place = nullptr;
@@ -67,7 +67,7 @@ void BoundStep::FindInputs(const Model& model) {
 }
 
 void BoundStep::FindOutputs() {
-  const Graph& graph = world_.graph();
+  const Graph& graph = program_.graph();
   for (size_t o = 0; o < graph.outputs().size(); ++o) {
     const Output& output = graph.outputs()[o];
     if (output.role == OutputRole::kLoss) loss_ = o;
@@ -89,20 +89,20 @@ void BoundStep::FindOutputs() {
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
     auto update = by_target.find(graph.inputs()[i].value);
     updates_.push_back(update != by_target.end());
-    if (updates_[i] && !world_.updates(i)) copied_back_.emplace_back(i, update->second);
+    if (updates_[i] && !program_.updates(i)) copied_back_.emplace_back(i, update->second);
   }
 }
 
 std::vector<StepMetric> BoundStep::metrics() const {
   std::vector<StepMetric> out;
-  for (size_t o : metrics_) out.push_back({world_.graph().outputs()[o].label, OutputAt(0, o)});
+  for (size_t o : metrics_) out.push_back({program_.graph().outputs()[o].label, OutputAt(0, o)});
   return out;
 }
 
 at::Tensor BoundStep::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const {
-  const Graph& graph = world_.graph();
+  const Graph& graph = program_.graph();
   at::Tensor shard = ShardOf(whole, graph.placements()[graph.inputs()[i].global.placement],
-                             world_.module().mesh, world_.ranks()[at]);
+                             program_.module().mesh, program_.ranks()[at]);
   // An unsplit tensor is shared by all ranks, so none may update it in place.
   return updates_[i] && shard.is_same(whole) ? shard.clone() : shard;
 }
@@ -119,7 +119,7 @@ void BoundStep::Bind(std::span<const RankState> states, const StepNumbers& numbe
     }
     for (const auto& [name, place] : buffers_) bind(place, states[at].buffers.at(name));
     if (lr_) {
-      const Graph& graph = world_.graph();
+      const Graph& graph = program_.graph();
       TypeId type = graph.type(graph.inputs()[*lr_].value);
       bind(lr_, numbers.LrOf(graph.types().dtype(type), graph.types().space(type)));
     }
@@ -137,25 +137,25 @@ void BoundStep::BindGradients(std::span<const RankState> states) {
 }
 
 int64_t BoundStep::rows() const {
-  const Graph& graph = world_.graph();
+  const Graph& graph = program_.graph();
   const Input& tokens = graph.inputs()[*tokens_];
   return graph.types().dims(WholeType(graph, tokens.value, tokens.global))[0];
 }
 
 // Each rank makes its own rows; ranks with the same rows share them.
 Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t first_row) {
-  const Graph& graph = world_.graph();
-  const Mesh& mesh = world_.module().mesh;
+  const Graph& graph = program_.graph();
+  const Mesh& mesh = program_.module().mesh;
   auto place = [&](size_t i, const at::Tensor& rows, size_t at) {
     Placement rest = graph.placements()[graph.inputs()[i].global.placement];
     if (!rest.splits.empty()) rest.splits[0] = {};
     rest.Normalize();
-    return ShardOf(rows, rest, mesh, world_.ranks()[at]);
+    return ShardOf(rows, rest, mesh, program_.ranks()[at]);
   };
   Axes split = graph.placements()[graph.inputs()[*tokens_].global.placement].split(0);
   std::map<int64_t, Batch> made;
   for (size_t at = 0; at < inputs_.size(); ++at) {
-    Part part = PartAt(rows(), split, mesh, world_.ranks()[at]);
+    Part part = PartAt(rows(), split, mesh, program_.ranks()[at]);
     auto [found, first] = made.try_emplace(part.begin);
     if (first) {
       HEDDLE_TRY(found->second, batches(step, first_row + part.begin, part.size));
@@ -166,26 +166,26 @@ Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t fir
       at::Tensor& input = inputs_[at][i];
       // A recorded run reads its batch at a fixed address. A copy from memory that is not pinned
       // would wait for earlier runs.
-      bool on_host = world_.device().is_cpu();
+      bool on_host = program_.device().is_cpu();
       if (input.defined() && input.sizes() == placed.sizes()) {
         input.copy_(on_host ? placed : placed.pin_memory(), /*non_blocking=*/!on_host);
       } else if (on_host && recorder_ != nullptr) {
         input = placed.clone();
       } else {
-        input = placed.to(world_.device());
+        input = placed.to(program_.device());
       }
     }
   }
   return Done{};
 }
 
-Status BoundStep::Run(StepReplay::Mode mode, const World::Observer& observer) {
+Status BoundStep::Run(StepReplay::Mode mode, const RankProgram::Observer& observer) {
   // Frees outputs of the last run first, so that they do not add to this run's memory.
   outputs_.clear();
   if (recorder_ != nullptr && !observer) {
-    HEDDLE_TRY(outputs_, replay_.Run(*recorder_, world_, inputs_, mode));
+    HEDDLE_TRY(outputs_, replay_.Run(*recorder_, program_, inputs_, mode));
   } else {
-    HEDDLE_TRY(outputs_, world_.Run(inputs_, observer));
+    HEDDLE_TRY(outputs_, program_.Run(inputs_, observer));
   }
   at::NoGradGuard no_grad;
   for (size_t at = 0; at < inputs_.size(); ++at) {

@@ -67,7 +67,7 @@ class BoundStep {
 
   // Compiles a local graph of the model's step.
   static Result<BoundStep> Make(const Model& model, const Module& local,
-                                const WorldOptions& options);
+                                const RankProgramOptions& options);
 
   // Binds inputs that are the same tensors in every step. A graph need not take all of them.
   void Bind(std::span<const RankState> states, const StepNumbers& numbers);
@@ -81,7 +81,7 @@ class BoundStep {
   // Runs the graph. Keeps the loss, the metrics and the gradients; frees all other outputs, and the
   // batch unless runs are recorded. `mode` is for recorded runs. With an observer, nodes run one
   // after the other.
-  Status Run(StepReplay::Mode mode, const World::Observer& observer = {});
+  Status Run(StepReplay::Mode mode, const RankProgram::Observer& observer = {});
   // Why runs are not recorded, although there is a recorder: the node and the reason.
   const std::optional<std::string>& refusal() const { return replay_.refusal(); }
   // Whether later runs replay a recording, which reads its batch at a fixed address.
@@ -90,7 +90,7 @@ class BoundStep {
   at::Tensor TakeGradient(size_t at, size_t param);
   void ReleaseGradients();
 
-  const World& world() const { return world_; }
+  const RankProgram& program() const { return program_; }
   const ParamPlaces& places(size_t param) const { return params_[param]; }
   // Buffers that are inputs of the graph, with their positions.
   const std::map<std::string, size_t>& buffers() const { return buffers_; }
@@ -110,12 +110,12 @@ class BoundStep {
   std::vector<StepMetric> metrics() const;
 
  private:
-  explicit BoundStep(World world) : world_(std::move(world)) {}
+  explicit BoundStep(RankProgram program) : program_(std::move(program)) {}
   void FindInputs(const Model& model);
   void FindOutputs();
   at::Tensor OutputAt(size_t at, Place place) const;
 
-  World world_;
+  RankProgram program_;
   RunRecorder* recorder_ = nullptr;
   StepReplay replay_;
   // By parameter.

@@ -29,8 +29,8 @@ TensorInfo InfoOf(const Graph& graph, const Input& input, std::string name) {
 class SnapshotMaker {
  public:
   SnapshotMaker(const Session& session, Snapshot& snapshot)
-      : graph_(session.world().graph()),
-        mesh_(session.world().module().mesh),
+      : graph_(session.program().graph()),
+        mesh_(session.program().module().mesh),
         ranks_(session.ranks()),
         snapshot_(snapshot) {}
 

@@ -42,12 +42,12 @@ BatchSource SyntheticBatches(const Model& model, uint64_t seed) {
 Result<Session> Session::Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options) {
   auto make = [&](const Module& module) -> Result<BoundStep> {
-    WorldOptions world = options.world;
-    if (options.world_of) {
-      HEDDLE_TRY(world, options.world_of(module));
+    RankProgramOptions program = options.program;
+    if (options.program_of) {
+      HEDDLE_TRY(program, options.program_of(module));
     }
-    if (options.kernels) world.kernels = options.kernels;
-    return BoundStep::Make(model, module, world);
+    if (options.kernels) program.kernels = options.kernels;
+    return BoundStep::Make(model, module, program);
   };
   HEDDLE_TRY(BoundStep step, make(*modules.step));
   Session session(std::move(step));
@@ -64,7 +64,7 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
   };
   session.accumulated_ = options.accumulated;
   session.count_ignored_ = options.count_ignored;
-  session.numbers_ = StepNumbers(session.world().device());
+  session.numbers_ = StepNumbers(session.program().device());
   HEDDLE_RETURN_IF_ERROR(session.InitState(model, options));
   HEDDLE_RETURN_IF_ERROR(session.InitBuffers(model, options));
   for (BoundStep* bound : session.bound_steps()) bound->Bind(session.states_, session.numbers_);
@@ -129,7 +129,7 @@ Status Session::InitState(const Model& model, const SessionOptions& options) {
       }
       for (size_t at = 0; at < states_.size(); ++at) {
         RankState::Param& own = states_[at].params[p];
-        own.*member = whole.defined() ? step_.ShardOfInput(*input, whole, at).to(world().device())
+        own.*member = whole.defined() ? step_.ShardOfInput(*input, whole, at).to(program().device())
                                       : at::zeros_like(own.value);
       }
     }
@@ -146,7 +146,7 @@ Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
         HEDDLE_TRY(whole, options.saved->buffer(name));
       }
       for (size_t at = 0; at < states_.size(); ++at) {
-        states_[at].buffers[name] = bound->ShardOfInput(input, whole, at).to(world().device());
+        states_[at].buffers[name] = bound->ShardOfInput(input, whole, at).to(program().device());
       }
     }
   }
@@ -165,10 +165,10 @@ Status Session::RunBoundStep(BoundStep& bound, int64_t runs_before, const Watche
   bool refused = bound.refusal().has_value();
   HEDDLE_RETURN_IF_ERROR(
       bound.Run(runs_before < kWarmUpRuns ? StepReplay::Mode::kWarmUp : StepReplay::Mode::kRecord,
-                watch ? watch(bound.world()) : World::Observer()));
+                watch ? watch(bound.program()) : RankProgram::Observer()));
   if (bound.refusal() && !refused)
     notice_(fmt::format("@{} runs as launches, not as a CUDA graph: {}",
-                        bound.world().graph().name(), *bound.refusal()));
+                        bound.program().graph().name(), *bound.refusal()));
   return Done{};
 }
 
@@ -211,7 +211,7 @@ void Session::ReleaseGradients() {
 // Runs while the device computes; otherwise the device would wait for it in the next step.
 void Session::PrepareNext() {
   placed_step_ = 0;
-  if (world().device().is_cpu()) return;
+  if (program().device().is_cpu()) return;
   ahead_->Fetch(steps_ + 1);
   // Copies wait for the replay that reads the last batch. The next step reports a failure.
   bool placed =
@@ -240,7 +240,7 @@ Status Session::Step(double lr, const Watcher& watch) {
 }
 
 void Session::StartReading() {
-  bool on_host = world().device().is_cpu();
+  bool on_host = program().device().is_cpu();
   auto start = [&](const at::Tensor& from, at::Tensor& to) {
     if (!from.defined()) return;
     if (!to.defined()) to = at::empty({}, from.options().device(c10::kCPU).pinned_memory(!on_host));
@@ -249,9 +249,9 @@ void Session::StartReading() {
   start(loss(0), read_loss_);
   start(grad_norm(0), read_norm_);
   if (on_host) return;
-  if (!read_) read_.emplace(world().device().type());
-  const auto& streams = *c10::impl::getDeviceGuardImpl(world().device().type());
-  read_->record(streams.getStream(world().device()));
+  if (!read_) read_.emplace(program().device().type());
+  const auto& streams = *c10::impl::getDeviceGuardImpl(program().device().type());
+  read_->record(streams.getStream(program().device()));
 }
 
 std::pair<double, std::optional<double>> Session::Read() {

@@ -49,10 +49,10 @@ struct StepModules {
 };
 
 struct SessionOptions {
-  WorldOptions world;
-  // If ranks are processes: returns the options for each graph, instead of `world`.
-  std::function<Result<WorldOptions>(const Module&)> world_of = {};
-  // Orders each graph for fused kernels, and makes their backend (WorldOptions::kernels).
+  RankProgramOptions program;
+  // If ranks are processes: returns the options for each graph, instead of `program`.
+  std::function<Result<RankProgramOptions>(const Module&)> program_of = {};
+  // Orders each graph for fused kernels, and makes their backend (RankProgramOptions::kernels).
   std::function<ArrangedKernels(const Graph& graph)> kernels = {};
   // Makes the recorder of steps; without it, steps run as launches. Called for the training graphs,
   // and for validation.
@@ -80,8 +80,8 @@ class Session final : public TrainingRun {
   }
 
   Status Step(double lr) override { return Step(lr, {}); }
-  // Makes an observer for a run of a graph (World::Run).
-  using Watcher = std::function<World::Observer(const World& world)>;
+  // Makes an observer for a run of a graph (RankProgram::Run).
+  using Watcher = std::function<RankProgram::Observer(const RankProgram& program)>;
   Status Step(double lr, const Watcher& watch);
   // Remember copies the state, and UndoStep restores parameters, moments and buffers from the copy.
   // An undone step still counts: its data are skipped.
@@ -92,7 +92,7 @@ class Session final : public TrainingRun {
   Result<double> Evaluate(const BatchSource& batches, int64_t number, const Watcher& watch = {});
 
   int64_t steps() const override { return steps_; }
-  std::span<const int64_t> ranks() const override { return world().ranks(); }
+  std::span<const int64_t> ranks() const override { return program().ranks(); }
   // The mean over the micro-batches of a step.
   at::Tensor loss(size_t at) const override { return losses_[at]; }
   at::Tensor grad_norm(size_t at) const override { return step_.grad_norm(at); }
@@ -111,7 +111,7 @@ class Session final : public TrainingRun {
   double data_seconds() const { return data_seconds_; }
   // Gradients exist until the next Step or Evaluate.
   at::Tensor state(StateKind kind, size_t at, size_t param) const override;
-  // A buffer that steps update: its position among the inputs of world(), and a rank's shard of it.
+  // A buffer that steps update: its position among the inputs of program(), and a rank's shard.
   struct UpdatedBuffer {
     std::string name;
     size_t input = 0;
@@ -120,9 +120,9 @@ class Session final : public TrainingRun {
   std::vector<UpdatedBuffer> updated_buffers(size_t at) const;
 
   // The graph of the step.
-  const World& world() const { return step_.world(); }
-  // Returns the position of a parameter or its moment among the inputs of world(); nullopt if it is
-  // not an input.
+  const RankProgram& program() const { return step_.program(); }
+  // Returns the position of a parameter or its moment among the inputs of program(); nullopt if it
+  // is not an input.
   std::optional<size_t> InputOf(StateKind kind, size_t param) const;
 
  private:

@@ -106,33 +106,34 @@ class FakeRecorder : public RunRecorder {
   };
   explicit FakeRecorder(Counts& counts) : counts_(counts) {}
 
-  Result<std::vector<Tensors>> Run(const World& world, std::span<const Tensors> inputs) override {
+  Result<std::vector<Tensors>> Run(const RankProgram& program,
+                                   std::span<const Tensors> inputs) override {
     ++counts_.runs;
-    return world.Run(inputs);
+    return program.Run(inputs);
   }
-  Result<std::unique_ptr<RecordedRun>> Record(const World& world,
+  Result<std::unique_ptr<RecordedRun>> Record(const RankProgram& program,
                                               std::span<const Tensors> inputs) override {
     ++counts_.records;
     Tensors before;
     for (const at::Tensor& input : inputs[0]) before.push_back(input.clone());
-    HEDDLE_TRY(std::vector<Tensors> outputs, world.Run(inputs));
+    HEDDLE_TRY(std::vector<Tensors> outputs, program.Run(inputs));
     for (size_t i = 0; i < before.size(); ++i) inputs[0][i].copy_(before[i]);
     return std::unique_ptr<RecordedRun>(std::make_unique<Recorded>(
-        counts_, world, std::vector<Tensors>(inputs.begin(), inputs.end()), std::move(outputs)));
+        counts_, program, std::vector<Tensors>(inputs.begin(), inputs.end()), std::move(outputs)));
   }
 
  private:
   class Recorded : public RecordedRun {
    public:
-    Recorded(Counts& counts, const World& world, std::vector<Tensors> inputs,
+    Recorded(Counts& counts, const RankProgram& program, std::vector<Tensors> inputs,
              std::vector<Tensors> outputs)
         : counts_(counts),
-          world_(world),
+          program_(program),
           inputs_(std::move(inputs)),
           outputs_(std::move(outputs)) {}
     Status Replay() override {
       ++counts_.replays;
-      HEDDLE_TRY(std::vector<Tensors> again, world_.Run(inputs_));
+      HEDDLE_TRY(std::vector<Tensors> again, program_.Run(inputs_));
       for (size_t i = 0; i < again[0].size(); ++i) outputs_[0][i].copy_(again[0][i]);
       return Done{};
     }
@@ -140,7 +141,7 @@ class FakeRecorder : public RunRecorder {
 
    private:
     Counts& counts_;
-    const World& world_;
+    const RankProgram& program_;
     std::vector<Tensors> inputs_;
     std::vector<Tensors> outputs_;
   };

@@ -23,22 +23,23 @@ uint64_t ContentHash(const at::Tensor& tensor) {
   return Hash64(std::span<const uint64_t>(words));
 }
 
-NodeFinding MakeFinding(const Session& session, const World& world, NodeId node, size_t at,
+NodeFinding MakeFinding(const Session& session, const RankProgram& program, NodeId node, size_t at,
                         std::string what) {
   // The session counts a step when it is complete.
-  return {session.steps() + 1, world.ranks()[at], PrintNode(world.module(), world.graph(), node),
-          std::move(what)};
+  return {session.steps() + 1, program.ranks()[at],
+          PrintNode(program.module(), program.graph(), node), std::move(what)};
 }
 
 // Calls `look` with each tensor that a node computes, until `look` returns true.
-World::Observer LookAtResults(
-    const World& world, std::function<bool(NodeId, size_t at, ValueId, const at::Tensor&)> look) {
-  return [&world, look = std::move(look), done = false](NodeId node,
-                                                        std::span<const Tensors> values) mutable {
+RankProgram::Observer LookAtResults(
+    const RankProgram& program,
+    std::function<bool(NodeId, size_t at, ValueId, const at::Tensor&)> look) {
+  return [&program, look = std::move(look), done = false](NodeId node,
+                                                          std::span<const Tensors> values) mutable {
     if (done) return;
-    for (ValueId value : world.graph().results(node)) {
+    for (ValueId value : program.graph().results(node)) {
       for (size_t at = 0; at < values.size() && !done; ++at) {
-        for (const at::Tensor& tensor : world.slots().TensorsOf(value, values[at])) {
+        for (const at::Tensor& tensor : program.slots().TensorsOf(value, values[at])) {
           if (tensor.defined() && look(node, at, value, tensor)) done = true;
         }
       }
@@ -151,13 +152,13 @@ Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
                                                   int64_t last) {
   std::optional<NodeFinding> nan;
   std::optional<NodeFinding> infinite;
-  auto watch = [&](const World& world) {
-    return LookAtResults(world, [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
+  auto watch = [&](const RankProgram& program) {
+    return LookAtResults(program, [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
       if (nan || !tensor.is_floating_point()) return nan.has_value();
       if (!infinite && at::isinf(tensor).any().item<bool>())
-        infinite = MakeFinding(session, world, node, at, "the first infinity");
+        infinite = MakeFinding(session, program, node, at, "the first infinity");
       if (at::isnan(tensor).any().item<bool>())
-        nan = MakeFinding(session, world, node, at, "the first NaN");
+        nan = MakeFinding(session, program, node, at, "the first NaN");
       return nan.has_value();
     });
   };
@@ -169,7 +170,7 @@ Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
 Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& other, double lr) {
   // By name, one for each rank.
   std::unordered_map<std::string, std::vector<uint64_t>> hashes;
-  const World& theirs = other.world();
+  const RankProgram& theirs = other.program();
   auto remember = [&](NodeId, size_t at, ValueId value, const at::Tensor& tensor) {
     std::vector<uint64_t>& by_rank = hashes[std::string(theirs.graph().name(value))];
     by_rank.resize(theirs.ranks().size());
@@ -177,8 +178,8 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
     return false;
   };
   HEDDLE_RETURN_IF_ERROR(
-      other.Step(lr, [&](const World& world) { return LookAtResults(world, remember); }));
-  const World& ours = session.world();
+      other.Step(lr, [&](const RankProgram& program) { return LookAtResults(program, remember); }));
+  const RankProgram& ours = session.program();
   std::optional<NodeFinding> finding;
   auto look = [&](NodeId node, size_t at, ValueId value, const at::Tensor& tensor) {
     // An async value has several tensors; its wait has one.
@@ -190,15 +191,15 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
     return true;
   };
   HEDDLE_RETURN_IF_ERROR(
-      session.Step(lr, [&](const World& world) { return LookAtResults(world, look); }));
+      session.Step(lr, [&](const RankProgram& program) { return LookAtResults(program, look); }));
   return finding;
 }
 
 Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingRun& other,
                                                      double lr, size_t params,
                                                      const Difference& difference) {
-  const World& world = session.world();
-  Table<NodeId, bool> known(world.graph().node_count(), true);
+  const RankProgram& program = session.program();
+  Table<NodeId, bool> known(program.graph().node_count(), true);
   {
     Witness witness;
     HEDDLE_RETURN_IF_ERROR(other.Step(lr));
@@ -216,15 +217,15 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
       return false;
     };
     HEDDLE_RETURN_IF_ERROR(
-        session.Step(lr, [&](const World& w) { return LookAtResults(w, look); }));
+        session.Step(lr, [&](const RankProgram& w) { return LookAtResults(w, look); }));
   }
-  DoubtSingleNumbers(world.graph(), known);
+  DoubtSingleNumbers(program.graph(), known);
   std::optional<NodeId> first =
-      FirstUnknown(world.graph(), DifferingValue(world.graph(), difference), known);
+      FirstUnknown(program.graph(), DifferingValue(program.graph(), difference), known);
   std::optional<size_t> at = session.Find(difference.rank);
   if (!first || !at) return std::optional<NodeFinding>();
   NodeFinding finding =
-      MakeFinding(session, world, *first, *at, "the first value that eager never had");
+      MakeFinding(session, program, *first, *at, "the first value that eager never had");
   finding.step = session.steps();
   return std::optional(std::move(finding));
 }

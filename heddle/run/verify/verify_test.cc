@@ -29,7 +29,7 @@ class HashTest : public testing::Test {
   Module module_ = *CaptureModel(model_, OptimizerOptions());
   Session session_ = *Session::Make(
       model_, module_,
-      {.world = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
+      {.program = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
 };
 
 TEST_F(HashTest, AreThoseOfTheBytesThatARankHolds) {
@@ -55,7 +55,7 @@ TEST_F(HashTest, AreThoseOfTheBytesThatARankHolds) {
 TEST_F(HashTest, ComparisonsCountBits) {
   Session other = *Session::Make(
       model_, module_,
-      {.world = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
+      {.program = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
   ASSERT_TRUE(session_.Step(1e-3).ok() && other.Step(1e-3).ok());
   EXPECT_EQ(Compare(session_, other, model_.params.size()).differing_bits, 0);
   other.state(StateKind::kParam, 0, 1).view({-1})[7].neg_();

@@ -26,7 +26,7 @@
 #include "heddle/run/runtime/device/kernel_device.h"
 #include "heddle/run/runtime/device/kernel_memory.h"
 #include "heddle/run/runtime/device/own_kernels.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {
 namespace {
@@ -238,11 +238,11 @@ void ExpectSameBits(const std::string& text, const Tensors& inputs, bool has, in
   Module module = Parsed(text);
   AtenKernels kernels;
   kernels.has = has;
-  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
-                                  return ArrangeKernels(graph, kernels);
-                                }});
+  RankProgram fused = *RankProgram::Compile(
+      module, module.graphs[0],
+      {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
   EXPECT_EQ(kernels.made, made);
-  World plain = *World::Compile(module, module.graphs[0]);
+  RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
   auto copies = [&] {
     Tensors all;
     for (const at::Tensor& input : inputs) all.push_back(input.clone());
@@ -338,10 +338,10 @@ TEST(KernelBackend, ReadsGradientsBeforeTheirCast) {
     Module module = Parsed(c.text);
     AtenKernels kernels;
     kernels.has = c.has;
-    World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
-                                    return ArrangeKernels(graph, kernels);
-                                  }});
-    World plain = *World::Compile(module, module.graphs[0]);
+    RankProgram fused = *RankProgram::Compile(
+        module, module.graphs[0],
+        {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
+    RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
     Tensors given = inputs;
     for (at::Tensor& tensor : given) tensor = tensor.clone();
     Tensors expected = *plain.RunAlone(inputs);

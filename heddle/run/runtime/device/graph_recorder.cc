@@ -46,19 +46,19 @@ class GraphRecorder : public RunRecorder {
     if (fill.ok()) fill_ = std::move((*fill)[0]);
   }
 
-  Result<std::vector<Tensors>> Run(const World& world,
+  Result<std::vector<Tensors>> Run(const RankProgram& program,
                                    std::span<const Tensors> inputs_by_rank) override {
     OnStream on_stream(*this);
     InPool in_pool(*this, /*captured=*/false);
-    return world.Run(inputs_by_rank);
+    return program.Run(inputs_by_rank);
   }
 
-  Result<std::unique_ptr<RecordedRun>> Record(const World& world,
+  Result<std::unique_ptr<RecordedRun>> Record(const RankProgram& program,
                                               std::span<const Tensors> inputs_by_rank) override {
     OnStream on_stream(*this);
     InPool in_pool(*this, /*captured=*/true);
     HEDDLE_TRY(CudaCapture capture, CudaCapture::Begin(driver_, stream()));
-    HEDDLE_TRY(std::vector<Tensors> outputs, world.Run(inputs_by_rank));
+    HEDDLE_TRY(std::vector<Tensors> outputs, program.Run(inputs_by_rank));
     HEDDLE_TRY(CudaGraph graph, capture.End(fill_ ? &*fill_ : nullptr));
     return std::unique_ptr<RecordedRun>(
         std::make_unique<RecordedGraph>(*this, std::move(graph), std::move(outputs)));

@@ -68,17 +68,16 @@ Tensors InputsOf(const Graph& graph) {
 
 // Compares outputs with and without kernels. `proved`: the host computes as ATen does on a CPU;
 // otherwise ATen may run the nodes.
-void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1,
-                       bool proved = true) {
+void ExpectEqualRuns(const std::string& text, int programs, int refused = -1, bool proved = true) {
   Module module = ParsedGroup(text);
   HostKernels kernels;
   kernels.refused_program = refused;
-  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
-                                  return ArrangeKernels(graph, kernels);
-                                }});
+  RankProgram fused = *RankProgram::Compile(
+      module, module.graphs[0],
+      {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
   EXPECT_EQ(kernels.programs, programs);
   EXPECT_TRUE(kernels.refused.empty() || !proved);
-  World plain = *World::Compile(module, module.graphs[0]);
+  RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
   Tensors inputs = InputsOf(module.graphs[0]);
   Tensors expected = *plain.RunAlone(inputs);
   Tensors outputs = *fused.RunAlone(inputs);
@@ -90,7 +89,7 @@ void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1,
 
 TEST(GroupStep, RunsElementsWithTheBitsOfAten) {
   // Roundings to bf16 between nodes; a broadcast row, column and number; views.
-  ExpectEqualWorlds(R"(heddle 1 local
+  ExpectEqualRuns(R"(heddle 1 local
 graph @g(%x: bf16[6,32], %y: bf16[6,32], %row: bf16[32], %column: bf16[6,1], %one: bf16[])
     -> (%flat, %e, %wide) {
   %a = aten.add.Tensor(%x, %y)
@@ -103,7 +102,7 @@ graph @g(%x: bf16[6,32], %y: bf16[6,32], %row: bf16[32], %column: bf16[6,1], %on
   %wide = aten._to_copy(%e, dtype=f32)
 }
 )",
-                    1);
+                  1);
 }
 
 TEST(GroupStep, LeavesOtherLayoutsToAten) {
@@ -114,10 +113,10 @@ graph @g(%x: bf16[8,32], %y: bf16[8,32]) -> (%b) {
 }
 )");
   HostKernels kernels;
-  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
-                                  return ArrangeKernels(graph, kernels);
-                                }});
-  World plain = *World::Compile(module, module.graphs[0]);
+  RankProgram fused = *RankProgram::Compile(
+      module, module.graphs[0],
+      {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
+  RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
   Tensors inputs = InputsOf(module.graphs[0]);
   inputs[0] = inputs[0].t().contiguous().t();
   at::Tensor expected = plain.RunAlone(inputs)->at(0);
@@ -128,7 +127,7 @@ graph @g(%x: bf16[8,32], %y: bf16[8,32]) -> (%b) {
 }
 
 TEST(GroupStep, RotatesPairsAsComplexNumbers) {
-  ExpectEqualWorlds(R"(heddle 1 local
+  ExpectEqualRuns(R"(heddle 1 local
 graph @g(%x: bf16[2,4,3,8], %rope: c64[1,4,1,4]) -> (%t) {
   %wide = aten._to_copy(%x, dtype=f32)
   %pairs = aten.view(%wide, size=[2,4,3,4,2])
@@ -140,7 +139,7 @@ graph @g(%x: bf16[2,4,3,8], %rope: c64[1,4,1,4]) -> (%t) {
   %t = aten.transpose.int(%narrow, dim0=1, dim1=2)
 }
 )",
-                    1, -1, /*proved=*/false);
+                  1, -1, /*proved=*/false);
 }
 
 // As in Qwen 3: norms of heads, rotated by halves; and the gradient.
@@ -196,8 +195,8 @@ graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
   %da = aten.mul.Tensor(%ds, %a)
 }
 )";
-  ExpectEqualWorlds(text, 2);
-  ExpectEqualWorlds(text, 3, 1);
+  ExpectEqualRuns(text, 2);
+  ExpectEqualRuns(text, 3, 1);
 }
 
 // Returns the values of a graph, computed by one kernel per group.

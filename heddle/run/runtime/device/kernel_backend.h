@@ -10,7 +10,7 @@
 #include "heddle/core/kernel/program.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/runs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {
 

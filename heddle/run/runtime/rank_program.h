@@ -27,7 +27,7 @@ struct ArrangedKernels {
   std::function<std::unique_ptr<Backend>(const RunPlan& plan)> backend;
 };
 
-struct WorldOptions {
+struct RankProgramOptions {
   c10::Device device = c10::kCPU;
   // The order of additions, if all ranks are in this process.
   Reducer reducer = Reducer();
@@ -43,11 +43,11 @@ struct WorldOptions {
   std::function<ArrangedKernels(const Graph& graph)> kernels = {};
 };
 
-class World {
+class RankProgram {
  public:
   // Compiles a local graph. A module without a mesh has one rank.
-  static Result<World> Compile(const Module& module, const Graph& graph,
-                               const WorldOptions& options = {});
+  static Result<RankProgram> Compile(const Module& module, const Graph& graph,
+                                     const RankProgramOptions& options = {});
 
   // Called after every node, before values are freed, with the tensors of each rank by slot
   // (SlotPlan::TensorsOf). The results of a launch in flight are undefined.
@@ -77,7 +77,7 @@ class World {
  private:
   struct Failed;
 
-  explicit World(std::unique_ptr<const RunPlan> plan) : plan_(std::move(plan)) {}
+  explicit RankProgram(std::unique_ptr<const RunPlan> plan) : plan_(std::move(plan)) {}
   Status CheckInputs(std::span<const Tensors> inputs_by_rank) const;
   void CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const;
   Status RunInTurn(Running& running, const Observer& observer) const;

@@ -1,4 +1,4 @@
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 #include <algorithm>
 #include <barrier>
@@ -50,14 +50,14 @@ class KernelsOnly {
 
 }  // namespace
 
-struct World::Failed {
+struct RankProgram::Failed {
   NodeId node;
   size_t at = 0;
   Status status;
 };
 
-Result<World> World::Compile(const Module& module, const Graph& graph,
-                             const WorldOptions& options) {
+Result<RankProgram> RankProgram::Compile(const Module& module, const Graph& graph,
+                                         const RankProgramOptions& options) {
   if (module.view != View::kLocal && module.mesh.ranks() > 1) {
     return Error(Diag::kRunFault,
                  "@{} is global, on {} ranks, but only local graphs can run on ranks", graph.name(),
@@ -72,28 +72,30 @@ Result<World> World::Compile(const Module& module, const Graph& graph,
   }
   ArrangedKernels kernels =
       options.kernels ? options.kernels(graph) : ArrangedKernels{graph, nullptr};
-  World world(std::make_unique<const RunPlan>(Module{module.view, module.mesh, {kernels.graph}},
-                                              Liveness(kernels.graph), std::move(ranks),
-                                              options.device));
-  const RunPlan& plan = *world.plan_;
-  world.spans_processes_ = options.transport != nullptr;
-  world.threads_ = std::clamp<size_t>(static_cast<size_t>(options.threads), 1, plan.ranks().size());
-  if (kernels.backend) world.backends_.push_back(kernels.backend(plan));
-  size_t own = world.backends_.size();
+  RankProgram program(
+      std::make_unique<const RunPlan>(Module{module.view, module.mesh, {kernels.graph}},
+                                      Liveness(kernels.graph), std::move(ranks), options.device));
+  const RunPlan& plan = *program.plan_;
+  program.spans_processes_ = options.transport != nullptr;
+  program.threads_ =
+      std::clamp<size_t>(static_cast<size_t>(options.threads), 1, plan.ranks().size());
+  if (kernels.backend) program.backends_.push_back(kernels.backend(plan));
+  size_t own = program.backends_.size();
   auto comm = std::make_unique<CommBackend>(plan, transport, options.share_results);
   const CommBackend& launches = *comm;
-  world.backends_.push_back(std::move(comm));
-  world.backends_.push_back(std::make_unique<LocalBackend>(plan));
-  world.backends_.push_back(std::make_unique<AtenBackend>(plan));
-  HEDDLE_TRY(world.steps_, world.CompileSteps(world.backends_));
-  if (world.steps_.size() < plan.graph().node_count()) {
-    HEDDLE_TRY(world.single_steps_, world.CompileSteps(std::span(world.backends_).subspan(own)));
+  program.backends_.push_back(std::move(comm));
+  program.backends_.push_back(std::make_unique<LocalBackend>(plan));
+  program.backends_.push_back(std::make_unique<AtenBackend>(plan));
+  HEDDLE_TRY(program.steps_, program.CompileSteps(program.backends_));
+  if (program.steps_.size() < plan.graph().node_count()) {
+    HEDDLE_TRY(program.single_steps_,
+               program.CompileSteps(std::span(program.backends_).subspan(own)));
   }
-  world.launch_count_ = launches.launch_count();
-  return world;
+  program.launch_count_ = launches.launch_count();
+  return program;
 }
 
-Result<std::vector<World::Placed>> World::CompileSteps(
+Result<std::vector<RankProgram::Placed>> RankProgram::CompileSteps(
     std::span<const std::unique_ptr<Backend>> backends) {
   std::vector<Placed> steps;
   for (size_t next = 0; next < graph().node_count();) {
@@ -108,7 +110,7 @@ Result<std::vector<World::Placed>> World::CompileSteps(
   return steps;
 }
 
-Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
+Status RankProgram::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
   HEDDLE_CHECK(inputs_by_rank.size() == ranks().size(),
                "the number of input lists differs from the number of ranks");
   for (size_t r = 0; r < ranks().size(); ++r) {
@@ -129,7 +131,7 @@ Status World::CheckInputs(std::span<const Tensors> inputs_by_rank) const {
 }
 
 // If two ranks shared a tensor that is updated, it would be updated twice.
-void World::CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const {
+void RankProgram::CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const {
   std::vector<const void*> written;
   for (const Tensors& inputs : inputs_by_rank) {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -142,7 +144,7 @@ void World::CheckUpdatedInputs(std::span<const Tensors> inputs_by_rank) const {
                "two ranks share the tensor of an input that is updated");
 }
 
-Result<std::vector<std::vector<at::Tensor>>> World::Run(
+Result<std::vector<std::vector<at::Tensor>>> RankProgram::Run(
     std::span<const std::vector<at::Tensor>> inputs_by_rank, const Observer& observer) const {
   HEDDLE_RETURN_IF_ERROR(CheckInputs(inputs_by_rank));
   Running running;
@@ -156,12 +158,12 @@ Result<std::vector<std::vector<at::Tensor>>> World::Run(
   return outputs;
 }
 
-Result<std::vector<at::Tensor>> World::RunAlone(const std::vector<at::Tensor>& inputs) const {
+Result<std::vector<at::Tensor>> RankProgram::RunAlone(const std::vector<at::Tensor>& inputs) const {
   HEDDLE_TRY(std::vector<std::vector<at::Tensor>> outputs, Run({&inputs, 1}));
   return std::move(outputs[0]);
 }
 
-Status World::RunInTurn(Running& running, const Observer& observer) const {
+Status RankProgram::RunInTurn(Running& running, const Observer& observer) const {
   KernelsOnly kernels_only;
   Scratch scratch;
   for (const Placed& placed : observer && !single_steps_.empty() ? single_steps_ : steps_) {
@@ -179,7 +181,7 @@ Status World::RunInTurn(Running& running, const Observer& observer) const {
 
 // Threads synchronize before and after every step that is not kAlone; the first thread runs it. If
 // several ranks fail, reports the failure that a run in turn would report.
-Status World::RunOnThreads(Running& running) const {
+Status RankProgram::RunOnThreads(Running& running) const {
   std::barrier barrier(static_cast<ptrdiff_t>(threads_));
   std::vector<std::optional<Failed>> failed(threads_);
   std::vector<std::thread> threads;
@@ -200,8 +202,8 @@ Status World::RunOnThreads(Running& running) const {
 }
 
 template <typename Barrier>
-void World::RunThread(size_t thread, Running& running, Barrier& barrier,
-                      std::vector<std::optional<Failed>>& failed) const {
+void RankProgram::RunThread(size_t thread, Running& running, Barrier& barrier,
+                            std::vector<std::optional<Failed>>& failed) const {
   KernelsOnly kernels_only;
   Scratch scratch;
   auto ok = [&](NodeId node, size_t at, Status status) {
@@ -234,12 +236,13 @@ void World::RunThread(size_t thread, Running& running, Barrier& barrier,
   }
 }
 
-void World::Release(const Placed& placed, Tensors& values) const {
+void RankProgram::Release(const Placed& placed, Tensors& values) const {
   for (NodeId node = placed.first; node < placed.end; node = NodeId(node.index() + 1))
     slots().Release(node, values);
 }
 
-Status World::RunStep(const Placed& placed, size_t at, Tensors& values, Scratch& scratch) const {
+Status RankProgram::RunStep(const Placed& placed, size_t at, Tensors& values,
+                            Scratch& scratch) const {
   try {
     placed.step->Run(at, values, scratch);
   } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
 // Tests of sums, nested splits, memory and errors.
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 #include <gtest/gtest.h>
 
@@ -25,12 +25,12 @@ Module Parsed(const std::string& text) {
   return module.ok() ? *module : Module();
 }
 
-World Compile(const std::string& text) {
+RankProgram Compile(const std::string& text) {
   Module module = Parsed(text);
-  return *World::Compile(module, module.graphs[0]);
+  return *RankProgram::Compile(module, module.graphs[0]);
 }
 
-std::vector<Tensors> RunWorld(const std::string& text, const std::vector<Tensors>& inputs) {
+std::vector<Tensors> RunProgramText(const std::string& text, const std::vector<Tensors>& inputs) {
   Result<std::vector<Tensors>> outputs = Compile(text).Run(inputs);
   EXPECT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
   return *outputs;
@@ -44,13 +44,13 @@ std::string Fault(const std::string& text, const std::vector<Tensors>& inputs) {
   return outputs.diagnostics()[0].message;
 }
 
-TEST(World, SumsGoFromRankToRankInTheElementType) {
+TEST(RankProgram, SumsGoFromRankToRankInTheElementType) {
   // r0 + r1 + r2 + r3, or r0 + r2 + r1 + r3: adding 1 is lost to 1e8 in f32, and to 512 in bf16.
   for (auto [dtype, big] : {std::pair{at::kFloat, 1e8}, {at::kBFloat16, 512.0}}) {
     std::vector<Tensors> inputs;
     for (double value : {big, 1.0, -big, 1.0}) inputs.push_back({at::full({2}, value, dtype)});
     auto sum = [&, name = dtype == at::kFloat ? "f32" : "bf16"](std::string_view over) {
-      std::vector<Tensors> outputs = RunWorld(
+      std::vector<Tensors> outputs = RunProgramText(
           fmt::format("heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: {0}[2]) -> (%a, %b) {{\n"
                       "  %g! = comm.all_reduce(%x, over=[{1}], why=norm)\n"
                       "  %a = comm.wait(%g!)\n"
@@ -68,7 +68,7 @@ TEST(World, SumsGoFromRankToRankInTheElementType) {
   }
 }
 
-TEST(World, AChunkIsCutFurtherAndPutTogetherAgain) {
+TEST(RankProgram, AChunkIsCutFurtherAndPutTogetherAgain) {
   // dp splits 5 into 3 and 2, and tp splits each: 2, 1, 1, 1.
   const char* text =
       "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[5{dp}]) -> (%s, %a, %b) {\n"
@@ -81,7 +81,8 @@ TEST(World, AChunkIsCutFurtherAndPutTogetherAgain) {
       "  %b = comm.wait(%i!)\n}\n";
   at::Tensor x = at::arange(5, at::kFloat);
   at::Tensor parts[] = {x.narrow(0, 0, 3), x.narrow(0, 3, 2)};
-  std::vector<Tensors> outputs = RunWorld(text, {{parts[0]}, {parts[0]}, {parts[1]}, {parts[1]}});
+  std::vector<Tensors> outputs =
+      RunProgramText(text, {{parts[0]}, {parts[0]}, {parts[1]}, {parts[1]}});
   std::vector<std::vector<float>> slices{{0, 1}, {2}, {3}, {4}};
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_TRUE(outputs[rank][0].equal(at::tensor(slices[rank])));
@@ -90,14 +91,14 @@ TEST(World, AChunkIsCutFurtherAndPutTogetherAgain) {
   }
 }
 
-TEST(World, OneRankNeedsNoMesh) {
+TEST(RankProgram, OneRankNeedsNoMesh) {
   Module module = Parsed(
       "heddle 1 local\ngraph @g(%x: f32[4,4]) -> (%y, %b) {\n"
       "  %o! = mem.offload(%x)\n  %h = comm.wait(%o!)\n"
       "  %r! = mem.reload(%h)\n  %b = comm.wait(%r!)\n"
       "  %y = aten.mm(%b, %x)\n}\n");
   Tensors inputs{at::arange(16, at::kFloat).view({4, 4})};
-  Tensors outputs = *World::Compile(module, module.graphs[0])->RunAlone(inputs);
+  Tensors outputs = *RankProgram::Compile(module, module.graphs[0])->RunAlone(inputs);
   EXPECT_TRUE(outputs[0].equal(at::mm(inputs[0], inputs[0])));
   EXPECT_TRUE(outputs[1].equal(inputs[0]));
 }
@@ -113,15 +114,15 @@ class NoLaunches : public Transport {
   bool finishes_at_once() const override { return false; }
 };
 
-TEST(World, AWaitForAMoveNeedsNoTransport) {
+TEST(RankProgram, AWaitForAMoveNeedsNoTransport) {
   Module module = Parsed(
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[4]) -> (%b) {\n"
       "  %o! = mem.offload(%x)\n  %h = comm.wait(%o!)\n"
       "  %r! = mem.reload(%h)\n  %b = comm.wait(%r!)\n}\n");
   Tensors inputs{at::arange(4, at::kFloat)};
-  World world = *World::Compile(module, module.graphs[0],
-                                {.ranks = {1}, .transport = std::make_shared<NoLaunches>()});
-  Result<std::vector<Tensors>> outputs = world.Run({&inputs, 1});
+  RankProgram program = *RankProgram::Compile(
+      module, module.graphs[0], {.ranks = {1}, .transport = std::make_shared<NoLaunches>()});
+  Result<std::vector<Tensors>> outputs = program.Run({&inputs, 1});
   ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
   EXPECT_TRUE((*outputs)[0][0].equal(inputs[0]));
 }
@@ -154,7 +155,7 @@ TEST(SlotPlan, LetsGoOfAValueWhenItsStorageDies) {
   EXPECT_EQ(plan.Outputs(values).size(), 2u);
 }
 
-TEST(World, FaultsNameTheRankAndTheNode) {
+TEST(RankProgram, FaultsNameTheRankAndTheNode) {
   const char* text =
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%w: f32[4,2], %i: i64[3]) -> (%y) {\n"
       "  %y = aten.index_select(%w, %i, dim=0)\n}\n";
@@ -167,7 +168,7 @@ TEST(World, FaultsNameTheRankAndTheNode) {
             "  operand 1 of rank 1: Long[3] on cpu");
 }
 
-TEST(World, FaultsOfOneRankAloneNameNoRank) {
+TEST(RankProgram, FaultsOfOneRankAloneNameNoRank) {
   const char* text =
       "heddle 1 local\ngraph @g(%w: f32[4,2], %i: i64[3]) -> (%y) {\n"
       "  %y = aten.index_select(%w, %i, dim=0)\n}\n";
@@ -180,7 +181,7 @@ TEST(World, FaultsOfOneRankAloneNameNoRank) {
             "input `%w` is Float[3,2] on cpu, but the graph expects f32[4,2]");
 }
 
-TEST(World, FaultsOfACollectiveNameAllItsRanks) {
+TEST(RankProgram, FaultsOfACollectiveNameAllItsRanks) {
   const char* text =
       "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[t0<=4]) -> (%y) {\n"
       "  %g! = comm.all_reduce(%x, over=[dp], why=norm)\n  %y = comm.wait(%g!)\n}\n";
@@ -191,7 +192,7 @@ TEST(World, FaultsOfACollectiveNameAllItsRanks) {
             "  operand 0 of rank 3: Float[2] on cpu");
 }
 
-TEST(World, InputsHaveTheSizesOfTheirRank) {
+TEST(RankProgram, InputsHaveTheSizesOfTheirRank) {
   const char* text =
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[5{dp}]) -> (%y) {\n  %y = aten.neg(%x)\n}\n";
   EXPECT_EQ(Fault(text, {{at::ones({3})}, {at::ones({3})}}),
@@ -201,7 +202,7 @@ TEST(World, InputsHaveTheSizesOfTheirRank) {
 }
 
 // Ranks do not wait for each other between collectives, but draw random numbers in rank order.
-TEST(World, AnyNumberOfThreadsGivesTheSameBits) {
+TEST(RankProgram, AnyNumberOfThreadsGivesTheSameBits) {
   Module module = Parsed(
       "heddle 1 local\nmesh [dp=5]\ngraph @g(%x: f32[64]) -> (%c, %d) {\n"
       "  %a = aten.rand_like(%x)\n"
@@ -216,8 +217,8 @@ TEST(World, AnyNumberOfThreadsGivesTheSameBits) {
   for (int64_t threads : {1, 2, 3, 5, 8}) {
     at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
     generator.set_current_seed(7);
-    World world = *World::Compile(module, module.graphs[0], {.threads = threads});
-    std::vector<Tensors> outputs = *world.Run(inputs);
+    RankProgram program = *RankProgram::Compile(module, module.graphs[0], {.threads = threads});
+    std::vector<Tensors> outputs = *program.Run(inputs);
     if (threads == 1) expected = outputs;
     for (size_t rank = 0; rank < 5; ++rank) {
       for (size_t i = 0; i < 2; ++i)
@@ -226,7 +227,7 @@ TEST(World, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
-TEST(World, OnThreadsTheSameFaultCountsAsInTurn) {
+TEST(RankProgram, OnThreadsTheSameFaultCountsAsInTurn) {
   const char* text =
       "heddle 1 local\nmesh [dp=4]\ngraph @g(%w: f32[4,2], %i: i64[3]) -> (%z) {\n"
       "  %y = aten.index_select(%w, %i, dim=0)\n"
@@ -236,16 +237,16 @@ TEST(World, OnThreadsTheSameFaultCountsAsInTurn) {
   std::vector<Tensors> inputs = {good, good, bad, bad};
   Module module = Parsed(text);
   Result<std::vector<Tensors>> outputs =
-      World::Compile(module, module.graphs[0], {.threads = 4})->Run(inputs);
+      RankProgram::Compile(module, module.graphs[0], {.threads = 4})->Run(inputs);
   ASSERT_FALSE(outputs.ok());
   EXPECT_EQ(outputs.diagnostics()[0].message, Fault(text, inputs));
 }
 
-TEST(World, RunsLocalGraphsOnly) {
+TEST(RankProgram, RunsLocalGraphsOnly) {
   Module module = Parsed("heddle 1 global\nmesh [dp=2]\ngraph @g(%x: f32[4{dp}]) -> (%x) {\n}\n");
-  Result<World> world = World::Compile(module, module.graphs[0]);
-  ASSERT_FALSE(world.ok());
-  EXPECT_EQ(world.diagnostics()[0].message,
+  Result<RankProgram> program = RankProgram::Compile(module, module.graphs[0]);
+  ASSERT_FALSE(program.ok());
+  EXPECT_EQ(program.diagnostics()[0].message,
             "@g is global, on 2 ranks, but only local graphs can run on ranks");
 }
 
