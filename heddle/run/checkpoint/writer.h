@@ -10,7 +10,7 @@
 //
 //   HEDDLE_TRY(auto writer, CheckpointWriter::Open({.folder = "out", .world = 4,
 //                                                   .ranks = {0, 1, 2, 3}}));
-//   writer->Save({.step = 10, .state = R"({"tokens": 81920})", .pieces = ...});  // copies and returns
+//   writer->Save({.step = 10, .state = R"({"tokens": 81920})", .pieces = ...});  // copies
 //   writer->Finish();
 #pragma once
 

@@ -21,7 +21,7 @@ inline Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
                   {dims.data(), dims.size()});
 }
 
-// Runs the first graph on all ranks of its mesh, each with its shards of `inputs`. Returns the whole
+// Runs the first graph on all ranks of its mesh, each with its shards of `inputs`, and assembles the
 // outputs. A global graph has no mesh: it runs on one rank.
 inline Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
                                                   std::span<const at::Tensor> inputs) {
