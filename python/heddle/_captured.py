@@ -55,7 +55,7 @@ class CapturedStep:
     writes to none. Its nodes have `heddle_phase`, `heddle_scope` and `val` in their `meta`.
 
     - `inputs`: for each placeholder `role`, `index`, `label`, `unit` and `tied`.
-    - `outputs`: for each output `role`, `index`, `input` (the input whose new value it is), `label`.
+    - `outputs`: for each output `role`, `index`, `label` and `input`, the input that it updates.
     - `parameters`: the parameters, in registration order.
     - `remarks`: what capture assumed, one sentence each.
     - `constants`: values of inputs that are no part of the model's state.
@@ -182,9 +182,10 @@ class _Assembler:
         wide = torch.float32 if target == "cuda" else torch.float64
         with self._mode:
             numbers = {"lr": torch.empty((), dtype=wide), "step": torch.empty(())}
-        self._hyper = tuple(
+        lr, step = (
             self._placeholder(name, val, _role("hyper", name)) for name, val in numbers.items()
         )
+        self._hyper = (lr, step)
 
     def _add_constants(self) -> None:
         """A number becomes a node `aten.full`; other constants are buffers."""

@@ -105,7 +105,7 @@ def _without_writes(graph_module: fx.GraphModule, fakes: Sequence[Tensor]) -> fx
 
 
 def functionalize(graph_module: fx.GraphModule) -> Functional:
-    """Removes writes, by a second trace that runs no code of the user; skips it if nothing writes."""
+    """Removes writes, by a second trace that runs no code of the user, if there are any."""
     constants = _lift_constants(graph_module)
     nodes = graph_module.graph.nodes
     if not any(_writes(node) for node in nodes if node.op == "call_function"):

@@ -1,13 +1,13 @@
 """The private names of torch that capture uses. No other file of the package uses any.
 
-| name                                         | 2.11 | 2.12 | 2.13 | used for                     |
-|----------------------------------------------|------|------|------|------------------------------|
-| `_subclasses.fake_tensor`                    | yes  | yes  | yes  | tensors without data         |
-| `fx.traceback.annotate, preserve_node_meta`  | yes  | yes  | yes  | scopes and phases of nodes   |
-| `_dispatch.python.enable_python_dispatcher`  | yes  | yes  | yes  | `native_dropout` as one op   |
-| `setup_stacktrace_preservation_hooks`        | yes  | yes  | yes  | scopes of backward           |
-| `_dynamo.config.error_on_nested_fx_trace`    | yes  | yes  | yes  | submodules with torch.compile |
-| `get_proxy_mode`                             | yes  | yes  | yes  | values that tracing specialises |
+| name                                          | 2.11 | 2.12 | 2.13 | used for                   |
+|-----------------------------------------------|------|------|------|----------------------------|
+| `_subclasses.fake_tensor`                     | yes  | yes  | yes  | tensors without data       |
+| `fx.traceback.annotate`, `preserve_node_meta` | yes  | yes  | yes  | scopes and phases of nodes |
+| `fx.experimental.proxy_tensor.make_fx`        | yes  | yes  | yes  | the trace                  |
+| `_dispatch.python.enable_python_dispatcher`   | yes  | yes  | yes  | `native_dropout` as one op |
+| `setup_stacktrace_preservation_hooks`         | yes  | yes  | yes  | scopes of backward         |
+| `_dynamo.config.error_on_nested_fx_trace`     | yes  | yes  | yes  | compiled submodules        |
 
 A name that a later version lacks raises `ImportError` here, with the supported versions.
 """

@@ -201,6 +201,8 @@ def trace(
         torch.enable_grad(),
         enable_python_dispatcher(),
         nested_compile(),
+        # Its ops (`mkldnn_rnn_layer`) exist on some CPUs alone.
+        torch.backends.mkldnn.flags(enabled=False),
         kernels,
     ):
         graph_module = make_fx(step, record_stack_traces=stack_traces)(*fakes)

@@ -208,16 +208,31 @@ def _remarks(functional: Functional) -> list[str]:
             continue
         if not isinstance(target, torch._ops.OpOverload):
             raise fail("opaque", f"{_name_of(node)} calls {target}, which is not an op of ATen")
+        name = str(target).removesuffix(".default")
         if target.namespace not in ("aten", "prims", "heddle"):
-            opaque[str(target)] = opaque.get(str(target), 0) + 1
-        if torch.Tag.nondeterministic_seeded in target.tags:
-            random[str(target)] = random.get(str(target), 0) + 1
-    found = [f"{op} is opaque to plans ({count} times)" for op, count in opaque.items()]
+            opaque[name] = opaque.get(name, 0) + 1
+        if torch.Tag.nondeterministic_seeded in target.tags and _draws(node):
+            random[name] = random.get(name, 0) + 1
+    found = [f"{op} is opaque to plans ({_times(count)})" for op, count in opaque.items()]
     found += [
-        f"{op} draws random numbers ({count} times); ranks draw other ones than one device"
+        f"{op} draws random numbers ({_times(count)}); ranks draw other ones than one device"
         for op, count in random.items()
     ]
     return found
+
+
+def _draws(node: Any) -> bool:
+    """Attention has a random tag, and draws only with dropout."""
+    names = [argument.name for argument in node.target._schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    index = names.index("dropout_p")
+    given = node.args[index] if index < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+    return bool(given != 0.0)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _name_of(node: Any) -> str:

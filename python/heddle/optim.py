@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def squared_norm_op() -> Callable[..., Tensor]:
     except ImportError:
         pass
     if not hasattr(torch.ops.heddle, "squared_norm"):
-        library = torch.library.Library("heddle", "FRAGMENT")
+        library: Any = torch.library.Library("heddle", "FRAGMENT")  # type: ignore[no-untyped-call]
         library.define("squared_norm(Tensor[] inputs, *, int[] places=[], int count=0) -> Tensor")
         library.impl("squared_norm", _squared_norm, "CompositeExplicitAutograd")
         _libraries.append(library)
@@ -67,7 +68,7 @@ _libraries: list[torch.library.Library] = []
 
 
 def _squared_norm(inputs: Sequence[Tensor], places: Sequence[int] = (), count: int = 0) -> Tensor:
-    norms = torch.stack(torch._foreach_norm(inputs, 2))
+    norms = torch.stack(torch._foreach_norm(list(inputs), 2))
     squares = norms * norms
     if not places:
         return squares
@@ -145,7 +146,5 @@ class OptimizerNodes:
         return Update(*(self._item(call, index, val, scope) for index in (0, 2, 3)))
 
     def _item(self, call: fx.Node, index: int, val: Any, scope: str) -> fx.Node:
-        from operator import getitem
-
         results = self._call(getitem, (call, index), [val], scope)
         return self._call(getitem, (results, 0), val, scope)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from heddle.capture import AdamW, CapturedStep, trace_step
 from torch import Tensor, nn
+
+from heddle.capture import AdamW, CapturedStep, trace_step
 
 SEED = 7
 Loss = Callable[[nn.Module, Any], Tensor]

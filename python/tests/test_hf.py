@@ -1,7 +1,10 @@
 """Capture of Hugging Face architectures: tiny models, with the bits of eager autograd."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from heddle import hf  # noqa: E402
-from heddle.capture import AdamW, Spec, trace_step  # noqa: E402
-from heddle.errors import CaptureError  # noqa: E402
-from step_checks import assert_eager_bits, assert_optimizer_bits  # noqa: E402
+from step_checks import assert_eager_bits, assert_optimizer_bits
+
+from heddle import hf
+from heddle.capture import AdamW, Spec, rules_of, trace_step
+from heddle.errors import CaptureError
 
 pytestmark = [pytest.mark.torch, pytest.mark.hf]
 
@@ -160,9 +164,8 @@ def test_vision_transformer() -> None:
     )()
     batch = dict(pixel_values=torch.randn(2, 3, 16, 16), labels=torch.tensor([1, 3]))
     captured = assert_eager_bits(model, batch)
-    assert {one.unit for one in captured.parameters} >= {"vit.encoder.layer.0"} or any(
-        one.unit for one in captured.parameters
-    )
+    units = {one.unit for one in captured.parameters}
+    assert len([unit for unit in units if unit and unit.endswith((".0", ".1"))]) == 2
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
@@ -210,8 +213,8 @@ def test_rules_come_from_the_tables_of_transformers() -> None:
     gemma3 = hf.rules(MODELS["gemma3"]())
     assert gemma3.split_dim("model.embed_tokens.weight") == 0
     for name, unit in (("gpt2", "transformer.h.1"), ("t5", "decoder.block.1")):
-        units = {p.unit for p in trace_step(MODELS[name](), tokens()).parameters}
-        assert unit in units, units
+        model = MODELS[name]()
+        assert unit in {rules_of(model).unit(path) for path, _ in model.named_parameters()}
 
 
 @pytest.mark.parametrize("name", list(MODELS))
@@ -273,7 +276,7 @@ def test_a_cuda_step_has_flash_attention() -> None:
     assert names.count("aten._scaled_dot_product_flash_attention_backward.default") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.skipif("HEDDLE_SOAK" not in os.environ, reason="slow; set HEDDLE_SOAK=1")
 def test_llama_8b_on_meta() -> None:
     config = transformers.LlamaConfig(
         vocab_size=128256,
