@@ -9,6 +9,8 @@ import sys
 
 # kind: (soft, hard)
 LIMITS = {"file": (400, 800), "pass": (300, 600), "header": (200, 400), "function": (50, 100), "golden": (150, 1200)}
+# Modules of a folder of heddle/: a .cc and its .h count once, tests do not.
+MOST_MODULES = 20
 
 
 def functions(text):
@@ -39,9 +41,20 @@ def kind_of(path):
     return "pass" if "passes" in path.parts and path.suffix == ".cc" else "file"
 
 
+def crowded_folders(root):
+    modules = {}
+    for path in root.rglob("*"):
+        is_test = path.parent.name == "test" or path.stem.endswith("_test")
+        if path.suffix in (".h", ".cc") and not is_test:
+            modules.setdefault(path.parent, set()).add(path.stem)
+    return [f"folder of {len(stems)} modules, at most {MOST_MODULES}: "
+            f"{folder.relative_to(root.parent)}"
+            for folder, stems in sorted(modules.items()) if len(stems) > MOST_MODULES]
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    failed, listed = [], []
+    failed, listed = crowded_folders(root / "heddle"), []
     total, ops, passes, flags = 0, 0, 0, 0
     for top in ("heddle", "test", "bench", "fuzz", "tools"):
         for path in sorted((root / top).rglob("*")):
