@@ -17,7 +17,8 @@ from nvk import main, res
 MODELS = {"160M": (768, 12, 12, 4, 2048, 32000, 8, 1024), "1.5B": (2048, 16, 32, 8, 8192, 128256, 4, 4096),
           "0.6B": (1024, 28, 16, 8, 3072, 151936, 8, 2048), "tiny": (64, 2, 4, 2, 128, 256, 2, 64),
           "tiny-qwen": (64, 2, 4, 2, 128, 256, 2, 64)}
-# Heads of another size than dim / heads, with norms of q and k, rotated by halves; the table is the output as well.
+# Head sizes that differ from dim / heads. These models have norms of q and k, rotate halves, and tie
+# the embedding to the output.
 QWEN = {"0.6B": 128, "tiny-qwen": 32}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

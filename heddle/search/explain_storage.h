@@ -24,8 +24,7 @@ struct StorageAlternative {
   bool possible = false;
   // Cost of the whole step.
   Nanos cost = {};
-  // The largest differences first. With those that are not listed, they add up to the difference of
-  // the step.
+  // The largest differences first. All differences, listed or not, add up to that of the step.
   std::vector<CostDifference> because = {};
 };
 

@@ -69,7 +69,7 @@ std::optional<c10::OperatorHandle> FunctionalTwin(const c10::FunctionSchema& sch
   std::string name = schema.name();
   if (!name.ends_with('_')) return std::nullopt;
   name.pop_back();
-  // `zero` keeps views of its result; `zeros_like` is its functional form.
+  // `zero` has no functional variant that is correct for views, so `zeros_like` replaces it.
   if (name == "aten::zero") name = "aten::zeros_like";
   return c10::Dispatcher::singleton().findSchema({name, schema.overload_name()});
 }

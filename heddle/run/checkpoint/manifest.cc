@@ -104,8 +104,7 @@ Status Complete(Manifest& manifest) {
       right = right && piece.rank >= 0 && piece.rank < ranks &&
               IsInside(piece.slice, tensor.info.shape) && CountOf(piece.slice.shape) > 0;
     if (!right)
-      return Damaged(
-          fmt::format("has an invalid type, shape or piece of `{}`", tensor.info.name));
+      return Damaged(fmt::format("has an invalid type, shape or piece of `{}`", tensor.info.name));
     HEDDLE_TRY(tensor.grid, Grid::Make(tensor.info, tensor.pieces));
   }
   return Done{};

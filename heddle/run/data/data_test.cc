@@ -300,14 +300,15 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
   EXPECT_EQ(refusal(bad), "`m_text_document.idx` has version 2, expected 1 [data]\n");
   bad = index;
   bad.type = 6;
-  EXPECT_EQ(
-      refusal(bad),
-      "`m_text_document.idx` specifies token type 6, expected an integer type: 1 to 5, or 8 [data]\n");
+  EXPECT_EQ(refusal(bad),
+            "`m_text_document.idx` specifies token type 6, expected an integer type: 1 to 5, or 8 "
+            "[data]\n");
   bad = index;
   bad.begins[1] = 6;
-  EXPECT_EQ(refusal(bad),
-            "`m_text_document.idx`: sequence 1 begins at byte 6 with 1 tokens, but the previous one "
-            "ends at 4 [data]\n");
+  EXPECT_EQ(
+      refusal(bad),
+      "`m_text_document.idx`: sequence 1 begins at byte 6 with 1 tokens, but the previous one "
+      "ends at 4 [data]\n");
   bad = index;
   bad.lengths[2] = 7;
   EXPECT_EQ(

@@ -17,8 +17,8 @@ struct GroupRank {
 };
 
 // Returns the dimension of a weight that is split over tensor-parallel ranks. Returns nullopt for
-// norms, routers, and projections from latents that are not split. With `own_tokens`, each rank
-// routes its own tokens and the weights of the layer are not split.
+// norms, routers, and projections to latents, which are replicated. With `own_tokens`, each rank
+// routes its own tokens, and the weights of a mixture are not split either.
 std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens);
 // Whether the parameter is a stack of experts.
 bool IsExpertStack(std::string_view param);

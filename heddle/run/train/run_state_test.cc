@@ -141,7 +141,8 @@ TEST_F(RunStateTest, AnotherMeshLearnsWhichFlagKeepsTheBatch) {
                 "of data-parallel ranks divides 8\n");
   other.data = "tokens=100+0 hash=2 seq_len=32 global_batch=4 seed=42";
   EXPECT_EQ(Said(checkpoint, other),
-            "refused: STEP was trained on other data: global_batch 8, but this job has 4; hash 1, but this "
+            "refused: STEP was trained on other data: global_batch 8, but this job has 4; hash 1, "
+            "but this "
             "job has 2; seq_len 16, but this job has 32\n");
 }
 

@@ -11,8 +11,7 @@ namespace {
 
 // Maximum number of nodes of all cached lowered modules.
 constexpr size_t kMostNodes = 400'000;
-// Returns the passes of a point: those that decide about memory and, with `schedules`, the rest of
-// its pipeline.
+// Returns the passes of a point: memory decisions and, with `schedules`, the rest of its pipeline.
 std::string PipelineOf(const SearchPoint& point, bool schedules) {
   std::string text = point.policy == "none" ? "clean" : compile::CheckpointPipeline(point.policy);
   if (!schedules) return text;

@@ -1,12 +1,10 @@
 // MemorySearch: finds the fastest step within a memory budget.
 //
 // 1. Levels treat all blocks equally: policies and cuts at many prices, with weights kept or
-//    gathered again,
-// and with copies on the host. The search tries all of them.
+//    gathered again, and with copies on the host. The search tries all of them.
 // 2. The budget is between two neighbors of the lower hull of peaks and times. Between them, the
-//    first n
-// blocks use the smaller level and the others the faster one. Then the first n values of one block
-// do. Bisection finds n.
+//    first n blocks use the smaller level and the others the faster one. Then the first n values of
+//    one block do. Bisection finds n.
 //
 // A trial depends on the budget only through comparisons of peaks with it, and counts only if its
 // peak and time are between those of the two points it mixes. So a larger budget is never slower.

@@ -35,8 +35,8 @@ class PricedCut {
   // first.
   Nanos Bound(Bytes kept) const;
 
-  // The values to decide: those that backward reads, directly or to recompute others, and that can
-  // be recomputed; without views.
+  // The values to decide: operands of backward and of recomputation that can themselves be
+  // recomputed, except views.
   const std::vector<ValueId>& decisions() const { return decisions_; }
 
  private:

@@ -63,7 +63,7 @@ class PlanWriter {
     plan_.params.push_back({decision.pattern, store, compute, rank, rank});
   }
 
-  // Adds only statements that differ from what propagate would choose. Each may change later
+  // Adds only statements that differ from the choices of propagate. Each may change later
   // choices.
   Status AddNodes() {
     std::vector<const compile::OpSplit*> chosen(graph_.node_count(), nullptr);

@@ -5,8 +5,7 @@
 // plans:
 //
 // - A parameter has a placement in storage, and one for all its readers (and is cast in storage, if
-//   that
-// narrows it).
+//   that narrows it).
 // - A gradient ends in the placement of its parameter's storage.
 // - A node has one of the splits of its loops, except splits over more ranks than elements.
 #pragma once

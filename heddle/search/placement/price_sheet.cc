@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Reduces sizes to what redistributions depend on: divisibility by the ranks. All sizes that are
-// multiples of twice the number of ranks are equivalent.
+// Returns sizes with the same redistribution steps. A multiple of the number of ranks becomes that
+// number, if the product of all such sizes is a multiple of its square.
 Dims SizesOf(std::span<const Dim> dims, int64_t ranks) {
   Dims sizes(dims.begin(), dims.end());
   Dims out = sizes;

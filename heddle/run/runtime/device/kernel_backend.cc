@@ -45,7 +45,7 @@ class LossStep : public Step {
     at::Tensor kinds = at::empty({run_.rows}, options.dtype(at::kLong));
     kernel_->Run(logits, gradient, tensor(run_.labels).contiguous(), picked, kinds,
                  tensor(run_.scale));
-    // A second class makes ATen add in the order of many columns.
+    // ATen adds rows with one class in the same order as rows with many.
     auto [sum, weight] = at::nll_loss_forward(picked.view({run_.rows, 1}), kinds, {},
                                               at::Reduction::Sum, run_.ignored);
     ValueId loss = graph[run_.forward].first_result;

@@ -21,7 +21,7 @@
 namespace heddle::search {
 
 struct SearchCounts {
-  // Of the whole problem: the effects of the first reductions, and the remaining size.
+  // The effects of the first reductions on the whole problem, and the remaining size.
   ReduceCounts reduced;
   ProblemSize left;
   // Totals over all frames.
