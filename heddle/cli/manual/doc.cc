@@ -93,8 +93,9 @@ std::string OpsPage() {
   std::string out(kNotice);
   out += fmt::format(
       "# Ops\n\nThe {} ops of the table, by family. Each has its schema, its effect (unless pure), "
-      "an example call with result\ntypes, and the factors of that call ([ir.md](ir.md#factors)). "
-      "Graphs may contain other ATen ops as opaque ops, with\nthe types that the text states.\n",
+      "an example call\nwith result types, and the factors of that call "
+      "([ir.md](ir.md#factors)). Graphs may contain other\nATen ops as opaque ops, with the types "
+      "that the text states.\n",
       all.size());
   for (const auto& [family, docs] : families) {
     out += fmt::format("\n## {}\n", family);
