@@ -179,6 +179,17 @@ def fake_leaves(mode: FakeTensorMode, leaves: Sequence[Leaf]) -> list[Tensor]:
         ]
 
 
+@contextlib.contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """Its ops (`mkldnn_rnn_layer`) exist on some CPUs alone."""
+    backend: Any = torch.backends.mkldnn
+    before, backend.enabled = backend.enabled, False
+    try:
+        yield
+    finally:
+        backend.enabled = before
+
+
 def trace(
     model: nn.Module,
     leaves: Sequence[Leaf],
@@ -201,8 +212,7 @@ def trace(
         torch.enable_grad(),
         enable_python_dispatcher(),
         nested_compile(),
-        # Its ops (`mkldnn_rnn_layer`) exist on some CPUs alone.
-        torch.backends.mkldnn.flags(enabled=False),
+        _without_mkldnn(),
         kernels,
     ):
         graph_module = make_fx(step, record_stack_traces=stack_traces)(*fakes)

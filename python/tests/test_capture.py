@@ -13,6 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heddle.capture import AdamW, Spec, trace_step
+from heddle.errors import CaptureError
+from heddle.rules import Rules, matches
 from modules import (
     Encoder,
     NanoGPT,
@@ -28,11 +33,6 @@ from step_checks import (
     same_bits,
     state_of,
 )
-from torch import Tensor, nn
-
-from heddle.capture import AdamW, Spec, trace_step
-from heddle.errors import CaptureError
-from heddle.rules import Rules, matches
 
 pytestmark = pytest.mark.torch
 
