@@ -116,6 +116,12 @@ def _result(role: str, **fields: Any) -> dict[str, Any]:
     return {"role": role, "index": None, "input": None, "label": "", **fields}
 
 
+def _is_dense(node: fx.Node) -> bool:
+    """Whether a result has the strides that `aten.new_empty` gives it."""
+    dense: bool = node.meta["val"].is_contiguous()
+    return dense
+
+
 class _Assembler:
     """Copies nodes into a new graph, whose placeholders have the names of their tensors."""
 
@@ -211,8 +217,10 @@ class _Assembler:
             if old.op == "call_function":
                 if is_same(old):
                     self._new[old] = self._new[old.args[0]]
-                else:
-                    self._new[old] = self._graph.node_copy(old, self._new.__getitem__)
+                    continue
+                new = self._new[old] = self._graph.node_copy(old, self._new.__getitem__)
+                if new.target is aten.new_empty_strided.default and _is_dense(new):
+                    new.target, new.args = aten.new_empty.default, new.args[:2]
 
     def _give(self, node: fx.Node, given: dict[str, Any]) -> None:
         self._results.append(node)

@@ -43,13 +43,12 @@ def mark(nodes: Iterable[fx.Node]) -> None:
     for node in nodes:
         custom = node.meta.get("custom") or {}
         phase = custom.get("heddle_phase", phase)
-        number = node.meta.get("seq_nr")
         if "heddle_scope" in custom:
             scope = custom["heddle_scope"]
-            if phase == "fwd" and number is not None:
-                scopes.setdefault(number, scope)
-        elif phase == "bwd" and not node.meta.get("is_gradient_acc"):
-            scope = scopes.get(number, scope) if number is not None else scope
+            if phase == "fwd" and "seq_nr" in node.meta:
+                scopes.setdefault(node.meta["seq_nr"], scope)
+        else:
+            scope = scopes.get(custom.get("heddle_of"), scope)
         node.meta["heddle_phase"] = phase
         node.meta["heddle_scope"] = scope
 

@@ -6,7 +6,7 @@
 | `fx.traceback.annotate`, `preserve_node_meta` | yes  | yes  | yes  | scopes and phases of nodes |
 | `fx.experimental.proxy_tensor.make_fx`        | yes  | yes  | yes  | the trace                  |
 | `_dispatch.python.enable_python_dispatcher`   | yes  | yes  | yes  | `native_dropout` as one op |
-| `setup_stacktrace_preservation_hooks`         | yes  | yes  | yes  | scopes of backward         |
+| `fx.traceback.current_meta`, `_sequence_nr()` | yes  | yes  | yes  | scopes of backward         |
 | `_dynamo.config.error_on_nested_fx_trace`     | yes  | yes  | yes  | compiled submodules        |
 
 A name that a later version lacks raises `ImportError` here, with the supported versions.
@@ -26,9 +26,6 @@ NEWEST = (2, 13)
 
 try:
     from torch._dispatch.python import enable_python_dispatcher
-    from torch._functorch._aot_autograd.logging_utils import (
-        setup_stacktrace_preservation_hooks,
-    )
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
@@ -36,6 +33,7 @@ try:
         UnsupportedFakeTensorException,
         UnsupportedOperatorException,
     )
+    from torch.fx import traceback
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.traceback import annotate, preserve_node_meta
 except ImportError as error:
@@ -60,9 +58,28 @@ __all__ = [
 
 
 def track_backward(loss: torch.Tensor) -> None:
-    """Gives the nodes of the backward pass from `loss` the sequence numbers of its forward ops."""
-    if loss.grad_fn is not None:
-        setup_stacktrace_preservation_hooks([loss.grad_fn])
+    """Annotates nodes of the backward pass from `loss` with `heddle_of`.
+
+    It is the sequence number of the forward op whose gradient they compute, which is the `seq_nr`
+    of that op's nodes. Sums of gradients, which the engine adds, have none.
+    """
+    queue: list[Any] = [loss.grad_fn]
+    seen = set(queue)
+    for function in queue:
+        number = function._sequence_nr()
+
+        def before(grads: Any, number: int = number) -> None:
+            traceback.current_meta.setdefault("custom", {})["heddle_of"] = number
+
+        def after(results: Any, grads: Any) -> None:
+            traceback.current_meta.get("custom", {}).pop("heddle_of", None)
+
+        function.register_prehook(before)
+        function.register_hook(after)
+        for following, _ in function.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                queue.append(following)
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ class Traced:
     gradients: list[str] = field(default_factory=list)
     # Trained parameters without one.
     unused: list[str] = field(default_factory=list)
-    # Buffers that the step assigned anew, rather than wrote to.
+    # Buffers whose tensor the step replaced, rather than wrote to.
     replaced: list[str] = field(default_factory=list)
 
 
@@ -82,6 +82,17 @@ def _check_loss(loss: Any) -> Tensor:
     return loss
 
 
+@contextlib.contextmanager
+def _autocast_cache() -> Iterator[None]:
+    """As in eager, `torch.autocast` casts a weight once, however often the step uses it."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
 class _Step:
     def __init__(
         self,
@@ -109,7 +120,8 @@ class _Step:
         batch = fakes[sum(leaf.role != "batch" for leaf in self.leaves) :]
         trained = [i for i, leaf in enumerate(self.leaves) if leaf.trained]
         with lend(self.model, held, ParameterCast(self.param_dtype), self.names):
-            with self._cast_inputs(), annotate({"heddle_scope": "loss", "heddle_phase": "fwd"}):
+            scope = {"heddle_scope": "loss", "heddle_phase": "fwd"}
+            with self._cast_inputs(), _autocast_cache(), annotate(scope):
                 loss = _check_loss(self.loss(batch))
             if loss.dim() > 0:
                 loss = loss.reshape(())
@@ -179,6 +191,17 @@ def fake_leaves(mode: FakeTensorMode, leaves: Sequence[Leaf]) -> list[Tensor]:
         ]
 
 
+@contextlib.contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """Its ops (`mkldnn_rnn_layer`) exist on some CPUs alone."""
+    backend: Any = torch.backends.mkldnn
+    before, backend.enabled = backend.enabled, False
+    try:
+        yield
+    finally:
+        backend.enabled = before
+
+
 def trace(
     model: nn.Module,
     leaves: Sequence[Leaf],
@@ -201,8 +224,7 @@ def trace(
         torch.enable_grad(),
         enable_python_dispatcher(),
         nested_compile(),
-        # Its ops (`mkldnn_rnn_layer`) exist on some CPUs alone.
-        torch.backends.mkldnn.flags(enabled=False),
+        _without_mkldnn(),
         kernels,
     ):
         graph_module = make_fx(step, record_stack_traces=stack_traces)(*fakes)

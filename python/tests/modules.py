@@ -166,3 +166,11 @@ class Norms(nn.Module):
             self.count += 1
             self.average = 0.9 * self.average + 0.1 * x.detach().mean((0, 2, 3))
         return x.mean((2, 3)) * self.fixed
+
+
+def text_batch() -> dict[str, Tensor]:
+    return dict(x=torch.randint(0, 64, (4, 16)), y=torch.randint(0, 64, (4, 16)))
+
+
+def square(model: nn.Module, batch: Any) -> Tensor:
+    return model(batch).square().mean()

@@ -13,11 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from step_checks import assert_eager_bits, assert_optimizer_bits
-
 from heddle import hf
 from heddle.capture import AdamW, Spec, rules_of, trace_step
 from heddle.errors import CaptureError
+from step_checks import assert_eager_bits, assert_optimizer_bits
 
 pytestmark = [pytest.mark.torch, pytest.mark.hf]
 
