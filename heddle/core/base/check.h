@@ -1,5 +1,6 @@
-// HEDDLE_CHECK: a condition whose failure is a bug of ours, never the user's. It prints the condition, the place and the
-// message, runs the crash hook (the pass manager uses it to write a reproducer) and aborts.
+// HEDDLE_CHECK: a condition whose failure is a bug of ours, never the user's. It prints the
+// condition, the place and the message, runs the crash hook (the pass manager writes a reproducer
+// there) and aborts, or calls the host (host.h).
 #pragma once
 
 #include <string>

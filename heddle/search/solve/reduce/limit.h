@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "heddle/core/base/host.h"
+
 namespace heddle::search {
 
 // A unit of work is an entry of a matrix that is read once. Everything else counts as many as take about as long.
@@ -45,9 +47,10 @@ class Limit {
     for (State* state = state_.get(); state != nullptr; state = state->whole.get()) {
       state->left -= std::min(state->left, work);
       state->unseen += work;
-      if (state->unseen < kLook || state->end == HUGE_VAL) continue;
+      if (state->unseen < kLook) continue;
       state->unseen = 0;
-      if (Now() >= state->end) state->left = 0;
+      PollHost();
+      if (state->end != HUGE_VAL && Now() >= state->end) state->left = 0;
     }
   }
   bool Spent() const { return state_ && state_->left == 0; }
