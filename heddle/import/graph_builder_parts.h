@@ -5,12 +5,12 @@
 #include <deque>
 #include <unordered_map>
 
-#include "heddle/import/foreign_ops.h"
-#include "heddle/import/graph_builder.h"
-#include "heddle/import/groups.h"
 #include "heddle/core/ir/edit/call_builder.h"
 #include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/import/foreign_ops.h"
+#include "heddle/import/graph_builder.h"
+#include "heddle/import/groups.h"
 
 namespace heddle {
 
@@ -69,6 +69,9 @@ class GraphBuilder {
     size_t opaque = 0;
     size_t refused = 0;
   };
+  // Whether the graph is of the whole step, as the user or the program states.
+  bool global() const { return options_.global || program_.global; }
+
   // --- graph_builder.cc
   Target TargetOf(std::string_view name) const;
   void FindTargets();

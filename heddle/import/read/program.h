@@ -105,6 +105,10 @@ struct ForeignInput {
   // From a signature.
   InputRole role = InputRole::kPlain;
   WordId label = {};
+  // The number of a parameter, -1 to count them; of optimizer state, the number of its parameter.
+  int64_t index = -1;
+  // The FSDP unit of a parameter.
+  WordId unit = {};
 };
 
 struct ForeignOutput {
@@ -112,6 +116,9 @@ struct ForeignOutput {
   OutputRole role = OutputRole::kPlain;
   // The parameter or input that it belongs to.
   WordId target = {};
+  // The number of that input, if it is known; it goes before `target`.
+  std::optional<size_t> input = {};
+  WordId label = {};
   // In the file.
   size_t offset = 0;
 };
@@ -134,6 +141,8 @@ struct ForeignProgram {
   std::vector<ForeignGroup> groups;
   // Inputs and outputs have the roles of a signature.
   bool has_signature = false;
+  // The program states that it is a whole step, before it is spread over ranks.
+  bool global = false;
   // What the file has: statements of its graph, those that only name a result of another among them.
   size_t statements = 0;
   size_t statements_folded = 0;
@@ -165,6 +174,9 @@ struct ForeignProgram {
   }
   // None for an empty text.
   WordId Word(std::string_view text) { return text.empty() ? WordId() : words.Intern(text); }
+  // The path of a module; characters that a scope may not have become `_`. None if the path has an
+  // empty part.
+  WordId ScopeWord(std::string_view path);
   // The items from `begin` on, taken from a stack of those whose lists have not ended, as a list: items of lists inside of it
   // were before.
   ForeignValue TakeList(ForeignValue::Kind kind, std::vector<ForeignValue>& open, size_t begin);
