@@ -19,10 +19,10 @@ Result<Imported> BuildGraph(const ForeignProgram& program, const SourceText& sou
 Result<Imported> GraphBuilder::Build() {
   if (options_.hint < 0)
     return Error(Diag::kBadChoice, "--hint is {}, expected at least 0", options_.hint);
-  if (!options_.global) {
+  if (!global()) {
     HEDDLE_TRY(groups_, GroupAxes::Make(program_, options_, imported_.remarks));
   }
-  imported_.module.view = options_.global ? View::kGlobal : View::kLocal;
+  imported_.module.view = global() ? View::kGlobal : View::kLocal;
   imported_.module.mesh = groups_.mesh();
   imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
@@ -174,11 +174,11 @@ Status GraphBuilder::AddCall(const ForeignCall& call) {
   const Target& target = targets_[call.target];
   bool communicates =
       target.kind == Target::Kind::kCollective || target.kind == Target::Kind::kWait;
-  if (options_.global && communicates)
+  if (global() && communicates)
     return Fail(call, Diag::kUsage,
-                "`{}` is a collective, but --global imports a graph without ranks; remove --global "
-                "to import a graph of one rank",
-                program_.target(call));
+                "`{}` is a collective, but {} asks for a graph without ranks; remove it to import "
+                "a graph of one rank",
+                program_.target(call), options_.global ? "--global" : "`view`");
   switch (target.kind) {
     case Target::Kind::kTable: return AddTableCall(call, target.op);
     case Target::Kind::kOpaque: return AddOpaqueCall(call);

@@ -70,6 +70,9 @@ class GraphBuilder {
     size_t opaque = 0;
     size_t refused = 0;
   };
+  // Whether the graph is of the whole step, as the user or the program states.
+  bool global() const { return options_.global || program_.global; }
+
   // --- graph_builder.cc
   Target TargetOf(std::string_view name) const;
   void FindTargets();

@@ -97,16 +97,27 @@ class RoleSetter {
       const ForeignInput& given = program_.inputs[i];
       inputs[i].role = given.role == InputRole::kPlain ? InputRole::kBatch : given.role;
       inputs[i].label = program_.text(given.label);
-      if (given.role == InputRole::kParam) inputs[i].index = params++;
-      by_label[given.label ? given.label : given.name] = ValueId(i);
+      inputs[i].unit = program_.text(given.unit);
+      if (given.role == InputRole::kParam)
+        inputs[i].index = given.index < 0 ? params++ : given.index;
+      if (given.role == InputRole::kOpt) inputs[i].index = given.index;
+      // The name of an input always stands for it. State of several parameters has one label.
+      if (given.label && given.role != InputRole::kOpt) by_label[given.label] = ValueId(i);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ValueId& known = by_label[program_.inputs[i].name];
+      if (!known) known = ValueId(i);
     }
     std::vector<Output>& outputs = graph_.mutable_outputs();
     size_t at = 0;
     for (const ForeignOutput& given : program_.outputs) {
       if (given.value.kind == ForeignValue::Kind::kNone) continue;
       Output& output = outputs[at++];
-      ValueId target = given.target ? by_label[given.target] : ValueId();
+      ValueId target = given.input    ? ValueId(*given.input)
+                       : given.target ? by_label[given.target]
+                                      : ValueId();
       output.role = given.role == OutputRole::kPlain ? OutputRole::kMetric : given.role;
+      output.label = program_.text(given.label);
       if (given.role == OutputRole::kGrad) {
         if (target && inputs[target.index()].role == InputRole::kParam) {
           output.index = inputs[target.index()].index;

@@ -8,6 +8,7 @@
 #include "heddle/cli/step/sim_flags.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/report/summary.h"
+#include "heddle/search/compile_graph.h"
 #include "heddle/search/memory/choice.h"
 
 namespace heddle {
@@ -61,7 +62,7 @@ struct ParallelizeCommand {
     HEDDLE_TRY(Module module, LoadModule(file, streams));
     HEDDLE_RETURN_IF_ERROR(CheckGlobal(module));
     bool want_graph = !json || !output.empty();
-    HEDDLE_TRY(Parallelized done, Parallelize(module, text, want_graph));
+    HEDDLE_TRY(search::CompiledGraph done, Parallelize(module, text, want_graph));
     const compile::CompileReport& report = done.report;
     const std::optional<search::FoundPlacements>& placements = done.found.placements;
     if (want_graph) HEDDLE_RETURN_IF_ERROR(WriteGraph(output, report.text, streams));
@@ -82,33 +83,24 @@ struct ParallelizeCommand {
   }
 
  private:
-  struct Parallelized {
-    search::FoundPlan found;
-    compile::CompileReport report;
-  };
-  Result<Parallelized> Parallelize(Module& module, const std::string& text, bool want_graph) const {
-    HEDDLE_TRY(compile::Plan parsed, compile::ParsePlan(text, InputName(plan)));
+  Result<search::CompiledGraph> Parallelize(Module& module, const std::string& text,
+                                            bool want_graph) const {
+    search::GraphJob job;
+    job.settings = compile;
+    job.prices = costs;
+    HEDDLE_TRY(job.plan, compile::ParsePlan(text, InputName(plan)));
     for (const char* flag : {"--memory.budget", "--time-limit"}) {
-      if (given->Has(flag) && !parsed.automatic)
+      if (given->Has(flag) && !job.plan.automatic)
         return Error(Diag::kUsage, "{} has no effect: the plan does not say `auto`", flag);
     }
-    HEDDLE_TRY(search::CompileJob job, compile.JobFor(parsed));
-    if (want_graph) job.options.print = stage;
-    search::PlanRequest request;
-    HEDDLE_TRY(request.cluster,
-               search::ClusterFor(job.plan, costs.cluster, given->Has("--cluster")));
-    HEDDLE_TRY(request.automatic.allowance, time_limit.Parse());
+    job.chose_cluster = given->Has("--cluster");
+    if (want_graph) job.print = stage;
+    HEDDLE_TRY(job.request.automatic.allowance, time_limit.Parse());
     if (!memory_budget.empty()) {
       HEDDLE_TRY(Bytes bytes, search::ParseBudget(memory_budget));
-      request.automatic.memory = {bytes, true};
+      job.request.automatic.memory = {bytes, true};
     }
-    price::PriceOptions priced = costs;
-    priced.cluster = request.cluster;
-    HEDDLE_TRY(price::CostModel model, priced.Load());
-    job.options.manager.costs = &model;
-    HEDDLE_TRY(search::FoundPlan found, search::FindPlan(module, job.plan, request, job.options));
-    HEDDLE_TRY(compile::CompileReport report, compile::Compile(module, found.plan, job.options));
-    return Parallelized{std::move(found), std::move(report)};
+    return search::CompileGraph(module, job);
   }
 
   Status CheckGlobal(const Module& module) const {

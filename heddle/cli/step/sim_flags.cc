@@ -14,16 +14,6 @@
 namespace heddle {
 namespace {
 
-SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,
-                     const price::CostModel& model) {
-  return {simulated.name,
-          simulated.trained,
-          &simulated.module,
-          &simulated.module.graphs[graph],
-          &model,
-          &simulated.simulations[graph]};
-}
-
 // Checks that both modules have the same graphs.
 Status CheckPairs(std::span<const search::SimulatedModule> modules) {
   size_t graphs = modules[0].simulations.size();

@@ -7,6 +7,7 @@
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
+#include "heddle/core/base/host.h"
 #include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ir/structural_hash.h"
 #include "heddle/core/ir/text/print.h"
@@ -85,6 +86,7 @@ class Manager {
   }
 
   Result<Changed> RunPass(const PipelineItem& item) {
+    PollHost();
     const PassDef& pass = *item.pass;
     if (!pass.any_view && module_.view != pass.needs) {
       return Error(Diag::kPassView, "{} needs a {} module, this one is {}", pass.name,

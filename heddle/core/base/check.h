@@ -1,6 +1,6 @@
 // HEDDLE_CHECK: a condition that fails only because of a bug in Heddle. On failure it prints the
-// condition, the location and the message, runs the crash hook and aborts. The pass manager's hook
-// writes a reproducer.
+// condition, the location and the message, runs the crash hook and aborts, or calls the host
+// (host.h). The pass manager's hook writes a reproducer.
 #pragma once
 
 #include <string>

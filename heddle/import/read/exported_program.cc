@@ -29,6 +29,7 @@ class ExportReader {
     JsonValue root = document_.root();
     HEDDLE_RETURN_IF_ERROR(CheckVersion(root));
     HEDDLE_RETURN_IF_ERROR(ReadGroups(root));
+    HEDDLE_RETURN_IF_ERROR(ReadView(root));
     std::optional<JsonValue> module = root.Find("graph_module");
     std::optional<JsonValue> graph = module ? module->Find("graph") : std::nullopt;
     if (!graph || !graph->is_object())
@@ -45,11 +46,15 @@ class ExportReader {
   struct InputSpec {
     InputRole role = InputRole::kPlain;
     WordId label = {};
+    WordId unit = {};
+    // Of optimizer state, the label of its parameter.
+    WordId parameter = {};
   };
   struct OutputSpec {
     OutputRole role = OutputRole::kPlain;
     // The parameter or input that the output belongs to.
     WordId target = {};
+    WordId label = {};
   };
 
   Status CheckVersion(JsonValue root) const {
@@ -80,6 +85,18 @@ class ExportReader {
     return Done{};
   }
 
+  // `"view": "global"`
+  Status ReadView(JsonValue root) {
+    std::optional<JsonValue> view = root.Find("view");
+    if (!view || view->is_null()) return Done{};
+    std::string_view name = TextOf(root, "view");
+    if (name != "global" && name != "local")
+      return document_.Fail(*view, "`view` is {}, expected `global` or `local`",
+                            view->is_string() ? fmt::format("`{}`", name) : Describe(*view));
+    program_.global = name == "global";
+    return Done{};
+  }
+
   // --- The signature: roles of inputs and outputs
 
   void ReadSignature(JsonValue signature) {
@@ -104,12 +121,18 @@ class ExportReader {
 
   InputSpec InputOf(std::string_view tag, JsonValue spec) {
     if (tag.empty()) return {};
+    auto word = [&](std::string_view key) { return program_.Word(TextOf(spec, key)); };
     if (tag == "parameter")
-      return {InputRole::kParam, program_.Word(TextOf(spec, "parameter_name"))};
-    if (tag == "buffer") return {InputRole::kBuffer, program_.Word(TextOf(spec, "buffer_name"))};
+      return {.role = InputRole::kParam, .label = word("parameter_name"), .unit = word("unit")};
+    if (tag == "buffer") return {.role = InputRole::kBuffer, .label = word("buffer_name")};
     if (tag == "tensor_constant")
-      return {InputRole::kBuffer, program_.Word(TextOf(spec, "tensor_constant_name"))};
-    return {InputRole::kBatch, {}};
+      return {.role = InputRole::kBuffer, .label = word("tensor_constant_name")};
+    if (tag == "optimizer_state")
+      return {.role = InputRole::kOpt,
+              .label = word("state_name"),
+              .parameter = word("parameter_name")};
+    if (tag == "hyper") return {.role = InputRole::kHyper, .label = word("label")};
+    return {.role = InputRole::kBatch, .label = word("label")};
   }
 
   OutputSpec OutputOf(std::string_view tag, JsonValue spec) {
@@ -122,6 +145,7 @@ class ExportReader {
     for (std::string_view key : {"parameter_name", "buffer_name", "user_input_name"}) {
       if (!output.target) output.target = program_.Word(TextOf(spec, key));
     }
+    output.label = program_.Word(TextOf(spec, "label"));
     return output;
   }
 
@@ -163,13 +187,30 @@ class ExportReader {
       input.type = values_.TypeOf(input.name);
       if (input.type == nullptr) input.integer = values_.SizeOf(input.name);
       if (position < input_specs_.size()) {
-        input.role = input_specs_[position].role;
-        input.label = input_specs_[position].label;
+        const InputSpec& spec = input_specs_[position];
+        input.role = spec.role;
+        input.label = spec.label;
+        input.unit = spec.unit;
+        if (spec.role == InputRole::kOpt) {
+          HEDDLE_TRY(input.index, NumberOf(spec.parameter, item));
+        }
       }
       program_.inputs.push_back(input);
     }
     program_.has_signature = input_specs_.size() == count && count > 0;
     return Done{};
+  }
+
+  // The number of a parameter among the parameters.
+  Result<int64_t> NumberOf(WordId parameter, JsonValue place) const {
+    int64_t number = 0;
+    for (const InputSpec& spec : input_specs_) {
+      if (spec.role != InputRole::kParam) continue;
+      if (spec.label == parameter) return number;
+      ++number;
+    }
+    return document_.Fail(place, "optimizer state of `{}`, which is not a parameter",
+                          program_.text(parameter));
   }
 
   Status ReadOutputs(JsonValue list) {
@@ -182,6 +223,7 @@ class ExportReader {
       if (position < output_specs_.size()) {
         output.role = output_specs_[position].role;
         output.target = output_specs_[position].target;
+        output.label = output_specs_[position].label;
       }
       program_.outputs.push_back(output);
       ++position;
@@ -282,19 +324,7 @@ class ExportReader {
     }
     if (scope.starts_with("L['self'].")) scope.remove_prefix(10);
     while (scope.ends_with('.')) scope.remove_suffix(1);
-    if (!scope.empty() && scope[0] != '.' && scope.find("..") == std::string_view::npos)
-      call.scope = ScopeWord(scope);
-  }
-
-  // Characters that are invalid in a scope become `_`.
-  WordId ScopeWord(std::string_view scope) {
-    auto good = [](char c) {
-      return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
-    };
-    if (std::ranges::all_of(scope, good)) return program_.Word(scope);
-    std::string clean(scope);
-    std::ranges::replace_if(clean, std::not_fn(good), '_');
-    return program_.Word(clean);
+    call.scope = program_.ScopeWord(scope);
   }
 
   // Types are stated by name, separately from the nodes.

@@ -1,7 +1,10 @@
 #include "heddle/import/read/program.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+
+#include "heddle/core/base/scanner.h"
 
 namespace heddle {
 
@@ -13,6 +16,19 @@ ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<Forei
   values.insert(values.end(), open.begin() + static_cast<std::ptrdiff_t>(begin), open.end());
   open.resize(begin);
   return list;
+}
+
+WordId ForeignProgram::ScopeWord(std::string_view path) {
+  if (path.empty() || path[0] == '.' || path.ends_with('.') ||
+      path.find("..") != std::string_view::npos)
+    return WordId();
+  auto good = [](char c) {
+    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
+  };
+  if (std::ranges::all_of(path, good)) return Word(path);
+  std::string clean(path);
+  std::ranges::replace_if(clean, std::not_fn(good), '_');
+  return Word(clean);
 }
 
 void ForeignProgram::AssignResults(std::span<const uint32_t> calls_of_results) {

@@ -107,6 +107,10 @@ struct ForeignInput {
   // The role in a signature.
   InputRole role = InputRole::kPlain;
   WordId label = {};
+  // The number of a parameter, -1 to count them; of optimizer state, the number of its parameter.
+  int64_t index = -1;
+  // The FSDP unit of a parameter.
+  WordId unit = {};
 };
 
 struct ForeignOutput {
@@ -114,6 +118,9 @@ struct ForeignOutput {
   OutputRole role = OutputRole::kPlain;
   // The parameter or input that the output belongs to.
   WordId target = {};
+  // The position of that input, if it is known; it takes precedence over `target`.
+  std::optional<size_t> input = {};
+  WordId label = {};
   // Offset in the file.
   size_t offset = 0;
 };
@@ -136,6 +143,8 @@ struct ForeignProgram {
   std::vector<ForeignGroup> groups;
   // Whether a signature states the roles of inputs and outputs.
   bool has_signature = false;
+  // Whether the program is a whole step, before it is split over ranks.
+  bool global = false;
   // The number of statements in the graph, including those that only name a result.
   size_t statements = 0;
   size_t statements_folded = 0;
@@ -167,6 +176,9 @@ struct ForeignProgram {
   }
   // None for an empty text.
   WordId Word(std::string_view text) { return text.empty() ? WordId() : words.Intern(text); }
+  // Makes the path of a module a scope: characters that are invalid in a scope become `_`. None if
+  // the path has an empty part.
+  WordId ScopeWord(std::string_view path);
   // Makes a list of the items from `begin` on. `open` is a stack of the items of unfinished lists;
   // items of nested lists have already been taken from it.
   ForeignValue TakeList(ForeignValue::Kind kind, std::vector<ForeignValue>& open, size_t begin);

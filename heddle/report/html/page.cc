@@ -53,4 +53,14 @@ std::string FormatPage(const std::vector<ReportedGraph>& graphs) {
   return page;
 }
 
+SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,
+                     const price::CostModel& model) {
+  return {simulated.name,
+          simulated.trained,
+          &simulated.module,
+          &simulated.module.graphs[graph],
+          &model,
+          &simulated.simulations[graph]};
+}
+
 }  // namespace heddle

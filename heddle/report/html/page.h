@@ -8,6 +8,7 @@
 
 #include "heddle/compile/manager/manager.h"
 #include "heddle/report/comparison.h"
+#include "heddle/search/evaluate/simulated_module.h"
 
 namespace heddle {
 
@@ -21,5 +22,9 @@ struct ReportedStep {
 using ReportedGraph = std::vector<ReportedStep>;
 
 std::string FormatPage(const std::vector<ReportedGraph>& graphs);
+
+// A graph of a simulated module, which outlives the result.
+SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,
+                     const price::CostModel& model);
 
 }  // namespace heddle

@@ -1,13 +1,17 @@
 #include "heddle/core/ir/edit/rewriter.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "heddle/core/base/pool.h"
 
 namespace heddle {
 Rewriter::Rewriter(Graph& graph) : graph_(graph), erased_(graph.node_count(), false) {}
 
-Rewriter::~Rewriter() { HEDDLE_CHECK(!edited_, "a rewriter was dropped without a commit"); }
+Rewriter::~Rewriter() noexcept(false) {
+  HEDDLE_CHECK(!edited_ || std::uncaught_exceptions() > 0,
+               "a rewriter was dropped without a commit");
+}
 
 void Rewriter::CheckNodeId(NodeId node) const {
   HEDDLE_CHECK(node.index() < graph_.node_count(), "a node id is not of this graph");

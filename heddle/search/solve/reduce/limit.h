@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "heddle/core/base/host.h"
+
 namespace heddle::search {
 
 // A limit. A unit of work is the time of reading one matrix entry; other work counts in multiples
@@ -49,9 +51,10 @@ class Limit {
     for (State* state = state_.get(); state != nullptr; state = state->whole.get()) {
       state->left -= std::min(state->left, work);
       state->unseen += work;
-      if (state->unseen < kLook || state->end == HUGE_VAL) continue;
+      if (state->unseen < kLook) continue;
       state->unseen = 0;
-      if (Now() >= state->end) state->left = 0;
+      PollHost();
+      if (state->end != HUGE_VAL && Now() >= state->end) state->left = 0;
     }
   }
   bool Spent() const { return state_ && state_->left == 0; }
