@@ -174,11 +174,13 @@ Status GraphBuilder::AddCall(const ForeignCall& call) {
   const Target& target = targets_[call.target];
   bool communicates =
       target.kind == Target::Kind::kCollective || target.kind == Target::Kind::kWait;
-  if (global() && communicates)
+  if (global() && communicates) {
+    std::string_view cause = options_.global ? "--global" : "`view`";
     return Fail(call, Diag::kUsage,
-                "`{}` is a collective, but {} asks for a graph without ranks; remove it to import "
-                "a graph of one rank",
-                program_.target(call), options_.global ? "--global" : "`view`");
+                "`{}` is a collective, but {} imports a graph without ranks; remove {} to import a "
+                "graph of one rank",
+                program_.target(call), cause, cause);
+  }
   switch (target.kind) {
     case Target::Kind::kTable: return AddTableCall(call, target.op);
     case Target::Kind::kOpaque: return AddOpaqueCall(call);
