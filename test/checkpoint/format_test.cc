@@ -75,7 +75,7 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
   const char* wrong = "has an invalid type, shape or piece of `w`";
   EXPECT_EQ(SaidAfter([](Json&) {}), "");
   EXPECT_EQ(SaidAfter([](Json& m) { m["step"] = -1; }),
-            "`manifest.step` is -1, expected a whole number of at least 0");
+            "`manifest.step` is -1, expected a whole number from 0 on");
   EXPECT_EQ(SaidAfter([](Json& m) { m["files"].clear(); }), "has no files");
   EXPECT_EQ(SaidAfter([](Json& m) { m.erase("tensors"); }), "`manifest.tensors` is missing");
   EXPECT_EQ(SaidAfter([](Json& m) { m["tensors"] = 3; }),

@@ -124,7 +124,7 @@ TEST(Attrs, ChunksBecomeTheNumbersOfARank) {
   EXPECT_EQ(ToIValue(sizes, mesh, symbols).diagnostics()[0].kind, Diag::kSymbolicSize);
   AttrValue named = symbols.Named("t0", 8);
   EXPECT_EQ(ToIValue(named, mesh, symbols, SizesAt(mesh, 0)).diagnostics()[0].message,
-            "attribute t0 has a size that is not a number");
+            "attribute t0 has a symbolic size without a value");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Result<FolderLock> FolderLock::Take(const std::string& folder) {
     std::string_view holder = Trim({text, static_cast<size_t>(size < 0 ? 0 : size)});
     return FileError(
         Diag::kCheckpointLock, folder,
-        fmt::format("another job writes its checkpoints here: {}; wait for it, or name another "
+        fmt::format("another job writes its checkpoints here: {}; wait for it, or give another "
                     "folder",
                     holder.empty() ? std::string_view("an unknown process") : holder));
   }

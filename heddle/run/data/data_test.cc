@@ -481,7 +481,7 @@ TEST_F(DataTest, MistakesAreNamed) {
   options = Options("text");
   options.vocab = 255;
   EXPECT_EQ(Refusal(options),
-            "the vocabulary has 255 tokens, but text needs 256, one token for each byte [data]\n");
+            "the vocabulary has 255 tokens, but text needs 256, one for each byte [data]\n");
   Put("mixed/a.bin", Bytes(Count16(4)));
   std::vector<int32_t> header(256);
   header[0] = 20240520;

@@ -118,11 +118,11 @@ TEST(Hf, ConfigsOfOtherModelsAreRefused) {
             "`rope_scaling.rope_type` is `longrope`, expected default, llama3 or yarn");
   EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "llama3"}}), "`rope_scaling.factor` is missing");
   EXPECT_EQ(Wrong("rope_scaling", 3), "`rope_scaling` is 3, expected an object");
-  EXPECT_EQ(Wrong("hidden_size", -3), "`hidden_size` is -3, expected a whole number of at least 0");
+  EXPECT_EQ(Wrong("hidden_size", -3), "`hidden_size` is -3, expected a whole number from 0 on");
   EXPECT_EQ(Wrong("hidden_size", 1e300),
-            "`hidden_size` is 1e+300, expected a whole number of at least 0");
+            "`hidden_size` is 1e+300, expected a whole number from 0 on");
   EXPECT_EQ(Wrong("hidden_size", {1, 2}),
-            "`hidden_size` is a list, expected a whole number of at least 0");
+            "`hidden_size` is a list, expected a whole number from 0 on");
   EXPECT_EQ(Wrong("num_attention_heads", 3), "3 query heads are not a multiple of 2 key heads");
   // All mistakes of a file are reported: sizes that every class has.
   EXPECT_EQ(ParseHfConfig(R"({"model_type": "llama"})").diagnostics().size(), 5);
