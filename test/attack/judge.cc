@@ -70,7 +70,7 @@ bool KeepsNumbers(const std::vector<std::string>& args) {
     Result<compile::Plan> plan = compile::ParsePlan(*ReadFile(arg.substr(kFlag.size())), "plan");
     return plan.ok() && !plan->average && plan->grad_divisor == 1.0 &&
            std::ranges::all_of(
-               plan->layers, [](const compile::PlanModule& layer) { return layer.local.empty(); });
+               plan->modules, [](const compile::PlanModule& layer) { return layer.local.empty(); });
   }
   return true;
 }
