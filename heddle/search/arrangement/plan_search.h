@@ -64,6 +64,9 @@ class PlanSearch {
   // What one point comes to, and what small models promise of it.
   Result<TriedPoint> Try(const SearchPoint& point) { return evaluator_.Try(point); }
   Result<StepOutcome> Promise(const SearchPoint& point) { return evaluator_.Promise(point); }
+  Result<StepBounds> LeastBounds(const SearchPoint& point) {
+    return evaluator_.LeastBounds(WithOneReplica(point));
+  }
   // All points of presets.
   std::vector<SearchPoint> Space() const;
 
@@ -73,13 +76,17 @@ class PlanSearch {
   // A point that may be tried: its bounds, and the promise of small models.
   struct Candidate {
     SearchPoint point;
-    Nanos compute = {};
+    StepBounds least = {};
     std::optional<StepOutcome> promise = {};
     Fate fate = Fate::kOpen;
 
-    Nanos expected() const { return promise ? promise->step : compute; }
-    Nanos least_step() const { return promise ? std::max(promise->bounds.step, compute) : compute; }
-    Bytes least_peak() const { return promise ? promise->bounds.peak : Bytes{}; }
+    Nanos expected() const { return promise ? promise->step : least.compute; }
+    Nanos least_step() const {
+      return promise ? std::max(promise->bounds.step, least.compute) : least.compute;
+    }
+    Bytes least_peak() const {
+      return promise ? std::max(promise->bounds.peak, least.peak) : least.peak;
+    }
     bool PromisesToFit(Bytes budget) const;
   };
 
